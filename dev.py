@@ -1,0 +1,228 @@
+#!/usr/bin/env python3
+"""The one list of developer commands: `python3 dev.py COMMAND` sets up what is missing and runs it.
+
+It needs Python 3.10+ with venv and nothing else; `python3 dev.py` alone prints the list. Arguments
+after the command are passed on to what it runs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import NoReturn
+
+TOP = Path(__file__).resolve().parent
+VENV = TOP / ".venv"
+STAMP = VENV / "zkplan-setup"
+PYTHON_MIN = (3, 10)
+APT_PACKAGES = ["libzookeeper-java", "default-jre-headless"]
+CHECKED = ["zkplan", "tests", "benchmarks", "examples", "dev.py"]
+NO_ZOOKEEPER = f"""\
+No ZooKeeper for tests, and no way to install one by itself. Do one of these and repeat the command:
+  - Debian, Ubuntu: apt-get install --no-install-recommends {" ".join(APT_PACKAGES)}
+  - elsewhere: install Java 11+, unpack a ZooKeeper release and set ZOOKEEPER_HOME to its folder
+  - start Docker
+  - set ZKPLAN_TEST_HOSTS=host:port to a ZooKeeper that tests may write to"""
+
+
+def demo(arguments: list[str]) -> None:
+    """run a real plan on a real ZooKeeper, and kill a worker midway"""
+    run("zkplan", "demo", *arguments)
+
+
+def test(arguments: list[str]) -> None:
+    """lint, then the unit, simulation and integration tests, on a real ZooKeeper"""
+    lint([])
+    pytest(
+        ["tests/unit", "tests/sim", "tests/integ"], ["-m", "not chaos and not bench", *arguments]
+    )
+
+
+def lint(arguments: list[str]) -> None:
+    """check format, style, types and the direction of imports"""
+    paths = [path for path in CHECKED if (TOP / path).exists()]
+    run("ruff", "format", "--check", *arguments, *paths)
+    run("ruff", "check", *paths)
+    run("mypy")
+    run("lint-imports", "--no-cache")
+
+
+def fmt(arguments: list[str]) -> None:
+    """format the code and mend what can be mended by itself"""
+    paths = arguments or [path for path in CHECKED if (TOP / path).exists()]
+    run("ruff", "check", "--fix", "--exit-zero", *paths)
+    run("ruff", "format", *paths)
+
+
+def unit(arguments: list[str]) -> None:
+    """the unit tests: pure, seconds"""
+    pytest(["tests/unit"], arguments)
+
+
+def sim(arguments: list[str]) -> None:
+    """the simulation: the protocol under crashes, expiries and lost answers"""
+    pytest(["tests/sim"], arguments)
+
+
+def integ(arguments: list[str]) -> None:
+    """the tests on a real ZooKeeper"""
+    pytest(["tests/integ"], arguments)
+
+
+def stress(arguments: list[str]) -> None:
+    """many workers on a random graph, every invariant checked"""
+    run("zkplan", "stress", *arguments)
+
+
+def bench(arguments: list[str]) -> None:
+    """measure speed, beside the server's own limit"""
+    run("python", "-m", "benchmarks", *arguments)
+
+
+WITH_ZOOKEEPER = [demo, test, integ, stress, bench]
+COMMANDS: dict[str, Callable[[list[str]], None]] = {
+    command.__name__: command
+    for command in (demo, test, lint, fmt, unit, sim, integ, stress, bench)
+}
+
+
+def main(arguments: list[str]) -> None:
+    if not arguments or arguments[0] in ("help", "-h", "--help"):
+        print(f"{(__doc__ or '').strip()}\n")
+        for name, command in COMMANDS.items():
+            print(f"  {name:<7} {command.__doc__}")
+        return
+    command = COMMANDS.get(arguments[0]) or stop(
+        f"No command {arguments[0]!r}; there are: {', '.join(COMMANDS)}.", code=2
+    )
+    os.chdir(TOP)
+    require_python()
+    set_up_packages()
+    if command in WITH_ZOOKEEPER:
+        set_up_zookeeper()
+    command(arguments[1:])
+
+
+def require_python() -> None:
+    if sys.version_info < PYTHON_MIN:
+        stop(f"zkplan needs Python 3.10 or newer; {sys.executable} is {sys.version.split()[0]}.")
+
+
+def set_up_packages() -> None:
+    """`.venv` with zkplan (editable) and its tools; nothing to do where the stamp matches."""
+    project = hashlib.sha256((TOP / "pyproject.toml").read_bytes()).hexdigest()
+    wanted = "\n".join([project, str(TOP), sys.version])  # A moved or copied .venv does not work.
+    if STAMP.exists() and STAMP.read_text() == wanted:
+        return
+    # Created anew, for half of one may be left of a set-up that was interrupted.
+    say(f"creating the virtual environment {VENV.name} (Python {sys.version.split()[0]})")
+    if importlib.util.find_spec("ensurepip") is None:
+        apt_install(["python3-venv"]) or stop("This Python has no venv: install python3-venv.")
+    execute([sys.executable, "-m", "venv", "--clear", str(VENV)])
+    say("installing zkplan with its tools into it")
+    execute([venv_program("python"), "-m", "pip", "install", "--quiet", "-e", ".[dev]"])
+    STAMP.write_text(wanted)
+
+
+def set_up_zookeeper() -> None:
+    """A ZooKeeper that tests can start or use: the first of those NO_ZOOKEEPER names."""
+    given = os.environ.get("ZKPLAN_TEST_HOSTS")
+    if given:
+        say(f"ZooKeeper: {given}, given in ZKPLAN_TEST_HOSTS")
+    elif zookeeper_is_installed():
+        say("ZooKeeper: started on loopback when needed, with the Java and jars installed here")
+    elif apt_install(APT_PACKAGES) and zookeeper_is_installed():
+        say("ZooKeeper: installed; started on loopback when needed")
+    elif docker_answers():
+        say("ZooKeeper: a container when needed (no Java and jars here)")
+    else:
+        stop(NO_ZOOKEEPER)
+
+
+def zookeeper_is_installed() -> bool:
+    # Loaded by path: with its imports zkplan needs packages that this Python does not have.
+    spec = importlib.util.spec_from_file_location("java", TOP / "zkplan" / "testing" / "java.py")
+    if spec is None or spec.loader is None:
+        stop(f"{TOP} is not a complete checkout of zkplan: zkplan/testing/java.py is missing.")
+    java = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(java)
+    try:
+        return java.find_zookeeper() is not None
+    except FileNotFoundError as error:
+        stop(str(error))
+
+
+def docker_answers() -> bool:
+    return shutil.which("docker") is not None and succeeds(["docker", "info"], show=False)
+
+
+def apt_install(packages: list[str]) -> bool:
+    """Install Debian packages where that is possible without a question; whether it was."""
+    if shutil.which("apt-get") is None:
+        return False
+    prefix: list[str] = []
+    if os.geteuid() != 0:
+        prefix = ["sudo", "-n"]
+        if shutil.which("sudo") is None or not succeeds([*prefix, "true"], show=False):
+            return False
+    say(f"installing {' '.join(packages)} with apt-get (a minute or so)")
+    apt = [*prefix, "env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "-qq"]
+    # A failing update is not the end: some source of the machine may be broken, not the needed one.
+    succeeds([*apt, "update"])
+    return succeeds([*apt, "install", "-y", "--no-install-recommends", *packages])
+
+
+def pytest(folders: list[str], arguments: list[str]) -> None:
+    """Run the tests of the folders, or those given instead; the last lines name the ZooKeeper."""
+    paths = [] if any(argument.startswith("tests/") for argument in arguments) else folders
+    run("python", "-m", "pytest", *paths, *arguments)
+
+
+def run(program: str, *arguments: str) -> None:
+    """Run a program of the virtual environment; end with its exit code where that is not 0."""
+    say(" ".join(["running", program, *arguments]))
+    execute([venv_program(program), *arguments])
+
+
+def venv_program(name: str) -> str:
+    return str(VENV / "bin" / name)
+
+
+def execute(command: list[str]) -> None:
+    process = subprocess.Popen(command)
+    while process.poll() is None:
+        try:
+            process.wait()
+        except KeyboardInterrupt:
+            continue  # The program got it too, and is given time to hand back its tasks.
+    code = process.returncode
+    if code != 0:
+        stop(f"failed (exit code {code}): {' '.join(command)}", code=code if code > 0 else 1)
+
+
+def succeeds(command: list[str], *, show: bool = True) -> bool:
+    """Run it quietly; what it said is shown where it fails, unless `show` is off."""
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
+    if show and done.returncode != 0:
+        say(f"failed: {' '.join(command)}")
+        print(done.stdout.decode(errors="replace"), file=sys.stderr, flush=True)
+    return done.returncode == 0
+
+
+def say(line: str) -> None:
+    print(f"[dev] {line}", flush=True)
+
+
+def stop(line: str, code: int = 1) -> NoReturn:
+    print(f"[dev] {line}", file=sys.stderr, flush=True)
+    sys.exit(code)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

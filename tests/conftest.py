@@ -1,0 +1,30 @@
+"""What every test shares: markers by folder, hypothesis profiles, and the plugin's fixtures."""
+
+from __future__ import annotations
+
+import os
+from importlib.metadata import entry_points
+from pathlib import Path
+
+import hypothesis
+import pytest
+
+# An installed zkplan brings its plugin by entry point; a checkout on the path alone does not.
+if not entry_points(group="pytest11", name="zkplan"):
+    pytest_plugins = ["zkplan.testing.plugin"]
+
+_TESTS = Path(__file__).parent
+_MARKED_FOLDERS = ("integ", "chaos")
+
+# In CI the examples are the same in each run, and a slow machine is not a failure.
+hypothesis.settings.register_profile("local", deadline=None)
+hypothesis.settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)
+hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "local")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests of `integ` and `chaos` by their folder, so that none can be forgotten."""
+    for item in items:
+        folder = item.path.relative_to(_TESTS).parts[0] if item.path.is_relative_to(_TESTS) else ""
+        if folder in _MARKED_FOLDERS:
+            item.add_marker(folder)

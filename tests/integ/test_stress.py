@@ -1,0 +1,87 @@
+"""A stress run keeps every promise on a real ZooKeeper, with and without kills."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from zkplan.stress.harness import Report, Settings, run
+from zkplan.stress.history import parse, read_lines
+from zkplan.testing.loopback import free_port
+
+SMALL = Settings(workers=4, tasks=30, deps=3, sleep_s=0.02, seed=1, timeout_s=60)
+
+
+def require_passed(report: Report) -> None:
+    broken = {
+        verdict.promise: verdict.violations for verdict in report.verdicts if not verdict.passed
+    }
+    assert (report.problem, broken) == ("", {})
+
+
+def stress(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "zkplan", "stress", "--workers", "2", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+
+
+def test_a_random_graph_keeps_every_promise(zookeeper_hosts: str) -> None:
+    report = run(zookeeper_hosts, SMALL)
+
+    require_passed(report)
+    assert (report.executions, report.kills, report.lost_sessions) == (30, 0, 0)
+
+
+@pytest.mark.slow
+def test_a_random_graph_keeps_every_promise_while_workers_are_killed(
+    zookeeper_hosts: str, tmp_path: Path
+) -> None:
+    settings = Settings(
+        workers=4,
+        tasks=40,
+        deps=2,
+        sleep_s=0.2,
+        seed=2,
+        kill_every_s=1.0,
+        session_timeout_s=2.0,
+        timeout_s=90,
+        history=tmp_path / "history.jsonl",
+    )
+
+    report = run(zookeeper_hosts, settings)
+
+    require_passed(report)
+    assert report.kills >= 2
+    history = parse(read_lines(tmp_path / "history.jsonl"))
+    assert len(history.executions) == report.executions
+    assert len(history.kills) == report.kills
+
+
+def test_the_command_tells_programs_what_it_saw(zookeeper_hosts: str) -> None:
+    ended = stress("--tasks", "5", "--sleep", "0", "--hosts", zookeeper_hosts, "-o", "json")
+
+    assert ended.returncode == 0, ended.stderr
+    facts = json.loads(ended.stdout)
+    assert (facts["passed"], facts["executions"]) == (True, 5)
+
+
+def test_a_run_that_takes_too_long_ends_with_code_4_and_says_what_was_left(
+    zookeeper_hosts: str,
+) -> None:
+    ended = stress(
+        *("--tasks", "6", "--deps", "1", "--sleep", "1", "--timeout", "1"),
+        *("--hosts", zookeeper_hosts),
+    )
+
+    assert ended.returncode == 4, ended.stderr
+    assert "tasks were left" in " ".join(ended.stdout.split())
+
+
+def test_a_zookeeper_that_does_not_answer_ends_the_command_with_code_3() -> None:
+    ended = stress("--hosts", f"127.0.0.1:{free_port()}")
+
+    assert ended.returncode == 3
+    assert "ZooKeeper" in ended.stderr

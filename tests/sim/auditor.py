@@ -1,0 +1,342 @@
+"""The invariants S1 to S9 and L1, judged after every accepted transaction on what it touched.
+
+The auditor knows two things: the tree, and the history of what the tree accepted. It keeps an index of
+where each task stands, so that judging a transaction costs as much as the transaction, not as the
+tree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from zkplan.embedded.tree import Tree
+from zkplan.layout import parse_claim, parse_entry, parse_later
+from zkplan.protocol.shared import wake_dependents
+from zkplan.records import control_from_bytes
+from zkplan.requests import Create, Delete, Op, SetData
+
+from .network import Fiber
+from .story import Meant, Violation
+
+#: Kinds of fibers whose deletions of claims are releases on behalf of a worker that is gone.
+CLEARS = "clear"
+REMOVES = "remove"
+
+
+class Auditor:
+    """Judges each accepted transaction. `root` is the root of the tree of plans."""
+
+    def __init__(self, tree: Tree, root: str) -> None:
+        self.root = root
+        self.nodes = tree._nodes  # read directly: the tree's own reads sort and copy
+        self.names: dict[str, Meant] = {}
+        self.tasks: dict[str, Meant] = {}
+        self.removed_plans: set[str] = set()
+        self._entries: set[str] = set()
+        self._prov_of: dict[str, str] = {}
+        self._dep_of: dict[str, str] = {}
+        self._wakes: dict[str, list[Meant]] = {}
+        self._desks = f"{root}/desk/"
+        self._workers = f"{root}/worker/"
+        self._later = f"{root}/later/"
+        self._plans = f"{root}/plan-"
+
+    def expect(self, task: Meant) -> None:
+        """Announce a task before anybody sends it."""
+        self.names[task.name] = task
+
+    # What the network reports.
+
+    def expired(self, paths: list[str]) -> None:
+        """Ephemerals went; nothing but owners and registrations is ephemeral."""
+        for path in paths:
+            if not path.startswith(self._workers) and not path.endswith("/owner"):
+                raise Violation(f"S6 {path} is ephemeral")
+
+    def applied(self, fiber: Fiber, ops: Sequence[Op], results: list[Any]) -> None:
+        touched: dict[str, Meant] = {}
+        edges: list[str] = []
+        claims = self._claims_before(ops)
+        for op, result in zip(ops, results, strict=True):
+            kind = type(op)
+            path = op.path
+            if kind is Create:
+                path = result
+            elif kind is not Delete and kind is not SetData:
+                continue
+            if path.startswith(self._plans):
+                self._in_plan(fiber, op, path, touched, edges, claims)
+            elif path.startswith(self._desks):
+                self._on_desk(fiber, op, path, touched)
+            elif path.startswith(self._later):
+                later = parse_later(path[len(self._later) :])
+                if later is not None:
+                    plan = f"{self._plans}{later.plan}"
+                    self._place(op, path, f"{plan}/task-{later.entry.task}", touched)
+        for path in edges:
+            self._judge_edge(path)
+        for task in touched.values():
+            self._judge(task)
+
+    def _claims_before(self, ops: Sequence[Op]) -> dict[str, str]:
+        """The claims this transaction deletes, by task: they were current when it was applied."""
+        found = {}
+        for op in ops:
+            if op.path.startswith(self._desks) and type(op) is not Create:
+                claim = parse_claim(op.path.rpartition("/")[2])
+                if claim is not None:
+                    found[f"{self._plans}{claim.plan}/task-{claim.task}"] = op.path
+        return found
+
+    # What each operation means.
+
+    def _on_desk(self, fiber: Fiber, op: Op, path: str, touched: dict[str, Meant]) -> None:
+        desk, _, name = path[len(self._desks) :].partition("/")
+        if name.startswith("wake-"):
+            self._wake(op, path, touched)
+            return
+        claim = parse_claim(name)
+        if claim is None or type(op) is SetData:
+            return
+        task = self._place(op, path, f"{self._plans}{claim.plan}/task-{claim.task}", touched)
+        if task is None:
+            return
+        if type(op) is Create:
+            if claim.n <= task.last_n:
+                raise Violation(f"S8 {task.name} is claimed with N={claim.n}, after {task.last_n}")
+            task.last_n = claim.n
+            ready = self.nodes.get(f"{self._plans}{claim.plan}/ready")
+            if ready is None or control_from_bytes(ready.data) != "running":
+                raise Violation(f"S9 {task.name} is claimed while its plan does not run")
+        elif fiber.kind == CLEARS:
+            if f"{self._workers}{desk}" in self.nodes:
+                raise Violation(f"L1 {task.name} is released although worker {desk} lives")
+            if desk in task.released_for:
+                raise Violation(f"L1 {task.name} is released twice for the one lost worker {desk}")
+            task.released_for.append(desk)
+
+    def _wake(self, op: Op, path: str, touched: dict[str, Meant]) -> None:
+        if type(op) is Create:
+            named = []
+            for target in wake_dependents(op.data):
+                task = self.tasks.get(f"{self._plans}{target.plan}/task-{target.task}")
+                if task is not None:
+                    named.append(task)
+                    task.wakes += 1
+            self._wakes[path] = named
+        elif type(op) is Delete:
+            for task in self._wakes.pop(path, ()):
+                task.wakes -= 1
+                touched[task.path] = task
+
+    def _in_plan(
+        self,
+        fiber: Fiber,
+        op: Op,
+        path: str,
+        touched: dict[str, Meant],
+        edges: list[str],
+        claims: dict[str, str],
+    ) -> None:
+        parts = path[len(self._plans) :].split("/")
+        depth = len(parts)
+        if depth == 1:
+            if type(op) is Delete:
+                self.removed_plans.add(parts[0])
+            return
+        plan_path = f"{self._plans}{parts[0]}"
+        kind = parts[1]
+        if depth == 2:
+            if kind.startswith("task-"):
+                self._task(fiber, op, plan_path, path, touched, claims)
+            elif kind in ("done", "adds") and type(op) is Create:
+                self._judge_done(plan_path)
+            return
+        if kind.startswith("task-"):
+            self._in_task(fiber, op, f"{plan_path}/{kind}", parts[2], touched, edges, claims)
+        elif kind == "runnable":
+            entry = parse_entry(parts[2])
+            if entry is None:
+                return
+            if type(op) is Create:
+                if path in self._entries:
+                    raise Violation(f"S8 the runnable name {path} came back")
+                self._entries.add(path)
+            self._place(op, path, f"{plan_path}/task-{entry.task}", touched)
+        elif kind == "dead" or kind == "outcomes":
+            task_path = f"{plan_path}/task-{parts[2]}"
+            if kind == "dead" and (task_path in self.nodes or type(op) is Delete):
+                self._place(op, path, task_path, touched)
+            elif kind == "outcomes" and type(op) is Create and task_path not in self.nodes:
+                # While the task stands, its outcome is the failure that an operator may still retry.
+                self._fix(self.tasks[task_path], op.data)
+
+    def _task(
+        self,
+        fiber: Fiber,
+        op: Op,
+        plan_path: str,
+        path: str,
+        touched: dict[str, Meant],
+        claims: dict[str, str],
+    ) -> None:
+        if type(op) is Create:
+            if "done" in self.nodes[plan_path].children:
+                raise Violation(f"S7 {path} is added to a plan that is done")
+            task = self.names[op.data.decode()]
+            task.numbers += 1
+            if task.numbers > 1:
+                raise Violation(f"S4 {task.name} is added twice: {task.path} and {path}")
+            task.path, task.number, task.alive = path, path[-10:], True
+            self.tasks[path] = task
+            touched[path] = task
+        elif type(op) is Delete:
+            task = self.tasks[path]
+            touched[path] = task
+            if fiber.kind == REMOVES:
+                task.removed = True
+                return
+            task.commits += 1
+            if task.commits > 1:
+                raise Violation(f"S4 {task.name} is committed twice")
+            self._judge_claim(fiber, task, claims)
+
+    def _judge_claim(self, fiber: Fiber, task: Meant, claims: dict[str, str]) -> None:
+        """S5: what fixes or finishes a task must be sent under its current claim."""
+        relied_on = fiber.under.get(task.path, "no claim")
+        if relied_on != claims.get(task.path):
+            raise Violation(
+                f"S5 {task.name} is finished under {relied_on}, current is {claims.get(task.path)}"
+            )
+
+    def _in_task(
+        self,
+        fiber: Fiber,
+        op: Op,
+        task_path: str,
+        child: str,
+        touched: dict[str, Meant],
+        edges: list[str],
+        claims: dict[str, str],
+    ) -> None:
+        task = self.tasks.get(task_path)
+        if task is None:
+            return
+        touched[task_path] = task
+        created = type(op) is Create
+        if child.startswith("arg-") and created:
+            self._argument(task, int(child[4:]), op.data)  # type: ignore[union-attr]
+        elif child.startswith("dep-"):
+            edges.append(f"{task_path}/{child}")
+        elif child.startswith("prov-"):
+            prov = f"{task_path}/{child}"
+            if created:
+                self.learn_edge(prov, op.data)  # type: ignore[union-attr]
+            edges.append(self._dep_of[prov])
+        elif child == "result" and created:
+            self._fix(task, op.data)  # type: ignore[union-attr]
+            self._judge_claim(fiber, task, claims)
+
+    def learn_edge(self, prov: str, data: bytes) -> None:
+        """An edge's record names its dep by a path below the plan."""
+        at = data.index(b"task-")
+        plan_path = prov.partition("/task-")[0]
+        dep = f"{plan_path}/{data[at : at + 30].decode()}"
+        self._dep_of[prov] = dep
+        self._prov_of[dep] = prov
+
+    def _argument(self, task: Meant, position: int, data: bytes) -> None:
+        self._fix(task.deps[position], data)
+
+    def _fix(self, task: Meant, outcome: bytes) -> None:
+        if task.fixed is None:
+            if not task.may_be(outcome):
+                raise Violation(f"S4 the outcome of {task.name} is {outcome!r}: not the oracle's")
+            task.fixed = outcome
+        elif task.fixed != outcome:
+            raise Violation(f"S4 {task.name} has two outcomes: {task.fixed!r} and {outcome!r}")
+
+    def _place(
+        self, op: Op, path: str, task_path: str, touched: dict[str, Meant]
+    ) -> Meant | None:
+        task = self.tasks.get(task_path)
+        if task is None:
+            raise Violation(f"S6 {path} stands for a task that never was")
+        touched[task_path] = task
+        if type(op) is Create:
+            task.places.append(path)
+        elif type(op) is Delete and path in task.places:
+            task.places.remove(path)
+        return task
+
+    # Judgements on the tree.
+
+    def _judge_done(self, plan_path: str) -> None:
+        children = self.nodes[plan_path].children
+        if "done" in children and "adds" in children:
+            raise Violation(f"S7 {plan_path} is done and open for adds")
+        if "done" in children and any(name.startswith("task-") for name in children):
+            raise Violation(f"S7 {plan_path} is done and has tasks")
+
+    def _judge_edge(self, dep: str) -> None:
+        prov = self._prov_of.get(dep)
+        if (dep in self.nodes) != (prov in self.nodes):
+            raise Violation(f"S2 {dep} and {prov}: one stands without the other")
+
+    def _judge(self, task: Meant) -> None:
+        node = self.nodes.get(task.path)
+        if node is None:
+            task.alive = False
+            if task.places and not task.removed:
+                raise Violation(f"S6 {task.name} is gone, left are {task.places}")
+            return
+        deps = arguments = 0
+        hold = owner = False
+        for name in node.children:
+            first = name[0]
+            if first == "d":
+                deps += 1
+                if f"arg-{name[4:]}" in node.children:
+                    raise Violation(f"S2 {task.name}: {name} and its argument stand together")
+            elif first == "a":
+                arguments += 1
+            elif first == "o":
+                owner = True
+            elif first == "h":
+                hold = True
+        ready = self.nodes.get(f"{task.path}/ready")
+        if ready is None:
+            if task.foreign:
+                return
+            raise Violation(f"S1 {task.name} is half defined")
+        self._judge_place(task, ready.version, int(ready.data), deps, arguments, hold)
+        claim = next((place for place in task.places if place.startswith(self._desks)), "")
+        if owner and not claim:
+            raise Violation(f"S1 {task.name} has an owner and no claim")
+        if claim and not owner:
+            worker = claim[len(self._desks) :].partition("/")[0]
+            if f"{self._workers}{worker}" in self.nodes:
+                raise Violation(f"S1 {task.name} is claimed by the living {worker}, without owner")
+
+    def _judge_place(
+        self, task: Meant, version: int, k: int, deps: int, arguments: int, hold: bool
+    ) -> None:
+        where = f"{task.name} at version {version} of K={k}, {task.places}"
+        if version <= k:
+            if task.places:
+                raise Violation(f"S1 {where}: waiting and somewhere else")
+            if version < k and not hold and deps != k - version:
+                raise Violation(f"S1 {where}: {deps} edges are open")
+            if version == k:
+                if deps or hold:
+                    raise Violation(f"S1 {where}: complete, with {deps} edges open")
+                if not task.wakes and not (task.foreign and k == 0):
+                    raise Violation(f"S1 {where}: complete, and no wake names it")
+            return
+        if version > k + 1:
+            raise Violation(f"S1 {where}: published twice")
+        if len(task.places) != 1:
+            raise Violation(f"S1 {where}: not in exactly one place")
+        if deps or arguments != len(task.deps):
+            raise Violation(f"S3 {where}: {arguments} of {len(task.deps)} arguments")

@@ -1,0 +1,315 @@
+"""The network of the simulation: who is answered when, and what gets lost on the way to the tree.
+
+Every request of a step becomes a Call in the queue of its Client, which is first in, first out, as
+the requests of a session are. Delivering a call is one moment: the tree executes it and the step
+that waits for it goes on, up to its next request. An answer that takes long needs no state of its own,
+because the step's next request waits in the queue for any time.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Protocol
+
+from zkplan.embedded import tree as server
+from zkplan.requests import (
+    Applied,
+    Await,
+    Check,
+    Create,
+    Delete,
+    Multi,
+    Node,
+    Op,
+    ReadChildren,
+    ReadData,
+    ReadMany,
+    Reason,
+    Refused,
+    Request,
+    Send,
+    SetData,
+    Step,
+    Ticket,
+)
+
+_SERVER_OPS: dict[type, type] = {
+    Create: server.Create,
+    Delete: server.Delete,
+    SetData: server.SetData,
+    Check: server.Check,
+}
+_REASONS = {
+    server.NoNodeError.code: Reason.NO_NODE,
+    server.NodeExistsError.code: Reason.NODE_EXISTS,
+    server.BadVersionError.code: Reason.BAD_VERSION,
+    server.NotEmptyError.code: Reason.NOT_EMPTY,
+    server.NoChildrenForEphemeralsError.code: Reason.EPHEMERAL_PARENT,
+}
+
+
+class Observer(Protocol):
+    """Who is told of every change of the tree, before anybody can act on it."""
+
+    def applied(self, fiber: Fiber, ops: Sequence[Op], results: list[Any]) -> None: ...
+    def expired(self, paths: list[str]) -> None: ...
+
+
+class Faults(NamedTuple):
+    """How likely a call meets each fault; all zero once the faults have stopped."""
+
+    lost: float = 0.0  # the request never reaches the server
+    mute: float = 0.0  # the server executes it, the answer is lost
+    late: float = 0.0  # a copy stays in the network, and is executed at any later time
+
+
+CALM = Faults()
+
+
+class Client:
+    """The connection of one actor: its session and its requests in order."""
+
+    __slots__ = ("fibers", "name", "queue", "session")
+
+    def __init__(self, name: str, session: int) -> None:
+        self.name = name
+        self.session = session
+        self.queue: deque[Call] = deque()
+        self.fibers: list[Fiber] = []
+
+
+class Fiber:
+    """A step under way on a client. `under` maps a task's path to the claim its worker relies on."""
+
+    __slots__ = ("client", "kind", "step", "under")
+
+    def __init__(self, client: Client, kind: str, step: Step[Any], under: dict[str, str]) -> None:
+        self.client = client
+        self.kind = kind
+        self.step = step
+        self.under = under
+
+
+class Call:
+    """A request on its way. `ticket` marks one that was sent without waiting."""
+
+    __slots__ = ("answer", "awaited", "done", "fiber", "partial", "repeated", "request", "ticket")
+
+    def __init__(self, fiber: Fiber, request: Request, ticket: bool = False) -> None:
+        self.fiber = fiber
+        self.request = request
+        self.ticket = ticket
+        self.repeated = False
+        self.done = False
+        self.awaited = False
+        self.answer: Any = None
+        self.partial: list[Any] = []
+
+
+class Late(NamedTuple):
+    """A copy of a transaction that stayed in the network."""
+
+    session: int
+    call: Call
+
+
+class Network:
+    """The tree, the queues and the faults. `note` receives a line per event, for a replay."""
+
+    def __init__(self, rng: random.Random, note: Callable[[str], None] | None = None) -> None:
+        self.rng = rng
+        self.tree = server.Tree()
+        self.observer: Observer | None = None
+        self.faults = CALM
+        self.split_reads = False
+        self.late: list[Late] = []
+        self.open: set[int] = set()
+        self.note = note
+        #: A mutant changes operations here; it must keep their number, answers are by position.
+        self.rewrite: Callable[[Fiber, Sequence[Op]], Sequence[Op]] | None = None
+        self._sessions = 0
+
+    # Sessions.
+
+    def connect(self, name: str) -> Client:
+        return Client(name, self._new_session())
+
+    def _new_session(self) -> int:
+        self._sessions += 1
+        self.open.add(self._sessions)
+        return self._sessions
+
+    def close(self, session: int) -> None:
+        """End a session: its ephemerals go, and copies of its requests are dropped from now on."""
+        if session in self.open:
+            self.open.discard(session)
+            paths = self.tree.close_session(session)
+            if self.note:
+                self.note(f"session {session} ends: {' '.join(paths)}")
+            if self.observer is not None:
+                self.observer.expired(paths)
+
+    def expire(self, client: Client) -> None:
+        """The session ends under a client that does not know it; its requests go to a new session."""
+        self.close(client.session)
+        client.session = self._new_session()
+        self._break(client)
+
+    def crash(self, client: Client) -> int:
+        """The process vanishes: what it sent may still arrive. Gives the session, still open."""
+        for call in client.queue:
+            if type(call.request) is Multi and self.rng.random() < 0.5:
+                self.late.append(Late(client.session, call))
+            if self.rng.random() < 0.3:
+                break
+        client.queue.clear()
+        for fiber in client.fibers:
+            fiber.step.close()
+        client.fibers.clear()
+        return client.session
+
+    # Steps.
+
+    def start(self, client: Client, kind: str, step: Step[Any], under: dict[str, str]) -> Fiber:
+        fiber = Fiber(client, kind, step, under)
+        client.fibers.append(fiber)
+        self._resume(fiber, None)
+        return fiber
+
+    def _resume(self, fiber: Fiber, answer: Any) -> None:
+        queue = fiber.client.queue
+        try:
+            while True:
+                request = fiber.step.send(answer)
+                kind = type(request)
+                if kind is Send:
+                    call = Call(fiber, request.multi, ticket=True)
+                    queue.append(call)
+                    answer = Ticket(call)
+                elif kind is Await:
+                    call = request.ticket.slot
+                    if not call.done:
+                        call.awaited = True
+                        return
+                    answer = call.answer
+                else:
+                    queue.append(Call(fiber, request))
+                    return
+        except StopIteration:
+            fiber.client.fibers.remove(fiber)
+
+    # Deliveries.
+
+    def deliver(self, client: Client) -> None:
+        """The first request of a client's queue meets the server, or a fault."""
+        call = client.queue[0]
+        request = call.request
+        if type(request) is not Multi:
+            self._read(client, call)
+            return
+        faults = self.faults
+        if faults is not CALM:
+            chance = self.rng.random()
+            if chance < faults.lost:
+                self._say(call, "is lost")
+                self._break(client)
+                return
+            chance -= faults.lost
+            if chance < faults.mute:
+                self._execute_without_answer(client)
+                self._break(client)
+                return
+            chance -= faults.mute
+            if chance < faults.late:
+                self._say(call, "stays in the network")
+                self.late.append(Late(client.session, call))
+                self._break(client)
+                return
+        outcome = self.execute(call.fiber, request.ops, client.session)
+        client.queue.popleft()
+        if call.repeated:
+            outcome = outcome._replace(repeated=True)
+        self._say(call, outcome)
+        self._answer(call, outcome)
+
+    def deliver_late(self, at: int) -> None:
+        """A copy that stayed in the network arrives; nobody waits for its answer."""
+        copy = self.late.pop(at)
+        if copy.session in self.open:
+            assert type(copy.call.request) is Multi
+            outcome = self.execute(copy.call.fiber, copy.call.request.ops, copy.session)
+            self._say(copy.call, f"(late copy) {outcome}")
+
+    def execute(self, fiber: Fiber, ops: Sequence[Op], session: int) -> Applied | Refused:
+        """One transaction at the server; the observer sees it before the sender does."""
+        if self.rewrite is not None:
+            ops = self.rewrite(fiber, ops)
+        make = tuple.__new__
+        try:
+            answers = self.tree.multi(
+                [make(_SERVER_OPS[type(op)], op) for op in ops], session=session
+            )
+        except server.MultiFailed as failed:
+            reason = _REASONS.get(failed.error.code, Reason.OTHER)
+            return Refused(failed.index, reason, ops[failed.index].path)
+        results = [answer.version if type(answer) is server.Stat else answer for answer in answers]
+        if self.observer is not None:
+            self.observer.applied(fiber, ops, results)
+        return Applied(results)
+
+    def _execute_without_answer(self, client: Client) -> None:
+        for call in client.queue:
+            if type(call.request) is Multi:
+                outcome = self.execute(call.fiber, call.request.ops, client.session)
+                self._say(call, f"(answer lost) {outcome}")
+            if self.rng.random() < 0.5:
+                break
+
+    def _break(self, client: Client) -> None:
+        """The connection breaks: whatever was under way is sent again, identically, in order."""
+        for call in client.queue:
+            call.repeated = True
+            call.partial.clear()
+
+    def _read(self, client: Client, call: Call) -> None:
+        request = call.request
+        if type(request) is ReadMany:
+            reads = request.reads
+            partial = call.partial
+            # A server without batch reads answers them one by one, with writes of others in between.
+            end = self.rng.randint(len(partial), len(reads)) if self.split_reads else len(reads)
+            partial += [self._read_one(read) for read in reads[len(partial) : end]]
+            if len(partial) < len(reads):
+                return
+            answer: Any = partial
+        else:
+            answer = self._read_one(request)  # type: ignore[arg-type]
+        client.queue.popleft()
+        self._say(call, answer)
+        self._answer(call, answer)
+
+    def _read_one(self, read: ReadData | ReadChildren) -> Any:
+        try:
+            if type(read) is ReadChildren:
+                return self.tree.children(read.path)[0]
+            data, stat = self.tree.get(read.path)
+        except server.NoNodeError:
+            return None
+        return Node(
+            data, stat.version, stat.num_children, stat.cversion, stat.ctime, stat.mtime, stat.pzxid
+        )
+
+    def _answer(self, call: Call, answer: Any) -> None:
+        if not call.ticket:
+            self._resume(call.fiber, answer)
+            return
+        call.done, call.answer = True, answer
+        if call.awaited:
+            self._resume(call.fiber, answer)
+
+    def _say(self, call: Call, outcome: object) -> None:
+        if self.note:
+            again = " (again)" if call.repeated else ""
+            self.note(f"{call.fiber.client.name} {call.fiber.kind}{again} {call.request}\n     {outcome}")

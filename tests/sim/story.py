@@ -1,0 +1,63 @@
+"""What the simulation knows beside the tree: the tasks as they were meant, and what became of them."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+
+FAILED = b"F"
+
+
+class Violation(AssertionError):
+    """An invariant is broken; the message starts with its number."""
+
+
+@dataclass(slots=True, eq=False)
+class Meant:
+    """One task as its author meant it, and its history.
+
+    `fixed` is the outcome that the tree accepted. `numbers` counts the znodes created for it, `commits` the
+    transactions that finished it.
+    """
+
+    name: str
+    deps: list[Meant]
+    attempts: int = 3
+    keep: bool | None = None
+    adds: list[Meant] = field(default_factory=list)
+    failures: int = 0
+    foreign: bool = False
+    acknowledged: bool = False
+    path: str = ""
+    number: str = ""
+    numbers: int = 0
+    commits: int = 0
+    removed: bool = False
+    fixed: bytes | None = None
+    alive: bool = False
+    places: list[str] = field(default_factory=list)
+    wakes: int = 0
+    last_n: int = -1
+    released_for: list[str] = field(default_factory=list)
+
+    @property
+    def record(self) -> bytes:
+        return self.name.encode()
+
+    def outcome(self, arguments: list[bytes]) -> bytes:
+        """What the function of this task makes of its arguments; a failure travels on as one."""
+        text = self.record + b"|" + b"|".join(arguments)
+        failed = any(argument.startswith(FAILED) for argument in arguments)
+        return (FAILED if failed else b"v") + hashlib.md5(text).hexdigest().encode()
+
+    @property
+    def failure(self) -> bytes:
+        return FAILED + self.record
+
+    def may_be(self, outcome: bytes) -> bool:
+        """Whether `outcome` is what this task makes of its dependencies' outcomes, or its failure."""
+        arguments = [dep.fixed for dep in self.deps]
+        known = [argument for argument in arguments if argument is not None]
+        if len(known) < len(arguments):
+            return False
+        return outcome in (self.outcome(known), self.failure)

@@ -1,0 +1,342 @@
+"""A worker as the simulation knows it: the real steps, begun in any order that a real worker may take.
+
+What a worker does next is chosen by chance among what there is to do, and several of its steps are under
+way at once. Between two of its requests anything may happen to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+from zkplan.layout import Entry, parse_entry, parse_later
+from zkplan.protocol import check as checking
+from zkplan.protocol import control, desk, failure, look, publish, wide
+from zkplan.protocol import claim as claiming
+from zkplan.protocol import commit as committing
+from zkplan.protocol.adding import NewTask
+from zkplan.protocol.claim import Loaded
+from zkplan.protocol.commit import Part
+from zkplan.protocol.shared import NO_DRIVE, Claim, Drive, Registration
+from zkplan.records import Dead
+from zkplan.requests import ReadChildren, ReadData
+
+from .network import Client
+from .story import FAILED, Meant, Violation
+
+if TYPE_CHECKING:
+    from .world import World
+
+Script = Generator[Any, Any, None]
+#: Steps of one worker under way at once.
+FIBERS_MAX = 3
+
+
+class Worker:
+    """One process; `client` is its connection, `me` its registration as far as it knows."""
+
+    def __init__(self, world: World, name: str, client: Client) -> None:
+        self.world = world
+        self.name = name
+        self.client = client
+        self.slots = world.rng.randint(1, 4)
+        self.me: Registration | None = None
+        self.stopping = False
+        self.versions: dict[str, int] = {}
+        self.to_load: list[Claim] = []
+        self.to_reload: list[Part] = []
+        self.finished: list[Part] = []
+        self.to_fail: list[tuple[Claim, Meant]] = []
+        self.old_wakes: list[str] = []
+        self._registering = False
+        self._looking = False
+        self._lives = count()
+        self._uids: Iterator[str] = map(str, count())
+
+    @property
+    def held(self) -> int:
+        return len(self.to_load) + len(self.to_reload) + len(self.finished) + len(self.to_fail)
+
+    # What there is to do.
+
+    def start_something(self) -> bool:
+        """Begin one step; False where there is nothing to do."""
+        if len(self.client.fibers) >= FIBERS_MAX:
+            return False
+        options = self._options()
+        if not options:
+            return False
+        self.world.rng.choice(options)()
+        return True
+
+    def _start(self, kind: str, script: Script, under: dict[str, str] | None = None) -> None:
+        self.world.network.start(self.client, kind, script, under or {})
+
+    def _options(self) -> list[Callable[[], None]]:
+        world = self.world
+        if self.me is None:
+            return [] if self._registering else [self._begin_register]
+        options: list[Callable[[], None]] = []
+        if self.to_load:
+            options.append(self._begin_load)
+        if self.to_reload:
+            options.append(self._begin_reload)
+        if self.finished:
+            options += (self._begin_commit, self._begin_commit)
+        if self.to_fail:
+            options.append(self._begin_fail)
+        if self.me.worker_path not in world.nodes:
+            options.append(lambda: self._start("heartbeat", self._heartbeat()))
+        if self.stopping:
+            if not options and not self.client.fibers:
+                options.append(lambda: self._start("unregister", self._unregister()))
+            return options
+        if not self._looking and self.held < self.slots:
+            options += [lambda plan=plan: self._begin_look(plan) for plan in world.plans_to_look_at()]
+        options += self._duties()
+        if world.chance(world.mix.hand_back) and (self.to_load or self.finished):
+            options.append(self._begin_hand_back)
+        if self.finished and world.chance(world.mix.logs):
+            options.append(lambda: self._start("log", self._log(self.finished[0].loaded.claim)))
+        return options
+
+    def _duties(self) -> list[Callable[[], None]]:
+        world = self.world
+        options: list[Callable[[], None]] = []
+        if world.vacant() or world.chance(world.mix.spurious):
+            options.append(lambda: self._start("clear", self._clear()))
+        if world.due():
+            options.append(lambda: self._start("promote", self._promote()))
+        for plan in world.plans_to_finish():
+            options.append(lambda plan=plan: self._start("finish", self._finish(plan)))
+        for plan in world.plans_to_check():
+            options.append(lambda plan=plan: self._start("check", self._check(plan)))
+        return options
+
+    # Beginnings: they take what they work on out of the worker's lists at once.
+
+    def _begin_register(self) -> None:
+        self._registering = True
+        self._start("register", self._register())
+
+    def _begin_look(self, plan: str) -> None:
+        self._looking = True
+        self._start("claim", self._claim(plan))
+
+    def _begin_load(self) -> None:
+        claims, self.to_load = self.to_load, []
+        self._start("load", self._load(claims))
+
+    def _begin_reload(self) -> None:
+        parts, self.to_reload = self.to_reload, []
+        self._start("load", self._reload(parts))
+
+    def _begin_commit(self) -> None:
+        size = self.world.rng.randint(1, len(self.finished))
+        parts, self.finished = self.finished[:size], self.finished[size:]
+        under = {part.loaded.claim.task_path: part.loaded.claim.path for part in parts}
+        self._start("commit", self._commit(parts), under)
+
+    def _begin_fail(self) -> None:
+        claim, task = self.to_fail.pop()
+        self._start("fail", self._fail(claim, task))
+
+    def _begin_hand_back(self) -> None:
+        if self.to_load:
+            claims, self.to_load = self.to_load, []
+        else:
+            claims = [self.finished.pop().loaded.claim]
+        self._start("hand back", self._hand_back(claims))
+
+    # Scripts: the steps of the protocol, one after the other.
+
+    def _register(self) -> Script:
+        name = f"{self.name}.{next(self._lives)}"
+        self.me = yield from desk.register(self.world.paths, name, b"", self._uids)
+        self._registering = False
+
+    def _unregister(self) -> Script:
+        assert self.me is not None
+        yield from desk.unregister(self.me)
+        self.world.leave(self)
+
+    def _heartbeat(self) -> Script:
+        me = self.me
+        if me is not None and (yield ReadData(me.worker_path)) is None and self.me is me:
+            self.me = None
+
+    def _lost(self, me: Registration) -> None:
+        if self.me is me:
+            self.me = None
+
+    def _drive(self) -> Drive:
+        free = self.slots - self.held
+        if free <= 0 or self.stopping or not self.world.mix.drive:
+            return NO_DRIVE
+        return Drive(free, dict(self.versions))
+
+    def _claim(self, plan: str) -> Script:
+        plan_path = self.world.paths.plan(plan)
+        seen = yield from look.look(plan_path)
+        me = self.me
+        if seen.state != "running":
+            self.versions.pop(plan_path, None)
+        elif seen.names and me is not None:
+            self.versions[plan_path] = seen.version
+            names = list(seen.names)
+            self.world.rng.shuffle(names)
+            names = names[: max(1, self.slots - self.held)]
+            taken = yield from claiming.claim(me, plan, seen.version, names)
+            self.to_load += taken.claims
+            if taken.plan_changed:
+                self.versions.pop(plan_path, None)
+            if taken.worker_gone:
+                self._lost(me)
+        self._looking = False
+
+    def _load(self, claims: list[Claim]) -> Script:
+        me = self.me
+        if me is None:
+            self.to_load += claims
+            return
+        loaded = yield from claiming.load(me, claims)
+        for item in loaded:
+            self._judge_loaded(item)
+            self._run(item)
+
+    def _reload(self, parts: list[Part]) -> Script:
+        me = self.me
+        if me is None:
+            self.to_reload += parts
+            return
+        loaded = yield from claiming.load(me, [part.loaded.claim for part in parts])
+        again = {id(item.claim): item for item in loaded}
+        for part in parts:
+            item = again.get(id(part.loaded.claim))
+            if item is not None:
+                self._judge_loaded(item)
+                part.loaded = item
+                self.finished.append(part)
+
+    def _judge_loaded(self, item: Loaded) -> None:
+        """S3, at the moment of the last read: the claim stands, and every argument is the right one."""
+        task = self.world.auditor.tasks[item.claim.task_path]
+        if item.damage:
+            raise Violation(f"S3 {task.name} was loaded with damage: {item.damage}")
+        if item.claim.path not in self.world.nodes and not task.foreign:
+            raise Violation(f"S3 {task.name} was loaded without its claim {item.claim.path}")
+        if item.arguments != [dep.fixed for dep in task.deps]:
+            raise Violation(f"S3 {task.name} has the arguments {item.arguments}")
+
+    def _run(self, item: Loaded) -> None:
+        """The function: takes no time of its own, for the commit may begin any time later."""
+        task = self.world.names[item.record.decode()]
+        claim = item.claim
+        if item.result is not None:
+            # Delivery had begun: the outcome is fixed, and the function is not run again.
+            self.finished.append(self._part(item, task, item.result))
+        elif claim.a >= task.attempts or self.world.chance(self.world.mix.failing):
+            if claim.a + 1 >= task.attempts and self.world.cascades(claim.plan):
+                self.finished.append(self._part(item, task, task.failure))
+            else:
+                self.to_fail.append((claim, task))
+        else:
+            part = self._part(item, task, task.outcome(item.arguments))
+            if task.adds:
+                part.adds = self.world.new_tasks(task.adds)
+            self.finished.append(part)
+
+    def _part(self, item: Loaded, task: Meant, outcome: bytes) -> Part:
+        dead = b""
+        if outcome.startswith(FAILED):
+            dead = Dead(item.claim.rank, item.claim.n, item.claim.a, task.name, "", "").to_bytes()
+        return Part(item, outcome, task.keep, dead)
+
+    def _commit(self, parts: list[Part]) -> Script:
+        world = self.world
+        narrow = []
+        for part in parts:
+            me = self.me
+            if me is None:
+                self.finished.append(part)
+            elif part.loaded.result is not None or world.is_wide(part):
+                done = yield from wide.deliver_wide(me, part, self._drive, self._take)
+                if done and not part.loaded.edges:
+                    yield from self._finish_of(part)
+            else:
+                narrow.append(part)
+        me = self.me
+        if me is None:
+            self.finished += narrow
+            return
+        wakes, self.old_wakes = self.old_wakes, []
+        report = yield from committing.commit(me, narrow, wakes, self._drive())
+        self._take(report.inherited)
+        self.to_reload += report.stale
+        for part, error in report.poison:
+            if world.mix.adds == 0.0:
+                raise error
+            self.to_fail.append((part.loaded.claim, world.names[part.loaded.record.decode()]))
+        if report.worker_gone:
+            self._lost(me)
+        if report.full:
+            published = yield from publish.publish(me, report.full, report.wake, self._drive())
+            self._take(published.claims)
+        elif report.wake:
+            self.old_wakes.append(report.wake)
+        for part in report.done:
+            if not part.loaded.edges:
+                yield from self._finish_of(part)
+
+    def _take(self, claims: list[Claim]) -> None:
+        self.to_load += claims
+
+    def _finish_of(self, part: Part) -> Script:
+        yield from control.finish(part.loaded.claim.plan_path, 0.0)
+
+    def _fail(self, claim: Claim, task: Meant) -> Script:
+        world = self.world
+        if claim.a + 1 < task.attempts:
+            due = world.now + world.rng.randint(0, 20) if world.chance(0.5) else None
+            yield from failure.fail_again(claim, b"failed", due, world.paths.later)
+        else:
+            dead = Dead(claim.rank, claim.n, claim.a, task.name, "", self.name)
+            yield from failure.fail_for_good(claim, task.failure, dead)
+
+    def _hand_back(self, claims: list[Claim]) -> Script:
+        due = self.world.now + 5 if self.world.chance(0.3) else None
+        yield from failure.hand_back(claims, b"", due)
+
+    def _log(self, claim: Claim) -> Script:
+        yield from failure.write_log(claim, b"progress")
+
+    def _clear(self) -> Script:
+        paths = self.world.paths
+        _, vacant = yield from desk.vacant_desks(paths)
+        if self.world.chance(self.world.mix.spurious):
+            # A lagging server shows a desk and not yet its worker: the guard must notice.
+            vacant = (yield ReadChildren(paths.desks)) or []
+        for worker in vacant:
+            yield from desk.clear_desk(paths, worker)
+
+    def _promote(self) -> Script:
+        paths = self.world.paths
+        names = (yield ReadChildren(paths.later)) or []
+        found = [(name, later) for name in names if (later := parse_later(name)) is not None]
+        due = [item for item in found if item[1].due_ms <= self.world.now]
+        if due:
+            yield from look.promote(paths, due)
+
+    def _finish(self, plan: str) -> Script:
+        yield from control.finish(self.world.paths.plan(plan), 0.0)
+
+    def _check(self, plan: str) -> Script:
+        yield from checking.check(self.world.paths, plan)
+
+
+def entries(names: set[str]) -> list[Entry]:
+    return [entry for name in names if (entry := parse_entry(name)) is not None]
+
+
+__all__ = ["NewTask", "Worker", "entries"]

@@ -1,0 +1,158 @@
+"""Which plan a worker looks at next, and which of its runnable entries it tries to claim.
+
+Pure: time is an argument. Two workers that list the same entries must not all reach for the first
+ones: each prefers its own share by task number, and takes from another's share only after it found its own
+empty and a moment has passed. Contention is avoided, not suffered.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from dataclasses import dataclass, field
+
+from .protocol.look import PlanLook
+from .records import PlanRecord, State
+
+#: Entries kept per listing. More would only grow old; the listing is repeated when they are used up.
+CANDIDATES_MAX = 8192
+#: Seconds after which another worker's share may be taken: its preferred worker had its chance.
+STEAL_AFTER_S = 0.01
+#: A listing shorter than this is watched: soon there is nothing left, and news must wake the worker.
+NEARLY_EMPTY = 64
+#: Seconds a plan is left alone after this worker could not decode a task of it, doubled each time.
+AVOID_FIRST_S, AVOID_MAX_S = 1.0, 60.0
+
+
+@dataclass(slots=True)
+class PlanView:
+    """What this worker knows of one plan."""
+
+    number: str
+    path: str
+    record: PlanRecord | None = None
+    state: State | None = None
+    version: int = -1
+    own: deque[str] = field(default_factory=deque)
+    #: Entries of others' shares were seen; after this time they may be taken.
+    steal_at: float | None = None
+    must_look: bool = True
+    looking: bool = False
+    watch: bool = True
+    adopt: bool = False
+    avoid_until: float = 0.0
+    avoid_s: float = 0.0
+    #: For the background check: when it is next due, and how long it took.
+    check_at: float = 0.0
+    check_s: float = 5.0
+
+    @property
+    def running(self) -> bool:
+        return self.state == "running"
+
+    def update(self, look: PlanLook, share: tuple[int, int], now: float) -> None:
+        """Take up a listing. `share` is (this worker's place, number of workers)."""
+        self.state, self.version = look.state, look.version
+        self.looking = False
+        self.adopt = look.state == "running" and look.names is None
+        names = look.names if self.running and look.names is not None else []
+        stealing = self.steal_at is not None and now >= self.steal_at
+        me, count = share
+        if count < 2:
+            mine = names
+        else:
+            mine = [name for name in names if _number(name) % count == me]
+            if not mine and names and stealing:
+                # The tail of the list, where the preferred worker comes last.
+                mine = sorted(names)[len(names) // 2 :]
+        if len(mine) > CANDIDATES_MAX:
+            mine = heapq.nsmallest(CANDIDATES_MAX, mine)
+        else:
+            mine.sort()
+        self.own = deque(mine)
+        if mine or not names:
+            self.steal_at = None
+        elif self.steal_at is None or stealing:
+            # An earlier time stands: news of the plan must not put stealing off for ever.
+            self.steal_at = now + STEAL_AFTER_S
+        # Without a watch nothing would wake this worker: look again when these are used up. News that
+        # came while this listing was under way has set must_look already, and it stays set.
+        self.must_look = self.must_look or not self.watch
+        self.watch = len(names) < NEARLY_EMPTY
+
+    def begin_look(self) -> bool:
+        """A listing starts; gives whether it is to be watched."""
+        self.looking, self.must_look = True, False
+        return self.watch
+
+    def take(self, count: int) -> list[str]:
+        return [self.own.popleft() for _ in range(min(count, len(self.own)))]
+
+    def avoid(self, now: float) -> None:
+        """This worker could not decode a task of the plan: leave it to others for a while."""
+        self.avoid_s = min(AVOID_MAX_S, max(AVOID_FIRST_S, 2 * self.avoid_s))
+        self.avoid_until = now + self.avoid_s
+        self.own.clear()
+        self.must_look = True
+
+    def wants_look(self, now: float) -> bool:
+        if self.looking or now < self.avoid_until or self.own:
+            return False
+        return self.must_look or (self.steal_at is not None and now >= self.steal_at)
+
+
+def _number(name: str) -> int:
+    digits = name[5:15]
+    return int(digits) if digits.isdecimal() else 0
+
+
+class Candidates:
+    """All plans this worker knows, served in turn."""
+
+    def __init__(self) -> None:
+        self.views: dict[str, PlanView] = {}
+        self._turn: deque[str] = deque()
+
+    def set_plans(self, numbers: list[str], path_of: dict[str, str]) -> None:
+        """Take up a listing of the root: new plans are looked at, removed ones forgotten."""
+        for number in numbers:
+            if number not in self.views:
+                self.views[number] = PlanView(number, path_of[number])
+                self._turn.append(number)
+        for number in set(self.views) - set(numbers):
+            del self.views[number]
+            self._turn.remove(number)
+
+    def choose(self, now: float) -> PlanView | None:
+        """The next plan in turn with entries to claim."""
+        for _ in range(len(self._turn)):
+            view = self.views[self._turn[0]]
+            self._turn.rotate(-1)
+            if view.running and view.own and now >= view.avoid_until:
+                return view
+        return None
+
+    def to_look(self, now: float, most: int) -> list[PlanView]:
+        """Plans whose listing is wanted, at most `most`."""
+        found = []
+        for view in self.views.values():
+            if view.wants_look(now):
+                found.append(view)
+                if len(found) == most:
+                    break
+        return found
+
+    def next_event(self) -> float:
+        """The earliest monotonic time at which waiting alone makes a look due."""
+        times = [view.steal_at for view in self.views.values() if view.steal_at is not None]
+        times += [
+            view.avoid_until for view in self.views.values() if view.avoid_until and view.must_look
+        ]
+        return min(times, default=float("inf"))
+
+    def touched(self, path: str | None) -> None:
+        """A watch fired: look at that plan again; None: the connection changed, look at all."""
+        for view in self.views.values():
+            if path is None or path.startswith(view.path + "/"):
+                view.must_look = True
+                view.watch = True

@@ -1,0 +1,63 @@
+"""The command line: one thin file per command; data on stdout, logs and progress on stderr.
+
+Exit codes: 0 ok, 1 a plan failed, 2 usage, 3 ZooKeeper unreachable, 4 timed out.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from typing import Any
+
+import click
+
+from ..errors import (
+    KeeperUnavailable,
+    PlanCancelled,
+    PlanFailed,
+    PlanStuck,
+    TaskFailed,
+    WaitTimeout,
+    ZkplanError,
+)
+
+#: Command name to module below this package; loaded only when asked for.
+COMMANDS = ("worker", "plan", "task", "stress", "demo")
+EXIT_FAILED, EXIT_USAGE, EXIT_UNREACHABLE, EXIT_TIMED_OUT = 1, 2, 3, 4
+
+
+class _Lazy(click.Group):
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        if name not in COMMANDS:
+            return None
+        command: click.Command = getattr(importlib.import_module(f"{__name__}.{name}"), name)
+        return command
+
+
+@click.group(cls=_Lazy, context_settings={"auto_envvar_prefix": "ZKPLAN"})
+@click.version_option(package_name="zkplan")
+def cli() -> None:
+    """Run graphs of Python functions, with ZooKeeper as the only moving part."""
+
+
+def exit_code(error: ZkplanError) -> int:
+    """What an error means to the shell."""
+    if isinstance(error, KeeperUnavailable):
+        return EXIT_UNREACHABLE
+    if isinstance(error, WaitTimeout):
+        return EXIT_TIMED_OUT
+    if isinstance(error, PlanFailed | PlanCancelled | PlanStuck | TaskFailed):
+        return EXIT_FAILED
+    return EXIT_USAGE
+
+
+def main(args: list[str] | None = None) -> Any:
+    """The entry point: errors of zkplan become one line on stderr and an exit code."""
+    try:
+        cli.main(args=args, prog_name="zkplan", standalone_mode=True)
+    except ZkplanError as error:
+        click.echo(f"zkplan: {error}", err=True)
+        sys.exit(exit_code(error))

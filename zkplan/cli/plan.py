@@ -1,0 +1,114 @@
+"""`zkplan plan ls|show|wait|pause|resume|cancel|rm|retry|check`: look at plans and control them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+import click
+
+from ..plan import Plan
+from ..protocol.control import PlanStatus
+from .common import connection_options, open_client, output_option, print_facts, print_rows
+
+_COLUMNS = ("number", "name", "state", "tasks", "runnable", "dead", "finished", "added", "created")
+_which = click.argument("plan", metavar="PLAN")
+
+
+@click.group()
+@connection_options
+@click.pass_context
+def plan(ctx: click.Context, hosts: str, root: str, secret: str, connect_timeout: float) -> None:
+    """Look at plans and control them. PLAN is a path, a number, or a name (the newest of that name)."""
+    ctx.obj = (hosts, root, secret, connect_timeout)
+
+
+def _row(found: PlanStatus) -> dict[str, Any]:
+    row = found._asdict()
+    row["number"] = found.path.rpartition("-")[2]
+    row["finished"] = found.finished
+    row["created"] = datetime.fromtimestamp(found.created).isoformat(" ", "seconds")
+    return row
+
+
+@plan.command("ls")
+@output_option
+@click.pass_obj
+def list_plans(connection: Any, output: str) -> None:
+    """All plans under the root."""
+    with open_client(*connection) as client:
+        print_rows([_row(found.status()) for found in client.plans()], output, _COLUMNS)
+
+
+@plan.command()
+@_which
+@output_option
+@click.pass_obj
+def show(connection: Any, plan: str, output: str) -> None:
+    """One plan in numbers, and its dead tasks."""
+    with open_client(*connection) as client:
+        found = client.plan(plan)
+        facts = _row(found.status())
+        facts["on_failure"] = found.record.on_failure
+        facts["failures"] = {f"task-{number}": dead.error for number, dead in found.dead().items()}
+        if output == "table":
+            facts["failures"] = "\n".join(f"{k}: {v}" for k, v in facts["failures"].items())
+        print_facts(facts, output)
+
+
+@plan.command()
+@_which
+@click.option(
+    "--timeout", type=float, default=None, help="Seconds; exit code 4 when they are over."
+)
+@output_option
+@click.pass_obj
+def wait(connection: Any, plan: str, timeout: float | None, output: str) -> None:
+    """Wait until a plan is drained, with a progress bar on a terminal."""
+    with open_client(*connection) as client:
+        print_facts(_row(client.plan(plan).wait(timeout, progress=True)), output)
+
+
+@plan.command()
+@_which
+@output_option
+@click.option("--repair/--no-repair", default=True, help="Mend what may be mended.")
+@click.pass_obj
+def check(connection: Any, plan: str, output: str, repair: bool) -> None:
+    """Read a whole plan and report what the invariants forbid; exit code 1 for problems."""
+    with open_client(*connection) as client:
+        report = client.plan(plan).check(repair)
+    facts: dict[str, Any] = {
+        "tasks": report.tasks,
+        "created": report.created,
+        "published": report.published,
+        "problems": report.problems,
+    }
+    if output == "table":
+        facts |= {name: "\n".join(facts[name]) for name in ("created", "published", "problems")}
+    print_facts(facts, output)
+    if report.problems:
+        raise SystemExit(1)
+
+
+def _control(name: str, act: Callable[[Plan], Any], help_text: str, said: str) -> None:
+    @plan.command(name, help=help_text)
+    @_which
+    @click.pass_obj
+    def command(connection: Any, plan: str) -> None:
+        with open_client(*connection) as client:
+            found = client.plan(plan)
+            result = act(found)
+            click.echo(f"{found.path} {said.format(result)}", err=True)
+
+
+_control("pause", Plan.pause, "Claim nothing more of a plan until it is resumed.", "paused")
+_control("resume", Plan.resume, "Let a paused plan go on.", "resumed")
+_control("cancel", Plan.cancel, "Stop a plan for good; running tasks are told.", "cancelled")
+_control(
+    "rm", Plan.remove, "Cancel a plan and delete everything of it.", "removed, {} tasks unfinished"
+)
+_control(
+    "retry", Plan.retry, "Give all dead tasks of a plan their attempts again.", "has {} tasks again"
+)

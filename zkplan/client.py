@@ -1,0 +1,177 @@
+"""The door for users: connect, create plans, find them again."""
+
+from __future__ import annotations
+
+import os
+import time
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from .codec import Codec
+from .errors import InvalidTask, PlanNotFound, ZkplanError
+from .execution import Job
+from .keeper import Keeper, open_keeper
+from .layout import Paths
+from .plan import Plan, PlanWithin
+from .protocol.author import create_plan, ensure_root
+from .protocol.look import list_plans
+from .records import OnFailure, PlanRecord, TaskOptions, WorkerRecord
+from .requests import ReadChildren, ReadData, ReadMany
+from .task import check_options
+
+if TYPE_CHECKING:
+    from kazoo.client import KazooClient
+
+DEFAULT_HOSTS = "127.0.0.1:2181"
+DEFAULT_ROOT = "/zkplan"
+
+
+class Client:
+    """A connection to the plans under one root. Safe for several threads; a context manager."""
+
+    def __init__(self, keeper: Keeper, root: str = DEFAULT_ROOT, secret: bytes = b"") -> None:
+        self.keeper = keeper
+        self.paths = Paths(_checked_root(root))
+        self.codec = Codec(secret)
+
+    @property
+    def root(self) -> str:
+        return self.paths.root
+
+    def create_plan(
+        self,
+        name: str | None = None,
+        *,
+        attempts: int = 3,
+        retry_delay: float = 1.0,
+        timeout: float | None = None,
+        priority: int = 0,
+        keep: bool | None = None,
+        on_failure: OnFailure = "hold",
+    ) -> Plan:
+        """Create an empty plan; the options are the defaults of its tasks.
+
+        `on_failure`: what follows when a task is out of attempts. "hold": it stays, its dependents wait,
+        `retry` gives it another chance. "cascade": its dependents fail too, and the plan drains.
+        """
+        defaults = TaskOptions("", attempts, retry_delay, timeout, priority, keep)
+        check_options(defaults, "the plan's defaults")
+        if on_failure not in ("hold", "cascade"):
+            raise InvalidTask("", f'on_failure must be "hold" or "cascade", not {on_failure!r}')
+        if name is not None and (not isinstance(name, str) or not 0 < len(name) <= 200):
+            raise InvalidTask(
+                "", f"the name of a plan has 1 to 200 characters, unlike {name!r:.50}"
+            )
+        record = PlanRecord(name or "", os.urandom(12).hex(), time.time(), defaults, on_failure)
+        number = self.keeper.run(create_plan(self.paths, record))
+        return Plan(self, self.paths.plan(number), record, new=True)
+
+    def plans(self) -> list[Plan]:
+        """All plans under the root, oldest first."""
+        numbers = self.keeper.run(list_plans(self.paths))
+        found = []
+        for start in range(0, len(numbers), 500):
+            paths = [self.paths.plan(number) for number in numbers[start : start + 500]]
+            nodes = self.keeper.ask(ReadMany([ReadData(path) for path in paths]))
+            for path, node in zip(paths, nodes, strict=True):
+                if node is not None:
+                    found.append(Plan(self, path, PlanRecord.from_bytes(node.data)))
+        return found
+
+    def plan(self, which: str | int) -> Plan:
+        """The plan of that path, number, or name (the newest of that name). Raises PlanNotFound."""
+        text = str(which).removeprefix("plan-")
+        if text.startswith("/"):
+            path = text
+        elif text.isdecimal() and len(text) <= 10:
+            path = self.paths.plan(f"{int(text):010d}")
+        else:
+            named = [plan for plan in self.plans() if plan.name == text]
+            if not named:
+                raise PlanNotFound(text, f"there is no plan named {text!r} under {self.paths.root}")
+            return named[-1]
+        if not path.startswith(self.paths.root + "/plan-"):
+            raise PlanNotFound(path, f"{path} is not a plan under {self.paths.root}")
+        plan = Plan(self, path)
+        _ = plan.record
+        return plan
+
+    def workers(self) -> list[WorkerRecord]:
+        """The living workers."""
+        ids = sorted(self.keeper.ask(ReadChildren(self.paths.workers)) or ())
+        reads: list[ReadData | ReadChildren] = []
+        for worker in ids:
+            reads += (ReadData(self.paths.worker(worker)), ReadData(self.paths.desk(worker)))
+        answers = self.keeper.ask(ReadMany(reads)) if reads else []
+        found = []
+        for index, worker in enumerate(ids):
+            node, desk = answers[2 * index], answers[2 * index + 1]
+            if node is not None:
+                claims = desk.child_count if desk else 0
+                found.append(WorkerRecord.from_bytes(worker, node.data, claims))
+        return found
+
+    def plan_within(self, job: Job) -> Plan:
+        """The plan of a running task, for `zkplan.current().plan`."""
+        return PlanWithin(self, job.claim.plan_path, None, job)
+
+    def prepare(self) -> None:
+        """Create the root and its fixed children, where they are missing."""
+        self.keeper.run(ensure_root(self.paths))
+
+    def close(self) -> None:
+        self.keeper.close()
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def connect(
+    hosts: str | KazooClient = DEFAULT_HOSTS,
+    root: str = DEFAULT_ROOT,
+    *,
+    session_timeout: float = 10.0,
+    connect_timeout: float = 10.0,
+    patience: float = 30.0,
+    secret: bytes | str = b"",
+    **kazoo_options: Any,
+) -> Client:
+    """Connect to ZooKeeper.
+
+    `hosts` is a comma-separated list of host:port (a chroot may follow), or a started KazooClient, which
+    stays the caller's. All times in seconds: `session_timeout` is what a dead worker's tasks wait for
+    their take-over, `patience` how long one request may stay without an answer. With `secret`, payloads
+    are signed and only those signed with it are accepted. Raises KeeperUnavailable.
+    """
+    key = secret.encode() if isinstance(secret, str) else secret
+    if isinstance(hosts, str):
+        keeper = open_keeper(
+            hosts,
+            session_timeout_s=session_timeout,
+            connect_timeout_s=connect_timeout,
+            patience_s=patience,
+            **kazoo_options,
+        )
+    else:
+        keeper = Keeper(hosts, owns=False, patience_s=patience)
+    try:
+        return Client(keeper, root, key)
+    except BaseException:
+        keeper.close()
+        raise
+
+
+def _checked_root(root: str) -> str:
+    parts = root.strip("/").split("/")
+    plain = all(part not in ("", ".", "..", "zookeeper") and part.isprintable() for part in parts)
+    if not root.startswith("/") or not plain:
+        raise ZkplanError(f"the root must be a path like /zkplan, not {root!r}")
+    return "/" + "/".join(parts)

@@ -1,0 +1,225 @@
+"""Values to signed bytes and back. The only importer of dill.
+
+Plain data goes through the C pickler; whatever needs a class or a function of the user goes through
+dill, which also carries lambdas, closures and what is defined in `__main__`. Every payload carries a
+keyed digest: with a secret, a worker runs nothing that was not written by a holder of that secret.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import importlib
+import io
+import pickle
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import dill
+
+from .errors import NotSerialisable, PayloadUndecodable
+
+MAGIC = b"z1"
+TASK, VALUE, FAILURE, LOG = b"T", b"V", b"E", b"L"
+_DIGEST = 16
+_HEAD = len(MAGIC) + 1 + _DIGEST
+#: Distinct functions a worker keeps decoded, by the bytes that define them.
+FUNCTIONS_CACHED = 512
+_HERE = bytes(sys.version_info[:2])
+
+_loading = threading.local()
+
+
+def argument_at(position: int) -> Any:
+    """Stands in a pickle where a task was given as an argument; gives its value while loading."""
+    return _loading.values[position]
+
+
+class _NeedsDill(Exception):
+    """The C pickler met an object that only dill can carry faithfully."""
+
+
+class _PlainPickler(pickle.Pickler):
+    """Pickles builtin data at C speed, turns tasks into positions, refuses everything else."""
+
+    def __init__(self, file: io.BytesIO, position_of: Callable[[Any], int | None] | None) -> None:
+        super().__init__(file, 5)
+        self.position_of = position_of
+
+    def reducer_override(self, obj: Any) -> Any:
+        # Only called for what is not an exact builtin type, so plain data never pays for it.
+        if obj is argument_at:
+            return NotImplemented
+        position = self.position_of(obj) if self.position_of is not None else None
+        if position is None:
+            raise _NeedsDill
+        return argument_at, (position,)
+
+
+class _DillPickler(dill.Pickler):  # type: ignore[misc]
+    """dill, with tasks turned into positions."""
+
+    def __init__(self, file: io.BytesIO, position_of: Callable[[Any], int | None] | None) -> None:
+        # recurse: carry the globals a function uses, not the author's whole __main__.
+        super().__init__(file, 5, recurse=True)
+        self.position_of = position_of
+
+    def reducer_override(self, obj: Any) -> Any:
+        position = self.position_of(obj) if self.position_of is not None else None
+        return NotImplemented if position is None else (argument_at, (position,))
+
+
+def dump(value: Any, position_of: Callable[[Any], int | None] | None = None) -> bytes:
+    """The pickle of `value`; whatever dill raises is passed on."""
+    file = io.BytesIO(b"P")
+    file.seek(1)
+    try:
+        _PlainPickler(file, position_of).dump(value)
+    except (_NeedsDill, pickle.PicklingError):
+        file = io.BytesIO(b"D" + _HERE)
+        file.seek(3)
+        _DillPickler(file, position_of).dump(value)
+    return file.getvalue()
+
+
+def load(blob: bytes, values: Sequence[Any] = ()) -> Any:
+    """What `dump` was given, with the values of its tasks in place.
+
+    Raises PayloadUndecodable where this process lacks something another may have (a module, the
+    Python version of the author), and whatever the user's own classes raise otherwise.
+    """
+    _loading.values = values
+    try:
+        if blob[:1] == b"P":
+            return pickle.loads(memoryview(blob)[1:])
+        if blob[:1] == b"D":
+            return dill.loads(blob[3:])
+    except (ImportError, AttributeError, pickle.UnpicklingError, EOFError) as error:
+        raise PayloadUndecodable(f"{type(error).__name__}: {error}") from error
+    except Exception as error:
+        if blob[:1] == b"D" and blob[1:3] != _HERE:
+            raise PayloadUndecodable(
+                f"written by Python {blob[1]}.{blob[2]}, here is "
+                f"{_HERE[0]}.{_HERE[1]}: {type(error).__name__}: {error}"
+            ) from error
+        raise
+    finally:
+        _loading.values = ()
+    raise PayloadUndecodable("the payload has an unknown encoding: written by a newer zkplan?")
+
+
+def importable(function: Any) -> bool:
+    """Whether a worker finds this very object under its module and name."""
+    module, name = getattr(function, "__module__", None), getattr(function, "__qualname__", None)
+    if not isinstance(module, str) or not isinstance(name, str) or module == "__main__":
+        return False
+    found: Any = sys.modules.get(module)
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    return found is function
+
+
+def dump_function(function: Callable[..., Any]) -> bytes:
+    """By reference where a worker can import it, by value (lambdas, closures, `__main__`) otherwise."""
+    if importable(function):
+        return f"R{function.__module__}:{function.__qualname__}".encode()
+    file = io.BytesIO(b"F" + _HERE)
+    file.seek(3)
+    _DillPickler(file, None).dump(function)
+    return file.getvalue()
+
+
+def load_function(blob: bytes) -> Callable[..., Any]:
+    """The function `dump_function` was given. Raises PayloadUndecodable where it cannot be had here."""
+    if blob[:1] == b"R":
+        module, _, name = blob[1:].decode(errors="replace").partition(":")
+        try:
+            found: Any = importlib.import_module(module)
+            for part in name.split("."):
+                found = getattr(found, part)
+        except Exception as error:
+            raise PayloadUndecodable(
+                f"the function {module}.{name} cannot be imported here: {type(error).__name__}: {error}"
+            ) from error
+    elif blob[:1] == b"F" and blob[1:3] == _HERE:
+        try:
+            found = dill.loads(blob[3:])
+        except Exception as error:
+            raise PayloadUndecodable(
+                f"the function cannot be decoded here: {type(error).__name__}: {error}"
+            ) from error
+    elif blob[:1] == b"F":
+        raise PayloadUndecodable(
+            f"the function was written by value under Python {blob[1]}.{blob[2]}; here is "
+            f"{_HERE[0]}.{_HERE[1]}"
+        )
+    else:
+        raise PayloadUndecodable("the function has an unknown encoding: written by a newer zkplan?")
+    if not callable(found):
+        raise PayloadUndecodable(f"{found!r} is not callable here")
+    return found  # type: ignore[no-any-return]
+
+
+def describe_function(blob: bytes) -> str:
+    """A name for people, without decoding anything."""
+    return blob[1:].decode(errors="replace").replace(":", ".") if blob[:1] == b"R" else "(by value)"
+
+
+class Codec:
+    """Seals and opens payloads under one secret; caches decoded functions."""
+
+    def __init__(self, secret: bytes = b"") -> None:
+        if len(secret) > 64:
+            secret = hashlib.blake2b(secret).digest()
+        self._secret = secret
+        self._functions: dict[bytes, Callable[..., Any]] = {}
+        self.none = self.seal(VALUE, dump(None))
+
+    def _digest(self, kind: bytes, body: bytes) -> bytes:
+        return hashlib.blake2b(body, digest_size=_DIGEST, key=self._secret, person=kind).digest()
+
+    def seal(self, kind: bytes, body: bytes) -> bytes:
+        return MAGIC + kind + self._digest(kind, body) + body
+
+    def open(self, kinds: bytes, sealed: bytes) -> tuple[bytes, bytes]:
+        """(kind, body) of a payload of one of `kinds`; raises PayloadUndecodable."""
+        kind = sealed[2:3]
+        if sealed[:2] != MAGIC or len(sealed) < _HEAD or kind not in kinds:
+            raise PayloadUndecodable("not a payload of zkplan, or of a newer format")
+        body = sealed[_HEAD:]
+        if not hmac.compare_digest(sealed[3:_HEAD], self._digest(kind, body)):
+            raise PayloadUndecodable(
+                "the signature does not fit: damaged, or written under another secret (ZKPLAN_SECRET)"
+            )
+        return kind, body
+
+    def seal_value(self, value: Any) -> bytes:
+        """Raises NotSerialisable for a value that cannot travel."""
+        if value is None:
+            return self.none
+        try:
+            return self.seal(VALUE, dump(value))
+        except Exception as error:
+            raise NotSerialisable(
+                f"a value of type {type(value).__qualname__} cannot be serialised: "
+                f"{type(error).__name__}: {error}"
+            ) from error
+
+    def function(self, blob: bytes) -> Callable[..., Any]:
+        """The decoded function, from the cache where its bytes were seen before."""
+        found = self._functions.get(blob)
+        if found is None:
+            found = load_function(blob)
+            if len(self._functions) >= FUNCTIONS_CACHED:
+                self._functions.clear()
+            self._functions[blob] = found
+        return found
+
+
+def dump_call(
+    args: Sequence[Any], kwargs: Mapping[str, Any], position_of: Callable[[Any], int | None]
+) -> bytes:
+    """The constant part of a call; every task found at any depth becomes the position it is given."""
+    return dump((tuple(args), dict(kwargs)), position_of)

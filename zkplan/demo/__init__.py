@@ -1,0 +1,1 @@
+"""`zkplan demo`: a plan on real input, with a worker killed midway."""

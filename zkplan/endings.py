@@ -1,0 +1,132 @@
+"""What follows when an attempt has ended: a commit, another attempt, a dead letter, or a hand-back."""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import TYPE_CHECKING
+
+from .backoff import Backoff
+from .codec import FAILURE
+from .execution import Ended, Job
+from .protocol.claim import Loaded, load
+from .protocol.commit import Part
+from .protocol.failure import fail_again, fail_for_good
+from .records import Dead, Failure
+
+if TYPE_CHECKING:
+    from .engine import Engine
+
+logger = logging.getLogger("zkplan.worker")
+
+#: Longest delay between attempts, whatever `retry_delay` and the number of failures.
+RETRY_DELAY_MAX_S = 300.0
+#: How often one part is loaded and built again before it counts as poison.
+RELOADS_MAX = 20
+
+
+def settle(engine: Engine, ended: Ended) -> Part | None:
+    """The part to commit, or None where the claim ends in another way."""
+    job = ended.job
+    if ended.undecodable:
+        _leave_to_others(engine, job, ended.undecodable)
+        return None
+    if ended.failure is not None:
+        return _failed(engine, job, ended.failure, ended.final)
+    return Part(job.loaded, ended.outcome, job.options.keep, adds=job.adds)
+
+
+def _failed(engine: Engine, job: Job, failure: Failure, final: bool) -> Part | None:
+    claim, options = job.claim, job.options
+    engine.statistics.failed += 1
+    sealed = engine.codec.seal(FAILURE, failure.to_bytes())
+    name = options.name or f"task-{claim.task}"
+    if not final and claim.a + 1 < options.attempts:
+        logger.info(
+            "%s failed (attempt %d of %d): %s", name, claim.a + 1, options.attempts, failure.summary
+        )
+        due = None
+        if options.retry_delay > 0:
+            backoff = Backoff(
+                options.retry_delay, 2.0, max(RETRY_DELAY_MAX_S, options.retry_delay), 0.3
+            )
+            delay = backoff.delay_s(claim.a, engine.random())
+            due = int((time.time() + delay) * 1000)
+        _end(engine, job)
+        engine.go(fail_again(claim, sealed, due, engine.paths.later), lambda held: None)
+        return None
+    logger.warning("%s of %s is out of attempts: %s", name, claim.plan_path, failure.summary)
+    dead = Dead(claim.rank, claim.n, claim.a + 1, name, failure.summary[:500], failure.worker)
+    view = engine.candidates.views.get(claim.plan)
+    if view is not None and view.record is not None and view.record.on_failure == "cascade":
+        return Part(job.loaded, sealed, True, dead.to_bytes())
+    _end(engine, job)
+    engine.go(fail_for_good(claim, sealed, dead), lambda held: None)
+    return None
+
+
+def _end(engine: Engine, job: Job) -> None:
+    engine.jobs.pop(job.claim.path, None)
+
+
+def timed_out(engine: Engine, job: Job) -> None:
+    """The thread cannot be stopped, but its claim ends now: what it still returns is dropped."""
+    timeout = job.options.timeout or 0.0
+    failure = Failure(
+        "TimeoutError",
+        f"it ran longer than its time-out of {timeout:g} s",
+        "",
+        engine.worker,
+        job.claim.n,
+        time.time(),
+    )
+    part = _failed(engine, job, failure, final=False)
+    if part is not None:
+        engine.retry_part(part)
+
+
+def _leave_to_others(engine: Engine, job: Job, why: str) -> None:
+    """This worker lacks something: hand back without using an attempt, and look elsewhere for a while."""
+    claim = job.claim
+    view = engine.candidates.views.get(claim.plan)
+    first = view is None or view.avoid_s == 0
+    if view is not None:
+        view.avoid(time.monotonic())
+    log = b""
+    if first:
+        # Once, not with every hand-back: the task shows why nobody runs it, and stays small.
+        logger.warning("%s cannot be decoded here and is left to others: %s", claim.task_path, why)
+        failure = Failure("PayloadUndecodable", why, "", engine.worker, claim.n, time.time())
+        log = engine.codec.seal(FAILURE, failure.to_bytes())
+    engine.give_back([job], log)
+
+
+def reload(engine: Engine, part: Part) -> None:
+    """The task changed since it was read (a new edge, a new log): read it again, then commit again."""
+    me = engine.me
+    part.reloads += 1
+    if part.reloads > RELOADS_MAX:
+        poisoned(engine, part, RuntimeError("its znodes change faster than it can be committed"))
+        return
+    if me is None:
+        engine.retry_part(part)
+        return
+
+    def loaded(found: list[Loaded]) -> None:
+        if not found:
+            engine.statistics.fenced += 1
+            engine.jobs.pop(part.loaded.claim.path, None)
+            return
+        part.loaded = found[0]
+        engine.retry_part(part)
+
+    engine.go(load(me, [part.loaded.claim]), loaded)
+
+
+def poisoned(engine: Engine, part: Part, error: Exception) -> None:
+    """A part that ZooKeeper refuses for a reason of its own fails alone; the others are committed."""
+    job = engine.jobs.get(part.loaded.claim.path) or Job(part.loaded)
+    failure = engine.runner.describe(error, job, engine.worker)
+    settled = _failed(engine, job, failure, final=False)
+    if settled is not None:
+        engine.retry_part(settled)

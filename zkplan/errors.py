@@ -1,0 +1,152 @@
+"""Every error zkplan raises, in one tree.
+
+ZkplanError
+├── PlanError                 the plan is not in a state that allows the call
+│   ├── PlanNotFound
+│   ├── PlanDrained
+│   ├── PlanCancelled
+│   ├── PlanFailed            tasks are dead and nothing else can run
+│   └── PlanStuck             tasks remain, none can ever run (a cycle made with raw znodes)
+├── TaskError                 a task cannot be added, or has no result
+│   ├── InvalidTask
+│   ├── ForeignTask
+│   ├── ResultNotKept
+│   ├── TaskFailed            carries the remote traceback
+│   └── TaskCancelled         raised inside a task that asks `current().check()`
+├── PayloadError              a function or value that cannot travel
+│   ├── NotSerialisable
+│   ├── PayloadTooLarge
+│   └── PayloadUndecodable
+├── KeeperError               ZooKeeper did not do what was asked
+│   ├── KeeperUnavailable
+│   ├── KeeperClosed
+│   └── TransactionRejected
+├── WaitTimeout               also a TimeoutError
+└── InvariantViolated         a bug in zkplan or a damaged tree; nothing more was written
+"""
+
+from __future__ import annotations
+
+
+class ZkplanError(Exception):
+    """The base of all errors of zkplan."""
+
+
+class PlanError(ZkplanError):
+    """The plan is not in a state that allows the call. `plan` is its path."""
+
+    def __init__(self, plan: str, message: str) -> None:
+        super().__init__(message)
+        self.plan = plan
+
+
+class PlanNotFound(PlanError):
+    """No plan of that path or name exists; it was removed, or never created under this root."""
+
+
+class PlanDrained(PlanError):
+    """The plan has run all its tasks and is done: no task can be added any more."""
+
+
+class PlanCancelled(PlanError):
+    """The plan was cancelled: nothing of it is claimed, nothing can be added."""
+
+
+class PlanFailed(PlanError):
+    """Tasks of the plan are out of attempts.
+
+    `failures` maps task names to the text of their last error. Raised by `Plan.wait` when nothing of
+    the plan can run any more (policy `hold`), or when it drained with failures (policy `cascade`).
+    """
+
+    def __init__(self, plan: str, message: str, failures: dict[str, str]) -> None:
+        super().__init__(plan, message)
+        self.failures = failures
+
+
+class PlanStuck(PlanError):
+    """Tasks remain, none is runnable, claimed, delayed or dead: no worker can ever finish the plan."""
+
+
+class TaskError(ZkplanError):
+    """A task cannot be added, or has no result to give. `task` names it."""
+
+    def __init__(self, task: str, message: str) -> None:
+        super().__init__(message)
+        self.task = task
+
+
+class InvalidTask(TaskError):
+    """The description of a task is wrong (not callable, a generator, options out of range)."""
+
+
+class ForeignTask(TaskError):
+    """An argument is a task of another plan: edges stay within one plan."""
+
+
+class ResultNotKept(TaskError):
+    """The task has finished, and its result went to its dependents only. Add it with `keep=True`."""
+
+
+class TaskFailed(TaskError):
+    """The task is out of attempts. `remote_traceback` is the text of the worker's traceback.
+
+    `Task.result()` raises the original exception instead where it could be restored; the text is
+    then the message of its `__cause__`, which is a TaskFailed.
+    """
+
+    def __init__(self, task: str, message: str, remote_traceback: str = "") -> None:
+        super().__init__(task, message)
+        self.remote_traceback = remote_traceback
+
+
+class TaskCancelled(TaskError):
+    """Raised by `current().check()` inside a task that should stop: plan cancelled, claim lost, timed out."""
+
+
+class PayloadError(ZkplanError):
+    """A function or a value cannot travel through ZooKeeper."""
+
+
+class NotSerialisable(PayloadError):
+    """A function or value cannot be turned into bytes. Nothing was written."""
+
+
+class PayloadTooLarge(PayloadError):
+    """A payload exceeds what one request may carry. `size` and `limit` are bytes. Nothing was sent."""
+
+    def __init__(self, what: str, size: int, limit: int) -> None:
+        super().__init__(
+            f"{what} takes {size} bytes, more than the {limit} bytes that one ZooKeeper request may "
+            "carry; store the data elsewhere (a file, an object store) and pass its address"
+        )
+        self.size = size
+        self.limit = limit
+
+
+class PayloadUndecodable(PayloadError):
+    """Bytes cannot be turned back here: a missing module, another Python, a wrong signature."""
+
+
+class KeeperError(ZkplanError):
+    """ZooKeeper did not do what was asked."""
+
+
+class KeeperUnavailable(KeeperError):
+    """No ZooKeeper server answered in time. A write that was under way may or may not be applied."""
+
+
+class KeeperClosed(KeeperError):
+    """The connection was closed, or belongs to the parent of a forked process."""
+
+
+class TransactionRejected(KeeperError):
+    """ZooKeeper refused a transaction for a reason the protocol has no answer to. Nothing was written."""
+
+
+class WaitTimeout(ZkplanError, TimeoutError):
+    """The time given to a wait is over; what was waited for goes on."""
+
+
+class InvariantViolated(ZkplanError):
+    """The tree is not as the protocol leaves it: a bug in zkplan or a damaged tree. Please report it."""

@@ -1,0 +1,274 @@
+"""Runs one claimed task: decode, call, encode; and the context the function sees while it runs."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import inspect
+import threading
+import time
+import traceback
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from .codec import FAILURE, LOG, TASK, VALUE, Codec, dump, load
+from .errors import (
+    InvariantViolated,
+    PayloadTooLarge,
+    PayloadUndecodable,
+    TaskCancelled,
+    TaskError,
+    ZkplanError,
+)
+from .protocol.adding import NewTask
+from .protocol.claim import Loaded
+from .protocol.failure import write_log
+from .protocol.shared import REQUEST_BYTES_MAX, Claim
+from .records import Failure, TaskOptions, TaskRecord
+
+if TYPE_CHECKING:
+    from .keeper import Keeper
+    from .plan import Plan
+    from .task import Task
+
+#: What one result may take: a request, less the operations that carry it along one edge.
+RESULT_BYTES_MAX = REQUEST_BYTES_MAX - 8 * 1024
+TRACEBACK_CHARS_MAX = 16_000
+EXCEPTION_BYTES_MAX = 32 * 1024
+#: Log entries of one attempt; more would make the task too large to be deleted in one transaction.
+LOGS_PER_ATTEMPT = 500
+
+
+@dataclass(slots=True, eq=False)
+class Job:
+    """A claimed task on its way through this worker."""
+
+    loaded: Loaded
+    adds: list[NewTask] = field(default_factory=list)
+    options: TaskOptions = field(default_factory=TaskOptions)
+    #: Why the function should stop, empty while it need not.
+    stop_reason: str = ""
+    #: Monotonic time at which it started and must have ended; 0 and infinity while unknown.
+    started: float = 0.0
+    deadline: float = float("inf")
+    #: Set by the worker when it gave the claim away: whatever the function still returns is dropped.
+    abandoned: bool = False
+    log_count: int = 0
+
+    @property
+    def claim(self) -> Claim:
+        return self.loaded.claim
+
+
+@dataclass(slots=True)
+class Ended:
+    """How an attempt ended. Exactly one of `outcome` (sealed), `failure`, `undecodable` is set."""
+
+    job: Job
+    seconds: float
+    outcome: bytes = b""
+    failure: Failure | None = None
+    #: The failure came down an edge, or no attempts are left: it is final.
+    final: bool = False
+    undecodable: str = ""
+
+
+class Context:
+    """What `zkplan.current()` gives inside a task."""
+
+    def __init__(self, job: Job, worker: str, runner: Runner) -> None:
+        self._job = job
+        self._runner = runner
+        self.worker = worker
+        #: The fencing number N: grows with every claim of this task. Pass it to what you write to.
+        self.attempt = job.claim.n
+
+    @property
+    def plan(self) -> Plan:
+        """The plan of this task; tasks added to it become part of this task's commit."""
+        return self._runner.plan_within(self._job)
+
+    @property
+    def task(self) -> Task:
+        """This task; as an argument of a task added here it stands for this task's result."""
+        return self.plan.task(self._job.claim.task)
+
+    @property
+    def name(self) -> str:
+        return self._job.options.name or f"task-{self._job.claim.task}"
+
+    @property
+    def cancelled(self) -> bool:
+        """True once the result is not wanted: plan cancelled, claim lost, timed out, worker stopping."""
+        return bool(self._job.stop_reason)
+
+    def check(self) -> None:
+        """Raise TaskCancelled if the result is not wanted any more."""
+        if self._job.stop_reason:
+            raise TaskCancelled(self.name, f"{self.name}: {self._job.stop_reason}")
+
+    def log(self, value: Any) -> None:
+        """Keep a progress note or a checkpoint with the task; the next attempt finds it in `logs`.
+
+        Raises TaskCancelled when the claim is gone, NotSerialisable, PayloadTooLarge.
+        """
+        job = self._job
+        if job.log_count >= LOGS_PER_ATTEMPT:
+            raise TaskError(
+                self.name, f"{self.name} has written {LOGS_PER_ATTEMPT} log entries, the limit"
+            )
+        codec = self._runner.codec
+        _, body = codec.open(VALUE, codec.seal_value(value))
+        name = self._runner.keeper.run(write_log(job.claim, codec.seal(LOG, body)))
+        if name is None:
+            job.stop_reason = "its claim was released"
+            self.check()
+        else:
+            job.log_count += 1
+            job.loaded.others.append(name)
+
+    @property
+    def logs(self) -> list[Any]:
+        """What earlier attempts logged, oldest first. What cannot be decoded here is left out."""
+        found = []
+        for sealed in self._job.loaded.logs:
+            try:
+                found.append(load(self._runner.codec.open(LOG, sealed)[1]))
+            except PayloadUndecodable:
+                continue
+        return found
+
+
+_current: contextvars.ContextVar[Context] = contextvars.ContextVar("zkplan_current")
+
+
+def current() -> Context:
+    """The context of the running task; raises ZkplanError outside of one."""
+    try:
+        return _current.get()
+    except LookupError:
+        raise ZkplanError("zkplan.current() works only inside a task that a worker runs") from None
+
+
+class Runner:
+    """Runs jobs for one worker. Thread-safe: each slot calls `run`."""
+
+    def __init__(self, keeper: Keeper, codec: Codec, plan_within: Callable[[Job], Plan]) -> None:
+        self.keeper = keeper
+        self.codec = codec
+        self.plan_within = plan_within
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._loop_lock = threading.Lock()
+
+    def run(self, job: Job, worker: str) -> Ended:
+        """Run the function of `job` once. Never raises: whatever happens is in what it gives back."""
+        started = time.monotonic()
+        job.started = started
+        try:
+            ended = self._attempt(job, worker)
+        except PayloadUndecodable as error:
+            ended = Ended(job, 0.0, undecodable=str(error))
+        except BaseException as error:
+            ended = Ended(job, 0.0, failure=self.describe(error, job, worker))
+        ended.seconds = time.monotonic() - started
+        return ended
+
+    def _attempt(self, job: Job, worker: str) -> Ended:
+        loaded, codec = job.loaded, self.codec
+        record = TaskRecord.from_bytes(codec.open(TASK, loaded.record)[1])
+        job.options = options = TaskOptions.from_json(record.options)
+        if loaded.result is not None:
+            return Ended(job, 0.0, outcome=loaded.result)  # decided before: only delivery is left
+        if loaded.damage or record.positions != len(loaded.arguments):
+            raise InvariantViolated(
+                f"{loaded.claim.task_path} has {len(loaded.arguments)} of {record.positions} arguments "
+                f"({loaded.damage or 'some are missing'}): its znodes were changed by hand"
+            )
+        if loaded.claim.a >= options.attempts:
+            failure = self.last_failure(job, worker)
+            return Ended(job, 0.0, failure=failure, final=True)
+        values = []
+        for sealed in loaded.arguments:
+            kind, body = codec.open(VALUE + FAILURE, sealed)
+            if kind == FAILURE:
+                cause = Failure.from_bytes(body)
+                failure = cause._replace(
+                    kind="UpstreamFailed", message=f"a task it depends on failed: {cause.summary}"
+                )
+                return Ended(job, 0.0, failure=failure, final=True)
+            values.append(load(body))
+        function = codec.function(record.function)
+        args, kwargs = load(record.arguments, values)
+        if options.timeout is not None:
+            job.deadline = time.monotonic() + options.timeout
+        result = self._call(Context(job, worker, self), function, args, kwargs)
+        outcome = codec.seal_value(result)
+        if len(outcome) > RESULT_BYTES_MAX:
+            raise PayloadTooLarge("the result", len(outcome), RESULT_BYTES_MAX)
+        return Ended(job, 0.0, outcome=outcome)
+
+    def _call(self, context: Context, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        token = _current.set(context)
+        try:
+            result = function(*args, **kwargs)
+        finally:
+            _current.reset(token)
+        if inspect.iscoroutine(result):
+            return asyncio.run_coroutine_threadsafe(
+                _within(context, result), self._running()
+            ).result()
+        return result
+
+    def _running(self) -> asyncio.AbstractEventLoop:
+        """The worker's event loop, started by the first coroutine function."""
+        with self._loop_lock:
+            if self._loop is None:
+                self._loop = asyncio.new_event_loop()
+                threading.Thread(
+                    target=self._loop.run_forever, name="zkplan-asyncio", daemon=True
+                ).start()
+            return self._loop
+
+    def close(self) -> None:
+        with self._loop_lock:
+            if self._loop is not None:
+                self._loop.call_soon_threadsafe(self._loop.stop)
+                self._loop = None
+
+    def describe(self, error: BaseException, job: Job, worker: str) -> Failure:
+        """The failure record of an exception; frames of zkplan itself are left out."""
+        frames = error.__traceback__
+        while frames is not None and frames.tb_frame.f_globals.get("__name__") == __name__:
+            frames = frames.tb_next
+        text = "".join(traceback.format_exception(type(error), error, frames))
+        try:
+            pickled = dump(error.with_traceback(None))
+        except Exception:
+            pickled = b""  # it cannot travel; the text does
+        return Failure(
+            kind=type(error).__qualname__,
+            message=str(error)[:2000],
+            traceback=text[-TRACEBACK_CHARS_MAX:],
+            worker=worker,
+            n=job.claim.n,
+            when=time.time(),
+            exception=pickled if len(pickled) <= EXCEPTION_BYTES_MAX else b"",
+        )
+
+    def last_failure(self, job: Job, worker: str) -> Failure:
+        """Why a task is out of attempts: its last logged failure, else that its workers vanished."""
+        for sealed in reversed(job.loaded.logs):
+            try:
+                return Failure.from_bytes(self.codec.open(FAILURE, sealed)[1])
+            except PayloadUndecodable:
+                continue
+        message = (
+            f"{job.claim.a} workers vanished while they ran it (killed, out of memory, crashed?)"
+        )
+        return Failure("WorkerLost", message, "", worker, job.claim.n, time.time())
+
+
+async def _within(context: Context, coroutine: Coroutine[Any, Any, Any]) -> Any:
+    _current.set(context)
+    return await coroutine

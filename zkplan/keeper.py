@@ -1,0 +1,421 @@
+"""The one door to ZooKeeper: runs steps of the protocol on a kazoo client. The only importer of kazoo.
+
+What kazoo leaves to its users is done here. A refused transaction is an answer (kazoo swallows it).
+A transaction whose answer was lost is sent again, identically, until a server answers: only that
+decides it, because a plain read after a reconnect may not see a write that still comes. Requests
+under way are bounded, so that no thread blocks in kazoo while the connection is down.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import queue
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from kazoo.client import KazooClient, KazooState
+from kazoo.exceptions import (
+    AuthFailedError,
+    ConnectionClosedError,
+    ConnectionLoss,
+    NoNodeError,
+    SessionExpiredError,
+    UnimplementedError,
+    ZookeeperError,
+)
+from kazoo.protocol.serialization import Exists, GetChildren, GetData
+from kazoo.security import OPEN_ACL_UNSAFE
+
+from . import wire
+from .errors import KeeperClosed, KeeperError, KeeperUnavailable
+from .requests import (
+    Await,
+    Multi,
+    Node,
+    ReadChildren,
+    ReadData,
+    ReadMany,
+    Request,
+    Send,
+    Step,
+    Ticket,
+)
+
+T = TypeVar("T")
+Done = Callable[[Any, BaseException | None], None]
+
+#: Requests under way per client; kazoo blocks its callers at 278 while the connection is down.
+IN_FLIGHT_MAX = 100
+_AMBIGUOUS = (ConnectionLoss, SessionExpiredError, ConnectionClosedError)
+
+logger = logging.getLogger("zkplan.keeper")
+_open: weakref.WeakSet[Keeper] = weakref.WeakSet()
+
+
+class _Children(GetChildren):  # type: ignore[misc]
+    """A watched list of children, unpacked by our own code."""
+
+    @classmethod
+    def deserialize(cls, buffer: bytes, offset: int) -> list[str]:
+        return wire.unpack_names(buffer, offset)[0]
+
+
+class _Data(GetData):  # type: ignore[misc]
+    @classmethod
+    def deserialize(cls, buffer: bytes, offset: int) -> Node:
+        return wire.unpack_node(buffer, offset)[0]
+
+
+class _Multi(wire.MultiPacket):
+    """kazoo rewrites the answer of a transaction item by item, so the answer comes as one item."""
+
+    def deserialize(self, buffer: bytes, offset: int) -> Any:
+        return [super().deserialize(buffer, offset)]
+
+
+class _Call:
+    """A request under way: what kazoo calls when the answer is here."""
+
+    __slots__ = ("abandoned", "done", "generation", "keeper", "packet", "request")
+
+    def __init__(self, keeper: Keeper, request: Request, packet: Any, done: Done) -> None:
+        self.keeper = keeper
+        self.request = request
+        self.packet = packet
+        self.done = done
+        self.generation = 0
+        self.abandoned = False
+
+    def set(self, value: Any) -> None:
+        self.keeper._answered(self, value[0] if type(self.packet) is _Multi else value, None)
+
+    def set_exception(self, error: BaseException) -> None:
+        self.keeper._failed(self, error)
+
+
+class Keeper:
+    """Runs requests and steps on one kazoo client.
+
+    `patience_s` bounds how long `run` waits for one answer before KeeperUnavailable; None waits for
+    ever, as a worker does. Thread-safe. Unusable in a forked child, where it raises KeeperClosed.
+    """
+
+    def __init__(self, client: KazooClient, *, owns: bool, patience_s: float | None = 30.0) -> None:
+        self.client = client
+        self.patience_s = patience_s
+        #: Monotonic time of the last answer; a worker stops claiming when it grows old.
+        self.last_answer = time.monotonic()
+        self._owns = owns
+        self._pid = os.getpid()
+        self._acl = wire.pack_acl(client.default_acl or OPEN_ACL_UNSAFE)
+        self._lock = threading.Lock()
+        self._outbox: deque[_Call] = deque()
+        self._again: list[_Call] = []
+        self._flying = 0
+        self._generation = 0
+        self._connected = client.connected
+        self._closed = False
+        self._multi_read = True
+        self._listeners: list[Callable[[str | None], None]] = []
+        client.add_listener(self._state_changed)
+        _open.add(self)
+
+    @property
+    def session_timeout_s(self) -> float:
+        """The time-out in seconds that was asked for; the server may have granted another."""
+        return float(self.client._session_timeout) / 1000.0
+
+    @property
+    def hosts(self) -> str:
+        return ",".join(f"{host}:{port}" for host, port in self.client.hosts)
+
+    def listen(self, listener: Callable[[str | None], None]) -> None:
+        """Call `listener(path)` for every watch that fires; None: the connection changed, look at all.
+
+        Called on a thread of kazoo: it must not block.
+        """
+        with self._lock:
+            self._listeners.append(listener)
+
+    def unlisten(self, listener: Callable[[str | None], None]) -> None:
+        with self._lock:
+            self._listeners.remove(listener)
+
+    # ---- asking
+
+    def submit(self, request: Request, done: Done) -> _Call:
+        """Send without waiting; `done(answer, error)` is called on kazoo's thread.
+
+        Raises PayloadTooLarge before anything is sent, KeeperClosed after `close`.
+        """
+        if self._closed or os.getpid() != self._pid:
+            raise KeeperClosed(self._why_closed())
+        call = _Call(self, request, self._pack(request), done)
+        with self._lock:
+            if not self._connected or self._flying >= IN_FLIGHT_MAX or self._outbox:
+                self._outbox.append(call)
+                return call
+            self._flying += 1
+            call.generation = self._generation
+        self._send(call)
+        return call
+
+    def ask(self, request: Request) -> Any:
+        """Send one request and wait for its answer; raises KeeperUnavailable, KeeperError."""
+        return self._await(self._post(request))
+
+    def run(self, step: Step[T]) -> T:
+        """Run a step to its end in this thread; errors are raised inside it, then to the caller."""
+        answer: Any = None
+        failure: BaseException | None = None
+        while True:
+            try:
+                request = step.send(answer) if failure is None else step.throw(failure)
+            except StopIteration as stop:
+                return stop.value  # type: ignore[no-any-return]
+            answer, failure = None, None
+            try:
+                if type(request) is Send:
+                    answer = Ticket(self._post(request.multi))
+                elif type(request) is Await:
+                    answer = self._await(request.ticket.slot)
+                else:
+                    answer = self.ask(request)
+            except Exception as error:
+                failure = error
+
+    def start(
+        self,
+        step: Step[T],
+        post: Callable[[Callable[[], None]], None],
+        done: Callable[[T | None, BaseException | None], None],
+    ) -> None:
+        """Run a step in the background of a loop: each answer is taken up by what `post` schedules."""
+
+        def resume(answer: Any, error: BaseException | None) -> None:
+            try:
+                request = step.send(answer) if error is None else step.throw(error)
+                self.submit(request, later)
+            except StopIteration as stop:
+                done(stop.value, None)
+            except BaseException as failure:
+                done(None, failure)
+
+        def later(answer: Any, error: BaseException | None) -> None:
+            post(lambda: resume(answer, error))
+
+        resume(None, None)
+
+    def _post(self, request: Request) -> tuple[queue.SimpleQueue[Any], _Call]:
+        box: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        call = self.submit(request, lambda answer, error: box.put((answer, error)))
+        return box, call
+
+    def _await(self, posted: tuple[queue.SimpleQueue[Any], _Call]) -> Any:
+        box, call = posted
+        try:
+            answer, error = box.get(timeout=self.patience_s)
+        except queue.Empty:
+            call.abandoned = True
+            raise KeeperUnavailable(
+                f"no answer from ZooKeeper at {self.hosts} for {self.patience_s:g} s; a write that was "
+                "under way may or may not be applied"
+            ) from None
+        if error is not None:
+            raise error
+        return answer
+
+    def _pack(self, request: Request) -> Any:
+        prefix = self.client.chroot
+        if type(request) is Multi:
+            return _Multi(request.ops, prefix, self._acl)
+        if type(request) is ReadMany:
+            if self._multi_read:
+                return wire.ReadManyPacket(request.reads, prefix)
+            return None
+        if type(request) is ReadChildren:
+            return _Children(prefix + request.path, self._watched if request.watch else None)
+        if type(request) is ReadData:
+            return _Data(prefix + request.path, self._watched if request.watch else None)
+        raise KeeperError(f"{request!r} can only be used inside a step that is run")
+
+    # ---- on kazoo's threads
+
+    def _answered(self, call: _Call, value: Any, error: BaseException | None) -> None:
+        self.last_answer = time.monotonic()
+        following = None
+        with self._lock:
+            self._flying -= 1
+            if self._outbox and self._connected and self._flying < IN_FLIGHT_MAX:
+                following = self._outbox.popleft()
+                self._flying += 1
+                following.generation = self._generation
+        call.done(value, error)
+        if following is not None:
+            self._send(following)
+
+    def _failed(self, call: _Call, error: BaseException) -> None:
+        if isinstance(error, NoNodeError):
+            if type(call.request) is ReadData and call.request.watch and type(call.packet) is _Data:
+                # The watch of a read that found nothing is not armed; that of an `exists` is.
+                call.packet = Exists(call.packet.path, self._watched)
+                call.done = self._exists_done(call)
+                self.client._call(call.packet, call)
+                return
+            self._answered(call, None, None)
+        elif isinstance(error, UnimplementedError) and type(call.request) is ReadMany:
+            self._multi_read = False
+            with self._lock:
+                self._flying -= 1
+            self._send(call)
+        elif isinstance(error, _AMBIGUOUS) and not self._closed:
+            self._repeat_later(call)
+        elif isinstance(error, AuthFailedError):
+            self._answered(call, None, KeeperError("ZooKeeper refused the credentials"))
+        elif isinstance(error, ZookeeperError):
+            kind = type(error).__name__
+            self._answered(
+                call, None, KeeperError(f"ZooKeeper answered {kind}: {call.request!r:.200}")
+            )
+        else:
+            self._answered(call, None, error)
+
+    def _exists_done(self, call: _Call) -> Done:
+        done, request = call.done, call.request
+
+        def found(stat: Any, error: BaseException | None) -> None:
+            if error is not None or stat is None:
+                done(None, error)
+            else:  # created between the two reads
+                self.submit(request, done)
+
+        return found
+
+    def _repeat_later(self, call: _Call) -> None:
+        with self._lock:
+            self._flying -= 1
+            if call.abandoned:
+                return
+            if type(call.packet) is _Multi:
+                call.packet.repeated = True
+            stale = self._connected and call.generation != self._generation
+            if not stale:
+                self._again.append(call)
+                return
+            # The connection came back while this call was failing: nobody else will send it again.
+            self._outbox.append(call)
+        self._flush()
+
+    def _send(self, call: _Call) -> None:
+        """Send a call that is counted as flying; batch reads fall apart where the server lacks them."""
+        if type(call.request) is ReadMany and not self._multi_read:
+            self._pipeline(call)
+        else:
+            self.client._call(call.packet, call)
+
+    def _pipeline(self, call: _Call) -> None:
+        reads = call.request.reads  # type: ignore[union-attr]
+        answers: list[Any] = [None] * len(reads)
+        left = [len(reads)]
+
+        def collect(index: int) -> Done:
+            def take(answer: Any, error: BaseException | None) -> None:
+                answers[index] = answer
+                with self._lock:
+                    left[0] -= 1
+                    last = left[0] == 0
+                if last or error is not None:
+                    call.done(answers, error)
+
+            return take
+
+        for index, read in enumerate(reads):
+            self.submit(read, collect(index))
+
+    def _flush(self) -> None:
+        while True:
+            with self._lock:
+                if not self._outbox or not self._connected or self._flying >= IN_FLIGHT_MAX:
+                    return
+                call = self._outbox.popleft()
+                if call.abandoned:
+                    continue
+                self._flying += 1
+                call.generation = self._generation
+            self._send(call)
+
+    def _state_changed(self, state: str) -> None:
+        # On kazoo's connection thread: a blocking call here would deadlock it.
+        with self._lock:
+            self._connected = state == KazooState.CONNECTED
+            if self._connected:
+                self._generation += 1
+                self._outbox.extendleft(reversed(self._again))
+                self._again.clear()
+        if self._connected:
+            self._flush()
+
+    def _watched(self, event: Any) -> None:
+        with self._lock:
+            listeners = list(self._listeners)
+        for listener in listeners:
+            listener(event.path)
+
+    # ---- closing
+
+    def _why_closed(self) -> str:
+        if os.getpid() != self._pid:
+            return (
+                "this client belongs to the parent of a forked process; connect anew in the child"
+            )
+        return f"the connection to ZooKeeper at {self.hosts} was closed"
+
+    def close(self) -> None:
+        """Close the session if this keeper opened it; requests under way end with KeeperClosed."""
+        if self._closed:
+            return
+        self._closed = True
+        self.client.remove_listener(self._state_changed)
+        _open.discard(self)
+        if self._owns and os.getpid() == self._pid:
+            self.client.stop()
+            self.client.close()
+        with self._lock:
+            calls = [*self._again, *self._outbox]
+            self._again.clear()
+            self._outbox.clear()
+        for call in calls:
+            call.done(None, KeeperClosed(self._why_closed()))
+
+
+def open_keeper(
+    hosts: str,
+    *,
+    session_timeout_s: float = 10.0,
+    connect_timeout_s: float = 10.0,
+    patience_s: float | None = 30.0,
+    **kazoo_options: Any,
+) -> Keeper:
+    """Connect to ZooKeeper; raises KeeperUnavailable when no server answers in time.
+
+    `kazoo_options` go to KazooClient (auth_data, use_ssl, default_acl, …).
+    """
+    options = {"connection_retry": {"max_tries": -1, "delay": 0.1, "backoff": 2, "max_delay": 1}}
+    try:
+        client = KazooClient(hosts, timeout=session_timeout_s, **(options | kazoo_options))
+    except (ValueError, TypeError) as error:
+        raise KeeperUnavailable(f"{hosts!r} is not a list of ZooKeeper hosts: {error}") from error
+    try:
+        client.start(timeout=connect_timeout_s)
+    except client.handler.timeout_exception:
+        client.close()
+        raise KeeperUnavailable(
+            f"no ZooKeeper answered at {hosts} within {connect_timeout_s:g} s; is it running, and is the "
+            "address right?"
+        ) from None
+    return Keeper(client, owns=True, patience_s=patience_s)

@@ -1,0 +1,283 @@
+"""The author's side: define a plan's tasks, mark it ready, control it, wait for it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from .errors import InvalidTask, PayloadTooLarge, PlanError, PlanNotFound
+from .execution import Job
+from .layout import number_of
+from .protocol import control
+from .protocol.author import Author
+from .protocol.check import Report, check
+from .protocol.control import PlanStatus
+from .protocol.failure import retry
+from .protocol.shared import GROUP_BYTES_MAX
+from .records import Dead, PlanRecord
+from .requests import ReadChildren, ReadData, ReadMany
+from .task import Task, TaskSpec, define
+
+if TYPE_CHECKING:
+    from .client import Client
+    from .protocol.adding import NewTask
+
+#: Adds kept back inside a `with` block before they are sent.
+FLUSH_TASKS = 2000
+#: What the tasks added by one running task may take: they share the transaction of its commit.
+ADDS_BYTES_MAX = GROUP_BYTES_MAX
+
+
+class Plan:
+    """A handle on a plan; any process may have one. Safe for several threads.
+
+    As a `with` block it sends the adds in batches and marks the plan ready at the end; if the block
+    raises, the plan is removed.
+    """
+
+    def __init__(
+        self, client: Client, path: str, record: PlanRecord | None = None, *, new: bool = False
+    ) -> None:
+        self.client = client
+        self.path = path
+        self._record = record
+        self._author = Author(path)
+        self._lock = threading.RLock()
+        self._pending: list[NewTask] | None = None
+        self._new = new
+
+    # ---- what it is
+
+    @property
+    def number(self) -> str:
+        return number_of(self.path)
+
+    @property
+    def name(self) -> str:
+        return self.record.name
+
+    @property
+    def record(self) -> PlanRecord:
+        """The plan's immutable record; raises PlanNotFound."""
+        if self._record is None:
+            node = self.client.keeper.ask(ReadData(self.path))
+            if node is None:
+                raise PlanNotFound(self.path, f"there is no plan {self.path}")
+            self._record = PlanRecord.from_bytes(node.data)
+        return self._record
+
+    def task(self, number: str | int) -> Task:
+        """The handle of the task of that number (12, "12", "task-0000000012")."""
+        text = str(number).removeprefix("task-")
+        if not text.isdecimal() or len(text) > 10:
+            raise InvalidTask(str(number), f"{number!r} is not the number of a task")
+        return Task(self, f"{int(text):010d}")
+
+    # ---- defining
+
+    def add_task(
+        self,
+        fn: Callable[..., Any],
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+        *,
+        name: str | None = None,
+        attempts: int | None = None,
+        retry_delay: float | None = None,
+        timeout: float | None = None,
+        priority: int = 0,
+        keep: bool | None = None,
+    ) -> Task:
+        """Add one task. Arguments that are tasks of this plan, at any depth in lists, tuples, dicts and
+        sets, are edges: the function gets their results.
+
+        Atomic, and acknowledged when it returns (inside a `with` block: when the block ends).
+        `retry_delay` and `timeout` in seconds; a higher `priority` runs earlier; `keep` True keeps the
+        result for `Task.result` (default: results of tasks without dependents).
+
+        Raises InvalidTask, ForeignTask, NotSerialisable, PayloadTooLarge before anything is written;
+        PlanDrained, PlanCancelled, PlanNotFound, ResultNotKept (a dependency has finished and its
+        result is gone).
+        """
+        spec = TaskSpec(fn, args, kwargs, name, attempts, retry_delay, timeout, priority, keep)
+        return self.add_tasks([spec])[0]
+
+    def add_tasks(self, specs: Sequence[TaskSpec]) -> list[Task]:
+        """Add many tasks, in order, in pipelined batches: thousands a second. Raises as `add_task`.
+
+        All of them are checked and serialised before the first is written.
+        """
+        functions: dict[int, bytes] = {}
+        defaults = self.record.defaults
+        made = [define(spec, self.path, self.client.codec, defaults, functions) for spec in specs]
+        with self._lock:
+            tasks = [
+                Task(self, "", spec.name or "", new) for spec, new in zip(specs, made, strict=True)
+            ]
+            self._submit(made)
+        for spec in specs:
+            spec._new = None
+        return tasks
+
+    def _submit(self, tasks: list[NewTask]) -> None:
+        if self._pending is None:
+            self._send(tasks)
+            return
+        self._pending += tasks
+        if len(self._pending) >= FLUSH_TASKS:
+            self.flush()
+
+    def _send(self, tasks: list[NewTask]) -> None:
+        self.client.keeper.run(self._author.add(tasks))
+        for task in tasks:
+            # The handles live on with the author; the definitions need not.
+            task.record, task.deps, task.known = b"", [], {}
+
+    def flush(self) -> None:
+        """Send the adds that a `with` block has kept back."""
+        with self._lock:
+            if self._pending:
+                tasks, self._pending = self._pending, []
+                self._send(tasks)
+
+    def __enter__(self) -> Plan:
+        if self._pending is not None:
+            raise PlanError(self.path, f"{self.path} is already open in a `with` block")
+        self._pending = []
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        try:
+            if kind is None:
+                self.flush()
+                self.mark_ready()
+                return
+        except BaseException:
+            self._abandon()
+            raise
+        finally:
+            self._pending = None
+        self._abandon()
+
+    def _abandon(self) -> None:
+        """Leave nothing behind; a plan that existed before the block is left as it is."""
+        if self._new:
+            self.remove()
+
+    # ---- control
+
+    def mark_ready(self) -> None:
+        """Let the plan run. Tasks may be added before and after. Harmless when repeated."""
+        self.flush()
+        self.client.keeper.run(control.mark_ready(self.path))
+        self._new = False
+
+    def pause(self) -> None:
+        """Nothing more is claimed until `resume`; running tasks go on."""
+        self.client.keeper.run(control.change_state(self.path, "paused"))
+
+    def resume(self) -> None:
+        self.client.keeper.run(control.change_state(self.path, "running"))
+
+    def cancel(self) -> None:
+        """Nothing more is ever claimed; running tasks see `current().cancelled`. Cannot be undone."""
+        self.client.keeper.run(control.change_state(self.path, "cancelled"))
+
+    def remove(self) -> int:
+        """Cancel the plan and delete everything of it; gives the number of unfinished tasks deleted."""
+        return self.client.keeper.run(control.remove(self.path))
+
+    def retry(self) -> int:
+        """Give all dead tasks their attempts again; gives how many."""
+        return sum(self.retry_task(number) for number in self.dead())
+
+    def dead(self, most: int = 1000) -> dict[str, Dead]:
+        """The tasks that are out of attempts, by number; at most `most` of them."""
+        names = self.client.keeper.ask(ReadChildren(f"{self.path}/dead"))
+        if names is None:
+            raise PlanNotFound(self.path, f"there is no plan {self.path}")
+        chosen = sorted(names)[:most]
+        if not chosen:
+            return {}
+        nodes = self.client.keeper.ask(
+            ReadMany([ReadData(f"{self.path}/dead/{number}") for number in chosen])
+        )
+        return {
+            number: Dead.from_bytes(node.data)
+            for number, node in zip(chosen, nodes, strict=True)
+            if node is not None
+        }
+
+    def retry_task(self, number: str) -> bool:
+        return self.client.keeper.run(retry(self.path, number))
+
+    # ---- watching
+
+    def status(self) -> PlanStatus:
+        """The plan in numbers: one batch of reads, whatever its size. Raises PlanNotFound."""
+        return self.client.keeper.run(control.status(self.path))
+
+    def is_drained(self) -> bool:
+        """Whether every task has finished. Raises PlanNotFound."""
+        status = self.status()
+        if status.state == "done":
+            return True
+        if status.tasks or status.state != "running":
+            return False
+        return self.client.keeper.run(control.finish(self.path, time.time()))
+
+    def wait(self, timeout: float | None = None, progress: bool = False) -> PlanStatus:
+        """Wait until the plan is drained; `timeout` in seconds, `progress` shows a bar on a terminal.
+
+        Raises PlanFailed when tasks are dead and nothing else can run (or it drained with failures),
+        PlanCancelled, PlanStuck, PlanNotFound, WaitTimeout.
+        """
+        from .waiting import wait_for_plan
+
+        return wait_for_plan(self, timeout, progress)
+
+    def check(self, repair: bool = True) -> Report:
+        """Read the whole plan and report (and mend) what the invariants forbid."""
+        return self.client.keeper.run(check(self.client.paths, self.number, repair))
+
+    def __repr__(self) -> str:
+        return f"<Plan {self.path}>"
+
+
+class PlanWithin(Plan):
+    """The plan as a running task sees it: what is added becomes part of that task's commit.
+
+    So a task that is run again never adds twice, and the plan cannot look empty in between.
+    """
+
+    def __init__(self, client: Client, path: str, record: PlanRecord | None, job: Job) -> None:
+        super().__init__(client, path, record)
+        self._job = job
+
+    def _submit(self, tasks: list[NewTask]) -> None:
+        size = sum(task.size for task in [*self._job.adds, *tasks])
+        if size > ADDS_BYTES_MAX:
+            raise PayloadTooLarge(
+                f"what task {self._job.claim.task} adds (its adds are part of its commit; add the rest from "
+                "several tasks)",
+                size,
+                ADDS_BYTES_MAX,
+            )
+        self._job.adds += tasks
+
+    def flush(self) -> None:
+        """Nothing to send: the adds go with the commit."""
+
+    def mark_ready(self) -> None:
+        """The plan runs already."""
+
+    def wait(self, timeout: float | None = None, progress: bool = False) -> PlanStatus:
+        raise PlanError(self.path, "a task cannot wait for its own plan: it is part of it")

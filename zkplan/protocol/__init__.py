@@ -1,0 +1,1 @@
+"""The steps of docs/protocol.md as generators without I/O: they yield requests and receive answers."""

@@ -1,0 +1,156 @@
+"""The operations that define tasks: shared by an author's batch and by a commit that adds tasks.
+
+The numbers of the new tasks are predicted. A wrong prediction makes `task-N/ready` fail for want of
+its parent, so the whole transaction is refused and never a half-defined task exists.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ..errors import PayloadTooLarge, ResultNotKept
+from ..layout import PLAN_FIXED, Entry
+from ..requests import (
+    Create,
+    Delete,
+    Node,
+    Op,
+    ReadChildren,
+    ReadData,
+    ReadMany,
+    SetData,
+    Step,
+)
+from .shared import READS_PER_REQUEST, REQUEST_BYTES_MAX
+
+
+@dataclass(slots=True, eq=False)
+class NewTask:
+    """A task to be added. `deps` holds, by position, a task number or another NewTask.
+
+    `known` maps positions to sealed results where the dependency has finished already. `number` is set
+    once the transaction that creates the task is known to be applied.
+    """
+
+    label: str
+    rank: str
+    record: bytes
+    deps: list[str | NewTask]
+    known: dict[int, bytes] = field(default_factory=dict)
+    number: str = ""
+
+    @property
+    def k(self) -> int:
+        """The number of edges: positions that still wait for a value."""
+        return len(self.deps) - len(self.known)
+
+    @property
+    def op_count(self) -> int:
+        return 4 + 2 * len(self.deps)
+
+    @property
+    def size(self) -> int:
+        return 500 + len(self.record) + 400 * len(self.deps)
+
+
+def edge_data(task: str, position: int, k: int, rank: str) -> bytes:
+    # Edge.to_bytes without the tuple in between: this runs once for every edge of a plan.
+    return (f'{{"dep":"task-{task}/dep-{position:010d}","k":{k},"entry":"{rank}-{task}"}}').encode()
+
+
+def dep_number(dep: str | NewTask) -> str:
+    return dep if isinstance(dep, str) else dep.number
+
+
+def task_ops(plan_path: str, task: NewTask, number: str, numbers: dict[NewTask, str]) -> list[Op]:
+    """Create one task with its edges, and publish it where it waits for nothing.
+
+    `numbers` holds the predictions for tasks of the same transaction.
+    """
+    path = f"{plan_path}/task-{number}"
+    k = task.k
+    ops: list[Op] = [
+        Create(f"{plan_path}/task-", task.record, sequence=True),
+        Create(f"{path}/ready", b"%d" % k),
+    ]
+    for position, dep in enumerate(task.deps):
+        value = task.known.get(position)
+        if value is not None:
+            ops.append(Create(f"{path}/arg-{position:010d}", value))
+            continue
+        source = dep if isinstance(dep, str) else numbers.get(dep) or dep.number
+        ops.append(Create(f"{path}/dep-{position:010d}"))
+        ops.append(
+            Create(
+                f"{plan_path}/task-{source}/prov-",
+                edge_data(number, position, k, task.rank),
+                sequence=True,
+            )
+        )
+    if k == 0:
+        ops.append(SetData(f"{path}/ready", b"0"))
+        ops.append(Create(f"{plan_path}/runnable/{Entry(task.rank, number, 0, 0).name}"))
+    return ops
+
+
+def next_number(plan: Node) -> int:
+    """The number ZooKeeper's counter gives next: the creates so far. A guess until a create proves it.
+
+    ZooKeeper reports cversion = 2 * creates - children; the guess is verified by the transaction
+    that uses it.
+    """
+    return (plan.cversion + plan.child_count) // 2
+
+
+def identity_ops(plan_path: str, identity: str, previous: str) -> list[Op]:
+    """The first operations of an add: its identity, the end of the previous one, the count of adds.
+
+    Deleting the previous identity chains the adds of one author: a batch cannot be applied unless
+    the one before it was, so its predicted numbers can never point at somebody else's tasks.
+    """
+    ops: list[Op] = [Create(f"{plan_path}/authors/{identity}")]
+    if previous:
+        ops.append(Delete(f"{plan_path}/authors/{previous}"))
+    ops.append(SetData(f"{plan_path}/adds"))
+    return ops
+
+
+def task_count(plan: Node, has_ready: bool) -> int:
+    """Tasks that are not finished: the plan's children less the fixed ones."""
+    return plan.child_count - len(PLAN_FIXED) - has_ready
+
+
+def settle_finished(plan_path: str, task: NewTask) -> Step[None]:
+    """Take the kept results of dependencies of `task` that have finished, into `known`.
+
+    Raises ResultNotKept where a dependency is gone and has left nothing to pass on.
+    """
+    open_positions = [
+        i for i, dep in enumerate(task.deps) if i not in task.known and dep_number(dep)
+    ]
+    for start in range(0, len(open_positions), READS_PER_REQUEST // 2):
+        chunk = open_positions[start : start + READS_PER_REQUEST // 2]
+        reads: list[ReadData | ReadChildren] = []
+        for position in chunk:
+            number = dep_number(task.deps[position])
+            reads.append(ReadData(f"{plan_path}/task-{number}"))
+            reads.append(ReadData(f"{plan_path}/outcomes/{number}"))
+        nodes = yield ReadMany(reads)
+        for index, position in enumerate(chunk):
+            node, outcome = nodes[2 * index], nodes[2 * index + 1]
+            if node is not None:
+                continue
+            number = dep_number(task.deps[position])
+            if outcome is None:
+                raise ResultNotKept(
+                    task.label,
+                    f"{task.label} depends on task {number} of {plan_path}, which has finished (or was "
+                    "never added), and whose result was not kept; add that task with keep=True",
+                )
+            if len(outcome.data) > REQUEST_BYTES_MAX // 2:
+                raise PayloadTooLarge(
+                    f"the kept result of task {number}, which {task.label} depends on,",
+                    len(outcome.data),
+                    REQUEST_BYTES_MAX // 2,
+                )
+            task.known[position] = outcome.data

@@ -1,0 +1,244 @@
+"""The author's steps: create a plan, and add tasks in pipelined, atomic, repeatable batches."""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from ..errors import PlanCancelled, PlanDrained, PlanNotFound, TransactionRejected
+from ..layout import PLAN_FIXED, Paths, number_of
+from ..records import PlanRecord, control_from_bytes
+from ..requests import (
+    Applied,
+    Await,
+    Create,
+    Multi,
+    Op,
+    ReadChildren,
+    ReadData,
+    ReadMany,
+    Reason,
+    Refused,
+    Send,
+    Step,
+    Ticket,
+)
+from . import holding
+from .adding import NewTask, identity_ops, next_number, settle_finished, task_ops
+from .shared import GROUP_BYTES_MAX
+
+#: Batches under way at once: enough to keep the server busy while the next ones are encoded.
+WINDOW = 4
+#: Operations per batch. Larger ones gain nothing, smaller ones cost a round trip each.
+BATCH_OPS = 400
+#: A join wider than this is added with a `hold`, in several transactions.
+EDGES_PER_MULTI = 1200
+
+
+def ensure_root(paths: Paths) -> Step[None]:
+    """Create the root and its fixed children, where they are missing."""
+    wanted = [paths.workers, paths.desks, paths.later]
+    nodes = yield ReadMany([ReadData(path) for path in wanted])
+    if all(node is not None for node in nodes):
+        return
+    parts = paths.root.strip("/").split("/")
+    for end in range(1, len(parts) + 1):
+        wanted.insert(end - 1, "/" + "/".join(parts[:end]))
+    for path in wanted:
+        answer = yield Multi([Create(path)])
+        if isinstance(answer, Refused) and answer.reason is not Reason.NODE_EXISTS:
+            raise TransactionRejected(f"creating {path}: {answer.reason.value}")
+
+
+def create_plan(paths: Paths, record: PlanRecord) -> Step[str]:
+    """Create a plan with its fixed children in one transaction; gives its number."""
+    yield from ensure_root(paths)
+    while True:
+        root = yield ReadData(paths.root)
+        if root is None:
+            yield from ensure_root(paths)
+            continue
+        number = f"{next_number(root):010d}"
+        path = paths.plan(number)
+        ops: list[Op] = [Create(f"{paths.root}/plan-", record.to_bytes(), sequence=True)]
+        ops += [Create(f"{path}/{name}") for name in PLAN_FIXED]
+        answer = yield Multi(ops)
+        if isinstance(answer, Applied):
+            return number_of(answer.results[0])
+        if answer.reason is not Reason.NO_NODE:
+            raise TransactionRejected(f"creating a plan under {paths.root}: {answer.reason.value}")
+        if answer.repeated:
+            # Our first copy may have created it; the uid in its data says whose it is.
+            node = yield ReadData(path)
+            if node is not None and node.data == record.to_bytes():
+                return number
+
+
+class _Batch(NamedTuple):
+    identity: str
+    tasks: list[NewTask]
+    numbers: list[str]
+    ops: list[Op]
+    owners: list[NewTask | None]
+    ticket: Ticket
+
+
+class Author:
+    """Adds tasks to one plan. One instance is one chain of adds; not for two threads at once."""
+
+    def __init__(self, plan_path: str, next_task: int | None = None) -> None:
+        self.plan_path = plan_path
+        self._next = next_task
+        self._uid = os.urandom(8).hex()
+        self._count = 0
+        self._previous = ""
+
+    def add(self, tasks: Sequence[NewTask]) -> Step[None]:
+        """Create `tasks`, in order; sets their numbers. What is refused for good raises.
+
+        Each batch is atomic. An error leaves the batches before it in place: their tasks have
+        numbers, the others have none.
+        """
+        start = 0
+        while start < len(tasks):
+            if tasks[start].k > EDGES_PER_MULTI:
+                yield from holding.add_held(self, tasks[start])
+                start += 1
+                continue
+            end = start
+            while end < len(tasks) and tasks[end].k <= EDGES_PER_MULTI:
+                end += 1
+            yield from self._add_run(tasks[start:end])
+            start = end
+
+    def _add_run(self, tasks: Sequence[NewTask]) -> Step[None]:
+        flying: deque[_Batch] = deque()
+        start = 0
+        while start < len(tasks) or flying:
+            if start < len(tasks) and len(flying) < WINDOW:
+                yield from self.learn()
+                batch = yield from self._send(tasks, start, flying)
+                flying.append(batch)
+                start += len(batch.tasks)
+                continue
+            answer = yield Await(flying[0].ticket)
+            if isinstance(answer, Applied):
+                self._settle(flying.popleft())
+                continue
+            answers = [answer]
+            for batch in list(flying)[1:]:
+                answers.append((yield Await(batch.ticket)))
+            start -= yield from self._recover(list(flying), answers)
+            flying.clear()
+
+    def learn(self, again: bool = False) -> Step[int]:
+        """The number the next task gets, as far as known."""
+        if self._next is None or again:
+            plan = yield ReadData(self.plan_path)
+            if plan is None:
+                raise PlanNotFound(self.plan_path, f"{self.plan_path} does not exist any more")
+            self._next = next_number(plan)
+        return self._next
+
+    def new_identity(self) -> str:
+        self._count += 1
+        return f"{self._uid}-{self._count}"
+
+    def begin(self) -> tuple[str, list[Op]]:
+        """A new identity and the operations an add starts with."""
+        identity = self.new_identity()
+        return identity, identity_ops(self.plan_path, identity, self._previous)
+
+    def applied(self, identity: str, count: int) -> None:
+        self._previous = identity
+        if self._next is not None:
+            self._next += count
+
+    def _send(self, tasks: Sequence[NewTask], start: int, flying: deque[_Batch]) -> Step[_Batch]:
+        assumed = self._previous
+        if flying:
+            self._previous = flying[-1].identity
+        identity, ops = self.begin()
+        self._previous = assumed
+        owners: list[NewTask | None] = [None] * len(ops)
+        number = (self._next or 0) + sum(len(batch.tasks) for batch in flying)
+        numbers: dict[NewTask, str] = {}
+        for batch in flying:
+            numbers.update(zip(batch.tasks, batch.numbers, strict=True))
+        size, chosen = 0, 0
+        for task in tasks[start:]:
+            if chosen and (
+                len(ops) + task.op_count > BATCH_OPS or size + task.size > GROUP_BYTES_MAX
+            ):
+                break
+            predicted = f"{number + chosen:010d}"
+            numbers[task] = predicted
+            part = task_ops(self.plan_path, task, predicted, numbers)
+            ops += part
+            owners += [task] * len(part)
+            size += task.size
+            chosen += 1
+        batch_tasks = list(tasks[start : start + chosen])
+        ticket = yield Send(Multi(ops))
+        return _Batch(
+            identity, batch_tasks, [numbers[task] for task in batch_tasks], ops, owners, ticket
+        )
+
+    def _settle(self, batch: _Batch) -> None:
+        for task, number in zip(batch.tasks, batch.numbers, strict=True):
+            task.number = number
+        self.applied(batch.identity, len(batch.tasks))
+
+    def _recover(self, batches: list[_Batch], answers: list[Applied | Refused]) -> Step[int]:
+        """Settle what was applied of `batches`; gives how many of their tasks must be sent again."""
+        done = max((i + 1 for i, a in enumerate(answers) if isinstance(a, Applied)), default=0)
+        if any(answer.repeated for answer in answers):
+            # Each batch deletes the identity of the one before it: the one that stands is the last applied.
+            standing = set((yield ReadChildren(f"{self.plan_path}/authors")) or ())
+            done = max(
+                [done, *(i + 1 for i, batch in enumerate(batches) if batch.identity in standing)]
+            )
+        for batch in batches[:done]:
+            self._settle(batch)
+        if done == len(batches):
+            return 0
+        answer = answers[done]
+        assert isinstance(answer, Refused)
+        yield from self.explain(answer, batches[done].owners[answer.at])
+        return sum(len(batch.tasks) for batch in batches[done:])
+
+    def explain(self, answer: Refused, task: NewTask | None) -> Step[None]:
+        """Learn from a refusal what to do differently; raises where nothing can be."""
+        if answer.reason not in (Reason.NO_NODE, Reason.NODE_EXISTS):
+            raise TransactionRejected(
+                f"adding to {self.plan_path}: {answer.path}: {answer.reason.value}"
+            )
+        if answer.path.endswith(("/adds", "/authors")) or "/authors/" in answer.path:
+            yield from self._explain_plan()
+            if self._previous and answer.path.endswith(self._previous):
+                self._previous = ""
+        elif answer.path.endswith("/prov-") and task is not None:
+            yield from settle_finished(self.plan_path, task)
+        yield from self.learn(again=True)
+
+    def _explain_plan(self) -> Step[None]:
+        plan, done, ready, adds = yield ReadMany(
+            [ReadData(f"{self.plan_path}{part}") for part in ("", "/done", "/ready", "/adds")]
+        )
+        if plan is None:
+            raise PlanNotFound(self.plan_path, f"{self.plan_path} was removed; create a new plan")
+        if done is not None:
+            raise PlanDrained(
+                self.plan_path,
+                f"{self.plan_path} has run all its tasks and is done; create a new plan for more",
+            )
+        if ready is not None and control_from_bytes(ready.data) == "cancelled":
+            raise PlanCancelled(
+                self.plan_path, f"{self.plan_path} was cancelled; create a new plan"
+            )
+        if adds is None:
+            raise PlanNotFound(
+                self.plan_path, f"{self.plan_path} is being removed; create a new plan"
+            )

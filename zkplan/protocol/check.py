@@ -1,0 +1,204 @@
+"""The background check: read a plan in batches, repair what may be repaired, report the rest.
+
+Correctness never depends on it. It serves plans that another client built by plain creates (without
+index entries), and it tells people what no worker can mend: cycles, damaged records, abandoned holds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ..layout import PLAN_FIXED, Entry, Paths, number_of, parse_claim, parse_entry, parse_later
+from ..requests import (
+    Applied,
+    Create,
+    Multi,
+    Node,
+    ReadChildren,
+    ReadData,
+    ReadMany,
+    SetData,
+    Step,
+)
+
+TASKS_PER_BATCH = 300
+
+
+@dataclass(slots=True)
+class Report:
+    """What a check found. `published` and `created` are repairs, `problems` need a person."""
+
+    tasks: int = 0
+    done: bool = False
+    created: list[str] = field(default_factory=list)
+    published: list[str] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+    waiting: dict[str, list[str]] = field(default_factory=dict)
+
+
+def check(paths: Paths, plan: str, repair: bool = True) -> Step[Report]:
+    """Read the whole plan once; publish complete tasks that nobody will publish."""
+    report = Report()
+    plan_path = paths.plan(plan)
+    names = yield ReadChildren(plan_path)
+    if names is None or "done" in names:
+        report.done = True
+        return report
+    if repair:
+        yield from _adopt(plan_path, set(names), report)
+    tasks = sorted(name for name in names if name.startswith("task-"))
+    report.tasks = len(tasks)
+    suspects: list[str] = []
+    feeds: dict[str, list[str]] = {}
+    for start in range(0, len(tasks), TASKS_PER_BATCH):
+        batch = tasks[start : start + TASKS_PER_BATCH]
+        reads: list[ReadData | ReadChildren] = []
+        for name in batch:
+            reads += (ReadData(f"{plan_path}/{name}/ready"), ReadChildren(f"{plan_path}/{name}"))
+        answers = yield ReadMany(reads)
+        for index, name in enumerate(batch):
+            _inspect(report, suspects, name, answers[2 * index], answers[2 * index + 1])
+        yield from _read_edges(plan_path, batch, answers, feeds)
+    _find_cycle(report, feeds)
+    placed = (yield from _placed(paths, plan)) if suspects else set()
+    for name in suspects:
+        if number_of(name) not in placed:
+            yield from _publish_forgotten(plan_path, name, repair, report)
+    return report
+
+
+def _adopt(plan_path: str, names: set[str], report: Report) -> Step[None]:
+    """Give a plan of plain creates the children that zkplan works with."""
+    if "done" in names or "ready" not in names:
+        return
+    for name in PLAN_FIXED:
+        if name not in names and isinstance(
+            (yield Multi([Create(f"{plan_path}/{name}")])), Applied
+        ):
+            report.created.append(name)
+
+
+def _inspect(
+    report: Report,
+    suspects: list[str],
+    name: str,
+    ready: Node | None,
+    children: list[str] | None,
+) -> None:
+    if children is None:
+        return
+    if ready is None:
+        report.problems.append(f"{name}: has no `ready`, so it is not fully defined")
+        return
+    k = int(ready.data) if ready.data.isdigit() else -1
+    deps = sorted(child for child in children if child.startswith("dep-"))
+    if "hold" in children:
+        report.problems.append(
+            f"{name}: is still being defined (a join too wide for one transaction)"
+        )
+    elif k < 0:
+        report.problems.append(f"{name}: its `ready` does not hold K, the number of its edges")
+    elif deps:
+        report.waiting[name] = deps
+    else:
+        suspects.append(name)
+
+
+def _read_edges(
+    plan_path: str, batch: list[str], answers: list[object], feeds: dict[str, list[str]]
+) -> Step[None]:
+    """Which tasks each task feeds, as far as needed to find a cycle."""
+    wanted: list[tuple[str, str]] = []
+    for index, name in enumerate(batch):
+        children = answers[2 * index + 1]
+        if isinstance(children, list) and any(child.startswith("dep-") for child in children):
+            wanted += [(name, child) for child in children if child.startswith("prov-")]
+    for start in range(0, len(wanted), 1000):
+        chunk = wanted[start : start + 1000]
+        nodes = yield ReadMany([ReadData(f"{plan_path}/{name}/{prov}") for name, prov in chunk])
+        for (name, _), node in zip(chunk, nodes, strict=True):
+            if node is not None:
+                at = node.data.find(b"task-")
+                if at >= 0:
+                    feeds.setdefault(name, []).append(
+                        node.data[at : at + 15].decode(errors="replace")
+                    )
+
+
+def _find_cycle(report: Report, feeds: dict[str, list[str]]) -> None:
+    """Depth first with a stack of its own; reports the first cycle among waiting tasks."""
+    state: dict[str, int] = {}
+    for root in feeds:
+        if root in state:
+            continue
+        path: list[str] = []
+        stack: list[tuple[str, int]] = [(root, 0)]
+        while stack:
+            name, at = stack.pop()
+            if at == 0:
+                state[name] = 1
+                path.append(name)
+            children = feeds.get(name, [])
+            if at == len(children):
+                state[name] = 2
+                path.pop()
+                continue
+            stack.append((name, at + 1))
+            child = children[at]
+            if state.get(child) == 1:
+                cycle = [*path[path.index(child) :], child]
+                report.problems.append("a cycle, which can never run: " + " -> ".join(cycle))
+                return
+            if child not in state:
+                stack.append((child, 0))
+
+
+def _placed(paths: Paths, plan: str) -> Step[set[str]]:
+    """Tasks of the plan that stand in an index: claimed, delayed, runnable, dead, or named by a wake.
+
+    In the order in which tasks move, so that one which moves on while this reads is seen at least once.
+    """
+    plan_path = paths.plan(plan)
+    found: set[str] = set()
+    for _ in range(2):
+        desks = (yield ReadChildren(paths.desks)) or []
+        held = yield ReadMany([ReadChildren(paths.desk(desk)) for desk in desks])
+        for names in held:
+            claims = [parse_claim(name) for name in names or ()]
+            found |= {claim.task for claim in claims if claim is not None and claim.plan == plan}
+        later, runnable, dead = yield ReadMany(
+            [
+                ReadChildren(paths.later),
+                ReadChildren(f"{plan_path}/runnable"),
+                ReadChildren(f"{plan_path}/dead"),
+            ]
+        )
+        delayed = [parse_later(name) for name in later or ()]
+        found |= {item.entry.task for item in delayed if item is not None and item.plan == plan}
+        entries = [parse_entry(name) for name in runnable or ()]
+        found |= {entry.task for entry in entries if entry is not None}
+        found |= set(dead or ())
+    return found
+
+
+def _publish_forgotten(plan_path: str, name: str, repair: bool, report: Report) -> Step[None]:
+    """A complete task in no index; the compare-and-set from K to K+1 lets only one publish it."""
+    ready = yield ReadData(f"{plan_path}/{name}/ready")
+    if ready is None:
+        return  # finished meanwhile
+    k = int(ready.data)
+    if ready.version != k:
+        said = (
+            "was published" if ready.version > k else f"stands at {ready.version} of {k} arrivals"
+        )
+        report.problems.append(f"{name}: has no edge open and {said}, yet stands in no index")
+        return
+    report.published.append(name)
+    if repair:
+        entry = Entry("5000", number_of(name), 0, 0)
+        yield Multi(
+            [
+                SetData(f"{plan_path}/{name}/ready", ready.data, k),
+                Create(f"{plan_path}/runnable/{entry.name}"),
+            ]
+        )

@@ -1,0 +1,313 @@
+"""Commit: fix the results of finished tasks and deliver them, many tasks in one transaction.
+
+S4, S5: the first operation of each task deletes its claim, so a worker whose claim was released is
+refused, and a repeated transaction too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from ..errors import TransactionRejected, ZkplanError
+from ..requests import (
+    Applied,
+    Check,
+    Create,
+    Delete,
+    Multi,
+    Op,
+    ReadChildren,
+    ReadData,
+    ReadMany,
+    Reason,
+    Refused,
+    SetData,
+    Step,
+)
+from .adding import NewTask, next_number, settle_finished, task_ops
+from .claim import Loaded, new_claim, take_ops
+from .shared import (
+    GROUP_BYTES_MAX,
+    GROUP_OPS_MAX,
+    NO_DRIVE,
+    OP_OVERHEAD,
+    Claim,
+    Dependent,
+    Drive,
+    Registration,
+    wake_bytes,
+)
+
+#: Who an operation belongs to, where it is not the index of a part.
+GUARD, OLD_WAKE, WAKE = -1, -2, -3
+
+
+@dataclass(slots=True, eq=False)
+class Part:
+    """One finished task: its sealed outcome, and what its commit does besides delivering it.
+
+    `keep` None keeps the outcome of a task without dependents. `dead` is the dead letter of a failure
+    that travels down the edges. `adds` are tasks that the function added.
+    """
+
+    loaded: Loaded
+    outcome: bytes
+    keep: bool | None = None
+    dead: bytes = b""
+    adds: list[NewTask] = field(default_factory=list)
+    reloads: int = 0
+
+    @property
+    def kept(self) -> bool:
+        return bool(self.dead) or (not self.loaded.edges if self.keep is None else self.keep)
+
+    @property
+    def op_count(self) -> int:
+        loaded = self.loaded
+        return (
+            8
+            + 9 * len(loaded.edges)
+            + len(loaded.others)
+            + sum(task.op_count for task in self.adds)
+        )
+
+    @property
+    def size(self) -> int:
+        """An upper bound of the bytes its operations take."""
+        edges = len(self.loaded.edges)
+        per_op = OP_OVERHEAD + len(self.loaded.claim.task_path) + 40
+        return (
+            per_op * self.op_count
+            + len(self.outcome) * (edges + 2)
+            + 60 * edges
+            + sum(task.size for task in self.adds)
+        )
+
+    @property
+    def fits(self) -> bool:
+        """Whether one transaction may carry it; otherwise it takes wide delivery."""
+        return self.op_count <= 4 * GROUP_OPS_MAX and self.size <= 2 * GROUP_BYTES_MAX
+
+
+@dataclass(slots=True)
+class Committed:
+    """What became of the parts of one commit, and what is owed next.
+
+    `full` are dependents whose last edge this commit delivered: publishing them is owed, `wake` says
+    so on the desk. `stale` parts must be loaded again, `poison` parts failed alone.
+    """
+
+    done: list[Part] = field(default_factory=list)
+    fenced: list[Part] = field(default_factory=list)
+    stale: list[Part] = field(default_factory=list)
+    poison: list[tuple[Part, ZkplanError]] = field(default_factory=list)
+    inherited: list[Claim] = field(default_factory=list)
+    full: list[Dependent] = field(default_factory=list)
+    wake: str = ""
+    worker_gone: bool = False
+    refusals: int = 0
+
+
+class _Draft:
+    """One transaction in the making, with the owner of each operation."""
+
+    def __init__(self, me: Registration, parts: Sequence[Part], drive: Drive) -> None:
+        self.me = me
+        self.ops: list[Op] = []
+        self.owners: list[int] = []
+        self.deliveries: dict[tuple[str, str], tuple[Dependent, int]] = {}
+        self.inherited: list[Claim] = []
+        self.wake = ""
+        guarded: set[str] = set()
+        for index, part in enumerate(parts):
+            self._finish(part, drive, guarded)
+            self.owners += [index] * (len(self.ops) - len(self.owners))
+        for claim in self.inherited:
+            self.ops += take_ops(me, claim)
+        self.owners += [GUARD] * (len(self.ops) - len(self.owners))
+        if guarded:
+            checks: list[Op] = [Check(me.worker_path)]
+            checks += [Check(f"{path}/ready", drive.versions[path]) for path in sorted(guarded)]
+            self.ops[:0] = checks
+            self.owners[:0] = [GUARD] * len(checks)
+            shift = len(checks)
+            self.deliveries = {
+                key: (dependent, at + shift) for key, (dependent, at) in self.deliveries.items()
+            }
+
+    def _finish(self, part: Part, drive: Drive, guarded: set[str]) -> None:
+        loaded = part.loaded
+        claim = loaded.claim
+        task_path, ops = claim.task_path, self.ops
+        ops.append(Delete(claim.path))
+        if loaded.owner:
+            ops.append(Delete(f"{task_path}/owner"))
+        for prov, edge in loaded.edges:
+            dependent = f"{claim.plan_path}/task-{edge.task}"
+            k = b"%d" % edge.k
+            ops.append(Create(f"{dependent}/arg-{edge.position}", part.outcome))
+            ops.append(Delete(f"{dependent}/dep-{edge.position}"))
+            ops.append(SetData(f"{dependent}/ready", k))
+            target = Dependent(claim.plan, edge.task, edge.k, edge.rank)
+            if edge.k > 1:
+                self.deliveries[claim.plan_path, edge.task] = (target, len(ops) - 1)
+            ops.append(Delete(f"{task_path}/{prov}"))
+            if edge.k == 1:
+                # The only edge: this delivery is the last, so publishing belongs to it.
+                ops.append(SetData(f"{dependent}/ready", k, 1))
+                if claim.plan_path in drive.versions and len(self.inherited) < drive.capacity:
+                    made = new_claim(self.me, claim.plan, edge.rank, edge.task, 0, 0)
+                    self.inherited.append(made)
+                    guarded.add(claim.plan_path)
+                else:
+                    ops.append(Create(f"{claim.plan_path}/runnable/{target.entry.name}"))
+        if part.kept:
+            ops.append(Create(f"{claim.plan_path}/outcomes/{claim.task}", part.outcome))
+        if part.dead:
+            ops.append(Create(f"{claim.plan_path}/dead/{claim.task}", part.dead))
+        if part.adds:
+            ops.append(SetData(f"{claim.plan_path}/adds"))
+        for name in loaded.others:
+            ops.append(Delete(f"{task_path}/{name}"))
+        if loaded.result is not None:
+            ops.append(Delete(f"{task_path}/result"))
+        ops.append(Delete(task_path))
+
+    def add_tasks(self, parts: Sequence[Part], next_tasks: dict[str, int]) -> None:
+        """Tasks that the functions added, in the same transaction as the results."""
+        counts = dict(next_tasks)
+        for index, part in enumerate(parts):
+            claim = part.loaded.claim
+            numbers: dict[NewTask, str] = {}
+            for task in part.adds:
+                number = f"{counts[claim.plan_path]:010d}"
+                counts[claim.plan_path] += 1
+                numbers[task] = number
+                for position, dep in enumerate(task.deps):
+                    if dep == claim.task:
+                        task.known[position] = part.outcome
+                made = task_ops(claim.plan_path, task, number, numbers)
+                self.ops += made
+                self.owners += [index] * len(made)
+
+    def leave_wake(self) -> None:
+        """S1: whatever stands at K is named by a wake on some desk, until it is published."""
+        if self.deliveries:
+            self.wake = f"{self.me.desk_path}/wake-{next(self.me.uids)}"
+            named = [dependent for dependent, _ in self.deliveries.values()]
+            self.ops.append(Create(self.wake, wake_bytes(named)))
+            self.owners.append(WAKE)
+
+    def full(self, results: list[object]) -> list[Dependent]:
+        """The dependents whose `ready` reached K by this very transaction."""
+        return [
+            dependent for dependent, at in self.deliveries.values() if results[at] == dependent.k
+        ]
+
+
+def commit(
+    me: Registration, parts: Sequence[Part], old_wakes: Sequence[str], drive: Drive
+) -> Step[Committed]:
+    """Commit `parts` in as few transactions as the refusals allow; each part is settled once."""
+    report = Committed()
+    rest, wakes = list(parts), list(old_wakes)
+    next_tasks: dict[str, int] = {}
+    while rest:
+        yield from _learn_numbers(rest, next_tasks)
+        draft = _Draft(me, rest, drive)
+        draft.add_tasks(rest, next_tasks)
+        for wake in wakes:
+            draft.ops.append(Delete(wake))
+            draft.owners.append(OLD_WAKE)
+        draft.leave_wake()
+        answer = yield Multi(draft.ops)
+        if isinstance(answer, Applied):
+            report.full = draft.full(answer.results)
+            return _settled(report, draft, rest)
+        report.refusals += 1
+        if answer.repeated:
+            names = set((yield ReadChildren(me.desk_path)) or ())
+            marks = [draft.wake] if draft.wake else [claim.path for claim in draft.inherited[:1]]
+            if any(mark.rpartition("/")[2] in names for mark in marks):
+                report.full = yield from _full_now(draft)
+                return _settled(report, draft, rest)
+        owner = draft.owners[answer.at]
+        if owner == GUARD:
+            # The plan changed, or this worker's registration or desk went: publish, do not claim.
+            drive = NO_DRIVE
+        elif owner == OLD_WAKE:
+            # A clearer settled it; an old wake is never worth a result.
+            wakes = [wake for wake in wakes if wake != answer.path]
+        elif owner == WAKE:
+            report.worker_gone = True
+            report.stale += rest
+            return report
+        else:
+            yield from _sort_out(report, rest, owner, answer, next_tasks)
+    return report
+
+
+def _settled(report: Committed, draft: _Draft, parts: list[Part]) -> Committed:
+    report.done += parts
+    report.inherited = draft.inherited
+    report.wake = draft.wake
+    return report
+
+
+def _full_now(draft: _Draft) -> Step[list[Dependent]]:
+    """After a lost answer the versions are gone: whatever stands at K now is owed a publication."""
+    named = [dependent for dependent, _ in draft.deliveries.values()]
+    nodes = yield ReadMany(
+        [ReadData(f"{draft.me.paths.task(d.plan, d.task)}/ready") for d in named]
+    )
+    return [d for d, node in zip(named, nodes, strict=True) if node and node.version == d.k]
+
+
+def _learn_numbers(parts: list[Part], next_tasks: dict[str, int]) -> Step[None]:
+    for part in parts:
+        path = part.loaded.claim.plan_path
+        if part.adds and path not in next_tasks:
+            plan = yield ReadData(path)
+            next_tasks[path] = next_number(plan) if plan is not None else 0
+
+
+def _sort_out(
+    report: Committed, rest: list[Part], owner: int, answer: Refused, next_tasks: dict[str, int]
+) -> Step[None]:
+    """One part's operation was refused: decide from the culprit what to do with that part."""
+    part = rest[owner]
+    claim = part.loaded.claim
+    missing = answer.reason is Reason.NO_NODE
+    if answer.path == claim.path and missing:
+        report.fenced.append(rest.pop(owner))
+    elif answer.path == f"{claim.task_path}/owner" and missing:
+        part.loaded.owner = False
+    elif part.adds and missing and _is_add(answer.path, part):
+        next_tasks.pop(claim.plan_path, None)
+        if answer.path.endswith("/prov-"):
+            try:
+                for task in part.adds:
+                    yield from settle_finished(claim.plan_path, task)
+            except ZkplanError as error:
+                rest.pop(owner)
+                report.poison.append((part, error))
+    elif answer.reason in (
+        Reason.NO_NODE,
+        Reason.NODE_EXISTS,
+        Reason.NOT_EMPTY,
+        Reason.BAD_VERSION,
+    ):
+        report.stale.append(rest.pop(owner))
+    else:
+        rest.pop(owner)
+        report.poison.append(
+            (part, TransactionRejected(f"{claim.task_path}: {answer.path}: {answer.reason.value}"))
+        )
+
+
+def _is_add(path: str, part: Part) -> bool:
+    """Whether a refused path belongs to the tasks that the part adds, not to its own delivery."""
+    own = {f"{part.loaded.claim.plan_path}/task-{edge.task}" for _, edge in part.loaded.edges}
+    parent = path.rpartition("/")[0]
+    return path.endswith(("/prov-", "/ready")) and parent not in own

@@ -1,0 +1,202 @@
+"""The life of a plan: mark ready, pause, resume, cancel, done, status, remove."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ..errors import PlanCancelled, PlanDrained, PlanError, PlanNotFound, TransactionRejected
+from ..layout import PLAN_FIXED
+from ..records import PlanRecord, State, control_from_bytes, control_to_bytes, from_json, to_json
+from ..requests import (
+    Applied,
+    Create,
+    Delete,
+    Multi,
+    Op,
+    ReadChildren,
+    ReadData,
+    ReadMany,
+    Reason,
+    SetData,
+    Step,
+)
+from .adding import task_count
+
+#: Tasks removed per round of `remove`.
+REMOVED_PER_ROUND = 100
+
+
+class PlanStatus(NamedTuple):
+    """A plan in numbers, from a fixed number of reads whatever its size.
+
+    `state` is defining, running, paused, cancelled or done. `tasks` are those not finished,
+    `runnable` and `dead` are among them, `outcomes` are kept results and final failures. `added` counts
+    the tasks ever added; `failed` those that are out of attempts.
+    """
+
+    name: str
+    path: str
+    state: str
+    tasks: int
+    runnable: int
+    dead: int
+    outcomes: int
+    added: int
+    created: float
+
+    @property
+    def finished(self) -> int:
+        return self.added - self.tasks
+
+
+def status(plan_path: str) -> Step[PlanStatus]:
+    """One batch of reads; raises PlanNotFound."""
+    names = ("", "/ready", "/done", "/runnable", "/dead", "/outcomes")
+    plan, ready, done, runnable, dead, outcomes = yield ReadMany(
+        [ReadData(plan_path + name) for name in names]
+    )
+    if plan is None:
+        raise PlanNotFound(plan_path, f"there is no plan {plan_path}")
+    record = PlanRecord.from_bytes(plan.data)
+    state: str = "defining" if ready is None else control_from_bytes(ready.data)
+    creates = (plan.cversion + plan.child_count) // 2
+    # `done` replaces `adds`, so the number of fixed children stays the same.
+    fixed = len(PLAN_FIXED) + (ready is not None)
+    return PlanStatus(
+        name=record.name,
+        path=plan_path,
+        state="done" if done is not None else state,
+        tasks=task_count(plan, ready is not None),
+        runnable=runnable.child_count if runnable else 0,
+        dead=dead.child_count if dead else 0,
+        outcomes=outcomes.child_count if outcomes else 0,
+        added=max(0, creates - fixed - (done is not None)),
+        created=record.created,
+    )
+
+
+def mark_ready(plan_path: str) -> Step[None]:
+    """The plan may run. Doing it twice is harmless; raises PlanNotFound, PlanCancelled."""
+    answer = yield Multi([Create(f"{plan_path}/ready", control_to_bytes("running"))])
+    if isinstance(answer, Applied):
+        return
+    if answer.reason is Reason.NO_NODE:
+        raise PlanNotFound(plan_path, f"there is no plan {plan_path}: it was removed")
+    ready = yield ReadData(f"{plan_path}/ready")
+    if ready is not None and control_from_bytes(ready.data) == "cancelled":
+        raise PlanCancelled(plan_path, f"{plan_path} was cancelled; create a new plan")
+
+
+def change_state(plan_path: str, state: State) -> Step[None]:
+    """Pause, resume or cancel. Every change bumps the version that claims check (S9)."""
+    while True:
+        plan, ready, done = yield ReadMany(
+            [ReadData(plan_path), ReadData(f"{plan_path}/ready"), ReadData(f"{plan_path}/done")]
+        )
+        if plan is None:
+            raise PlanNotFound(plan_path, f"there is no plan {plan_path}")
+        if done is not None:
+            raise PlanDrained(plan_path, f"{plan_path} is done: there is nothing to change")
+        if ready is None:
+            if state == "paused":
+                raise PlanError(
+                    plan_path, f"{plan_path} is not marked ready yet, so it does not run"
+                )
+            op: Op = Create(f"{plan_path}/ready", control_to_bytes(state))
+        else:
+            now = control_from_bytes(ready.data)
+            if now == state:
+                return
+            if now == "cancelled":
+                raise PlanCancelled(plan_path, f"{plan_path} was cancelled, which cannot be undone")
+            op = SetData(f"{plan_path}/ready", control_to_bytes(state), ready.version)
+        answer = yield Multi([op])
+        if isinstance(answer, Applied):
+            return
+
+
+def finish(plan_path: str, when: float) -> Step[bool]:
+    """Create `done` if no task is left; whether the plan is done.
+
+    The version of `adds` is read before the tasks are counted, and deleted at that version: an add in
+    between makes this refused (S7).
+    """
+    while True:
+        adds, plan, ready, done, dead = yield ReadMany(
+            [ReadData(plan_path + name) for name in ("/adds", "", "/ready", "/done", "/dead")]
+        )
+        if done is not None:
+            return True
+        if adds is None or plan is None or ready is None or task_count(plan, True) > 0:
+            return False
+        failed = dead.child_count if dead is not None else 0
+        answer = yield Multi(
+            [
+                Delete(f"{plan_path}/adds", adds.version),
+                Create(f"{plan_path}/done", to_json({"when": when, "failed": failed})),
+            ]
+        )
+        if isinstance(answer, Applied):
+            return True
+
+
+def failed_count(done: bytes) -> int:
+    return int(from_json(done, "a done record").get("failed", 0))
+
+
+def remove(plan_path: str) -> Step[int]:
+    """Cancel the plan, then delete it task by task; gives the number of tasks removed.
+
+    Interrupted, it leaves a cancelled plan that can be removed again. `ready` goes last, so that
+    nothing is claimed meanwhile; `adds` goes first, so that nothing is added.
+    """
+    try:
+        yield from change_state(plan_path, "cancelled")
+    except PlanDrained:
+        pass
+    removed = 0
+    yield Multi([Delete(f"{plan_path}/adds")])
+    while True:
+        names = yield ReadChildren(plan_path)
+        if names is None:
+            return removed
+        tasks = [name for name in names if name.startswith("task-")]
+        if not tasks:
+            break
+        for start in range(0, len(tasks), REMOVED_PER_ROUND):
+            removed += yield from _remove_tasks(plan_path, tasks[start : start + REMOVED_PER_ROUND])
+    for name in [name for name in names if name != "ready"]:
+        yield from _remove_flat(f"{plan_path}/{name}")
+    answer = yield Multi([Delete(f"{plan_path}/ready"), Delete(plan_path)])
+    if not isinstance(answer, Applied) and answer.reason is Reason.NOT_EMPTY:
+        # A commit or a release wrote meanwhile; the plan is cancelled, so this comes to an end.
+        removed += yield from remove(plan_path)
+    return removed
+
+
+def _remove_tasks(plan_path: str, tasks: list[str]) -> Step[int]:
+    children = yield ReadMany([ReadChildren(f"{plan_path}/{task}") for task in tasks])
+    removed = 0
+    batch: list[Op] = []
+    for task, names in zip(tasks, children, strict=True):
+        if names is not None:
+            ops: list[Op] = [Delete(f"{plan_path}/{task}/{name}") for name in names]
+            batch += [*ops, Delete(f"{plan_path}/{task}")]
+            removed += 1
+    answer = yield Multi(batch)
+    # Refused where a worker still commits or releases: the caller lists again what is left.
+    return removed if isinstance(answer, Applied) else 0
+
+
+def _remove_flat(path: str) -> Step[None]:
+    while True:
+        names = yield ReadChildren(path)
+        if names is None:
+            return
+        for start in range(0, len(names), 1000):
+            yield Multi([Delete(f"{path}/{name}") for name in names[start : start + 1000]])
+        answer = yield Multi([Delete(path)])
+        if isinstance(answer, Applied) or answer.reason is Reason.NO_NODE:
+            return
+        if answer.reason is not Reason.NOT_EMPTY:
+            raise TransactionRejected(f"removing {path}: {answer.reason.value}")

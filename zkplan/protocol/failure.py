@@ -1,0 +1,114 @@
+"""Fail, hand back, retry: what happens to a claim that ends without a result.
+
+Each of them takes a new number N. A name that came back would let a late copy of an old claim in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..errors import TransactionRejected
+from ..layout import Entry, later_name
+from ..records import Dead
+from ..requests import (
+    Applied,
+    Check,
+    Create,
+    Delete,
+    Multi,
+    Op,
+    ReadData,
+    ReadMany,
+    Reason,
+    Step,
+)
+from .shared import Claim
+
+
+def end_claim(claim: Claim, then: list[Op], log: bytes, owner: bool = True) -> Step[bool]:
+    """Delete the claim and its mark, leave a log, do `then`; False where the claim was gone already.
+
+    A lost answer needs no reading here: either copy leaves the task in the same place.
+    """
+    log_op: list[Op] = [Create(f"{claim.task_path}/log-", log, sequence=True)] if log else []
+    while True:
+        ops: list[Op] = [Delete(claim.path), *log_op]
+        if owner:
+            ops.append(Delete(f"{claim.task_path}/owner"))
+        answer = yield Multi([*ops, *then])
+        if isinstance(answer, Applied):
+            return True
+        if answer.path == claim.path:
+            return bool(answer.repeated)
+        if answer.path == f"{claim.task_path}/owner" and answer.reason is Reason.NO_NODE:
+            owner = False
+        elif answer.reason is Reason.NO_NODE:
+            # The task or its plan was removed: nothing is left but the claim itself.
+            yield Multi([Delete(claim.path)])
+            return False
+        else:
+            raise TransactionRejected(f"{claim.task_path}: {answer.path}: {answer.reason.value}")
+
+
+def fail_again(claim: Claim, log: bytes, due_ms: int | None, later: str) -> Step[bool]:
+    """A failed attempt with attempts left: runnable at once, or at `due_ms` through `later`."""
+    entry = Entry(claim.rank, claim.task, claim.n + 1, claim.a + 1)
+    if due_ms is None:
+        then: Op = Create(f"{claim.plan_path}/runnable/{entry.name}")
+    else:
+        then = Create(f"{later}/{later_name(due_ms, claim.plan, entry)}")
+    return (yield from end_claim(claim, [then], log))
+
+
+def fail_for_good(claim: Claim, failure: bytes, dead: Dead) -> Step[bool]:
+    """Out of attempts, policy hold: the task stays with its edges; an operator can retry it."""
+    then: list[Op] = [
+        Create(f"{claim.plan_path}/dead/{claim.task}", dead.to_bytes()),
+        Create(f"{claim.plan_path}/outcomes/{claim.task}", failure),
+    ]
+    return (yield from end_claim(claim, then, failure))
+
+
+def hand_back(claims: Sequence[Claim], log: bytes = b"", due_ms: int | None = None) -> Step[int]:
+    """Give claims back unused; costs no attempt. Gives how many were still held.
+
+    With `due_ms` they come back later, for a worker that cannot decode them must not see them at once.
+    """
+    count = 0
+    for claim in claims:
+        entry = claim.next_entry
+        if due_ms is None:
+            then: Op = Create(f"{claim.plan_path}/runnable/{entry.name}")
+        else:
+            root = claim.plan_path.rpartition("/")[0]
+            then = Create(f"{root}/later/{later_name(due_ms, claim.plan, entry)}")
+        count += yield from end_claim(claim, [then], log)
+    return count
+
+
+def retry(plan_path: str, task: str) -> Step[bool]:
+    """Make a dead task runnable again with all its attempts; False where it is not dead."""
+    dead, outcome, node = yield ReadMany(
+        [
+            ReadData(f"{plan_path}/{name}")
+            for name in (f"dead/{task}", f"outcomes/{task}", f"task-{task}")
+        ]
+    )
+    if dead is None or node is None:
+        return False
+    letter = Dead.from_bytes(dead.data)
+    entry = Entry(letter.rank, task, letter.n + 1, 0)
+    ops: list[Op] = [
+        Delete(f"{plan_path}/dead/{task}", dead.version),
+        Create(f"{plan_path}/runnable/{entry.name}"),
+    ]
+    if outcome is not None:
+        ops.insert(1, Delete(f"{plan_path}/outcomes/{task}"))
+    answer = yield Multi(ops)
+    return isinstance(answer, Applied) or answer.repeated
+
+
+def write_log(claim: Claim, log: bytes) -> Step[str | None]:
+    """A progress note or checkpoint of a running task; gives its name, None where the claim is gone."""
+    answer = yield Multi([Check(claim.path), Create(f"{claim.task_path}/log-", log, sequence=True)])
+    return answer.results[1].rpartition("/")[2] if isinstance(answer, Applied) else None

@@ -1,0 +1,76 @@
+"""Look: which plans run, what is runnable in them, and what has become due."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ..errors import TransactionRejected
+from ..layout import Later, Paths
+from ..records import State, control_from_bytes
+from ..requests import (
+    Applied,
+    Create,
+    Delete,
+    Multi,
+    Op,
+    ReadChildren,
+    ReadData,
+    ReadMany,
+    Reason,
+    Step,
+)
+
+
+class PlanLook(NamedTuple):
+    """A plan as a worker sees it. `names` are runnable names, unordered; None where not asked for.
+
+    `state` is None while the plan is not marked ready or does not exist.
+    """
+
+    state: State | None
+    version: int
+    names: list[str] | None
+
+
+def list_plans(paths: Paths, watch: bool = False) -> Step[list[str]]:
+    """The numbers of all plans under the root, oldest first."""
+    names = yield ReadChildren(paths.root, watch)
+    return sorted(name[5:] for name in names or () if name.startswith("plan-"))
+
+
+def look(plan_path: str, watch: bool = False) -> Step[PlanLook]:
+    """Whether the plan runs, and its runnable names. With `watch`, changes of both wake the worker.
+
+    The names are listed after `ready` was read: a claim built from them checks that version.
+    """
+    if watch:
+        ready = yield ReadData(f"{plan_path}/ready", watch=True)
+        names = (yield ReadChildren(f"{plan_path}/runnable", watch=True)) if ready else None
+    else:
+        ready, names = yield ReadMany(
+            [ReadData(f"{plan_path}/ready"), ReadChildren(f"{plan_path}/runnable")]
+        )
+    if ready is None:
+        return PlanLook(None, -1, None)
+    return PlanLook(control_from_bytes(ready.data), ready.version, names)
+
+
+def promote(paths: Paths, due: list[tuple[str, Later]]) -> Step[int]:
+    """Make due entries runnable; gives how many. Any worker may try, each entry moves once."""
+    moved = 0
+    todo = list(due)
+    while todo:
+        ops: list[Op] = []
+        for name, later in todo:
+            ops.append(Delete(f"{paths.later}/{name}"))
+            ops.append(Create(f"{paths.plan(later.plan)}/runnable/{later.entry.name}"))
+        answer = yield Multi(ops)
+        if isinstance(answer, Applied):
+            return moved + len(todo)
+        name, later = todo.pop(answer.at // 2)
+        if answer.at % 2:
+            # The plan was removed (or the entry stands already): the delayed entry is of no use.
+            if answer.reason not in (Reason.NO_NODE, Reason.NODE_EXISTS):
+                raise TransactionRejected(f"{later.entry}: {answer.path}: {answer.reason.value}")
+            yield Multi([Delete(f"{paths.later}/{name}")])
+    return moved

@@ -1,0 +1,109 @@
+"""Publish: make the dependents runnable whose last edge was delivered, or claim them at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from ..errors import TransactionRejected
+from ..requests import (
+    Applied,
+    Check,
+    Create,
+    Delete,
+    Multi,
+    Op,
+    ReadChildren,
+    ReadData,
+    ReadMany,
+    Reason,
+    SetData,
+    Step,
+)
+from .claim import new_claim, take_ops
+from .shared import NO_DRIVE, Claim, Dependent, Drive, Registration
+
+_GUARD, _WAKE = -1, -2
+
+
+class Published(NamedTuple):
+    """The claims this worker took for itself; `refusals` counts transactions that were refused."""
+
+    claims: list[Claim]
+    refusals: int = 0
+
+
+def publish(
+    me: Registration, dependents: Sequence[Dependent], wake: str, drive: Drive
+) -> Step[Published]:
+    """Publish `dependents` and settle `wake`, in one transaction.
+
+    Publishing is a compare-and-set of `ready` from K to K+1: whoever tries, one wins, so a clearer
+    that took this worker for dead does no harm.
+    """
+    rest = list(dependents)
+    refusals = 0
+    while rest or wake:
+        ops: list[Op] = []
+        owners: list[int] = []
+        claims: list[Claim] = []
+        guarded: set[str] = set()
+        for index, target in enumerate(rest):
+            plan_path = me.paths.plan(target.plan)
+            ready = f"{plan_path}/task-{target.task}/ready"
+            part: list[Op] = [SetData(ready, b"%d" % target.k, target.k)]
+            if len(claims) < drive.capacity and plan_path in drive.versions:
+                claim = new_claim(me, target.plan, target.rank, target.task, 0, 0)
+                claims.append(claim)
+                guarded.add(plan_path)
+                part += take_ops(me, claim)
+            else:
+                part.append(Create(f"{plan_path}/runnable/{target.entry.name}"))
+            ops += part
+            owners += [index] * len(part)
+        if guarded:
+            checks: list[Op] = [Check(me.worker_path)]
+            checks += [Check(f"{path}/ready", drive.versions[path]) for path in sorted(guarded)]
+            ops[:0] = checks
+            owners[:0] = [_GUARD] * len(checks)
+        if wake:
+            ops.append(Delete(wake))
+            owners.append(_WAKE)
+        answer = yield Multi(ops)
+        if isinstance(answer, Applied):
+            return Published(claims, refusals)
+        refusals += 1
+        if answer.repeated and claims:
+            names = (yield ReadChildren(me.desk_path)) or ()
+            if claims[0].name in names:
+                return Published(claims, refusals)
+        owner = owners[answer.at]
+        if owner == _GUARD:
+            drive = NO_DRIVE
+        elif owner == _WAKE:
+            wake = ""
+            rest = yield from still_full(me, rest)
+        elif answer.path.startswith(me.desk_path):
+            drive = NO_DRIVE  # the desk is gone: nothing can be claimed on it
+        elif answer.reason in (Reason.BAD_VERSION, Reason.NO_NODE):
+            # Somebody else published it, or its plan was removed.
+            del rest[owner]
+        elif answer.reason is Reason.NODE_EXISTS and answer.path.endswith("/owner"):
+            drive = NO_DRIVE
+        else:
+            raise TransactionRejected(
+                f"publishing {rest[owner]}: {answer.path}: {answer.reason.value}"
+            )
+    return Published([], refusals)
+
+
+def still_full(me: Registration, dependents: Sequence[Dependent]) -> Step[list[Dependent]]:
+    """Those of `dependents` that stand at K: complete, and published by nobody yet."""
+    if not dependents:
+        return []
+    nodes = yield ReadMany([ReadData(f"{me.paths.task(d.plan, d.task)}/ready") for d in dependents])
+    return [
+        d
+        for d, node in zip(dependents, nodes, strict=True)
+        if node is not None and node.version == d.k
+    ]

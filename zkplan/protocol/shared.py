@@ -1,0 +1,115 @@
+"""What several steps share: who the worker is, a claim, a dependent, and the limits of a transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from ..layout import Entry, Paths
+from ..requests import Op
+
+#: ZooKeeper closes the connection at 1 048 575 bytes (jute.maxbuffer); the rest is headers.
+REQUEST_BYTES_MAX = 1_040_000
+#: A grouped transaction stays well below, so that one slow commit does not delay all others.
+GROUP_BYTES_MAX = 384 * 1024
+GROUP_OPS_MAX = 1500
+#: One multiRead: bounds the answer, which neither side limits by itself.
+READS_PER_REQUEST = 1000
+#: Bytes an operation takes besides its path and data: type, lengths, flags, access list.
+OP_OVERHEAD = 64
+
+
+class Registration(NamedTuple):
+    """One life of a worker: its ID, and a source of names unique within its desk."""
+
+    paths: Paths
+    worker: str
+    uids: Iterator[str]
+
+    @property
+    def worker_path(self) -> str:
+        return self.paths.worker(self.worker)
+
+    @property
+    def desk_path(self) -> str:
+        return self.paths.desk(self.worker)
+
+
+@dataclass(slots=True)
+class Claim:
+    """One worker's hold on one attempt of one task. `path` is the fence: the commit deletes it."""
+
+    plan: str
+    task: str
+    rank: str
+    n: int
+    a: int
+    path: str
+    plan_path: str
+    task_path: str
+
+    @property
+    def name(self) -> str:
+        return self.path.rpartition("/")[2]
+
+    @property
+    def next_entry(self) -> Entry:
+        """The entry of a hand-back: the next claim's number, the same attempts used up."""
+        return Entry(self.rank, self.task, self.n + 1, self.a)
+
+    @property
+    def data(self) -> bytes:
+        """What the claim's znode holds: what a clearer must know to release it."""
+        return f"{self.rank}.{self.a}".encode()
+
+
+class Dependent(NamedTuple):
+    """A task that an edge leads to: what publishing it needs."""
+
+    plan: str
+    task: str
+    k: int
+    rank: str
+
+    @property
+    def entry(self) -> Entry:
+        return Entry(self.rank, self.task, 0, 0)
+
+
+class Drive(NamedTuple):
+    """What a worker may claim by itself while it commits or publishes.
+
+    `versions` maps the paths of running plans to the versions of their `ready` as last seen.
+    """
+
+    capacity: int
+    versions: dict[str, int]
+
+
+NO_DRIVE = Drive(0, {})
+
+
+def size_of(ops: list[Op]) -> int:
+    """An upper bound of the bytes these operations take on the wire."""
+    total = len(ops) * OP_OVERHEAD
+    for op in ops:
+        total += len(op.path)
+        data = getattr(op, "data", None)
+        if data:
+            total += len(data)
+    return total
+
+
+def wake_bytes(dependents: list[Dependent]) -> bytes:
+    return "\n".join(f"{d.plan} {d.task} {d.k} {d.rank}" for d in dependents).encode()
+
+
+def wake_dependents(data: bytes) -> list[Dependent]:
+    """What a wake names; lines that are not one (damage) are passed over, the check finds the task."""
+    found = []
+    for line in data.decode(errors="replace").splitlines():
+        parts = line.split(" ")
+        if len(parts) == 4 and "".join(parts).isdecimal():
+            found.append(Dependent(parts[0], parts[1], int(parts[2]), parts[3]))
+    return found

@@ -1,0 +1,179 @@
+"""Wide delivery: a result whose edges do not fit one transaction is fixed first, then delivered.
+
+From the creation of `result` on the function is never run again: whoever claims the task goes on
+with the edges that are left. A deleted `prov-` is the record of progress.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from ..errors import TransactionRejected
+from ..records import Edge
+from ..requests import (
+    Applied,
+    Check,
+    Create,
+    Delete,
+    Multi,
+    Op,
+    ReadChildren,
+    ReadData,
+    ReadMany,
+    Reason,
+    SetData,
+    Step,
+)
+from .claim import Loaded
+from .commit import Part
+from .publish import publish, still_full
+from .shared import (
+    GROUP_BYTES_MAX,
+    GROUP_OPS_MAX,
+    READS_PER_REQUEST,
+    Claim,
+    Dependent,
+    Drive,
+    Registration,
+    wake_bytes,
+)
+
+#: Refusals without progress after which the tree is not as the protocol leaves it.
+REFUSALS_MAX = 50
+
+
+def deliver_wide(
+    me: Registration,
+    part: Part,
+    capacity: Callable[[], Drive],
+    taken: Callable[[list[Claim]], None],
+) -> Step[bool]:
+    """Commit `part` in as many transactions as it takes; False where its claim was gone.
+
+    `capacity` and `taken` let the worker start on the dependents while later edges are delivered.
+    """
+    loaded = part.loaded
+    if loaded.result is None:
+        answer = yield Multi(
+            [Check(loaded.claim.path), Create(f"{loaded.claim.task_path}/result", part.outcome)]
+        )
+        if not isinstance(answer, Applied):
+            if answer.reason is not Reason.NODE_EXISTS:
+                return False
+            # An earlier copy of this transaction, or an earlier claim: what it fixed is the result.
+            node = yield ReadData(f"{loaded.claim.task_path}/result")
+            if node is None:
+                return False
+            loaded.result = node.data
+        else:
+            loaded.result = part.outcome
+    part.outcome = loaded.result
+    refusals = 0
+    while True:
+        edges = loaded.edges
+        while edges:
+            chunk = edges[: _chunk_size(part)]
+            if (yield from _deliver(me, loaded, chunk, capacity, taken)):
+                edges = edges[len(chunk) :]
+                loaded.edges = edges
+                refusals = 0
+                continue
+            refusals += 1
+            if refusals > REFUSALS_MAX:
+                raise TransactionRejected(
+                    f"{loaded.claim.task_path}: its edges cannot be delivered"
+                )
+            if not (yield from _reload_edges(loaded)):
+                return False
+            edges = loaded.edges
+        finished = yield from _finish(part)
+        if finished is not None:
+            return finished
+        refusals += 1
+        if refusals > REFUSALS_MAX:
+            raise TransactionRejected(f"{loaded.claim.task_path}: it cannot be finished")
+        if not (yield from _reload_edges(loaded)):
+            return False
+
+
+def _chunk_size(part: Part) -> int:
+    per_edge = len(part.outcome) + 6 * (len(part.loaded.claim.task_path) + 110)
+    return max(1, min(GROUP_OPS_MAX // 6, GROUP_BYTES_MAX // per_edge))
+
+
+def _deliver(
+    me: Registration,
+    loaded: Loaded,
+    edges: Sequence[tuple[str, Edge]],
+    capacity: Callable[[], Drive],
+    taken: Callable[[list[Claim]], None],
+) -> Step[bool]:
+    claim = loaded.claim
+    ops: list[Op] = [Check(f"{claim.task_path}/result")]
+    places: list[tuple[Dependent, int]] = []
+    for prov, edge in edges:
+        dependent = f"{claim.plan_path}/task-{edge.task}"
+        ops.append(Create(f"{dependent}/arg-{edge.position}", loaded.result or b""))
+        ops.append(Delete(f"{dependent}/dep-{edge.position}"))
+        ops.append(SetData(f"{dependent}/ready", b"%d" % edge.k))
+        places.append((Dependent(claim.plan, edge.task, edge.k, edge.rank), len(ops) - 1))
+        ops.append(Delete(f"{claim.task_path}/{prov}"))
+    wake = f"{me.desk_path}/wake-{next(me.uids)}"
+    named = [dependent for dependent, _ in places]
+    ops.append(Create(wake, wake_bytes(named)))
+    answer = yield Multi(ops)
+    if isinstance(answer, Applied):
+        full = [dependent for dependent, at in places if answer.results[at] == dependent.k]
+    else:
+        names = (yield ReadChildren(me.desk_path)) if answer.repeated else None
+        if wake.rpartition("/")[2] not in (names or ()):
+            return False
+        full = yield from still_full(me, named)
+    published = yield from publish(me, full, wake, capacity())
+    taken(published.claims)
+    return True
+
+
+def _reload_edges(loaded: Loaded) -> Step[bool]:
+    """Read again which edges are left; False where the task is finished or claimed by another."""
+    task_path = loaded.claim.task_path
+    children, claim = yield ReadMany([ReadChildren(task_path), ReadData(loaded.claim.path)])
+    if children is None or claim is None:
+        return False
+    provs = sorted(name for name in children if name.startswith("prov-"))
+    loaded.edges = []
+    for start in range(0, len(provs), READS_PER_REQUEST):
+        names = provs[start : start + READS_PER_REQUEST]
+        nodes = yield ReadMany([ReadData(f"{task_path}/{name}") for name in names])
+        loaded.edges += [
+            (name, Edge.from_bytes(node.data))
+            for name, node in zip(names, nodes, strict=True)
+            if node is not None
+        ]
+    loaded.owner = "owner" in children
+    loaded.others = [
+        name
+        for name in children
+        if not name.startswith("prov-") and name not in ("owner", "result")
+    ]
+    return True
+
+
+def _finish(part: Part) -> Step[bool | None]:
+    """Delete the task; True when done, False when fenced, None when it must be read again."""
+    loaded, claim = part.loaded, part.loaded.claim
+    ops: list[Op] = [Delete(claim.path), Delete(f"{claim.task_path}/result")]
+    if loaded.owner:
+        ops.append(Delete(f"{claim.task_path}/owner"))
+    if part.kept:
+        ops.append(Create(f"{claim.plan_path}/outcomes/{claim.task}", part.outcome))
+    if part.dead:
+        ops.append(Create(f"{claim.plan_path}/dead/{claim.task}", part.dead))
+    ops += [Delete(f"{claim.task_path}/{name}") for name in loaded.others]
+    ops.append(Delete(claim.task_path))
+    answer = yield Multi(ops)
+    if isinstance(answer, Applied):
+        return True
+    if answer.path == claim.path:
+        return bool(answer.repeated)
+    return None

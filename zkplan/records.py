@@ -1,0 +1,258 @@
+"""What znodes hold: plan, task, edge, failure, worker records, to and from bytes."""
+
+from __future__ import annotations
+
+import json
+import struct
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Literal, NamedTuple
+
+from .errors import PayloadUndecodable
+
+FORMAT = 1
+OnFailure = Literal["hold", "cascade"]
+State = Literal["running", "paused", "cancelled"]
+
+_TASK_HEAD = struct.Struct(">HII")
+_FAILURE_HEAD = struct.Struct(">I")
+
+
+def to_json(value: Any) -> bytes:
+    return json.dumps(value, separators=(",", ":")).encode()
+
+
+def from_json(data: bytes, what: str) -> dict[str, Any]:
+    """The JSON object in `data`; raises PayloadUndecodable, naming `what`, for anything else."""
+    try:
+        value = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise PayloadUndecodable(f"{what} is not JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise PayloadUndecodable(f"{what} is not a JSON object")
+    return value
+
+
+@dataclass(frozen=True, slots=True)
+class TaskOptions:
+    """How a task is run. Delays and time-outs in seconds; `keep` None keeps results without dependents."""
+
+    name: str = ""
+    attempts: int = 3
+    retry_delay: float = 1.0
+    timeout: float | None = None
+    priority: int = 0
+    keep: bool | None = None
+
+    def to_json(self) -> bytes:
+        """Only what differs from the defaults: most tasks store two bytes."""
+        if self == DEFAULT_OPTIONS:
+            return b"{}"
+        default = asdict(DEFAULT_OPTIONS)
+        return to_json({key: value for key, value in asdict(self).items() if value != default[key]})
+
+    @classmethod
+    def from_json(cls, data: bytes) -> TaskOptions:
+        if data == b"{}":
+            return DEFAULT_OPTIONS
+        value = from_json(data, "the options of a task")
+        known = {field.name for field in fields(cls)}
+        return cls(**{key: item for key, item in value.items() if key in known})
+
+
+DEFAULT_OPTIONS = TaskOptions()
+
+
+@dataclass(frozen=True, slots=True)
+class PlanRecord:
+    """The immutable data of a plan. `uid` tells a repeated creation from somebody else's plan."""
+
+    name: str
+    uid: str
+    created: float
+    defaults: TaskOptions = DEFAULT_OPTIONS
+    on_failure: OnFailure = "hold"
+    format: int = FORMAT
+
+    def to_bytes(self) -> bytes:
+        value = asdict(self)
+        value["defaults"] = json.loads(self.defaults.to_json())
+        return to_json(value)
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> PlanRecord:
+        """Raises PayloadUndecodable for a newer format; missing fields take their defaults."""
+        value = from_json(data, "a plan record") if data else {}
+        if value.get("format", FORMAT) != FORMAT:
+            raise PayloadUndecodable(
+                f"the plan has format {value['format']}, this zkplan reads {FORMAT}: upgrade it"
+            )
+        return cls(
+            name=str(value.get("name", "")),
+            uid=str(value.get("uid", "")),
+            created=float(value.get("created", 0.0)),
+            defaults=TaskOptions.from_json(to_json(value.get("defaults", {}))),
+            on_failure="cascade" if value.get("on_failure") == "cascade" else "hold",
+        )
+
+
+class TaskRecord(NamedTuple):
+    """The definition of a task: `positions` edges to fill, and three blobs of the codec."""
+
+    positions: int
+    options: bytes
+    function: bytes
+    arguments: bytes
+
+    def to_bytes(self) -> bytes:
+        head = _TASK_HEAD.pack(self.positions, len(self.options), len(self.function))
+        return b"".join((head, self.options, self.function, self.arguments))
+
+    @classmethod
+    def from_bytes(cls, body: bytes) -> TaskRecord:
+        try:
+            positions, options, function = _TASK_HEAD.unpack_from(body)
+        except struct.error:
+            raise PayloadUndecodable("a task record is cut short") from None
+        start = _TASK_HEAD.size
+        middle = start + options
+        end = middle + function
+        if end > len(body):
+            raise PayloadUndecodable("a task record is cut short")
+        return cls(positions, body[start:middle], body[middle:end], body[end:])
+
+
+class Edge(NamedTuple):
+    """What a `prov-` holds: the dep to satisfy, the dependent's number of edges and its rank."""
+
+    task: str
+    position: str
+    k: int
+    rank: str
+
+    def to_bytes(self) -> bytes:
+        # Written by hand: json.dumps costs six times as much, and edges are the most frequent record.
+        return (
+            f'{{"dep":"task-{self.task}/dep-{self.position}","k":{self.k},'
+            f'"entry":"{self.rank}-{self.task}"}}'
+        ).encode()
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Edge:
+        """`k` is -1 and `rank` empty where another client wrote only the path of the dep."""
+        value = from_json(data, "an edge")
+        dep = str(value.get("dep", ""))
+        task, position = dep[-25:-15], dep[-10:]
+        if not (task + position).isdecimal() or dep[-15:-10] != "/dep-" or len(task) != 10:
+            raise PayloadUndecodable(f"an edge names no dep: {dep!r}")
+        k = value.get("k", -1)
+        return cls(task, position, k if isinstance(k, int) else -1, str(value.get("entry", ""))[:4])
+
+
+class Failure(NamedTuple):
+    """Why an attempt failed. `exception` is the pickled exception, empty where it could not travel."""
+
+    kind: str
+    message: str
+    traceback: str
+    worker: str
+    n: int
+    when: float
+    exception: bytes = b""
+
+    def to_bytes(self) -> bytes:
+        facts = to_json(self._asdict() | {"exception": None})
+        return _FAILURE_HEAD.pack(len(facts)) + facts + self.exception
+
+    @classmethod
+    def from_bytes(cls, body: bytes) -> Failure:
+        try:
+            (size,) = _FAILURE_HEAD.unpack_from(body)
+        except struct.error:
+            raise PayloadUndecodable("a failure record is cut short") from None
+        facts = from_json(body[4 : 4 + size], "a failure record")
+        return cls(
+            str(facts.get("kind", "?")),
+            str(facts.get("message", "")),
+            str(facts.get("traceback", "")),
+            str(facts.get("worker", "")),
+            int(facts.get("n", 0)),
+            float(facts.get("when", 0.0)),
+            body[4 + size :],
+        )
+
+    @property
+    def summary(self) -> str:
+        return f"{self.kind}: {self.message}" if self.message else self.kind
+
+
+class Dead(NamedTuple):
+    """What `dead/TASK` holds: enough to show it and to retry it. `n` is the last claim's number."""
+
+    rank: str
+    n: int
+    a: int
+    name: str
+    error: str
+    worker: str
+
+    def to_bytes(self) -> bytes:
+        return to_json(self._asdict())
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Dead:
+        value = from_json(data, "a dead letter")
+        return cls(
+            str(value.get("rank", "5000")),
+            int(value.get("n", 0)),
+            int(value.get("a", 0)),
+            str(value.get("name", "")),
+            str(value.get("error", "")),
+            str(value.get("worker", "")),
+        )
+
+
+class WorkerRecord(NamedTuple):
+    """A living worker: `started` in wall-clock seconds, `claims` the tasks it holds."""
+
+    id: str
+    host: str
+    pid: int
+    slots: int
+    started: float
+    claims: int = 0
+
+    def to_bytes(self) -> bytes:
+        value = self._asdict()
+        return to_json({name: value[name] for name in ("host", "pid", "slots", "started")})
+
+    @classmethod
+    def from_bytes(cls, worker: str, data: bytes, claims: int) -> WorkerRecord:
+        value = from_json(data, f"the record of worker {worker}") if data else {}
+        return cls(
+            worker,
+            str(value.get("host", "")),
+            int(value.get("pid", 0)),
+            int(value.get("slots", 0)),
+            float(value.get("started", 0.0)),
+            claims,
+        )
+
+
+def control_to_bytes(state: State) -> bytes:
+    return to_json({"state": state})
+
+
+def control_from_bytes(data: bytes) -> State:
+    """The state a plan's `ready` holds; an empty one, as other clients create it, means running.
+
+    Anything unreadable means paused: a plan must never run because its control record is damaged.
+    """
+    if not data:
+        return "running"
+    try:
+        state = from_json(data, "a control record").get("state")
+    except PayloadUndecodable:
+        return "paused"
+    if state == "running":
+        return "running"
+    return "cancelled" if state == "cancelled" else "paused"

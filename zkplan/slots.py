@@ -1,0 +1,79 @@
+"""The threads that run tasks: a queue in front, a fixed number of slots behind."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable
+
+from .execution import Ended, Job, Runner
+
+
+class Slots:
+    """Runs jobs on at most `count` threads; `ended` is called on the slot's thread.
+
+    A function cannot be stopped from outside. When a job is abandoned (timed out), its thread is written
+    off and a new one takes its place, so that the worker keeps its number of slots.
+    """
+
+    def __init__(
+        self, count: int, runner: Runner, worker: str, ended: Callable[[Ended], None]
+    ) -> None:
+        self.count = count
+        self._runner = runner
+        self._worker = worker
+        self._ended = ended
+        self._queue: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
+        self._threads = 0
+        #: Jobs that a thread has begun and not ended, in order of beginning.
+        self.running: dict[Job, None] = {}
+
+    def put(self, job: Job) -> None:
+        if self._threads < self.count and self._queue.qsize() + len(self.running) >= self._threads:
+            self._spawn()
+        self._queue.put(job)
+
+    @property
+    def waiting(self) -> int:
+        """Jobs that no thread has begun."""
+        return self._queue.qsize()
+
+    def take_waiting(self) -> list[Job]:
+        """Take back the jobs that no thread has begun."""
+        jobs: list[Job] = []
+        while True:
+            try:
+                job = self._queue.get_nowait()
+            except queue.Empty:
+                return jobs
+            if job is not None:
+                jobs.append(job)
+
+    def write_off(self, job: Job) -> None:
+        """The thread that runs `job` does not count any more; it ends itself when the function returns."""
+        job.abandoned = True
+        if self.running.pop(job, self) is None:
+            self._threads -= 1
+            if self.waiting:
+                self._spawn()
+
+    def close(self) -> None:
+        for _ in range(self._threads):
+            self._queue.put(None)
+
+    def _spawn(self) -> None:
+        self._threads += 1
+        name = f"zkplan-slot-{self._threads}"
+        threading.Thread(target=self._serve, name=name, daemon=True).start()
+
+    def _serve(self) -> None:
+        while True:
+            job = self._queue.get()
+            if job is None:
+                return
+            self.running[job] = None
+            ended = self._runner.run(job, self._worker)
+            if job.abandoned:
+                return
+            self.running.pop(job, None)
+            self._ended(ended)

@@ -1,0 +1,310 @@
+"""A stress run from beginning to end: workers, plan, kills, wait, history, verdicts."""
+
+from __future__ import annotations
+
+import logging
+import random
+import sys
+import tempfile
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from concurrent.futures import Future, wait
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+
+import zkplan
+
+from ..layout import parse_claim, parse_later
+from ..requests import ReadChildren, ReadMany
+from ..testing.znodes import remove_tree
+from .checks import Evidence, Remains, Verdict, check
+from .fleet import Fleet
+from .history import HARNESS, History, Recorder, keep, parse, read_lines
+from .probe import run_task
+from .workload import Workload
+
+#: How often the harness looks after its workers while it waits for the plan.
+TICK_S = 0.1
+READY_TIMEOUT_S = 60.0
+RESULT_TIMEOUT_S = 10.0
+STOP_GRACE_S = 15.0
+#: Kills use up attempts; no run may end because one task was hit again and again.
+ATTEMPTS = 50
+RETRY_DELAY_S = 0.1
+
+logger = logging.getLogger("zkplan.stress")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What to run. Times in seconds; `kill_every_s` None kills nobody.
+
+    The run has a root of its own, named `root` with an ending, and removes it at the end. `history`
+    is a file that gets the whole history.
+    """
+
+    workers: int = 10
+    tasks: int = 100
+    deps: int = 10
+    sleep_s: float = 0.0
+    seed: int = 0
+    kill_every_s: float | None = None
+    threads: int = 1
+    session_timeout_s: float = 10.0
+    timeout_s: float = 300.0
+    root: str = "/zkplan"
+    history: Path | None = None
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far the run is, for people."""
+
+    done: int
+    tasks: int
+    kills: int
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a run showed. `elapsed_s` is from the first call of submission to the plan's end.
+
+    `problem` says why the plan did not come to its end, empty where it did.
+    """
+
+    settings: Settings
+    edges: int
+    executions: int
+    kills: int
+    lost_sessions: int
+    takeovers: list[float]
+    submitted_s: float
+    elapsed_s: float
+    verdicts: list[Verdict] = field(default_factory=list)
+    problem: str = ""
+    timed_out: bool = False
+
+    @property
+    def passed(self) -> bool:
+        return not self.problem and all(verdict.passed for verdict in self.verdicts)
+
+    @property
+    def rate(self) -> float:
+        """Tasks per second."""
+        return self.settings.tasks / self.elapsed_s if self.elapsed_s else 0.0
+
+
+def run(
+    hosts: str, settings: Settings, tell: Callable[[Progress], None] = lambda _: None
+) -> Report:
+    """Run the workload on the ZooKeeper at `hosts` and check it; `tell` is called now and then.
+
+    A broken promise, a failed plan and a timeout are told in the report. Raises KeeperUnavailable,
+    and WorkersDie where workers do not stay up at all.
+    """
+    # A root of its own: workers of somebody else would not find the folder of the history.
+    root = f"{settings.root.rstrip('/')}-stress-{uuid.uuid4().hex[:8]}"
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="zkplan-stress-")))
+        recorder = Recorder(str(folder), HARNESS)
+        stack.callback(recorder.close)
+        if settings.history is not None:
+            # Also when the run breaks: that is when a history is wanted.
+            stack.callback(keep, folder, settings.history)
+        client = stack.enter_context(zkplan.connect(hosts, root=root))
+        stack.callback(_remove, client, root)
+        fleet = stack.enter_context(
+            Fleet(_command(hosts, root, settings), settings.workers, folder, recorder)
+        )
+        return _Run(settings, client, fleet, recorder, folder, tell).run()
+
+
+def _remove(client: zkplan.Client, root: str) -> None:
+    try:
+        remove_tree(client.keeper.client, root)
+    except Exception as error:  # Whatever it is, it must not hide how the run ended.
+        logger.warning("could not remove %s from ZooKeeper: %s", root, error)
+
+
+def _command(hosts: str, root: str, settings: Settings) -> list[str]:
+    command = [sys.executable, "-m", "zkplan", "worker", "--hosts", hosts, "--root", root]
+    command += ["--threads", str(settings.threads)]
+    return [*command, "--session-timeout", str(settings.session_timeout_s), "--grace", "5"]
+
+
+class _Run:
+    """One run under way."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        client: zkplan.Client,
+        fleet: Fleet,
+        recorder: Recorder,
+        folder: Path,
+        tell: Callable[[Progress], None],
+    ) -> None:
+        self.settings, self.client, self.fleet = settings, client, fleet
+        self.recorder, self.folder, self.tell = recorder, folder, tell
+        self.workload = Workload.random(settings.tasks, settings.deps, settings.seed)
+        self.chance = random.Random(settings.seed)
+        self._registered: dict[str, int] = {}
+        self._registered_at = 0.0
+
+    def run(self) -> Report:
+        self._wait_registered()
+        self.recorder.write("begun", **self._facts())
+        began = time.monotonic()
+        plan, tasks = self._submit()
+        submitted = time.monotonic()
+        problem, timed_out = "", False
+        try:
+            self._wait(plan)
+            self.recorder.write("done")
+        except zkplan.WaitTimeout:
+            left = plan.status()
+            timed_out = True
+            problem = (
+                f"after {self.settings.timeout_s:g} s {left.tasks} of {self.settings.tasks} tasks "
+                f"were left, {left.runnable} of them runnable, {left.dead} dead"
+            )
+        except zkplan.PlanError as error:
+            problem = f"{type(error).__name__}: {error}"
+        elapsed = time.monotonic() - began
+        self._look_at_registrations()
+        results: dict[int, object] | None = None
+        if not problem:
+            results = {sink: _result_of(tasks[sink]) for sink in self.workload.sinks}
+        remains = remains_of(self.client, plan)
+        self.fleet.stop(STOP_GRACE_S)
+        history = parse(read_lines(self.folder))
+        return Report(
+            settings=self.settings,
+            edges=self.workload.edges,
+            executions=len(history.executions),
+            kills=sum(kill.intended for kill in history.kills),
+            lost_sessions=len(history.lost),
+            takeovers=takeovers(history),
+            submitted_s=submitted - began,
+            elapsed_s=elapsed,
+            verdicts=check(Evidence(self.workload, history, results, remains)),
+            problem=problem,
+            timed_out=timed_out,
+        )
+
+    def _facts(self) -> dict[str, object]:
+        settings = self.settings
+        return {"tasks": settings.tasks, "deps": settings.deps, "seed": settings.seed}
+
+    def _wait_registered(self) -> None:
+        """All workers at once, so that they contend from the first task on."""
+        deadline = time.monotonic() + READY_TIMEOUT_S
+        while not self.fleet.pids <= set(self._look_at_registrations().values()):
+            self.fleet.tend()
+            if time.monotonic() > deadline:
+                raise zkplan.WaitTimeout(f"workers did not register within {READY_TIMEOUT_S:g} s")
+            time.sleep(TICK_S / 2)
+
+    def _submit(self) -> tuple[zkplan.Plan, list[zkplan.Task]]:
+        plan = self.client.create_plan("stress", attempts=ATTEMPTS, retry_delay=RETRY_DELAY_S)
+        specs: list[zkplan.TaskSpec] = []
+        for task, needed in enumerate(self.workload.graph):
+            facts = {
+                "expected": self.workload.digests[task],
+                "folder": str(self.folder),
+                "sleep_s": self.settings.sleep_s,
+            }
+            # The edges stand inside a dictionary: values must reach the right keys, too.
+            arguments = {other: specs[other] for other in needed}
+            specs.append(zkplan.TaskSpec(run_task, (task, arguments), facts, name=f"t{task}"))
+        tasks = plan.add_tasks(specs)
+        plan.mark_ready()
+        return plan, tasks
+
+    def _wait(self, plan: zkplan.Plan) -> None:
+        """Wait for the plan and meanwhile kill, replace and watch; raises what Plan.wait raises."""
+        every = self.settings.kill_every_s
+        kill_at = time.monotonic() + every if every else float("inf")
+        # In one call: only a waiter that looks for a while finds out that nothing can run any more.
+        waiting = _in_background(lambda: plan.wait(timeout=self.settings.timeout_s))
+        while not wait([waiting], timeout=TICK_S).done:
+            self.fleet.tend()
+            if every and time.monotonic() >= kill_at:
+                kill_at = time.monotonic() + every
+                self.fleet.kill_one(self.chance)
+            self._look_at_registrations()
+            tasks = self.settings.tasks
+            self.tell(Progress(tasks - plan.status().tasks, tasks, self.fleet.kills))
+        waiting.result()
+
+    def _look_at_registrations(self) -> dict[str, int]:
+        """Record the workers whose registration vanished though nobody killed them."""
+        asked = time.monotonic()
+        found = {worker.id: worker.pid for worker in self.client.workers()}
+        for worker, pid in self._registered.items():
+            if worker not in found and pid not in self.fleet.gone:
+                self.recorder.write("lost", worker=worker, pid=pid, seen=self._registered_at)
+        self._registered, self._registered_at = found, asked
+        return found
+
+
+def _result_of(task: zkplan.Task) -> object:
+    """The kept result of a finished task; an error stands for itself and is a violation."""
+    try:
+        return task.result(timeout=RESULT_TIMEOUT_S)
+    except zkplan.ZkplanError as error:
+        return error
+
+
+def _in_background(function: Callable[[], object]) -> Future[object]:
+    """Call on a daemon thread: a run that is interrupted must not wait for it."""
+    future: Future[object] = Future()
+
+    def call() -> None:
+        try:
+            future.set_result(function())
+        except BaseException as error:
+            future.set_exception(error)
+
+    threading.Thread(target=call, name="zkplan-stress-wait", daemon=True).start()
+    return future
+
+
+def takeovers(history: History) -> list[float]:
+    """Seconds from each kill to the next start of the task that the killed worker ran."""
+    found = []
+    for executions in history.by_task.values():
+        for first, second in pairwise(executions):
+            killed = history.killed_at(first)
+            if killed is not None and killed <= second.started:
+                found.append(second.started - killed)
+    return sorted(found)
+
+
+def remains_of(client: zkplan.Client, plan: zkplan.Plan) -> Remains:
+    """What stands in ZooKeeper of a plan, and claims on its tasks on anybody's desk."""
+    paths = client.paths
+    kinds = ["", "/runnable", "/dead", "/outcomes"]
+    reads = [ReadChildren(f"{plan.path}{kind}") for kind in kinds]
+    names = client.keeper.ask(ReadMany([*reads, ReadChildren(paths.later)]))
+    children, runnable, dead, outcomes, later = (sorted(found or ()) for found in names)
+    number = plan.path[-10:]
+    desks = sorted(client.keeper.ask(ReadChildren(paths.desks)) or ())
+    held = client.keeper.ask(ReadMany([ReadChildren(paths.desk(desk)) for desk in desks]))
+    return Remains(
+        plan=children,
+        runnable=runnable,
+        dead=dead,
+        outcomes=outcomes,
+        later=[name for name in later if (due := parse_later(name)) and due.plan == number],
+        claims=[
+            f"{desk}/{name}"
+            for desk, on_desk in zip(desks, held, strict=True)
+            for name in on_desk or ()
+            if (claim := parse_claim(name)) and claim.plan == number
+        ],
+    )

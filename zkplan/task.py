@@ -1,0 +1,252 @@
+"""A task from the author's side: its description, and the handle that gives its result."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from . import codec as codecs
+from .codec import Codec
+from .errors import ForeignTask, InvalidTask, NotSerialisable, PayloadTooLarge, ZkplanError
+from .layout import PRIORITY_MAX, PRIORITY_MIN, rank_of
+from .protocol.adding import NewTask
+from .protocol.shared import REQUEST_BYTES_MAX
+from .records import DEFAULT_OPTIONS, TaskOptions, TaskRecord
+
+if TYPE_CHECKING:
+    from .plan import Plan
+
+#: A task's definition shares its transaction with its edges.
+RECORD_BYTES_MAX = REQUEST_BYTES_MAX - 64 * 1024
+DELAY_MAX_S = 30 * 24 * 3600.0
+
+
+@dataclass(eq=False)
+class TaskSpec:
+    """One task of `Plan.add_tasks`; may itself be an argument of a later one in the same call.
+
+    Options left at None take the plan's defaults.
+    """
+
+    fn: Callable[..., Any]
+    args: Sequence[Any] = ()
+    kwargs: Mapping[str, Any] | None = None
+    name: str | None = None
+    attempts: int | None = None
+    retry_delay: float | None = None
+    timeout: float | None = None
+    priority: int = 0
+    keep: bool | None = None
+    _new: NewTask | None = field(default=None, init=False, repr=False)
+
+    @property
+    def label(self) -> str:
+        """How errors name this task."""
+        function = getattr(self.fn, "__qualname__", None) or type(self.fn).__name__
+        return f"task {self.name!r} ({function})" if self.name else f"a task of {function}"
+
+
+class Task:
+    """A task of a plan. Give it as an argument of another task, and that one gets its result."""
+
+    __slots__ = ("_new", "_number", "name", "plan")
+
+    def __init__(
+        self, plan: Plan, number: str = "", name: str = "", new: NewTask | None = None
+    ) -> None:
+        self.plan = plan
+        self.name = name
+        self._number = number
+        self._new = new
+
+    @property
+    def number(self) -> str:
+        """The ten digits of its znode. Inside a `with` block this sends the adds made so far."""
+        if not self._number and self._new is not None:
+            self.plan.flush()
+            self._number, self._new = self._new.number, None if self._new.number else self._new
+        return self._number
+
+    @property
+    def path(self) -> str:
+        return f"{self.plan.path}/task-{self.number}"
+
+    def result(self, timeout: float | None = None) -> Any:
+        """Wait for the result; `timeout` in seconds.
+
+        Raises the function's own exception when the task is out of attempts (TaskFailed where it cannot
+        be restored), ResultNotKept, WaitTimeout, and what `Plan.wait` raises when it can never come.
+        """
+        from .waiting import wait_for_result
+
+        return wait_for_result(self, timeout)
+
+    def retry(self) -> bool:
+        """Give a dead task all its attempts again; False where it is not dead."""
+        return self.plan.retry_task(self.number)
+
+    def key(self) -> str | NewTask:
+        """What an edge to this task refers to: its number, or its definition while it has none."""
+        if self._new is not None and not self._new.number:
+            return self._new
+        return self.number
+
+    def __repr__(self) -> str:
+        return f"<Task {self.name or self._number or '(not sent yet)'} of {self.plan.path}>"
+
+    def __reduce__(self) -> Any:
+        raise NotSerialisable(
+            f"{self!r} stands where it cannot become an edge (inside a function's closure or an object); "
+            "pass it as an argument, at any depth in lists, tuples, dicts and sets"
+        )
+
+
+def define(
+    spec: TaskSpec,
+    plan_path: str,
+    codec: Codec,
+    defaults: TaskOptions,
+    functions: dict[int, bytes],
+) -> NewTask:
+    """Check and serialise one task. Nothing is sent; every error names the task.
+
+    `functions` keeps the bytes of functions met earlier in the same call.
+    """
+    options = _options(spec, defaults)
+    function = functions.get(id(spec.fn))
+    if function is None:
+        function = _dump_function(spec)
+        functions[id(spec.fn)] = function
+    deps: list[str | NewTask] = []
+    places: dict[str | NewTask, int] = {}
+
+    def position_of(value: Any) -> int | None:
+        kind = type(value)
+        if kind is Task:
+            if value.plan.path != plan_path:
+                raise ForeignTask(
+                    spec.label, f"{spec.label} has {value!r} as an argument, a task of another plan"
+                )
+            key = value.key()
+        elif kind is TaskSpec:
+            if value._new is None:
+                raise InvalidTask(
+                    spec.label,
+                    f"{spec.label} has {value.label} as an argument, which is not added before it",
+                )
+            key = value._new
+        else:
+            return None
+        place = places.get(key)
+        if place is None:
+            place = places[key] = len(deps)
+            deps.append(key)
+        return place
+
+    arguments = _dump_call(spec, position_of)
+    body = TaskRecord(len(deps), options.to_json(), function, arguments).to_bytes()
+    record = codec.seal(codecs.TASK, body)
+    if len(record) > RECORD_BYTES_MAX:
+        raise PayloadTooLarge(
+            f"{spec.label}: its function and constant arguments", len(record), RECORD_BYTES_MAX
+        )
+    spec._new = NewTask(spec.label, rank_of(options.priority), record, deps)
+    return spec._new
+
+
+def _options(spec: TaskSpec, defaults: TaskOptions) -> TaskOptions:
+    if not callable(spec.fn):
+        raise InvalidTask(spec.label, f"a task needs a function, not {spec.fn!r}")
+    if inspect.isgeneratorfunction(spec.fn) or inspect.isasyncgenfunction(spec.fn):
+        raise InvalidTask(
+            spec.label, f"{spec.label} is a generator; return a list, or add one task for each item"
+        )
+    if (
+        defaults is DEFAULT_OPTIONS
+        and spec.name is None
+        and spec.attempts is None
+        and spec.retry_delay is None
+        and spec.timeout is None
+        and spec.priority == 0
+        and spec.keep is None
+    ):
+        return DEFAULT_OPTIONS
+    options = TaskOptions(
+        name=spec.name or "",
+        attempts=defaults.attempts if spec.attempts is None else spec.attempts,
+        retry_delay=defaults.retry_delay if spec.retry_delay is None else spec.retry_delay,
+        timeout=defaults.timeout if spec.timeout is None else spec.timeout,
+        priority=spec.priority or defaults.priority,
+        keep=defaults.keep if spec.keep is None else spec.keep,
+    )
+    check_options(options, spec.label)
+    return options
+
+
+def check_options(options: TaskOptions, label: str) -> None:
+    """Raises InvalidTask, naming the option and its bounds."""
+
+    def demand(fits: bool, what: str) -> None:
+        if not fits:
+            raise InvalidTask(label, f"{label}: {what}")
+
+    number = (int, float)
+    demand(
+        isinstance(options.name, str) and len(options.name) <= 200, "name: at most 200 characters"
+    )
+    demand(
+        type(options.attempts) is int and 1 <= options.attempts <= 1000,
+        f"attempts must be 1 to 1000, not {options.attempts!r}",
+    )
+    demand(
+        isinstance(options.retry_delay, number) and 0 <= options.retry_delay <= DELAY_MAX_S,
+        f"retry_delay must be 0 to {DELAY_MAX_S:g} seconds, not {options.retry_delay!r}",
+    )
+    demand(
+        options.timeout is None
+        or (isinstance(options.timeout, number) and 0 < options.timeout <= DELAY_MAX_S),
+        f"timeout must be above 0 and at most {DELAY_MAX_S:g} seconds, not {options.timeout!r}",
+    )
+    demand(
+        type(options.priority) is int and PRIORITY_MIN <= options.priority <= PRIORITY_MAX,
+        f"priority must be {PRIORITY_MIN} to {PRIORITY_MAX}, not {options.priority!r}",
+    )
+    demand(
+        options.keep in (None, True, False),
+        f"keep must be True, False or None, not {options.keep!r}",
+    )
+
+
+def _dump_function(spec: TaskSpec) -> bytes:
+    try:
+        return codecs.dump_function(spec.fn)
+    except ZkplanError:
+        raise
+    except Exception as error:
+        raise NotSerialisable(
+            f"{spec.label}: the function {spec.fn!r} cannot be serialised: {type(error).__name__}: {error}"
+        ) from error
+
+
+def _dump_call(spec: TaskSpec, position_of: Callable[[Any], int | None]) -> bytes:
+    kwargs = spec.kwargs or {}
+    try:
+        return codecs.dump_call(spec.args, kwargs, position_of)
+    except ZkplanError:
+        raise
+    except Exception as error:
+        failure = error
+    named = [*enumerate(spec.args), *kwargs.items()]
+    for name, value in named:
+        try:
+            codecs.dump(value, position_of)
+        except Exception as error:
+            raise NotSerialisable(
+                f"{spec.label}: its argument {name!r} ({value!r:.100}) cannot be serialised: "
+                f"{type(error).__name__}: {error}"
+            ) from error
+    raise NotSerialisable(
+        f"{spec.label}: its arguments cannot be serialised: {failure}"
+    ) from failure

@@ -1,0 +1,54 @@
+"""Where on this machine Java and the jars of a ZooKeeper server are.
+
+It imports only the standard library: `dev.py` loads this file before anything is installed.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+DEBIAN_JARS = Path("/usr/share/java")
+"""Where Debian and Ubuntu put the jars of the package libzookeeper-java."""
+
+
+def find_java() -> str | None:
+    """Path of the `java` program, that of JAVA_HOME first; None where there is none."""
+    home = os.environ.get("JAVA_HOME")
+    if home and os.access(Path(home) / "bin" / "java", os.X_OK):
+        return str(Path(home) / "bin" / "java")
+    return shutil.which("java")
+
+
+def find_zookeeper() -> list[str] | None:
+    """The class path of a ZooKeeper server; None where Java or the jars are missing.
+
+    ZOOKEEPER_HOME (an unpacked release of Apache) is taken first, then Debian's package. Raises
+    FileNotFoundError where ZOOKEEPER_HOME names a folder without a release: another version than
+    the one that was asked for is never taken silently.
+    """
+    if find_java() is None:
+        return None
+    home = os.environ.get("ZOOKEEPER_HOME")
+    if home:
+        return _release_class_path(Path(home))
+    return _debian_class_path()
+
+
+def _release_class_path(home: Path) -> list[str]:
+    """With `conf`, where the logging configuration lies: without it logback logs everything."""
+    if not any((home / "lib").glob("zookeeper*.jar")):
+        raise FileNotFoundError(
+            f"ZOOKEEPER_HOME={home} has no lib/zookeeper*.jar: set it to the folder of an unpacked "
+            "ZooKeeper release, or unset it to use Debian's package"
+        )
+    return [str(home / "conf"), str(home / "lib" / "*")]
+
+
+def _debian_class_path() -> list[str] | None:
+    """Debian's zookeeper.jar names what it needs in its manifest; only a logger has to be added."""
+    if not (DEBIAN_JARS / "zookeeper.jar").exists():
+        return None
+    jars = [DEBIAN_JARS / name for name in ("zookeeper.jar", "slf4j-simple.jar")]
+    return [str(jar) for jar in jars if jar.exists()]

@@ -1,0 +1,58 @@
+"""Ports of the loopback address, and what a ZooKeeper server there says about itself."""
+
+from __future__ import annotations
+
+import random
+import socket
+
+LOOPBACK = "127.0.0.1"
+# Below the ports that the system gives to clients (32768 and up on Linux): a client that reconnects
+# to a port of that range while the server is down can connect to itself and so keep the port.
+_PORTS = range(20_000, 32_000)
+
+_given_ports: set[int] = set()
+
+
+def free_port() -> int:
+    """A loopback port nobody listens on, outside the range of client ports, given out once only."""
+    # Not the shared generator: a test that seeds it would choose the same ports in two processes.
+    for port in random.SystemRandom().sample(_PORTS, len(_PORTS)):
+        if port not in _given_ports and _is_free(port):
+            _given_ports.add(port)
+            return port
+    raise OSError(f"no free port from {_PORTS.start} to {_PORTS.stop} on {LOOPBACK}")
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((LOOPBACK, port))
+        except OSError:
+            return False
+    return True
+
+
+def server_status(host: str, timeout_s: float = 1.0) -> dict[str, str]:
+    """What the four-letter word `srvr` of `host:port` says, by heading; empty without an answer.
+
+    A server that has no quorum, or that locks the word, gives no headings.
+    """
+    address, _, port = host.strip().rpartition(":")
+    try:
+        with socket.create_connection((address.strip("[]"), int(port)), timeout_s) as connection:
+            connection.sendall(b"srvr")
+            answer = b"".join(iter(lambda: connection.recv(4096), b""))
+    except (OSError, ValueError):
+        return {}
+    lines = (line.partition(": ") for line in answer.decode(errors="replace").splitlines())
+    return {heading: value for heading, colon, value in lines if colon}
+
+
+def server_version(hosts: str) -> str:
+    """The version of the first server of a connection string that tells it, else `unknown`."""
+    for host in hosts.partition("/")[0].split(","):
+        banner = server_status(host).get("Zookeeper version", "")
+        if banner:
+            return banner.partition("-")[0]
+    return "unknown"

@@ -1,0 +1,86 @@
+"""A child process that can never outlive the process that started it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+# The watcher is told a process id on its first line. When its input ends without a second line, the
+# starter is gone, however it died (the kernel closes the pipe), and the watcher kills that id.
+# PR_SET_PDEATHSIG is not used: it fires already when the *thread* that started the child ends.
+_WATCHER = 'read -r pid && { read -r released || kill -KILL "$pid"; }'
+
+
+class WatchedProcess:
+    """A process in a session of its own (Ctrl-C does not reach it), killed when its starter dies.
+
+    Its standard output and error are appended to `log`. A child that the starter forked holds the
+    pipe too: the process is then killed when the last of both is gone.
+    """
+
+    def __init__(self, command: Sequence[str], log: Path) -> None:
+        watcher_end, self._pipe = os.pipe()
+        try:
+            self._watcher = subprocess.Popen(
+                ["/bin/sh", "-c", _WATCHER], stdin=watcher_end, start_new_session=True
+            )
+        finally:
+            os.close(watcher_end)
+        try:
+            with log.open("ab") as output:
+                self._process = subprocess.Popen(
+                    command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                )
+        except BaseException:
+            self._release_watcher()
+            raise
+        os.write(self._pipe, b"%d\n" % self._process.pid)
+
+    @property
+    def pid(self) -> int:
+        """The id of the process itself, not of a wrapper: signals may be sent to it."""
+        return self._process.pid
+
+    def is_running(self) -> bool:
+        """Whether it still runs; a stopped (SIGSTOP) process does."""
+        return self._process.poll() is None
+
+    def wait_ended(self, timeout_s: float) -> bool:
+        """Wait up to `timeout_s` seconds for its end; whether it ended."""
+        try:
+            self._process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            return False
+        return True
+
+    def send(self, number: signal.Signals) -> None:
+        """Send a signal; nothing happens where the process has ended."""
+        self._process.send_signal(number)
+
+    def end(self, grace_s: float) -> None:
+        """Terminate it, kill it after `grace_s` seconds (0: at once), reap it; may be repeated."""
+        if grace_s > 0:
+            self.send(signal.SIGTERM)
+            self.send(signal.SIGCONT)  # A paused process would not act on SIGTERM.
+            self.wait_ended(grace_s)
+        self._process.kill()
+        self._process.wait()
+        self._release_watcher()
+
+    def _release_watcher(self) -> None:
+        """Let the watcher go without a kill, once the process is reaped or was never started."""
+        if self._pipe < 0:
+            return
+        with contextlib.suppress(BrokenPipeError):
+            os.write(self._pipe, b"none\nreleased\n" if self._watcher.poll() is None else b"")
+        os.close(self._pipe)
+        self._pipe = -1
+        self._watcher.wait()

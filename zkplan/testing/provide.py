@@ -1,0 +1,98 @@
+"""Which ZooKeeper the tests use: one that is given, one started here, or one in a container."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from zkplan.testing.java import find_zookeeper
+from zkplan.testing.loopback import server_status, server_version
+from zkplan.testing.servers import ServerDidNotStart, ZooKeeperServer
+
+HOSTS_VARIABLE = "ZKPLAN_TEST_HOSTS"
+CONTAINER_IMAGE = "zookeeper:3.9"
+NO_JAVA = (
+    "no ZooKeeper can be started here: install libzookeeper-java and default-jre-headless "
+    "(Debian, Ubuntu), or install Java and set ZOOKEEPER_HOME to an unpacked release"
+)
+NO_ZOOKEEPER = (
+    f"{NO_JAVA}; or set {HOSTS_VARIABLE}=host:port to a ZooKeeper for tests, or start Docker "
+    "with the Python package testcontainers installed"
+)
+_CONTAINER_DEADLINE_S = 60.0
+
+
+class Provided(NamedTuple):
+    """A ZooKeeper that serves requests, and how it was found."""
+
+    hosts: str
+    version: str
+    how: str
+
+    def __str__(self) -> str:
+        return f"ZooKeeper {self.version} at {self.hosts} ({self.how})"
+
+
+class NoZooKeeper(RuntimeError):
+    """There is no ZooKeeper for tests; the message says the ways to get one."""
+
+
+@contextmanager
+def provided_zookeeper() -> Iterator[Provided]:
+    """A ZooKeeper for the length of the block: ZKPLAN_TEST_HOSTS, else Java and jars, else Docker.
+
+    One that was started for the block is ended after it. Raises NoZooKeeper where there is none and
+    ServerDidNotStart where one is installed but does not serve.
+    """
+    hosts = os.environ.get(HOSTS_VARIABLE)
+    if hosts:
+        yield Provided(hosts, server_version(hosts), f"given in {HOSTS_VARIABLE}")
+    elif find_zookeeper() is not None:
+        with ZooKeeperServer() as server:
+            yield Provided(server.hosts, server.version, "started here, with Java")
+    elif docker_answers():
+        with _container() as hosts:
+            yield Provided(hosts, server_version(hosts), f"container {CONTAINER_IMAGE}")
+    else:
+        raise NoZooKeeper(NO_ZOOKEEPER)
+
+
+def docker_answers() -> bool:
+    """Whether testcontainers is installed and a Docker engine answers."""
+    try:
+        import docker
+        import testcontainers.core.container  # noqa: F401
+    except ImportError:
+        return False
+    try:
+        client = docker.from_env()
+        try:
+            return bool(client.ping())
+        finally:
+            client.close()
+    except docker.errors.DockerException:
+        return False
+
+
+@contextmanager
+def _container() -> Iterator[str]:
+    from testcontainers.core.container import DockerContainer
+
+    container = (
+        DockerContainer(CONTAINER_IMAGE)
+        .with_env("ZOO_4LW_COMMANDS_WHITELIST", "srvr")
+        .with_env("ZOO_MAX_CLIENT_CNXNS", "0")
+        .with_env("ZOO_CFG_EXTRA", "minSessionTimeout=1000")
+        .with_exposed_ports(2181)
+    )
+    with container:
+        hosts = f"{container.get_container_host_ip()}:{container.get_exposed_port(2181)}"
+        deadline = time.monotonic() + _CONTAINER_DEADLINE_S
+        while "Mode" not in server_status(hosts):
+            if time.monotonic() > deadline:
+                raise ServerDidNotStart(f"{CONTAINER_IMAGE} at {hosts} served no request in time")
+            time.sleep(0.1)
+        yield hosts

@@ -1,0 +1,227 @@
+"""What a worker does besides running tasks: heartbeat, desks of the gone, due entries, background check.
+
+Each duty has one preferred worker, by hash, and others step in when it does not act: so ten workers do
+not all do the same, and none of it waits for one that is gone.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+import zlib
+from typing import TYPE_CHECKING
+
+from .layout import Later, parse_later
+from .protocol.check import Report, check
+from .protocol.desk import Cleared, clear_desk, vacant_desks
+from .protocol.look import promote
+from .requests import ReadChildren, ReadData, ReadMany, Step
+
+if TYPE_CHECKING:
+    from .candidates import PlanView
+    from .engine import Engine
+
+logger = logging.getLogger("zkplan.worker")
+
+#: Desks are looked at this often even when no watch fired; watches can be lost with a connection.
+DESKS_PERIOD_S = 1.0
+#: The preferred worker's head start.
+HEAD_START_S = 0.5
+#: Entries made runnable in one transaction.
+PROMOTED_PER_MULTI = 50
+#: The listing of delayed entries is repeated this often even when no watch fired.
+LATER_PERIOD_S = 5.0
+#: The check of an idle plan: first after, then doubled up to. A large plan is checked less often.
+CHECK_FIRST_S, CHECK_MAX_S, CHECK_COST = 2.0, 60.0, 50.0
+
+
+class Upkeep:
+    """The duties of one engine, each with its own clock."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self._beat_at = self._desks_at = self._later_at = self._check_at = 0.0
+        self._beating = self._clearing = self._listing = self._promoting = self._checking = False
+        self._seen_vacant: dict[str, float] = {}
+        self._desks_clearing: set[str] = set()
+        self._later: list[tuple[str, Later]] = []
+
+    def touched(self, path: str | None) -> None:
+        """A watch fired on workers or delayed entries, or the connection changed."""
+        paths = self.engine.paths
+        if path is None or path == paths.workers:
+            self._desks_at = 0.0
+        if path is None or path == paths.later:
+            self._later_at = 0.0
+
+    def next_due(self) -> float:
+        return min(
+            self._beat_at, self._desks_at, self._later_at, self._check_at, self._promote_at()
+        )
+
+    def advance(self, now: float) -> None:
+        """Start what is due; each duty runs once at a time."""
+        if now >= self._beat_at:
+            self._beat_at = now + self.engine.keeper.session_timeout_s / 6
+            self._beat()
+        if now >= self._desks_at:
+            self._desks_at = now + DESKS_PERIOD_S
+            self._look_at_desks()
+        if now >= self._later_at:
+            self._later_at = now + LATER_PERIOD_S
+            self._list_later()
+        if now >= self._promote_at():
+            self._promote()
+        if now >= self._check_at:
+            self._check_at = now + 1.0
+            self._check(now)
+
+    # ---- heartbeat
+
+    def _beat(self) -> None:
+        """Ask whether this worker is still registered and which claims it still holds.
+
+        One at a time: while an answer is outstanding the client falls silent, and kazoo notices a server
+        that hangs only when the client is silent.
+        """
+        me = self.engine.me
+        if self._beating or me is None:
+            return
+        self._beating = True
+        held = list(self.engine.jobs)
+
+        def beat(answers: list[object]) -> None:
+            self._beating = False
+            node, names = answers
+            if node is None and self.engine.me is me:
+                self.engine.lost_registration()
+            desk = me.desk_path + "/"
+            standing = {desk + name for name in names} if isinstance(names, list) else set()
+            for path in held:
+                job = self.engine.jobs.get(path)
+                if job is not None and path.startswith(desk) and path not in standing:
+                    job.stop_reason = "its claim was released: another worker has the task"
+
+        self.engine.go(
+            _read(ReadMany([ReadData(me.worker_path), ReadChildren(me.desk_path)])), beat
+        )
+
+    # ---- desks
+
+    def _look_at_desks(self) -> None:
+        if not self._clearing:
+            self._clearing = True
+            self.engine.go(_watch_workers(self.engine), self._desks_seen)
+
+    def _desks_seen(self, seen: tuple[list[str], list[str]]) -> None:
+        self._clearing = False
+        engine, now = self.engine, time.monotonic()
+        living, vacant = seen
+        if living != engine.living:
+            engine.living = living
+        place, count = engine.share
+        for desk in vacant:
+            first_seen = self._seen_vacant.setdefault(desk, now)
+            preferred = zlib.crc32(desk.encode()) % count == place
+            late = now - first_seen >= HEAD_START_S
+            if (preferred or late) and desk not in self._desks_clearing:
+                self._desks_clearing.add(desk)
+                logger.info("worker %s is gone: clearing its desk", desk)
+                engine.go(
+                    clear_desk(engine.paths, desk),
+                    lambda done, desk=desk: self._cleared(desk, done),
+                )  # type: ignore[misc]
+        if vacant:
+            self._desks_at = min(self._desks_at, now + HEAD_START_S)
+        for desk in set(self._seen_vacant) - set(vacant):
+            del self._seen_vacant[desk]
+
+    def _cleared(self, desk: str, done: Cleared) -> None:
+        self._desks_clearing.discard(desk)
+        self.engine.statistics.released += len(done.released)
+        if done.released:
+            logger.warning(
+                "took over from worker %s: %d tasks runnable again", desk, len(done.released)
+            )
+
+    # ---- delayed entries
+
+    def _list_later(self) -> None:
+        if not self._listing:
+            self._listing = True
+            self.engine.go(
+                _read(ReadChildren(self.engine.paths.later, watch=True)), self._later_listed
+            )
+
+    def _later_listed(self, names: list[str] | None) -> None:
+        self._listing = False
+        parsed = [(name, parse_later(name)) for name in sorted(names or ())]
+        self._later = [(name, later) for name, later in parsed if later is not None]
+
+    def _promote_at(self) -> float:
+        """Monotonic time at which the first delayed entry is due; delays are told in wall-clock time."""
+        if not self._later or self._promoting:
+            return float("inf")
+        name, first = self._later[0]
+        place, count = self.engine.share
+        head_start = 0.0 if zlib.crc32(name.encode()) % count == place else HEAD_START_S
+        return time.monotonic() + first.due_ms / 1000.0 - time.time() + head_start
+
+    def _promote(self) -> None:
+        now_ms = time.time() * 1000
+        due = [item for item in self._later[:PROMOTED_PER_MULTI] if item[1].due_ms <= now_ms]
+        if not due:
+            return
+        self._promoting = True
+        del self._later[: len(due)]
+
+        def promoted(_: int) -> None:
+            self._promoting = False
+
+        self.engine.go(promote(self.engine.paths, due), promoted)
+
+    # ---- background check
+
+    def _check(self, now: float) -> None:
+        """One plan at a time, each by one worker; only plans that stand still."""
+        engine = self.engine
+        place, count = engine.share
+        if self._checking or engine.me is None:
+            return
+        for view in engine.candidates.views.values():
+            idle = view.running and (view.adopt or not (view.own or view.steal_at))
+            if not idle or int(view.number) % count != place:
+                continue
+            if view.check_at == 0.0:
+                view.check_at = now + CHECK_FIRST_S
+                view.check_s = CHECK_FIRST_S
+            if now >= view.check_at:
+                self._checking = True
+                engine.go(
+                    check(engine.paths, view.number),
+                    lambda report, view=view: self._checked(view, now, report),  # type: ignore[misc]
+                )
+                return
+
+    def _checked(self, view: PlanView, started: float, report: Report) -> None:
+        self._checking = False
+        now = time.monotonic()
+        found = report.created or report.published
+        view.check_s = CHECK_FIRST_S if found else min(CHECK_MAX_S, 2 * view.check_s)
+        view.check_at = now + max(view.check_s, CHECK_COST * (now - started))
+        if report.done:
+            view.check_at = float("inf")
+        if found:
+            logger.info("%s: the check published %d tasks", view.path, len(report.published))
+            view.must_look = True
+        for problem in report.problems:
+            logger.warning("%s: %s", view.path, problem)
+
+
+def _read(request: ReadMany | ReadChildren) -> Step:  # type: ignore[type-arg]
+    return (yield request)
+
+
+def _watch_workers(engine: Engine) -> Step[tuple[list[str], list[str]]]:
+    yield ReadChildren(engine.paths.workers, watch=True)
+    return (yield from vacant_desks(engine.paths))

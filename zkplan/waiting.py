@@ -1,0 +1,232 @@
+"""Waiting for a plan or a result: woken by watches, with a fixed cost per look whatever the plan's size."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from .codec import FAILURE, VALUE, load
+from .errors import (
+    PlanCancelled,
+    PlanFailed,
+    PlanNotFound,
+    PlanStuck,
+    ResultNotKept,
+    TaskFailed,
+    WaitTimeout,
+)
+from .layout import parse_claim, parse_later
+from .progress import show_progress
+from .protocol.control import PlanStatus
+from .records import Failure
+from .requests import ReadChildren, ReadData, ReadMany, Step
+
+if TYPE_CHECKING:
+    from .plan import Plan
+    from .task import Task
+
+logger = logging.getLogger("zkplan.plan")
+
+#: A look at the plan at least this often: for progress, and because a watch may be lost.
+LOOK_S = 1.0
+PROGRESS_LOOK_S = 0.2
+#: Looks without any movement before the waiter finds out whether anything can still run.
+STILL_LOOKS = 2
+FAILURES_SHOWN = 20
+
+
+@contextmanager
+def _wake_up(plan: Plan) -> Iterator[threading.Event]:
+    """An event that is set whenever something watched of the plan changes."""
+    woken = threading.Event()
+
+    def listener(path: str | None) -> None:
+        if path is None or path.startswith(plan.path):
+            woken.set()
+
+    plan.client.keeper.listen(listener)
+    try:
+        yield woken
+    finally:
+        plan.client.keeper.unlisten(listener)
+
+
+class _Patience:
+    """How long to wait, and whether the plan moves meanwhile."""
+
+    def __init__(self, plan: Plan, timeout: float | None, what: str) -> None:
+        self.plan, self.timeout, self.what = plan, timeout, what
+        self.deadline = None if timeout is None else time.monotonic() + timeout
+        self._last: PlanStatus | None = None
+        self._still = 0
+        self._warned = False
+
+    def pause(self, woken: threading.Event, longest: float) -> None:
+        """Wait for news; raises WaitTimeout."""
+        if self.deadline is not None:
+            longest = min(longest, self.deadline - time.monotonic())
+            if longest <= 0:
+                raise WaitTimeout(f"{self.what} after {self.timeout:g} s; it goes on")
+        woken.wait(longest)
+        woken.clear()
+
+    def look(self, status: PlanStatus) -> None:
+        """Raises what says that the waiting is in vain."""
+        if status.state == "cancelled":
+            raise PlanCancelled(status.path, f"{status.path} was cancelled")
+        moved = self._last is None or status[:-1] != self._last[:-1]
+        self._last = status
+        self._still = 0 if moved else self._still + 1
+        if self._still >= STILL_LOOKS and status.state == "running":
+            self._still = 0
+            if status.runnable:
+                self._warn_without_workers()
+            elif self.plan.client.keeper.run(_stands_still(self.plan)):
+                raise_in_vain(self.plan, status)
+
+    def _warn_without_workers(self) -> None:
+        if not self._warned and not self.plan.client.workers():
+            self._warned = True
+            logger.warning(
+                "no worker is registered under %s; start one: zkplan worker --hosts %s --root %s",
+                self.plan.client.paths.root,
+                self.plan.client.keeper.hosts,
+                self.plan.client.paths.root,
+            )
+
+
+def wait_for_plan(plan: Plan, timeout: float | None, progress: bool) -> PlanStatus:
+    """See Plan.wait."""
+    keeper = plan.client.keeper
+    patience = _Patience(plan, timeout, f"{plan.path} is not drained")
+    with _wake_up(plan) as woken, show_progress(plan.name or plan.path, progress) as show:
+        while True:
+            keeper.ask(ReadData(f"{plan.path}/done", watch=True))
+            keeper.ask(ReadData(f"{plan.path}/ready", watch=True))
+            status = plan.status()
+            show(status)
+            if status.state == "done":
+                if status.dead:
+                    raise _failed(
+                        plan, f"{plan.path} is drained, {status.dead} of its tasks failed"
+                    )
+                return status
+            if status.state == "running" and not status.tasks and plan.is_drained():
+                continue
+            patience.look(status)
+            patience.pause(woken, PROGRESS_LOOK_S if show.visible else LOOK_S)
+
+
+def wait_for_result(task: Task, timeout: float | None) -> Any:
+    """See Task.result."""
+    plan, keeper = task.plan, task.plan.client.keeper
+    label = task.name or task.path
+    patience = _Patience(plan, timeout, f"there is no result of {label}")
+    outcome_path = f"{plan.path}/outcomes/{task.number}"
+    with _wake_up(plan) as woken:
+        while True:
+            outcome, live = keeper.ask(ReadMany([ReadData(outcome_path), ReadData(task.path)]))
+            if outcome is not None:
+                return open_outcome(task, outcome.data)
+            if live is None:
+                # The outcome comes with the deletion of the task, so now it is there or never.
+                outcome, home = keeper.ask(ReadMany([ReadData(outcome_path), ReadData(plan.path)]))
+                if outcome is not None:
+                    return open_outcome(task, outcome.data)
+                if home is None:
+                    raise PlanNotFound(plan.path, f"{plan.path} was removed")
+                raise ResultNotKept(
+                    label,
+                    f"{label} has finished (or never existed); its result went to its dependents and was "
+                    "not kept: add it with keep=True",
+                )
+            keeper.ask(ReadData(task.path, watch=True))
+            if keeper.ask(ReadData(outcome_path, watch=True)) is None:
+                patience.look(plan.status())
+                patience.pause(woken, LOOK_S)
+
+
+def open_outcome(task: Task, sealed: bytes) -> Any:
+    """The value of an outcome, or the exception that it holds, raised."""
+    kind, body = task.plan.client.codec.open(VALUE + FAILURE, sealed)
+    if kind == VALUE:
+        return load(body)
+    failure = Failure.from_bytes(body)
+    label = task.name or f"task-{task.number} of {task.plan.path}"
+    remote = TaskFailed(
+        label,
+        f"{label} is out of attempts: {failure.summary}\n\n{failure.traceback}",
+        failure.traceback,
+    )
+    original = None
+    if failure.exception:
+        try:
+            original = load(failure.exception)
+        except Exception:
+            logger.debug("the exception of %s cannot be restored here", label, exc_info=True)
+    if isinstance(original, BaseException) and isinstance(original, Exception):
+        raise original from remote
+    raise remote
+
+
+def _stands_still(plan: Plan) -> Step[bool]:
+    """Whether nothing of the plan is runnable, claimed, delayed or about to be published.
+
+    Between two reads of `runnable` that show the same last change, no task entered or left it; so a
+    task that was claimed in between stood on a desk all the time, and is seen there.
+    """
+    runnable = f"{plan.path}/runnable"
+    first = yield ReadData(runnable)
+    desks = (yield ReadChildren(plan.client.paths.desks)) or []
+    later, *held = yield ReadMany(
+        [
+            ReadChildren(plan.client.paths.later),
+            *(ReadChildren(plan.client.paths.desk(desk)) for desk in desks),
+        ]
+    )
+    second = yield ReadData(runnable)
+    if first is None or second is None or first.pzxid != second.pzxid or second.child_count:
+        return False
+    for name in later or ():
+        delayed = parse_later(name)
+        if delayed is not None and delayed.plan == plan.number:
+            return False
+    for names in held:
+        for name in names or ():
+            claim = parse_claim(name)
+            if name.startswith("wake-") or (claim is not None and claim.plan == plan.number):
+                return False
+    return True
+
+
+def raise_in_vain(plan: Plan, status: PlanStatus) -> None:
+    """Nothing of the plan can run: say why."""
+    if status.dead:
+        raise _failed(
+            plan,
+            f"{plan.path} cannot go on: {status.dead} of its {status.tasks} unfinished tasks are out of "
+            "attempts, the others depend on them (`retry` gives them another chance)",
+        )
+    report = plan.check()
+    if report.published or report.created:
+        return  # it was built by plain creates; now it runs
+    if report.problems or report.waiting:
+        reasons = report.problems or [
+            f"{name} waits for {', '.join(deps)}" for name, deps in report.waiting.items()
+        ]
+        raise PlanStuck(
+            plan.path,
+            f"{plan.path} can never drain: {status.tasks} tasks remain and none can run; "
+            + "; ".join(reasons[:5]),
+        )
+
+
+def _failed(plan: Plan, message: str) -> PlanFailed:
+    dead = plan.dead(FAILURES_SHOWN)
+    failures = {letter.name or f"task-{number}": letter.error for number, letter in dead.items()}
+    shown = "; ".join(f"{name}: {error}" for name, error in list(failures.items())[:3])
+    return PlanFailed(plan.path, f"{message}: {shown}" if shown else message, failures)
