@@ -9,7 +9,6 @@ Errors:     errors.ZkplanError and its subclasses
 
 from .backoff import Backoff
 from .client import Client, connect
-from .engine import Statistics
 from .errors import (
     ForeignTask,
     InvalidTask,
@@ -42,6 +41,7 @@ from .protocol.control import PlanStatus
 from .records import WorkerRecord
 from .task import Task, TaskSpec
 from .worker import Worker
+from .working.engine import Statistics
 
 __version__ = "0.1.0"
 

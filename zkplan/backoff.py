@@ -13,8 +13,8 @@ from dataclasses import dataclass
 class Backoff:
     """Delays that grow by `factor` from `initial_s` to `max_s` seconds.
 
-    `jitter` is the share of each delay that is random (0 to 1): with 0.5 a delay d becomes something
-    between d/2 and d, so that workers which failed together do not return together.
+    `jitter` is the share of each delay that is random (0 to 1): with 0.5 a delay d becomes
+    something between d/2 and d, so that workers which failed together do not return together.
 
     >>> [Backoff(initial_s=1, factor=2, max_s=5, jitter=0).delay_s(n, 0.5) for n in range(4)]
     [1.0, 2.0, 4.0, 5.0]

@@ -51,8 +51,9 @@ class Client:
     ) -> Plan:
         """Create an empty plan; the options are the defaults of its tasks.
 
-        `on_failure`: what follows when a task is out of attempts. "hold": it stays, its dependents wait,
-        `retry` gives it another chance. "cascade": its dependents fail too, and the plan drains.
+        `on_failure`: what follows when a task is out of attempts. "hold": it stays, its dependents
+        wait, `retry` gives it another chance. "cascade": its dependents fail too, and the plan
+        drains.
         """
         defaults = TaskOptions("", attempts, retry_delay, timeout, priority, keep)
         check_options(defaults, "the plan's defaults")
@@ -146,10 +147,11 @@ def connect(
 ) -> Client:
     """Connect to ZooKeeper.
 
-    `hosts` is a comma-separated list of host:port (a chroot may follow), or a started KazooClient, which
-    stays the caller's. All times in seconds: `session_timeout` is what a dead worker's tasks wait for
-    their take-over, `patience` how long one request may stay without an answer. With `secret`, payloads
-    are signed and only those signed with it are accepted. Raises KeeperUnavailable.
+    `hosts` is a comma-separated list of host:port (a chroot may follow), or a started KazooClient,
+    which stays the caller's. All times in seconds: `session_timeout` is what a dead worker's tasks
+    wait for their take-over, `patience` how long one request may stay without an answer. With
+    `secret`, payloads are signed and only those signed with it are accepted. Raises
+    KeeperUnavailable.
     """
     key = secret.encode() if isinstance(secret, str) else secret
     if isinstance(hosts, str):

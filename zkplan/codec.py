@@ -1,8 +1,9 @@
 """Values to signed bytes and back. The only importer of dill.
 
 Plain data goes through the C pickler; whatever needs a class or a function of the user goes through
-dill, which also carries lambdas, closures and what is defined in `__main__`. Every payload carries a
-keyed digest: with a secret, a worker runs nothing that was not written by a holder of that secret.
+dill, which also carries lambdas, closures and what is defined in `__main__`. Every payload carries
+a keyed digest: with a secret, a worker runs nothing that was not written by a holder of that
+secret.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import pickle
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from types import ModuleType
 from typing import Any
 
 import dill
@@ -67,6 +69,10 @@ class _DillPickler(dill.Pickler):  # type: ignore[misc]
         self.position_of = position_of
 
     def reducer_override(self, obj: Any) -> Any:
+        if type(obj) is ModuleType and obj.__name__ != "__main__":
+            if sys.modules.get(obj.__name__) is obj:
+                # dill would carry every variable of a module that is not installed beside Python.
+                return importlib.import_module, (obj.__name__,)
         position = self.position_of(obj) if self.position_of is not None else None
         return NotImplemented if position is None else (argument_at, (position,))
 

@@ -55,8 +55,9 @@ class PlanCancelled(PlanError):
 class PlanFailed(PlanError):
     """Tasks of the plan are out of attempts.
 
-    `failures` maps task names to the text of their last error. Raised by `Plan.wait` when nothing of
-    the plan can run any more (policy `hold`), or when it drained with failures (policy `cascade`).
+    `failures` maps task names to the text of their last error. Raised by `Plan.wait` when nothing
+    of the plan can run any more (policy `hold`), or when it drained with failures (policy
+    `cascade`).
     """
 
     def __init__(self, plan: str, message: str, failures: dict[str, str]) -> None:

@@ -22,7 +22,7 @@ from .errors import (
     ZkplanError,
 )
 from .protocol.adding import NewTask
-from .protocol.claim import Loaded
+from .protocol.load import Loaded
 from .protocol.failure import write_log
 from .protocol.shared import REQUEST_BYTES_MAX, Claim
 from .records import Failure, TaskOptions, TaskRecord
@@ -52,13 +52,19 @@ class Job:
     #: Monotonic time at which it started and must have ended; 0 and infinity while unknown.
     started: float = 0.0
     deadline: float = float("inf")
-    #: Set by the worker when it gave the claim away: whatever the function still returns is dropped.
+    #: Set by the worker when it gave the claim away: whatever the function still returns is
+    #: dropped.
     abandoned: bool = False
     log_count: int = 0
 
     @property
     def claim(self) -> Claim:
         return self.loaded.claim
+
+    @property
+    def worker(self) -> str:
+        """The ID under which the claim was made: that of the desk it lies on."""
+        return self.claim.path.split("/")[-2]
 
 
 @dataclass(slots=True)
@@ -77,10 +83,10 @@ class Ended:
 class Context:
     """What `zkplan.current()` gives inside a task."""
 
-    def __init__(self, job: Job, worker: str, runner: Runner) -> None:
+    def __init__(self, job: Job, runner: Runner) -> None:
         self._job = job
         self._runner = runner
-        self.worker = worker
+        self.worker = job.worker
         #: The fencing number N: grows with every claim of this task. Pass it to what you write to.
         self.attempt = job.claim.n
 
@@ -161,32 +167,36 @@ class Runner:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._loop_lock = threading.Lock()
 
-    def run(self, job: Job, worker: str) -> Ended:
+    def run(self, job: Job) -> Ended:
         """Run the function of `job` once. Never raises: whatever happens is in what it gives back."""
         started = time.monotonic()
         job.started = started
         try:
-            ended = self._attempt(job, worker)
+            ended = self._attempt(job)
         except PayloadUndecodable as error:
             ended = Ended(job, 0.0, undecodable=str(error))
         except BaseException as error:
-            ended = Ended(job, 0.0, failure=self.describe(error, job, worker))
+            ended = Ended(job, 0.0, failure=self.describe(error, job))
         ended.seconds = time.monotonic() - started
         return ended
 
-    def _attempt(self, job: Job, worker: str) -> Ended:
+    def _attempt(self, job: Job) -> Ended:
         loaded, codec = job.loaded, self.codec
         record = TaskRecord.from_bytes(codec.open(TASK, loaded.record)[1])
         job.options = options = TaskOptions.from_json(record.options)
         if loaded.result is not None:
-            return Ended(job, 0.0, outcome=loaded.result)  # decided before: only delivery is left
+            # Decided by an earlier claim: only the delivery is left.
+            kind, body = codec.open(VALUE + FAILURE, loaded.result)
+            if kind == FAILURE:
+                return Ended(job, 0.0, failure=Failure.from_bytes(body), final=True)
+            return Ended(job, 0.0, outcome=loaded.result)
         if loaded.damage or record.positions != len(loaded.arguments):
             raise InvariantViolated(
                 f"{loaded.claim.task_path} has {len(loaded.arguments)} of {record.positions} arguments "
                 f"({loaded.damage or 'some are missing'}): its znodes were changed by hand"
             )
         if loaded.claim.a >= options.attempts:
-            failure = self.last_failure(job, worker)
+            failure = self.last_failure(job)
             return Ended(job, 0.0, failure=failure, final=True)
         values = []
         for sealed in loaded.arguments:
@@ -202,7 +212,7 @@ class Runner:
         args, kwargs = load(record.arguments, values)
         if options.timeout is not None:
             job.deadline = time.monotonic() + options.timeout
-        result = self._call(Context(job, worker, self), function, args, kwargs)
+        result = self._call(Context(job, self), function, args, kwargs)
         outcome = codec.seal_value(result)
         if len(outcome) > RESULT_BYTES_MAX:
             raise PayloadTooLarge("the result", len(outcome), RESULT_BYTES_MAX)
@@ -236,7 +246,7 @@ class Runner:
                 self._loop.call_soon_threadsafe(self._loop.stop)
                 self._loop = None
 
-    def describe(self, error: BaseException, job: Job, worker: str) -> Failure:
+    def describe(self, error: BaseException, job: Job) -> Failure:
         """The failure record of an exception; frames of zkplan itself are left out."""
         frames = error.__traceback__
         while frames is not None and frames.tb_frame.f_globals.get("__name__") == __name__:
@@ -250,13 +260,13 @@ class Runner:
             kind=type(error).__qualname__,
             message=str(error)[:2000],
             traceback=text[-TRACEBACK_CHARS_MAX:],
-            worker=worker,
+            worker=job.worker,
             n=job.claim.n,
             when=time.time(),
             exception=pickled if len(pickled) <= EXCEPTION_BYTES_MAX else b"",
         )
 
-    def last_failure(self, job: Job, worker: str) -> Failure:
+    def last_failure(self, job: Job) -> Failure:
         """Why a task is out of attempts: its last logged failure, else that its workers vanished."""
         for sealed in reversed(job.loaded.logs):
             try:
@@ -266,7 +276,7 @@ class Runner:
         message = (
             f"{job.claim.a} workers vanished while they ran it (killed, out of memory, crashed?)"
         )
-        return Failure("WorkerLost", message, "", worker, job.claim.n, time.time())
+        return Failure("WorkerLost", message, "", job.worker, job.claim.n, time.time())
 
 
 async def _within(context: Context, coroutine: Coroutine[Any, Any, Any]) -> Any:

@@ -20,6 +20,7 @@ from .protocol.shared import GROUP_BYTES_MAX
 from .records import Dead, PlanRecord
 from .requests import ReadChildren, ReadData, ReadMany
 from .task import Task, TaskSpec, define
+from .waiting import wait_for_plan
 
 if TYPE_CHECKING:
     from .client import Client
@@ -95,12 +96,12 @@ class Plan:
         sets, are edges: the function gets their results.
 
         Atomic, and acknowledged when it returns (inside a `with` block: when the block ends).
-        `retry_delay` and `timeout` in seconds; a higher `priority` runs earlier; `keep` True keeps the
-        result for `Task.result` (default: results of tasks without dependents).
+        `retry_delay` and `timeout` in seconds; a higher `priority` runs earlier; `keep` True keeps
+        the result for `Task.result` (default: results of tasks without dependents).
 
-        Raises InvalidTask, ForeignTask, NotSerialisable, PayloadTooLarge before anything is written;
-        PlanDrained, PlanCancelled, PlanNotFound, ResultNotKept (a dependency has finished and its
-        result is gone).
+        Raises InvalidTask, ForeignTask, NotSerialisable, PayloadTooLarge before anything is
+        written; PlanDrained, PlanCancelled, PlanNotFound, ResultNotKept (a dependency has finished
+        and its result is gone).
         """
         spec = TaskSpec(fn, args, kwargs, name, attempts, retry_delay, timeout, priority, keep)
         return self.add_tasks([spec])[0]
@@ -237,11 +238,9 @@ class Plan:
     def wait(self, timeout: float | None = None, progress: bool = False) -> PlanStatus:
         """Wait until the plan is drained; `timeout` in seconds, `progress` shows a bar on a terminal.
 
-        Raises PlanFailed when tasks are dead and nothing else can run (or it drained with failures),
-        PlanCancelled, PlanStuck, PlanNotFound, WaitTimeout.
+        Raises PlanFailed when tasks are dead and nothing else can run (or it drained with
+        failures), PlanCancelled, PlanStuck, PlanNotFound, WaitTimeout.
         """
-        from .waiting import wait_for_plan
-
         return wait_for_plan(self, timeout, progress)
 
     def check(self, repair: bool = True) -> Report:

@@ -130,7 +130,8 @@ class Edge(NamedTuple):
     rank: str
 
     def to_bytes(self) -> bytes:
-        # Written by hand: json.dumps costs six times as much, and edges are the most frequent record.
+        # Written by hand: json.dumps costs six times as much, and edges are the most frequent
+        # record.
         return (
             f'{{"dep":"task-{self.task}/dep-{self.position}","k":{self.k},'
             f'"entry":"{self.rank}-{self.task}"}}'

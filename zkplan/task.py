@@ -14,6 +14,7 @@ from .layout import PRIORITY_MAX, PRIORITY_MIN, rank_of
 from .protocol.adding import NewTask
 from .protocol.shared import REQUEST_BYTES_MAX
 from .records import DEFAULT_OPTIONS, TaskOptions, TaskRecord
+from .waiting import wait_for_result
 
 if TYPE_CHECKING:
     from .plan import Plan
@@ -76,11 +77,10 @@ class Task:
     def result(self, timeout: float | None = None) -> Any:
         """Wait for the result; `timeout` in seconds.
 
-        Raises the function's own exception when the task is out of attempts (TaskFailed where it cannot
-        be restored), ResultNotKept, WaitTimeout, and what `Plan.wait` raises when it can never come.
+        Raises the function's own exception when the task is out of attempts (TaskFailed where it
+        cannot be restored), ResultNotKept, WaitTimeout, and what `Plan.wait` raises when it can
+        never come.
         """
-        from .waiting import wait_for_result
-
         return wait_for_result(self, timeout)
 
     def retry(self) -> bool:

@@ -1,8 +1,8 @@
 """Transactions and batch reads packed into ZooKeeper's bytes in one pass, and their answers unpacked.
 
-kazoo asks of a request only `type`, `serialize` and `deserialize`. Packing a whole multi here, in the
-caller's thread, is several times faster than kazoo's own encoding, and a value that cannot be packed
-raises where it was given instead of killing kazoo's connection thread.
+kazoo asks of a request only `type`, `serialize` and `deserialize`. Packing a whole multi here, in
+the caller's thread, is several times faster than kazoo's own encoding, and a value that cannot be
+packed raises where it was given instead of killing kazoo's connection thread.
 """
 
 from __future__ import annotations
@@ -122,7 +122,8 @@ class MultiPacket:
             if code == _ERROR:
                 error = _int.unpack_from(buffer, offset)[0]
                 offset += 4
-                # Before the culprit stand rolled-back operations (0), after it inconsistent ones (-2).
+                # Before the culprit stand rolled-back operations (0), after it inconsistent ones
+                # (-2).
                 if culprit is None and error != _ROLLED_BACK:
                     culprit = index, error
             elif type(op) is Create:

@@ -6,7 +6,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from .backoff import Backoff
-from .engine import Engine, Statistics
+from .working.engine import Engine, Statistics
 from .errors import ZkplanError
 
 if TYPE_CHECKING:
@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
     from .client import Client
 
-#: Slots of one worker; tasks that compute hold the interpreter's lock, so processes scale, threads wait.
+#: Slots of one worker; tasks that compute hold the interpreter's lock, so processes scale, threads
+#: wait.
 THREADS_DEFAULT = 8
 THREADS_MAX = 500
 
@@ -81,8 +82,8 @@ class Worker:
     def stop(self, grace: float = 30.0) -> None:
         """Drain: claim nothing more, let running tasks end within `grace` seconds, hand back the others.
 
-        A hand-back costs no attempt. With `start`, waits for the end and raises what broke the worker;
-        with `run` (from another thread or a signal handler) it returns at once.
+        A hand-back costs no attempt. With `start`, waits for the end and raises what broke the
+        worker; with `run` (from another thread or a signal handler) it returns at once.
         """
         self._engine.stop(grace)
         if self._thread is not None and self._thread is not threading.current_thread():

@@ -81,7 +81,7 @@ def test_a_run_that_takes_too_long_ends_with_code_4_and_says_what_was_left(
 
 
 def test_a_zookeeper_that_does_not_answer_ends_the_command_with_code_3() -> None:
-    ended = stress("--hosts", f"127.0.0.1:{free_port()}")
+    ended = stress("--hosts", f"127.0.0.1:{free_port()}", "--connect-timeout", "1")
 
     assert ended.returncode == 3
     assert "ZooKeeper" in ended.stderr

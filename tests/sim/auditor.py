@@ -257,9 +257,7 @@ class Auditor:
         elif task.fixed != outcome:
             raise Violation(f"S4 {task.name} has two outcomes: {task.fixed!r} and {outcome!r}")
 
-    def _place(
-        self, op: Op, path: str, task_path: str, touched: dict[str, Meant]
-    ) -> Meant | None:
+    def _place(self, op: Op, path: str, task_path: str, touched: dict[str, Meant]) -> Meant | None:
         task = self.tasks.get(task_path)
         if task is None:
             raise Violation(f"S6 {path} stands for a task that never was")

@@ -312,4 +312,6 @@ class Network:
     def _say(self, call: Call, outcome: object) -> None:
         if self.note:
             again = " (again)" if call.repeated else ""
-            self.note(f"{call.fiber.client.name} {call.fiber.kind}{again} {call.request}\n     {outcome}")
+            self.note(
+                f"{call.fiber.client.name} {call.fiber.kind}{again} {call.request}\n     {outcome}"
+            )

@@ -10,13 +10,15 @@ from collections.abc import Callable, Generator, Iterator
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
+from zkplan.errors import PlanCancelled, ResultNotKept
 from zkplan.layout import Entry, parse_entry, parse_later
 from zkplan.protocol import check as checking
 from zkplan.protocol import control, desk, failure, look, publish, wide
 from zkplan.protocol import claim as claiming
 from zkplan.protocol import commit as committing
 from zkplan.protocol.adding import NewTask
-from zkplan.protocol.claim import Loaded
+from zkplan.protocol import load as loading
+from zkplan.protocol.load import Loaded, Reading
 from zkplan.protocol.commit import Part
 from zkplan.protocol.shared import NO_DRIVE, Claim, Drive, Registration
 from zkplan.records import Dead
@@ -93,7 +95,9 @@ class Worker:
                 options.append(lambda: self._start("unregister", self._unregister()))
             return options
         if not self._looking and self.held < self.slots:
-            options += [lambda plan=plan: self._begin_look(plan) for plan in world.plans_to_look_at()]
+            options += [
+                lambda plan=plan: self._begin_look(plan) for plan in world.plans_to_look_at()
+            ]
         options += self._duties()
         if world.chance(world.mix.hand_back) and (self.to_load or self.finished):
             options.append(self._begin_hand_back)
@@ -200,7 +204,7 @@ class Worker:
         if me is None:
             self.to_load += claims
             return
-        loaded = yield from claiming.load(me, claims)
+        loaded = yield from loading.load(me, claims)
         for item in loaded:
             self._judge_loaded(item)
             self._run(item)
@@ -210,7 +214,7 @@ class Worker:
         if me is None:
             self.to_reload += parts
             return
-        loaded = yield from claiming.load(me, [part.loaded.claim for part in parts])
+        loaded = yield from loading.load(me, [part.loaded.claim for part in parts])
         again = {id(item.claim): item for item in loaded}
         for part in parts:
             item = again.get(id(part.loaded.claim))
@@ -226,6 +230,10 @@ class Worker:
             raise Violation(f"S3 {task.name} was loaded with damage: {item.damage}")
         if item.claim.path not in self.world.nodes and not task.foreign:
             raise Violation(f"S3 {task.name} was loaded without its claim {item.claim.path}")
+        self._judge_arguments(item)
+
+    def _judge_arguments(self, item: Loaded) -> None:
+        task = self.world.auditor.tasks[item.claim.task_path]
         if item.arguments != [dep.fixed for dep in task.deps]:
             raise Violation(f"S3 {task.name} has the arguments {item.arguments}")
 
@@ -260,10 +268,8 @@ class Worker:
             me = self.me
             if me is None:
                 self.finished.append(part)
-            elif part.loaded.result is not None or world.is_wide(part):
-                done = yield from wide.deliver_wide(me, part, self._drive, self._take)
-                if done and not part.loaded.edges:
-                    yield from self._finish_of(part)
+            elif world.is_wide(part):
+                yield from self._deliver_wide(me, part)
             else:
                 narrow.append(part)
         me = self.me
@@ -271,13 +277,15 @@ class Worker:
             self.finished += narrow
             return
         wakes, self.old_wakes = self.old_wakes, []
+        ahead = yield from self._read_ahead(narrow)
         report = yield from committing.commit(me, narrow, wakes, self._drive())
-        self._take(report.inherited)
+        for claim in report.inherited:
+            self._inherit(claim, ahead, report.done)
         self.to_reload += report.stale
         for part, error in report.poison:
-            if world.mix.adds == 0.0:
+            if not isinstance(error, (PlanCancelled, ResultNotKept)):
                 raise error
-            self.to_fail.append((part.loaded.claim, world.names[part.loaded.record.decode()]))
+            self._fail_later(part)
         if report.worker_gone:
             self._lost(me)
         if report.full:
@@ -288,6 +296,43 @@ class Worker:
         for part in report.done:
             if not part.loaded.edges:
                 yield from self._finish_of(part)
+
+    def _read_ahead(self, parts: list[Part]) -> Generator[Any, Any, dict[str, Reading]]:
+        """Read dependents that this worker may inherit, some time before they are its own."""
+        found: dict[str, Reading] = {}
+        for part in parts:
+            tasks = [edge.task for _, edge in part.loaded.edges if edge.k == 1]
+            if tasks and self.world.chance(self.world.mix.ahead):
+                plan_path = part.loaded.claim.plan_path
+                readings = yield from loading.load_ahead(plan_path, tasks)
+                found.update({reading.task_path: reading for reading in readings.values()})
+        return found
+
+    def _inherit(self, claim: Claim, ahead: dict[str, Reading], done: list[Part]) -> None:
+        reading = ahead.get(claim.task_path)
+        if reading is not None:
+            for part in done:
+                for _, edge in part.loaded.edges:
+                    if (part.loaded.claim.plan, edge.task) == (claim.plan, claim.task):
+                        item = reading.inherited(claim, edge.position, part.outcome)
+                        if item is not None:
+                            self._judge_arguments(item)
+                            self._run(item)
+                            return
+        self.to_load.append(claim)
+
+    def _deliver_wide(self, me: Registration, part: Part) -> Script:
+        without_dependents = not part.loaded.edges
+        try:
+            done = yield from wide.deliver_wide(me, part, self._drive, self._take)
+        except (PlanCancelled, ResultNotKept):
+            self._fail_later(part)
+            return
+        if done and without_dependents:
+            yield from self._finish_of(part)
+
+    def _fail_later(self, part: Part) -> None:
+        self.to_fail.append((part.loaded.claim, self.world.names[part.loaded.record.decode()]))
 
     def _take(self, claims: list[Claim]) -> None:
         self.to_load += claims

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from zkplan.demo import analysis
 from zkplan.demo.analysis import Module, Summary
 from zkplan.demo.journal import Execution, executions, taken_over
+from zkplan.demo.story import how_often
 
 TREE = {
     "alpha.py": "import os, os.path\nimport sys as s\n\ndef one():\n    def two(): pass\n",
@@ -139,3 +140,9 @@ def test_a_takeover_is_the_first_execution_elsewhere_after_the_kill() -> None:
         Execution("a", 2, "third", 3, 12.0),
     ]
     assert taken_over(history, {"a", "b"}, pid=1, since=5.0) == [history[2]]
+
+
+def test_executions_are_summed_up_by_how_often_a_task_ran() -> None:
+    tasks = ["a", "a", "a", "b", "b", "c", "d"]
+    history = [Execution(task, 0, "w", 1, 0.0) for task in tasks]
+    assert how_often(history) == "2 tasks once, 1 task twice, 1 task 3 times"

@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bar
 
+from zkplan.cli.common import output_option, timeout_option
 from zkplan.errors import KeeperUnavailable, WaitTimeout, ZkplanError
 from zkplan.stress.fleet import WorkersDie
 from zkplan.stress.harness import Progress, Settings, run
@@ -125,15 +126,8 @@ There is no ZooKeeper to run on. Do one of these:
     envvar=["ZKPLAN_STRESS_ROOT", "ZKPLAN_ROOT"],
     help="The run works below a new root of this name with an ending, and removes it.",
 )
-@click.option(
-    "-o",
-    "--output",
-    type=click.Choice(["table", "json"]),
-    default="table",
-    show_default=True,
-    envvar="ZKPLAN_STRESS_OUTPUT",
-    help="Form of the report on standard output.",
-)
+@timeout_option
+@output_option
 @click.option(
     "--history",
     type=click.Path(dir_okay=False, writable=True, path_type=Path),
@@ -146,6 +140,7 @@ def stress(
     output: str,
     seed: int | None,
     session_timeout_s: float | None,
+    connect_timeout: float,
     **options: Any,
 ) -> None:
     """Run many worker processes on a random graph, and check what zkplan promises.
@@ -158,11 +153,12 @@ def stress(
     settings = Settings(
         seed=int.from_bytes(os.urandom(4), "big") if seed is None else seed,
         session_timeout_s=session_timeout_s or _session_timeout(options["kill_every_s"]),
+        connect_timeout_s=connect_timeout,
         **options,
     )
     try:
         with _zookeeper(hosts) as provided:
-            click.echo(f"ZooKeeper {provided}; seed {settings.seed}", err=True)
+            click.echo(f"{provided}; seed {settings.seed}", err=True)
             with _bar(settings) as tell:
                 report = run(provided.hosts, settings, tell)
     except KeyboardInterrupt:

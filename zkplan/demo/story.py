@@ -11,6 +11,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
+from rich.text import Text
 
 from zkplan.demo.analysis import Report
 from zkplan.demo.journal import Execution
@@ -39,7 +40,7 @@ class Story(AbstractContextManager["Story"]):
 
     def say(self, line: str, style: str | None = None) -> None:
         """One line, however long: a pipe gets it unbroken."""
-        self._out.print(line, style=style, markup=False, soft_wrap=True)
+        self._out.print(Text(line, style or ""), soft_wrap=True)
 
     def progress(self, total: int) -> None:
         """Show the bar, until the end of the `with` block."""

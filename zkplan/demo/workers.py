@@ -18,7 +18,7 @@ SESSION_TIMEOUT_S = 4.0
 _READY_DEADLINE_S = 30.0
 _STOP_GRACE_S = 5.0
 _POLL_S = 0.02
-# What a worker sent before it was stopped may still be on its way to ZooKeeper.
+# Time for ZooKeeper to read from its socket what a worker sent before it was stopped.
 _SETTLE_S = 0.05
 _LOG_TAIL_LINES = 15
 

@@ -6,6 +6,7 @@ its parent, so the whole transaction is refused and never a half-defined task ex
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ..errors import PayloadTooLarge, ResultNotKept
@@ -28,8 +29,8 @@ from .shared import READS_PER_REQUEST, REQUEST_BYTES_MAX
 class NewTask:
     """A task to be added. `deps` holds, by position, a task number or another NewTask.
 
-    `known` maps positions to sealed results where the dependency has finished already. `number` is set
-    once the transaction that creates the task is known to be applied.
+    `known` maps positions to sealed results where the dependency has finished already. `number` is
+    set once the transaction that creates the task is known to be applied.
     """
 
     label: str
@@ -93,6 +94,32 @@ def task_ops(plan_path: str, task: NewTask, number: str, numbers: dict[NewTask, 
     return ops
 
 
+def added_ops(
+    plan_path: str, tasks: list[NewTask], first: int, finishing: dict[str, bytes]
+) -> list[Op]:
+    """Create the tasks that a function added, numbered from `first`.
+
+    `finishing` maps the tasks that end in the same transaction to their outcomes: no edge can be
+    hung on them, so their dependents get the value at once.
+    """
+    ops: list[Op] = []
+    numbers: dict[NewTask, str] = {}
+    for offset, task in enumerate(tasks):
+        numbers[task] = f"{first + offset:010d}"
+        lent = [
+            position
+            for position, dep in enumerate(task.deps)
+            if position not in task.known and dep_number(dep) in finishing
+        ]
+        for position in lent:
+            task.known[position] = finishing[dep_number(task.deps[position])]
+        ops += task_ops(plan_path, task, numbers[task], numbers)
+        # Taken back: if this transaction is refused, the other task may not finish in the next one.
+        for position in lent:
+            del task.known[position]
+    return ops
+
+
 def next_number(plan: Node) -> int:
     """The number ZooKeeper's counter gives next: the creates so far. A guess until a create proves it.
 
@@ -120,14 +147,16 @@ def task_count(plan: Node, has_ready: bool) -> int:
     return plan.child_count - len(PLAN_FIXED) - has_ready
 
 
-def settle_finished(plan_path: str, task: NewTask) -> Step[None]:
+def settle_finished(
+    plan_path: str, task: NewTask, among: Sequence[int] | None = None
+) -> Step[None]:
     """Take the kept results of dependencies of `task` that have finished, into `known`.
 
+    `among` limits it to these positions.
     Raises ResultNotKept where a dependency is gone and has left nothing to pass on.
     """
-    open_positions = [
-        i for i, dep in enumerate(task.deps) if i not in task.known and dep_number(dep)
-    ]
+    positions = range(len(task.deps)) if among is None else among
+    open_positions = [i for i in positions if i not in task.known and dep_number(task.deps[i])]
     for start in range(0, len(open_positions), READS_PER_REQUEST // 2):
         chunk = open_positions[start : start + READS_PER_REQUEST // 2]
         reads: list[ReadData | ReadChildren] = []

@@ -67,7 +67,8 @@ def create_plan(paths: Paths, record: PlanRecord) -> Step[str]:
         answer = yield Multi(ops)
         if isinstance(answer, Applied):
             return number_of(answer.results[0])
-        if answer.reason is not Reason.NO_NODE:
+        # A wrong prediction: the number was taken by a plan that stands (NODE_EXISTS) or is gone.
+        if answer.reason not in (Reason.NO_NODE, Reason.NODE_EXISTS):
             raise TransactionRejected(f"creating a plan under {paths.root}: {answer.reason.value}")
         if answer.repeated:
             # Our first copy may have created it; the uid in its data says whose it is.
@@ -195,7 +196,8 @@ class Author:
         """Settle what was applied of `batches`; gives how many of their tasks must be sent again."""
         done = max((i + 1 for i, a in enumerate(answers) if isinstance(a, Applied)), default=0)
         if any(answer.repeated for answer in answers):
-            # Each batch deletes the identity of the one before it: the one that stands is the last applied.
+            # Each batch deletes the identity of the one before it: the one that stands is the last
+            # applied.
             standing = set((yield ReadChildren(f"{self.plan_path}/authors")) or ())
             done = max(
                 [done, *(i + 1 for i, batch in enumerate(batches) if batch.identity in standing)]

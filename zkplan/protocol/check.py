@@ -1,7 +1,8 @@
 """The background check: read a plan in batches, repair what may be repaired, report the rest.
 
 Correctness never depends on it. It serves plans that another client built by plain creates (without
-index entries), and it tells people what no worker can mend: cycles, damaged records, abandoned holds.
+index entries), and it tells people what no worker can mend: cycles, damaged records, abandoned
+holds.
 """
 
 from __future__ import annotations
@@ -12,8 +13,10 @@ from ..layout import PLAN_FIXED, Entry, Paths, number_of, parse_claim, parse_ent
 from ..requests import (
     Applied,
     Create,
+    Delete,
     Multi,
     Node,
+    Op,
     ReadChildren,
     ReadData,
     ReadMany,
@@ -71,11 +74,16 @@ def _adopt(plan_path: str, names: set[str], report: Report) -> Step[None]:
     """Give a plan of plain creates the children that zkplan works with."""
     if "done" in names or "ready" not in names:
         return
-    for name in PLAN_FIXED:
-        if name not in names and isinstance(
-            (yield Multi([Create(f"{plan_path}/{name}")])), Applied
-        ):
-            report.created.append(name)
+    missing = [name for name in PLAN_FIXED if name not in names]
+    if not missing:
+        return
+    # All in one transaction: `finish` counts the fixed children and must never see some of them. And
+    # only while the plan is not done: a late copy would open a finished plan for adds again.
+    done = f"{plan_path}/done"
+    ops: list[Op] = [Create(done), Delete(done)]
+    ops += [Create(f"{plan_path}/{name}") for name in missing]
+    if isinstance((yield Multi(ops)), Applied):
+        report.created += missing
 
 
 def _inspect(
@@ -156,7 +164,8 @@ def _find_cycle(report: Report, feeds: dict[str, list[str]]) -> None:
 def _placed(paths: Paths, plan: str) -> Step[set[str]]:
     """Tasks of the plan that stand in an index: claimed, delayed, runnable, dead, or named by a wake.
 
-    In the order in which tasks move, so that one which moves on while this reads is seen at least once.
+    In the order in which tasks move, so that one which moves on while this reads is seen at least
+    once.
     """
     plan_path = paths.plan(plan)
     found: set[str] = set()

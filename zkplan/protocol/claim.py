@@ -1,28 +1,16 @@
-"""Claim and load: take runnable tasks by a transaction, then read all that running them needs."""
+"""Claim: take runnable tasks by one transaction that fails for whatever another worker took."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from ..errors import PayloadUndecodable, TransactionRejected
+from ..errors import TransactionRejected
 from ..layout import parse_entry
-from ..records import Edge
-from ..requests import (
-    Applied,
-    Check,
-    Create,
-    Delete,
-    Multi,
-    Node,
-    Op,
-    ReadChildren,
-    ReadData,
-    ReadMany,
-    Reason,
-    Step,
-)
-from .shared import READS_PER_REQUEST, Claim, Registration
+from ..requests import Applied, Check, Create, Delete, Multi, Op, ReadChildren, Reason, Step
+from .load import Loaded, load
+from .shared import Claim, Registration
+
+__all__ = ["Claimed", "Loaded", "claim", "load", "new_claim", "take_ops"]
 
 
 class Claimed(NamedTuple):
@@ -117,112 +105,3 @@ def claim(me: Registration, plan: str, ready_version: int, names: list[str]) -> 
         # task number never comes back, so the entry can go.
         yield Multi([Delete(f"{plan_path}/runnable/{name}")])
     return Claimed(claimed, conflicts)
-
-
-@dataclass(slots=True)
-class Loaded:
-    """A claimed task with all that was read of it. `result` stands where delivery had begun."""
-
-    claim: Claim
-    record: bytes
-    arguments: list[bytes]
-    edges: list[tuple[str, Edge]]
-    others: list[str] = field(default_factory=list)
-    result: bytes | None = None
-    owner: bool = True
-    logs: list[bytes] = field(default_factory=list)
-    damage: str = ""
-
-
-def load(me: Registration, claims: list[Claim]) -> Step[list[Loaded]]:
-    """Read definitions, arguments and edges of `claims`; those fenced meanwhile are left out.
-
-    S3: the desk is listed after the last argument was read. A claim still in it proves that all
-    which was read belongs to this attempt.
-    """
-    desks = sorted({claim.path.rpartition("/")[0] for claim in claims})
-    first: list[ReadData | ReadChildren] = []
-    for claim in claims:
-        first += (ReadData(claim.task_path), ReadChildren(claim.task_path))
-    first += [ReadChildren(desk) for desk in desks]
-    answers = yield from _read_all(first)
-    loaded, second = [], []
-    for index, claim in enumerate(claims):
-        node, children = answers[2 * index], answers[2 * index + 1]
-        if node is not None and children is not None:
-            item = Loaded(claim, node.data, [], [], children)
-            loaded.append(item)
-            second.append(_wanted_of(item))
-    held = answers[2 * len(claims) :]
-    if any(second):
-        reads: list[ReadData | ReadChildren] = [
-            ReadData(path) for paths in second for path in paths
-        ]
-        reads += [ReadChildren(desk) for desk in desks]
-        answers = yield from _read_all(reads)
-        held = answers[len(answers) - len(desks) :]
-        position = 0
-        for item, paths in zip(loaded, second, strict=True):
-            _fill(item, paths, answers[position : position + len(paths)])
-            position += len(paths)
-        yield from _complete_edges(loaded)
-    standing = {name for names in held for name in names or ()}
-    return [item for item in loaded if item.claim.name in standing]
-
-
-def _wanted_of(item: Loaded) -> list[str]:
-    """Sorts the children of a task by kind; gives the paths whose data is needed."""
-    base = item.claim.task_path + "/"
-    wanted, others = [], []
-    item.owner = False
-    for name in sorted(item.others):
-        if name.startswith(("arg-", "prov-", "log-")) or name == "result":
-            wanted.append(base + name)
-        elif name == "owner":
-            item.owner = True
-        elif name.startswith("dep-"):
-            item.damage = f"{name} is still missing"
-        if not name.startswith("prov-") and name not in ("owner", "result"):
-            others.append(name)
-    item.others = others
-    return wanted
-
-
-def _fill(item: Loaded, paths: list[str], nodes: list[Node | None]) -> None:
-    base = len(item.claim.task_path) + 1
-    for path, node in zip(paths, nodes, strict=True):
-        name = path[base:]
-        if node is None:
-            item.damage = f"{name} vanished while it was read"
-        elif name.startswith("arg-"):
-            if name != f"arg-{len(item.arguments):010d}":
-                item.damage = f"{name} comes after {len(item.arguments)} arguments"
-            item.arguments.append(node.data)
-        elif name.startswith("log-"):
-            item.logs.append(node.data)
-        elif name == "result":
-            item.result = node.data
-        else:
-            try:
-                item.edges.append((name, Edge.from_bytes(node.data)))
-            except PayloadUndecodable as error:
-                item.damage = f"{name}: {error}"
-
-
-def _complete_edges(loaded: list[Loaded]) -> Step[None]:
-    """Edges that another client wrote may lack K: it stands in the dependent's `ready`."""
-    for item in loaded:
-        for index, (name, edge) in enumerate(item.edges):
-            if edge.k < 0 or not edge.rank:
-                node = yield ReadData(f"{item.claim.plan_path}/task-{edge.task}/ready")
-                k = int(node.data) if node is not None and node.data.isdigit() else -1
-                item.edges[index] = (name, edge._replace(k=k, rank=edge.rank or "5000"))
-                if k < 0:
-                    item.damage = f"{name}: the number of edges of task-{edge.task} is unknown"
-
-
-def _read_all(reads: list[ReadData | ReadChildren]) -> Step[list]:  # type: ignore[type-arg]
-    answers = []
-    for start in range(0, len(reads), READS_PER_REQUEST):
-        answers += yield ReadMany(reads[start : start + READS_PER_REQUEST])
-    return answers

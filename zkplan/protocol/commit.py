@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from ..errors import TransactionRejected, ZkplanError
+from ..errors import PlanCancelled, TransactionRejected, ZkplanError
 from ..requests import (
     Applied,
     Check,
@@ -25,8 +25,9 @@ from ..requests import (
     SetData,
     Step,
 )
-from .adding import NewTask, next_number, settle_finished, task_ops
-from .claim import Loaded, new_claim, take_ops
+from .adding import NewTask, added_ops, next_number, settle_finished
+from .claim import new_claim, take_ops
+from .load import Loaded
 from .shared import (
     GROUP_BYTES_MAX,
     GROUP_OPS_MAX,
@@ -47,8 +48,8 @@ GUARD, OLD_WAKE, WAKE = -1, -2, -3
 class Part:
     """One finished task: its sealed outcome, and what its commit does besides delivering it.
 
-    `keep` None keeps the outcome of a task without dependents. `dead` is the dead letter of a failure
-    that travels down the edges. `adds` are tasks that the function added.
+    `keep` None keeps the outcome of a task without dependents. `dead` is the dead letter of a
+    failure that travels down the edges. `adds` are tasks that the function added.
     """
 
     loaded: Loaded
@@ -94,8 +95,8 @@ class Part:
 class Committed:
     """What became of the parts of one commit, and what is owed next.
 
-    `full` are dependents whose last edge this commit delivered: publishing them is owed, `wake` says
-    so on the desk. `stale` parts must be loaded again, `poison` parts failed alone.
+    `full` are dependents whose last edge this commit delivered: publishing them is owed, `wake`
+    says so on the desk. `stale` parts must be loaded again, `poison` parts failed alone.
     """
 
     done: list[Part] = field(default_factory=list)
@@ -178,18 +179,16 @@ class _Draft:
         """Tasks that the functions added, in the same transaction as the results."""
         counts = dict(next_tasks)
         for index, part in enumerate(parts):
-            claim = part.loaded.claim
-            numbers: dict[NewTask, str] = {}
-            for task in part.adds:
-                number = f"{counts[claim.plan_path]:010d}"
-                counts[claim.plan_path] += 1
-                numbers[task] = number
-                for position, dep in enumerate(task.deps):
-                    if dep == claim.task:
-                        task.known[position] = part.outcome
-                made = task_ops(claim.plan_path, task, number, numbers)
-                self.ops += made
-                self.owners += [index] * len(made)
+            if part.adds:
+                path = part.loaded.claim.plan_path
+                finishing = {
+                    other.loaded.claim.task: other.outcome
+                    for other in parts
+                    if other.loaded.claim.plan_path == path
+                }
+                self.ops += added_ops(path, part.adds, counts[path], finishing)
+                self.owners += [index] * (len(self.ops) - len(self.owners))
+                counts[path] += len(part.adds)
 
     def leave_wake(self) -> None:
         """S1: whatever stands at K is named by a wake on some desk, until it is published."""
@@ -292,6 +291,9 @@ def _sort_out(
             except ZkplanError as error:
                 rest.pop(owner)
                 report.poison.append((part, error))
+    elif part.adds and missing and answer.path == f"{claim.plan_path}/adds":
+        rest.pop(owner)
+        report.poison.append((part, being_removed(claim.plan_path)))
     elif answer.reason in (
         Reason.NO_NODE,
         Reason.NODE_EXISTS,
@@ -304,6 +306,12 @@ def _sort_out(
         report.poison.append(
             (part, TransactionRejected(f"{claim.task_path}: {answer.path}: {answer.reason.value}"))
         )
+
+
+def being_removed(plan_path: str) -> PlanCancelled:
+    return PlanCancelled(
+        plan_path, f"{plan_path} is being removed: its tasks can add no more tasks"
+    )
 
 
 def _is_add(path: str, part: Part) -> bool:

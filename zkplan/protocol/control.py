@@ -29,9 +29,9 @@ REMOVED_PER_ROUND = 100
 class PlanStatus(NamedTuple):
     """A plan in numbers, from a fixed number of reads whatever its size.
 
-    `state` is defining, running, paused, cancelled or done. `tasks` are those not finished,
-    `runnable` and `dead` are among them, `outcomes` are kept results and final failures. `added` counts
-    the tasks ever added; `failed` those that are out of attempts.
+    `state` is defining, running, paused, cancelled or done. `tasks` counts those not finished;
+    `runnable` and `dead` (out of attempts, policy hold) are among them. `outcomes` are kept results
+    and final failures. `added` counts the tasks ever added, `finished` those of them that are gone.
     """
 
     name: str
@@ -118,8 +118,8 @@ def change_state(plan_path: str, state: State) -> Step[None]:
 def finish(plan_path: str, when: float) -> Step[bool]:
     """Create `done` if no task is left; whether the plan is done.
 
-    The version of `adds` is read before the tasks are counted, and deleted at that version: an add in
-    between makes this refused (S7).
+    The version of `adds` is read before the tasks are counted, and deleted at that version: an add
+    in between makes this refused (S7).
     """
     while True:
         adds, plan, ready, done, dead = yield ReadMany(
@@ -128,6 +128,10 @@ def finish(plan_path: str, when: float) -> Step[bool]:
         if done is not None:
             return True
         if adds is None or plan is None or ready is None or task_count(plan, True) > 0:
+            return False
+        # The count trusts that all fixed children exist; another client may have made only some.
+        names = yield ReadChildren(plan_path)
+        if names is None or any(name.startswith("task-") for name in names):
             return False
         failed = dead.child_count if dead is not None else 0
         answer = yield Multi(

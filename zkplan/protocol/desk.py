@@ -161,8 +161,8 @@ def _mend_release(todo: list[tuple[str, list[Op], str]], at: int, answer: Refuse
 def _settle_wake(paths: Paths, wake: str, guard: list[Op]) -> Step[int | None]:
     """Publish what a wake names and stands at K; None where the worker lives after all.
 
-    The wake is read before the versions: a dependent seen below K then has a last deliverer still to
-    come, with a wake of its own.
+    The wake is read before the versions: a dependent seen below K then has a last deliverer still
+    to come, with a wake of its own.
     """
     node = yield ReadData(wake)
     if node is None:

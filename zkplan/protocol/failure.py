@@ -72,7 +72,8 @@ def fail_for_good(claim: Claim, failure: bytes, dead: Dead) -> Step[bool]:
 def hand_back(claims: Sequence[Claim], log: bytes = b"", due_ms: int | None = None) -> Step[int]:
     """Give claims back unused; costs no attempt. Gives how many were still held.
 
-    With `due_ms` they come back later, for a worker that cannot decode them must not see them at once.
+    With `due_ms` they come back later, for a worker that cannot decode them must not see them at
+    once.
     """
     count = 0
     for claim in claims:
@@ -99,7 +100,10 @@ def retry(plan_path: str, task: str) -> Step[bool]:
     letter = Dead.from_bytes(dead.data)
     entry = Entry(letter.rank, task, letter.n + 1, 0)
     ops: list[Op] = [
-        Delete(f"{plan_path}/dead/{task}", dead.version),
+        # One retry per death. A late copy, or a second operator, would meet a later dead letter of the
+        # same name and version, and make a runnable name come back.
+        Create(f"{plan_path}/task-{task}/retry-{letter.n}"),
+        Delete(f"{plan_path}/dead/{task}"),
         Create(f"{plan_path}/runnable/{entry.name}"),
     ]
     if outcome is not None:

@@ -93,8 +93,9 @@ def _edges(
             raise PlanNotFound(
                 plan_path, f"{task.label} vanished while its edges were added: {answer.path}"
             )
+        # Only these positions: an earlier step's dependency may have delivered and finished since.
         # Where this raises, the held task stays: the check reports it with its author's name.
-        yield from settle_finished(plan_path, task)
+        yield from settle_finished(plan_path, task, positions)
 
 
 def _release(

@@ -24,8 +24,9 @@ from ..requests import (
     SetData,
     Step,
 )
-from .claim import Loaded
-from .commit import Part
+from .adding import added_ops, next_number, settle_finished
+from .commit import Part, being_removed
+from .load import Loaded, drop_removed
 from .publish import publish, still_full
 from .shared import (
     GROUP_BYTES_MAX,
@@ -50,23 +51,16 @@ def deliver_wide(
 ) -> Step[bool]:
     """Commit `part` in as many transactions as it takes; False where its claim was gone.
 
+    Raises ResultNotKept or PlanCancelled where a task that its function added cannot be added; then
+    nothing was written and the claim stands.
     `capacity` and `taken` let the worker start on the dependents while later edges are delivered.
     """
     loaded = part.loaded
-    if loaded.result is None:
-        answer = yield Multi(
-            [Check(loaded.claim.path), Create(f"{loaded.claim.task_path}/result", part.outcome)]
-        )
-        if not isinstance(answer, Applied):
-            if answer.reason is not Reason.NODE_EXISTS:
-                return False
-            # An earlier copy of this transaction, or an earlier claim: what it fixed is the result.
-            node = yield ReadData(f"{loaded.claim.task_path}/result")
-            if node is None:
-                return False
-            loaded.result = node.data
-        else:
-            loaded.result = part.outcome
+    if loaded.result is None and not (yield from _fix_result(part)):
+        return False
+    assert loaded.result is not None
+    # Decided while the edges stand: once they are delivered, every task looks like one without.
+    part.keep = part.kept
     part.outcome = loaded.result
     refusals = 0
     while True:
@@ -94,6 +88,40 @@ def deliver_wide(
             raise TransactionRejected(f"{loaded.claim.task_path}: it cannot be finished")
         if not (yield from _reload_edges(loaded)):
             return False
+
+
+def _fix_result(part: Part) -> Step[bool]:
+    """Create `result`, and with it the tasks that the function added, for it is never run again."""
+    loaded, claim = part.loaded, part.loaded.claim
+    while True:
+        ops: list[Op] = [
+            Check(claim.path),
+            Create(f"{claim.task_path}/result", part.outcome),
+        ]
+        if part.adds:
+            plan = yield ReadData(claim.plan_path)
+            first = next_number(plan) if plan is not None else 0
+            ops.append(SetData(f"{claim.plan_path}/adds"))
+            ops += added_ops(claim.plan_path, part.adds, first, {claim.task: part.outcome})
+        answer = yield Multi(ops)
+        if isinstance(answer, Applied):
+            loaded.result = part.outcome
+            return True
+        if answer.at == 1 and answer.reason is Reason.NODE_EXISTS:
+            # An earlier copy of this transaction, or an earlier claim: what it fixed is the result.
+            node = yield ReadData(f"{claim.task_path}/result")
+            loaded.result = node.data if node is not None else None
+            return node is not None
+        if answer.at <= 1:
+            yield from drop_removed([claim])
+            return False
+        if answer.path == f"{claim.plan_path}/adds":
+            raise being_removed(claim.plan_path)
+        if answer.reason not in (Reason.NO_NODE, Reason.NODE_EXISTS):
+            raise TransactionRejected(f"{claim.task_path}: {answer.path}: {answer.reason.value}")
+        if answer.path.endswith("/prov-"):
+            for task in part.adds:
+                yield from settle_finished(claim.plan_path, task)
 
 
 def _chunk_size(part: Part) -> int:
@@ -139,6 +167,7 @@ def _reload_edges(loaded: Loaded) -> Step[bool]:
     task_path = loaded.claim.task_path
     children, claim = yield ReadMany([ReadChildren(task_path), ReadData(loaded.claim.path)])
     if children is None or claim is None:
+        yield from drop_removed([loaded.claim])
         return False
     provs = sorted(name for name in children if name.startswith("prov-"))
     loaded.edges = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import random
 import sys
 import tempfile
@@ -55,6 +56,7 @@ class Settings:
     kill_every_s: float | None = None
     threads: int = 1
     session_timeout_s: float = 10.0
+    connect_timeout_s: float = 10.0
     timeout_s: float = 300.0
     root: str = "/zkplan"
     history: Path | None = None
@@ -115,7 +117,15 @@ def run(
         if settings.history is not None:
             # Also when the run breaks: that is when a history is wanted.
             stack.callback(keep, folder, settings.history)
-        client = stack.enter_context(zkplan.connect(hosts, root=root))
+        client = stack.enter_context(
+            zkplan.connect(
+                hosts,
+                root,
+                connect_timeout=settings.connect_timeout_s,
+                # The workers inherit it; without it they would refuse what this client signs.
+                secret=os.environ.get("ZKPLAN_SECRET", ""),
+            )
+        )
         stack.callback(_remove, client, root)
         fleet = stack.enter_context(
             Fleet(_command(hosts, root, settings), settings.workers, folder, recorder)
@@ -132,7 +142,7 @@ def _remove(client: zkplan.Client, root: str) -> None:
 
 def _command(hosts: str, root: str, settings: Settings) -> list[str]:
     command = [sys.executable, "-m", "zkplan", "worker", "--hosts", hosts, "--root", root]
-    command += ["--threads", str(settings.threads)]
+    command += ["--threads", str(settings.threads), "--processes", "1"]
     return [*command, "--session-timeout", str(settings.session_timeout_s), "--grace", "5"]
 
 

@@ -6,25 +6,24 @@ import queue
 import threading
 from collections.abc import Callable
 
-from .execution import Ended, Job, Runner
+from ..execution import Ended, Job, Runner
 
 
 class Slots:
     """Runs jobs on at most `count` threads; `ended` is called on the slot's thread.
 
-    A function cannot be stopped from outside. When a job is abandoned (timed out), its thread is written
-    off and a new one takes its place, so that the worker keeps its number of slots.
+    A function cannot be stopped from outside. When a job is abandoned (timed out), its thread is
+    written off and a new one takes its place, so that the worker keeps its number of slots.
     """
 
-    def __init__(
-        self, count: int, runner: Runner, worker: str, ended: Callable[[Ended], None]
-    ) -> None:
+    def __init__(self, count: int, runner: Runner, ended: Callable[[Ended], None]) -> None:
         self.count = count
         self._runner = runner
-        self._worker = worker
         self._ended = ended
         self._queue: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self._threads = 0
+        #: Held while a job changes between running, ended and written off.
+        self._change = threading.Lock()
         #: Jobs that a thread has begun and not ended, in order of beginning.
         self.running: dict[Job, None] = {}
 
@@ -51,11 +50,14 @@ class Slots:
 
     def write_off(self, job: Job) -> None:
         """The thread that runs `job` does not count any more; it ends itself when the function returns."""
-        job.abandoned = True
-        if self.running.pop(job, self) is None:
+        with self._change:
+            job.abandoned = True
+            if job not in self.running:
+                return  # it has just ended; its thread takes the next job
+            del self.running[job]
             self._threads -= 1
-            if self.waiting:
-                self._spawn()
+        if self.waiting:
+            self._spawn()
 
     def close(self) -> None:
         for _ in range(self._threads):
@@ -72,8 +74,9 @@ class Slots:
             if job is None:
                 return
             self.running[job] = None
-            ended = self._runner.run(job, self._worker)
-            if job.abandoned:
-                return
-            self.running.pop(job, None)
+            ended = self._runner.run(job)
+            with self._change:
+                if job.abandoned:
+                    return
+                del self.running[job]
             self._ended(ended)

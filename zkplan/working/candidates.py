@@ -1,8 +1,8 @@
 """Which plan a worker looks at next, and which of its runnable entries it tries to claim.
 
 Pure: time is an argument. Two workers that list the same entries must not all reach for the first
-ones: each prefers its own share by task number, and takes from another's share only after it found its own
-empty and a moment has passed. Contention is avoided, not suffered.
+ones: each prefers its own share by task number, and takes from another's share only after it found
+its own empty and a moment has passed. Contention is avoided, not suffered.
 """
 
 from __future__ import annotations
@@ -11,14 +11,16 @@ import heapq
 from collections import deque
 from dataclasses import dataclass, field
 
-from .protocol.look import PlanLook
-from .records import PlanRecord, State
+from ..protocol.look import PlanLook
+from ..records import PlanRecord, State
 
-#: Entries kept per listing. More would only grow old; the listing is repeated when they are used up.
+#: Entries kept per listing. More would only grow old; the listing is repeated when they are used
+#: up.
 CANDIDATES_MAX = 8192
 #: Seconds after which another worker's share may be taken: its preferred worker had its chance.
 STEAL_AFTER_S = 0.01
-#: A listing shorter than this is watched: soon there is nothing left, and news must wake the worker.
+#: A listing shorter than this is watched: soon there is nothing left, and news must wake the
+#: worker.
 NEARLY_EMPTY = 64
 #: Seconds a plan is left alone after this worker could not decode a task of it, doubled each time.
 AVOID_FIRST_S, AVOID_MAX_S = 1.0, 60.0
@@ -38,6 +40,8 @@ class PlanView:
     steal_at: float | None = None
     must_look: bool = True
     looking: bool = False
+    #: Its `ready` changed: to be looked at even when no slot is free, for running tasks must be told.
+    changed: bool = False
     watch: bool = True
     adopt: bool = False
     avoid_until: float = 0.0
@@ -75,14 +79,14 @@ class PlanView:
         elif self.steal_at is None or stealing:
             # An earlier time stands: news of the plan must not put stealing off for ever.
             self.steal_at = now + STEAL_AFTER_S
-        # Without a watch nothing would wake this worker: look again when these are used up. News that
-        # came while this listing was under way has set must_look already, and it stays set.
+        # Without a watch nothing would wake this worker: look again when these are used up. News
+        # that came while this listing was under way has set must_look already, and it stays set.
         self.must_look = self.must_look or not self.watch
         self.watch = len(names) < NEARLY_EMPTY
 
     def begin_look(self) -> bool:
         """A listing starts; gives whether it is to be watched."""
-        self.looking, self.must_look = True, False
+        self.looking, self.must_look, self.changed = True, False, False
         return self.watch
 
     def take(self, count: int) -> list[str]:
@@ -132,14 +136,14 @@ class Candidates:
                 return view
         return None
 
-    def to_look(self, now: float, most: int) -> list[PlanView]:
-        """Plans whose listing is wanted, at most `most`."""
-        found = []
+    def to_look(self, now: float, most: int, hungry: bool) -> list[PlanView]:
+        """Plans whose listing is wanted, at most `most`; without hunger only those that changed."""
+        found: list[PlanView] = []
         for view in self.views.values():
-            if view.wants_look(now):
+            if len(found) >= most:
+                break
+            if (view.changed and not view.looking) or (hungry and view.wants_look(now)):
                 found.append(view)
-                if len(found) == most:
-                    break
         return found
 
     def next_event(self) -> float:
@@ -154,5 +158,5 @@ class Candidates:
         """A watch fired: look at that plan again; None: the connection changed, look at all."""
         for view in self.views.values():
             if path is None or path.startswith(view.path + "/"):
-                view.must_look = True
-                view.watch = True
+                view.must_look = view.watch = True
+                view.changed = view.changed or path is None or path.endswith("/ready")

@@ -1,4 +1,4 @@
-"""One worker's loop: a single thread owns all its state and drives look, claim, load, commit, publish.
+"""One worker's loop: a single thread owns all its state and drives look, claim, load and run.
 
 Steps of the protocol run in the background of this loop; answers, watches and ended tasks arrive in
 its inbox as functions to call. So there are no locks, and every decision sees a consistent state.
@@ -18,27 +18,28 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from ..backoff import Backoff
+from ..codec import Codec
+from ..execution import Ended, Job, Runner
+from ..keeper import Keeper
+from ..layout import Paths
+from ..protocol.claim import Claimed, claim
+from ..protocol.commit import Part
+from ..protocol.desk import register, unregister
+from ..protocol.failure import hand_back
+from ..protocol.load import Loaded, load
+from ..protocol.look import PlanLook, list_plans, look
+from ..protocol.shared import NO_DRIVE, Claim, Drive, Registration
+from ..records import PlanRecord, WorkerRecord
+from ..requests import ReadData, Step
 from . import endings, upkeep
-from .backoff import Backoff
+from .ahead import ReadAhead
 from .candidates import Candidates, PlanView
-from .codec import Codec
-from .execution import Ended, Job, Runner
-from .keeper import Keeper
-from .layout import Paths
-from .protocol import control
-from .protocol.claim import Claimed, Loaded, claim, load
-from .protocol.commit import Committed, Part, commit
-from .protocol.desk import register, unregister
-from .protocol.failure import hand_back
-from .protocol.look import PlanLook, list_plans, look
-from .protocol.publish import Published, publish
-from .protocol.shared import GROUP_BYTES_MAX, GROUP_OPS_MAX, Claim, Dependent, Drive, Registration
-from .protocol.wide import deliver_wide
-from .records import PlanRecord, WorkerRecord
-from .requests import ReadData, Step
+from .delivery import Delivery
 from .slots import Slots
 
 T = TypeVar("T")
+SILENCE = "ZooKeeper does not answer: its claim may be lost"
 logger = logging.getLogger("zkplan.worker")
 
 #: Claims held by one worker beyond its slots, when its tasks are short: their claiming and loading
@@ -46,8 +47,6 @@ logger = logging.getLogger("zkplan.worker")
 PREFETCH_MAX = 160
 #: How much work may wait here, in seconds: what another worker could be doing meanwhile.
 PREFETCH_S = 0.05
-#: Transactions that commit at once; more only make each of them smaller.
-COMMITS_MAX = 2
 LOOKS_MAX = 4
 #: Claims that wait behind long tasks are handed back after this long, so that others can run them.
 STALLED_S = 0.5
@@ -64,7 +63,7 @@ class Statistics:
     handed_back: int = 0
     conflicts: int = 0
     refusals: int = 0
-    transactions: int = 0
+    steps: int = 0
     looks: int = 0
     released: int = 0
 
@@ -91,19 +90,18 @@ class Engine:
         self.living: list[str] = []
         self.candidates = Candidates()
         self.runner = Runner(keeper, codec, plan_within)
-        self.slots = Slots(threads, self.runner, self.worker, self._task_ended)
+        self.slots = Slots(threads, self.runner, self._task_ended)
         self.threads = threads
         self.inbox: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self.upkeep = upkeep.Upkeep(self)
+        self.ahead = ReadAhead(self)
+        self.delivery = Delivery(self)
         self.ready: Callable[[str], None] = lambda worker: None
         self._ended: deque[Ended] = deque()
-        self._parts: deque[Part] = deque()
         self.jobs: dict[str, Job] = {}
-        self._old_wakes: list[str] = []
         self._flying = 0
         self._claiming = self._registering = self._listing = False
-        self._claimed = self._loading = self._committing = self._looking = 0
-        self._finishing: set[str] = set()
+        self._claimed = self._loading = self._looking = 0
         self._task_s = 1.0
         self._last_end = 0.0
         self._list_plans = True
@@ -141,7 +139,7 @@ class Engine:
             self.runner.close()
 
     def go(self, step: Step[T], done: Callable[[T], None]) -> None:
-        """Run a step in the background; an error in it ends the worker, whose claims others take over."""
+        """Run a step in the background; an error in it ends the worker, and others take over."""
         self._flying += 1
 
         def ended(result: T | None, error: BaseException | None) -> None:
@@ -151,7 +149,7 @@ class Engine:
             else:
                 done(result)  # type: ignore[arg-type]
 
-        self.statistics.transactions += 1
+        self.statistics.steps += 1
         self.keeper.start(step, self.post, ended)
 
     def _watch_fired(self, path: str | None) -> None:
@@ -163,6 +161,12 @@ class Engine:
         if path is None or not path.startswith(self.paths.root + "/plan-"):
             self.upkeep.touched(path)
         self.candidates.touched(path)
+
+    def look_again(self) -> None:
+        """Look at everything, as after a change that nobody told of."""
+        self._list_plans = True
+        for view in self.candidates.views.values():
+            view.must_look = True
 
     def _pause(self) -> float:
         now = time.monotonic()
@@ -177,8 +181,8 @@ class Engine:
 
     def _advance(self, now: float) -> None:
         self._sort_ended(now)
-        self._commit_some()
-        self.trusted = now - self.keeper.last_answer < self.keeper.session_timeout_s * 2 / 3
+        self.delivery.advance()
+        self._judge_connection(now)
         self.upkeep.advance(now)
         self._end_overdue(now)
         if self.me is None:
@@ -191,6 +195,17 @@ class Engine:
             self._give_back_waiting(now)
         self._look_around(now)
         self._claim_some(now)
+
+    def _judge_connection(self, now: float) -> None:
+        """Stop claiming, and tell running tasks, before the session can have expired unseen."""
+        trusted = now - self.keeper.last_answer < self.keeper.session_timeout_s * 2 / 3
+        if trusted != self.trusted:
+            self.trusted = trusted
+            for job in self.jobs.values():
+                if not trusted and not job.stop_reason:
+                    job.stop_reason = SILENCE
+                elif trusted and job.stop_reason == SILENCE:
+                    job.stop_reason = ""
 
     # ---- registering, looking
 
@@ -213,11 +228,11 @@ class Engine:
             self.ready(me.worker)
 
     def lost_registration(self) -> None:
-        """The session expired: a new life under a new ID; claims of the old one stand until released."""
+        """The session expired: a new life under a new ID; the old claims stand until released."""
         if self.me is not None:
             logger.warning("worker %s: its session expired; registering anew", self.me.worker)
         self.me = None
-        self._old_wakes.clear()
+        self.delivery.lost_desk()
 
     @property
     def share(self) -> tuple[int, int]:
@@ -230,9 +245,8 @@ class Engine:
         if self._list_plans and not self._listing:
             self._list_plans, self._listing = False, True
             self.go(list_plans(self.paths, watch=True), self._plans_listed)
-        if self.free <= 0 or self._looking >= LOOKS_MAX:
-            return
-        for view in self.candidates.to_look(now, LOOKS_MAX - self._looking):
+        most = LOOKS_MAX - self._looking
+        for view in self.candidates.to_look(now, most, hungry=self.free > 0):
             self._looking += 1
             self.statistics.looks += 1
             watch = view.begin_look()
@@ -267,7 +281,7 @@ class Engine:
     def drive(self, parts: list[Part]) -> Drive:
         """What this worker may claim by itself while it commits `parts`."""
         if self.me is None or self._stop_at is not None or not self.trusted:
-            return Drive(0, {})
+            return NO_DRIVE
         versions = {}
         for part in parts:
             view = self.candidates.views.get(part.loaded.claim.plan)
@@ -314,29 +328,50 @@ class Engine:
     def _loaded(self, asked: int, loaded: list[Loaded]) -> None:
         self._loading -= asked
         self.statistics.fenced += asked - len(loaded)
+        self.start(loaded)
+
+    def expect(self, count: int) -> None:
+        """Claims whose tasks are on their way and come through `inherited_arrived`."""
+        self._loading += count
+
+    def start(self, loaded: list[Loaded]) -> None:
         self._last_end = time.monotonic()
         for item in loaded:
             job = Job(item)
             self.jobs[item.claim.path] = job
             self.slots.put(job)
+            self.ahead.begin(job)
+
+    def inherited_arrived(self, loaded: Loaded | None, claim: Claim) -> None:
+        """What was read ahead came after the commit that inherited the task."""
+        self._loading -= 1
+        if loaded is not None:
+            self.start([loaded])
+        else:
+            self.take_on([claim])
 
     def _give_back_waiting(self, now: float) -> None:
-        """Long tasks hold all slots: what was claimed ahead goes back, so that others may run it."""
+        """Long tasks hold all slots: what was claimed ahead goes back for others to run."""
         jobs = self.slots.take_waiting()
         self._last_end = now
         self._task_s = max(self._task_s, STALLED_S)
         self.give_back(jobs)
 
+    def end_job(self, claim: Claim) -> None:
+        """The claim is settled: nothing of its job is needed any more."""
+        self.jobs.pop(claim.path, None)
+        self.ahead.forget(claim.path)
+
     def give_back(self, jobs: list[Job], log: bytes = b"") -> None:
         """Hand claims back without using up an attempt."""
         claims = [job.claim for job in jobs]
         for job in jobs:
-            self.jobs.pop(job.claim.path, None)
+            self.end_job(job.claim)
         if claims:
             self.statistics.handed_back += len(claims)
             self.go(hand_back(claims, log), lambda count: None)
 
-    # ---- ending, committing, publishing
+    # ---- ending
 
     def _task_ended(self, ended: Ended) -> None:
         """Called on a slot's thread."""
@@ -354,98 +389,13 @@ class Engine:
                 continue
             part = endings.settle(self, ended)
             if part is not None:
-                self._parts.append(part)
+                self.delivery.add(part)
 
     def _end_overdue(self, now: float) -> None:
         for job in [job for job in self.slots.running if now > job.deadline]:
             job.stop_reason = "its time is over"
             self.slots.write_off(job)
             endings.timed_out(self, job)
-
-    def _commit_some(self) -> None:
-        while self._parts and self._committing < COMMITS_MAX and self.me is not None:
-            if self._committing and len(self._parts) < 8 and self.held:
-                return  # more is about to end: let it share the transaction
-            if not self._parts[0].fits:
-                self._deliver_wide(self._parts.popleft())
-                continue
-            parts: list[Part] = []
-            ops = size = 0
-            while self._parts and self._parts[0].fits:
-                part = self._parts[0]
-                if parts and (
-                    ops + part.op_count > GROUP_OPS_MAX or size + part.size > GROUP_BYTES_MAX
-                ):
-                    break
-                ops, size = ops + part.op_count, size + part.size
-                parts.append(self._parts.popleft())
-            self._committing += 1
-            wakes, self._old_wakes = self._old_wakes, []
-            step = commit(self.me, parts, wakes, self.drive(parts))
-            self.go(step, self._committed)
-
-    def _committed(self, report: Committed) -> None:
-        self._committing -= 1
-        if report.worker_gone:
-            self.lost_registration()
-        self._note(report)
-        self.take_on(report.inherited)
-        if report.full:
-            self._publish(report.full, report.wake, self.drive(report.done))
-        elif report.wake:
-            self._old_wakes.append(report.wake)
-        for plan_path in {
-            part.loaded.claim.plan_path for part in report.done if not part.loaded.edges
-        }:
-            self.finish(plan_path)
-
-    def _note(self, report: Committed) -> None:
-        statistics = self.statistics
-        statistics.committed += len(report.done)
-        statistics.fenced += len(report.fenced)
-        statistics.refusals += report.refusals
-        for part in (*report.done, *report.fenced):
-            self.jobs.pop(part.loaded.claim.path, None)
-        for part in report.stale:
-            endings.reload(self, part)
-        for part, error in report.poison:
-            endings.poisoned(self, part, error)
-
-    def _publish(self, full: list[Dependent], wake: str, drive: Drive) -> None:
-        if self.me is not None:
-            self.go(publish(self.me, full, wake, drive), self._published)
-
-    def _published(self, published: Published) -> None:
-        self.statistics.refusals += published.refusals
-        self.take_on(published.claims)
-
-    def _deliver_wide(self, part: Part) -> None:
-        assert self.me is not None
-        self._committing += 1
-        step = deliver_wide(self.me, part, lambda: self.drive([part]), self.take_on)
-
-        def done(committed: bool) -> None:
-            self._committing -= 1
-            report = Committed(done=[part]) if committed else Committed(fenced=[part])
-            self._note(report)
-            if committed and part.kept:
-                self.finish(part.loaded.claim.plan_path)
-
-        self.go(step, done)
-
-    def retry_part(self, part: Part) -> None:
-        self._parts.append(part)
-
-    def finish(self, plan_path: str) -> None:
-        """A task without dependents is done: the plan may be."""
-        if plan_path in self._finishing:
-            return
-        self._finishing.add(plan_path)
-
-        def done(_: bool) -> None:
-            self._finishing.discard(plan_path)
-
-        self.go(control.finish(plan_path, time.time()), done)
 
     def random(self) -> float:
         return random.random()
@@ -464,7 +414,7 @@ class Engine:
                 job.stop_reason = "the worker stops"
                 self.slots.write_off(job)
                 self.give_back([job])
-        if not self.held and not self._parts and not self._flying and self.me is not None:
+        if not self.held and not self.delivery.waiting and not self._flying and self.me is not None:
             me, self.me = self.me, None
             self.go(unregister(me), lambda gone: None)
 

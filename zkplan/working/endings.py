@@ -1,4 +1,4 @@
-"""What follows when an attempt has ended: a commit, another attempt, a dead letter, or a hand-back."""
+"""What follows when an attempt has ended: a commit, another attempt, a dead letter, a hand-back."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import logging
 import time
 from typing import TYPE_CHECKING
 
-from .backoff import Backoff
-from .codec import FAILURE
-from .execution import Ended, Job
-from .protocol.claim import Loaded, load
-from .protocol.commit import Part
-from .protocol.failure import fail_again, fail_for_good
-from .records import Dead, Failure
+from ..backoff import Backoff
+from ..codec import FAILURE
+from ..execution import Ended, Job
+from ..protocol.commit import Part
+from ..protocol.failure import fail_again, fail_for_good
+from ..protocol.load import Loaded, load
+from ..records import Dead, Failure
 
 if TYPE_CHECKING:
     from .engine import Engine
@@ -52,21 +52,18 @@ def _failed(engine: Engine, job: Job, failure: Failure, final: bool) -> Part | N
             )
             delay = backoff.delay_s(claim.a, engine.random())
             due = int((time.time() + delay) * 1000)
-        _end(engine, job)
+        engine.end_job(job.claim)
         engine.go(fail_again(claim, sealed, due, engine.paths.later), lambda held: None)
         return None
     logger.warning("%s of %s is out of attempts: %s", name, claim.plan_path, failure.summary)
     dead = Dead(claim.rank, claim.n, claim.a + 1, name, failure.summary[:500], failure.worker)
     view = engine.candidates.views.get(claim.plan)
     if view is not None and view.record is not None and view.record.on_failure == "cascade":
-        return Part(job.loaded, sealed, True, dead.to_bytes())
-    _end(engine, job)
+        # What a wide delivery has begun to deliver is the outcome, not a second wording of it.
+        return Part(job.loaded, job.loaded.result or sealed, True, dead.to_bytes())
+    engine.end_job(job.claim)
     engine.go(fail_for_good(claim, sealed, dead), lambda held: None)
     return None
-
-
-def _end(engine: Engine, job: Job) -> None:
-    engine.jobs.pop(job.claim.path, None)
 
 
 def timed_out(engine: Engine, job: Job) -> None:
@@ -76,17 +73,17 @@ def timed_out(engine: Engine, job: Job) -> None:
         "TimeoutError",
         f"it ran longer than its time-out of {timeout:g} s",
         "",
-        engine.worker,
+        job.worker,
         job.claim.n,
         time.time(),
     )
     part = _failed(engine, job, failure, final=False)
     if part is not None:
-        engine.retry_part(part)
+        engine.delivery.add(part)
 
 
 def _leave_to_others(engine: Engine, job: Job, why: str) -> None:
-    """This worker lacks something: hand back without using an attempt, and look elsewhere for a while."""
+    """This worker lacks something: hand back, use no attempt, look elsewhere for a while."""
     claim = job.claim
     view = engine.candidates.views.get(claim.plan)
     first = view is None or view.avoid_s == 0
@@ -96,37 +93,37 @@ def _leave_to_others(engine: Engine, job: Job, why: str) -> None:
     if first:
         # Once, not with every hand-back: the task shows why nobody runs it, and stays small.
         logger.warning("%s cannot be decoded here and is left to others: %s", claim.task_path, why)
-        failure = Failure("PayloadUndecodable", why, "", engine.worker, claim.n, time.time())
+        failure = Failure("PayloadUndecodable", why, "", job.worker, claim.n, time.time())
         log = engine.codec.seal(FAILURE, failure.to_bytes())
     engine.give_back([job], log)
 
 
 def reload(engine: Engine, part: Part) -> None:
-    """The task changed since it was read (a new edge, a new log): read it again, then commit again."""
+    """The task changed since it was read (a new edge, a new log): read and commit it again."""
     me = engine.me
     part.reloads += 1
     if part.reloads > RELOADS_MAX:
         poisoned(engine, part, RuntimeError("its znodes change faster than it can be committed"))
         return
     if me is None:
-        engine.retry_part(part)
+        engine.delivery.add(part)
         return
 
     def loaded(found: list[Loaded]) -> None:
         if not found:
             engine.statistics.fenced += 1
-            engine.jobs.pop(part.loaded.claim.path, None)
+            engine.end_job(part.loaded.claim)
             return
         part.loaded = found[0]
-        engine.retry_part(part)
+        engine.delivery.add(part)
 
     engine.go(load(me, [part.loaded.claim]), loaded)
 
 
 def poisoned(engine: Engine, part: Part, error: Exception) -> None:
-    """A part that ZooKeeper refuses for a reason of its own fails alone; the others are committed."""
+    """A part that ZooKeeper refuses for a reason of its own fails alone; the others go on."""
     job = engine.jobs.get(part.loaded.claim.path) or Job(part.loaded)
-    failure = engine.runner.describe(error, job, engine.worker)
+    failure = engine.runner.describe(error, job)
     settled = _failed(engine, job, failure, final=False)
     if settled is not None:
-        engine.retry_part(settled)
+        engine.delivery.add(settled)

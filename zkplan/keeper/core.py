@@ -28,15 +28,14 @@ from kazoo.exceptions import (
     UnimplementedError,
     ZookeeperError,
 )
-from kazoo.protocol.serialization import Exists, GetChildren, GetData
+from kazoo.protocol.serialization import Exists
 from kazoo.security import OPEN_ACL_UNSAFE
 
-from . import wire
-from .errors import KeeperClosed, KeeperError, KeeperUnavailable
-from .requests import (
+from .. import wire
+from ..errors import KeeperClosed, KeeperError, KeeperUnavailable
+from ..requests import (
     Await,
     Multi,
-    Node,
     ReadChildren,
     ReadData,
     ReadMany,
@@ -45,6 +44,7 @@ from .requests import (
     Step,
     Ticket,
 )
+from .packets import ChildrenPacket, DataPacket, TransactionPacket
 
 T = TypeVar("T")
 Done = Callable[[Any, BaseException | None], None]
@@ -55,27 +55,6 @@ _AMBIGUOUS = (ConnectionLoss, SessionExpiredError, ConnectionClosedError)
 
 logger = logging.getLogger("zkplan.keeper")
 _open: weakref.WeakSet[Keeper] = weakref.WeakSet()
-
-
-class _Children(GetChildren):  # type: ignore[misc]
-    """A watched list of children, unpacked by our own code."""
-
-    @classmethod
-    def deserialize(cls, buffer: bytes, offset: int) -> list[str]:
-        return wire.unpack_names(buffer, offset)[0]
-
-
-class _Data(GetData):  # type: ignore[misc]
-    @classmethod
-    def deserialize(cls, buffer: bytes, offset: int) -> Node:
-        return wire.unpack_node(buffer, offset)[0]
-
-
-class _Multi(wire.MultiPacket):
-    """kazoo rewrites the answer of a transaction item by item, so the answer comes as one item."""
-
-    def deserialize(self, buffer: bytes, offset: int) -> Any:
-        return [super().deserialize(buffer, offset)]
 
 
 class _Call:
@@ -92,7 +71,9 @@ class _Call:
         self.abandoned = False
 
     def set(self, value: Any) -> None:
-        self.keeper._answered(self, value[0] if type(self.packet) is _Multi else value, None)
+        self.keeper._answered(
+            self, value[0] if type(self.packet) is TransactionPacket else value, None
+        )
 
     def set_exception(self, error: BaseException) -> None:
         self.keeper._failed(self, error)
@@ -233,15 +214,15 @@ class Keeper:
     def _pack(self, request: Request) -> Any:
         prefix = self.client.chroot
         if type(request) is Multi:
-            return _Multi(request.ops, prefix, self._acl)
+            return TransactionPacket(request.ops, prefix, self._acl)
         if type(request) is ReadMany:
             if self._multi_read:
                 return wire.ReadManyPacket(request.reads, prefix)
             return None
         if type(request) is ReadChildren:
-            return _Children(prefix + request.path, self._watched if request.watch else None)
+            return ChildrenPacket(prefix + request.path, self._watched if request.watch else None)
         if type(request) is ReadData:
-            return _Data(prefix + request.path, self._watched if request.watch else None)
+            return DataPacket(prefix + request.path, self._watched if request.watch else None)
         raise KeeperError(f"{request!r} can only be used inside a step that is run")
 
     # ---- on kazoo's threads
@@ -261,7 +242,11 @@ class Keeper:
 
     def _failed(self, call: _Call, error: BaseException) -> None:
         if isinstance(error, NoNodeError):
-            if type(call.request) is ReadData and call.request.watch and type(call.packet) is _Data:
+            if (
+                type(call.request) is ReadData
+                and call.request.watch
+                and type(call.packet) is DataPacket
+            ):
                 # The watch of a read that found nothing is not armed; that of an `exists` is.
                 call.packet = Exists(call.packet.path, self._watched)
                 call.done = self._exists_done(call)
@@ -301,7 +286,7 @@ class Keeper:
             self._flying -= 1
             if call.abandoned:
                 return
-            if type(call.packet) is _Multi:
+            if type(call.packet) is TransactionPacket:
                 call.packet.repeated = True
             stale = self._connected and call.generation != self._generation
             if not stale:
@@ -391,31 +376,3 @@ class Keeper:
             self._outbox.clear()
         for call in calls:
             call.done(None, KeeperClosed(self._why_closed()))
-
-
-def open_keeper(
-    hosts: str,
-    *,
-    session_timeout_s: float = 10.0,
-    connect_timeout_s: float = 10.0,
-    patience_s: float | None = 30.0,
-    **kazoo_options: Any,
-) -> Keeper:
-    """Connect to ZooKeeper; raises KeeperUnavailable when no server answers in time.
-
-    `kazoo_options` go to KazooClient (auth_data, use_ssl, default_acl, …).
-    """
-    options = {"connection_retry": {"max_tries": -1, "delay": 0.1, "backoff": 2, "max_delay": 1}}
-    try:
-        client = KazooClient(hosts, timeout=session_timeout_s, **(options | kazoo_options))
-    except (ValueError, TypeError) as error:
-        raise KeeperUnavailable(f"{hosts!r} is not a list of ZooKeeper hosts: {error}") from error
-    try:
-        client.start(timeout=connect_timeout_s)
-    except client.handler.timeout_exception:
-        client.close()
-        raise KeeperUnavailable(
-            f"no ZooKeeper answered at {hosts} within {connect_timeout_s:g} s; is it running, and is the "
-            "address right?"
-        ) from None
-    return Keeper(client, owns=True, patience_s=patience_s)

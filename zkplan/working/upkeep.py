@@ -1,7 +1,7 @@
 """What a worker does besides running tasks: heartbeat, desks of the gone, due entries, background check.
 
-Each duty has one preferred worker, by hash, and others step in when it does not act: so ten workers do
-not all do the same, and none of it waits for one that is gone.
+Each duty has one preferred worker, by hash, and others step in when it does not act: so ten workers
+do not all do the same, and none of it waits for one that is gone.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ import time
 import zlib
 from typing import TYPE_CHECKING
 
-from .layout import Later, parse_later
-from .protocol.check import Report, check
-from .protocol.desk import Cleared, clear_desk, vacant_desks
-from .protocol.look import promote
-from .requests import ReadChildren, ReadData, ReadMany, Step
+from ..layout import Later, parse_later
+from ..protocol.check import Report, check
+from ..protocol.desk import Cleared, clear_desk, vacant_desks
+from ..protocol.look import promote
+from ..requests import ReadChildren, ReadData, ReadMany, Step
 
 if TYPE_CHECKING:
     from .candidates import PlanView
@@ -40,7 +40,8 @@ class Upkeep:
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
-        self._beat_at = self._desks_at = self._later_at = self._check_at = 0.0
+        self._beat_at = self._desks_at = self._later_at = self._check_at = self._poll_at = 0.0
+        self._idle_polls = 0
         self._beating = self._clearing = self._listing = self._promoting = self._checking = False
         self._seen_vacant: dict[str, float] = {}
         self._desks_clearing: set[str] = set()
@@ -55,9 +56,8 @@ class Upkeep:
             self._later_at = 0.0
 
     def next_due(self) -> float:
-        return min(
-            self._beat_at, self._desks_at, self._later_at, self._check_at, self._promote_at()
-        )
+        clocks = (self._beat_at, self._desks_at, self._later_at, self._check_at, self._poll_at)
+        return min(*clocks, self._promote_at())
 
     def advance(self, now: float) -> None:
         """Start what is due; each duty runs once at a time."""
@@ -75,14 +75,24 @@ class Upkeep:
         if now >= self._check_at:
             self._check_at = now + 1.0
             self._check(now)
+        if now >= self._poll_at:
+            self._poll(now)
+
+    def _poll(self, now: float) -> None:
+        """Look for work that no watch announced: a watch may be lost with its connection."""
+        engine = self.engine
+        self._idle_polls = 0 if engine.held else self._idle_polls + 1
+        self._poll_at = now + engine.backoff.delay_s(self._idle_polls, engine.random())
+        if self._idle_polls > 1:
+            engine.look_again()
 
     # ---- heartbeat
 
     def _beat(self) -> None:
         """Ask whether this worker is still registered and which claims it still holds.
 
-        One at a time: while an answer is outstanding the client falls silent, and kazoo notices a server
-        that hangs only when the client is silent.
+        One at a time: while an answer is outstanding the client falls silent, and kazoo notices a
+        server that hangs only when the client is silent.
         """
         me = self.engine.me
         if self._beating or me is None:
@@ -127,14 +137,17 @@ class Upkeep:
             if (preferred or late) and desk not in self._desks_clearing:
                 self._desks_clearing.add(desk)
                 logger.info("worker %s is gone: clearing its desk", desk)
-                engine.go(
-                    clear_desk(engine.paths, desk),
-                    lambda done, desk=desk: self._cleared(desk, done),
-                )  # type: ignore[misc]
+                self._clear(desk)
         if vacant:
             self._desks_at = min(self._desks_at, now + HEAD_START_S)
         for desk in set(self._seen_vacant) - set(vacant):
             del self._seen_vacant[desk]
+
+    def _clear(self, desk: str) -> None:
+        def cleared(done: Cleared) -> None:
+            self._cleared(desk, done)
+
+        self.engine.go(clear_desk(self.engine.paths, desk), cleared)
 
     def _cleared(self, desk: str, done: Cleared) -> None:
         self._desks_clearing.discard(desk)

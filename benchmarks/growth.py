@@ -1,0 +1,198 @@
+"""What more pending tasks cost: the rate of execution, memory, and the price of `status()`."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import median
+
+import zkplan
+from zkplan.protocol import control
+from zkplan.requests import ReadMany
+from zkplan.testing.process import WatchedProcess
+
+from . import machine, shapes
+from .pool import wait_until
+from .rows import Row, Target
+from .suite import Bench
+
+#: Tasks that are executed at every size while `pending` others stay behind them.
+MEASURED, MEASURED_QUICK = 5000, 100
+PENDING, PENDING_QUICK = (1000, 10_000, 100_000), (50, 100, 200)
+RATE_KEPT_MIN = 0.8
+#: Memory that grows by more than this from the smallest plan to the largest is not flat.
+MEMORY_GROWTH_MAX = 1.1
+STATUS_CALLS = 200
+_LOOK_S = 0.02
+_TIMEOUT_S = 300.0
+
+
+@dataclass(frozen=True)
+class Growth:
+    """One run with at least `pending` tasks behind the measured ones; memory in MiB.
+
+    The worker's and the waiter's memory is read when the measured tasks are finished; the peak
+    includes what a listing of all runnable tasks takes for a moment.
+    """
+
+    pending: int
+    rate: float
+    submission_rate: float
+    worker_mib: float
+    worker_peak_mib: float
+    waiter_mib: float
+    waiter_peak_mib: float
+    status_requests: int
+    status_reads: int
+    status_us: float
+
+
+def growth(bench: Bench) -> tuple[list[Row], list[Growth]]:
+    """The sizes in turn, `bench.runs` times; the rows judge the largest beside the smallest."""
+    sizes = PENDING_QUICK if bench.quick else PENDING
+    runs: dict[int, list[Growth]] = {pending: [] for pending in sizes}
+    for turn in range(1 + bench.runs):
+        for pending in sizes if turn else sizes[:1]:
+            run = _run(bench, pending)
+            bench.tell(
+                f"{pending:,} pending: {run.rate:,.0f} tasks/s, worker {run.worker_mib:.0f} MiB, "
+                f"waiter {run.waiter_mib:.0f} MiB" + ("" if turn else ", warm-up")
+            )
+            if turn:
+                runs[pending].append(run)
+    medians = [_median(found) for found in runs.values()]
+    return _rows(bench, medians, [asdict(run) for found in runs.values() for run in found]), medians
+
+
+def _median(runs: list[Growth]) -> Growth:
+    columns = [asdict(run) for run in runs]
+    return Growth(**{name: median(column[name] for column in columns) for name in columns[0]})
+
+
+def _rows(bench: Bench, medians: list[Growth], runs: list[dict[str, object]]) -> list[Row]:
+    least, most = medians[0], medians[-1]
+    rows = [
+        Row(f"growth: {run.pending:,} pending", "tasks/s", execution=run.rate) for run in medians
+    ]
+    for row, run in zip(rows, medians, strict=True):
+        row.submission = run.submission_rate
+    kept = Target(execution=RATE_KEPT_MIN)
+    flat = Target(total=MEMORY_GROWTH_MAX, higher=False)
+    ratio = Row("growth: rate kept, most / least", "ratio", execution=most.rate / least.rate)
+    ratio.runs = runs
+    judged = [(ratio, kept)]
+    for who, large, small in (
+        ("worker", most.worker_mib, least.worker_mib),
+        ("worker, peak", most.worker_peak_mib, least.worker_peak_mib),
+        ("waiting client", most.waiter_mib, least.waiter_mib),
+        ("waiting client, peak", most.waiter_peak_mib, least.waiter_peak_mib),
+    ):
+        note = f"{large:.0f} and {small:.0f} MiB"
+        memory = Row(f"growth: memory of a {who}", "ratio", total=large / small, note=note)
+        judged.append((memory, flat))
+    reads = Target(total=least.status_reads, higher=False)
+    note = f"{most.status_us:.0f} and {least.status_us:.0f} microseconds"
+    judged.append(
+        (Row("growth: reads of status()", "reads", total=most.status_reads, note=note), reads)
+    )
+    for row, target in judged:
+        rows.append(row)
+        if not bench.quick:
+            row.target, row.met = str(target), target.met(row.total, row.execution)
+    return rows
+
+
+def _run(bench: Bench, pending: int) -> Growth:
+    # Processes of its own each time: memory that a larger plan took stays with its process.
+    measured = MEASURED_QUICK if bench.quick else MEASURED
+    with bench.pool() as pool:
+        plan = pool.client.create_plan(f"{pending:,} pending")
+        began = time.perf_counter()
+        plan.add_tasks(shapes.independent(measured + pending).build())
+        submission_s = time.perf_counter() - began
+        with _waiter(bench, plan) as waiter:
+            marked = time.perf_counter()
+            plan.mark_ready()
+            finished, seconds = _wait_finished(plan, measured, marked)
+            workers = [machine.memory_mib(pid) for pid in pool.pids]
+            waiting = machine.memory_mib(waiter.pid)
+            pool.require_running()
+            plan.pause()  # what status() costs is not measured beside running workers
+            requests, reads = _status_cost(plan)
+            status_us = _status_us(plan)
+            plan.remove()
+    return Growth(
+        pending=pending,
+        # Of what was seen at one instant: how often the plan was looked at does not matter.
+        rate=finished / seconds,
+        submission_rate=(measured + pending) / submission_s,
+        worker_mib=max(now for now, _ in workers),
+        worker_peak_mib=max(peak for _, peak in workers),
+        waiter_mib=waiting[0],
+        waiter_peak_mib=waiting[1],
+        status_requests=requests,
+        status_reads=reads,
+        status_us=status_us,
+    )
+
+
+def _wait_finished(plan: zkplan.Plan, measured: int, marked: float) -> tuple[int, float]:
+    """Tasks finished and seconds since `marked`, at the first look that finds `measured` of them."""
+    deadline = marked + _TIMEOUT_S
+    while True:
+        status = plan.status()
+        now = time.perf_counter()
+        if status.finished >= measured:
+            return status.finished, now - marked
+        if now > deadline:
+            raise zkplan.WaitTimeout(
+                f"{plan.path}: {status.finished} of {measured} tasks finished in {_TIMEOUT_S:g} s"
+            )
+        time.sleep(_LOOK_S)
+
+
+def _status_cost(plan: zkplan.Plan) -> tuple[int, int]:
+    """Requests, and reads in them, that one status takes."""
+    step = control.status(plan.path)
+    requests = reads = 0
+    answer: object = None
+    while True:
+        try:
+            request = step.send(answer)
+        except StopIteration:
+            return requests, reads
+        requests += 1
+        reads += len(request.reads) if isinstance(request, ReadMany) else 1
+        answer = plan.client.keeper.ask(request)
+
+
+def _status_us(plan: zkplan.Plan) -> float:
+    taken = []
+    for _ in range(STATUS_CALLS):
+        began = time.perf_counter()
+        plan.status()
+        taken.append(time.perf_counter() - began)
+    return median(taken) * 1e6
+
+
+@contextmanager
+def _waiter(bench: Bench, plan: zkplan.Plan) -> Iterator[WatchedProcess]:
+    """A process that waits for the plan, and has begun to."""
+    command = [sys.executable, "-m", "benchmarks.waiter", "--hosts", bench.hosts]
+    command += ["--root", plan.client.root, "--plan", plan.path]
+    with tempfile.TemporaryDirectory(prefix="zkplan-benchmark-") as folder:
+        log = Path(folder) / "waiter.log"
+        process = WatchedProcess(command, log)
+        try:
+            if not wait_until(lambda: "waiting" in log.read_text() or not process.is_running(), 30):
+                raise RuntimeError("the waiting client did not start within 30 s")
+            if not process.is_running():
+                raise RuntimeError(f"the waiting client ended: {log.read_text()[-2000:]}")
+            yield process
+        finally:
+            process.end(0)

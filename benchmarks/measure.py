@@ -1,0 +1,81 @@
+"""One run of one graph, timed from the first call of submission to the end of waiting."""
+
+from __future__ import annotations
+
+import gc
+import os
+import time
+from dataclasses import dataclass, field
+
+from . import machine
+from .pool import Pool
+from .shapes import Shape
+
+RUN_TIMEOUT_S = 300.0
+
+
+@dataclass(frozen=True)
+class Run:
+    """What one run took, in seconds; the counts are sums over the workers.
+
+    `submission_s` is from `create_plan` to `mark_ready`, `execution_s` from there to the end of
+    `wait`. `cpu_s` says who used the processors from beginning to end; "others" are processes that
+    have nothing to do with the run.
+    """
+
+    tasks: int
+    submission_s: float
+    execution_s: float
+    statistics: dict[str, int] = field(default_factory=dict)
+    cpu_s: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def total_s(self) -> float:
+        return self.submission_s + self.execution_s
+
+
+class Clock:
+    """Processor seconds of the workers, the server, this process and everybody else."""
+
+    def __init__(self, workers: list[int], server: int | None) -> None:
+        self._pids = {"workers": workers, "server": [server] if server else []}
+        self._pids["author"] = [os.getpid()]
+        self._began = self._read()
+
+    def _read(self) -> dict[str, float]:
+        taken = {name: sum(map(machine.cpu_s, pids)) for name, pids in self._pids.items()}
+        return {**taken, "others": machine.busy_s() - sum(taken.values())}
+
+    def taken(self) -> dict[str, float]:
+        now = self._read()
+        return {name: round(max(0.0, now[name] - self._began[name]), 2) for name in now}
+
+
+def run_shape(pool: Pool, shape: Shape, server: int | None) -> Run:
+    """Run `shape` once on `pool`, check its results, remove the plan.
+
+    Raises WrongResult, PoolBroke, and what `Plan.wait` raises.
+    """
+    client = pool.client
+    before = pool.statistics()
+    gc.collect()
+    clock = Clock(pool.pids, server)
+    began = time.perf_counter()
+    plan = client.create_plan(shape.name)
+    tasks = plan.add_tasks(shape.build())
+    submitted = time.perf_counter()
+    plan.mark_ready()
+    plan.wait(timeout=RUN_TIMEOUT_S)
+    ended = time.perf_counter()
+    cpu = clock.taken()
+    pool.require_running()
+    counted = pool.statistics()
+    shape.check(tasks)
+    plan.remove()
+    return Run(
+        tasks=shape.tasks,
+        submission_s=submitted - began,
+        execution_s=ended - submitted,
+        statistics={name: counted[name] - before[name] for name in counted},
+        cpu_s=cpu,
+    )

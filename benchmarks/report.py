@@ -1,0 +1,128 @@
+"""The report of a measurement: tables for people, JSON for programs."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+
+from rich.console import Console
+from rich.table import Table
+
+from .growth import Growth
+from .limits import Limit
+from .rows import Row
+
+_MET = {True: "yes", False: "NO", None: ""}
+#: A table that goes into a file or a pipe is as wide as it needs to be.
+_PLAIN_WIDTH = 200
+
+
+@dataclass
+class Report:
+    """Everything that was measured, where and when. `load_before` is the machine's load average."""
+
+    started: str
+    quick: bool
+    runs: int
+    machine: dict[str, object]
+    zookeeper: str
+    load_before: float
+    load_after: float = 0.0
+    seconds: float = 0.0
+    limits: list[Limit] = field(default_factory=list)
+    rows: list[Row] = field(default_factory=list)
+    growth: list[Growth] = field(default_factory=list)
+
+    @property
+    def missed(self) -> list[str]:
+        """The workloads that did not reach their target."""
+        return [row.name for row in self.rows if row.met is False]
+
+
+def to_json(report: Report) -> str:
+    return json.dumps({**asdict(report), "missed": report.missed}, indent=1) + "\n"
+
+
+def show(report: Report, console: Console) -> None:
+    """The tables, then what the figures depend on."""
+    if not console.is_terminal:
+        console.width = _PLAIN_WIDTH
+    for table in (_rows(report), _growth(report), _limits(report)):
+        if table.row_count:
+            console.print(table)
+    for line in _circumstances(report):
+        console.print(line, highlight=False, soft_wrap=True)
+
+
+def _table(title: str, *columns: str) -> Table:
+    table = Table(title=title, title_justify="left", show_edge=False)
+    for index, column in enumerate(columns):
+        table.add_column(column, justify="right" if index else "left", no_wrap=index == 0)
+    return table
+
+
+def _rows(report: Report) -> Table:
+    table = _table(
+        f"zkplan on ZooKeeper {report.zookeeper}: medians of {report.runs}"
+        + (" (reduced sizes: no measure of anything)" if report.quick else ""),
+        *("workload", "unit", "total", "execution", "submission", "target total (execution)"),
+        *("met?", "conflicts", "refusals", "note"),
+    )
+    for row in report.rows:
+        figures = (row.total, row.execution, row.submission)
+        counts = (row.conflicts, row.refusals)
+        table.add_row(
+            row.name,
+            row.unit,
+            *(_number(value) for value in figures),
+            row.target,
+            _MET[row.met],
+            *("" if count is None else f"{count:,}" for count in counts),
+            row.note,
+        )
+    return table
+
+
+def _growth(report: Report) -> Table:
+    table = _table(
+        "growth: execution with so many tasks pending behind the measured ones",
+        *("pending", "tasks/s", "submission tasks/s", "worker MiB (peak)", "waiter MiB (peak)"),
+        *("status() requests", "reads in them", "µs"),
+    )
+    for run in report.growth:
+        table.add_row(
+            f"{run.pending:,.0f}",
+            f"{run.rate:,.0f}",
+            f"{run.submission_rate:,.0f}",
+            f"{run.worker_mib:.1f} ({run.worker_peak_mib:.1f})",
+            f"{run.waiter_mib:.1f} ({run.waiter_peak_mib:.1f})",
+            f"{run.status_requests:.0f}",
+            f"{run.status_reads:.0f}",
+            f"{run.status_us:,.0f}",
+        )
+    return table
+
+
+def _limits(report: Report) -> Table:
+    table = _table("limits of this server, same run", "what", "client processes", "operations/s")
+    for limit in report.limits:
+        table.add_row(limit.what, str(limit.clients), f"{limit.operations_per_s:,.0f}")
+    return table
+
+
+def _circumstances(report: Report) -> list[str]:
+    facts = ", ".join(f"{name} {value}" for name, value in report.machine.items())
+    lines = [
+        f"{report.started}: {facts}",
+        f"took {report.seconds:.0f} s; load average before {report.load_before}, after "
+        f"{report.load_after} (the measurement itself included)",
+    ]
+    if report.missed:
+        lines.append("missed: " + "; ".join(report.missed))
+    return lines
+
+
+def _number(value: float | None) -> str:
+    if value is None:
+        return ""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"

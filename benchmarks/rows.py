@@ -1,0 +1,96 @@
+"""A row of the report: the medians of the runs of one workload, beside its target."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from statistics import median
+
+from .measure import Run
+
+#: How seconds become the figure of a unit; of these only `tasks/s` is better when it is higher.
+UNITS = ("tasks/s", "s", "ms/hop")
+
+
+@dataclass(frozen=True)
+class Target:
+    """What the figures must reach; None where nothing is asked. Both must hold."""
+
+    total: float | None = None
+    execution: float | None = None
+    higher: bool = True
+
+    def met(self, total: float | None, execution: float | None) -> bool:
+        pairs = [(self.total, total), (self.execution, execution)]
+        return all(
+            found is not None and (found >= wanted if self.higher else found <= wanted)
+            for wanted, found in pairs
+            if wanted is not None
+        )
+
+    def __str__(self) -> str:
+        sign = "≥" if self.higher else "≤"
+        total = f"{self.total:,g}" if self.total is not None else ""
+        execution = f"({self.execution:,g})" if self.execution is not None else ""
+        return f"{sign} {total} {execution}".replace("  ", " ").strip()
+
+
+@dataclass
+class Row:
+    """Figures of one workload. `met` is None where there is no target, or sizes were reduced."""
+
+    name: str
+    unit: str
+    total: float | None = None
+    execution: float | None = None
+    submission: float | None = None
+    target: str = ""
+    met: bool | None = None
+    conflicts: int | None = None
+    refusals: int | None = None
+    note: str = ""
+    runs: list[dict[str, object]] = field(default_factory=list)
+
+
+def figure(unit: str, tasks: int, seconds: float) -> float:
+    """Seconds in the unit of a row."""
+    if unit == "tasks/s":
+        return tasks / seconds
+    return seconds * 1000 / tasks if unit == "ms/hop" else seconds
+
+
+def row_of(name: str, unit: str, runs: Sequence[Run], target: Target | None = None) -> Row:
+    """The medians, figure by figure: total, execution and submission may be those of three runs."""
+    tasks = runs[0].tasks
+    row = Row(
+        name,
+        unit,
+        total=figure(unit, tasks, median(run.total_s for run in runs)),
+        execution=figure(unit, tasks, median(run.execution_s for run in runs)),
+        submission=figure(unit, tasks, median(run.submission_s for run in runs)),
+        conflicts=int(median(run.statistics["conflicts"] for run in runs)),
+        refusals=int(median(run.statistics["refusals"] for run in runs)),
+        runs=[asdict(run) for run in runs],
+    )
+    if target is not None:
+        row.target, row.met = str(target), target.met(row.total, row.execution)
+    return row
+
+
+def ratio_row(name: str, first: Sequence[Run], second: Sequence[Run], target: Target | None) -> Row:
+    """How many times as fast the first is as the second, by their medians."""
+    one = row_of(name, "tasks/s", first)
+    two = row_of(name, "tasks/s", second)
+    row = Row(
+        name,
+        "ratio",
+        total=(one.total or 0.0) / (two.total or 1.0),
+        execution=(one.execution or 0.0) / (two.execution or 1.0),
+        conflicts=one.conflicts,
+        refusals=one.refusals,
+        note=f"execution {one.execution:,.0f} and {two.execution:,.0f} tasks/s",
+        runs=[*one.runs, *two.runs],
+    )
+    if target is not None:
+        row.target, row.met = str(target), target.met(row.total, row.execution)
+    return row

@@ -1,0 +1,101 @@
+"""The graphs that are measured, each with the check that its results are right."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from zkplan import Task, TaskSpec
+from zkplan.stress.workload import random_graph
+
+from .functions import depth, nothing, successor, total, zero
+
+RESULT_TIMEOUT_S = 10.0
+#: Results compared per run: reading all of them would take longer than the run.
+SAMPLES = 20
+SEED = 1
+
+
+class WrongResult(RuntimeError):
+    """A run gave a value that the graph does not have: its figures are worth nothing."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A graph of `tasks` tasks. `build` gives its descriptions; `expected` results by index."""
+
+    name: str
+    tasks: int
+    build: Callable[[], list[TaskSpec]]
+    expected: dict[int, object]
+
+    def check(self, made: Sequence[Task]) -> None:
+        """Compare results of a drained plan; raises WrongResult."""
+        for index, value in self.expected.items():
+            found = made[index].result(timeout=RESULT_TIMEOUT_S)
+            if found != value:
+                raise WrongResult(f"{self.name}: task {index} gave {found!r}, not {value!r}")
+
+
+def independent(tasks: int) -> Shape:
+    """No edges at all; the result of each task is kept."""
+    samples = range(0, tasks, max(1, tasks // SAMPLES))
+    return Shape(
+        f"independent {tasks:,}",
+        tasks,
+        lambda: [TaskSpec(nothing) for _ in range(tasks)],
+        dict.fromkeys(samples, None),
+    )
+
+
+def random(tasks: int, deps: int) -> Shape:
+    """Each task depends on `deps` random earlier ones; the same graph each time."""
+    graph = random_graph(tasks, deps, SEED)
+    depths: list[int] = []
+    for needed in graph:
+        depths.append(depth(*(depths[other] for other in needed)))
+    sinks = sorted(set(range(tasks)) - {other for needed in graph for other in needed})
+
+    def build() -> list[TaskSpec]:
+        specs: list[TaskSpec] = []
+        for needed in graph:
+            specs.append(TaskSpec(depth, [specs[other] for other in needed]))
+        return specs
+
+    chosen = sinks[:: max(1, len(sinks) // SAMPLES)]
+    return Shape(
+        f"random {tasks:,} x {deps}", tasks, build, {sink: depths[sink] for sink in chosen}
+    )
+
+
+def map_reduce(width: int) -> Shape:
+    """One task feeds `width` tasks, which feed one."""
+
+    def build() -> list[TaskSpec]:
+        source = TaskSpec(zero)
+        maps = [TaskSpec(successor, [source]) for _ in range(width)]
+        return [source, *maps, TaskSpec(total, [maps])]
+
+    return Shape(f"map-reduce 1-{width:,}-1", width + 2, build, {width + 1: width})
+
+
+def chain(hops: int) -> Shape:
+    """Each task depends on the one before it."""
+
+    def build() -> list[TaskSpec]:
+        specs = [TaskSpec(zero)]
+        for _ in range(hops - 1):
+            specs.append(TaskSpec(successor, [specs[-1]]))
+        return specs
+
+    return Shape(f"chain {hops:,}", hops, build, {hops - 1: hops - 1})
+
+
+def hot_join(width: int) -> Shape:
+    """`width` runnable tasks that all deliver to the same one."""
+
+    def build() -> list[TaskSpec]:
+        zeros = [TaskSpec(zero) for _ in range(width)]
+        return [*zeros, TaskSpec(total, [zeros])]
+
+    return Shape(f"hot join {width:,}-1", width + 1, build, {width: 0})

@@ -1,0 +1,46 @@
+"""A worker process that tells its statistics: a line of JSON at SIGUSR1, and one when it ends."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import signal
+import sys
+
+import click
+
+import zkplan
+
+
+@click.command()
+@click.option("--hosts", required=True)
+@click.option("--root", required=True)
+@click.option("--threads", type=int, required=True)
+@click.option("--profile", default="", help="Write a cProfile of the loop's thread to this file.")
+def main(hosts: str, root: str, threads: int, profile: str) -> None:
+    sys.path.insert(0, os.getcwd())
+    with zkplan.connect(hosts, root) as client:
+        worker = zkplan.Worker(client, threads)
+
+        def tell(*_: object) -> None:
+            line = json.dumps(dataclasses.asdict(worker.statistics()))
+            # One write, not through sys.stdout: the handler may interrupt a write to that.
+            os.write(1, f"{line}\n".encode())
+
+        signal.signal(signal.SIGUSR1, tell)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: worker.stop(5.0))
+        if profile:
+            import cProfile
+
+            recorder = cProfile.Profile()
+            recorder.runcall(worker.run)
+            recorder.dump_stats(f"{profile}.{os.getpid()}")
+        else:
+            worker.run()
+        tell()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,133 @@
+"""What the integration tests share: workers in threads and processes, evidence in files, waiting."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from kazoo.client import KazooClient
+
+import zkplan
+from zkplan.testing.process import WatchedProcess
+
+TOP = Path(__file__).parents[2]
+WAIT_S = 30.0
+
+
+def wait_until(condition: Callable[[], Any], what: str, timeout_s: float = WAIT_S) -> Any:
+    """The first true value of `condition`; fails after `timeout_s` seconds, naming `what`."""
+    deadline = time.monotonic() + timeout_s
+    pause = threading.Event()
+    while True:
+        value = condition()
+        if value:
+            return value
+        assert time.monotonic() < deadline, f"not within {timeout_s:g} s: {what}"
+        pause.wait(0.01)
+
+
+@contextmanager
+def working(
+    hosts: str, root: str, threads: int = 4, *, grace: float = 10.0, **options: Any
+) -> Iterator[zkplan.Worker]:
+    """A worker on threads of this process, registered; drained at the end of the block."""
+    with zkplan.connect(hosts, root=root, **options) as client:
+        worker = zkplan.Worker(client, threads=threads)
+        registered = threading.Event()
+        worker.on_ready(lambda _: registered.set())
+        worker.start()
+        try:
+            assert registered.wait(WAIT_S), "the worker did not register"
+            yield worker
+        finally:
+            worker.stop(grace)
+
+
+class WorkerProcess:
+    """A `zkplan worker` process; its log is a file. Killed at the end of the block at the latest."""
+
+    def __init__(self, hosts: str, root: str, folder: Path, *options: str) -> None:
+        command = [sys.executable, "-m", "zkplan", "worker", "--hosts", hosts, "--root", root]
+        folder.mkdir(exist_ok=True)
+        self.log = folder / f"worker-{time.monotonic_ns()}.log"
+        self.process = WatchedProcess(["/usr/bin/env", "-C", str(TOP), *command, *options], self.log)
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    def said(self, text: str) -> bool:
+        return text in self.log.read_text(errors="replace")
+
+    def wait_ready(self) -> WorkerProcess:
+        """Wait until it says that it is registered."""
+
+        def ready() -> bool:
+            assert self.process.is_running(), self.log.read_text()
+            return self.said(" ready")
+
+        wait_until(ready, "a worker process is ready")
+        return self
+
+    def __enter__(self) -> WorkerProcess:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.end(0)
+
+
+@contextmanager
+def plain_client(hosts: str, **options: Any) -> Iterator[KazooClient]:
+    """A KazooClient without anything of zkplan: it sees what any other program would see."""
+    client = KazooClient(hosts=hosts, **options)
+    client.start(timeout=30)
+    try:
+        yield client
+    finally:
+        client.stop()
+        client.close()
+
+
+def tree(client: KazooClient, root: str) -> set[str]:
+    """The paths of all znodes at and below `root`, relative to it."""
+    found, todo = set(), [root]
+    while todo:
+        path = todo.pop()
+        found.add(path[len(root) :])
+        todo += [f"{path}/{name}" for name in client.get_children(path)]
+    return found
+
+
+def note(file: str | Path, line: str) -> None:
+    """Append a line to a file in one write, so that notes of several processes never mix."""
+    handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    try:
+        os.write(handle, f"{line}\n".encode())
+    finally:
+        os.close(handle)
+
+
+def notes(file: str | Path) -> list[str]:
+    """The lines noted so far."""
+    path = Path(file)
+    return path.read_text().splitlines() if path.exists() else []
+
+
+def raw_edges(client: KazooClient, plan: str) -> list[tuple[str, str]]:
+    """(task, dependent) of every edge of a plan, read from its `prov-` znodes."""
+    import json
+
+    found = []
+    for task in client.get_children(plan):
+        if task.startswith("task-"):
+            for name in client.get_children(f"{plan}/{task}"):
+                if name.startswith("prov-"):
+                    dep = json.loads(client.get(f"{plan}/{task}/{name}")[0])["dep"]
+                    found.append((task, dep.partition("/")[0]))
+    return found

@@ -1,0 +1,232 @@
+"""Tasks are added to running plans, on finished tasks, and from inside running tasks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import zkplan
+from zkplan import Client, PayloadTooLarge, PlanDrained, PlanError, ResultNotKept, TaskSpec
+
+from .support import note, notes, wait_until, working
+
+pytestmark = pytest.mark.usefixtures("worker")
+
+
+def test_tasks_are_added_to_a_running_plan(zkplan_client: Client, tmp_path: Path) -> None:
+    gate = str(tmp_path / "gate")
+
+    def hold() -> int:
+        from tests.integ.support import wait_until
+
+        return len(wait_until(lambda: Path(gate).exists() and "open", "the gate opens"))
+
+    with zkplan_client.create_plan() as plan:
+        held = plan.add_task(hold)
+    more = plan.add_task(lambda: 10)
+    assert more.result(30) == 10
+    both = plan.add_task(lambda a, b: a + b, [held, more])
+    Path(gate).touch()
+    assert both.result(30) == 14
+    assert plan.wait(30).finished == 3
+
+
+def test_a_finished_task_with_a_kept_result_may_be_an_argument(zkplan_client: Client) -> None:
+    plan = zkplan_client.create_plan()
+    held = plan.add_task(lambda: 1, name="first", keep=True)
+    gone = plan.add_task(lambda: 2, name="gone", keep=False)
+    plan.add_task(lambda: zkplan.current().plan.pause())
+    plan.mark_ready()
+    wait_until(lambda: plan.status().finished >= 2 and plan.status().state == "paused", "paused")
+
+    late = plan.add_task(lambda x, y: (x, y), [held, held])
+    mixed = plan.add_task(lambda x, y: (x, y), [held, late])
+    with pytest.raises(ResultNotKept, match="not kept.*keep=True"):
+        plan.add_task(lambda x: x, [gone])
+    plan.resume()
+
+    assert late.result(30) == (1, 1)
+    assert mixed.result(30) == (1, (1, 1))
+    assert plan.wait(30).finished == 5
+
+
+def test_a_drained_plan_takes_no_more_tasks(zkplan_client: Client) -> None:
+    with zkplan_client.create_plan() as plan:
+        plan.add_task(lambda: 1)
+    plan.wait(30)
+    with pytest.raises(PlanDrained, match="create a new plan"):
+        plan.add_task(lambda: 2)
+
+
+def split(depth: int) -> Any:
+    """Adds two tasks of its own kind and one that joins them, until `depth` is 0."""
+    if depth == 0:
+        return 1
+    plan = zkplan.current().plan
+    left, right = plan.add_tasks([TaskSpec(split, [depth - 1]), TaskSpec(split, [depth - 1])])
+    plan.add_task(collect, [depth, left, right, zkplan.current().task])
+    return depth
+
+
+def collect(depth: int, left: Any, right: Any, own: int) -> tuple[Any, ...]:
+    assert own == depth
+    return left, right
+
+
+def test_a_running_task_adds_tasks_that_add_tasks(zkplan_client: Client) -> None:
+    with zkplan_client.create_plan(attempts=1) as plan:
+        plan.add_task(split, [4])
+    status = plan.wait(60)
+    # 31 splits, and a join for each of the 15 that split.
+    assert (status.finished, status.dead) == (31 + 15, 0)
+
+
+def test_the_result_of_the_adding_task_is_an_argument_of_what_it_adds(
+    zkplan_client: Client, tmp_path: Path
+) -> None:
+    file = tmp_path / "seen"
+
+    def parent() -> list[int]:
+        here = zkplan.current()
+        first = here.plan.add_task(lambda own: [*own, 3], [here.task])
+        here.plan.add_task(note_sum, [str(file), here.task, first], name="end")
+        return [1, 2]
+
+    with zkplan_client.create_plan() as plan:
+        plan.add_task(parent)
+    plan.wait(30)
+    assert notes(file) == ["[1, 2] [1, 2, 3]"]
+
+
+def note_sum(file: str, *values: Any) -> None:
+    note(file, " ".join(str(value) for value in values))
+
+
+def test_a_parent_that_fails_after_adding_adds_nothing(zkplan_client: Client, tmp_path: Path) -> None:
+    file = str(tmp_path / "children")
+
+    def parent() -> str:
+        here = zkplan.current()
+        for number in range(3):
+            here.plan.add_task(note_sum, [file, here.attempt, number])
+        if here.attempt < 2:
+            raise ValueError("not yet")
+        return "done"
+
+    with zkplan_client.create_plan(attempts=3, retry_delay=0) as plan:
+        plan.add_task(parent)
+    status = plan.wait(30)
+    assert sorted(notes(file)) == ["2 0", "2 1", "2 2"]
+    assert status.finished == 4
+
+
+def test_a_running_task_depends_on_finished_tasks_of_its_plan(zkplan_client: Client) -> None:
+    with zkplan_client.create_plan() as plan:
+        kept = plan.add_task(lambda: 5, name="kept", keep=True)
+        plan.add_task(adds_upon, [kept.number, 5], name="adder")
+    status = plan.wait(30)
+    assert status.finished == 3
+    assert plan.task(int(kept.number) + 2).result(10) == 50
+
+
+def adds_upon(number: str, _: int) -> None:
+    plan = zkplan.current().plan
+    plan.add_task(lambda x: x * 10, [plan.task(number)], name="late")
+
+
+def test_adding_upon_a_result_that_was_not_kept_fails_the_adder_with_the_reason(
+    zkplan_client: Client,
+) -> None:
+    with zkplan_client.create_plan(attempts=1) as plan:
+        gone = plan.add_task(lambda: 5, keep=False, name="gone")
+        # The adder waits for the other by an edge, and then refers to it by number.
+        adder = plan.add_task(lambda number, _: adds_upon(number, 0), [gone.number, gone])
+    with pytest.raises(ResultNotKept, match="was not kept"):
+        adder.result(30)
+    assert plan.status().added == 2
+
+
+def test_a_large_result_and_its_adds_are_committed_together(zkplan_client: Client) -> None:
+    """Too much for one transaction: the delivery is a wide one, and the adds are part of it."""
+
+    def parent() -> bytes:
+        here = zkplan.current()
+        for _ in range(4):
+            here.plan.add_task(len, [here.task], keep=True)
+        here.plan.add_task(lambda: "alone", keep=True)
+        return b"x" * 400_000
+
+    with zkplan_client.create_plan(attempts=2, retry_delay=0) as plan:
+        first = plan.add_task(parent)
+    status = plan.wait(30)
+    assert (status.finished, status.dead) == (6, 0)
+    number = int(first.number)
+    assert [plan.task(number + i).result(10) for i in (1, 2, 3, 4, 5)] == [400_000] * 4 + ["alone"]
+
+
+def test_a_task_may_not_add_more_than_its_commit_carries(zkplan_client: Client) -> None:
+    def greedy() -> int:
+        plan = zkplan.current().plan
+        added = 0
+        try:
+            for _ in range(100):
+                plan.add_task(len, [b"x" * 50_000])
+                added += 1
+        except PayloadTooLarge as error:
+            assert "several tasks" in str(error)
+            return added
+        return added
+
+    with zkplan_client.create_plan() as plan:
+        task = plan.add_task(greedy, keep=True)
+    added = task.result(30)
+    assert 1 <= added < 100
+    assert plan.wait(30).finished == added + 1
+
+
+def test_a_task_cannot_wait_for_its_own_plan(zkplan_client: Client) -> None:
+    with zkplan_client.create_plan(attempts=1) as plan:
+        task = plan.add_task(lambda: zkplan.current().plan.wait())
+    with pytest.raises(PlanError, match="cannot wait for its own plan"):
+        task.result(30)
+
+
+def test_two_authors_add_to_one_plan_at_once(
+    zookeeper_hosts: str, zkplan_root: str, zkplan_client: Client, tmp_path: Path
+) -> None:
+    """Each predicts numbers the other takes; nothing is lost, doubled or mixed up."""
+    import threading
+
+    file = str(tmp_path / "ran")
+    plan = zkplan_client.create_plan()
+    plan.mark_ready()
+    errors: list[BaseException] = []
+
+    def author(name: str) -> None:
+        try:
+            with zkplan.connect(zookeeper_hosts, root=zkplan_root) as client:
+                mine = client.plan(plan.path)
+                for batch in range(8):
+                    values = mine.add_tasks(
+                        [TaskSpec(lambda x: x, [(name, batch, i)], keep=True) for i in range(10)]
+                    )
+                    mine.add_task(note_sum, [file, name, batch, values[0], values[9]])
+        except BaseException as error:
+            errors.append(error)
+
+    with working(zookeeper_hosts, zkplan_root):
+        threads = [threading.Thread(target=author, args=(name,)) for name in "abc"]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+        # A plan may drain between two adds; here it may not be expected to.
+        if errors and all(isinstance(error, PlanDrained) for error in errors):
+            pytest.fail("the plan drained while its authors were adding")
+        assert not errors
+        status = plan.wait(60)
+    expected = [f"{n} {b} {(n, b, 0)} {(n, b, 9)}" for n in "abc" for b in range(8)]
+    assert sorted(notes(file)) == sorted(expected)
+    assert status.added == status.finished == 3 * 8 * 11

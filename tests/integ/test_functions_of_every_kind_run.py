@@ -1,0 +1,198 @@
+"""Lambdas, closures, classes, coroutine functions and what a script defines in `__main__` all run."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import math
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import zkplan
+from zkplan import Client, InvalidTask
+
+from .support import TOP, WorkerProcess
+
+
+class Adder:
+    def __init__(self, more: int) -> None:
+        self.more = more
+
+    def __call__(self, value: int) -> int:
+        return value + self.more
+
+    def twice(self, value: int) -> int:
+        return value + 2 * self.more
+
+    @staticmethod
+    def fixed(value: int) -> int:
+        return value + 1000
+
+    @classmethod
+    def named(cls, value: int) -> str:
+        return f"{cls.__name__} {value}"
+
+
+@pytest.mark.usefixtures("worker")
+def test_callables_of_every_kind_run(zkplan_client: Client) -> None:
+    offset = 7
+
+    def closure(value: int) -> int:
+        return value + offset
+
+    def fibonacci(n: int) -> int:
+        return n if n < 2 else fibonacci(n - 1) + fibonacci(n - 2)
+
+    with zkplan_client.create_plan() as plan:
+        one = plan.add_task(lambda: 1)
+        tasks = {
+            "closure": plan.add_task(closure, [one]),
+            "recursive closure": plan.add_task(fibonacci, [10]),
+            "partial": plan.add_task(functools.partial(pow, 2), [10]),
+            "builtin": plan.add_task(math.sqrt, [16.0]),
+            "type": plan.add_task(str, [one]),
+            "object": plan.add_task(Adder(10), [one]),
+            "method": plan.add_task(Adder(10).twice, [one]),
+            "static method": plan.add_task(Adder.fixed, [one]),
+            "class method": plan.add_task(Adder.named, [one]),
+        }
+    assert {name: task.result(30) for name, task in tasks.items()} == {
+        "closure": 8,
+        "recursive closure": 55,
+        "partial": 1024,
+        "builtin": 4.0,
+        "type": "1",
+        "object": 11,
+        "method": 21,
+        "static method": 1001,
+        "class method": "Adder 1",
+    }
+
+
+@pytest.mark.usefixtures("worker")
+def test_coroutine_functions_share_one_event_loop(zkplan_client: Client) -> None:
+    """Three wait for each other, so each must be running while the others are."""
+    arrived: list[str] = []
+
+    async def meet(name: str, count: int) -> tuple[str, str]:
+        import asyncio
+
+        arrived.append(name)
+        while len(arrived) < count:
+            await asyncio.sleep(0.005)
+        return name, zkplan.current().name
+
+    # In one process the closure must not travel by value, or each task had a list of its own.
+    globals()["meet_in_loop"] = meet
+    meet.__module__, meet.__qualname__ = __name__, "meet_in_loop"
+    with zkplan_client.create_plan() as plan:
+        tasks = [plan.add_task(meet, [name, 3], name=f"task {name}") for name in "abc"]
+    assert [task.result(30) for task in tasks] == [(n, f"task {n}") for n in "abc"]
+
+
+@pytest.mark.usefixtures("worker")
+def test_an_error_in_a_coroutine_is_the_error_of_the_task(zkplan_client: Client) -> None:
+    async def fail() -> None:
+        await asyncio.sleep(0)
+        raise LookupError("in the loop")
+
+    with zkplan_client.create_plan(attempts=1) as plan:
+        task = plan.add_task(fail)
+    with pytest.raises(LookupError, match="in the loop"):
+        task.result(30)
+
+
+def test_generators_are_refused_before_anything_is_written(zkplan_client: Client) -> None:
+    def items() -> Iterator[int]:
+        yield 1
+
+    async def later() -> AsyncIterator[int]:
+        yield 1
+
+    plan = zkplan_client.create_plan()
+    for function in (items, later):
+        with pytest.raises(InvalidTask, match=rf"{function.__name__}.*generator.*return a list"):
+            plan.add_task(function, name="mine")
+    assert plan.status().added == 0
+
+
+SCRIPT = '''
+import dataclasses, enum, sys
+import zkplan
+
+LIMIT = 10
+CALLS = []
+
+class Colour(enum.Enum):
+    RED = 1
+
+@dataclasses.dataclass
+class Point:
+    x: int
+    y: int = 0
+
+    def moved(self, by):
+        return Point(self.x + by, self.y + LIMIT)
+
+class Far(Point):
+    def moved(self, by):
+        return super().moved(by * 100)
+
+def helper(value):
+    return value + LIMIT
+
+def work(point: Point, by=1):
+    CALLS.append(by)
+    return point.moved(helper(by)), Colour.RED, len(CALLS)
+
+with zkplan.connect(sys.argv[1], root=sys.argv[2]) as client:
+    with client.create_plan() as plan:
+        start = plan.add_task(Point, [1], {"y": 2})
+        moved = plan.add_task(work, [start])
+        far = plan.add_task(work, [Far(1, 2)], {"by": 2})
+        text = plan.add_task(lambda pair: repr(pair[0]), [moved])
+    point, colour, calls = moved.result(60)
+    assert isinstance(point, Point) and point == Point(12, 12), point
+    assert colour is Colour.RED, colour
+    assert calls == 1, calls
+    assert isinstance(far.result(60)[0], Far) and far.result(60)[0].x == 1201
+    assert text.result(60) == "Point(x=12, y=12)", text.result()
+    plan.wait(60)
+    print("as expected")
+'''
+
+
+def test_what_a_script_defines_in_main_runs_in_other_processes(
+    zookeeper_hosts: str, zkplan_root: str, tmp_path: Path
+) -> None:
+    (tmp_path / "author.py").write_text(SCRIPT.replace("keep=True", ""))
+    with WorkerProcess(zookeeper_hosts, zkplan_root, tmp_path) as worker:
+        author = subprocess.run(
+            [sys.executable, str(tmp_path / "author.py"), zookeeper_hosts, zkplan_root],
+            env={"PYTHONPATH": str(TOP), "PATH": "/usr/bin:/bin"},
+            capture_output=True,
+            text=True,
+            timeout=90,
+            check=False,
+        )
+        assert author.stdout == "as expected\n", author.stderr + worker.log.read_text()
+        assert author.returncode == 0, author.stderr
+
+
+@pytest.mark.usefixtures("worker")
+def test_a_function_changed_by_its_author_runs_as_it_is_now(zkplan_client: Client) -> None:
+    """Decoded functions are cached by their bytes, not by their name."""
+    results: list[Any] = []
+    for number in range(3):
+        source = f"def versioned():\n    return {number}\n"
+        space: dict[str, Any] = {"__name__": "__main__"}
+        exec(source, space)
+        with zkplan_client.create_plan() as plan:
+            task = plan.add_task(space["versioned"])
+        results.append(task.result(30))
+    assert results == [0, 1, 2]

@@ -1,0 +1,216 @@
+"""The authors and the operator of the simulation: graphs of tasks, and scripts that add and steer them."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Generator
+from typing import TYPE_CHECKING, Any
+
+from zkplan.embedded import tree as server
+from zkplan.errors import PlanCancelled, PlanDrained, PlanError, PlanNotFound, ResultNotKept
+from zkplan.protocol import author as authoring
+from zkplan.protocol import control, failure
+from zkplan.protocol.adding import NewTask
+from zkplan.records import OnFailure, PlanRecord
+
+from .story import Meant, Violation
+
+if TYPE_CHECKING:
+    from .world import World
+
+Script = Generator[Any, Any, None]
+SHAPES = ("random", "random", "chain", "join", "fan", "diamond")
+
+
+class Plan:
+    """A plan as its authors mean it; `number` is known once it is created."""
+
+    def __init__(self, name: str, on_failure: OnFailure) -> None:
+        self.name = name
+        self.on_failure = on_failure
+        self.number = ""
+        self.tasks: list[Meant] = []
+        self.foreign = False
+        self.removed = False
+
+
+def graph(world: World, plan: Plan, size: int) -> list[Meant]:
+    """A random graph of `size` tasks, in an order in which they can be added."""
+    rng = world.rng
+    shape = rng.choice(SHAPES)
+    tasks: list[Meant] = []
+    for index in range(size):
+        deps = _deps(rng, shape, tasks, index == size - 1)
+        keep = rng.choice((None, None, True))
+        task = Meant(f"{plan.name}.{len(plan.tasks) + index}", deps, rng.randint(1, 3), keep)
+        if world.chance(world.mix.adds):
+            task.adds = _inner(rng, task, rng.randint(1, 2), list(tasks))
+        tasks.append(task)
+        world.expect(task)
+    plan.tasks += tasks
+    return tasks
+
+
+def _deps(rng: random.Random, shape: str, tasks: list[Meant], last: bool) -> list[Meant]:
+    if not tasks:
+        return []
+    if shape == "chain":
+        return [tasks[-1]]
+    if shape == "fan":
+        return [tasks[0]]
+    if shape == "join":
+        return list(tasks) if last else []
+    if shape == "diamond":
+        return tasks[1:] if last and len(tasks) > 1 else [tasks[0]]
+    # The same task may be an argument twice: two edges between one pair.
+    return [rng.choice(tasks) for _ in range(rng.randint(0, min(3, len(tasks))))]
+
+
+def _inner(rng: random.Random, parent: Meant, size: int, others: list[Meant]) -> list[Meant]:
+    """Tasks that the function of `parent` adds: on itself, on each other, on others of the plan."""
+    inner: list[Meant] = []
+    for index in range(size):
+        deps = [rng.choice([parent, *inner, *others]) for _ in range(rng.randint(0, 2))]
+        # What is not kept may be gone when it is asked for, and then the parent could never commit.
+        deps = [dep for dep in deps if dep in inner or dep is parent or dep.keep]
+        inner.append(Meant(f"{parent.name}+{index}", deps))
+    return inner
+
+
+def new_tasks(tasks: list[Meant], rng: random.Random) -> list[NewTask]:
+    """What the protocol is asked to add. Dependencies among `tasks` have no numbers yet."""
+    made: dict[str, NewTask] = {}
+    for task in tasks:
+        deps: list[str | NewTask] = [made.get(dep.name) or dep.number for dep in task.deps]
+        rank = rng.choice(("5000", "4990"))
+        made[task.name] = NewTask(task.name, rank, task.record, deps)
+    return list(made.values())
+
+
+def create(world: World, plan: Plan, chunks: list[list[Meant]], marks: int) -> Script:
+    """Create a plan, add its tasks chunk by chunk, mark it ready before chunk `marks`."""
+    record = PlanRecord(plan.name, plan.name, 0.0, on_failure=plan.on_failure)
+    number = yield from authoring.create_plan(world.paths, record)
+    world.created(plan, number)
+    path = world.paths.plan(number)
+    author = new_author(world, path)
+    for index, chunk in enumerate(chunks):
+        if index == marks:
+            yield from mark_ready(world, plan)
+        if not (yield from _add(world, author, chunk)):
+            return
+    if marks >= len(chunks):
+        yield from mark_ready(world, plan)
+
+
+def add_more(world: World, plan: Plan, size: int) -> Script:
+    """A second author: adds to a plan that may run, also on tasks that may have finished."""
+    author = new_author(world, world.paths.plan(plan.number))
+    earlier = [task for task in plan.tasks if task.acknowledged]
+    tasks = []
+    for index in range(size):
+        task = Meant(f"{plan.name}.b{len(plan.tasks)}.{index}", [], 3, True)
+        pool = earlier + tasks
+        if pool:
+            task.deps = [world.rng.choice(pool) for _ in range(world.rng.randint(0, 4))]
+        tasks.append(task)
+        world.expect(task)
+    plan.tasks += tasks
+    yield from _add(world, author, tasks)
+
+
+def new_author(world: World, path: str) -> authoring.Author:
+    author = authoring.Author(path)
+    author._uid = f"{world.rng.getrandbits(32):08x}"  # from the seed, so that a replay is the same
+    return author
+
+
+def _add(world: World, author: authoring.Author, tasks: list[Meant]) -> Script:
+    """Add `tasks`; what is acknowledged must run. Gives False where no more can be added."""
+    tasks = [task for task in tasks if all(dep.number or dep in tasks for dep in task.deps)]
+    new = new_tasks(tasks, world.rng)
+    going_on = True
+    try:
+        yield from author.add(new)
+    except ResultNotKept:
+        if not any(_lost(world, author, dep) for task in tasks for dep in task.deps):
+            raise Violation("ResultNotKept was raised, yet every result can be had") from None
+    except (PlanDrained, PlanNotFound, PlanCancelled):
+        children = world.nodes[author.plan_path].children if author.plan_path in world.nodes else ()
+        if "adds" in children:
+            raise
+        going_on = False
+    for task, made in zip(tasks, new, strict=True):
+        if made.number:
+            if made.number != task.number:
+                raise Violation(
+                    f"S4 {task.name} is acknowledged as {made.number}, it is {task.path}"
+                )
+            task.acknowledged = True
+        elif task.alive or task.commits:
+            world.unacknowledged.append(task)
+    return going_on
+
+
+def _lost(world: World, author: authoring.Author, dep: Meant) -> bool:
+    kept = f"{author.plan_path}/outcomes/{dep.number}" in world.nodes
+    return bool(dep.number) and not dep.alive and not kept
+
+
+def plain(world: World, plan: Plan, tasks: list[Meant]) -> None:
+    """A plan of plain creates by another client: no index, edges that name only the path of the dep."""
+
+    def put(path: str, data: bytes = b"", sequence: bool = False) -> str:
+        return world.network.tree.apply(server.Create(path, data, sequence=sequence))
+
+    path = put(f"{world.paths.root}/plan-", b"", True)
+    plan.foreign = True
+    for task in tasks:
+        task.foreign = True
+        task.path = put(f"{path}/task-", task.record, True)
+        task.number = task.path[-10:]
+        for position, dep in enumerate(task.deps):
+            put(f"{task.path}/dep-{position:010d}")
+            data = f'{{"dep":"task-{task.number}/dep-{position:010d}"}}'.encode()
+            prov = put(f"{dep.path}/prov-", data, True)
+            world.auditor.learn_edge(prov, data)
+    for task in tasks:
+        put(f"{task.path}/ready", b"%d" % len(task.deps))
+        task.numbers, task.alive, task.acknowledged = 1, True, True
+        world.auditor.tasks[task.path] = task
+    put(f"{path}/ready")
+    world.created(plan, path[-10:])
+
+
+# The operator.
+
+
+def pause_and_resume(world: World, plan: Plan) -> Script:
+    for state in ("paused", "running"):
+        try:
+            yield from control.change_state(world.paths.plan(plan.number), state)  # type: ignore[arg-type]
+        except PlanError:
+            return  # not ready yet, done, cancelled or removed: a clear refusal
+
+
+def resume(world: World, plan: Plan) -> Script:
+    try:
+        yield from control.change_state(world.paths.plan(plan.number), "running")
+    except PlanError:
+        return
+
+
+def mark_ready(world: World, plan: Plan) -> Script:
+    try:
+        yield from control.mark_ready(world.paths.plan(plan.number))
+    except (PlanCancelled, PlanNotFound):
+        if not plan.removed:
+            raise
+
+
+def retry(world: World, plan: Plan, task: str) -> Script:
+    yield from failure.retry(world.paths.plan(plan.number), task)
+
+
+def remove(world: World, plan: Plan) -> Script:
+    yield from control.remove(world.paths.plan(plan.number))

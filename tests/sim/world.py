@@ -1,0 +1,485 @@
+"""One seeded run: a world of authors, workers, an operator and faults, until everything has drained.
+
+The seed decides everything: which faults and features the run has, the graphs, and at each step whose
+request the server takes next. In the first part faults happen; then they stop, and within a bounded number
+of steps every plan must be done with nothing left behind (L3).
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from zkplan.layout import Paths
+from zkplan.protocol import author as authoring
+from zkplan.protocol import holding
+from zkplan.protocol.adding import NewTask
+from zkplan.protocol.commit import Part
+from zkplan.records import control_from_bytes
+from zkplan.embedded import tree as server
+
+from . import authors
+from .auditor import REMOVES, Auditor
+from .authors import Plan
+from .network import CALM, Client, Faults, Network
+from .story import Meant, Violation
+from .worker import Worker
+
+ROOT = "/z"
+#: Faults happen during so many scheduler steps at most.
+STORM_STEPS = 300
+#: After the faults everything must drain in so many steps.
+DRAIN_STEPS = 6000
+
+
+class Mix(NamedTuple):
+    """Which features and faults a run has, as probabilities where they are looked up often."""
+
+    faults: Faults
+    expiries: int
+    crashes: int
+    author_crashes: int
+    leaves: int
+    spurious: float
+    hand_back: float
+    logs: float
+    failing: float
+    wide: int
+    drive: bool
+    adds: float
+    pauses: int
+    retries: int
+    removes: int
+    more: int
+    narrow: bool
+    ahead: float
+
+
+#: Limits of the protocol that small plans reach only when they are this small.
+NARROW = (
+    (authoring, "BATCH_OPS", 14),
+    (authoring, "EDGES_PER_MULTI", 1),
+    (holding, "EDGES_PER_STEP", 1),
+)
+
+
+@contextmanager
+def narrow_limits() -> Iterator[None]:
+    """Small batches and small joins meet the limits of large ones."""
+    before = [(module, name, getattr(module, name)) for module, name, _ in NARROW]
+    for module, name, limit in NARROW:
+        setattr(module, name, limit)
+    try:
+        yield
+    finally:
+        for module, name, limit in before:
+            setattr(module, name, limit)
+
+
+def draw_mix(rng: random.Random) -> Mix:
+    """Half of the features at a time: rare meetings of two of them need the others out of the way."""
+
+    def some(value: float, share: float = 0.5) -> float:
+        return value if rng.random() < share else 0.0
+
+    strength = rng.choice((0.0, 0.02, 0.05, 0.12))
+    return Mix(
+        faults=Faults(some(strength), some(strength), some(strength)),
+        expiries=rng.choice((0, 0, 1, 2, 4)),
+        crashes=rng.choice((0, 0, 1, 2)),
+        author_crashes=int(some(1, 0.1)),
+        leaves=int(some(1, 0.2)),
+        spurious=some(0.05, 0.2),
+        hand_back=some(0.1, 0.25),
+        logs=some(0.15, 0.2),
+        failing=some(0.15, 0.3),
+        wide=rng.choice((0, 0, 0, 1, 2)),
+        drive=rng.random() < 0.7,
+        adds=some(0.3, 0.2),
+        pauses=int(some(rng.randint(1, 2), 0.3)),
+        retries=int(some(2, 0.3)),
+        removes=int(some(1, 0.05)),
+        more=int(some(rng.randint(1, 2), 0.35)),
+        narrow=rng.random() < 0.3,
+        ahead=some(0.7, 0.4),
+    )
+
+
+class World:
+    """One run. `note` receives a line per event."""
+
+    def __init__(self, seed: int, note: Callable[[str], None] | None = None) -> None:
+        self.rng = rng = random.Random(seed)
+        self.network = Network(rng, note)
+        self.paths = Paths(ROOT)
+        self.auditor = Auditor(self.network.tree, ROOT)
+        self.nodes = self.auditor.nodes
+        self.names = self.auditor.names
+        self.mix = draw_mix(rng)
+        self.now = 0
+        self.plans: list[Plan] = []
+        self.workers: list[Worker] = []
+        self.clients: list[Client] = []
+        self.dying: list[int] = []
+        self.unacknowledged: list[Meant] = []
+        self.pending: list[Callable[[], None]] = []
+        self.writers: list[Client] = []
+        self.calm = False
+        self._names = 0
+        self._set_up()
+
+    # What others ask.
+
+    def chance(self, probability: float) -> bool:
+        return probability > 0.0 and not self.calm and self.rng.random() < probability
+
+    def expect(self, task: Meant) -> None:
+        self.auditor.expect(task)
+        for inner in task.adds:
+            self.auditor.expect(inner)
+
+    def created(self, plan: Plan, number: str) -> None:
+        plan.number = number
+
+    def new_tasks(self, tasks: list[Meant]) -> list[NewTask]:
+        return authors.new_tasks(tasks, self.rng)
+
+    def is_wide(self, part: Part) -> bool:
+        if not self.mix.wide:
+            return False
+        wide = len(part.loaded.edges) >= self.mix.wide or part.loaded.result is not None
+        return wide and self.rng.random() < 0.7
+
+    def cascades(self, number: str) -> bool:
+        return any(plan.number == number and plan.on_failure == "cascade" for plan in self.plans)
+
+    def plans_to_look_at(self) -> list[str]:
+        """As a watch on `runnable` would tell; a paused plan's too, now and then."""
+        found = []
+        for plan in self.plans:
+            node = self.nodes.get(f"{ROOT}/plan-{plan.number}/runnable")
+            if node is not None and node.children:
+                ready = self.nodes.get(f"{ROOT}/plan-{plan.number}/ready")
+                runs = ready is not None and control_from_bytes(ready.data) == "running"
+                if runs or self.chance(0.1):
+                    found.append(plan.number)
+        return found
+
+    def plans_to_finish(self) -> list[str]:
+        """As a waiter would find: no task left and no `done`."""
+        found = []
+        for plan in self.plans:
+            node = self.nodes.get(f"{ROOT}/plan-{plan.number}") if plan.number else None
+            if node is None or "ready" not in node.children or "done" in node.children:
+                continue
+            if plan.removed:
+                continue
+            if self.chance(0.02) or not any(name.startswith("task-") for name in node.children):
+                found.append(plan.number)
+        return found
+
+    def plans_to_check(self) -> list[str]:
+        return [
+            plan.number
+            for plan in self.plans
+            if (
+                plan.foreign
+                and any(task.alive and not task.places and not task.deps for task in plan.tasks)
+            )
+            or (plan.number and self.chance(0.002))
+        ]
+
+    def vacant(self) -> bool:
+        desks = self.nodes[f"{ROOT}/desk"].children
+        return bool(desks) and not desks <= self.nodes[f"{ROOT}/worker"].children
+
+    def due(self) -> bool:
+        return any(int(name[:13]) <= self.now for name in self.nodes[f"{ROOT}/later"].children)
+
+    def leave(self, worker: Worker) -> None:
+        """A worker that stopped: its process ends, another comes."""
+        self._end(worker.client)
+        self.workers.remove(worker)
+        self.network.close(worker.client.session)
+        self._new_worker()
+
+    # Setting up.
+
+    def _set_up(self) -> None:
+        rng = self.rng
+        for path in (ROOT, self.paths.workers, self.paths.desks, self.paths.later):
+            self.network.tree.apply(server.Create(path))
+        self.network.observer = self.auditor
+        self.network.faults = self.mix.faults if any(self.mix.faults) else CALM
+        self.network.split_reads = rng.random() < 0.1
+        for _ in range(rng.choice((1, 1, 1, 2))):
+            self._new_plan()
+        for _ in range(rng.choice((1, 2, 2, 3))):
+            self._new_worker()
+        self._plan_the_operator()
+
+    def _new_plan(self) -> None:
+        rng = self.rng
+        plan = Plan(f"p{len(self.plans)}", rng.choice(("hold", "hold", "cascade")))
+        self.plans.append(plan)
+        size = rng.choice((1, 2, 2, 3, 3, 4, 5, 6, 8))
+        if rng.random() < 0.05:
+            tasks = authors.graph(self, plan, size)
+            for task in tasks:
+                task.adds = []
+            authors.plain(self, plan, tasks)
+            return
+        chunks = [authors.graph(self, plan, size)]
+        if rng.random() < 0.2:
+            chunks.append(authors.graph(self, plan, 2))
+        marks = rng.randint(0, len(chunks))
+        client = self._connect("author")
+        self.writers.append(client)
+        self.network.start(
+            client, f"author {plan.name}", authors.create(self, plan, chunks, marks), {}
+        )
+
+    def _plan_the_operator(self) -> None:
+        mix = self.mix
+        for _ in range(mix.pauses):
+            self.pending.append(lambda: self._operate("pause", authors.pause_and_resume))
+        for _ in range(mix.more):
+            self.pending.append(self._add_more)
+        for _ in range(mix.removes):
+            self.pending.append(self._remove)
+        for _ in range(mix.retries):
+            self.pending.append(self._retry)
+        for _ in range(mix.expiries):
+            self.pending.append(self._expire)
+        for _ in range(mix.crashes):
+            self.pending.append(self._crash)
+        for _ in range(mix.author_crashes):
+            self.pending.append(self._crash_author)
+        for _ in range(mix.leaves):
+            self.pending.append(self._stop)
+        self.rng.shuffle(self.pending)
+
+    def _connect(self, kind: str) -> Client:
+        self._names += 1
+        client = self.network.connect(f"{kind}{self._names}")
+        self.clients.append(client)
+        return client
+
+    def _new_worker(self) -> None:
+        client = self._connect("w")
+        self.workers.append(Worker(self, client.name, client))
+
+    def _end(self, client: Client) -> None:
+        self.clients.remove(client)
+
+    # What happens to the world.
+
+    def _known(self) -> list[Plan]:
+        return [plan for plan in self.plans if plan.number and not plan.removed]
+
+    def _operate(self, kind: str, script: Callable[[World, Plan], authors.Script]) -> None:
+        plans = self._known()
+        if plans:
+            client = self._connect("operator")
+            self.network.start(client, kind, script(self, self.rng.choice(plans)), {})
+
+    def _add_more(self) -> None:
+        plans = self._known()
+        if plans:
+            plan = self.rng.choice(plans)
+            client = self._connect("author")
+            self.writers.append(client)
+            script = authors.add_more(self, plan, self.rng.randint(1, 4))
+            self.network.start(client, f"author {plan.name}", script, {})
+
+    def _remove(self) -> None:
+        plans = self._known()
+        if plans:
+            plan = self.rng.choice(plans)
+            plan.removed = True
+            self.network.start(self._connect("operator"), REMOVES, authors.remove(self, plan), {})
+
+    def _retry(self) -> None:
+        for plan in self._known():
+            dead = self.nodes.get(f"{ROOT}/plan-{plan.number}/dead")
+            for number in sorted(dead.children) if dead is not None else ():
+                script = authors.retry(self, plan, number)
+                self.network.start(self._connect("operator"), "retry", script, {})
+
+    def _expire(self) -> None:
+        if self.workers:
+            client = self.rng.choice(self.workers).client
+            self._say(f"the session of {client.name} expires")
+            self.network.expire(client)
+
+    def _crash(self) -> None:
+        if self.workers:
+            worker = self.rng.choice(self.workers)
+            self._say(f"{worker.name} crashes")
+            self.dying.append(self.network.crash(worker.client))
+            self.workers.remove(worker)
+            self._end(worker.client)
+            self._new_worker()
+
+    def _crash_author(self) -> None:
+        writers = [client for client in self.writers if client.fibers]
+        if writers:
+            client = self.rng.choice(writers)
+            self._say(f"{client.name} crashes")
+            self.dying.append(self.network.crash(client))
+            self._end(client)
+
+    def _stop(self) -> None:
+        if self.workers:
+            self.rng.choice(self.workers).stopping = True
+
+    def _say(self, text: str) -> None:
+        if self.network.note:
+            self.network.note(text)
+
+    # Running.
+
+    def run(self) -> None:
+        """Run to the end; raises Violation."""
+        if self.mix.narrow:
+            with narrow_limits():
+                self._run()
+        else:
+            self._run()
+
+    def _run(self) -> None:
+        for _ in range(STORM_STEPS):
+            if not self._step() and not self.pending:
+                break
+        self._say("the faults stop")
+        self.calm = True
+        self.network.faults = CALM
+        self.pending.clear()
+        for session in self.dying:
+            self.network.close(session)
+        self.dying.clear()
+        for _ in range(DRAIN_STEPS):
+            if not self._step() and not self._help():
+                break
+        else:
+            raise Violation(f"L3 after {DRAIN_STEPS} steps without faults something still goes on")
+        self._judge_the_end()
+
+    def _step(self) -> bool:
+        """One event; False where nothing can happen."""
+        self.now += 1
+        rng = self.rng
+        if self.pending and rng.random() < 0.05:
+            self.pending.pop()()
+        chance = rng.random()
+        if chance < 0.1:
+            if self.network.late:
+                self.network.deliver_late(rng.randrange(len(self.network.late)))
+                return True
+            if self.dying and chance < 0.05:
+                self.network.close(self.dying.pop())
+                return True
+        if chance > 0.7 and self._start_something():
+            return True
+        busy = [client for client in self.clients if client.queue]
+        if busy:
+            self.network.deliver(rng.choice(busy))
+            return True
+        if self._start_something():
+            return True
+        if self.network.late:
+            self.network.deliver_late(rng.randrange(len(self.network.late)))
+            return True
+        if self.dying:
+            self.network.close(self.dying.pop())
+            return True
+        return False
+
+    def _start_something(self) -> bool:
+        workers = self.workers
+        first = self.rng.randrange(len(workers))
+        return any(
+            workers[(first + index) % len(workers)].start_something()
+            for index in range(len(workers))
+        )
+
+    def _help(self) -> bool:
+        """Nothing goes on: time passes, and the operator does what is left to people."""
+        later = self.nodes[f"{ROOT}/later"].children
+        if later:
+            self.now = max(self.now, min(int(name[:13]) for name in later))
+            return True
+        for plan in self._known():
+            path = self.paths.plan(plan.number)
+            node = self.nodes.get(path)
+            if node is None or "done" in node.children:
+                continue
+            client = self._connect("operator")
+            if "ready" not in node.children:
+                self.network.start(client, "mark ready", authors.mark_ready(self, plan), {})
+                return True
+            if control_from_bytes(self.nodes[f"{path}/ready"].data) == "paused":
+                self.network.start(client, "resume", authors.resume(self, plan), {})
+                return True
+            dead = self.nodes.get(f"{path}/dead")
+            if dead is not None and dead.children:
+                waiting = [n for n in sorted(dead.children) if f"{path}/task-{n}" in self.nodes]
+                if waiting:
+                    self.network.start(client, "retry", authors.retry(self, plan, waiting[0]), {})
+                    return True
+        return False
+
+    # The end.
+
+    def _judge_the_end(self) -> None:
+        held = self._held_for_ever()
+        for plan in self._known():
+            node = self.nodes[self.paths.plan(plan.number)]
+            left = [name for name in node.children if name.startswith("task-")]
+            stuck = [task for task in plan.tasks if task.alive and task.name not in held]
+            if stuck:
+                raise Violation(
+                    f"L3 {[task.name for task in stuck]} never finished: {[t.places for t in stuck]}"
+                )
+            if not left and "done" not in node.children:
+                raise Violation(f"L3 plan {plan.number} has no task and is not done")
+        for task in self.names.values():
+            plan_removed = any(plan.removed and task in plan.tasks for plan in self.plans)
+            if (
+                task.acknowledged
+                and task.name not in held
+                and not plan_removed
+                and task.commits != 1
+            ):
+                raise Violation(
+                    f"S4 {task.name} was acknowledged and committed {task.commits} times"
+                )
+        self._judge_what_is_left()
+
+    def _held_for_ever(self) -> set[str]:
+        """Joins whose author died while it defined them, and whatever waits for them."""
+        held: set[str] = set()
+        for task in self.names.values():
+            if task.alive and (
+                f"{task.path}/hold" in self.nodes or any(dep.name in held for dep in task.deps)
+            ):
+                held.add(task.name)
+        return held
+
+    def _judge_what_is_left(self) -> None:
+        living = self.nodes[f"{ROOT}/worker"].children
+        if self.nodes[f"{ROOT}/later"].children:
+            raise Violation("L3 later entries are left")
+        for desk in sorted(self.nodes[f"{ROOT}/desk"].children):
+            if desk not in living:
+                raise Violation(f"L3 the desk of {desk}, which is gone, is left")
+            for name in sorted(self.nodes[f"{ROOT}/desk/{desk}"].children):
+                if not name.startswith("wake-"):
+                    raise Violation(f"L3 the claim {name} is left on the desk of {desk}")
+
+
+def run(seed: int, note: Callable[[str], None] | None = None) -> None:
+    """Run one seed; raises Violation."""
+    World(seed, note).run()

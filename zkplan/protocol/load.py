@@ -1,0 +1,216 @@
+"""Load: read all that running and committing a task needs; or read it ahead, before it is claimed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..errors import PayloadUndecodable
+from ..records import Edge
+from ..requests import Delete, Multi, Node, ReadChildren, ReadData, ReadMany, Step
+from .shared import READS_PER_REQUEST, Claim, Registration
+
+
+@dataclass(slots=True)
+class Loaded:
+    """A claimed task with all that was read of it.
+
+    `edges` lead to its dependents, by the name of their `prov-`. `others` are the children that its
+    commit deletes besides. `result` stands where a wide delivery had begun. `damage` says what is
+    not as the protocol leaves it.
+    """
+
+    claim: Claim
+    record: bytes
+    arguments: list[bytes]
+    edges: list[tuple[str, Edge]]
+    others: list[str] = field(default_factory=list)
+    result: bytes | None = None
+    owner: bool = True
+    logs: list[bytes] = field(default_factory=list)
+    damage: str = ""
+
+
+class Reading:
+    """One task as its znodes show it, while it is read and before it is known whose claim it is."""
+
+    __slots__ = (
+        "arguments", "damage", "edges", "logs", "missing", "names", "others", "owner", "record",
+        "result", "task_path",
+    )  # fmt: skip
+
+    def __init__(self, task_path: str, record: bytes, children: list[str]) -> None:
+        self.task_path, self.record = task_path, record
+        self.arguments: dict[str, bytes] = {}
+        self.edges: list[tuple[str, Edge]] = []
+        self.logs: list[bytes] = []
+        self.missing: list[str] = []
+        self.others: list[str] = []
+        self.result: bytes | None = None
+        self.owner = False
+        self.damage = ""
+        #: Children whose data is needed.
+        self.names: list[str] = []
+        for name in sorted(children):
+            if name.startswith("prov-"):
+                self.names.append(name)
+                continue
+            if name == "result":
+                self.names.append(name)
+                continue
+            if name == "owner":
+                self.owner = True
+                continue
+            if name.startswith(("arg-", "log-")):
+                self.names.append(name)
+            elif name.startswith("dep-"):
+                self.missing.append(name)
+            self.others.append(name)
+
+    def fill(self, nodes: list[Node | None]) -> None:
+        """Take up the data of `names`."""
+        for name, node in zip(self.names, nodes, strict=True):
+            if node is None:
+                # An edge may go: a former claimant of a wide delivery may still deliver it.
+                if not name.startswith("prov-"):
+                    self.damage = f"{name} vanished while it was read"
+            elif name.startswith("prov-"):
+                try:
+                    self.edges.append((name, Edge.from_bytes(node.data)))
+                except PayloadUndecodable as error:
+                    self.damage = f"{name}: {error}"
+            elif name.startswith("arg-"):
+                self.arguments[name[4:]] = node.data
+            elif name == "result":
+                self.result = node.data
+            else:
+                self.logs.append(node.data)
+
+    def loaded(self, claim: Claim) -> Loaded:
+        """What was read, as the task of `claim`."""
+        positions = sorted(self.arguments)
+        if self.missing:
+            self.damage = f"{self.missing[0]} is still missing"
+        elif positions and positions[-1] != f"{len(positions) - 1:010d}":
+            self.damage = f"it has arguments at {', '.join(positions[:5])}, with a gap"
+        return Loaded(
+            claim,
+            self.record,
+            [self.arguments[position] for position in positions],
+            self.edges,
+            self.others,
+            self.result,
+            self.owner,
+            self.logs,
+            self.damage,
+        )
+
+    def inherited(self, claim: Claim, position: str, value: bytes) -> Loaded | None:
+        """The task as the commit left it that delivered `value`, its last argument, and claimed it.
+
+        S3: that one transaction created the argument and the claim, and a definition never changes,
+        so nothing needs to be read again. None where what was read ahead does not fit.
+        """
+        if self.damage or self.owner or self.result or self.missing != [f"dep-{position}"]:
+            return None
+        self.others.remove(f"dep-{position}")
+        self.others.append(f"arg-{position}")
+        self.missing = []
+        self.arguments[position] = value
+        self.owner = True
+        return self.loaded(claim)
+
+
+def load(me: Registration, claims: list[Claim]) -> Step[list[Loaded]]:
+    """Read definitions, arguments and edges of `claims`; those fenced meanwhile are left out.
+
+    S3: the desk is listed after the last argument was read. A claim still in it proves that all
+    which was read belongs to this attempt. Claims whose task was removed with its plan are deleted.
+    """
+    desks = sorted({claim.path.rpartition("/")[0] for claim in claims})
+    last: list[ReadData | ReadChildren] = [ReadChildren(desk) for desk in desks]
+    readings, held = yield from _read([claim.task_path for claim in claims], last)
+    standing = {name for names in held for name in names or ()}
+    loaded, suspects = [], []
+    for claim, reading in zip(claims, readings, strict=True):
+        if claim.name not in standing:
+            continue
+        item = reading.loaded(claim) if reading is not None else None
+        if item is None or item.damage:
+            suspects.append(claim)
+        if item is not None:
+            loaded.append(item)
+    if suspects:
+        removed = yield from drop_removed(suspects)
+        loaded = [item for item in loaded if item.claim.path not in removed]
+    return loaded
+
+
+def load_ahead(plan_path: str, tasks: list[str]) -> Step[dict[str, Reading]]:
+    """Read tasks that this worker may soon inherit; by task number, those that exist."""
+    paths = [f"{plan_path}/task-{task}" for task in tasks]
+    readings, _ = yield from _read(paths, [])
+    return {
+        task: reading for task, reading in zip(tasks, readings, strict=True) if reading is not None
+    }
+
+
+def _read(
+    task_paths: list[str], last: list[ReadData | ReadChildren]
+) -> Step[tuple[list[Reading | None], list[Any]]]:
+    """Two batches of reads at most; the answers to `last` come after everything else was read."""
+    first: list[ReadData | ReadChildren] = []
+    for path in task_paths:
+        first += (ReadData(path), ReadChildren(path))
+    answers = yield from _read_all(first + last)
+    readings: list[Reading | None] = []
+    second: list[ReadData | ReadChildren] = []
+    for index, path in enumerate(task_paths):
+        node, children = answers[2 * index], answers[2 * index + 1]
+        reading = None
+        if node is not None and children is not None:
+            reading = Reading(path, node.data, children)
+            second += [ReadData(f"{path}/{name}") for name in reading.names]
+        readings.append(reading)
+    if not second:
+        return readings, answers[len(first) :]
+    answers = yield from _read_all(second + last)
+    at = 0
+    for reading in readings:
+        if reading is not None and reading.names:
+            reading.fill(answers[at : at + len(reading.names)])
+            at += len(reading.names)
+            yield from _complete_edges(reading)
+    return readings, answers[len(second) :]
+
+
+def _complete_edges(reading: Reading) -> Step[None]:
+    """Edges that another client wrote may lack K: it stands in the dependent's `ready`."""
+    for index, (name, edge) in enumerate(reading.edges):
+        if edge.k < 0 or not edge.rank:
+            plan_path = reading.task_path.rpartition("/")[0]
+            node = yield ReadData(f"{plan_path}/task-{edge.task}/ready")
+            k = int(node.data) if node is not None and node.data.isdigit() else -1
+            reading.edges[index] = (name, edge._replace(k=k, rank=edge.rank or "5000"))
+            if k < 0:
+                reading.damage = f"{name}: the number of edges of task-{edge.task} is unknown"
+
+
+def drop_removed(claims: list[Claim]) -> Step[set[str]]:
+    """Delete those of `claims` whose task is gone: it was removed, for a commit takes the claim along.
+
+    A task seen absent stays absent, because its number never comes back.
+    """
+    removed = set()
+    for claim in claims:
+        if (yield ReadData(claim.task_path)) is None:
+            yield Multi([Delete(claim.path)])
+            removed.add(claim.path)
+    return removed
+
+
+def _read_all(reads: list[ReadData | ReadChildren]) -> Step[list[Any]]:
+    answers: list[Any] = []
+    for start in range(0, len(reads), READS_PER_REQUEST):
+        answers += yield ReadMany(reads[start : start + READS_PER_REQUEST])
+    return answers

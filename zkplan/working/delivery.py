@@ -1,0 +1,150 @@
+"""The half of a worker that delivers: groups ended tasks into commits, publishes, ends plans."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from typing import TYPE_CHECKING
+
+from ..errors import PlanCancelled, ResultNotKept, ZkplanError
+from ..protocol import control
+from ..protocol.commit import Committed, Part, commit
+from ..protocol.publish import Published, publish
+from ..protocol.shared import GROUP_BYTES_MAX, GROUP_OPS_MAX, Dependent, Drive
+from ..protocol.wide import deliver_wide
+from ..requests import Step
+from . import endings
+
+if TYPE_CHECKING:
+    from .engine import Engine
+
+#: Transactions that commit at once; more only make each of them smaller.
+COMMITS_MAX = 2
+#: While a commit is under way and tasks are about to end, this many are worth another one.
+GROUP_WORTH = 8
+
+
+class Delivery:
+    """Parts that wait for their commit, and what commits leave to be done."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._parts: deque[Part] = deque()
+        self._committing = 0
+        self._old_wakes: list[str] = []
+        #: Plans whose end is being looked for; True: a task ended meanwhile, so look once more.
+        self._finishing: dict[str, bool] = {}
+
+    @property
+    def waiting(self) -> int:
+        return len(self._parts)
+
+    def add(self, part: Part) -> None:
+        self._parts.append(part)
+
+    def lost_desk(self) -> None:
+        """A new life with a new desk: the wakes left on the old one are a clearer's."""
+        self._old_wakes.clear()
+
+    def advance(self) -> None:
+        """Start what commits may start now."""
+        engine = self._engine
+        while self._parts and self._committing < COMMITS_MAX and engine.me is not None:
+            if self._committing and len(self._parts) < GROUP_WORTH and engine.held:
+                return  # more is about to end: let it share the transaction
+            if not self._parts[0].fits:
+                self._deliver_wide(self._parts.popleft())
+                continue
+            parts = self._group()
+            self._committing += 1
+            wakes, self._old_wakes = self._old_wakes, []
+            engine.go(commit(engine.me, parts, wakes, engine.drive(parts)), self._committed)
+
+    def _group(self) -> list[Part]:
+        parts: list[Part] = []
+        ops = size = 0
+        while self._parts and self._parts[0].fits:
+            part = self._parts[0]
+            ops, size = ops + part.op_count, size + part.size
+            if parts and (ops > GROUP_OPS_MAX or size > GROUP_BYTES_MAX):
+                break
+            parts.append(self._parts.popleft())
+        return parts
+
+    def _committed(self, report: Committed) -> None:
+        engine = self._engine
+        self._committing -= 1
+        if report.worker_gone:
+            engine.lost_registration()
+        ready, unread, on_the_way = engine.ahead.take(report)
+        engine.expect(on_the_way)
+        engine.start(ready)
+        engine.take_on(unread)
+        self._settle(report)
+        if report.full:
+            self._publish(report.full, report.wake, engine.drive(report.done))
+        elif report.wake:
+            self._old_wakes.append(report.wake)
+        ended = {part.loaded.claim.plan_path for part in report.done if not part.loaded.edges}
+        for plan_path in ended:
+            self._finish(plan_path)
+
+    def _settle(self, report: Committed) -> None:
+        engine = self._engine
+        engine.statistics.committed += len(report.done)
+        engine.statistics.fenced += len(report.fenced)
+        engine.statistics.refusals += report.refusals
+        for part in (*report.done, *report.fenced):
+            engine.end_job(part.loaded.claim)
+        for part in report.stale:
+            endings.reload(engine, part)
+        for part, error in report.poison:
+            endings.poisoned(engine, part, error)
+
+    def _publish(self, full: list[Dependent], wake: str, drive: Drive) -> None:
+        engine = self._engine
+        if engine.me is None:
+            return  # the wake on the old desk says what is owed; a clearer settles it
+
+        def published(done: Published) -> None:
+            engine.statistics.refusals += done.refusals
+            engine.take_on(done.claims)
+
+        engine.go(publish(engine.me, full, wake, drive), published)
+
+    def _deliver_wide(self, part: Part) -> None:
+        engine = self._engine
+        me = engine.me
+        assert me is not None
+        self._committing += 1
+
+        def attempt() -> Step[bool | ZkplanError]:
+            try:
+                step = deliver_wide(me, part, lambda: engine.drive([part]), engine.take_on)
+                return (yield from step)
+            except (ResultNotKept, PlanCancelled) as error:
+                return error  # nothing was written: a task that it adds cannot be added
+
+        def delivered(ended: bool | ZkplanError) -> None:
+            self._committing -= 1
+            if isinstance(ended, ZkplanError):
+                self._settle(Committed(poison=[(part, ended)]))
+                return
+            self._settle(Committed(done=[part]) if ended else Committed(fenced=[part]))
+            if ended and part.kept:
+                self._finish(part.loaded.claim.plan_path)
+
+        engine.go(attempt(), delivered)
+
+    def _finish(self, plan_path: str) -> None:
+        """A task without dependents is done: the plan may be."""
+        if plan_path in self._finishing:
+            self._finishing[plan_path] = True
+            return
+        self._finishing[plan_path] = False
+
+        def looked(done: bool) -> None:
+            if self._finishing.pop(plan_path) and not done:
+                self._finish(plan_path)
+
+        self._engine.go(control.finish(plan_path, time.time()), looked)
