@@ -1,1 +1,1 @@
-"""How fast zkplan is on a real ZooKeeper, beside that server's own limits: `python -m benchmarks`."""
+"""How fast zkplan is on a real ZooKeeper, beside its own limits: `python -m benchmarks`."""

@@ -52,13 +52,26 @@ def _chosen(ctx: click.Context, option: click.Parameter, value: str) -> list[str
 )
 @click.option("--hosts", help="ZooKeeper to use; without it one is started on loopback.")
 @click.option(
+    "--connect-timeout",
+    "connect_timeout_s",
+    type=click.FloatRange(min=0, min_open=True),
+    default=10.0,
+    show_default=True,
+    help="Seconds that the first connection may take.",
+)
+@click.option(
     "--json",
     "file",
     type=click.Path(dir_okay=False, writable=True, path_type=Path),
     help="Write the report with every single run to this file.",
 )
 def main(
-    quick: bool, only: list[str], runs: int | None, hosts: str | None, file: Path | None
+    quick: bool,
+    only: list[str],
+    runs: int | None,
+    hosts: str | None,
+    connect_timeout_s: float,
+    file: Path | None,
 ) -> None:
     """Measure zkplan's speed, beside the limits of the server that it runs on.
 
@@ -76,6 +89,8 @@ def main(
     )
     try:
         with _zookeeper(hosts) as (found, server):
+            # Here and not in a process of a measurement, whose error would be harder to read.
+            zkplan.connect(found, connect_timeout=connect_timeout_s).close()
             report.zookeeper = server_version(found)
             bench = Bench(
                 found, server, report.runs, quick, lambda line: click.echo(line, err=True)

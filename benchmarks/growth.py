@@ -142,7 +142,7 @@ def _run(bench: Bench, pending: int) -> Growth:
 
 
 def _wait_finished(plan: zkplan.Plan, measured: int, marked: float) -> tuple[int, float]:
-    """Tasks finished and seconds since `marked`, at the first look that finds `measured` of them."""
+    """Tasks finished and seconds since `marked`, once `measured` of them are seen."""
     deadline = marked + _TIMEOUT_S
     while True:
         status = plan.status()

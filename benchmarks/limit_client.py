@@ -20,7 +20,7 @@ from zkplan.keeper import Keeper, open_keeper
 from zkplan.requests import Applied, Create, Delete, Multi
 
 OPS_PER_MULTI = 50
-#: Transactions under way per client: more did not raise the rate, fewer lowered it.
+#: Transactions under way per client: enough that neither side ever waits for the other.
 WINDOW = 64
 DATA = b"0123456789abcdef"
 

@@ -69,7 +69,7 @@ def run_shape(pool: Pool, shape: Shape, server: int | None) -> Run:
     ended = time.perf_counter()
     cpu = clock.taken()
     pool.require_running()
-    counted = pool.statistics()
+    counted = pool.statistics_once(before["committed"] + shape.tasks)
     shape.check(tasks)
     plan.remove()
     return Run(

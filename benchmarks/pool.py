@@ -17,6 +17,7 @@ from zkplan.testing.process import WatchedProcess
 START_TIMEOUT_S = 60.0
 ANSWER_TIMEOUT_S = 10.0
 STOP_GRACE_S = 15.0
+SETTLE_S = 2.0
 _LOG_TAIL_CHARS = 2000
 
 
@@ -78,6 +79,18 @@ class Pool:
         for _, log in self._workers:
             sums.update(_told(log)[-1])
         return sums
+
+    def statistics_once(self, committed: int) -> Counter[str]:
+        """The statistics once that many commits are counted, or a moment later.
+
+        The plan is drained as soon as the server applied the last commit: the answer to it, which
+        the worker counts, may still be under way.
+        """
+        found = self.statistics()
+        deadline = time.monotonic() + SETTLE_S
+        while found["committed"] < committed and time.monotonic() < deadline:
+            found = self.statistics()
+        return found
 
     def require_running(self) -> None:
         """Raises PoolBroke where a worker has ended: what is measured then is another pool."""

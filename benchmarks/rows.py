@@ -30,9 +30,10 @@ class Target:
 
     def __str__(self) -> str:
         sign = "≥" if self.higher else "≤"
-        total = f"{self.total:,g}" if self.total is not None else ""
-        execution = f"({self.execution:,g})" if self.execution is not None else ""
-        return f"{sign} {total} {execution}".replace("  ", " ").strip()
+        if self.total is None:
+            return f"execution {sign} {self.execution:,g}"
+        execution = f" ({self.execution:,g})" if self.execution is not None else ""
+        return f"{sign} {self.total:,g}{execution}"
 
 
 @dataclass
@@ -78,7 +79,11 @@ def row_of(name: str, unit: str, runs: Sequence[Run], target: Target | None = No
 
 
 def ratio_row(name: str, first: Sequence[Run], second: Sequence[Run], target: Target | None) -> Row:
-    """How many times as fast the first is as the second, by their medians."""
+    """How many times as fast the first is as the second, by their medians.
+
+    Run i of the first and run i of the second were neighbours in time.
+    """
+    faster = sum(a.execution_s <= b.execution_s for a, b in zip(first, second, strict=True))
     one = row_of(name, "tasks/s", first)
     two = row_of(name, "tasks/s", second)
     row = Row(
@@ -88,7 +93,8 @@ def ratio_row(name: str, first: Sequence[Run], second: Sequence[Run], target: Ta
         execution=(one.execution or 0.0) / (two.execution or 1.0),
         conflicts=one.conflicts,
         refusals=one.refusals,
-        note=f"execution {one.execution:,.0f} and {two.execution:,.0f} tasks/s",
+        note=f"execution {one.execution:,.0f} and {two.execution:,.0f} tasks/s; faster in {faster} "
+        f"of {len(first)} turns",
         runs=[*one.runs, *two.runs],
     )
     if target is not None:

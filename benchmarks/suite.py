@@ -56,12 +56,15 @@ class Bench:
     def target(self, target: Target) -> Target | None:
         return None if self.quick else target
 
-    def measure(self, pairs: Sequence[tuple[Pool, Shape]]) -> list[list[Run]]:
-        """The runs of each pair, taken in turn so that a disturbance hits all alike; the first turn
-        warms up and does not count."""
+    def measure(self, pairs: Sequence[tuple[Pool, Shape]], count: int = 0) -> list[list[Run]]:
+        """`count` runs (0: as many as asked for) of each pair; a first turn warms up, not counted.
+
+        They take turns, and every other turn is in reverse, so that a disturbance hits all alike
+        and none has the better place.
+        """
         runs: list[list[Run]] = [[] for _ in pairs]
-        for turn in range(1 + self.runs):
-            for index, (pool, shape) in enumerate(pairs):
+        for turn in range(1 + (count or self.runs)):
+            for index, (pool, shape) in list(enumerate(pairs))[:: -1 if turn % 2 else 1]:
                 run = run_shape(pool, shape, self.server)
                 what = f"{shape.name}, {pool.processes} x {pool.threads}"
                 self.tell(
@@ -106,7 +109,7 @@ def _one(bench: Bench, shape: Shape, unit: str, target: Target, threads: int = 8
 
 
 def processes(bench: Bench) -> list[Row]:
-    """Two worker processes beside one."""
+    """Two worker processes beside one. Ratios near 1 take more runs to tell than rates do."""
     return _compare(bench, "2 processes / 1", (2, 8), (1, 8))
 
 
@@ -124,7 +127,8 @@ def _compare(bench: Bench, what: str, first: tuple[int, int], second: tuple[int,
             shapes.random(bench.size(2500, 50), 2),
             shapes.map_reduce(bench.size(1000, 20)),
         ):
-            ours, theirs = bench.measure([(one, shape), (two, shape)])
+            turns = bench.size(2 * bench.runs + 1, 1)
+            ours, theirs = bench.measure([(one, shape), (two, shape)], turns)
             rows.append(
                 ratio_row(f"{what}: {shape.name}", ours, theirs, bench.target(NEVER_SLOWER))
             )

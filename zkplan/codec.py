@@ -15,7 +15,8 @@ import io
 import pickle
 import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
@@ -32,6 +33,7 @@ FUNCTIONS_CACHED = 512
 _HERE = bytes(sys.version_info[:2])
 
 _loading = threading.local()
+_dill_lock = threading.Lock()
 
 
 def argument_at(position: int) -> Any:
@@ -69,10 +71,13 @@ class _DillPickler(dill.Pickler):  # type: ignore[misc]
         self.position_of = position_of
 
     def reducer_override(self, obj: Any) -> Any:
-        if type(obj) is ModuleType and obj.__name__ != "__main__":
-            if sys.modules.get(obj.__name__) is obj:
-                # dill would carry every variable of a module that is not installed beside Python.
-                return importlib.import_module, (obj.__name__,)
+        if (
+            type(obj) is ModuleType
+            and obj.__name__ != "__main__"
+            and sys.modules.get(obj.__name__) is obj
+        ):
+            # dill would carry every variable of a module that is not installed beside Python.
+            return importlib.import_module, (obj.__name__,)
         position = self.position_of(obj) if self.position_of is not None else None
         return NotImplemented if position is None else (argument_at, (position,))
 
@@ -84,10 +89,52 @@ def dump(value: Any, position_of: Callable[[Any], int | None] | None = None) -> 
     try:
         _PlainPickler(file, position_of).dump(value)
     except (_NeedsDill, pickle.PicklingError):
-        file = io.BytesIO(b"D" + _HERE)
+        return _dump_with_dill(value, b"D", position_of)
+    return file.getvalue()
+
+
+def _dump_with_dill(
+    value: Any, encoding: bytes, position_of: Callable[[Any], int | None] | None
+) -> bytes:
+    def dumped() -> bytes:
+        file = io.BytesIO(encoding + _HERE)
         file.seek(3)
         _DillPickler(file, position_of).dump(value)
-    return file.getvalue()
+        return file.getvalue()
+
+    try:
+        return dumped()
+    except RecursionError:
+        with _functions_that_call_each_other():
+            return dumped()
+
+
+@contextmanager
+def _functions_that_call_each_other() -> Iterator[None]:
+    """dill follows calls in circles for ever, where two functions by value call each other.
+
+    Within the block it turns back at a function that it is looking at already. Its result is the
+    same otherwise, so other threads that use dill meanwhile are not disturbed.
+    """
+    busy = threading.local()
+
+    def globals_used(function: Any, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        seen: set[int] = busy.__dict__.setdefault("seen", set())
+        if id(function) in seen:
+            return {}
+        seen.add(id(function))
+        try:
+            return original(function, *args, **kwargs)  # type: ignore[no-any-return]
+        finally:
+            seen.discard(id(function))
+
+    with _dill_lock:
+        original = dill.detect.globalvars
+        dill.detect.globalvars = globals_used
+        try:
+            yield
+        finally:
+            dill.detect.globalvars = original
 
 
 def load(blob: bytes, values: Sequence[Any] = ()) -> Any:
@@ -128,17 +175,14 @@ def importable(function: Any) -> bool:
 
 
 def dump_function(function: Callable[..., Any]) -> bytes:
-    """By reference where a worker can import it, by value (lambdas, closures, `__main__`) otherwise."""
+    """By reference where a worker can import it, otherwise by value (lambdas, `__main__`)."""
     if importable(function):
         return f"R{function.__module__}:{function.__qualname__}".encode()
-    file = io.BytesIO(b"F" + _HERE)
-    file.seek(3)
-    _DillPickler(file, None).dump(function)
-    return file.getvalue()
+    return _dump_with_dill(function, b"F", None)
 
 
 def load_function(blob: bytes) -> Callable[..., Any]:
-    """The function `dump_function` was given. Raises PayloadUndecodable where it cannot be had here."""
+    """The function `dump_function` was given. Raises PayloadUndecodable."""
     if blob[:1] == b"R":
         module, _, name = blob[1:].decode(errors="replace").partition(":")
         try:
@@ -147,7 +191,7 @@ def load_function(blob: bytes) -> Callable[..., Any]:
                 found = getattr(found, part)
         except Exception as error:
             raise PayloadUndecodable(
-                f"the function {module}.{name} cannot be imported here: {type(error).__name__}: {error}"
+                f"the function {module}.{name} cannot be imported: {type(error).__name__}: {error}"
             ) from error
     elif blob[:1] == b"F" and blob[1:3] == _HERE:
         try:
@@ -197,7 +241,7 @@ class Codec:
         body = sealed[_HEAD:]
         if not hmac.compare_digest(sealed[3:_HEAD], self._digest(kind, body)):
             raise PayloadUndecodable(
-                "the signature does not fit: damaged, or written under another secret (ZKPLAN_SECRET)"
+                "the signature does not fit: damaged, or another secret was used (ZKPLAN_SECRET)"
             )
         return kind, body
 
@@ -227,5 +271,5 @@ class Codec:
 def dump_call(
     args: Sequence[Any], kwargs: Mapping[str, Any], position_of: Callable[[Any], int | None]
 ) -> bytes:
-    """The constant part of a call; every task found at any depth becomes the position it is given."""
+    """The constant part of a call; each task, at any depth, becomes the position it is given."""
     return dump((tuple(args), dict(kwargs)), position_of)

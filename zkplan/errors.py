@@ -27,9 +27,21 @@ ZkplanError
 
 from __future__ import annotations
 
+from typing import Any
+
 
 class ZkplanError(Exception):
     """The base of all errors of zkplan."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # As text and data: a subclass asks for more than the message, which pickle would not give.
+        return _restore, (type(self), self.args, self.__dict__)
+
+
+def _restore(kind: type[ZkplanError], args: tuple[Any, ...], data: dict[str, Any]) -> ZkplanError:
+    error = kind.__new__(kind, *args)
+    error.__dict__.update(data)
+    return error
 
 
 class PlanError(ZkplanError):
@@ -66,7 +78,7 @@ class PlanFailed(PlanError):
 
 
 class PlanStuck(PlanError):
-    """Tasks remain, none is runnable, claimed, delayed or dead: no worker can ever finish the plan."""
+    """Tasks remain, none is runnable, claimed, delayed or dead: the plan can never drain."""
 
 
 class TaskError(ZkplanError):
@@ -86,7 +98,7 @@ class ForeignTask(TaskError):
 
 
 class ResultNotKept(TaskError):
-    """The task has finished, and its result went to its dependents only. Add it with `keep=True`."""
+    """The task has finished; its result went to its dependents only. Add it with `keep=True`."""
 
 
 class TaskFailed(TaskError):
@@ -102,7 +114,7 @@ class TaskFailed(TaskError):
 
 
 class TaskCancelled(TaskError):
-    """Raised by `current().check()` inside a task that should stop: plan cancelled, claim lost, timed out."""
+    """Raised by `current().check()` inside a task whose result is not wanted any more."""
 
 
 class PayloadError(ZkplanError):
@@ -114,12 +126,12 @@ class NotSerialisable(PayloadError):
 
 
 class PayloadTooLarge(PayloadError):
-    """A payload exceeds what one request may carry. `size` and `limit` are bytes. Nothing was sent."""
+    """A payload exceeds what a request may carry; `size`, `limit` in bytes. Nothing was sent."""
 
     def __init__(self, what: str, size: int, limit: int) -> None:
         super().__init__(
-            f"{what} takes {size} bytes, more than the {limit} bytes that one ZooKeeper request may "
-            "carry; store the data elsewhere (a file, an object store) and pass its address"
+            f"{what} takes {size} bytes, more than the {limit} bytes that one ZooKeeper request "
+            "may carry; store the data elsewhere (a file, an object store) and pass its address"
         )
         self.size = size
         self.limit = limit
@@ -134,7 +146,7 @@ class KeeperError(ZkplanError):
 
 
 class KeeperUnavailable(KeeperError):
-    """No ZooKeeper server answered in time. A write that was under way may or may not be applied."""
+    """No server answered in time. A write that was under way may or may not be applied."""
 
 
 class KeeperClosed(KeeperError):
@@ -142,7 +154,7 @@ class KeeperClosed(KeeperError):
 
 
 class TransactionRejected(KeeperError):
-    """ZooKeeper refused a transaction for a reason the protocol has no answer to. Nothing was written."""
+    """ZooKeeper refused a transaction for a reason unknown to the protocol. Nothing was written."""
 
 
 class WaitTimeout(ZkplanError, TimeoutError):
@@ -150,4 +162,4 @@ class WaitTimeout(ZkplanError, TimeoutError):
 
 
 class InvariantViolated(ZkplanError):
-    """The tree is not as the protocol leaves it: a bug in zkplan or a damaged tree. Please report it."""
+    """The tree is not as the protocol leaves it: damaged, or a bug in zkplan. Please report it."""

@@ -22,8 +22,8 @@ from .errors import (
     ZkplanError,
 )
 from .protocol.adding import NewTask
-from .protocol.load import Loaded
 from .protocol.failure import write_log
+from .protocol.load import Loaded
 from .protocol.shared import REQUEST_BYTES_MAX, Claim
 from .records import Failure, TaskOptions, TaskRecord
 
@@ -106,7 +106,7 @@ class Context:
 
     @property
     def cancelled(self) -> bool:
-        """True once the result is not wanted: plan cancelled, claim lost, timed out, worker stopping."""
+        """True once the result is not wanted: plan cancelled, claim lost, timed out, stopping."""
         return bool(self._job.stop_reason)
 
     def check(self) -> None:
@@ -168,7 +168,7 @@ class Runner:
         self._loop_lock = threading.Lock()
 
     def run(self, job: Job) -> Ended:
-        """Run the function of `job` once. Never raises: whatever happens is in what it gives back."""
+        """Run the function of `job` once. Never raises: what happened is in what it gives back."""
         started = time.monotonic()
         job.started = started
         try:
@@ -192,8 +192,8 @@ class Runner:
             return Ended(job, 0.0, outcome=loaded.result)
         if loaded.damage or record.positions != len(loaded.arguments):
             raise InvariantViolated(
-                f"{loaded.claim.task_path} has {len(loaded.arguments)} of {record.positions} arguments "
-                f"({loaded.damage or 'some are missing'}): its znodes were changed by hand"
+                f"{loaded.claim.task_path} has {len(loaded.arguments)} of {record.positions} "
+                f"arguments ({loaded.damage or 'some are missing'}): it was changed by hand"
             )
         if loaded.claim.a >= options.attempts:
             failure = self.last_failure(job)
@@ -236,7 +236,7 @@ class Runner:
             if self._loop is None:
                 self._loop = asyncio.new_event_loop()
                 threading.Thread(
-                    target=self._loop.run_forever, name="zkplan-asyncio", daemon=True
+                    target=_serve_loop, args=(self._loop,), name="zkplan-asyncio", daemon=True
                 ).start()
             return self._loop
 
@@ -267,7 +267,7 @@ class Runner:
         )
 
     def last_failure(self, job: Job) -> Failure:
-        """Why a task is out of attempts: its last logged failure, else that its workers vanished."""
+        """Why a task is out of attempts: its last failure, else that its workers vanished."""
         for sealed in reversed(job.loaded.logs):
             try:
                 return Failure.from_bytes(self.codec.open(FAILURE, sealed)[1])
@@ -277,6 +277,13 @@ class Runner:
             f"{job.claim.a} workers vanished while they ran it (killed, out of memory, crashed?)"
         )
         return Failure("WorkerLost", message, "", job.worker, job.claim.n, time.time())
+
+
+def _serve_loop(loop: asyncio.AbstractEventLoop) -> None:
+    try:
+        loop.run_forever()
+    finally:
+        loop.close()
 
 
 async def _within(context: Context, coroutine: Coroutine[Any, Any, Any]) -> Any:

@@ -1,4 +1,4 @@
-"""What a task looks like from outside: read from its znodes, without running or decoding user code."""
+"""What a task looks like from outside: read from its znodes, without decoding user code."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .task import Task
 
 
 def describe_task(task: Task, people: bool = True) -> dict[str, Any]:
-    """State, options, edges, attempts and outcome of a task. Raises InvalidTask if it never existed.
+    """State, options, edges, attempts, outcome of a task. Raises InvalidTask if it never existed.
 
     `people` joins lists into lines of text.
     """
@@ -30,7 +30,7 @@ def describe_task(task: Task, people: bool = True) -> dict[str, Any]:
     if node is None and outcome is None:
         raise InvalidTask(
             task.number,
-            f"{task.path} does not exist: it has finished without a kept result, or was never added",
+            f"{task.path} does not exist: finished without a kept result, or never added",
         )
     facts: dict[str, Any] = {"path": task.path}
     if node is not None and names is not None:

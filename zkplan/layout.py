@@ -1,4 +1,4 @@
-"""Names and paths of znodes: the one place that knows how the tree of docs/protocol.md is spelled."""
+"""Names and paths of znodes: the one place that knows how the tree is spelled."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ WAKE = "wake-"
 
 
 class Entry(NamedTuple):
-    """A runnable name, parsed: ENTRY.N.A. A name never comes back, because N grows with every claim."""
+    """A runnable name, parsed: ENTRY.N.A. It never comes back, because N grows with every claim."""
 
     rank: str
     task: str

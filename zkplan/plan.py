@@ -92,8 +92,8 @@ class Plan:
         priority: int = 0,
         keep: bool | None = None,
     ) -> Task:
-        """Add one task. Arguments that are tasks of this plan, at any depth in lists, tuples, dicts and
-        sets, are edges: the function gets their results.
+        """Add one task. Arguments that are tasks of this plan, at any depth in lists, tuples, dicts
+        and sets, are edges: the function gets their results.
 
         Atomic, and acknowledged when it returns (inside a `with` block: when the block ends).
         `retry_delay` and `timeout` in seconds; a higher `priority` runs earlier; `keep` True keeps
@@ -189,11 +189,11 @@ class Plan:
         self.client.keeper.run(control.change_state(self.path, "running"))
 
     def cancel(self) -> None:
-        """Nothing more is ever claimed; running tasks see `current().cancelled`. Cannot be undone."""
+        """Nothing more is claimed, ever; running tasks see `current().cancelled`."""
         self.client.keeper.run(control.change_state(self.path, "cancelled"))
 
     def remove(self) -> int:
-        """Cancel the plan and delete everything of it; gives the number of unfinished tasks deleted."""
+        """Cancel the plan and delete all of it; gives the number of unfinished tasks deleted."""
         return self.client.keeper.run(control.remove(self.path))
 
     def retry(self) -> int:
@@ -236,7 +236,7 @@ class Plan:
         return self.client.keeper.run(control.finish(self.path, time.time()))
 
     def wait(self, timeout: float | None = None, progress: bool = False) -> PlanStatus:
-        """Wait until the plan is drained; `timeout` in seconds, `progress` shows a bar on a terminal.
+        """Wait until the plan is drained; `timeout` in seconds; `progress`: a bar on a terminal.
 
         Raises PlanFailed when tasks are dead and nothing else can run (or it drained with
         failures), PlanCancelled, PlanStuck, PlanNotFound, WaitTimeout.
@@ -265,8 +265,8 @@ class PlanWithin(Plan):
         size = sum(task.size for task in [*self._job.adds, *tasks])
         if size > ADDS_BYTES_MAX:
             raise PayloadTooLarge(
-                f"what task {self._job.claim.task} adds (its adds are part of its commit; add the rest from "
-                "several tasks)",
+                f"what task {self._job.claim.task} adds (its adds are part of its commit; add the "
+                "rest from several tasks)",
                 size,
                 ADDS_BYTES_MAX,
             )

@@ -13,7 +13,7 @@ FORMAT = 1
 OnFailure = Literal["hold", "cascade"]
 State = Literal["running", "paused", "cancelled"]
 
-_TASK_HEAD = struct.Struct(">HII")
+_TASK_HEAD = struct.Struct(">III")
 _FAILURE_HEAD = struct.Struct(">I")
 
 
@@ -34,7 +34,7 @@ def from_json(data: bytes, what: str) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class TaskOptions:
-    """How a task is run. Delays and time-outs in seconds; `keep` None keeps results without dependents."""
+    """How a task is run. Times in seconds; `keep` None keeps what has no dependents."""
 
     name: str = ""
     attempts: int = 3
@@ -150,7 +150,7 @@ class Edge(NamedTuple):
 
 
 class Failure(NamedTuple):
-    """Why an attempt failed. `exception` is the pickled exception, empty where it could not travel."""
+    """Why an attempt failed. `exception` is pickled, empty where it could not travel."""
 
     kind: str
     message: str

@@ -122,7 +122,7 @@ class Applied(NamedTuple):
 
 
 class Refused(NamedTuple):
-    """Nothing was written by this copy of the transaction; `at` is the culprit among its operations.
+    """Nothing was written by this copy of the transaction; `at` is the operation to blame.
 
     With `repeated`, an earlier copy may have been applied: read a znode unique to it to decide.
     """

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 #: A task's definition shares its transaction with its edges.
 RECORD_BYTES_MAX = REQUEST_BYTES_MAX - 64 * 1024
+#: Edges into one task. Wider joins are better made as a tree: their arguments fill one worker.
+EDGES_MAX = 50_000
 DELAY_MAX_S = 30 * 24 * 3600.0
 
 
@@ -98,7 +100,7 @@ class Task:
 
     def __reduce__(self) -> Any:
         raise NotSerialisable(
-            f"{self!r} stands where it cannot become an edge (inside a function's closure or an object); "
+            f"{self!r} stands where it cannot become an edge (in a closure or an object); "
             "pass it as an argument, at any depth in lists, tuples, dicts and sets"
         )
 
@@ -146,6 +148,12 @@ def define(
         return place
 
     arguments = _dump_call(spec, position_of)
+    if len(deps) > EDGES_MAX:
+        raise InvalidTask(
+            spec.label,
+            f"{spec.label} has {len(deps)} tasks as arguments, the limit is {EDGES_MAX}: join them "
+            "in groups first",
+        )
     body = TaskRecord(len(deps), options.to_json(), function, arguments).to_bytes()
     record = codec.seal(codecs.TASK, body)
     if len(record) > RECORD_BYTES_MAX:
@@ -226,7 +234,8 @@ def _dump_function(spec: TaskSpec) -> bytes:
         raise
     except Exception as error:
         raise NotSerialisable(
-            f"{spec.label}: the function {spec.fn!r} cannot be serialised: {type(error).__name__}: {error}"
+            f"{spec.label}: the function {spec.fn!r} cannot be serialised: "
+            f"{type(error).__name__}: {error}"
         ) from error
 
 

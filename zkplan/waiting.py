@@ -1,4 +1,4 @@
-"""Waiting for a plan or a result: woken by watches, with a fixed cost per look whatever the plan's size."""
+"""Waiting for a plan or a result: woken by watches, at a fixed cost per look."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ from .errors import (
     TaskFailed,
     WaitTimeout,
 )
-from .layout import parse_claim, parse_later
+from .layout import WAKE, parse_claim, parse_later
 from .progress import show_progress
 from .protocol.control import PlanStatus
+from .protocol.shared import wake_dependents
 from .records import Failure
 from .requests import ReadChildren, ReadData, ReadMany, Step
 
@@ -141,8 +142,8 @@ def wait_for_result(task: Task, timeout: float | None) -> Any:
                     raise PlanNotFound(plan.path, f"{plan.path} was removed")
                 raise ResultNotKept(
                     label,
-                    f"{label} has finished (or never existed); its result went to its dependents and was "
-                    "not kept: add it with keep=True",
+                    f"{label} has finished (or never existed); its result went to its dependents "
+                    "and was not kept: add it with keep=True",
                 )
             keeper.ask(ReadData(task.path, watch=True))
             if keeper.ask(ReadData(outcome_path, watch=True)) is None:
@@ -188,6 +189,12 @@ def _stands_still(plan: Plan) -> Step[bool]:
             *(ReadChildren(plan.client.paths.desk(desk)) for desk in desks),
         ]
     )
+    wakes = [
+        f"{plan.client.paths.desk(desk)}/{name}"
+        for desk, names in zip(desks, held, strict=True)
+        for name in names or ()
+        if name.startswith(WAKE)
+    ]
     second = yield ReadData(runnable)
     if first is None or second is None or first.pzxid != second.pzxid or second.child_count:
         return False
@@ -198,9 +205,26 @@ def _stands_still(plan: Plan) -> Step[bool]:
     for names in held:
         for name in names or ():
             claim = parse_claim(name)
-            if name.startswith("wake-") or (claim is not None and claim.plan == plan.number):
+            if claim is not None and claim.plan == plan.number:
                 return False
-    return True
+    return (yield from _nothing_owed(plan, wakes))
+
+
+def _nothing_owed(plan: Plan, wakes: list[str]) -> Step[bool]:
+    """Whether none of `wakes` names a task of the plan that is complete and not published.
+
+    A wake that was settled says nothing: its worker leaves it until its next commit.
+    """
+    if not wakes:
+        return True
+    nodes = yield ReadMany([ReadData(path) for path in wakes])
+    if None in nodes:
+        return False  # settled since it was listed: what it named may be claimed now
+    named = [d for node in nodes for d in wake_dependents(node.data) if d.plan == plan.number]
+    if not named:
+        return True
+    ready = yield ReadMany([ReadData(f"{plan.path}/task-{d.task}/ready") for d in named])
+    return all(node is None or node.version != d.k for d, node in zip(named, ready, strict=True))
 
 
 def raise_in_vain(plan: Plan, status: PlanStatus) -> None:
@@ -208,8 +232,8 @@ def raise_in_vain(plan: Plan, status: PlanStatus) -> None:
     if status.dead:
         raise _failed(
             plan,
-            f"{plan.path} cannot go on: {status.dead} of its {status.tasks} unfinished tasks are out of "
-            "attempts, the others depend on them (`retry` gives them another chance)",
+            f"{plan.path} cannot go on: {status.dead} of its {status.tasks} unfinished tasks are "
+            "out of attempts, the others depend on them (`retry` gives them another chance)",
         )
     report = plan.check()
     if report.published or report.created:

@@ -1,4 +1,4 @@
-"""Transactions and batch reads packed into ZooKeeper's bytes in one pass, and their answers unpacked.
+"""Transactions and batch reads packed into ZooKeeper's bytes in one pass, answers unpacked.
 
 kazoo asks of a request only `type`, `serialize` and `deserialize`. Packing a whole multi here, in
 the caller's thread, is several times faster than kazoo's own encoding, and a value that cannot be

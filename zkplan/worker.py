@@ -6,8 +6,8 @@ import threading
 from typing import TYPE_CHECKING
 
 from .backoff import Backoff
-from .working.engine import Engine, Statistics
 from .errors import ZkplanError
+from .working.engine import Engine, Statistics
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -80,7 +80,7 @@ class Worker:
             self._failure = error
 
     def stop(self, grace: float = 30.0) -> None:
-        """Drain: claim nothing more, let running tasks end within `grace` seconds, hand back the others.
+        """Drain: claim nothing more, give running tasks `grace` seconds, hand back the others.
 
         A hand-back costs no attempt. With `start`, waits for the end and raises what broke the
         worker; with `run` (from another thread or a signal handler) it returns at once.

@@ -1,8 +1,8 @@
 """The invariants S1 to S9 and L1, judged after every accepted transaction on what it touched.
 
-The auditor knows two things: the tree, and the history of what the tree accepted. It keeps an index of
-where each task stands, so that judging a transaction costs as much as the transaction, not as the
-tree.
+The auditor knows two things: the tree, and the history of what the tree accepted. It keeps an index
+of where each task stands, so that judging a transaction costs as much as the transaction, not as
+the tree.
 """
 
 from __future__ import annotations
@@ -169,7 +169,7 @@ class Auditor:
             if kind == "dead" and (task_path in self.nodes or type(op) is Delete):
                 self._place(op, path, task_path, touched)
             elif kind == "outcomes" and type(op) is Create and task_path not in self.nodes:
-                # While the task stands, its outcome is the failure that an operator may still retry.
+                # While the task stands, its outcome is a failure that an operator may retry.
                 self._fix(self.tasks[task_path], op.data)
 
     def _task(

@@ -1,4 +1,4 @@
-"""The authors and the operator of the simulation: graphs of tasks, and scripts that add and steer them."""
+"""The authors and the operator: graphs of tasks, and scripts that add them and steer the plans."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from zkplan.errors import PlanCancelled, PlanDrained, PlanError, PlanNotFound, R
 from zkplan.protocol import author as authoring
 from zkplan.protocol import control, failure
 from zkplan.protocol.adding import NewTask
-from zkplan.records import OnFailure, PlanRecord
+from zkplan.records import OnFailure, PlanRecord, State
 
 from .story import Meant, Violation
 
@@ -107,7 +107,7 @@ def add_more(world: World, plan: Plan, size: int) -> Script:
     """A second author: adds to a plan that may run, also on tasks that may have finished."""
     author = new_author(world, world.paths.plan(plan.number))
     earlier = [task for task in plan.tasks if task.acknowledged]
-    tasks = []
+    tasks: list[Meant] = []
     for index in range(size):
         task = Meant(f"{plan.name}.b{len(plan.tasks)}.{index}", [], 3, True)
         pool = earlier + tasks
@@ -125,7 +125,7 @@ def new_author(world: World, path: str) -> authoring.Author:
     return author
 
 
-def _add(world: World, author: authoring.Author, tasks: list[Meant]) -> Script:
+def _add(world: World, author: authoring.Author, tasks: list[Meant]) -> Generator[Any, Any, bool]:
     """Add `tasks`; what is acknowledged must run. Gives False where no more can be added."""
     tasks = [task for task in tasks if all(dep.number or dep in tasks for dep in task.deps)]
     new = new_tasks(tasks, world.rng)
@@ -136,8 +136,11 @@ def _add(world: World, author: authoring.Author, tasks: list[Meant]) -> Script:
         if not any(_lost(world, author, dep) for task in tasks for dep in task.deps):
             raise Violation("ResultNotKept was raised, yet every result can be had") from None
     except (PlanDrained, PlanNotFound, PlanCancelled):
-        children = world.nodes[author.plan_path].children if author.plan_path in world.nodes else ()
-        if "adds" in children:
+        node = world.nodes.get(author.plan_path)
+        cancelled = any(
+            plan.removed and author.plan_path.endswith(plan.number) for plan in world.plans
+        )
+        if node is not None and "adds" in node.children and not cancelled:
             raise
         going_on = False
     for task, made in zip(tasks, new, strict=True):
@@ -147,8 +150,6 @@ def _add(world: World, author: authoring.Author, tasks: list[Meant]) -> Script:
                     f"S4 {task.name} is acknowledged as {made.number}, it is {task.path}"
                 )
             task.acknowledged = True
-        elif task.alive or task.commits:
-            world.unacknowledged.append(task)
     return going_on
 
 
@@ -158,7 +159,7 @@ def _lost(world: World, author: authoring.Author, dep: Meant) -> bool:
 
 
 def plain(world: World, plan: Plan, tasks: list[Meant]) -> None:
-    """A plan of plain creates by another client: no index, edges that name only the path of the dep."""
+    """A plan of plain creates by another client: no index, edges that name only their dep."""
 
     def put(path: str, data: bytes = b"", sequence: bool = False) -> str:
         return world.network.tree.apply(server.Create(path, data, sequence=sequence))
@@ -186,9 +187,10 @@ def plain(world: World, plan: Plan, tasks: list[Meant]) -> None:
 
 
 def pause_and_resume(world: World, plan: Plan) -> Script:
-    for state in ("paused", "running"):
+    states: tuple[State, ...] = ("paused", "running")
+    for state in states:
         try:
-            yield from control.change_state(world.paths.plan(plan.number), state)  # type: ignore[arg-type]
+            yield from control.change_state(world.paths.plan(plan.number), state)
         except PlanError:
             return  # not ready yet, done, cancelled or removed: a clear refusal
 

@@ -1,9 +1,9 @@
-"""The network of the simulation: who is answered when, and what gets lost on the way to the tree.
+"""The network of the simulation: who is answered when, and what gets lost on the way.
 
 Every request of a step becomes a Call in the queue of its Client, which is first in, first out, as
 the requests of a session are. Delivering a call is one moment: the tree executes it and the step
-that waits for it goes on, up to its next request. An answer that takes long needs no state of its own,
-because the step's next request waits in the queue for any time.
+that waits for it goes on, up to its next request. An answer that takes long needs no state of its
+own, because the step's next request waits in the queue for any time.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class Client:
 
 
 class Fiber:
-    """A step under way on a client. `under` maps a task's path to the claim its worker relies on."""
+    """A step under way on a client. `under` maps task paths to the claims it relies on."""
 
     __slots__ = ("client", "kind", "step", "under")
 
@@ -152,7 +152,7 @@ class Network:
                 self.observer.expired(paths)
 
     def expire(self, client: Client) -> None:
-        """The session ends under a client that does not know it; its requests go to a new session."""
+        """The session ends unknown to its client, whose requests go to a new session."""
         self.close(client.session)
         client.session = self._new_session()
         self._break(client)
@@ -183,12 +183,11 @@ class Network:
         try:
             while True:
                 request = fiber.step.send(answer)
-                kind = type(request)
-                if kind is Send:
+                if type(request) is Send:
                     call = Call(fiber, request.multi, ticket=True)
                     queue.append(call)
                     answer = Ticket(call)
-                elif kind is Await:
+                elif type(request) is Await:
                     call = request.ticket.slot
                     if not call.done:
                         call.awaited = True
@@ -278,7 +277,7 @@ class Network:
         if type(request) is ReadMany:
             reads = request.reads
             partial = call.partial
-            # A server without batch reads answers them one by one, with writes of others in between.
+            # A server without batch reads answers one by one, with others' writes in between.
             end = self.rng.randint(len(partial), len(reads)) if self.split_reads else len(reads)
             partial += [self._read_one(read) for read in reads[len(partial) : end]]
             if len(partial) < len(reads):

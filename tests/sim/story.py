@@ -1,4 +1,4 @@
-"""What the simulation knows beside the tree: the tasks as they were meant, and what became of them."""
+"""What the simulation knows beside the tree: the tasks as they were meant, and their history."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ class Violation(AssertionError):
 class Meant:
     """One task as its author meant it, and its history.
 
-    `fixed` is the outcome that the tree accepted. `numbers` counts the znodes created for it, `commits` the
-    transactions that finished it.
+    `fixed` is the outcome that the tree accepted. `numbers` counts the znodes created for it,
+    `commits` the transactions that finished it.
     """
 
     name: str
@@ -25,7 +25,6 @@ class Meant:
     attempts: int = 3
     keep: bool | None = None
     adds: list[Meant] = field(default_factory=list)
-    failures: int = 0
     foreign: bool = False
     acknowledged: bool = False
     path: str = ""
@@ -55,7 +54,7 @@ class Meant:
         return FAILED + self.record
 
     def may_be(self, outcome: bytes) -> bool:
-        """Whether `outcome` is what this task makes of its dependencies' outcomes, or its failure."""
+        """Whether `outcome` is the right result for the dependencies' outcomes, or a failure."""
         arguments = [dep.fixed for dep in self.deps]
         known = [argument for argument in arguments if argument is not None]
         if len(known) < len(arguments):

@@ -1,110 +1,37 @@
-"""One seeded run: a world of authors, workers, an operator and faults, until everything has drained.
+"""One seeded run: authors, workers, an operator and faults, until everything has drained.
 
-The seed decides everything: which faults and features the run has, the graphs, and at each step whose
-request the server takes next. In the first part faults happen; then they stop, and within a bounded number
-of steps every plan must be done with nothing left behind (L3).
+The seed decides everything: which faults and features the run has, the graphs, and at each step
+whose request the server takes next. In the first part faults happen; then they stop, and within a
+bounded number of steps every plan must be done with nothing left behind (L3).
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import NamedTuple
+from collections.abc import Callable
 
+from zkplan.embedded import tree as server
 from zkplan.layout import Paths
-from zkplan.protocol import author as authoring
-from zkplan.protocol import holding
 from zkplan.protocol.adding import NewTask
 from zkplan.protocol.commit import Part
 from zkplan.records import control_from_bytes
-from zkplan.embedded import tree as server
 
 from . import authors
 from .auditor import REMOVES, Auditor
 from .authors import Plan
-from .network import CALM, Client, Faults, Network
+from .ending import judge
+from .mix import draw_mix, narrow_limits
+from .network import CALM, Client, Network
 from .story import Meant, Violation
 from .worker import Worker
 
 ROOT = "/z"
 #: Faults happen during so many scheduler steps at most.
-STORM_STEPS = 300
+STORM_STEPS = 500
+#: How often a slow actor's request waits on when its turn has come, as if the actor were stopped.
+SLOWNESS = 0.97
 #: After the faults everything must drain in so many steps.
 DRAIN_STEPS = 6000
-
-
-class Mix(NamedTuple):
-    """Which features and faults a run has, as probabilities where they are looked up often."""
-
-    faults: Faults
-    expiries: int
-    crashes: int
-    author_crashes: int
-    leaves: int
-    spurious: float
-    hand_back: float
-    logs: float
-    failing: float
-    wide: int
-    drive: bool
-    adds: float
-    pauses: int
-    retries: int
-    removes: int
-    more: int
-    narrow: bool
-    ahead: float
-
-
-#: Limits of the protocol that small plans reach only when they are this small.
-NARROW = (
-    (authoring, "BATCH_OPS", 14),
-    (authoring, "EDGES_PER_MULTI", 1),
-    (holding, "EDGES_PER_STEP", 1),
-)
-
-
-@contextmanager
-def narrow_limits() -> Iterator[None]:
-    """Small batches and small joins meet the limits of large ones."""
-    before = [(module, name, getattr(module, name)) for module, name, _ in NARROW]
-    for module, name, limit in NARROW:
-        setattr(module, name, limit)
-    try:
-        yield
-    finally:
-        for module, name, limit in before:
-            setattr(module, name, limit)
-
-
-def draw_mix(rng: random.Random) -> Mix:
-    """Half of the features at a time: rare meetings of two of them need the others out of the way."""
-
-    def some(value: float, share: float = 0.5) -> float:
-        return value if rng.random() < share else 0.0
-
-    strength = rng.choice((0.0, 0.02, 0.05, 0.12))
-    return Mix(
-        faults=Faults(some(strength), some(strength), some(strength)),
-        expiries=rng.choice((0, 0, 1, 2, 4)),
-        crashes=rng.choice((0, 0, 1, 2)),
-        author_crashes=int(some(1, 0.1)),
-        leaves=int(some(1, 0.2)),
-        spurious=some(0.05, 0.2),
-        hand_back=some(0.1, 0.25),
-        logs=some(0.15, 0.2),
-        failing=some(0.15, 0.3),
-        wide=rng.choice((0, 0, 0, 1, 2)),
-        drive=rng.random() < 0.7,
-        adds=some(0.3, 0.2),
-        pauses=int(some(rng.randint(1, 2), 0.3)),
-        retries=int(some(2, 0.3)),
-        removes=int(some(1, 0.05)),
-        more=int(some(rng.randint(1, 2), 0.35)),
-        narrow=rng.random() < 0.3,
-        ahead=some(0.7, 0.4),
-    )
 
 
 class World:
@@ -123,10 +50,10 @@ class World:
         self.workers: list[Worker] = []
         self.clients: list[Client] = []
         self.dying: list[int] = []
-        self.unacknowledged: list[Meant] = []
         self.pending: list[Callable[[], None]] = []
         self.writers: list[Client] = []
         self.calm = False
+        self.slow: set[str] = set()
         self._names = 0
         self._set_up()
 
@@ -224,7 +151,7 @@ class World:
         rng = self.rng
         plan = Plan(f"p{len(self.plans)}", rng.choice(("hold", "hold", "cascade")))
         self.plans.append(plan)
-        size = rng.choice((1, 2, 2, 3, 3, 4, 5, 6, 8))
+        size = rng.choice((1, 2, 2, 3, 3, 4, 5, 6, 8, 12))
         if rng.random() < 0.05:
             tasks = authors.graph(self, plan, size)
             for task in tasks:
@@ -264,6 +191,8 @@ class World:
     def _connect(self, kind: str) -> Client:
         self._names += 1
         client = self.network.connect(f"{kind}{self._names}")
+        if self.chance(self.mix.slow):
+            self.slow.add(client.name)
         self.clients.append(client)
         return client
 
@@ -305,8 +234,10 @@ class World:
         for plan in self._known():
             dead = self.nodes.get(f"{ROOT}/plan-{plan.number}/dead")
             for number in sorted(dead.children) if dead is not None else ():
-                script = authors.retry(self, plan, number)
-                self.network.start(self._connect("operator"), "retry", script, {})
+                # Two operators at once: both have seen the same dead letter.
+                for _ in range(self.rng.randint(1, 2)):
+                    script = authors.retry(self, plan, number)
+                    self.network.start(self._connect("operator"), "retry", script, {})
 
     def _expire(self) -> None:
         if self.workers:
@@ -365,7 +296,7 @@ class World:
                 break
         else:
             raise Violation(f"L3 after {DRAIN_STEPS} steps without faults something still goes on")
-        self._judge_the_end()
+        judge(self)
 
     def _step(self) -> bool:
         """One event; False where nothing can happen."""
@@ -375,7 +306,7 @@ class World:
             self.pending.pop()()
         chance = rng.random()
         if chance < 0.1:
-            if self.network.late:
+            if self.network.late and (self.calm or chance < self.mix.lateness):
                 self.network.deliver_late(rng.randrange(len(self.network.late)))
                 return True
             if self.dying and chance < 0.05:
@@ -385,7 +316,10 @@ class World:
             return True
         busy = [client for client in self.clients if client.queue]
         if busy:
-            self.network.deliver(rng.choice(busy))
+            client = rng.choice(busy)
+            if client.name in self.slow and rng.random() < SLOWNESS and not self.calm:
+                return True
+            self.network.deliver(client)
             return True
         if self._start_something():
             return True
@@ -430,54 +364,6 @@ class World:
                     self.network.start(client, "retry", authors.retry(self, plan, waiting[0]), {})
                     return True
         return False
-
-    # The end.
-
-    def _judge_the_end(self) -> None:
-        held = self._held_for_ever()
-        for plan in self._known():
-            node = self.nodes[self.paths.plan(plan.number)]
-            left = [name for name in node.children if name.startswith("task-")]
-            stuck = [task for task in plan.tasks if task.alive and task.name not in held]
-            if stuck:
-                raise Violation(
-                    f"L3 {[task.name for task in stuck]} never finished: {[t.places for t in stuck]}"
-                )
-            if not left and "done" not in node.children:
-                raise Violation(f"L3 plan {plan.number} has no task and is not done")
-        for task in self.names.values():
-            plan_removed = any(plan.removed and task in plan.tasks for plan in self.plans)
-            if (
-                task.acknowledged
-                and task.name not in held
-                and not plan_removed
-                and task.commits != 1
-            ):
-                raise Violation(
-                    f"S4 {task.name} was acknowledged and committed {task.commits} times"
-                )
-        self._judge_what_is_left()
-
-    def _held_for_ever(self) -> set[str]:
-        """Joins whose author died while it defined them, and whatever waits for them."""
-        held: set[str] = set()
-        for task in self.names.values():
-            if task.alive and (
-                f"{task.path}/hold" in self.nodes or any(dep.name in held for dep in task.deps)
-            ):
-                held.add(task.name)
-        return held
-
-    def _judge_what_is_left(self) -> None:
-        living = self.nodes[f"{ROOT}/worker"].children
-        if self.nodes[f"{ROOT}/later"].children:
-            raise Violation("L3 later entries are left")
-        for desk in sorted(self.nodes[f"{ROOT}/desk"].children):
-            if desk not in living:
-                raise Violation(f"L3 the desk of {desk}, which is gone, is left")
-            for name in sorted(self.nodes[f"{ROOT}/desk/{desk}"].children):
-                if not name.startswith("wake-"):
-                    raise Violation(f"L3 the claim {name} is left on the desk of {desk}")
 
 
 def run(seed: int, note: Callable[[str], None] | None = None) -> None:

@@ -20,7 +20,7 @@ _which = click.argument("plan", metavar="PLAN")
 @connection_options
 @click.pass_context
 def plan(ctx: click.Context, hosts: str, root: str, secret: str, connect_timeout: float) -> None:
-    """Look at plans and control them. PLAN is a path, a number, or a name (the newest of that name)."""
+    """Look at plans and control them. PLAN: a path, a number, or a name (the newest of it)."""
     ctx.obj = (hosts, root, secret, connect_timeout)
 
 

@@ -50,8 +50,8 @@ def worker(
     session_timeout: float,
     grace: float,
 ) -> None:
-    """Claim and run the tasks of every ready plan. SIGTERM and SIGINT drain: claim nothing more, finish or
-    hand back within --grace seconds. The current folder is importable, as with `python -m`."""
+    """Claim and run the tasks of every ready plan. SIGTERM and SIGINT drain: claim nothing more,
+    finish or hand back within --grace seconds. The current folder is importable."""
     if ctx.invoked_subcommand is not None:
         ctx.obj = (hosts, root, secret, connect_timeout)
         return
@@ -72,7 +72,7 @@ def worker(
 
 
 def _supervise(processes: int, grace: float) -> int:
-    """Run `processes` children of this very command; replace those that die, drain them on a signal."""
+    """Run `processes` children of this very command; replace the dead, drain on a signal."""
     log_to_stderr()
     command = [sys.executable, "-m", "zkplan", *sys.argv[1:], "--processes", "1"]
     stopping = False

@@ -1,4 +1,4 @@
-"""The one door to ZooKeeper: runs steps of the protocol on a kazoo client. The only importer of kazoo.
+"""Runs requests and steps of the protocol on a kazoo client.
 
 What kazoo leaves to its users is done here. A refused transaction is an answer (kazoo swallows it).
 A transaction whose answer was lost is sent again, identically, until a server answers: only that
@@ -32,7 +32,7 @@ from kazoo.protocol.serialization import Exists
 from kazoo.security import OPEN_ACL_UNSAFE
 
 from .. import wire
-from ..errors import KeeperClosed, KeeperError, KeeperUnavailable
+from ..errors import KeeperClosed, KeeperError, KeeperUnavailable, ZkplanError
 from ..requests import (
     Await,
     Multi,
@@ -116,7 +116,7 @@ class Keeper:
         return ",".join(f"{host}:{port}" for host, port in self.client.hosts)
 
     def listen(self, listener: Callable[[str | None], None]) -> None:
-        """Call `listener(path)` for every watch that fires; None: the connection changed, look at all.
+        """Call `listener(path)` for every watch that fires; None: the connection changed.
 
         Called on a thread of kazoo: it must not block.
         """
@@ -176,16 +176,21 @@ class Keeper:
         post: Callable[[Callable[[], None]], None],
         done: Callable[[T | None, BaseException | None], None],
     ) -> None:
-        """Run a step in the background of a loop: each answer is taken up by what `post` schedules."""
+        """Run a step in the background of a loop: what `post` schedules takes up each answer."""
 
         def resume(answer: Any, error: BaseException | None) -> None:
-            try:
-                request = step.send(answer) if error is None else step.throw(error)
-                self.submit(request, later)
-            except StopIteration as stop:
-                done(stop.value, None)
-            except BaseException as failure:
-                done(None, failure)
+            while True:
+                try:
+                    request = step.send(answer) if error is None else step.throw(error)
+                except StopIteration as stop:
+                    return done(stop.value, None)
+                except BaseException as failure:
+                    return done(None, failure)
+                try:
+                    self.submit(request, later)
+                    return None
+                except ZkplanError as refused:
+                    answer, error = None, refused  # too large or closed: the step decides
 
         def later(answer: Any, error: BaseException | None) -> None:
             post(lambda: resume(answer, error))
@@ -204,8 +209,8 @@ class Keeper:
         except queue.Empty:
             call.abandoned = True
             raise KeeperUnavailable(
-                f"no answer from ZooKeeper at {self.hosts} for {self.patience_s:g} s; a write that was "
-                "under way may or may not be applied"
+                f"no answer from ZooKeeper at {self.hosts} for {self.patience_s:g} s; a write that "
+                "was under way may or may not be applied"
             ) from None
         if error is not None:
             raise error
@@ -297,7 +302,7 @@ class Keeper:
         self._flush()
 
     def _send(self, call: _Call) -> None:
-        """Send a call that is counted as flying; batch reads fall apart where the server lacks them."""
+        """Send a call that is counted as flying; batch reads fall apart on servers without them."""
         if type(call.request) is ReadMany and not self._multi_read:
             self._pipeline(call)
         else:

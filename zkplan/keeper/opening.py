@@ -32,7 +32,7 @@ def open_keeper(
     except client.handler.timeout_exception:
         client.close()
         raise KeeperUnavailable(
-            f"no ZooKeeper answered at {hosts} within {connect_timeout_s:g} s; is it running, and is the "
-            "address right?"
+            f"no ZooKeeper answered at {hosts} within {connect_timeout_s:g} s; is it running, "
+            "and is the address right?"
         ) from None
     return Keeper(client, owns=True, patience_s=patience_s)

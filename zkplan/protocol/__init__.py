@@ -1,1 +1,1 @@
-"""The steps of docs/protocol.md as generators without I/O: they yield requests and receive answers."""
+"""The steps of docs/protocol.md as generators without I/O: they yield requests, get answers."""

@@ -51,7 +51,8 @@ class NewTask:
 
     @property
     def size(self) -> int:
-        return 500 + len(self.record) + 400 * len(self.deps)
+        known = sum(map(len, self.known.values())) if self.known else 0
+        return 500 + len(self.record) + 400 * len(self.deps) + known
 
 
 def edge_data(task: str, position: int, k: int, rank: str) -> bytes:
@@ -121,7 +122,7 @@ def added_ops(
 
 
 def next_number(plan: Node) -> int:
-    """The number ZooKeeper's counter gives next: the creates so far. A guess until a create proves it.
+    """The number the counter gives next: the creates so far. A guess until a create proves it.
 
     ZooKeeper reports cversion = 2 * creates - children; the guess is verified by the transaction
     that uses it.
@@ -173,8 +174,8 @@ def settle_finished(
             if outcome is None:
                 raise ResultNotKept(
                     task.label,
-                    f"{task.label} depends on task {number} of {plan_path}, which has finished (or was "
-                    "never added), and whose result was not kept; add that task with keep=True",
+                    f"{task.label} depends on task {number} of {plan_path}, which has finished (or "
+                    "was never added), and whose result was not kept; add that task with keep=True",
                 )
             if len(outcome.data) > REQUEST_BYTES_MAX // 2:
                 raise PayloadTooLarge(

@@ -130,7 +130,7 @@ class Author:
                 continue
             answers = [answer]
             for batch in list(flying)[1:]:
-                answers.append((yield Await(batch.ticket)))
+                answers.append((yield Await(batch.ticket)))  # noqa: PERF401 - cannot yield inside
             start -= yield from self._recover(list(flying), answers)
             flying.clear()
 
@@ -193,7 +193,7 @@ class Author:
         self.applied(batch.identity, len(batch.tasks))
 
     def _recover(self, batches: list[_Batch], answers: list[Applied | Refused]) -> Step[int]:
-        """Settle what was applied of `batches`; gives how many of their tasks must be sent again."""
+        """Settle what was applied of `batches`; gives how many tasks must be sent again."""
         done = max((i + 1 for i, a in enumerate(answers) if isinstance(a, Applied)), default=0)
         if any(answer.repeated for answer in answers):
             # Each batch deletes the identity of the one before it: the one that stands is the last

@@ -77,7 +77,7 @@ def _adopt(plan_path: str, names: set[str], report: Report) -> Step[None]:
     missing = [name for name in PLAN_FIXED if name not in names]
     if not missing:
         return
-    # All in one transaction: `finish` counts the fixed children and must never see some of them. And
+    # All in one transaction: `finish` counts the fixed children, it must never see some only. And
     # only while the plan is not done: a late copy would open a finished plan for adds again.
     done = f"{plan_path}/done"
     ops: list[Op] = [Create(done), Delete(done)]
@@ -162,7 +162,7 @@ def _find_cycle(report: Report, feeds: dict[str, list[str]]) -> None:
 
 
 def _placed(paths: Paths, plan: str) -> Step[set[str]]:
-    """Tasks of the plan that stand in an index: claimed, delayed, runnable, dead, or named by a wake.
+    """Tasks of the plan that stand in an index: claimed, delayed, runnable or dead.
 
     In the order in which tasks move, so that one which moves on while this reads is seen at least
     once.

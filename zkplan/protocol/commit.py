@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from ..errors import PlanCancelled, TransactionRejected, ZkplanError
+from ..errors import PayloadTooLarge, PlanCancelled, TransactionRejected, ZkplanError
 from ..requests import (
     Applied,
     Check,
@@ -25,7 +25,7 @@ from ..requests import (
     SetData,
     Step,
 )
-from .adding import NewTask, added_ops, next_number, settle_finished
+from .adding import NewTask, added_ops, dep_number, next_number, settle_finished
 from .claim import new_claim, take_ops
 from .load import Loaded
 from .shared import (
@@ -80,10 +80,16 @@ class Part:
         per_op = OP_OVERHEAD + len(self.loaded.claim.task_path) + 40
         return (
             per_op * self.op_count
-            + len(self.outcome) * (edges + 2)
+            + len(self.outcome) * (edges + 2 + self._lent)
             + 60 * edges
             + sum(task.size for task in self.adds)
         )
+
+    @property
+    def _lent(self) -> int:
+        """How many of the added tasks get this result at once, without an edge."""
+        own = self.loaded.claim.task
+        return sum(own in map(dep_number, task.deps) for task in self.adds)
 
     @property
     def fits(self) -> bool:
@@ -220,7 +226,15 @@ def commit(
             draft.ops.append(Delete(wake))
             draft.owners.append(OLD_WAKE)
         draft.leave_wake()
-        answer = yield Multi(draft.ops)
+        try:
+            answer = yield Multi(draft.ops)
+        except PayloadTooLarge:
+            # Kept results that its added tasks depend on came to light only now: built again, it is
+            # delivered wide.
+            largest = max(rest, key=lambda part: part.size)
+            rest.remove(largest)
+            report.stale.append(largest)
+            continue
         if isinstance(answer, Applied):
             report.full = draft.full(answer.results)
             return _settled(report, draft, rest)

@@ -21,6 +21,7 @@ from ..requests import (
     Step,
 )
 from .adding import task_count
+from .shared import GROUP_OPS_MAX
 
 #: Tasks removed per round of `remove`.
 REMOVED_PER_ROUND = 100
@@ -179,17 +180,19 @@ def remove(plan_path: str) -> Step[int]:
 
 
 def _remove_tasks(plan_path: str, tasks: list[str]) -> Step[int]:
+    """Delete tasks with their children; what a worker changes meanwhile is left for later."""
     children = yield ReadMany([ReadChildren(f"{plan_path}/{task}") for task in tasks])
-    removed = 0
-    batch: list[Op] = []
+    doomed: list[Op] = []
     for task, names in zip(tasks, children, strict=True):
         if names is not None:
-            ops: list[Op] = [Delete(f"{plan_path}/{task}/{name}") for name in names]
-            batch += [*ops, Delete(f"{plan_path}/{task}")]
-            removed += 1
-    answer = yield Multi(batch)
-    # Refused where a worker still commits or releases: the caller lists again what is left.
-    return removed if isinstance(answer, Applied) else 0
+            doomed += [Delete(f"{plan_path}/{task}/{name}") for name in names]
+            doomed.append(Delete(f"{plan_path}/{task}"))
+    removed = 0
+    for start in range(0, len(doomed), GROUP_OPS_MAX):
+        batch = doomed[start : start + GROUP_OPS_MAX]
+        if isinstance((yield Multi(batch)), Applied):
+            removed += sum(op.path.count("/") == plan_path.count("/") + 1 for op in batch)
+    return removed
 
 
 def _remove_flat(path: str) -> Step[None]:

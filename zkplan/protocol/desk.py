@@ -1,4 +1,4 @@
-"""Register a worker, and clear the desk of one that is gone: release its claims, settle its wakes."""
+"""Register a worker; clear the desk of one that is gone: release its claims, settle its wakes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ RELEASES_PER_MULTI = 40
 
 
 class Cleared(NamedTuple):
-    """What clearing one desk did: the tasks released, dependents published, whether the desk went."""
+    """What clearing a desk did: tasks released, dependents published, whether the desk went."""
 
     released: list[str]
     published: int = 0

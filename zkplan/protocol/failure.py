@@ -26,7 +26,7 @@ from .shared import Claim
 
 
 def end_claim(claim: Claim, then: list[Op], log: bytes, owner: bool = True) -> Step[bool]:
-    """Delete the claim and its mark, leave a log, do `then`; False where the claim was gone already.
+    """Delete the claim and its mark, leave a log, do `then`; False where the claim was gone.
 
     A lost answer needs no reading here: either copy leaves the task in the same place.
     """
@@ -100,8 +100,8 @@ def retry(plan_path: str, task: str) -> Step[bool]:
     letter = Dead.from_bytes(dead.data)
     entry = Entry(letter.rank, task, letter.n + 1, 0)
     ops: list[Op] = [
-        # One retry per death. A late copy, or a second operator, would meet a later dead letter of the
-        # same name and version, and make a runnable name come back.
+        # One retry per death. A late copy, or a second operator, would meet a later dead letter of
+        # the same name and version, and make a runnable name come back.
         Create(f"{plan_path}/task-{task}/retry-{letter.n}"),
         Delete(f"{plan_path}/dead/{task}"),
         Create(f"{plan_path}/runnable/{entry.name}"),
@@ -113,6 +113,6 @@ def retry(plan_path: str, task: str) -> Step[bool]:
 
 
 def write_log(claim: Claim, log: bytes) -> Step[str | None]:
-    """A progress note or checkpoint of a running task; gives its name, None where the claim is gone."""
+    """A progress note or checkpoint of a running task; its name, None where the claim is gone."""
     answer = yield Multi([Check(claim.path), Create(f"{claim.task_path}/log-", log, sequence=True)])
     return answer.results[1].rpartition("/")[2] if isinstance(answer, Applied) else None

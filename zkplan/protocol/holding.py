@@ -1,4 +1,4 @@
-"""Adding a join too wide for one transaction: behind a `hold`, edge by edge, each step repeatable."""
+"""Adding a join too wide for one transaction: behind a `hold`, in repeatable steps."""
 
 from __future__ import annotations
 

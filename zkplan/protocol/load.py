@@ -1,4 +1,4 @@
-"""Load: read all that running and committing a task needs; or read it ahead, before it is claimed."""
+"""Load: read all that running and committing a task needs, once claimed or ahead of that."""
 
 from __future__ import annotations
 
@@ -197,7 +197,7 @@ def _complete_edges(reading: Reading) -> Step[None]:
 
 
 def drop_removed(claims: list[Claim]) -> Step[set[str]]:
-    """Delete those of `claims` whose task is gone: it was removed, for a commit takes the claim along.
+    """Delete those of `claims` whose task was removed; a commit would have taken the claim along.
 
     A task seen absent stays absent, because its number never comes back.
     """

@@ -1,4 +1,4 @@
-"""What several steps share: who the worker is, a claim, a dependent, and the limits of a transaction."""
+"""What several steps share: the worker, a claim, a dependent, the limits of a transaction."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def wake_bytes(dependents: list[Dependent]) -> bytes:
 
 
 def wake_dependents(data: bytes) -> list[Dependent]:
-    """What a wake names; lines that are not one (damage) are passed over, the check finds the task."""
+    """What a wake names; damaged lines are passed over, the check finds their tasks."""
     found = []
     for line in data.decode(errors="replace").splitlines():
         parts = line.split(" ")

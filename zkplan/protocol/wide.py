@@ -51,16 +51,20 @@ def deliver_wide(
 ) -> Step[bool]:
     """Commit `part` in as many transactions as it takes; False where its claim was gone.
 
-    Raises ResultNotKept or PlanCancelled where a task that its function added cannot be added; then
-    nothing was written and the claim stands.
+    Raises ResultNotKept, PlanCancelled or PayloadTooLarge where a task that its function added
+    cannot be added; then nothing was written and the claim stands.
     `capacity` and `taken` let the worker start on the dependents while later edges are delivered.
     """
     loaded = part.loaded
-    if loaded.result is None and not (yield from _fix_result(part)):
-        return False
-    assert loaded.result is not None
     # Decided while the edges stand: once they are delivered, every task looks like one without.
     part.keep = part.kept
+    if loaded.result is None:
+        if not (yield from _fix_result(part)):
+            return False
+        # Tasks that were added with the result may have hung edges on this one.
+        if part.adds and not (yield from _reload_edges(loaded)):
+            return False
+    assert loaded.result is not None
     part.outcome = loaded.result
     refusals = 0
     while True:
@@ -80,6 +84,7 @@ def deliver_wide(
             if not (yield from _reload_edges(loaded)):
                 return False
             edges = loaded.edges
+        yield from _drop_spent(loaded)
         finished = yield from _finish(part)
         if finished is not None:
             return finished
@@ -102,7 +107,8 @@ def _fix_result(part: Part) -> Step[bool]:
             plan = yield ReadData(claim.plan_path)
             first = next_number(plan) if plan is not None else 0
             ops.append(SetData(f"{claim.plan_path}/adds"))
-            ops += added_ops(claim.plan_path, part.adds, first, {claim.task: part.outcome})
+            # Their edges on this very task are edges like others: it lives until all are delivered.
+            ops += added_ops(claim.plan_path, part.adds, first, {})
         answer = yield Multi(ops)
         if isinstance(answer, Applied):
             loaded.result = part.outcome
@@ -186,6 +192,22 @@ def _reload_edges(loaded: Loaded) -> Step[bool]:
         if not name.startswith("prov-") and name not in ("owner", "result")
     ]
     return True
+
+
+def _drop_spent(loaded: Loaded) -> Step[None]:
+    """Delete arguments and logs, where they are too many for the last transaction.
+
+    Nobody needs them: with `result` the function never runs again.
+    """
+    claim = loaded.claim
+    spent = [name for name in loaded.others if name.startswith(("arg-", "log-"))]
+    if len(spent) <= GROUP_OPS_MAX // 2:
+        return
+    for start in range(0, len(spent), GROUP_OPS_MAX):
+        names = set(spent[start : start + GROUP_OPS_MAX])
+        ops: list[Op] = [Check(claim.path), *(Delete(f"{claim.task_path}/{n}") for n in names)]
+        if isinstance((yield Multi(ops)), Applied):
+            loaded.others = [name for name in loaded.others if name not in names]
 
 
 def _finish(part: Part) -> Step[bool | None]:

@@ -8,7 +8,9 @@ its own empty and a moment has passed. Contention is avoided, not suffered.
 from __future__ import annotations
 
 import heapq
+import itertools
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from ..protocol.look import PlanLook
@@ -40,7 +42,7 @@ class PlanView:
     steal_at: float | None = None
     must_look: bool = True
     looking: bool = False
-    #: Its `ready` changed: to be looked at even when no slot is free, for running tasks must be told.
+    #: Its `ready` changed: look even when no slot is free, for running tasks must be told.
     changed: bool = False
     watch: bool = True
     adopt: bool = False
@@ -111,52 +113,77 @@ def _number(name: str) -> int:
 
 
 class Candidates:
-    """All plans this worker knows, served in turn."""
+    """All plans this worker knows, served in turn, at a cost that does not grow with them."""
 
     def __init__(self) -> None:
         self.views: dict[str, PlanView] = {}
-        self._turn: deque[str] = deque()
+        #: Plans with entries to claim, the next in turn first.
+        self._stocked: dict[str, None] = {}
+        #: Plans that want a look now or at a known time.
+        self._wanting: set[str] = set()
 
-    def set_plans(self, numbers: list[str], path_of: dict[str, str]) -> None:
+    def set_plans(self, numbers: list[str], path_of: Callable[[str], str]) -> None:
         """Take up a listing of the root: new plans are looked at, removed ones forgotten."""
         for number in numbers:
             if number not in self.views:
-                self.views[number] = PlanView(number, path_of[number])
-                self._turn.append(number)
+                self.views[number] = PlanView(number, path_of(number))
+                self._wanting.add(number)
         for number in set(self.views) - set(numbers):
             del self.views[number]
-            self._turn.remove(number)
+            self._stocked.pop(number, None)
+            self._wanting.discard(number)
+
+    def file(self, view: PlanView) -> None:
+        """Put a plan where it belongs after something about it changed."""
+        if view.number not in self.views:
+            return  # removed meanwhile
+        if view.own and view.running:
+            self._stocked.setdefault(view.number)
+        else:
+            self._stocked.pop(view.number, None)
+        if view.must_look or view.changed or view.steal_at is not None:
+            self._wanting.add(view.number)
+        else:
+            self._wanting.discard(view.number)
 
     def choose(self, now: float) -> PlanView | None:
         """The next plan in turn with entries to claim."""
-        for _ in range(len(self._turn)):
-            view = self.views[self._turn[0]]
-            self._turn.rotate(-1)
-            if view.running and view.own and now >= view.avoid_until:
-                return view
+        for number in list(itertools.islice(self._stocked, len(self._stocked))):
+            del self._stocked[number]
+            view = self.views[number]
+            if view.own and view.running:
+                self._stocked[number] = None  # to the end of the line
+                if now >= view.avoid_until:
+                    return view
         return None
 
     def to_look(self, now: float, most: int, hungry: bool) -> list[PlanView]:
         """Plans whose listing is wanted, at most `most`; without hunger only those that changed."""
         found: list[PlanView] = []
-        for view in self.views.values():
+        for number in self._wanting:
             if len(found) >= most:
                 break
+            view = self.views[number]
             if (view.changed and not view.looking) or (hungry and view.wants_look(now)):
                 found.append(view)
         return found
 
     def next_event(self) -> float:
         """The earliest monotonic time at which waiting alone makes a look due."""
-        times = [view.steal_at for view in self.views.values() if view.steal_at is not None]
-        times += [
-            view.avoid_until for view in self.views.values() if view.avoid_until and view.must_look
-        ]
-        return min(times, default=float("inf"))
+        due = float("inf")
+        for number in self._wanting:
+            view = self.views[number]
+            if view.steal_at is not None:
+                due = min(due, view.steal_at)
+            elif view.must_look and view.avoid_until:
+                due = min(due, view.avoid_until)
+        return due
 
-    def touched(self, path: str | None) -> None:
-        """A watch fired: look at that plan again; None: the connection changed, look at all."""
-        for view in self.views.values():
-            if path is None or path.startswith(view.path + "/"):
-                view.must_look = view.watch = True
-                view.changed = view.changed or path is None or path.endswith("/ready")
+    def touched(self, number: str | None, control: bool) -> None:
+        """A watch of that plan fired, `control` that of its `ready`; None: look at all of them."""
+        if number is not None and number not in self.views:
+            return
+        for view in self.views.values() if number is None else (self.views[number],):
+            view.must_look = view.watch = True
+            view.changed = view.changed or control
+            self._wanting.add(view.number)

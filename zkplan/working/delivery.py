@@ -6,7 +6,7 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING
 
-from ..errors import PlanCancelled, ResultNotKept, ZkplanError
+from ..errors import PayloadTooLarge, PlanCancelled, ResultNotKept, ZkplanError
 from ..protocol import control
 from ..protocol.commit import Committed, Part, commit
 from ..protocol.publish import Published, publish
@@ -59,6 +59,7 @@ class Delivery:
             self._committing += 1
             wakes, self._old_wakes = self._old_wakes, []
             engine.go(commit(engine.me, parts, wakes, engine.drive(parts)), self._committed)
+            engine.ahead.committing(parts)
 
     def _group(self) -> list[Part]:
         parts: list[Part] = []
@@ -78,8 +79,6 @@ class Delivery:
             engine.lost_registration()
         ready, unread, on_the_way = engine.ahead.take(report)
         engine.expect(on_the_way)
-        engine.start(ready)
-        engine.take_on(unread)
         self._settle(report)
         if report.full:
             self._publish(report.full, report.wake, engine.drive(report.done))
@@ -87,7 +86,10 @@ class Delivery:
             self._old_wakes.append(report.wake)
         ended = {part.loaded.claim.plan_path for part in report.done if not part.loaded.edges}
         for plan_path in ended:
-            self._finish(plan_path)
+            self.finish(plan_path)
+        engine.take_on(unread)
+        # Last, because the interpreter runs them only once this thread waits again.
+        engine.start(ready)
 
     def _settle(self, report: Committed) -> None:
         engine = self._engine
@@ -122,7 +124,7 @@ class Delivery:
             try:
                 step = deliver_wide(me, part, lambda: engine.drive([part]), engine.take_on)
                 return (yield from step)
-            except (ResultNotKept, PlanCancelled) as error:
+            except (ResultNotKept, PlanCancelled, PayloadTooLarge) as error:
                 return error  # nothing was written: a task that it adds cannot be added
 
         def delivered(ended: bool | ZkplanError) -> None:
@@ -132,11 +134,11 @@ class Delivery:
                 return
             self._settle(Committed(done=[part]) if ended else Committed(fenced=[part]))
             if ended and part.kept:
-                self._finish(part.loaded.claim.plan_path)
+                self.finish(part.loaded.claim.plan_path)
 
         engine.go(attempt(), delivered)
 
-    def _finish(self, plan_path: str) -> None:
+    def finish(self, plan_path: str) -> None:
         """A task without dependents is done: the plan may be."""
         if plan_path in self._finishing:
             self._finishing[plan_path] = True
@@ -145,6 +147,6 @@ class Delivery:
 
         def looked(done: bool) -> None:
             if self._finishing.pop(plan_path) and not done:
-                self._finish(plan_path)
+                self.finish(plan_path)
 
         self._engine.go(control.finish(plan_path, time.time()), looked)

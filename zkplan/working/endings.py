@@ -89,6 +89,7 @@ def _leave_to_others(engine: Engine, job: Job, why: str) -> None:
     first = view is None or view.avoid_s == 0
     if view is not None:
         view.avoid(time.monotonic())
+        engine.candidates.file(view)
     log = b""
     if first:
         # Once, not with every hand-back: the task shows why nobody runs it, and stays small.

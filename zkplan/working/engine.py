@@ -156,22 +156,27 @@ class Engine:
         self.post(lambda: self._touched(path))
 
     def _touched(self, path: str | None) -> None:
+        plan_prefix = self.paths.root + "/plan-"
+        if path is not None and path.startswith(plan_prefix):
+            number = path[len(plan_prefix) : len(plan_prefix) + 10]
+            self.candidates.touched(number, path.endswith("/ready"))
+            return
+        self.upkeep.touched(path)
         if path is None or path == self.paths.root:
             self._list_plans = True
-        if path is None or not path.startswith(self.paths.root + "/plan-"):
-            self.upkeep.touched(path)
-        self.candidates.touched(path)
+        if path is None:
+            self.candidates.touched(None, control=True)
 
     def look_again(self) -> None:
         """Look at everything, as after a change that nobody told of."""
         self._list_plans = True
-        for view in self.candidates.views.values():
-            view.must_look = True
+        self.candidates.touched(None, control=False)
 
     def _pause(self) -> float:
         now = time.monotonic()
         due = min(self.upkeep.next_due(), self.candidates.next_event())
-        for job in self.slots.running:
+        # A copy: the slots' threads add and remove jobs meanwhile.
+        for job in list(self.slots.running):
             due = min(due, job.deadline)
         if self._stop_at is not None:
             due = min(due, self._stop_at, now + 0.05)
@@ -254,12 +259,13 @@ class Engine:
 
     def _plans_listed(self, numbers: list[str]) -> None:
         self._listing = False
-        self.candidates.set_plans(numbers, {number: self.paths.plan(number) for number in numbers})
+        self.candidates.set_plans(numbers, self.paths.plan)
 
     def _looked(self, view: PlanView, found: PlanLook) -> None:
         self._looking -= 1
         before = view.state
         view.update(found, self.share, time.monotonic())
+        self.candidates.file(view)
         if view.state == "cancelled" and before != "cancelled":
             for job in self.jobs.values():
                 if job.claim.plan == view.number:
@@ -303,6 +309,7 @@ class Engine:
         if view is None or self.me is None:
             return
         names = view.take(free)
+        self.candidates.file(view)
         self._claiming = True
         self._claimed += len(names)
         step = claim(self.me, view.number, view.version, names)
@@ -317,6 +324,7 @@ class Engine:
         if made.plan_changed or made.worker_gone:
             view.own.clear()
             view.must_look = True
+            self.candidates.file(view)
         self.take_on(made.claims)
 
     def take_on(self, claims: list[Claim]) -> None:
@@ -336,10 +344,11 @@ class Engine:
 
     def start(self, loaded: list[Loaded]) -> None:
         self._last_end = time.monotonic()
-        for item in loaded:
-            job = Job(item)
-            self.jobs[item.claim.path] = job
+        jobs = [Job(item) for item in loaded]
+        for job in jobs:
+            self.jobs[job.claim.path] = job
             self.slots.put(job)
+        for job in jobs:
             self.ahead.begin(job)
 
     def inherited_arrived(self, loaded: Loaded | None, claim: Claim) -> None:
@@ -360,7 +369,7 @@ class Engine:
     def end_job(self, claim: Claim) -> None:
         """The claim is settled: nothing of its job is needed any more."""
         self.jobs.pop(claim.path, None)
-        self.ahead.forget(claim.path)
+        self.ahead.forget(claim)
 
     def give_back(self, jobs: list[Job], log: bytes = b"") -> None:
         """Hand claims back without using up an attempt."""
@@ -392,7 +401,7 @@ class Engine:
                 self.delivery.add(part)
 
     def _end_overdue(self, now: float) -> None:
-        for job in [job for job in self.slots.running if now > job.deadline]:
+        for job in [job for job in list(self.slots.running) if now > job.deadline]:
             job.stop_reason = "its time is over"
             self.slots.write_off(job)
             endings.timed_out(self, job)

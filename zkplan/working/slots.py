@@ -49,7 +49,7 @@ class Slots:
                 jobs.append(job)
 
     def write_off(self, job: Job) -> None:
-        """The thread that runs `job` does not count any more; it ends itself when the function returns."""
+        """The thread of `job` counts no more; it ends when the function returns."""
         with self._change:
             job.abandoned = True
             if job not in self.running:

@@ -1,4 +1,4 @@
-"""What a worker does besides running tasks: heartbeat, desks of the gone, due entries, background check.
+"""What a worker does besides running tasks: heartbeat, desks of the gone, due entries, checks.
 
 Each duty has one preferred worker, by hash, and others step in when it does not act: so ten workers
 do not all do the same, and none of it waits for one that is gone.
@@ -172,7 +172,7 @@ class Upkeep:
         self._later = [(name, later) for name, later in parsed if later is not None]
 
     def _promote_at(self) -> float:
-        """Monotonic time at which the first delayed entry is due; delays are told in wall-clock time."""
+        """Monotonic time at which the first delayed entry is due; entries tell wall-clock time."""
         if not self._later or self._promoting:
             return float("inf")
         name, first = self._later[0]
@@ -224,9 +224,12 @@ class Upkeep:
         view.check_at = now + max(view.check_s, CHECK_COST * (now - started))
         if report.done:
             view.check_at = float("inf")
+        elif not report.tasks:
+            # The worker that committed the last task may have died before it looked for the end.
+            self.engine.delivery.finish(view.path)
         if found:
             logger.info("%s: the check published %d tasks", view.path, len(report.published))
-            view.must_look = True
+            self.engine.candidates.touched(view.number, control=False)
         for problem in report.problems:
             logger.warning("%s: %s", view.path, problem)
 

@@ -1,0 +1,144 @@
+"""A TCP proxy before a ZooKeeper that loses requests or answers of transactions on purpose."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import struct
+import threading
+from collections.abc import Callable
+from types import TracebackType
+from typing import Literal
+
+#: What is lost of a transaction: the request before it reaches the server, or the answer after it
+#: was applied. Either way the connection breaks, and the client cannot tell which.
+Loss = Literal["request", "answer"]
+MULTI = 14
+
+
+class Proxy:
+    """Forwards connections to `port`; `loss(n)` says what to lose of the n-th transaction, from 1.
+
+    Transactions of all connections are counted together, repeated ones again.
+    """
+
+    def __init__(self, port: int, loss: Callable[[int], Loss | None]) -> None:
+        self._target = port
+        self._loss = loss
+        self._lock = threading.Lock()
+        self._connections: set[socket.socket] = set()
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.count = 0
+        self.lost: list[Loss] = []
+
+    @property
+    def hosts(self) -> str:
+        return f"127.0.0.1:{self._listener.getsockname()[1]}"
+
+    def cut(self) -> None:
+        """Break every connection now."""
+        with self._lock:
+            connections = list(self._connections)
+        for connection in connections:
+            _hang_up(connection)
+
+    def __enter__(self) -> Proxy:
+        threading.Thread(target=self._accept, daemon=True).start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        _hang_up(self._listener)
+        self._listener.close()
+        self.cut()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                client, _ = self._listener.accept()
+            except OSError:
+                return
+            try:
+                server = socket.create_connection(("127.0.0.1", self._target), timeout=5)
+            except OSError:
+                client.close()
+                continue
+            server.settimeout(None)
+            for end in (client, server):
+                end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            with self._lock:
+                self._connections |= {client, server}
+            doomed: set[bytes] = set()
+            for pump in (self._requests, self._answers):
+                threading.Thread(target=pump, args=(client, server, doomed), daemon=True).start()
+
+    def _requests(self, client: socket.socket, server: socket.socket, doomed: set[bytes]) -> None:
+        first = True
+        while frame := _read_frame(client):
+            # The first frame of a connection is the handshake, which has no header.
+            if not first and struct.unpack_from("!i", frame, 8)[0] == MULTI:
+                with self._lock:
+                    self.count += 1
+                    loss = self._loss(self.count)
+                    if loss is not None:
+                        self.lost.append(loss)
+                if loss == "request":
+                    break
+                if loss == "answer":
+                    doomed.add(frame[4:8])
+            first = False
+            if not _send(server, frame):
+                break
+        self._end(client, server)
+
+    def _answers(self, client: socket.socket, server: socket.socket, doomed: set[bytes]) -> None:
+        while frame := _read_frame(server):
+            if frame[4:8] in doomed or not _send(client, frame):
+                break
+        self._end(client, server)
+
+    def _end(self, *ends: socket.socket) -> None:
+        for end in ends:
+            _hang_up(end)
+            end.close()
+        with self._lock:
+            self._connections -= set(ends)
+
+
+def _hang_up(end: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        end.shutdown(socket.SHUT_RDWR)
+
+
+def _send(end: socket.socket, data: bytes) -> bool:
+    try:
+        end.sendall(data)
+    except OSError:
+        return False
+    return True
+
+
+def _read_frame(end: socket.socket) -> bytes:
+    """One length-prefixed frame with its prefix; empty when the connection ended."""
+    head = _read(end, 4)
+    if len(head) < 4:
+        return b""
+    body = _read(end, struct.unpack("!i", head)[0])
+    return head + body
+
+
+def _read(end: socket.socket, size: int) -> bytes:
+    parts = b""
+    while len(parts) < size:
+        try:
+            part = end.recv(size - len(parts))
+        except OSError:
+            return b""
+        if not part:
+            return b""
+        parts += part
+    return parts

@@ -1,0 +1,63 @@
+"""The benchmark runs from end to end and writes a complete report; no figure is judged."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from zkplan.testing.loopback import free_port
+
+_TOP = Path(__file__).resolve().parents[2]
+
+
+def benchmarks(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "benchmarks", *arguments]
+    return subprocess.run(
+        command, cwd=_TOP, capture_output=True, text=True, timeout=100, check=False
+    )
+
+
+def test_a_quick_benchmark_measures_what_is_asked_for_and_writes_a_complete_report(
+    zookeeper_hosts: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "report.json"
+
+    ended = benchmarks(
+        *("--quick", "--only", "independent,chain", "--hosts", zookeeper_hosts),
+        *("--json", str(file)),
+    )
+
+    assert ended.returncode == 0, ended.stderr
+    report = json.loads(file.read_text())
+    assert [row["name"] for row in report["rows"]] == ["independent 200", "chain 20"]
+    for row in report["rows"]:
+        assert min(row["total"], row["execution"], row["submission"]) > 0
+        assert len(row["runs"]) == report["runs"] == 1
+        assert row["runs"][0]["statistics"]["committed"] == row["runs"][0]["tasks"]
+    kinds = {(limit["kind"], limit["clients"]) for limit in report["limits"]}
+    assert kinds == {(kind, n) for kind in ("wire", "kazoo", "raw", "single") for n in (1, 2)}
+    assert all(limit["operations_per_s"] > 0 for limit in report["limits"])
+    assert report["zookeeper"][0].isdigit()
+    assert report["machine"]["processors"] >= 1
+    assert "independent 200" in ended.stdout
+    assert "chain 20" in ended.stdout
+
+
+def test_an_unknown_workload_ends_the_benchmark_with_code_2_and_names_those_there_are() -> None:
+    ended = benchmarks("--only", "independant")
+
+    assert ended.returncode == 2
+    assert "independant" in ended.stderr
+    assert "independent" in ended.stderr
+
+
+def test_a_zookeeper_that_does_not_answer_ends_the_benchmark_with_code_3() -> None:
+    ended = benchmarks(
+        *("--quick", "--only", "chain", "--hosts", f"127.0.0.1:{free_port()}"),
+        *("--connect-timeout", "1"),
+    )
+
+    assert ended.returncode == 3
+    assert "ZooKeeper" in ended.stderr

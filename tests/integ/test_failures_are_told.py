@@ -1,0 +1,305 @@
+"""A function that fails is tried again, then dead, and everything about it can be read."""
+
+from __future__ import annotations
+
+import itertools
+import time
+import traceback
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import zkplan
+from zkplan import Client, NotSerialisable, PayloadTooLarge, PlanFailed, ResultNotKept, TaskFailed
+
+from .support import note, notes, wait_until
+
+pytestmark = pytest.mark.usefixtures("worker")
+
+
+class Refused(Exception):
+    """An error with more than a message."""
+
+    def __init__(self, code: int, reason: str) -> None:
+        super().__init__(code, reason)
+        self.code, self.reason = code, reason
+
+
+class Unpicklable(Exception):
+    def __init__(self) -> None:
+        super().__init__("holds a generator")
+        self.items = (number for number in range(3))
+
+
+def fail_until(attempts: int, file: str) -> str:
+    note(file, str(zkplan.current().attempt))
+    if len(notes(file)) < attempts:
+        raise Refused(len(notes(file)), "not yet")
+    return "at last"
+
+
+def refuse(code: int) -> None:
+    raise Refused(code, "never")
+
+
+def test_a_task_that_fails_is_tried_again_with_growing_numbers(
+    zkplan_client: Client, tmp_path: Path
+) -> None:
+    file = tmp_path / "tries"
+    with zkplan_client.create_plan(attempts=3, retry_delay=0) as plan:
+        task = plan.add_task(fail_until, [3, str(file)])
+    assert task.result(30) == "at last"
+    assert notes(file) == ["0", "1", "2"]
+    assert plan.wait(30).dead == 0
+
+
+def test_the_delay_between_attempts_is_kept_and_grows(
+    zkplan_client: Client, tmp_path: Path
+) -> None:
+    file = str(tmp_path / "times")
+
+    def fail() -> None:
+        note(file, str(time.time()))
+        raise ValueError
+
+    with zkplan_client.create_plan(attempts=3, retry_delay=0.4) as plan:
+        task = plan.add_task(fail)
+    with pytest.raises(ValueError):
+        task.result(30)
+    times = [float(line) for line in notes(file)]
+    first, second = (later - earlier for earlier, later in itertools.pairwise(times))
+    # 0.4 s and 0.8 s, each shortened by chance by at most 30 %.
+    assert first >= 0.27
+    assert second >= 0.55
+
+
+def test_a_dead_task_gives_the_original_exception_and_the_remote_traceback(
+    zkplan_client: Client,
+) -> None:
+    with zkplan_client.create_plan(attempts=2, retry_delay=0) as plan:
+        task = plan.add_task(refuse, [42], name="refuser")
+
+    with pytest.raises(Refused) as caught:
+        task.result(30)
+
+    assert (caught.value.code, caught.value.reason) == (42, "never")
+    cause = caught.value.__cause__
+    assert isinstance(cause, TaskFailed)
+    assert cause.task == "refuser"
+    assert 'raise Refused(code, "never")' in cause.remote_traceback
+    assert "in refuse" in "".join(traceback.format_exception(caught.value))
+    # The frames of zkplan itself would only be noise.
+    assert "execution.py" not in cause.remote_traceback
+
+
+def test_an_exception_that_cannot_travel_is_told_as_text(zkplan_client: Client) -> None:
+    def fail() -> None:
+        raise Unpicklable
+
+    with zkplan_client.create_plan(attempts=1) as plan:
+        task = plan.add_task(fail, name="items")
+    with pytest.raises(TaskFailed, match=r"items is out of attempts: Unpicklable: holds a generator"):
+        task.result(30)
+
+
+def test_an_exit_of_the_interpreter_is_a_failure_of_the_task(zkplan_client: Client) -> None:
+    with zkplan_client.create_plan(attempts=1) as plan:
+        task = plan.add_task(lambda: exec("raise SystemExit(3)"))
+        other = plan.add_task(lambda: 1)
+    with pytest.raises(TaskFailed, match="SystemExit: 3"):
+        task.result(30)
+    assert other.result(30) == 1
+
+
+def test_a_plan_with_a_dead_task_says_so_to_who_waits(zkplan_client: Client) -> None:
+    with zkplan_client.create_plan(attempts=1) as plan:
+        bad = plan.add_task(refuse, [1], name="bad")
+        good = plan.add_task(lambda: "good", name="good")
+        both = plan.add_task(lambda a, b: (a, b), [bad, good], name="both")
+
+    with pytest.raises(PlanFailed, match=r"retry.*bad: Refused: \(1, 'never'\)") as caught:
+        plan.wait(30)
+    assert caught.value.failures == {"bad": "Refused: (1, 'never')"}
+    with pytest.raises(PlanFailed):
+        both.result(30)
+    status = plan.status()
+    assert (status.state, status.tasks, status.dead, status.runnable) == ("running", 2, 1, 0)
+
+
+def test_a_dead_task_runs_again_when_it_is_retried(zkplan_client: Client, tmp_path: Path) -> None:
+    file = tmp_path / "tries"
+    with zkplan_client.create_plan(attempts=2, retry_delay=0) as plan:
+        task = plan.add_task(fail_until, [4, str(file)])
+        after = plan.add_task(lambda text: text.upper(), [task])
+    with pytest.raises(Refused):
+        task.result(30)
+
+    assert plan.retry() == 1
+
+    assert after.result(30) == "AT LAST"
+    assert plan.wait(30).dead == 0
+    # The numbers go on: what an earlier attempt wrote can be told from what this one writes.
+    assert notes(file) == ["0", "1", "2", "3"]
+    assert plan.retry() == 0
+    assert task.retry() is False
+    with pytest.raises(ResultNotKept):
+        task.result(30)
+
+
+def test_a_cascade_hands_the_failure_down_and_the_plan_drains(zkplan_client: Client) -> None:
+    with zkplan_client.create_plan(attempts=1, on_failure="cascade") as plan:
+        bad = plan.add_task(refuse, [7], name="bad")
+        good = plan.add_task(lambda: 1, name="good")
+        middle = plan.add_task(lambda a, b: a, [bad, good], name="middle")
+        end = plan.add_task(lambda a: a, [middle], name="end")
+
+    with pytest.raises(PlanFailed, match="is drained, 3 of its tasks failed") as caught:
+        plan.wait(30)
+
+    assert set(caught.value.failures) == {"bad", "middle", "end"}
+    assert "Refused" in caught.value.failures["end"]
+    assert plan.status().state == "done"
+    with pytest.raises(Refused):
+        bad.result(10)
+    for task in (middle, end):
+        with pytest.raises(Refused) as original:
+            task.result(10)
+        assert "a task it depends on failed" in str(original.value.__cause__)
+
+
+def test_a_result_that_cannot_be_serialised_is_a_failure(
+    zkplan_client: Client, tmp_path: Path
+) -> None:
+    file = tmp_path / "tries"
+
+    def locked(file: str) -> Any:
+        note(file, "ran")
+        return (number for number in range(3))
+
+    with zkplan_client.create_plan(attempts=2, retry_delay=0) as plan:
+        task = plan.add_task(locked, [str(file)])
+    with pytest.raises(NotSerialisable, match="type generator cannot be serialised"):
+        task.result(30)
+    assert notes(file) == ["ran", "ran"]
+
+
+def test_a_result_too_large_is_a_failure_with_size_and_limit(zkplan_client: Client) -> None:
+    with zkplan_client.create_plan(attempts=1) as plan:
+        task = plan.add_task(lambda: b"x" * 1_100_000)
+        other = plan.add_task(lambda: "fine")
+    with pytest.raises(PayloadTooLarge, match="pass its address") as caught:
+        task.result(30)
+    assert 1_100_000 <= caught.value.size < 1_101_000
+    assert 1_000_000 <= caught.value.limit < 1_048_576
+    assert other.result(30) == "fine"
+
+
+def test_a_large_result_and_large_adds_that_fit_no_transaction_are_a_failure(
+    zkplan_client: Client,
+) -> None:
+    def greedy() -> bytes:
+        plan = zkplan.current().plan
+        for _ in range(7):
+            plan.add_task(len, [b"y" * 50_000])
+        return b"x" * 1_000_000
+
+    with zkplan_client.create_plan(attempts=1) as plan:
+        task = plan.add_task(greedy)
+        other = plan.add_task(lambda: "fine")
+    with pytest.raises(PayloadTooLarge):
+        task.result(30)
+    assert other.result(30) == "fine"
+    assert plan.status().added == 2
+
+
+def test_a_task_that_runs_too_long_is_given_another_attempt(
+    zkplan_client: Client, tmp_path: Path
+) -> None:
+    file, gate = tmp_path / "tries", tmp_path / "gate"
+
+    def hang(file: str, gate: str) -> str:
+        here = zkplan.current()
+        note(file, f"attempt {here.attempt}")
+        if here.attempt == 0:
+            wait_until(lambda: here.cancelled, "the task is told that its time is over")
+            note(file, "told")
+            wait_until(lambda: Path(gate).exists(), "the gate opens")
+            return "too late"
+        return "in time"
+
+    with zkplan_client.create_plan(attempts=2, retry_delay=0, timeout=0.2) as plan:
+        task = plan.add_task(hang, [str(file), str(gate)])
+    assert task.result(30) == "in time"
+    wait_until(lambda: len(notes(file)) == 3, "the first attempt is told")
+    gate.touch()
+    assert set(notes(file)) == {"attempt 0", "told", "attempt 1"}
+    assert plan.wait(30).finished == 1
+
+
+def test_a_task_that_always_runs_too_long_is_dead_with_its_timeout(
+    zkplan_client: Client, tmp_path: Path
+) -> None:
+    gate = tmp_path / "gate"
+    with zkplan_client.create_plan() as plan:
+        task = plan.add_task(
+            lambda gate: wait_until(lambda: Path(gate).exists(), "the gate opens"),
+            [str(gate)],
+            attempts=1,
+            timeout=0.1,
+            name="slow",
+        )
+    with pytest.raises(TaskFailed, match=r"slow.*TimeoutError: it ran longer than .* 0.1 s"):
+        task.result(30)
+    gate.touch()
+
+
+def test_logs_of_earlier_attempts_are_there_for_the_next(
+    zkplan_client: Client, tmp_path: Path
+) -> None:
+    def step() -> Any:
+        here = zkplan.current()
+        done = here.logs
+        here.log({"attempt": here.attempt, "so far": len(done)})
+        if here.attempt < 2:
+            raise ValueError
+        return done
+
+    with zkplan_client.create_plan(attempts=3, retry_delay=0) as plan:
+        task = plan.add_task(step)
+    assert task.result(30) == [{"attempt": 0, "so far": 0}, {"attempt": 1, "so far": 1}]
+
+
+def test_a_task_with_many_logs_and_a_large_result_is_committed(zkplan_client: Client) -> None:
+    def chatty() -> bytes:
+        here = zkplan.current()
+        for number in range(300):
+            here.log(number)
+        return b"x" * 1_020_000
+
+    with zkplan_client.create_plan(attempts=1) as plan:
+        task = plan.add_task(chatty)
+    assert len(task.result(60)) == 1_020_000
+    plan.wait(30)
+
+
+def test_the_context_names_plan_task_and_worker(
+    zkplan_client: Client, worker: zkplan.Worker
+) -> None:
+    def look() -> tuple[str, str, str, str, int, bool]:
+        here = zkplan.current()
+        here.check()
+        return (
+            here.plan.path,
+            here.task.number,
+            here.name,
+            here.worker,
+            here.attempt,
+            here.cancelled,
+        )
+
+    with zkplan_client.create_plan("mine") as plan:
+        task = plan.add_task(look, name="looker")
+    assert task.result(30) == (plan.path, task.number, "looker", worker.id, 0, False)
+    with pytest.raises(zkplan.ZkplanError, match="only inside a task"):
+        zkplan.current()

@@ -1,0 +1,238 @@
+"""A transaction whose answer is lost is applied once: adds never double, results come once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kazoo.client import KazooClient
+
+import zkplan
+from zkplan import Client, TaskSpec
+
+from .proxy import Loss, Proxy
+from .support import note, notes, wait_until, working
+
+
+def port_of(hosts: str) -> int:
+    return int(hosts.partition(",")[0].rpartition(":")[2])
+
+
+@pytest.fixture
+def proxied(zookeeper_hosts: str) -> Iterator[Callable[[Callable[[int], Loss | None]], Proxy]]:
+    """Makes proxies before the ZooKeeper of the tests."""
+    proxies: list[Proxy] = []
+
+    def make(loss: Callable[[int], Loss | None]) -> Proxy:
+        proxies.append(Proxy(port_of(zookeeper_hosts), loss).__enter__())
+        return proxies[-1]
+
+    yield make
+    for proxy in proxies:
+        proxy.__exit__(None, None, None)
+
+
+MakeProxy = Callable[[Callable[[int], Loss | None]], Proxy]
+
+
+def every(period: int, kinds: tuple[Loss, ...] = ("answer", "request")) -> Callable[..., Any]:
+    """Loses something of every `period`-th transaction, each kind in turn."""
+
+    def loss(number: int) -> Loss | None:
+        if number % period:
+            return None
+        return kinds[number // period % len(kinds)]
+
+    return loss
+
+
+def run_noted(file: str, name: str, *values: Any) -> str:
+    note(file, f"{name} {zkplan.current().attempt}")
+    return name
+
+
+@pytest.mark.parametrize("kind", ["answer", "request"])
+@pytest.mark.parametrize("lost", [1, 2, 3, 4, 5])
+def test_each_transaction_of_an_author_may_lose_its_answer(
+    lost: int,
+    kind: Loss,
+    proxied: MakeProxy,
+    zkplan_root: str,
+    zkplan_client: Client,
+    znodes: KazooClient,
+) -> None:
+    """Creating the plan, two adds, marking ready: each is sent again and applied once."""
+    zkplan_client.prepare()
+    proxy = proxied(lambda number: kind if number == lost else None)
+    with zkplan.connect(proxy.hosts, root=zkplan_root) as client:
+        plan = client.create_plan("once")
+        first = plan.add_task(lambda: 1)
+        plan.add_tasks([TaskSpec(lambda x: x, [first]) for _ in range(2)])
+        plan.mark_ready()
+        plan.pause()
+
+    assert proxy.lost == [kind]
+    assert len(zkplan_client.plans()) == 1
+    children = znodes.get_children(plan.path)
+    assert sum(name.startswith("task-") for name in children) == 3
+    assert len(znodes.get_children(f"{plan.path}/runnable")) == 1
+    assert len(znodes.get_children(first.path)) == 3  # `ready` and two edges
+    assert zkplan_client.plan("once").status().state == "paused"
+
+
+def test_a_repeated_add_finds_that_its_task_has_finished_meanwhile(
+    proxied: MakeProxy, zkplan_root: str, zkplan_client: Client, zookeeper_hosts: str, tmp_path: Path
+) -> None:
+    """Workers run faster than the author learns of its add; a finished task must not come back."""
+    file = tmp_path / "ran"
+    proxy = proxied(every(2, ("answer",)))
+    with (
+        working(zookeeper_hosts, zkplan_root),
+        zkplan.connect(proxy.hosts, root=zkplan_root) as client,
+    ):
+        plan = client.create_plan()
+        plan.mark_ready()
+        for number in range(10):
+            plan.add_task(run_noted, [str(file), f"{number}"], keep=True)
+            # The plan must not drain before the last add.
+            if number == 0:
+                plan.add_task(run_noted, [str(file), "gate"], timeout=30) if False else None
+        wait_until(lambda: len(notes(file)) >= 10, "all tasks ran")
+        status = zkplan_client.plan(plan.path).wait(30)
+    assert len(proxy.lost) >= 5
+    assert sorted(notes(file)) == [f"{number} 0" for number in range(10)]
+    assert status.added == 10
+
+
+def test_thousands_of_adds_in_flight_survive_broken_connections(
+    proxied: MakeProxy, zkplan_root: str, zkplan_client: Client
+) -> None:
+    """Several batches are under way when the connection breaks, and each predicts the next."""
+    proxy = proxied(every(7))
+    with zkplan.connect(proxy.hosts, root=zkplan_root) as client:
+        plan = client.create_plan()
+        tasks = []
+        for start in range(0, 3000, 1000):
+            specs = [TaskSpec(int, [start + i]) for i in range(1000)]
+            for i, spec in enumerate(specs[1:], 1):
+                if i % 3 == 0:
+                    spec.args = [specs[i - 1]]
+            tasks += plan.add_tasks(specs)
+    assert len(proxy.lost) >= 3
+    numbers = [int(task.number) for task in tasks]
+    assert numbers == sorted(set(numbers))
+    status = zkplan_client.plan(plan.path).status()
+    assert (status.added, status.tasks) == (3000, 3000)
+    assert status.runnable == 3000 - 3 * 333
+
+
+@pytest.mark.parametrize("kinds", [("answer",), ("request",), ("answer", "request")])
+def test_a_worker_whose_answers_are_lost_commits_each_task_once(
+    kinds: tuple[Loss, ...],
+    proxied: MakeProxy,
+    zkplan_root: str,
+    zkplan_client: Client,
+    tmp_path: Path,
+) -> None:
+    """Registration, claims, commits, publications, all of them lose answers now and then."""
+    file = tmp_path / "ran"
+    with zkplan_client.create_plan() as plan:
+        rows = [[plan.add_task(run_noted, [str(file), f"0.{i}"]) for i in range(8)]]
+        for level in range(1, 6):
+            above = rows[-1]
+            rows.append(
+                [
+                    plan.add_task(
+                        run_noted, [str(file), f"{level}.{i}", above[i], above[(i + 3) % 8]]
+                    )
+                    for i in range(8)
+                ]
+            )
+        end = plan.add_task(lambda *names: sorted(names), rows[-1])
+    proxy = proxied(every(4, kinds))
+    with working(proxy.hosts, zkplan_root, session_timeout=10.0) as worker:
+        assert end.result(60) == [f"5.{i}" for i in range(8)]
+        assert plan.wait(30).finished == 49
+    # No claim was lost, only answers: each task ran once, under its first number.
+    assert sorted(notes(file)) == sorted(f"{level}.{i} 0" for level in range(6) for i in range(8))
+    assert len(proxy.lost) >= 3
+    assert worker.statistics().executed == 49
+
+
+def test_a_chain_is_inherited_hop_by_hop_over_a_bad_connection(
+    proxied: MakeProxy, zkplan_root: str, zkplan_client: Client, tmp_path: Path
+) -> None:
+    file = tmp_path / "ran"
+    with zkplan_client.create_plan() as plan:
+        last = plan.add_task(run_noted, [str(file), "0"])
+        for number in range(1, 30):
+            last = plan.add_task(run_noted, [str(file), str(number), last])
+    proxy = proxied(every(3))
+    with working(proxy.hosts, zkplan_root, session_timeout=10.0):
+        assert last.result(60) == "29"
+        plan.wait(30)
+    assert notes(file) == [f"{number} 0" for number in range(30)]
+
+
+def test_a_wide_delivery_goes_on_over_a_bad_connection(
+    proxied: MakeProxy, zkplan_root: str, zkplan_client: Client, tmp_path: Path
+) -> None:
+    file = tmp_path / "ran"
+    with zkplan_client.create_plan() as plan:
+        source = plan.add_task(lambda: b"x" * 60_000)
+        readers = [
+            plan.add_task(lambda data, i: note(str(file), f"{i} {len(data)}"), [source, i])
+            for i in range(60)
+        ]
+        plan.add_task(lambda *_: note(str(file), "end"), readers)
+    proxy = proxied(every(3))
+    with working(proxy.hosts, zkplan_root, session_timeout=10.0):
+        assert plan.wait(60).finished == 62
+    assert sorted(notes(file)) == sorted([*(f"{i} 60000" for i in range(60)), "end"])
+
+
+def test_failures_and_adds_are_applied_once_over_a_bad_connection(
+    proxied: MakeProxy, zkplan_root: str, zkplan_client: Client, tmp_path: Path
+) -> None:
+    file = tmp_path / "ran"
+
+    def parent(file: str, name: str) -> None:
+        here = zkplan.current()
+        for number in range(2):
+            here.plan.add_task(run_noted, [file, f"{name}.{number}"])
+        if len(here.logs) < 1:
+            here.log("tried")
+            raise ValueError
+
+    with zkplan_client.create_plan(attempts=3, retry_delay=0) as plan:
+        for number in range(8):
+            plan.add_task(parent, [str(file), str(number)])
+    proxy = proxied(every(4))
+    with working(proxy.hosts, zkplan_root, session_timeout=10.0):
+        status = plan.wait(60)
+    assert (status.finished, status.dead) == (24, 0)
+    assert sorted(notes(file)) == sorted(f"{n}.{i} 0" for n in range(8) for i in range(2))
+
+
+def test_a_waiter_goes_on_when_its_connection_breaks(
+    proxied: MakeProxy, zkplan_root: str, zkplan_client: Client, zookeeper_hosts: str, tmp_path: Path
+) -> None:
+    gate = tmp_path / "gate"
+    with zkplan_client.create_plan("watched") as plan:
+        task = plan.add_task(
+            lambda gate: wait_until(lambda: Path(gate).exists() and "open", "the gate"), [str(gate)]
+        )
+    proxy = proxied(lambda _: None)
+    with (
+        working(zookeeper_hosts, zkplan_root),
+        zkplan.connect(proxy.hosts, root=zkplan_root) as client,
+    ):
+        watched = client.plan("watched")
+        with pytest.raises(zkplan.WaitTimeout):
+            watched.wait(0.1)
+        proxy.cut()
+        gate.touch()
+        assert watched.task(task.number).result(30) == "open"
+        assert watched.wait(30).finished == 1

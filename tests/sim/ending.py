@@ -1,0 +1,79 @@
+"""The end of a run: everything that was acknowledged has run once, and nothing is left behind."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from zkplan.layout import PLAN_FIXED
+from zkplan.protocol.shared import wake_dependents
+
+from .authors import Plan
+from .story import Meant, Violation
+
+if TYPE_CHECKING:
+    from .world import World
+
+
+def judge(world: World) -> None:
+    """L3, and S4 for every acknowledged add; raises Violation."""
+    held = _held_for_ever(world)
+    for plan in world.plans:
+        if not plan.number:
+            continue
+        if plan.removed:
+            if world.paths.plan(plan.number) in world.nodes:
+                raise Violation(f"L3 plan {plan.number} was removed and is still there")
+            continue
+        _judge_plan(world, plan, held)
+        for task in plan.tasks:
+            _judge_task(task, held)
+    _judge_what_is_left(world)
+
+
+def _held_for_ever(world: World) -> set[str]:
+    """Joins whose author died while it defined them, and whatever waits for them."""
+    held: set[str] = set()
+    for task in world.names.values():
+        waits = any(dep.name in held for dep in task.deps)
+        if task.alive and (waits or f"{task.path}/hold" in world.nodes):
+            held.add(task.name)
+    return held
+
+
+def _judge_plan(world: World, plan: Plan, held: set[str]) -> None:
+    children = world.nodes[world.paths.plan(plan.number)].children
+    tasks = {name for name in children if name.startswith("task-")}
+    running = [task for task in world.names.values() if task.alive and task.name not in held]
+    if running:
+        raise Violation(f"L3 {[task.name for task in running]} never finished")
+    if not tasks and children != {*PLAN_FIXED, "ready", "done"} - {"adds"}:
+        raise Violation(f"L3 plan {plan.number} has no task, and these children: {children}")
+    if world.nodes[f"{world.paths.plan(plan.number)}/runnable"].children:
+        raise Violation(f"L3 plan {plan.number} has runnable entries left")
+
+
+def _judge_task(task: Meant, held: set[str]) -> None:
+    expected = 1 if task.acknowledged and task.name not in held else None
+    if expected is not None and task.commits != expected:
+        raise Violation(f"S4 {task.name} was acknowledged and committed {task.commits} times")
+    for inner in task.adds:
+        # A failure that travels commits its task without what the function would have added.
+        added = task.commits == 1 and task.fixed is not None and task.fixed.startswith(b"v")
+        if added and task.name not in held and inner.commits != 1:
+            raise Violation(f"S4 {inner.name}, added by {task.name}, ran {inner.commits} times")
+
+
+def _judge_what_is_left(world: World) -> None:
+    paths = world.paths
+    if world.nodes[paths.later].children:
+        raise Violation("L3 delayed entries are left")
+    for desk in sorted(world.nodes[paths.desks].children):
+        if paths.worker(desk) not in world.nodes:
+            raise Violation(f"L3 the desk of {desk}, which is gone, is left")
+        for name in sorted(world.nodes[paths.desk(desk)].children):
+            if not name.startswith("wake-"):
+                raise Violation(f"L3 the claim {name} is left on the desk of {desk}")
+            for target in wake_dependents(world.nodes[f"{paths.desk(desk)}/{name}"].data):
+                ready = world.nodes.get(f"{paths.task(target.plan, target.task)}/ready")
+                if ready is not None and ready.version == target.k:
+                    raise Violation(f"L3 {target} is complete and was never published")

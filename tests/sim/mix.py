@@ -1,0 +1,91 @@
+"""What the seed decides first: the faults and features of a run, and how narrow its limits are."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from zkplan.protocol import author as authoring
+from zkplan.protocol import holding
+
+from .network import Faults
+
+
+class Mix(NamedTuple):
+    """Which features and faults a run has, as probabilities where they are looked up often."""
+
+    faults: Faults
+    expiries: int
+    crashes: int
+    author_crashes: int
+    leaves: int
+    spurious: float
+    hand_back: float
+    logs: float
+    failing: float
+    wide: int
+    drive: bool
+    adds: float
+    pauses: int
+    retries: int
+    removes: int
+    more: int
+    narrow: bool
+    ahead: float
+    lateness: float
+    slow: float
+
+
+#: Limits of the protocol that small plans reach only when they are this small.
+NARROW = (
+    (authoring, "BATCH_OPS", 14),
+    (authoring, "EDGES_PER_MULTI", 1),
+    (holding, "EDGES_PER_STEP", 1),
+)
+
+
+@contextmanager
+def narrow_limits() -> Iterator[None]:
+    """Small batches and small joins meet the limits of large ones."""
+    before = [(module, name, getattr(module, name)) for module, name, _ in NARROW]
+    for module, name, limit in NARROW:
+        setattr(module, name, limit)
+    try:
+        yield
+    finally:
+        for module, name, limit in before:
+            setattr(module, name, limit)
+
+
+def draw_mix(rng: random.Random) -> Mix:
+    """Some features at a time: rare meetings of two of them need the others out of the way."""
+
+    def some(value: float, share: float = 0.5) -> float:
+        return value if rng.random() < share else 0.0
+
+    strength = rng.choice((0.0, 0.02, 0.05, 0.12))
+    failing = some(rng.choice((0.15, 0.4)), 0.35)
+    return Mix(
+        faults=Faults(some(strength), some(strength), some(strength)),
+        expiries=rng.choice((0, 0, 1, 2, 4)),
+        crashes=rng.choice((0, 0, 1, 2)),
+        author_crashes=int(some(1, 0.1)),
+        leaves=int(some(1, 0.2)),
+        spurious=some(0.05, 0.2),
+        hand_back=some(0.1, 0.25),
+        logs=some(0.15, 0.2),
+        failing=failing,
+        wide=rng.choice((0, 0, 0, 1, 2)),
+        drive=rng.random() < 0.7,
+        adds=some(0.3, 0.2),
+        pauses=int(some(rng.randint(1, 2), 0.3)),
+        retries=rng.choice((0, 2, 4)) if failing else 0,
+        removes=int(some(1, 0.05)),
+        more=int(some(rng.randint(1, 2), 0.35)),
+        narrow=rng.random() < 0.3,
+        ahead=some(0.7, 0.4),
+        lateness=rng.choice((0.1, 0.02)),
+        slow=some(0.3, 0.4),
+    )

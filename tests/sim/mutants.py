@@ -1,0 +1,224 @@
+"""Deliberately broken variants of the protocol: the simulation must find each of them.
+
+Most change an operation on its way to the server, so that the rest of the protocol stays the real
+one; the others change an answer on its way back, or leave a step out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+from zkplan.layout import Entry, parse_claim, parse_entry
+from zkplan.protocol import commit as committing
+from zkplan.protocol import desk, publish, wide
+from zkplan.protocol import load as loading
+from zkplan.protocol.publish import Published
+from zkplan.requests import (
+    Applied,
+    Check,
+    Create,
+    Delete,
+    Op,
+    ReadChildren,
+    ReadMany,
+    Refused,
+    SetData,
+)
+
+from .network import Fiber
+from .story import Violation
+from .world import ROOT, World
+
+#: Stands where an operation was taken out: answers are by position.
+NOTHING = Check(ROOT)
+
+Rewrite = Callable[[World, Fiber, Op], Op]
+Patch = tuple[ModuleType, str, Callable[..., Any]]
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One broken variant. `rewrite` sees each operation, `patches` replace parts of steps."""
+
+    name: str
+    rewrite: Rewrite | None = None
+    patches: tuple[Patch, ...] = ()
+
+
+def first_seed_that_finds(mutant: Mutant, seeds: range) -> tuple[int, str] | None:
+    """The first seed under which an invariant breaks, and which one."""
+    with _patched(mutant):
+        for seed in seeds:
+            world = World(seed)
+            if mutant.rewrite is not None:
+                world.network.rewrite = _rewriter(mutant.rewrite, world)
+            try:
+                world.run()
+            except Violation as violation:
+                return seed, str(violation)
+            except Exception:  # the protocol itself noticed that something is wrong: not enough
+                continue
+    return None
+
+
+def _rewriter(rewrite: Rewrite, world: World) -> Callable[[Fiber, Any], list[Op]]:
+    return lambda fiber, ops: [rewrite(world, fiber, op) for op in ops]
+
+
+@contextmanager
+def _patched(mutant: Mutant) -> Iterator[None]:
+    before = [(module, name, getattr(module, name)) for module, name, _ in mutant.patches]
+    for module, name, instead in mutant.patches:
+        setattr(module, name, instead)
+    try:
+        yield
+    finally:
+        for module, name, original in before:
+            setattr(module, name, original)
+
+
+# Operations changed on their way.
+
+
+def _fence_by_owner_only(world: World, fiber: Fiber, op: Op) -> Op:
+    """The commit deletes whichever claim of its task stands, not the one it was made under."""
+    if fiber.kind != "commit" or type(op) is not Delete:
+        return op
+    claim = parse_claim(op.path.rpartition("/")[2])
+    if claim is None:
+        return op
+    task = world.auditor.tasks[f"{ROOT}/plan-{claim.plan}/task-{claim.task}"]
+    standing = [place for place in task.places if "/desk/" in place]
+    return Delete(standing[0]) if standing else op
+
+
+def _no_compare_and_set(world: World, fiber: Fiber, op: Op) -> Op:
+    if type(op) is SetData and op.version > 0 and op.path.endswith("/ready"):
+        return SetData(op.path, op.data)
+    return op
+
+
+def _no_wake(world: World, fiber: Fiber, op: Op) -> Op:
+    return NOTHING if "/wake-" in op.path else op
+
+
+def _claim_without_worker(world: World, fiber: Fiber, op: Op) -> Op:
+    return NOTHING if type(op) is Check and op.path.startswith(f"{ROOT}/worker/") else op
+
+
+def _claim_without_plan(world: World, fiber: Fiber, op: Op) -> Op:
+    return NOTHING if type(op) is Check and op.path.endswith("/ready") else op
+
+
+def _release_keeps_n(world: World, fiber: Fiber, op: Op) -> Op:
+    if fiber.kind not in ("clear", "hand back") or type(op) is not Create:
+        return op
+    head, _, name = op.path.rpartition("/")
+    entry = parse_entry(name)
+    if entry is None or not entry.n:
+        return op
+    return Create(f"{head}/{Entry(entry.rank, entry.task, entry.n - 1, entry.a).name}")
+
+
+def _clear_without_guard(world: World, fiber: Fiber, op: Op) -> Op:
+    guard = fiber.kind == "clear" and op.path.startswith(f"{ROOT}/worker/")
+    return NOTHING if guard else op
+
+
+def _add_without_identity(world: World, fiber: Fiber, op: Op) -> Op:
+    return NOTHING if "/authors/" in op.path else op
+
+
+def _deliver_without_argument(world: World, fiber: Fiber, op: Op) -> Op:
+    return NOTHING if fiber.kind == "commit" and "/arg-" in op.path else op
+
+
+def _keep_the_edge(world: World, fiber: Fiber, op: Op) -> Op:
+    return NOTHING if fiber.kind == "commit" and "/dep-" in op.path else op
+
+
+def _done_without_adds(world: World, fiber: Fiber, op: Op) -> Op:
+    return Delete(op.path) if type(op) is Delete and op.path.endswith("/adds") else op
+
+
+def _retry_without_witness(world: World, fiber: Fiber, op: Op) -> Op:
+    return NOTHING if "/retry-" in op.path else op
+
+
+# Steps changed.
+
+Answers = Generator[Any, Any, Any]
+
+
+def _publish_nothing(*_: object) -> Answers:
+    yield from ()
+    return Published([])
+
+
+def _nothing_is_full(*_: object) -> Answers:
+    yield from ()
+    return []
+
+
+_real_load = loading.load
+_real_commit = committing.commit
+
+
+def _load_without_claim(me: Any, claims: list[Any]) -> Answers:
+    """The list of the desk is not looked at: every claim counts as standing."""
+    step, answer = _real_load(me, claims), None
+    while True:
+        try:
+            request = step.send(answer)
+        except StopIteration as stop:
+            return stop.value
+        answer = yield request
+        if type(request) is ReadMany:
+            for index, read in enumerate(request.reads):
+                if type(read) is ReadChildren and "/desk/" in read.path:
+                    answer[index] = [claim.name for claim in claims]
+
+
+def _repeat_is_fenced(*arguments: Any) -> Answers:
+    """A refused repetition counts as refused: the worker's own wake is not looked for."""
+    step, answer = _real_commit(*arguments), None
+    while True:
+        try:
+            request = step.send(answer)
+        except StopIteration as stop:
+            return stop.value
+        answer = yield request
+        if type(answer) is Refused or type(answer) is Applied:
+            answer = answer._replace(repeated=False)
+
+
+MUTANTS = (
+    Mutant("commit fenced by owner only", _fence_by_owner_only),
+    Mutant(
+        "publish left out",
+        patches=((publish, "publish", _publish_nothing), (wide, "publish", _publish_nothing)),
+    ),
+    Mutant("publish without compare-and-set", _no_compare_and_set),
+    Mutant("no wake", _no_wake),
+    Mutant("wake cleared without publishing", patches=((desk, "still_full", _nothing_is_full),)),
+    Mutant("claim without check of worker/ID", _claim_without_worker),
+    Mutant("claim without check of the plan's ready", _claim_without_plan),
+    Mutant("release keeps N", _release_keeps_n),
+    Mutant("clearer without guard", _clear_without_guard),
+    Mutant(
+        "load without looking for the claim afterwards",
+        patches=((loading, "load", _load_without_claim),),
+    ),
+    Mutant("add without identity", _add_without_identity),
+    Mutant(
+        "refused repetition taken as fenced", patches=((committing, "commit", _repeat_is_fenced),)
+    ),
+    Mutant("delivery without argument", _deliver_without_argument),
+    Mutant("delivery that leaves the dep", _keep_the_edge),
+    Mutant("done without the version of adds", _done_without_adds),
+    Mutant("retry without its witness", _retry_without_witness),
+)

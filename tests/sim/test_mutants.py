@@ -1,0 +1,30 @@
+"""The checker bites: each broken variant of the protocol is found, the real one is not blamed."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from .mutants import MUTANTS, Mutant, first_seed_that_finds
+from .world import run
+
+#: Within so many seeds every mutant must be found.
+SEEDS_MAX = 3000
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name.replace(" ", "-"))
+def test_a_broken_protocol_is_found(mutant: Mutant, capsys: pytest.CaptureFixture[str]) -> None:
+    found = first_seed_that_finds(mutant, range(SEEDS_MAX))
+    assert found is not None, f"{mutant.name}: not found within {SEEDS_MAX} seeds"
+    seed, why = found
+    with capsys.disabled():
+        sys.stdout.write(f"\n{mutant.name}: found after {seed + 1} seeds: {why[:100]}\n")
+    run(seed)  # the real protocol passes where its mutant fails
+
+
+def test_no_mutant_leaves_the_protocol_changed() -> None:
+    for mutant in MUTANTS:
+        before = [getattr(module, name) for module, name, _ in mutant.patches]
+        first_seed_that_finds(mutant, range(1))
+        assert [getattr(module, name) for module, name, _ in mutant.patches] == before
