@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from .codec import Codec
-from .errors import InvalidTask, PlanNotFound, ZkplanError
+from .errors import InvalidTask, PayloadUndecodable, PlanNotFound, ZkplanError
 from .execution import Job
 from .keeper import Keeper, open_keeper
 from .layout import Paths
@@ -76,7 +76,7 @@ class Client:
             nodes = self.keeper.ask(ReadMany([ReadData(path) for path in paths]))
             for path, node in zip(paths, nodes, strict=True):
                 if node is not None:
-                    found.append(Plan(self, path, PlanRecord.from_bytes(node.data)))
+                    found.append(Plan(self, path, _readable(node.data)))
         return found
 
     def plan(self, which: str | int) -> Plan:
@@ -87,7 +87,7 @@ class Client:
         elif text.isdecimal() and len(text) <= 10:
             path = self.paths.plan(f"{int(text):010d}")
         else:
-            named = [plan for plan in self.plans() if plan.name == text]
+            named = [plan for plan in self.plans() if plan.has_name(text)]
             if not named:
                 raise PlanNotFound(text, f"there is no plan named {text!r} under {self.paths.root}")
             return named[-1]
@@ -114,7 +114,7 @@ class Client:
 
     def plan_within(self, job: Job) -> Plan:
         """The plan of a running task, for `zkplan.current().plan`."""
-        return PlanWithin(self, job.claim.plan_path, None, job)
+        return PlanWithin(self, job.claim.plan_path, job.plan, job)
 
     def prepare(self) -> None:
         """Create the root and its fixed children, where they are missing."""
@@ -169,6 +169,14 @@ def connect(
     except BaseException:
         keeper.close()
         raise
+
+
+def _readable(data: bytes) -> PlanRecord | None:
+    """A plan of an unknown format is listed all the same; asking it for more says what is wrong."""
+    try:
+        return PlanRecord.from_bytes(data)
+    except PayloadUndecodable:
+        return None
 
 
 def _checked_root(root: str) -> str:

@@ -25,7 +25,7 @@ from .protocol.adding import NewTask
 from .protocol.failure import write_log
 from .protocol.load import Loaded
 from .protocol.shared import REQUEST_BYTES_MAX, Claim
-from .records import Failure, TaskOptions, TaskRecord
+from .records import Failure, PlanRecord, TaskOptions, TaskRecord
 
 if TYPE_CHECKING:
     from .keeper import Keeper
@@ -56,6 +56,7 @@ class Job:
     #: dropped.
     abandoned: bool = False
     log_count: int = 0
+    plan: PlanRecord | None = None
 
     @property
     def claim(self) -> Claim:
@@ -126,7 +127,7 @@ class Context:
             )
         codec = self._runner.codec
         _, body = codec.open(VALUE, codec.seal_value(value))
-        name = self._runner.keeper.run(write_log(job.claim, codec.seal(LOG, body)))
+        name = self._runner.keeper.run(write_log(job.claim, codec.seal(LOG, body)), for_ever=True)
         if name is None:
             job.stop_reason = "its claim was released"
             self.check()

@@ -60,6 +60,9 @@ class Plan:
     def name(self) -> str:
         return self.record.name
 
+    def has_name(self, name: str) -> bool:
+        return self._record is not None and self._record.name == name
+
     @property
     def record(self) -> PlanRecord:
         """The plan's immutable record; raises PlanNotFound."""

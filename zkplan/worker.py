@@ -34,8 +34,6 @@ class Worker:
         if type(threads) is not int or not 1 <= threads <= THREADS_MAX:
             raise ZkplanError(f"threads must be 1 to {THREADS_MAX}, not {threads!r}")
         self.client = client
-        # A worker waits for ZooKeeper as long as it takes; its claims are safe without it.
-        client.keeper.patience_s = None
         self._engine = Engine(
             client.keeper,
             client.codec,

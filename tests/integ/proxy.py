@@ -127,8 +127,9 @@ def _read_frame(end: socket.socket) -> bytes:
     head = _read(end, 4)
     if len(head) < 4:
         return b""
-    body = _read(end, struct.unpack("!i", head)[0])
-    return head + body
+    size = struct.unpack("!i", head)[0]
+    body = _read(end, size)
+    return head + body if len(body) == size else b""
 
 
 def _read(end: socket.socket, size: int) -> bytes:

@@ -133,7 +133,7 @@ def _add(world: World, author: authoring.Author, tasks: list[Meant]) -> Generato
     try:
         yield from author.add(new)
     except ResultNotKept:
-        if not any(_lost(world, author, dep) for task in tasks for dep in task.deps):
+        if not any(_lost(world, author, task, i) for task in tasks for i in range(len(task.deps))):
             raise Violation("ResultNotKept was raised, yet every result can be had") from None
     except (PlanDrained, PlanNotFound, PlanCancelled):
         node = world.nodes.get(author.plan_path)
@@ -153,9 +153,12 @@ def _add(world: World, author: authoring.Author, tasks: list[Meant]) -> Generato
     return going_on
 
 
-def _lost(world: World, author: authoring.Author, dep: Meant) -> bool:
+def _lost(world: World, author: authoring.Author, task: Meant, position: int) -> bool:
+    """Whether an argument is not here, and neither its task nor an outcome can give it."""
+    dep = task.deps[position]
     kept = f"{author.plan_path}/outcomes/{dep.number}" in world.nodes
-    return bool(dep.number) and not dep.alive and not kept
+    here = bool(task.path) and f"{task.path}/arg-{position:010d}" in world.nodes
+    return bool(dep.number) and not dep.alive and not kept and not here
 
 
 def plain(world: World, plan: Plan, tasks: list[Meant]) -> None:

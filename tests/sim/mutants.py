@@ -13,8 +13,8 @@ from types import ModuleType
 from typing import Any
 
 from zkplan.layout import Entry, parse_claim, parse_entry
+from zkplan.protocol import adding, desk, holding, publish, wide
 from zkplan.protocol import commit as committing
-from zkplan.protocol import desk, publish, wide
 from zkplan.protocol import load as loading
 from zkplan.protocol.publish import Published
 from zkplan.requests import (
@@ -166,6 +166,8 @@ def _nothing_is_full(*_: object) -> Answers:
 
 _real_load = loading.load
 _real_commit = committing.commit
+_real_settle = adding.settle_finished
+_real_added = adding.added_ops
 
 
 def _load_without_claim(me: Any, claims: list[Any]) -> Answers:
@@ -196,6 +198,20 @@ def _repeat_is_fenced(*arguments: Any) -> Answers:
             answer = answer._replace(repeated=False)
 
 
+def _settle_all(plan_path: str, task: Any, _among: object = None) -> Answers:
+    """A step of a wide join asks again for what an earlier step has arranged."""
+    return _real_settle(plan_path, task)
+
+
+def _lend_nothing(plan_path: str, tasks: Any, first: int, _finishing: object) -> list[Op]:
+    """Added tasks wait for a task that ends in the same transaction."""
+    return _real_added(plan_path, tasks, first, {})
+
+
+def _add_nothing(*_: object) -> list[Op]:
+    return []
+
+
 MUTANTS = (
     Mutant("commit fenced by owner only", _fence_by_owner_only),
     Mutant(
@@ -221,4 +237,12 @@ MUTANTS = (
     Mutant("delivery that leaves the dep", _keep_the_edge),
     Mutant("done without the version of adds", _done_without_adds),
     Mutant("retry without its witness", _retry_without_witness),
+    Mutant(
+        "wide join that settles all its positions",
+        patches=((holding, "settle_finished", _settle_all),),
+    ),
+    Mutant(
+        "edge on a task of the same commit", patches=((committing, "added_ops", _lend_nothing),)
+    ),
+    Mutant("wide delivery that loses adds", patches=((wide, "added_ops", _add_nothing),)),
 )

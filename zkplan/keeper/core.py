@@ -13,7 +13,6 @@ import os
 import queue
 import threading
 import time
-import weakref
 from collections import deque
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -54,7 +53,6 @@ IN_FLIGHT_MAX = 100
 _AMBIGUOUS = (ConnectionLoss, SessionExpiredError, ConnectionClosedError)
 
 logger = logging.getLogger("zkplan.keeper")
-_open: weakref.WeakSet[Keeper] = weakref.WeakSet()
 
 
 class _Call:
@@ -83,7 +81,7 @@ class Keeper:
     """Runs requests and steps on one kazoo client.
 
     `patience_s` bounds how long `run` waits for one answer before KeeperUnavailable; None waits for
-    ever, as a worker does. Thread-safe. Unusable in a forked child, where it raises KeeperClosed.
+    ever. Thread-safe. Unusable in a forked child, where it raises KeeperClosed.
     """
 
     def __init__(self, client: KazooClient, *, owns: bool, patience_s: float | None = 30.0) -> None:
@@ -104,7 +102,6 @@ class Keeper:
         self._multi_read = True
         self._listeners: list[Callable[[str | None], None]] = []
         client.add_listener(self._state_changed)
-        _open.add(self)
 
     @property
     def session_timeout_s(self) -> float:
@@ -148,10 +145,14 @@ class Keeper:
 
     def ask(self, request: Request) -> Any:
         """Send one request and wait for its answer; raises KeeperUnavailable, KeeperError."""
-        return self._await(self._post(request))
+        return self._await(self._post(request), self.patience_s)
 
-    def run(self, step: Step[T]) -> T:
-        """Run a step to its end in this thread; errors are raised inside it, then to the caller."""
+    def run(self, step: Step[T], *, for_ever: bool = False) -> T:
+        """Run a step to its end in this thread; errors are raised inside it, then to the caller.
+
+        `for_ever`: wait for ZooKeeper as long as it takes, as a task of a worker does.
+        """
+        patience_s = None if for_ever else self.patience_s
         answer: Any = None
         failure: BaseException | None = None
         while True:
@@ -164,9 +165,9 @@ class Keeper:
                 if type(request) is Send:
                     answer = Ticket(self._post(request.multi))
                 elif type(request) is Await:
-                    answer = self._await(request.ticket.slot)
+                    answer = self._await(request.ticket.slot, patience_s)
                 else:
-                    answer = self.ask(request)
+                    answer = self._await(self._post(request), patience_s)
             except Exception as error:
                 failure = error
 
@@ -202,14 +203,14 @@ class Keeper:
         call = self.submit(request, lambda answer, error: box.put((answer, error)))
         return box, call
 
-    def _await(self, posted: tuple[queue.SimpleQueue[Any], _Call]) -> Any:
+    def _await(self, posted: tuple[queue.SimpleQueue[Any], _Call], patience_s: float | None) -> Any:
         box, call = posted
         try:
-            answer, error = box.get(timeout=self.patience_s)
+            answer, error = box.get(timeout=patience_s)
         except queue.Empty:
             call.abandoned = True
             raise KeeperUnavailable(
-                f"no answer from ZooKeeper at {self.hosts} for {self.patience_s:g} s; a write that "
+                f"no answer from ZooKeeper at {self.hosts} for {patience_s:g} s; a write that "
                 "was under way may or may not be applied"
             ) from None
         if error is not None:
@@ -371,7 +372,6 @@ class Keeper:
             return
         self._closed = True
         self.client.remove_listener(self._state_changed)
-        _open.discard(self)
         if self._owns and os.getpid() == self._pid:
             self.client.stop()
             self.client.close()

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ..errors import PlanCancelled, PlanDrained, PlanError, PlanNotFound, TransactionRejected
+from ..errors import (
+    PayloadUndecodable,
+    PlanCancelled,
+    PlanDrained,
+    PlanError,
+    PlanNotFound,
+    TransactionRejected,
+)
 from ..layout import PLAN_FIXED
 from ..records import PlanRecord, State, control_from_bytes, control_to_bytes, from_json, to_json
 from ..requests import (
@@ -58,7 +65,10 @@ def status(plan_path: str) -> Step[PlanStatus]:
     )
     if plan is None:
         raise PlanNotFound(plan_path, f"there is no plan {plan_path}")
-    record = PlanRecord.from_bytes(plan.data)
+    try:
+        record = PlanRecord.from_bytes(plan.data)
+    except PayloadUndecodable:
+        record = PlanRecord("(of a format unknown here)", "", plan.created_ms / 1000)
     state: str = "defining" if ready is None else control_from_bytes(ready.data)
     creates = (plan.cversion + plan.child_count) // 2
     # `done` replaces `adds`, so the number of fixed children stays the same.

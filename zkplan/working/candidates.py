@@ -101,6 +101,12 @@ class PlanView:
         self.own.clear()
         self.must_look = True
 
+    def leave_alone(self, now: float) -> None:
+        """Its record cannot be read here: another worker may be newer; look again after a while."""
+        self.looking, self.state = False, None
+        self.avoid_s = AVOID_MAX_S
+        self.avoid(now)
+
     def wants_look(self, now: float) -> bool:
         if self.looking or now < self.avoid_until or self.own:
             return False

@@ -57,7 +57,7 @@ def _failed(engine: Engine, job: Job, failure: Failure, final: bool) -> Part | N
         return None
     logger.warning("%s of %s is out of attempts: %s", name, claim.plan_path, failure.summary)
     dead = Dead(claim.rank, claim.n, claim.a + 1, name, failure.summary[:500], failure.worker)
-    view = engine.candidates.views.get(claim.plan)
+    view = engine.seeker.candidates.views.get(claim.plan)
     if view is not None and view.record is not None and view.record.on_failure == "cascade":
         # What a wide delivery has begun to deliver is the outcome, not a second wording of it.
         return Part(job.loaded, job.loaded.result or sealed, True, dead.to_bytes())
@@ -85,11 +85,11 @@ def timed_out(engine: Engine, job: Job) -> None:
 def _leave_to_others(engine: Engine, job: Job, why: str) -> None:
     """This worker lacks something: hand back, use no attempt, look elsewhere for a while."""
     claim = job.claim
-    view = engine.candidates.views.get(claim.plan)
+    view = engine.seeker.candidates.views.get(claim.plan)
     first = view is None or view.avoid_s == 0
     if view is not None:
         view.avoid(time.monotonic())
-        engine.candidates.file(view)
+        engine.seeker.candidates.file(view)
     log = b""
     if first:
         # Once, not with every hand-back: the task shows why nobody runs it, and stays small.

@@ -1,4 +1,4 @@
-"""One worker's loop: a single thread owns all its state and drives look, claim, load and run.
+"""One worker's loop: a single thread owns all its state; loads, runs and ends its tasks.
 
 Steps of the protocol run in the background of this loop; answers, watches and ended tasks arrive in
 its inbox as functions to call. So there are no locks, and every decision sees a consistent state.
@@ -23,19 +23,17 @@ from ..codec import Codec
 from ..execution import Ended, Job, Runner
 from ..keeper import Keeper
 from ..layout import Paths
-from ..protocol.claim import Claimed, claim
 from ..protocol.commit import Part
 from ..protocol.desk import register, unregister
 from ..protocol.failure import hand_back
 from ..protocol.load import Loaded, load
-from ..protocol.look import PlanLook, list_plans, look
 from ..protocol.shared import NO_DRIVE, Claim, Drive, Registration
-from ..records import PlanRecord, WorkerRecord
-from ..requests import ReadData, Step
+from ..records import WorkerRecord
+from ..requests import Step
 from . import endings, upkeep
 from .ahead import ReadAhead
-from .candidates import Candidates, PlanView
 from .delivery import Delivery
+from .seeking import Seeker
 from .slots import Slots
 
 T = TypeVar("T")
@@ -47,7 +45,6 @@ logger = logging.getLogger("zkplan.worker")
 PREFETCH_MAX = 160
 #: How much work may wait here, in seconds: what another worker could be doing meanwhile.
 PREFETCH_S = 0.05
-LOOKS_MAX = 4
 #: Claims that wait behind long tasks are handed back after this long, so that others can run them.
 STALLED_S = 0.5
 
@@ -88,23 +85,23 @@ class Engine:
         self.me: Registration | None = None
         self.lives = 0
         self.living: list[str] = []
-        self.candidates = Candidates()
         self.runner = Runner(keeper, codec, plan_within)
         self.slots = Slots(threads, self.runner, self._task_ended)
         self.threads = threads
         self.inbox: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self.upkeep = upkeep.Upkeep(self)
+        self.seeker = Seeker(self)
         self.ahead = ReadAhead(self)
         self.delivery = Delivery(self)
         self.ready: Callable[[str], None] = lambda worker: None
         self._ended: deque[Ended] = deque()
+        self._told = False
         self.jobs: dict[str, Job] = {}
         self._flying = 0
-        self._claiming = self._registering = self._listing = False
-        self._claimed = self._loading = self._looking = 0
+        self._registering = False
+        self._loading = 0
         self._task_s = 1.0
         self._last_end = 0.0
-        self._list_plans = True
         self._stop_at: float | None = None
         self._failure: BaseException | None = None
         self.trusted = True
@@ -156,25 +153,12 @@ class Engine:
         self.post(lambda: self._touched(path))
 
     def _touched(self, path: str | None) -> None:
-        plan_prefix = self.paths.root + "/plan-"
-        if path is not None and path.startswith(plan_prefix):
-            number = path[len(plan_prefix) : len(plan_prefix) + 10]
-            self.candidates.touched(number, path.endswith("/ready"))
-            return
-        self.upkeep.touched(path)
-        if path is None or path == self.paths.root:
-            self._list_plans = True
-        if path is None:
-            self.candidates.touched(None, control=True)
-
-    def look_again(self) -> None:
-        """Look at everything, as after a change that nobody told of."""
-        self._list_plans = True
-        self.candidates.touched(None, control=False)
+        if not self.seeker.touched(path):
+            self.upkeep.touched(path)
 
     def _pause(self) -> float:
         now = time.monotonic()
-        due = min(self.upkeep.next_due(), self.candidates.next_event())
+        due = min(self.upkeep.next_due(), self.seeker.candidates.next_event())
         # A copy: the slots' threads add and remove jobs meanwhile.
         for job in list(self.slots.running):
             due = min(due, job.deadline)
@@ -198,8 +182,7 @@ class Engine:
             return
         if self.slots.waiting and now - self._last_end > STALLED_S:
             self._give_back_waiting(now)
-        self._look_around(now)
-        self._claim_some(now)
+        self.seeker.advance(now)
 
     def _judge_connection(self, now: float) -> None:
         """Stop claiming, and tell running tasks, before the session can have expired unseen."""
@@ -212,7 +195,7 @@ class Engine:
                 elif trusted and job.stop_reason == SILENCE:
                     job.stop_reason = ""
 
-    # ---- registering, looking
+    # ---- registering
 
     def _register(self) -> None:
         if self._registering or self._stop_at is not None:
@@ -228,8 +211,7 @@ class Engine:
         self._registering = False
         self.me = me
         if me is not None:
-            self._list_plans = True
-            self.upkeep.touched(None)
+            self._touched(None)
             self.ready(me.worker)
 
     def lost_registration(self) -> None:
@@ -246,37 +228,12 @@ class Engine:
             return 0, 1
         return self.living.index(self.me.worker), len(self.living)
 
-    def _look_around(self, now: float) -> None:
-        if self._list_plans and not self._listing:
-            self._list_plans, self._listing = False, True
-            self.go(list_plans(self.paths, watch=True), self._plans_listed)
-        most = LOOKS_MAX - self._looking
-        for view in self.candidates.to_look(now, most, hungry=self.free > 0):
-            self._looking += 1
-            self.statistics.looks += 1
-            watch = view.begin_look()
-            self.go(_look(view, watch), lambda found, view=view: self._looked(view, found))  # type: ignore[misc]
-
-    def _plans_listed(self, numbers: list[str]) -> None:
-        self._listing = False
-        self.candidates.set_plans(numbers, self.paths.plan)
-
-    def _looked(self, view: PlanView, found: PlanLook) -> None:
-        self._looking -= 1
-        before = view.state
-        view.update(found, self.share, time.monotonic())
-        self.candidates.file(view)
-        if view.state == "cancelled" and before != "cancelled":
-            for job in self.jobs.values():
-                if job.claim.plan == view.number:
-                    job.stop_reason = "its plan was cancelled"
-
-    # ---- claiming, loading
+    # ---- holding claims
 
     @property
     def held(self) -> int:
         """Claims that still need a slot: being made, being loaded, waiting, running."""
-        return self._claimed + self._loading + self.slots.waiting + len(self.slots.running)
+        return self.seeker.claiming + self._loading + self.slots.waiting + len(self.slots.running)
 
     @property
     def free(self) -> int:
@@ -290,42 +247,10 @@ class Engine:
             return NO_DRIVE
         versions = {}
         for part in parts:
-            view = self.candidates.views.get(part.loaded.claim.plan)
+            view = self.seeker.candidates.views.get(part.loaded.claim.plan)
             if view is not None and view.running:
                 versions[view.path] = view.version
         return Drive(max(0, self.free), versions)
-
-    def _claim_some(self, now: float) -> None:
-        free = self.free
-        # Small claims cost as much as large ones: wait until half of what may be held is free.
-        if (
-            self._claiming
-            or not self.trusted
-            or free <= 0
-            or (self.held > self.threads and free < self.held)
-        ):
-            return
-        view = self.candidates.choose(now)
-        if view is None or self.me is None:
-            return
-        names = view.take(free)
-        self.candidates.file(view)
-        self._claiming = True
-        self._claimed += len(names)
-        step = claim(self.me, view.number, view.version, names)
-        self.go(step, lambda made: self._claims_made(view, len(names), made))
-
-    def _claims_made(self, view: PlanView, asked: int, made: Claimed) -> None:
-        self._claiming = False
-        self._claimed -= asked
-        self.statistics.conflicts += made.conflicts
-        if made.worker_gone:
-            self.lost_registration()
-        if made.plan_changed or made.worker_gone:
-            view.own.clear()
-            view.must_look = True
-            self.candidates.file(view)
-        self.take_on(made.claims)
 
     def take_on(self, claims: list[Claim]) -> None:
         """Load and run tasks that this worker has claimed."""
@@ -346,6 +271,8 @@ class Engine:
         self._last_end = time.monotonic()
         jobs = [Job(item) for item in loaded]
         for job in jobs:
+            view = self.seeker.candidates.views.get(job.claim.plan)
+            job.plan = view.record if view is not None else None
             self.jobs[job.claim.path] = job
             self.slots.put(job)
         for job in jobs:
@@ -385,8 +312,13 @@ class Engine:
     def _task_ended(self, ended: Ended) -> None:
         """Called on a slot's thread."""
         self._ended.append(ended)
-        if len(self._ended) == 1:
-            self.post(lambda: None)
+        # Told before the queue is looked at: an end that finds True here is seen by that look.
+        if not self._told:
+            self._told = True
+            self.post(self._hear)
+
+    def _hear(self) -> None:
+        self._told = False
 
     def _sort_ended(self, now: float) -> None:
         while self._ended:
@@ -433,12 +365,3 @@ class Engine:
         if time.monotonic() > self._give_up_at:
             return True  # no answer from ZooKeeper: what is left here is taken over by others
         return self.me is None and not self._flying and not self.held
-
-
-def _look(view: PlanView, watch: bool) -> Step[PlanLook]:
-    if view.record is None:
-        node = yield ReadData(view.path)
-        view.record = (
-            PlanRecord.from_bytes(node.data) if node is not None else PlanRecord("", "", 0.0)
-        )
-    return (yield from look(view.path, watch))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import time
 import zlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..layout import Later, parse_later
 from ..protocol.check import Report, check
@@ -84,7 +84,7 @@ class Upkeep:
         self._idle_polls = 0 if engine.held else self._idle_polls + 1
         self._poll_at = now + engine.backoff.delay_s(self._idle_polls, engine.random())
         if self._idle_polls > 1:
-            engine.look_again()
+            engine.seeker.look_again()
 
     # ---- heartbeat
 
@@ -99,22 +99,25 @@ class Upkeep:
             return
         self._beating = True
         held = list(self.engine.jobs)
+        # Claims of an earlier life lie on its desk, until somebody clears it.
+        desks = sorted({path.rpartition("/")[0] for path in held})
 
-        def beat(answers: list[object]) -> None:
+        def beat(answers: list[Any]) -> None:
             self._beating = False
-            node, names = answers
-            if node is None and self.engine.me is me:
+            if answers[0] is None and self.engine.me is me:
                 self.engine.lost_registration()
-            desk = me.desk_path + "/"
-            standing = {desk + name for name in names} if isinstance(names, list) else set()
+            standing = {
+                f"{desk}/{name}"
+                for desk, names in zip(desks, answers[1:], strict=True)
+                for name in names or ()
+            }
             for path in held:
                 job = self.engine.jobs.get(path)
-                if job is not None and path.startswith(desk) and path not in standing:
+                if job is not None and path not in standing:
                     job.stop_reason = "its claim was released: another worker has the task"
 
-        self.engine.go(
-            _read(ReadMany([ReadData(me.worker_path), ReadChildren(me.desk_path)])), beat
-        )
+        reads = [ReadData(me.worker_path), *(ReadChildren(desk) for desk in desks)]
+        self.engine.go(_read(ReadMany(reads)), beat)
 
     # ---- desks
 
@@ -201,7 +204,7 @@ class Upkeep:
         place, count = engine.share
         if self._checking or engine.me is None:
             return
-        for view in engine.candidates.views.values():
+        for view in engine.seeker.candidates.views.values():
             idle = view.running and (view.adopt or not (view.own or view.steal_at))
             if not idle or int(view.number) % count != place:
                 continue
@@ -229,7 +232,7 @@ class Upkeep:
             self.engine.delivery.finish(view.path)
         if found:
             logger.info("%s: the check published %d tasks", view.path, len(report.published))
-            self.engine.candidates.touched(view.number, control=False)
+            self.engine.seeker.candidates.touched(view.number, control=False)
         for problem in report.problems:
             logger.warning("%s: %s", view.path, problem)
 

@@ -1,0 +1,287 @@
+"""Workers are killed and paused, sessions expire, servers die: nothing is lost, nothing comes twice."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import threading
+import uuid
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kazoo.client import KazooClient
+
+import zkplan
+from zkplan import Client, Plan, Task, TaskFailed
+from zkplan.testing.servers import ZooKeeperEnsemble, ZooKeeperServer
+
+from .support import WorkerProcess, note, notes, wait_until, working
+
+ROOT = "/zkplan"
+
+
+@pytest.fixture
+def client(zookeeper_server: ZooKeeperServer) -> Iterator[Client]:
+    """A client of the server that this test may kill."""
+    with zkplan.connect(zookeeper_server.hosts, root=ROOT, patience=60) as connected:
+        yield connected
+
+
+def stamped(*inputs: dict[str, str], name: str, file: str, seconds: float = 0.0) -> dict[str, str]:
+    """Gives every name below it with the stamp of the run whose result arrived here.
+
+    A stamp is made anew by each run, so two results of one task cannot look alike.
+    """
+    threading.Event().wait(seconds)
+    merged: dict[str, str] = {}
+    for stamps in inputs:
+        for key, stamp in stamps.items():
+            assert merged.setdefault(key, stamp) == stamp, f"two results of {key} were delivered"
+    merged[name] = uuid.uuid4().hex
+    note(file, f"{name} {zkplan.current().attempt} {merged[name]}")
+    return merged
+
+
+def lattice(plan: Plan, file: Path, width: int, height: int, seconds: float) -> Task:
+    """Rows of tasks, each depending on two above it, joined by one at the end."""
+    options = {"file": str(file), "seconds": seconds}
+    row = [
+        plan.add_task(stamped, [], {"name": f"0.{column}", **options}) for column in range(width)
+    ]
+    for level in range(1, height):
+        row = [
+            plan.add_task(
+                stamped,
+                [row[column], row[(column + 1) % width]],
+                {"name": f"{level}.{column}", **options},
+            )
+            for column in range(width)
+        ]
+    return plan.add_task(stamped, row, {"name": "end", **options})
+
+
+def require_once(stamps: dict[str, str], file: Path, width: int, height: int) -> None:
+    """Every task has one result, and it is one that a run of this task made."""
+    expected = {f"{level}.{column}" for level in range(height) for column in range(width)}
+    assert set(stamps) == {*expected, "end"}
+    ran = {tuple(line.split()[::2]) for line in notes(file)}
+    assert set(stamps.items()) <= ran
+    runs = [tuple(line.split()[:2]) for line in notes(file)]
+    assert len(runs) == len(set(runs)), "two runs of a task had the same fencing number"
+
+
+def test_workers_are_killed_at_random_moments(
+    zookeeper_server: ZooKeeperServer, client: Client, tmp_path: Path
+) -> None:
+    file = tmp_path / "runs"
+    chance = random.Random(5)
+    with client.create_plan(attempts=30, retry_delay=0) as plan:
+        end = lattice(plan, file, 8, 8, 0.03)
+    with ExitStack() as stack:
+
+        def start() -> WorkerProcess:
+            options = ("--threads", "3", "--session-timeout", "1")
+            return stack.enter_context(
+                WorkerProcess(zookeeper_server.hosts, ROOT, tmp_path, *options)
+            )
+
+        fleet = [start() for _ in range(3)]
+        for kill in range(5):
+            seen = len(notes(file))
+            wait_until(lambda: len(notes(file)) >= seen + 4, f"progress before kill {kill}")
+            victim = fleet.pop(chance.randrange(len(fleet)))
+            victim.process.end(0)
+            fleet.append(start())
+        stamps = end.result(60)
+        status = plan.wait(30)
+    require_once(stamps, file, 8, 8)
+    assert (status.state, status.dead, status.finished) == ("done", 0, 65)
+
+
+def test_a_task_that_kills_its_workers_runs_out_of_attempts(
+    zookeeper_server: ZooKeeperServer, client: Client, tmp_path: Path
+) -> None:
+    with client.create_plan(attempts=2, retry_delay=0) as plan:
+        task = plan.add_task(os._exit, [9], name="killer")
+        other = plan.add_task(lambda: "runs")
+    with ExitStack() as stack:
+        for _ in range(3):
+            stack.enter_context(
+                WorkerProcess(
+                    zookeeper_server.hosts, ROOT, tmp_path, "--threads", "1",
+                    "--session-timeout", "1",
+                )
+            )
+        with pytest.raises(TaskFailed, match="killer.*2 workers vanished while they ran it"):
+            task.result(60)
+        assert other.result(30) == "runs"
+
+
+def hold_first(file: str, gate: str) -> str:
+    """The first attempt waits for the gate, later ones do not."""
+    attempt = zkplan.current().attempt
+    note(file, f"began {attempt} {os.getpid()}")
+    if attempt == 0:
+        wait_until(lambda: Path(gate).exists(), "the gate opens")
+    note(file, f"ended {attempt} {os.getpid()}")
+    return f"result of attempt {attempt}"
+
+
+def test_a_worker_paused_past_its_session_cannot_commit_and_works_on(
+    zookeeper_server: ZooKeeperServer, client: Client, tmp_path: Path
+) -> None:
+    file, gate = tmp_path / "runs", tmp_path / "gate"
+    options = ("--threads", "1", "--session-timeout", "1")
+    with client.create_plan() as plan:
+        task = plan.add_task(hold_first, [str(file), str(gate)], keep=True)
+        after = plan.add_task(lambda text: text.upper(), [task])
+    hosts = zookeeper_server.hosts
+    with WorkerProcess(hosts, ROOT, tmp_path, *options) as paused:
+        wait_until(lambda: notes(file) == [f"began 0 {paused.pid}"], "the first attempt begins")
+        paused.process.send(signal.SIGSTOP)
+        with WorkerProcess(hosts, ROOT, tmp_path, *options) as other:
+            assert after.result(60) == "RESULT OF ATTEMPT 1"
+            plan.wait(30)
+            gate.touch()
+            paused.process.send(signal.SIGCONT)
+            wait_until(lambda: f"ended 0 {paused.pid}" in notes(file), "the first attempt ends")
+            wait_until(lambda: paused.said("-2 ready"), "the paused worker registers anew")
+            other.process.end(10)
+            with client.create_plan() as second:
+                again = second.add_task(os.getpid)
+            assert again.result(30) == paused.pid
+    assert task.result(10) == "result of attempt 1"
+    assert paused.said("its session expired")
+
+
+def test_a_late_result_counts_where_nobody_took_the_task_over(
+    zookeeper_server: ZooKeeperServer, client: Client, tmp_path: Path
+) -> None:
+    """The only worker was paused past its session: its claim still stands when it comes back."""
+    file, gate = tmp_path / "runs", tmp_path / "gate"
+    with client.create_plan() as plan:
+        task = plan.add_task(hold_first, [str(file), str(gate)])
+    with WorkerProcess(
+        zookeeper_server.hosts, ROOT, tmp_path, "--threads", "1", "--session-timeout", "1"
+    ) as worker:
+        wait_until(lambda: notes(file), "the task begins")
+        worker.process.send(signal.SIGSTOP)
+        wait_until(lambda: not client.workers(), "its session expires")
+        gate.touch()
+        worker.process.send(signal.SIGCONT)
+        # Either the late result is accepted, or the worker has released its old claim itself.
+        assert task.result(30).startswith("result of attempt")
+        plan.wait(30)
+
+
+def expire(worker: zkplan.Worker, hosts: str) -> None:
+    """End the session of a worker at the server, as if it had been silent for too long."""
+    twin = KazooClient(hosts, client_id=worker.client.keeper.client.client_id)
+    twin.start(timeout=30)
+    twin.stop()
+    twin.close()
+
+
+def test_a_worker_whose_session_expires_registers_anew_and_loses_nothing(
+    zookeeper_hosts: str, zkplan_root: str, zkplan_client: Client, tmp_path: Path
+) -> None:
+    file = tmp_path / "runs"
+    with zkplan_client.create_plan(attempts=20, retry_delay=0) as plan:
+        end = lattice(plan, file, 8, 10, 0.01)
+    with working(zookeeper_hosts, zkplan_root) as worker, working(zookeeper_hosts, zkplan_root):
+        for _ in range(3):
+            seen = len(notes(file))
+            wait_until(lambda: len(notes(file)) >= seen + 6, "progress")
+            expire(worker, zookeeper_hosts)
+        stamps = end.result(60)
+        plan.wait(30)
+        lives = wait_until(
+            lambda: [w.id for w in zkplan_client.workers() if w.id.startswith(worker.id)],
+            "it is registered again",
+        )
+    require_once(stamps, file, 8, 10)
+    assert lives[0] != worker.id
+
+
+def test_a_server_killed_under_load_comes_back_and_all_goes_on(
+    zookeeper_server: ZooKeeperServer, client: Client, tmp_path: Path
+) -> None:
+    """Author, waiter and workers keep their calls; what was acknowledged is still there."""
+    file = tmp_path / "runs"
+    plan = client.create_plan(attempts=20, retry_delay=0)
+    plan.mark_ready()
+    held = plan.add_task(lambda: wait_until((tmp_path / "gate").exists, "the gate opens", 100))
+    ends: list[Any] = []
+
+    def author() -> None:
+        ends.extend(lattice(plan, file, 6, 6, 0.005) for _ in range(4))
+
+    with (
+        working(zookeeper_server.hosts, ROOT, session_timeout=4.0),
+        working(zookeeper_server.hosts, ROOT, session_timeout=4.0),
+    ):
+        writing = threading.Thread(target=author)
+        writing.start()
+        for kill in range(2):
+            seen = len(notes(file))
+            wait_until(lambda: len(notes(file)) >= seen + 10, f"progress before kill {kill}", 60)
+            zookeeper_server.kill()
+            zookeeper_server.start()
+        writing.join(60)
+        assert len(ends) == 4
+        (tmp_path / "gate").touch()
+        status = plan.wait(60)
+        assert held.number
+    assert (status.added, status.finished, status.dead) == (1 + 4 * 37, 149, 0)
+
+
+def test_the_leader_of_an_ensemble_is_killed_under_load(
+    zookeeper_ensemble: ZooKeeperEnsemble, tmp_path: Path
+) -> None:
+    file = tmp_path / "runs"
+    root = f"/leader-{uuid.uuid4().hex[:8]}"
+    hosts = zookeeper_ensemble.hosts
+    with zkplan.connect(hosts, root=root, patience=60) as client:
+        with client.create_plan(attempts=20, retry_delay=0) as plan:
+            end = lattice(plan, file, 8, 12, 0.01)
+        with (
+            working(hosts, root, session_timeout=4.0),
+            working(hosts, root, session_timeout=4.0),
+        ):
+            wait_until(lambda: len(notes(file)) >= 20, "progress")
+            zookeeper_ensemble.leader().kill()
+            stamps = end.result(60)
+            status = plan.wait(60)
+        plan.remove()
+    require_once(stamps, file, 8, 12)
+    assert (status.finished, status.dead) == (97, 0)
+
+
+def test_a_server_that_hangs_holds_everything_up_and_nothing_more(
+    zookeeper_server: ZooKeeperServer, client: Client, tmp_path: Path
+) -> None:
+    """A paused server answers nothing; tasks are told, and go on when it is back."""
+    file, gate = tmp_path / "runs", tmp_path / "gate"
+
+    def watch() -> str:
+        here = zkplan.current()
+        note(file, "began")
+        wait_until(lambda: here.cancelled, "the task hears that its claim is in doubt")
+        note(file, "told")
+        wait_until(gate.exists, "the gate opens")
+        return "done"
+
+    with client.create_plan(attempts=5, retry_delay=0) as plan:
+        task = plan.add_task(watch)
+    with working(zookeeper_server.hosts, ROOT, session_timeout=2.0):
+        wait_until(lambda: notes(file) == ["began"], "the task begins")
+        zookeeper_server.pause()
+        wait_until(lambda: "told" in notes(file), "the task is told")
+        gate.touch()
+        zookeeper_server.resume()
+        assert task.result(60) == "done"
+        plan.wait(30)

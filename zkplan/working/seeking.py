@@ -1,0 +1,134 @@
+"""The half of a worker that finds work: lists plans, looks at them, claims their runnable tasks."""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import TYPE_CHECKING
+
+from ..errors import PayloadUndecodable
+from ..protocol.claim import Claimed, claim
+from ..protocol.look import PlanLook, list_plans, look
+from ..records import PlanRecord
+from ..requests import ReadData, Step
+from .candidates import Candidates, PlanView
+
+if TYPE_CHECKING:
+    from .engine import Engine
+
+logger = logging.getLogger("zkplan.worker")
+
+#: Listings under way at once.
+LOOKS_MAX = 4
+
+
+class Seeker:
+    """Keeps the candidates of one engine fresh, and claims from them."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self.candidates = Candidates()
+        #: Entries in the claim under way; one claim at a time, so that its size follows the load.
+        self.claiming = 0
+        self._looking = 0
+        self._listing = False
+        self._must_list = True
+
+    def touched(self, path: str | None) -> bool:
+        """A watch fired; None: the connection changed. True: it concerned nothing but plans."""
+        root = self._engine.paths.root
+        if path is None or path == root:
+            self._must_list = True
+        if path is None:
+            self.candidates.touched(None, control=True)
+            return False
+        prefix = root + "/plan-"
+        if path.startswith(prefix):
+            number = path[len(prefix) : len(prefix) + 10]
+            self.candidates.touched(number, path.endswith("/ready"))
+            return True
+        return path == root
+
+    def look_again(self) -> None:
+        """Look at everything, as after a change that nobody told of."""
+        self._must_list = True
+        self.candidates.touched(None, control=False)
+
+    def advance(self, now: float) -> None:
+        """Start the looks and the claim that are wanted now."""
+        engine = self._engine
+        if self._must_list and not self._listing:
+            self._must_list, self._listing = False, True
+            engine.go(list_plans(engine.paths, watch=True), self._plans_listed)
+        most = LOOKS_MAX - self._looking
+        for view in self.candidates.to_look(now, most, hungry=engine.free > 0):
+            self._look(view)
+        self._claim(now)
+
+    def _plans_listed(self, numbers: list[str]) -> None:
+        self._listing = False
+        self.candidates.set_plans(numbers, self._engine.paths.plan)
+
+    def _look(self, view: PlanView) -> None:
+        self._looking += 1
+        self._engine.statistics.looks += 1
+
+        def looked(found: PlanLook | None) -> None:
+            self._looking -= 1
+            self._looked(view, found)
+
+        self._engine.go(_look(view, view.begin_look()), looked)
+
+    def _looked(self, view: PlanView, found: PlanLook | None) -> None:
+        before = view.state
+        if found is None:
+            view.leave_alone(time.monotonic())
+        else:
+            view.update(found, self._engine.share, time.monotonic())
+        self.candidates.file(view)
+        if view.state == "cancelled" and before != "cancelled":
+            for job in self._engine.jobs.values():
+                if job.claim.plan == view.number:
+                    job.stop_reason = "its plan was cancelled"
+
+    def _claim(self, now: float) -> None:
+        engine = self._engine
+        free, held, me = engine.free, engine.held, engine.me
+        if self.claiming or not engine.trusted or free <= 0 or me is None:
+            return
+        if held > engine.threads and free < held:
+            return  # small claims cost as much as large ones: wait until half of it is free
+        view = self.candidates.choose(now)
+        if view is None:
+            return
+        names = view.take(free)
+        self.candidates.file(view)
+        self.claiming = len(names)
+
+        def claimed(made: Claimed) -> None:
+            self.claiming = 0
+            self._claimed(view, made)
+
+        engine.go(claim(me, view.number, view.version, names), claimed)
+
+    def _claimed(self, view: PlanView, made: Claimed) -> None:
+        self._engine.statistics.conflicts += made.conflicts
+        if made.worker_gone:
+            self._engine.lost_registration()
+        if made.plan_changed or made.worker_gone:
+            view.own.clear()
+            view.must_look = True
+            self.candidates.file(view)
+        self._engine.take_on(made.claims)
+
+
+def _look(view: PlanView, watch: bool) -> Step[PlanLook | None]:
+    """None where the plan is of a format that this worker does not know: it is left to others."""
+    if view.record is None:
+        node = yield ReadData(view.path)
+        try:
+            view.record = PlanRecord.from_bytes(node.data if node is not None else b"")
+        except PayloadUndecodable as error:
+            logger.warning("%s is left to other workers: %s", view.path, error)
+            return None
+    return (yield from look(view.path, watch))
