@@ -116,7 +116,8 @@ class Upkeep:
                 if job is not None and path not in standing:
                     job.stop_reason = "its claim was released: another worker has the task"
 
-        reads = [ReadData(me.worker_path), *(ReadChildren(desk) for desk in desks)]
+        reads: list[ReadData | ReadChildren] = [ReadData(me.worker_path)]
+        reads += [ReadChildren(desk) for desk in desks]
         self.engine.go(_read(ReadMany(reads)), beat)
 
     # ---- desks
