@@ -66,7 +66,7 @@ def _rows(report: Report) -> Table:
         f"zkplan on ZooKeeper {report.zookeeper}: medians of {report.runs}"
         + (" (reduced sizes: no measure of anything)" if report.quick else ""),
         *("workload", "unit", "total", "execution", "submission", "target total (execution)"),
-        *("met?", "conflicts", "refusals", "note"),
+        *("met?", "conflicts", "refusals", "disturbance", "note"),
     )
     for row in report.rows:
         figures = (row.total, row.execution, row.submission)
@@ -78,6 +78,7 @@ def _rows(report: Report) -> Table:
             row.target,
             _MET[row.met],
             *("" if count is None else f"{count:,}" for count in counts),
+            "" if row.disturbance is None else f"{row.disturbance:.2f}",
             row.note,
         )
     return table

@@ -49,6 +49,8 @@ class Row:
     met: bool | None = None
     conflicts: int | None = None
     refusals: int | None = None
+    #: Processors that were taken by processes which have nothing to do with the runs.
+    disturbance: float | None = None
     note: str = ""
     runs: list[dict[str, object]] = field(default_factory=list)
 
@@ -71,6 +73,7 @@ def row_of(name: str, unit: str, runs: Sequence[Run], target: Target | None = No
         submission=figure(unit, tasks, median(run.submission_s for run in runs)),
         conflicts=int(median(run.statistics["conflicts"] for run in runs)),
         refusals=int(median(run.statistics["refusals"] for run in runs)),
+        disturbance=median(run.cpu_s["others"] / run.total_s for run in runs),
         runs=[asdict(run) for run in runs],
     )
     if target is not None:
@@ -93,6 +96,7 @@ def ratio_row(name: str, first: Sequence[Run], second: Sequence[Run], target: Ta
         execution=(one.execution or 0.0) / (two.execution or 1.0),
         conflicts=one.conflicts,
         refusals=one.refusals,
+        disturbance=max(one.disturbance or 0.0, two.disturbance or 0.0),
         note=f"execution {one.execution:,.0f} and {two.execution:,.0f} tasks/s; faster in {faster} "
         f"of {len(first)} turns",
         runs=[*one.runs, *two.runs],

@@ -17,11 +17,8 @@ _which = click.argument("plan", metavar="PLAN")
 
 
 @click.group()
-@connection_options
-@click.pass_context
-def plan(ctx: click.Context, hosts: str, root: str, secret: str, connect_timeout: float) -> None:
+def plan() -> None:
     """Look at plans and control them. PLAN: a path, a number, or a name (the newest of it)."""
-    ctx.obj = (hosts, root, secret, connect_timeout)
 
 
 def _row(found: PlanStatus) -> dict[str, Any]:
@@ -34,20 +31,20 @@ def _row(found: PlanStatus) -> dict[str, Any]:
 
 @plan.command("ls")
 @output_option
-@click.pass_obj
-def list_plans(connection: Any, output: str) -> None:
+@connection_options
+def list_plans(output: str, **connection: Any) -> None:
     """All plans under the root."""
-    with open_client(*connection) as client:
+    with open_client(**connection) as client:
         print_rows([_row(found.status()) for found in client.plans()], output, _COLUMNS)
 
 
 @plan.command()
 @_which
 @output_option
-@click.pass_obj
-def show(connection: Any, plan: str, output: str) -> None:
+@connection_options
+def show(plan: str, output: str, **connection: Any) -> None:
     """One plan in numbers, and its dead tasks."""
-    with open_client(*connection) as client:
+    with open_client(**connection) as client:
         found = client.plan(plan)
         facts = _row(found.status())
         facts["on_failure"] = found.record.on_failure
@@ -63,10 +60,10 @@ def show(connection: Any, plan: str, output: str) -> None:
     "--timeout", type=float, default=None, help="Seconds; exit code 4 when they are over."
 )
 @output_option
-@click.pass_obj
-def wait(connection: Any, plan: str, timeout: float | None, output: str) -> None:
+@connection_options
+def wait(plan: str, timeout: float | None, output: str, **connection: Any) -> None:
     """Wait until a plan is drained, with a progress bar on a terminal."""
-    with open_client(*connection) as client:
+    with open_client(**connection) as client:
         print_facts(_row(client.plan(plan).wait(timeout, progress=True)), output)
 
 
@@ -74,10 +71,10 @@ def wait(connection: Any, plan: str, timeout: float | None, output: str) -> None
 @_which
 @output_option
 @click.option("--repair/--no-repair", default=True, help="Mend what may be mended.")
-@click.pass_obj
-def check(connection: Any, plan: str, output: str, repair: bool) -> None:
+@connection_options
+def check(plan: str, output: str, repair: bool, **connection: Any) -> None:
     """Read a whole plan and report what the invariants forbid; exit code 1 for problems."""
-    with open_client(*connection) as client:
+    with open_client(**connection) as client:
         report = client.plan(plan).check(repair)
     facts: dict[str, Any] = {
         "tasks": report.tasks,
@@ -95,9 +92,9 @@ def check(connection: Any, plan: str, output: str, repair: bool) -> None:
 def _control(name: str, act: Callable[[Plan], Any], help_text: str, said: str) -> None:
     @plan.command(name, help=help_text)
     @_which
-    @click.pass_obj
-    def command(connection: Any, plan: str) -> None:
-        with open_client(*connection) as client:
+    @connection_options
+    def command(plan: str, **connection: Any) -> None:
+        with open_client(**connection) as client:
             found = client.plan(plan)
             result = act(found)
             click.echo(f"{found.path} {said.format(result)}", err=True)

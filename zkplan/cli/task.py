@@ -15,31 +15,28 @@ _task = click.argument("task", metavar="TASK")
 
 
 @click.group()
-@connection_options
-@click.pass_context
-def task(ctx: click.Context, hosts: str, root: str, secret: str, connect_timeout: float) -> None:
+def task() -> None:
     """Look at one task. PLAN as in `zkplan plan`; TASK is its number."""
-    ctx.obj = (hosts, root, secret, connect_timeout)
 
 
 @task.command()
 @_plan
 @_task
 @output_option
-@click.pass_obj
-def show(connection: Any, plan: str, task: str, output: str) -> None:
+@connection_options
+def show(plan: str, task: str, output: str, **connection: Any) -> None:
     """State, options, edges, log and outcome of a task, with the traceback of its last failure."""
-    with open_client(*connection) as client:
+    with open_client(**connection) as client:
         print_facts(describe_task(client.plan(plan).task(task), people=output == "table"), output)
 
 
 @task.command()
 @_plan
 @_task
-@click.pass_obj
-def retry(connection: Any, plan: str, task: str) -> None:
+@connection_options
+def retry(plan: str, task: str, **connection: Any) -> None:
     """Give a dead task all its attempts again."""
-    with open_client(*connection) as client:
+    with open_client(**connection) as client:
         found = client.plan(plan).task(task)
         if not found.retry():
             raise InvalidTask(task, f"{found.path} is not dead, so there is nothing to retry")

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from typing import Any
 
 import click
 
@@ -18,6 +19,7 @@ from .common import connection_options, log_to_stderr, open_client, output_optio
 #: A child that dies is started again; the delay grows while it dies young.
 _RESTART = Backoff(initial_s=0.2, max_s=10.0, jitter=0.3)
 _YOUNG_S = 10.0
+_GIVEN = click.core.ParameterSource.COMMANDLINE
 
 
 @click.group(invoke_without_command=True)
@@ -53,7 +55,9 @@ def worker(
     """Claim and run the tasks of every ready plan. SIGTERM and SIGINT drain: claim nothing more,
     finish or hand back within --grace seconds. The current folder is importable."""
     if ctx.invoked_subcommand is not None:
-        ctx.obj = (hosts, root, secret, connect_timeout)
+        given = [name for name in ctx.params if ctx.get_parameter_source(name) is _GIVEN]
+        if given:
+            raise click.UsageError(f"give the options after `{ctx.invoked_subcommand}`")
         return
     if processes < 1:
         raise click.BadParameter("must be at least 1", param_hint="--processes")
@@ -121,9 +125,9 @@ def _supervise(processes: int, grace: float) -> int:
 
 @worker.command("ls")
 @output_option
-@click.pass_obj
-def list_workers(connection: tuple[str, str, str, float], output: str) -> None:
+@connection_options
+def list_workers(output: str, **connection: Any) -> None:
     """The living workers."""
-    with open_client(*connection) as client:
+    with open_client(**connection) as client:
         rows = [found._asdict() for found in client.workers()]
     print_rows(rows, output, WorkerRecord._fields)

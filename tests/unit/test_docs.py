@@ -1,0 +1,155 @@
+"""The documentation keeps up with the code: commands, errors, invariants, links, examples."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+
+import zkplan
+from zkplan.cli import cli
+
+TOP = Path(__file__).parents[2]
+PAGES = sorted(
+    [*TOP.glob("*.md"), *TOP.glob("docs/**/*.md"), *TOP.glob("benchmarks/*.md")],
+    key=lambda page: page.as_posix(),
+)
+README_LINES_MAX = 150
+INVARIANTS = [*(f"S{number}" for number in range(1, 10)), "L1", "L2", "L3"]
+
+_FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
+_LINK = re.compile(r"\[[^\]]+\]\(([^)\s]+)\)")
+_TEST = re.compile(r"\btests/[\w/]+\.py(?:::(\w+))?")
+_PYTHON = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_STEP = re.compile(r"`([a-z_]+(?:\.[A-Za-z_]+)+)`")
+#: Words with a dot in docs/protocol.md that name no code.
+_NOT_CODE = {"jute.maxbuffer"}
+
+every_page = pytest.mark.parametrize(
+    "page", PAGES, ids=lambda page: page.relative_to(TOP).as_posix()
+)
+
+
+def read(name: str) -> str:
+    return (TOP / name).read_text(encoding="utf-8")
+
+
+def commands(command: click.Command, path: str) -> Iterator[str]:
+    """All commands that can be run, as people type them."""
+    if not isinstance(command, click.Group) or command.invoke_without_command:
+        yield path
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            found = command.get_command(context, name)
+            assert found is not None
+            yield from commands(found, f"{path} {name}")
+
+
+def named(name: str) -> Any:
+    """What a dotted name of docs/protocol.md stands for; None where it stands for nothing."""
+    parts = name.removeprefix("zkplan.").split(".")
+    for package in ("zkplan.protocol", "zkplan"):
+        for end in range(len(parts), 0, -1):
+            try:
+                found: Any = importlib.import_module(".".join([package, *parts[:end]]))
+            except ModuleNotFoundError:
+                continue
+            for part in parts[end:]:
+                found = getattr(found, part, None)
+            if found is not None:
+                return found
+    return None
+
+
+def test_every_command_is_documented() -> None:
+    text = read("docs/reference.md")
+    missing = [path for path in commands(cli, "zkplan") if f"`{path}`" not in text]
+    assert not missing
+
+
+def test_every_public_error_is_documented() -> None:
+    text = read("docs/reference.md")
+    public = [
+        name
+        for name in zkplan.__all__
+        if inspect.isclass(getattr(zkplan, name)) and issubclass(getattr(zkplan, name), Exception)
+    ]
+    assert public
+    assert not [name for name in public if f"`{name}`" not in text and name != "ZkplanError"]
+
+
+@pytest.mark.parametrize("invariant", INVARIANTS)
+def test_every_invariant_is_stated_enforced_and_tested(invariant: str) -> None:
+    rows = re.findall(rf"^\| {invariant} \| (.+) \|$", read("docs/protocol.md"), re.MULTILINE)
+    assert len(rows) == 2, "one row says what holds, one says by what and tested where"
+    enforced, _, tested = rows[1].partition(" | ")
+    assert enforced
+    assert tested
+
+
+def test_code_that_the_protocol_names_exists() -> None:
+    names = set(_STEP.findall(read("docs/protocol.md"))) - _NOT_CODE
+    assert len(names) > 30
+    assert not sorted(name for name in names if named(name) is None)
+
+
+@every_page
+def test_tests_that_a_page_names_exist(page: Path) -> None:
+    missing = []
+    for match in _TEST.finditer(page.read_text(encoding="utf-8")):
+        file = TOP / match[0].partition("::")[0]
+        if not file.is_file() or f"def {match[1] or ''}" not in file.read_text(encoding="utf-8"):
+            missing.append(match[0])
+    assert not missing
+
+
+@every_page
+def test_relative_links_lead_somewhere(page: Path) -> None:
+    text = _FENCED.sub("", page.read_text(encoding="utf-8"))
+    targets = [target.partition("#")[0] for target in _LINK.findall(text) if "://" not in target]
+    assert not [
+        target for target in targets if target and not (page.parent / target).resolve().exists()
+    ]
+
+
+@every_page
+def test_a_page_has_one_title(page: Path) -> None:
+    text = _FENCED.sub("", page.read_text(encoding="utf-8"))
+    assert len(re.findall(r"^# ", text, re.MULTILINE)) == 1
+
+
+def test_every_page_of_docs_is_linked_from_another_page() -> None:
+    linked = set()
+    for page in PAGES:
+        for target in _LINK.findall(_FENCED.sub("", page.read_text(encoding="utf-8"))):
+            linked.add((page.parent / target.partition("#")[0]).resolve())
+    unlinked = [
+        page
+        for page in PAGES
+        if page.is_relative_to(TOP / "docs")
+        and page.resolve() not in linked
+        and page.parent.resolve() not in linked
+    ]
+    assert not unlinked
+
+
+def test_the_readme_is_short() -> None:
+    assert len(read("README.md").splitlines()) < README_LINES_MAX
+
+
+def test_the_readme_shows_the_examples_as_they_are() -> None:
+    shown = _PYTHON.findall(read("README.md"))
+    examples = [file.read_text(encoding="utf-8") for file in sorted(TOP.glob("examples/*.py"))]
+    assert shown == examples
+
+
+def test_the_readme_says_what_the_example_prints() -> None:
+    # The integration test of the README runs the example and compares.
+    assert "`9 words, the longest is 'functions'`" in read("README.md")
