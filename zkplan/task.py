@@ -117,6 +117,7 @@ def define(
     `functions` keeps the bytes of functions met earlier in the same call.
     """
     options = _options(spec, defaults)
+    _check_arguments(spec)
     function = functions.get(id(spec.fn))
     if function is None:
         function = _dump_function(spec)
@@ -191,6 +192,24 @@ def _options(spec: TaskSpec, defaults: TaskOptions) -> TaskOptions:
     )
     check_options(options, spec.label)
     return options
+
+
+def _check_arguments(spec: TaskSpec) -> None:
+    if type(spec.args) not in (list, tuple) and (
+        isinstance(spec.args, str | bytes) or not isinstance(spec.args, Sequence)
+    ):
+        raise InvalidTask(
+            spec.label,
+            f"{spec.label}: its arguments must be a list or tuple, not {spec.args!r:.100}",
+        )
+    if spec.kwargs is not None and not (
+        isinstance(spec.kwargs, Mapping) and all(isinstance(name, str) for name in spec.kwargs)
+    ):
+        raise InvalidTask(
+            spec.label,
+            f"{spec.label}: its keyword arguments must be a dict with names, not "
+            f"{spec.kwargs!r:.100}",
+        )
 
 
 def check_options(options: TaskOptions, label: str) -> None:

@@ -1,0 +1,1 @@
+"""The deterministic simulation: the real steps on the pure tree, under seeded faults."""

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple
 
+from zkplan.errors import ZkplanError
 from zkplan.testing.process import WatchedProcess
 
 #: Short, so that a takeover is seen soon; at work a longer one outlasts pauses of the machine.
@@ -23,7 +24,7 @@ _SETTLE_S = 0.05
 _LOG_TAIL_LINES = 15
 
 
-class DemoFailed(RuntimeError):
+class DemoFailed(ZkplanError):
     """The demonstration did not come to its end; the message says why."""
 
 

@@ -10,8 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ..layout import PLAN_FIXED, Entry, Paths, number_of, parse_claim, parse_entry, parse_later
+from ..records import control_from_bytes
 from ..requests import (
     Applied,
+    Check,
     Create,
     Delete,
     Multi,
@@ -79,8 +81,11 @@ def _adopt(plan_path: str, names: set[str], report: Report) -> Step[None]:
         return
     # All in one transaction: `finish` counts the fixed children, it must never see some only. And
     # only while the plan is not done: a late copy would open a finished plan for adds again.
+    ready = yield ReadData(f"{plan_path}/ready")
+    if ready is None or control_from_bytes(ready.data) == "cancelled":
+        return  # cancelled plans have no `adds`, and are never adopted
     done = f"{plan_path}/done"
-    ops: list[Op] = [Create(done), Delete(done)]
+    ops: list[Op] = [Check(f"{plan_path}/ready", ready.version), Create(done), Delete(done)]
     ops += [Create(f"{plan_path}/{name}") for name in missing]
     if isinstance((yield Multi(ops)), Applied):
         report.created += missing

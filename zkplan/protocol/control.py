@@ -59,10 +59,8 @@ class PlanStatus(NamedTuple):
 
 def status(plan_path: str) -> Step[PlanStatus]:
     """One batch of reads; raises PlanNotFound."""
-    names = ("", "/ready", "/done", "/runnable", "/dead", "/outcomes")
-    plan, ready, done, runnable, dead, outcomes = yield ReadMany(
-        [ReadData(plan_path + name) for name in names]
-    )
+    names = ("", "/ready", "/done", *(f"/{name}" for name in PLAN_FIXED))
+    plan, ready, done, *fixed = yield ReadMany([ReadData(plan_path + name) for name in names])
     if plan is None:
         raise PlanNotFound(plan_path, f"there is no plan {plan_path}")
     try:
@@ -70,18 +68,26 @@ def status(plan_path: str) -> Step[PlanStatus]:
     except PayloadUndecodable:
         record = PlanRecord("(of a format unknown here)", "", plan.created_ms / 1000)
     state: str = "defining" if ready is None else control_from_bytes(ready.data)
-    creates = (plan.cversion + plan.child_count) // 2
-    # `done` replaces `adds`, so the number of fixed children stays the same.
-    fixed = len(PLAN_FIXED) + (ready is not None)
+    if done is not None:
+        state = "done"
+    present = sum(node is not None for node in (ready, done, *fixed))
+    tasks = max(0, plan.child_count - present)
+    # Besides the tasks that finished, only `adds` is ever deleted: with `done`, or by a cancel.
+    adds_gone = state in ("done", "cancelled") and fixed[PLAN_FIXED.index("adds")] is None
+    finished = (plan.cversion - plan.child_count) // 2 - adds_gone
+    counts = {
+        name: node.child_count if node is not None else 0
+        for name, node in zip(PLAN_FIXED, fixed, strict=True)
+    }
     return PlanStatus(
         name=record.name,
         path=plan_path,
-        state="done" if done is not None else state,
-        tasks=task_count(plan, ready is not None),
-        runnable=runnable.child_count if runnable else 0,
-        dead=dead.child_count if dead else 0,
-        outcomes=outcomes.child_count if outcomes else 0,
-        added=max(0, creates - fixed - (done is not None)),
+        state=state,
+        tasks=tasks,
+        runnable=counts["runnable"],
+        dead=counts["dead"],
+        outcomes=counts["outcomes"],
+        added=tasks + max(0, finished),
         created=record.created,
     )
 
@@ -99,29 +105,35 @@ def mark_ready(plan_path: str) -> Step[None]:
 
 
 def change_state(plan_path: str, state: State) -> Step[None]:
-    """Pause, resume or cancel. Every change bumps the version that claims check (S9)."""
+    """Pause, resume or cancel. Every change bumps the version that claims check (S9).
+
+    Cancelling also deletes `adds`, so that whoever adds a task is refused.
+    """
     while True:
-        plan, ready, done = yield ReadMany(
-            [ReadData(plan_path), ReadData(f"{plan_path}/ready"), ReadData(f"{plan_path}/done")]
+        plan, ready, done, adds = yield ReadMany(
+            [ReadData(plan_path + name) for name in ("", "/ready", "/done", "/adds")]
         )
         if plan is None:
             raise PlanNotFound(plan_path, f"there is no plan {plan_path}")
         if done is not None:
             raise PlanDrained(plan_path, f"{plan_path} is done: there is nothing to change")
+        ops: list[Op] = []
         if ready is None:
             if state == "paused":
                 raise PlanError(
                     plan_path, f"{plan_path} is not marked ready yet, so it does not run"
                 )
-            op: Op = Create(f"{plan_path}/ready", control_to_bytes(state))
+            ops.append(Create(f"{plan_path}/ready", control_to_bytes(state)))
         else:
             now = control_from_bytes(ready.data)
             if now == state:
                 return
             if now == "cancelled":
                 raise PlanCancelled(plan_path, f"{plan_path} was cancelled, which cannot be undone")
-            op = SetData(f"{plan_path}/ready", control_to_bytes(state), ready.version)
-        answer = yield Multi([op])
+            ops.append(SetData(f"{plan_path}/ready", control_to_bytes(state), ready.version))
+        if state == "cancelled" and adds is not None:
+            ops.append(Delete(f"{plan_path}/adds"))
+        answer = yield Multi(ops)
         if isinstance(answer, Applied):
             return
 

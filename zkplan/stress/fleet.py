@@ -9,13 +9,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 
+from ..errors import ZkplanError
 from ..testing.process import WatchedProcess
 from .history import Recorder
 
 _LOG_TAIL_LINES = 15
 
 
-class WorkersDie(RuntimeError):
+class WorkersDie(ZkplanError):
     """Workers keep ending by themselves; the message shows the end of the log of the last one."""
 
 
