@@ -14,7 +14,7 @@ from .rows import Row
 
 _MET = {True: "yes", False: "NO", None: ""}
 #: A table that goes into a file or a pipe is as wide as it needs to be.
-_PLAIN_WIDTH = 200
+_PLAIN_WIDTH = 240
 
 
 @dataclass

@@ -7,10 +7,7 @@ from typing import NamedTuple
 from ..errors import TransactionRejected
 from ..layout import parse_entry
 from ..requests import Applied, Check, Create, Delete, Multi, Op, ReadChildren, Reason, Step
-from .load import Loaded, load
 from .shared import Claim, Registration
-
-__all__ = ["Claimed", "Loaded", "claim", "load", "new_claim", "take_ops"]
 
 
 class Claimed(NamedTuple):

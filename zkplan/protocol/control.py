@@ -12,7 +12,7 @@ from ..errors import (
     PlanNotFound,
     TransactionRejected,
 )
-from ..layout import PLAN_FIXED
+from ..layout import PLAN_FIXED, number_of, parse_later
 from ..records import PlanRecord, State, control_from_bytes, control_to_bytes, from_json, to_json
 from ..requests import (
     Applied,
@@ -192,6 +192,7 @@ def remove(plan_path: str) -> Step[int]:
             break
         for start in range(0, len(tasks), REMOVED_PER_ROUND):
             removed += yield from _remove_tasks(plan_path, tasks[start : start + REMOVED_PER_ROUND])
+    yield from _remove_delayed(plan_path)
     for name in [name for name in names if name != "ready"]:
         yield from _remove_flat(f"{plan_path}/{name}")
     answer = yield Multi([Delete(f"{plan_path}/ready"), Delete(plan_path)])
@@ -215,6 +216,16 @@ def _remove_tasks(plan_path: str, tasks: list[str]) -> Step[int]:
         if isinstance((yield Multi(batch)), Applied):
             removed += sum(op.path.count("/") == plan_path.count("/") + 1 for op in batch)
     return removed
+
+
+def _remove_delayed(plan_path: str) -> Step[None]:
+    """Delete the delayed entries of the plan; none can come any more, for its tasks are gone."""
+    root, _, name = plan_path.rpartition("/")
+    entries = (yield ReadChildren(f"{root}/later")) or []
+    for entry in entries:
+        delayed = parse_later(entry)
+        if delayed is not None and delayed.plan == number_of(name):
+            yield Multi([Delete(f"{root}/later/{entry}")])  # a worker may make it due meanwhile
 
 
 def _remove_flat(path: str) -> Step[None]:

@@ -46,6 +46,8 @@ class PlanView:
     changed: bool = False
     watch: bool = True
     adopt: bool = False
+    #: It is done, for ever: never looked at again.
+    finished: bool = False
     avoid_until: float = 0.0
     avoid_s: float = 0.0
     #: For the background check: when it is next due, and how long it took.
@@ -108,7 +110,7 @@ class PlanView:
         self.avoid(now)
 
     def wants_look(self, now: float) -> bool:
-        if self.looking or now < self.avoid_until or self.own:
+        if self.looking or self.finished or now < self.avoid_until or self.own:
             return False
         return self.must_look or (self.steal_at is not None and now >= self.steal_at)
 
@@ -147,7 +149,8 @@ class Candidates:
             self._stocked.setdefault(view.number)
         else:
             self._stocked.pop(view.number, None)
-        if view.must_look or view.changed or view.steal_at is not None:
+        wanting = view.must_look or view.changed or view.steal_at is not None
+        if wanting and not view.finished:
             self._wanting.add(view.number)
         else:
             self._wanting.discard(view.number)
@@ -190,6 +193,8 @@ class Candidates:
         if number is not None and number not in self.views:
             return
         for view in self.views.values() if number is None else (self.views[number],):
+            if view.finished:
+                continue
             view.must_look = view.watch = True
             view.changed = view.changed or control
             self._wanting.add(view.number)

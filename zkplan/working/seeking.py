@@ -131,4 +131,7 @@ def _look(view: PlanView, watch: bool) -> Step[PlanLook | None]:
         except PayloadUndecodable as error:
             logger.warning("%s is left to other workers: %s", view.path, error)
             return None
-    return (yield from look(view.path, watch))
+    found = yield from look(view.path, watch)
+    if not found.names and (yield ReadData(f"{view.path}/done")) is not None:
+        view.finished = True
+    return found

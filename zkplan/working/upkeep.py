@@ -206,7 +206,11 @@ class Upkeep:
         if self._checking or engine.me is None:
             return
         for view in engine.seeker.candidates.views.values():
-            idle = view.running and (view.adopt or not (view.own or view.steal_at))
+            idle = (
+                view.running
+                and not view.finished
+                and (view.adopt or not (view.own or view.steal_at))
+            )
             if not idle or int(view.number) % count != place:
                 continue
             if view.check_at == 0.0:
@@ -227,7 +231,7 @@ class Upkeep:
         view.check_s = CHECK_FIRST_S if found else min(CHECK_MAX_S, 2 * view.check_s)
         view.check_at = now + max(view.check_s, CHECK_COST * (now - started))
         if report.done:
-            view.check_at = float("inf")
+            view.finished = True
         elif not report.tasks:
             # The worker that committed the last task may have died before it looked for the end.
             self.engine.delivery.finish(view.path)

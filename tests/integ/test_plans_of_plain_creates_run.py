@@ -1,0 +1,97 @@
+"""A plan that another client builds by plain creates of znodes runs, found by the background check."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from kazoo.client import KazooClient
+
+from zkplan import Client, codec
+from zkplan.records import TaskRecord
+
+from .support import wait_until
+
+pytestmark = pytest.mark.usefixtures("worker")
+
+
+class Builder:
+    """Writes a plan znode by znode, as docs/protocol.md describes it, without any index entry."""
+
+    def __init__(self, client: Client, znodes: KazooClient, *, fixed: bool) -> None:
+        client.prepare()
+        self.znodes = znodes
+        self.codec = client.codec
+        self.path: str = znodes.create(f"{client.root}/plan-", b"", sequence=True)
+        if fixed:
+            for name in ("adds", "authors", "runnable", "dead", "outcomes"):
+                znodes.create(f"{self.path}/{name}")
+
+    def task(self, function: Any, *sources: str, short_edges: bool = False) -> str:
+        """A task that gets the results of `sources` in this order; gives its name."""
+        stand_ins = [object() for _ in sources]
+        places = {id(stand_in): place for place, stand_in in enumerate(stand_ins)}
+        arguments = codec.dump_call(stand_ins, {}, lambda value: places.get(id(value)))
+        record = TaskRecord(len(sources), b"{}", codec.dump_function(function), arguments)
+        sealed = self.codec.seal(codec.TASK, record.to_bytes())
+        path: str = self.znodes.create(f"{self.path}/task-", sealed, sequence=True)
+        name = path.rpartition("/")[2]
+        for place, source in enumerate(sources):
+            dep = f"dep-{place:010d}"
+            self.znodes.create(f"{path}/{dep}")
+            edge: dict[str, Any] = {"dep": f"{name}/{dep}"}
+            if not short_edges:
+                edge |= {"k": len(sources), "entry": f"5000-{name[5:]}"}
+            data = json.dumps(edge).encode()
+            self.znodes.create(f"{self.path}/{source}/prov-", data, sequence=True)
+        self.znodes.create(f"{path}/ready", str(len(sources)).encode())
+        return name
+
+    def ready(self) -> None:
+        self.znodes.create(f"{self.path}/ready")
+
+
+@pytest.mark.parametrize("fixed", [True, False])
+@pytest.mark.parametrize("short_edges", [True, False])
+def test_a_plan_without_index_entries_is_found_and_runs(
+    fixed: bool, short_edges: bool, zkplan_client: Client, znodes: KazooClient
+) -> None:
+    built = Builder(zkplan_client, znodes, fixed=fixed)
+    one = built.task(int)
+    two = built.task(lambda: 2)
+    both = built.task(lambda a, b: (a, b), one, two, short_edges=short_edges)
+    end = built.task(str, both, short_edges=short_edges)
+    built.ready()
+
+    plan = zkplan_client.plan(built.path)
+    assert plan.task(end[5:]).result(30) == "(0, 2)"
+    wait_until(plan.is_drained, "the plan is drained")
+    status = plan.status()
+    assert (status.state, status.tasks) == ("done", 0)
+
+
+def test_a_plan_in_use_gets_a_task_of_plain_creates(
+    zkplan_client: Client, znodes: KazooClient
+) -> None:
+    """One that is complete from the start: nobody would ever publish it but the check."""
+    built = Builder(zkplan_client, znodes, fixed=True)
+    plan = zkplan_client.plan(built.path)
+    first = plan.add_task(lambda: 1, keep=True)
+    name = built.task(lambda: "found")
+    plan.mark_ready()
+    assert first.result(30) == 1
+    assert plan.task(name[5:]).result(30) == "found"
+    wait_until(plan.is_drained, "the plan is drained")
+
+
+def test_a_plan_that_is_not_marked_ready_waits(zkplan_client: Client, znodes: KazooClient) -> None:
+    built = Builder(zkplan_client, znodes, fixed=True)
+    name = built.task(int)
+    plan = zkplan_client.plan(built.path)
+    report = plan.check(repair=False)
+    assert report.published == [name]
+    assert znodes.get_children(f"{built.path}/runnable") == []
+    assert plan.status().state == "defining"
+    built.ready()
+    assert plan.task(name[5:]).result(30) == 0

@@ -1,0 +1,237 @@
+"""The znodes that any other client sees are exactly those that docs/protocol.md names."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+from kazoo.client import KazooClient
+
+import zkplan
+from zkplan import Client, TaskSpec
+
+from .support import WorkerProcess, tree, wait_until, working
+
+FIXED = {"adds", "authors", "runnable", "dead", "outcomes"}
+NUMBER = r"\d{10}"
+
+
+def children(znodes: KazooClient, path: str) -> set[str]:
+    return set(znodes.get_children(path))
+
+
+def pass_gate(gate: str, *values: object) -> str:
+    return str(wait_until(lambda: Path(gate).exists() and "open", "the gate opens"))
+
+
+def test_a_new_plan_has_its_fixed_children_and_its_record(
+    zkplan_client: Client, znodes: KazooClient
+) -> None:
+    plan = zkplan_client.create_plan("mine", attempts=5)
+
+    root = zkplan_client.root
+    assert children(znodes, root) == {"worker", "desk", "later", plan.path.rpartition("/")[2]}
+    assert re.fullmatch(rf"{root}/plan-{NUMBER}", plan.path)
+    assert children(znodes, plan.path) == FIXED
+    assert all(znodes.get(f"{plan.path}/{name}")[0] == b"" for name in FIXED)
+    record = json.loads(znodes.get(plan.path)[0])
+    assert (record["name"], record["defaults"], record["on_failure"]) == (
+        "mine",
+        {"attempts": 5},
+        "hold",
+    )
+
+
+def test_added_tasks_have_ready_and_an_edge_on_either_side(
+    zkplan_client: Client, znodes: KazooClient
+) -> None:
+    plan = zkplan_client.create_plan()
+    first = plan.add_task(int)
+    second = plan.add_task(str, [first], priority=7)
+    both = plan.add_task(print, [first, [second, first]])
+
+    names = {f"task-{task.number}" for task in (first, second, both)}
+    assert children(znodes, plan.path) == FIXED | names
+    assert children(znodes, first.path) == {"ready", "prov-0000000001", "prov-0000000002"}
+    assert children(znodes, second.path) == {"ready", "dep-0000000000", "prov-0000000002"}
+    assert children(znodes, both.path) == {"ready", "dep-0000000000", "dep-0000000001"}
+    # `ready` holds K, the number of edges; its version counts arrivals, and K+1 is published.
+    for task, k, version in ((first, b"0", 1), (second, b"1", 0), (both, b"2", 0)):
+        data, stat = znodes.get(f"{task.path}/ready")
+        assert (data, stat.version) == (k, version)
+    edge = json.loads(znodes.get(f"{first.path}/prov-0000000001")[0])
+    assert edge == {
+        "dep": f"task-{second.number}/dep-0000000000",
+        "k": 1,
+        "entry": f"4993-{second.number}",
+    }
+    assert children(znodes, f"{plan.path}/runnable") == {f"5000-{first.number}.0.0"}
+    assert len(children(znodes, f"{plan.path}/authors")) == 1
+    assert znodes.get(f"{plan.path}/adds")[1].version == 3
+
+
+def test_marking_ready_adds_one_znode(zkplan_client: Client, znodes: KazooClient) -> None:
+    plan = zkplan_client.create_plan()
+    plan.add_task(int)
+    before = tree(znodes, zkplan_client.root)
+
+    plan.mark_ready()
+    plan.mark_ready()
+
+    name = plan.path.rpartition("/")[2]
+    assert tree(znodes, zkplan_client.root) - before == {f"/{name}/ready"}
+    assert before <= tree(znodes, zkplan_client.root)
+    assert json.loads(znodes.get(f"{plan.path}/ready")[0]) == {"state": "running"}
+    plan.pause()
+    plan.resume()
+    assert znodes.get(f"{plan.path}/ready")[1].version == 2
+
+
+def test_a_running_task_has_an_owner_and_a_claim_on_a_desk(
+    zookeeper_hosts: str,
+    zkplan_root: str,
+    zkplan_client: Client,
+    znodes: KazooClient,
+    tmp_path: Path,
+) -> None:
+    gate = tmp_path / "gate"
+    with zkplan_client.create_plan() as plan:
+        task = plan.add_task(pass_gate, [str(gate)])
+        after = plan.add_task(str, [task])
+    with working(zookeeper_hosts, zkplan_root) as worker:
+        wait_until(lambda: znodes.exists(f"{task.path}/owner"), "the task has an owner")
+        data, stat = znodes.get(f"{task.path}/owner")
+        assert data == f"{worker.id} 0".encode()
+        session = znodes.get(f"{zkplan_root}/worker/{worker.id}")[1].ephemeralOwner
+        assert stat.ephemeralOwner == session != 0
+        claims = children(znodes, f"{zkplan_root}/desk/{worker.id}")
+        plan_number = plan.path[-10:]
+        assert len(claims) == 1
+        assert re.fullmatch(rf"{plan_number}-{task.number}\.0\.[0-9a-f]+", claims.pop())
+        assert children(znodes, f"{plan.path}/runnable") == set()
+        assert children(znodes, task.path) == {"ready", "owner", "prov-0000000001"}
+        gate.touch()
+        assert after.result(30) == "open"
+        plan.wait(30)
+        wait_until(lambda: not children(znodes, f"{zkplan_root}/desk/{worker.id}"), "a clear desk")
+    assert children(znodes, f"{zkplan_root}/desk") == set()
+    assert children(znodes, f"{zkplan_root}/worker") == set()
+
+
+def test_a_drained_plan_keeps_its_outcomes_and_when_it_was_done(
+    zookeeper_hosts: str, zkplan_root: str, zkplan_client: Client, znodes: KazooClient
+) -> None:
+    with zkplan_client.create_plan() as plan:
+        first = plan.add_task(lambda: 1, keep=True)
+        middle = plan.add_task(lambda x: x, [first])
+        last = plan.add_task(lambda x, y: x + y, [first, middle])
+    with working(zookeeper_hosts, zkplan_root):
+        plan.wait(30)
+    assert children(znodes, plan.path) == (FIXED - {"adds"}) | {"ready", "done"}
+    assert children(znodes, f"{plan.path}/outcomes") == {first.number, last.number}
+    for name in ("runnable", "dead"):
+        assert children(znodes, f"{plan.path}/{name}") == set()
+    assert json.loads(znodes.get(f"{plan.path}/done")[0])["failed"] == 0
+
+
+def test_a_delivered_value_replaces_its_dep(
+    zookeeper_hosts: str, zkplan_root: str, zkplan_client: Client, znodes: KazooClient, tmp_path: Path
+) -> None:
+    gate = tmp_path / "gate"
+    with zkplan_client.create_plan() as plan:
+        held = plan.add_task(pass_gate, [str(gate)])
+        quick = plan.add_task(lambda: 5)
+        end = plan.add_task(print, [held, quick])
+    with working(zookeeper_hosts, zkplan_root):
+        wait_until(lambda: znodes.exists(quick.path) is None, "the quick task is finished")
+        assert children(znodes, end.path) == {"ready", "dep-0000000000", "arg-0000000001"}
+        assert znodes.get(f"{end.path}/ready")[1].version == 1
+        assert znodes.get(f"{end.path}/arg-0000000001")[0][:3] == b"z1V"
+        gate.touch()
+        plan.wait(30)
+
+
+def test_a_failed_attempt_leaves_a_log_and_a_delayed_entry(
+    zookeeper_hosts: str, zkplan_root: str, zkplan_client: Client, znodes: KazooClient
+) -> None:
+    with zkplan_client.create_plan(attempts=2, retry_delay=300) as plan:
+        task = plan.add_task(lambda: 1 // 0)
+    with working(zookeeper_hosts, zkplan_root):
+        wait_until(lambda: children(znodes, f"{zkplan_root}/later"), "a delayed entry")
+    # `owner` came and went before it, and ZooKeeper counts every child.
+    assert children(znodes, task.path) == {"ready", "log-0000000002"}
+    (entry,) = children(znodes, f"{zkplan_root}/later")
+    assert re.fullmatch(rf"\d{{13}}-{plan.path[-10:]}-5000-{task.number}\.1\.1", entry)
+    assert children(znodes, f"{plan.path}/runnable") == set()
+
+
+def test_a_dead_task_has_a_dead_letter_and_an_outcome(
+    zookeeper_hosts: str, zkplan_root: str, zkplan_client: Client, znodes: KazooClient
+) -> None:
+    with zkplan_client.create_plan(attempts=1) as plan:
+        task = plan.add_task(lambda: 1 // 0, name="divide")
+    with working(zookeeper_hosts, zkplan_root):
+        wait_until(lambda: children(znodes, f"{plan.path}/dead"), "a dead letter")
+    assert children(znodes, f"{plan.path}/dead") == {task.number}
+    assert children(znodes, f"{plan.path}/outcomes") == {task.number}
+    letter = json.loads(znodes.get(f"{plan.path}/dead/{task.number}")[0])
+    assert letter["name"] == "divide"
+    assert letter["error"].startswith("ZeroDivisionError")
+    assert znodes.get(f"{plan.path}/outcomes/{task.number}")[0][:3] == b"z1E"
+
+
+def test_the_prefix_of_the_hosts_is_where_everything_lies(
+    zookeeper_hosts: str, zkplan_root: str, znodes: KazooClient
+) -> None:
+    znodes.create(zkplan_root)
+    hosts = f"{zookeeper_hosts}{zkplan_root}"
+    with zkplan.connect(hosts, root="/deep/er") as client:
+        with client.create_plan("under a prefix") as plan:
+            first = plan.add_task(lambda: 20)
+            last = plan.add_task(lambda x: x + 1, [first])
+        assert plan.path == "/deep/er/plan-0000000003"
+        assert znodes.exists(f"{zkplan_root}{plan.path}/ready")
+        with working(hosts, "/deep/er"):
+            assert last.result(30) == 21
+            plan.wait(30)
+        plan.remove()
+    assert children(znodes, f"{zkplan_root}/deep/er") == {"worker", "desk", "later"}
+
+
+def test_a_removed_plan_leaves_nothing_in_whatever_state_it_is(
+    zookeeper_hosts: str,
+    zkplan_root: str,
+    zkplan_client: Client,
+    znodes: KazooClient,
+    tmp_path: Path,
+) -> None:
+    zkplan_client.prepare()
+    before = tree(znodes, zkplan_root)
+    gate = tmp_path / "gate"
+
+    defining = zkplan_client.create_plan()
+    one = defining.add_task(int)
+    defining.add_tasks([TaskSpec(str, [one]) for _ in range(500)])
+    assert defining.remove() == 501
+    assert tree(znodes, zkplan_root) == before
+
+    with zkplan_client.create_plan(attempts=2, retry_delay=300) as running:
+        running.add_task(pass_gate, [str(gate), running.add_task(int, keep=True)])
+        failing = running.add_task(lambda: 1 // 0)
+        running.add_task(print, [failing])
+    with zkplan_client.create_plan(attempts=1) as dying:
+        dying.add_task(lambda: 1 // 0)
+    with zkplan_client.create_plan() as drained:
+        drained.add_task(int)
+    with WorkerProcess(zookeeper_hosts, zkplan_root, tmp_path) as worker:
+        drained.wait(30)
+        wait_until(lambda: running.status().finished == 1, "a task is finished")
+        wait_until(lambda: znodes.get_children(f"{zkplan_root}/later"), "one is delayed")
+        wait_until(lambda: dying.status().dead == 1, "one is dead")
+        for plan in (running, dying, drained):
+            plan.remove()
+        assert {name for name in znodes.get_children(zkplan_root) if "plan" in name} == set()
+        gate.touch()
+        worker.process.end(20)
+    assert tree(znodes, zkplan_root) == before
