@@ -152,7 +152,10 @@ def load(blob: bytes, values: Sequence[Any] = ()) -> Any:
     except (ImportError, AttributeError, pickle.UnpicklingError, EOFError) as error:
         raise PayloadUndecodable(f"{type(error).__name__}: {error}") from error
     except Exception as error:
-        if blob[:1] == b"D" and blob[1:3] != _HERE:
+        if blob[:1] == b"P":
+            # Builtin data runs no code of a user, so it is the payload that is at fault.
+            raise PayloadUndecodable(f"{type(error).__name__}: {error}") from error
+        if blob[1:3] != _HERE:
             raise PayloadUndecodable(
                 f"written by Python {blob[1]}.{blob[2]}, here is "
                 f"{_HERE[0]}.{_HERE[1]}: {type(error).__name__}: {error}"
@@ -200,7 +203,7 @@ def load_function(blob: bytes) -> Callable[..., Any]:
             raise PayloadUndecodable(
                 f"the function cannot be decoded here: {type(error).__name__}: {error}"
             ) from error
-    elif blob[:1] == b"F":
+    elif blob[:1] == b"F" and len(blob) >= 3:
         raise PayloadUndecodable(
             f"the function was written by value under Python {blob[1]}.{blob[2]}; here is "
             f"{_HERE[0]}.{_HERE[1]}"

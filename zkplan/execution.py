@@ -213,7 +213,11 @@ class Runner:
         args, kwargs = load(record.arguments, values)
         if options.timeout is not None:
             job.deadline = time.monotonic() + options.timeout
-        result = self._call(Context(job, self), function, args, kwargs)
+        try:
+            result = self._call(Context(job, self), function, args, kwargs)
+        except PayloadUndecodable as error:
+            # The function's own: it asked for the result of some other task. This one is decoded.
+            return Ended(job, 0.0, failure=self.describe(error, job))
         outcome = codec.seal_value(result)
         if len(outcome) > RESULT_BYTES_MAX:
             raise PayloadTooLarge("the result", len(outcome), RESULT_BYTES_MAX)
@@ -259,7 +263,7 @@ class Runner:
             pickled = b""  # it cannot travel; the text does
         return Failure(
             kind=type(error).__qualname__,
-            message=str(error)[:2000],
+            message=_message(error)[:2000],
             traceback=text[-TRACEBACK_CHARS_MAX:],
             worker=job.worker,
             n=job.claim.n,
@@ -278,6 +282,14 @@ class Runner:
             f"{job.claim.a} workers vanished while they ran it (killed, out of memory, crashed?)"
         )
         return Failure("WorkerLost", message, "", job.worker, job.claim.n, time.time())
+
+
+def _message(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception as broken:
+        # Without this, the error would end the slot's thread and the task would never end.
+        return f"(its message cannot be made: {type(broken).__name__})"
 
 
 def _serve_loop(loop: asyncio.AbstractEventLoop) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 
 from .errors import InvariantViolated
@@ -12,6 +13,13 @@ PLAN_FIXED = ("adds", "authors", "runnable", "dead", "outcomes")
 RANK_MIDDLE = 5000
 PRIORITY_MIN, PRIORITY_MAX = -4999, 5000
 WAKE = "wake-"
+
+# One name for one entry: with leading zeros, or digits of other scripts, two names of a directory
+# would stand for the same N. Ten digits, because int() refuses numbers of thousands of digits.
+_COUNT = "(0|[1-9][0-9]{0,9})"
+_ENTRY = re.compile(rf"([0-9]{{4}})-([0-9]{{10}})\.{_COUNT}\.{_COUNT}")
+_CLAIM = re.compile(rf"([0-9]{{10}})-([0-9]{{10}})\.{_COUNT}\.([^./]+)")
+_LATER = re.compile(r"([0-9]{13})-([0-9]{10})-")
 
 
 class Entry(NamedTuple):
@@ -59,7 +67,7 @@ def number_of(name: str) -> str:
     '0000000003'
     """
     number = name[-10:]
-    if len(number) != 10 or not number.isdecimal():
+    if len(number) != 10 or not (number.isascii() and number.isdecimal()):
         raise InvariantViolated(f"{name!r} does not end in a sequence number of ten digits")
     return number
 
@@ -70,13 +78,8 @@ def parse_entry(name: str) -> Entry | None:
     >>> parse_entry("5000-0000000012.1.0")
     Entry(rank='5000', task='0000000012', n=1, a=0)
     """
-    if len(name) < 19 or name[4] != "-" or name[15] != ".":
-        return None
-    rank, task = name[:4], name[5:15]
-    n, dot, a = name[16:].partition(".")
-    if not (rank + task + n).isdecimal() or not dot or not a.isdecimal():
-        return None
-    return Entry(rank, task, int(n), int(a))
+    found = _ENTRY.fullmatch(name)
+    return Entry(found[1], found[2], int(found[3]), int(found[4])) if found else None
 
 
 def parse_claim(name: str) -> ClaimName | None:
@@ -84,13 +87,8 @@ def parse_claim(name: str) -> ClaimName | None:
     >>> parse_claim("0000000003-0000000012.1.7f")
     ClaimName(plan='0000000003', task='0000000012', n=1, uid='7f')
     """
-    plan, dash, rest = name.partition("-")
-    parts = rest.split(".")
-    if not dash or len(parts) != 3 or len(plan) != 10 or len(parts[0]) != 10:
-        return None
-    if not (plan + parts[0] + parts[1]).isdecimal():
-        return None
-    return ClaimName(plan, parts[0], int(parts[1]), parts[2])
+    found = _CLAIM.fullmatch(name)
+    return ClaimName(found[1], found[2], int(found[3]), found[4]) if found else None
 
 
 def later_name(due_ms: int, plan: str, entry: Entry) -> str:
@@ -102,12 +100,8 @@ def parse_later(name: str) -> Later | None:
     >>> parse_later("0000000001000-0000000003-5000-0000000012.1.1").due_ms
     1000
     """
-    entry = parse_entry(name[25:])
-    if entry is None or name[13] != "-" or name[24] != "-":
-        return None
-    if not (name[:13] + name[14:24]).isdecimal():
-        return None
-    return Later(int(name[:13]), name[14:24], entry)
+    head, entry = _LATER.match(name), parse_entry(name[25:])
+    return Later(int(head[1]), head[2], entry) if head and entry else None
 
 
 class Paths:

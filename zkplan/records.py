@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import struct
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal, NamedTuple
@@ -30,6 +31,29 @@ def from_json(data: bytes, what: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise PayloadUndecodable(f"{what} is not a JSON object")
     return value
+
+
+def _text(value: Any, default: str = "") -> str:
+    return value if isinstance(value, str) else default
+
+
+def _rank(value: Any) -> str:
+    """The rank that begins `value`, empty where none does: it becomes part of a path."""
+    rank = _text(value)[:4]
+    return rank if len(rank) == 4 and rank.isascii() and rank.isdecimal() else ""
+
+
+def _whole(value: Any, what: str) -> int:
+    if not isinstance(value, int) or not -(2**31) <= value < 2**31:
+        raise PayloadUndecodable(f"{what} has no whole number where one belongs")
+    return value
+
+
+def _seconds(value: Any, what: str) -> float:
+    # Compared before it is converted: float() refuses whole numbers beyond its range.
+    if not isinstance(value, int | float) or not -1e12 < value < 1e12 or math.isnan(value):
+        raise PayloadUndecodable(f"{what} has no time where one belongs")
+    return float(value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,9 +111,9 @@ class PlanRecord:
                 f"the plan has format {value['format']}, this zkplan reads {FORMAT}: upgrade it"
             )
         return cls(
-            name=str(value.get("name", "")),
-            uid=str(value.get("uid", "")),
-            created=float(value.get("created", 0.0)),
+            name=_text(value.get("name")),
+            uid=_text(value.get("uid")),
+            created=_seconds(value.get("created", 0.0), "a plan record"),
             defaults=TaskOptions.from_json(to_json(value.get("defaults", {}))),
             on_failure="cascade" if value.get("on_failure") == "cascade" else "hold",
         )
@@ -141,12 +165,16 @@ class Edge(NamedTuple):
     def from_bytes(cls, data: bytes) -> Edge:
         """`k` is -1 and `rank` empty where another client wrote only the path of the dep."""
         value = from_json(data, "an edge")
-        dep = str(value.get("dep", ""))
+        dep = _text(value.get("dep"))
         task, position = dep[-25:-15], dep[-10:]
-        if not (task + position).isdecimal() or dep[-15:-10] != "/dep-" or len(task) != 10:
-            raise PayloadUndecodable(f"an edge names no dep: {dep!r}")
-        k = value.get("k", -1)
-        return cls(task, position, k if isinstance(k, int) else -1, str(value.get("entry", ""))[:4])
+        numbers = task + position
+        if len(numbers) != 20 or not (numbers.isascii() and numbers.isdecimal()):
+            raise PayloadUndecodable(f"an edge names no dep: {dep!r:.100}")
+        if dep[-15:-10] != "/dep-":
+            raise PayloadUndecodable(f"an edge names no dep: {dep!r:.100}")
+        k = value.get("k")
+        known = isinstance(k, int) and 0 <= k < 2**31
+        return cls(task, position, k if known else -1, _rank(value.get("entry")))
 
 
 class Failure(NamedTuple):
@@ -172,12 +200,12 @@ class Failure(NamedTuple):
             raise PayloadUndecodable("a failure record is cut short") from None
         facts = from_json(body[4 : 4 + size], "a failure record")
         return cls(
-            str(facts.get("kind", "?")),
-            str(facts.get("message", "")),
-            str(facts.get("traceback", "")),
-            str(facts.get("worker", "")),
-            int(facts.get("n", 0)),
-            float(facts.get("when", 0.0)),
+            _text(facts.get("kind"), "?"),
+            _text(facts.get("message")),
+            _text(facts.get("traceback")),
+            _text(facts.get("worker")),
+            _whole(facts.get("n", 0), "a failure record"),
+            _seconds(facts.get("when", 0.0), "a failure record"),
             body[4 + size :],
         )
 
@@ -203,12 +231,12 @@ class Dead(NamedTuple):
     def from_bytes(cls, data: bytes) -> Dead:
         value = from_json(data, "a dead letter")
         return cls(
-            str(value.get("rank", "5000")),
-            int(value.get("n", 0)),
-            int(value.get("a", 0)),
-            str(value.get("name", "")),
-            str(value.get("error", "")),
-            str(value.get("worker", "")),
+            _rank(value.get("rank")) or "5000",
+            _whole(value.get("n", 0), "a dead letter"),
+            _whole(value.get("a", 0), "a dead letter"),
+            _text(value.get("name")),
+            _text(value.get("error")),
+            _text(value.get("worker")),
         )
 
 
@@ -228,13 +256,14 @@ class WorkerRecord(NamedTuple):
 
     @classmethod
     def from_bytes(cls, worker: str, data: bytes, claims: int) -> WorkerRecord:
-        value = from_json(data, f"the record of worker {worker}") if data else {}
+        what = f"the record of worker {worker}"
+        value = from_json(data, what) if data else {}
         return cls(
             worker,
-            str(value.get("host", "")),
-            int(value.get("pid", 0)),
-            int(value.get("slots", 0)),
-            float(value.get("started", 0.0)),
+            _text(value.get("host")),
+            _whole(value.get("pid", 0), what),
+            _whole(value.get("slots", 0), what),
+            _seconds(value.get("started", 0.0), what),
             claims,
         )
 

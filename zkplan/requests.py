@@ -76,13 +76,16 @@ class ReadMany(NamedTuple):
 
 
 class Send(NamedTuple):
-    """Send a transaction without waiting. Answer: a Ticket, at once."""
+    """Send a request without waiting. Answer: a Ticket, at once.
 
-    multi: Multi
+    What one step sends is executed in the order in which it was sent.
+    """
+
+    request: Multi | ReadMany
 
 
 class Await(NamedTuple):
-    """Wait for what was sent. Answer: Applied or Refused."""
+    """Wait for what was sent. Answer: that of the request."""
 
     ticket: Ticket
 
@@ -91,7 +94,7 @@ Request = Multi | ReadData | ReadChildren | ReadMany | Send | Await
 
 
 class Ticket:
-    """Stands for a transaction under way; only the keeper that gave it knows what is in it."""
+    """Stands for a request under way; only the keeper that gave it knows what is in it."""
 
     __slots__ = ("slot",)
 

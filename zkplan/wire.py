@@ -80,7 +80,7 @@ class MultiPacket:
 
     def __init__(self, ops: Sequence[Op], prefix: str, acl: bytes) -> None:
         self.ops = ops
-        self.prefix = len(prefix)
+        self.prefix = len(prefix.encode())
         self.repeated = False
         parts: list[bytes] = []
         lengths, heads = _LENGTHS, _HEADS

@@ -170,9 +170,9 @@ _real_settle = adding.settle_finished
 _real_added = adding.added_ops
 
 
-def _load_without_claim(me: Any, claims: list[Any]) -> Answers:
+def _load_without_claim(claims: list[Any], read: Any = None) -> Answers:
     """The list of the desk is not looked at: every claim counts as standing."""
-    step, answer = _real_load(me, claims), None
+    step, answer = _real_load(claims), None
     while True:
         try:
             request = step.send(answer)

@@ -184,7 +184,7 @@ class Network:
             while True:
                 request = fiber.step.send(answer)
                 if type(request) is Send:
-                    call = Call(fiber, request.multi, ticket=True)
+                    call = Call(fiber, request.request, ticket=True)
                     queue.append(call)
                     answer = Ticket(call)
                 elif type(request) is Await:

@@ -10,7 +10,7 @@ from .mutants import MUTANTS, Mutant, first_seed_that_finds
 from .world import run
 
 #: Within so many seeds every mutant must be found.
-SEEDS_MAX = 3000
+SEEDS_MAX = 12_000
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name.replace(" ", "-"))

@@ -19,7 +19,7 @@ from zkplan.protocol import commit as committing
 from zkplan.protocol import control, desk, failure, look, publish, wide
 from zkplan.protocol import load as loading
 from zkplan.protocol.commit import Part
-from zkplan.protocol.load import Loaded, Reading
+from zkplan.protocol.load import FirstReads, Loaded, Reading
 from zkplan.protocol.shared import NO_DRIVE, Claim, Drive, Registration
 from zkplan.records import Dead
 from zkplan.requests import ReadChildren, ReadData
@@ -194,29 +194,28 @@ class Worker:
             self.world.rng.shuffle(names)
             names = names[: max(1, self.slots - self.held)]
             taken = yield from claiming.claim(me, plan, seen.version, names)
-            self.to_load += taken.claims
             if taken.plan_changed:
                 self.versions.pop(plan_path, None)
             if taken.worker_gone:
                 self._lost(me)
+            yield from self._take_on(taken.claims, taken.read)
         self._looking = False
 
-    def _load(self, claims: list[Claim]) -> Script:
-        me = self.me
-        if me is None:
+    def _take_on(self, claims: list[Claim], read: FirstReads | None) -> Script:
+        """Load at once what was read right behind its claim; the rest whenever the worker likes."""
+        if claims and read is not None:
+            yield from self._load(claims, read)
+        else:
             self.to_load += claims
-            return
-        loaded = yield from loading.load(me, claims)
+
+    def _load(self, claims: list[Claim], read: FirstReads | None = None) -> Script:
+        loaded = yield from loading.load(claims, read)
         for item in loaded:
             self._judge_loaded(item)
             self._run(item)
 
     def _reload(self, parts: list[Part]) -> Script:
-        me = self.me
-        if me is None:
-            self.to_reload += parts
-            return
-        loaded = yield from loading.load(me, [part.loaded.claim for part in parts])
+        loaded = yield from loading.load([part.loaded.claim for part in parts])
         again = {id(item.claim): item for item in loaded}
         for part in parts:
             item = again.get(id(part.loaded.claim))
@@ -294,7 +293,7 @@ class Worker:
             self._lost(me)
         if report.full:
             published = yield from publish.publish(me, report.full, report.wake, self._drive())
-            self._take(published.claims)
+            yield from self._take_on(published.claims, published.read)
         elif report.wake:
             self.old_wakes.append(report.wake)
         for part in report.done:

@@ -77,6 +77,27 @@ class _Call:
         self.keeper._failed(self, error)
 
 
+class _Promise:
+    """The answer to a request that a step of a loop sent ahead. Used on the loop's thread only."""
+
+    __slots__ = ("outcome", "resume")
+
+    def __init__(self) -> None:
+        self.outcome: tuple[Any, BaseException | None] | None = None
+        self.resume: Done | None = None
+
+    def keep(self, answer: Any, error: BaseException | None) -> None:
+        self.outcome = answer, error
+        if self.resume is not None:
+            self.resume(answer, error)
+
+    def wait(self, resume: Done) -> bool:
+        """Whether the answer is here; where not, `resume` is called with it."""
+        if self.outcome is None:
+            self.resume = resume
+        return self.outcome is not None
+
+
 class Keeper:
     """Runs requests and steps on one kazoo client.
 
@@ -163,7 +184,7 @@ class Keeper:
             answer, failure = None, None
             try:
                 if type(request) is Send:
-                    answer = Ticket(self._post(request.multi))
+                    answer = Ticket(self._post(request.request))
                 elif type(request) is Await:
                     answer = self._await(request.ticket.slot, patience_s)
                 else:
@@ -187,16 +208,29 @@ class Keeper:
                     return done(stop.value, None)
                 except BaseException as failure:
                     return done(None, failure)
+                answer = error = None
                 try:
-                    self.submit(request, later)
-                    return None
+                    if type(request) is Send:
+                        answer = Ticket(self._send_ahead(request.request, post))
+                    elif type(request) is Await:
+                        if not request.ticket.slot.wait(resume):
+                            return None
+                        answer, error = request.ticket.slot.outcome
+                    else:
+                        self.submit(request, later)
+                        return None
                 except ZkplanError as refused:
-                    answer, error = None, refused  # too large or closed: the step decides
+                    error = refused  # too large or closed: the step decides
 
         def later(answer: Any, error: BaseException | None) -> None:
             post(lambda: resume(answer, error))
 
         resume(None, None)
+
+    def _send_ahead(self, request: Request, post: Callable[[Callable[[], None]], None]) -> _Promise:
+        promise = _Promise()
+        self.submit(request, lambda answer, error: post(lambda: promise.keep(answer, error)))
+        return promise
 
     def _post(self, request: Request) -> tuple[queue.SimpleQueue[Any], _Call]:
         box: queue.SimpleQueue[Any] = queue.SimpleQueue()
@@ -261,8 +295,6 @@ class Keeper:
             self._answered(call, None, None)
         elif isinstance(error, UnimplementedError) and type(call.request) is ReadMany:
             self._multi_read = False
-            with self._lock:
-                self._flying -= 1
             self._send(call)
         elif isinstance(error, _AMBIGUOUS) and not self._closed:
             self._repeat_later(call)
@@ -310,21 +342,28 @@ class Keeper:
             self.client._call(call.packet, call)
 
     def _pipeline(self, call: _Call) -> None:
+        """Its reads are counted as flying, each for itself; the call is not any more."""
         reads = call.request.reads  # type: ignore[union-attr]
         answers: list[Any] = [None] * len(reads)
         left = [len(reads)]
+        with self._lock:
+            self._flying -= 1
 
         def collect(index: int) -> Done:
             def take(answer: Any, error: BaseException | None) -> None:
                 answers[index] = answer
                 with self._lock:
-                    left[0] -= 1
-                    last = left[0] == 0
-                if last or error is not None:
-                    call.done(answers, error)
+                    if left[0] <= 0:
+                        return  # it has failed already
+                    left[0] = 0 if error is not None else left[0] - 1
+                    ended = left[0] == 0
+                if ended:
+                    call.done(None if error is not None else answers, error)
 
             return take
 
+        if not reads:
+            call.done([], None)
         for index, read in enumerate(reads):
             self.submit(read, collect(index))
 

@@ -118,7 +118,7 @@ def _release(
         ops: list[Op] = [Delete(f"{desk}/{name}")]
         if task is not None:
             rank, _, used = claim.data.decode(errors="replace").partition(".")
-            a = int(used) + 1 if used.isdecimal() else 1
+            a = int(used) + 1 if used.isdecimal() and len(used) < 10 else 1
             rank = rank if rank.isdecimal() and len(rank) == 4 else "5000"
             entry = Entry(rank, parsed.task, parsed.n + 1, a)
             # The check keeps an entry from being made for a task removed since it was read.

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..errors import PayloadUndecodable
 from ..records import Edge
 from ..requests import Delete, Multi, Node, ReadChildren, ReadData, ReadMany, Step
-from .shared import READS_PER_REQUEST, Claim, Registration
+from .shared import READS_PER_REQUEST, Claim
 
 
 @dataclass(slots=True)
@@ -121,15 +121,33 @@ class Reading:
         return self.loaded(claim)
 
 
-def load(me: Registration, claims: list[Claim]) -> Step[list[Loaded]]:
+class FirstReads(NamedTuple):
+    """The answers to `first_reads`, made right behind the transaction that made the claims."""
+
+    answers: list[Any]
+
+
+def first_reads(claims: list[Claim]) -> list[ReadData | ReadChildren]:
+    """Definition and children of each task, then the desks that the claims lie on."""
+    reads: list[ReadData | ReadChildren] = []
+    for claim in claims:
+        reads += (ReadData(claim.task_path), ReadChildren(claim.task_path))
+    return reads + _desks(claims)
+
+
+def _desks(claims: list[Claim]) -> list[ReadData | ReadChildren]:
+    return [ReadChildren(desk) for desk in sorted({c.path.rpartition("/")[0] for c in claims})]
+
+
+def load(claims: list[Claim], read: FirstReads | None = None) -> Step[list[Loaded]]:
     """Read definitions, arguments and edges of `claims`; those fenced meanwhile are left out.
 
     S3: the desk is listed after the last argument was read. A claim still in it proves that all
     which was read belongs to this attempt. Claims whose task was removed with its plan are deleted.
     """
-    desks = sorted({claim.path.rpartition("/")[0] for claim in claims})
-    last: list[ReadData | ReadChildren] = [ReadChildren(desk) for desk in desks]
-    readings, held = yield from _read([claim.task_path for claim in claims], last)
+    answers = read.answers if read is not None else (yield from _read_all(first_reads(claims)))
+    task_paths = [claim.task_path for claim in claims]
+    readings, held = yield from _read_rest(task_paths, answers, _desks(claims))
     standing = {name for names in held for name in names or ()}
     loaded, suspects = [], []
     for claim, reading in zip(claims, readings, strict=True):
@@ -149,20 +167,19 @@ def load(me: Registration, claims: list[Claim]) -> Step[list[Loaded]]:
 def load_ahead(plan_path: str, tasks: list[str]) -> Step[dict[str, Reading]]:
     """Read tasks that this worker may soon inherit; by task number, those that exist."""
     paths = [f"{plan_path}/task-{task}" for task in tasks]
-    readings, _ = yield from _read(paths, [])
+    reads: list[ReadData | ReadChildren] = []
+    for path in paths:
+        reads += (ReadData(path), ReadChildren(path))
+    readings, _ = yield from _read_rest(paths, (yield from _read_all(reads)), [])
     return {
         task: reading for task, reading in zip(tasks, readings, strict=True) if reading is not None
     }
 
 
-def _read(
-    task_paths: list[str], last: list[ReadData | ReadChildren]
+def _read_rest(
+    task_paths: list[str], answers: list[Any], last: list[ReadData | ReadChildren]
 ) -> Step[tuple[list[Reading | None], list[Any]]]:
-    """Two batches of reads at most; the answers to `last` come after everything else was read."""
-    first: list[ReadData | ReadChildren] = []
-    for path in task_paths:
-        first += (ReadData(path), ReadChildren(path))
-    answers = yield from _read_all(first + last)
+    """Read what the children hold; the answers to `last` come after everything else was read."""
     readings: list[Reading | None] = []
     second: list[ReadData | ReadChildren] = []
     for index, path in enumerate(task_paths):
@@ -173,7 +190,7 @@ def _read(
             second += [ReadData(f"{path}/{name}") for name in reading.names]
         readings.append(reading)
     if not second:
-        return readings, answers[len(first) :]
+        return readings, answers[2 * len(task_paths) :]
     answers = yield from _read_all(second + last)
     at = 0
     for reading in readings:

@@ -11,7 +11,6 @@ from ..requests import (
     Check,
     Create,
     Delete,
-    Multi,
     Op,
     ReadChildren,
     ReadData,
@@ -20,7 +19,8 @@ from ..requests import (
     SetData,
     Step,
 )
-from .claim import new_claim, take_ops
+from .claim import new_claim, send_taking, take_ops
+from .load import FirstReads
 from .shared import NO_DRIVE, Claim, Dependent, Drive, Registration
 
 _GUARD, _WAKE = -1, -2
@@ -31,6 +31,7 @@ class Published(NamedTuple):
 
     claims: list[Claim]
     refusals: int = 0
+    read: FirstReads | None = None
 
 
 def publish(
@@ -69,14 +70,14 @@ def publish(
         if wake:
             ops.append(Delete(wake))
             owners.append(_WAKE)
-        answer = yield Multi(ops)
+        answer, read = yield from send_taking(me, ops, claims)
         if isinstance(answer, Applied):
-            return Published(claims, refusals)
+            return Published(claims, refusals, read)
         refusals += 1
         if answer.repeated and claims:
             names = (yield ReadChildren(me.desk_path)) or ()
             if claims[0].name in names:
-                return Published(claims, refusals)
+                return Published(claims, refusals, read)
         owner = owners[answer.at]
         if owner == _GUARD:
             drive = NO_DRIVE

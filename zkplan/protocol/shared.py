@@ -110,6 +110,7 @@ def wake_dependents(data: bytes) -> list[Dependent]:
     found = []
     for line in data.decode(errors="replace").splitlines():
         parts = line.split(" ")
-        if len(parts) == 4 and "".join(parts).isdecimal():
+        # Each part, and no number that int() refuses for its length: `1  2 3` is damage too.
+        if len(parts) == 4 and all(part.isdecimal() and len(part) <= 10 for part in parts):
             found.append(Dependent(parts[0], parts[1], int(parts[2]), parts[3]))
     return found

@@ -110,7 +110,7 @@ class Delivery:
 
         def published(done: Published) -> None:
             engine.statistics.refusals += done.refusals
-            engine.take_on(done.claims)
+            engine.take_on(done.claims, done.read)
 
         engine.go(publish(engine.me, full, wake, drive), published)
 

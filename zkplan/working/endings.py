@@ -118,7 +118,7 @@ def reload(engine: Engine, part: Part) -> None:
         part.loaded = found[0]
         engine.delivery.add(part)
 
-    engine.go(load(me, [part.loaded.claim]), loaded)
+    engine.go(load([part.loaded.claim]), loaded)
 
 
 def poisoned(engine: Engine, part: Part, error: Exception) -> None:

@@ -26,7 +26,7 @@ from ..layout import Paths
 from ..protocol.commit import Part
 from ..protocol.desk import register, unregister
 from ..protocol.failure import hand_back
-from ..protocol.load import Loaded, load
+from ..protocol.load import FirstReads, Loaded, load
 from ..protocol.shared import NO_DRIVE, Claim, Drive, Registration
 from ..records import WorkerRecord
 from ..requests import Step
@@ -252,11 +252,11 @@ class Engine:
                 versions[view.path] = view.version
         return Drive(max(0, self.free), versions)
 
-    def take_on(self, claims: list[Claim]) -> None:
+    def take_on(self, claims: list[Claim], read: FirstReads | None = None) -> None:
         """Load and run tasks that this worker has claimed."""
-        if claims and self.me is not None:
+        if claims:
             self._loading += len(claims)
-            self.go(load(self.me, claims), lambda loaded: self._loaded(len(claims), loaded))
+            self.go(load(claims, read), lambda loaded: self._loaded(len(claims), loaded))
 
     def _loaded(self, asked: int, loaded: list[Loaded]) -> None:
         self._loading -= asked
@@ -355,7 +355,10 @@ class Engine:
                 job.stop_reason = "the worker stops"
                 self.slots.write_off(job)
                 self.give_back([job])
-        if not self.held and not self.delivery.waiting and not self._flying and self.me is not None:
+        # `jobs` too: one that moves from the queue to its thread, or from there to the ended ones,
+        # is in neither for a moment, and leaving then would drop its result.
+        busy = self.jobs or self.held or self.delivery.waiting or self._flying
+        if not busy and self.me is not None:
             me, self.me = self.me, None
             self.go(unregister(me), lambda gone: None)
 

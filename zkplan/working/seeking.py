@@ -119,7 +119,7 @@ class Seeker:
             view.own.clear()
             view.must_look = True
             self.candidates.file(view)
-        self._engine.take_on(made.claims)
+        self._engine.take_on(made.claims, made.read)
 
 
 def _look(view: PlanView, watch: bool) -> Step[PlanLook | None]:

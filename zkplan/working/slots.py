@@ -22,13 +22,19 @@ class Slots:
         self._ended = ended
         self._queue: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self._threads = 0
-        #: Held while a job changes between running, ended and written off.
+        #: Jobs put and neither ended, written off nor taken back. Counted here and not from what
+        #: waits and what runs: a job that a thread is just taking is in neither of them.
+        self._unended = 0
+        #: Held while a job changes between put, running, ended and written off.
         self._change = threading.Lock()
         #: Jobs that a thread has begun and not ended, in order of beginning.
         self.running: dict[Job, None] = {}
 
     def put(self, job: Job) -> None:
-        if self._threads < self.count and self._queue.qsize() + len(self.running) >= self._threads:
+        with self._change:
+            self._unended += 1
+            short = self._threads < min(self.count, self._unended)
+        if short:
             self._spawn()
         self._queue.put(job)
 
@@ -44,6 +50,8 @@ class Slots:
             try:
                 job = self._queue.get_nowait()
             except queue.Empty:
+                with self._change:
+                    self._unended -= len(jobs)
                 return jobs
             if job is not None:
                 jobs.append(job)
@@ -55,6 +63,7 @@ class Slots:
             if job not in self.running:
                 return  # it has just ended; its thread takes the next job
             del self.running[job]
+            self._unended -= 1
             self._threads -= 1
         if self.waiting:
             self._spawn()
@@ -79,4 +88,5 @@ class Slots:
                 if job.abandoned:
                     return
                 del self.running[job]
+                self._unended -= 1
             self._ended(ended)

@@ -1,0 +1,298 @@
+"""Each command of `zkplan`: data on stdout, words on stderr, and an exit code a script can use."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+import zkplan
+from zkplan import Client
+from zkplan.cli import main
+from zkplan.testing.loopback import free_port
+
+from .support import TOP, WorkerProcess, wait_until, working
+
+
+class Ran(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+    @property
+    def data(self) -> Any:
+        return json.loads(self.out)
+
+
+Run = Callable[..., Ran]
+
+
+@pytest.fixture
+def run(
+    zookeeper_hosts: str,
+    zkplan_root: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> Run:
+    """Runs `zkplan ARGUMENTS` in this process, told of server and root by its environment."""
+    monkeypatch.setenv("ZKPLAN_HOSTS", zookeeper_hosts)
+    monkeypatch.setenv("ZKPLAN_ROOT", zkplan_root)
+    # It would bind the handlers of this whole process to the captured stream of one test.
+    monkeypatch.setattr("zkplan.cli.common.log_to_stderr", lambda *_: None)
+
+    def call(*arguments: str) -> Ran:
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            main([*arguments])
+        code = ended.value.code
+        return Ran(code if isinstance(code, int) else 0 if code is None else 1, *capsys.readouterr())
+
+    return call
+
+
+@pytest.fixture
+def plan(zkplan_client: Client) -> zkplan.Plan:
+    """A plan of three tasks; the last one fails."""
+    with zkplan_client.create_plan("nightly", attempts=1) as made:
+        first = made.add_task(lambda: 1, name="first", keep=True)
+        made.add_task(lambda x: x + 1, [first], name="second")
+        made.add_task(lambda x: x // 0, [first], name="divide")
+    return made
+
+
+def number_of(plan: zkplan.Plan, index: int) -> str:
+    return str(int(sorted(plan.client.keeper.client.get_children(plan.path))[-1][5:]) - 2 + index)
+
+
+def test_plans_are_listed_as_a_table_and_as_json(run: Run, plan: zkplan.Plan) -> None:
+    listed = run("plan", "ls", "-o", "json")
+    assert listed.code == 0
+    (row,) = listed.data
+    assert (row["name"], row["state"], row["tasks"], row["runnable"]) == ("nightly", "running", 3, 1)
+    assert row["path"] == plan.path
+
+    table = run("plan", "ls")
+    lines = table.out.splitlines()
+    assert lines[0].split()[:4] == ["number", "name", "state", "tasks"]
+    assert "nightly" in lines[1]
+    assert table.err == ""
+
+
+def test_a_plan_is_shown_by_name_number_or_path(run: Run, plan: zkplan.Plan) -> None:
+    for which in ("nightly", plan.path, plan.path[-10:], str(int(plan.path[-10:]))):
+        shown = run("plan", "show", which, "-o", "json")
+        assert shown.code == 0
+        assert (shown.data["path"], shown.data["on_failure"]) == (plan.path, "hold")
+    assert "nightly" in run("plan", "show", "nightly").out
+
+
+def test_a_failed_plan_is_shown_retried_and_waited_for(
+    run: Run, plan: zkplan.Plan, zookeeper_hosts: str, zkplan_root: str
+) -> None:
+    with working(zookeeper_hosts, zkplan_root):
+        waited = run("plan", "wait", "nightly", "--timeout", "30")
+        assert waited.code == 1
+        assert "divide: ZeroDivisionError" in waited.err
+        assert waited.out == ""
+        shown = run("plan", "show", "nightly", "-o", "json").data
+        (number,) = [name[5:] for name in shown["failures"]]
+        assert "ZeroDivisionError" in shown["failures"][f"task-{number}"]
+
+        told = run("task", "show", "nightly", number, "-o", "json")
+        assert told.data["state"] == "dead"
+        assert told.data["name"] == "divide"
+        assert "ZeroDivisionError" in told.data["outcome"]
+        assert 'Traceback' in told.data["outcome"]
+        assert "x // 0" in run("task", "show", "nightly", number).out
+
+        retried = run("task", "retry", "nightly", number)
+        assert (retried.code, retried.out) == (0, "")
+        assert "runnable again" in retried.err
+        wait_until(lambda: plan.status().dead == 1, "it fails again")
+        assert run("plan", "retry", "nightly").code == 0
+        wait_until(lambda: plan.status().dead == 1, "and again")
+        alive = str(int(number) + 5)
+        assert run("task", "retry", "nightly", alive).code == 2
+        assert run("task", "show", "nightly", "99").code == 2
+
+
+def test_waiting_for_a_plan_that_drains_prints_its_numbers(
+    run: Run, zkplan_client: Client, zookeeper_hosts: str, zkplan_root: str
+) -> None:
+    with zkplan_client.create_plan("short") as plan:
+        task = plan.add_task(lambda: 1, name="one")
+    with working(zookeeper_hosts, zkplan_root):
+        waited = run("plan", "wait", "short", "-o", "json")
+    assert waited.code == 0
+    assert (waited.data["state"], waited.data["finished"]) == ("done", 1)
+    finished = run("task", "show", "short", task.number, "-o", "json").data
+    assert finished["state"] == "finished"
+
+
+def test_a_wait_that_times_out_exits_with_four(run: Run, plan: zkplan.Plan) -> None:
+    ran = run("plan", "wait", "nightly", "--timeout", "0.1")
+    assert ran.code == 4
+    assert "not drained after 0.1 s" in ran.err
+
+
+def test_a_plan_is_paused_resumed_cancelled_and_removed(run: Run, plan: zkplan.Plan) -> None:
+    for command, state in (("pause", "paused"), ("resume", "running"), ("cancel", "cancelled")):
+        ran = run("plan", command, "nightly")
+        assert (ran.code, ran.out) == (0, "")
+        assert plan.path in ran.err
+        assert plan.status().state == state
+    assert run("plan", "wait", "nightly").code == 1
+    assert run("plan", "resume", "nightly").code in (1, 2)
+    removed = run("plan", "rm", "nightly")
+    assert removed.code == 0
+    assert "3 tasks unfinished" in removed.err
+    assert run("plan", "ls", "-o", "json").data == []
+
+
+def test_a_plan_is_checked(run: Run, plan: zkplan.Plan) -> None:
+    checked = run("plan", "check", "nightly", "-o", "json")
+    assert checked.code == 0
+    assert (checked.data["tasks"], checked.data["problems"]) == (3, [])
+    plan.client.keeper.client.delete(f"{plan.path}/task-{int(number_of(plan, 0)):010d}/ready")
+    damaged = run("plan", "check", "nightly", "-o", "json")
+    assert damaged.code == 1
+    assert "has no `ready`" in damaged.data["problems"][0]
+
+
+def test_workers_are_listed(run: Run, zookeeper_hosts: str, zkplan_root: str) -> None:
+    with working(zookeeper_hosts, zkplan_root, threads=3) as worker:
+        listed = run("worker", "ls", "-o", "json")
+        assert listed.code == 0
+        (row,) = listed.data
+        assert (row["id"], row["pid"], row["slots"]) == (worker.id, os.getpid(), 3)
+        assert worker.id in run("worker", "ls").out
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("plan", "show", "missing"),
+        ("plan", "show"),
+        ("plan", "show", "/elsewhere/plan-0000000001"),
+        ("task", "show", "missing", "1"),
+        ("plan", "dance"),
+        ("--what",),
+        ("plan", "ls", "-o", "xml"),
+        ("worker", "--threads", "0"),
+        ("worker", "--threads", "many"),
+        ("worker", "--processes", "0"),
+        ("plan", "ls", "--root", "relative"),
+    ],
+)
+def test_wrong_usage_exits_with_two_and_says_what_is_wrong(
+    arguments: tuple[str, ...], run: Run
+) -> None:
+    ran = run(*arguments)
+    assert ran.code == 2, ran
+    assert ran.out == ""
+    assert len(ran.err) > 10
+    assert "Traceback" not in ran.err
+
+
+@pytest.mark.parametrize(
+    "arguments", [("plan", "ls"), ("worker",), ("worker", "ls"), ("plan", "wait", "x")]
+)
+def test_an_unreachable_zookeeper_exits_with_three(
+    arguments: tuple[str, ...], run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ZKPLAN_HOSTS", f"127.0.0.1:{free_port()}")
+    monkeypatch.setenv("ZKPLAN_CONNECT_TIMEOUT", "0.3")
+    ran = run(*arguments)
+    assert ran.code == 3
+    assert "is it running" in ran.err
+    assert "Traceback" not in ran.err
+
+
+@pytest.mark.parametrize(
+    "command",
+    [[], ["plan"], ["task"], ["worker"], ["worker", "ls"], ["stress"], ["demo"], ["plan", "wait"]],
+)
+def test_every_command_has_help(command: list[str], run: Run) -> None:
+    ran = run(*command, "--help")
+    assert ran.code == 0
+    assert ran.out.startswith("Usage: zkplan")
+
+
+def test_every_option_of_a_worker_can_come_from_the_environment(
+    zookeeper_hosts: str, zkplan_root: str, zkplan_client: Client
+) -> None:
+    """As in a container: no arguments at all."""
+    environment = {
+        **os.environ,
+        "ZKPLAN_HOSTS": zookeeper_hosts,
+        "ZKPLAN_ROOT": zkplan_root,
+        "ZKPLAN_SECRET": "shh",
+        "ZKPLAN_WORKER_THREADS": "5",
+        "ZKPLAN_WORKER_GRACE": "3",
+        "ZKPLAN_WORKER_SESSION_TIMEOUT": "4",
+    }
+    process = subprocess.Popen(
+        [sys.executable, "-m", "zkplan", "worker"],
+        cwd=TOP,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        (found,) = wait_until(zkplan_client.workers, "the worker is registered")
+        assert (found.slots, found.pid) == (5, process.pid)
+        with zkplan.connect(zookeeper_hosts, root=zkplan_root, secret="shh") as client:
+            with client.create_plan() as plan:
+                task = plan.add_task(lambda: "signed")
+            assert task.result(30) == "signed"
+    finally:
+        process.terminate()
+        out, err = process.communicate(timeout=30)
+    assert process.returncode == 0
+    assert out == ""
+    assert f"worker {found.id} ready" in err
+
+
+def test_a_worker_finds_functions_in_its_current_folder(
+    zookeeper_hosts: str, zkplan_root: str, zkplan_client: Client, tmp_path: Path
+) -> None:
+    name = f"here_{os.getpid()}"
+    (tmp_path / f"{name}.py").write_text("def work(x):\n    return x * 2\n")
+    sys.path.insert(0, str(tmp_path))
+    try:
+        function = __import__(name).work
+    finally:
+        sys.path.remove(str(tmp_path))
+    with zkplan_client.create_plan() as plan:
+        task = plan.add_task(function, [21])
+    process = subprocess.Popen(
+        [sys.executable, "-m", "zkplan", "worker", "--hosts", zookeeper_hosts]
+        + ["--root", zkplan_root],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(TOP)},
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        assert task.result(30) == 42
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+def test_a_worker_whose_processes_cannot_connect_ends_with_three(
+    zkplan_root: str, tmp_path: Path
+) -> None:
+    with WorkerProcess(
+        f"127.0.0.1:{free_port()}", zkplan_root, tmp_path, "--processes", "2",
+        "--connect-timeout", "0.3",
+    ) as worker:
+        assert worker.process.wait_ended(30)
+        assert worker.process._process.returncode == 3
+        assert worker.said("is it running")

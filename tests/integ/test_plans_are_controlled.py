@@ -1,0 +1,310 @@
+"""Plans are paused, resumed, cancelled, found and waited for, from any process."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kazoo.client import KazooClient
+
+import zkplan
+from zkplan import Client, PlanCancelled, TaskSpec, WaitTimeout
+
+from .support import WorkerProcess, note, notes, plain_client, wait_until, working
+
+
+def pass_gate(gate: str, *values: Any) -> str:
+    return str(wait_until(lambda: Path(gate).exists() and "open", "the gate opens"))
+
+
+def test_nothing_of_a_paused_plan_begins_until_it_is_resumed(
+    zookeeper_hosts: str, zkplan_root: str, zkplan_client: Client, tmp_path: Path
+) -> None:
+    file, gate = tmp_path / "ran", tmp_path / "gate"
+    with zkplan_client.create_plan() as plan:
+        first = plan.add_task(pass_gate, [str(gate)], keep=True)
+        after = plan.add_task(lambda _: note(str(file), "after"), [first])
+        for number in range(20):
+            plan.add_task(note, [str(file), str(number)], priority=-1)
+    with working(zookeeper_hosts, zkplan_root, threads=1) as worker:
+        wait_until(lambda: worker.statistics().looks and plan.status().runnable < 21, "it is busy")
+        plan.pause()
+        gate.touch()
+        # What runs goes on, and its result is delivered.
+        assert first.result(30) == "open"
+        # Another plan shows that the worker is free and looks around.
+        with zkplan_client.create_plan() as other:
+            proof = other.add_task(lambda: "free")
+        assert proof.result(30) == "free"
+        assert notes(file) == []
+        status = plan.status()
+        assert (status.state, status.tasks) == ("paused", 21)
+        with pytest.raises(WaitTimeout):
+            plan.wait(0.1)
+        plan.resume()
+        assert after.result(30) is None
+        assert plan.wait(30).finished == 22
+    assert len(notes(file)) == 21
+
+
+
+def test_running_tasks_of_a_cancelled_plan_are_told_and_nothing_more_begins(
+    zookeeper_hosts: str, zkplan_root: str, zkplan_client: Client, tmp_path: Path
+) -> None:
+    """Also when the worker has no free slot, and so no reason to look at the plan."""
+    file = tmp_path / "ran"
+
+    def watch() -> None:
+        here = zkplan.current()
+        note(file, "began")
+        wait_until(lambda: here.cancelled, "the task is told")
+        try:
+            here.check()
+        except zkplan.TaskCancelled as error:
+            note(file, str(error).partition(": ")[2])
+
+    with zkplan_client.create_plan() as plan:
+        task = plan.add_task(watch)
+        plan.add_task(lambda _: note(file, "after"), [task])
+        plan.add_tasks([TaskSpec(note, [str(file), "never"], priority=-1)] * 1)
+    with working(zookeeper_hosts, zkplan_root, threads=1):
+        wait_until(lambda: notes(file) == ["began"], "the task begins")
+        plan.cancel()
+        wait_until(lambda: len(notes(file)) == 2, "the task is told")
+        with pytest.raises(PlanCancelled):
+            plan.wait(30)
+        with zkplan_client.create_plan() as other:
+            proof = other.add_task(lambda: "free")
+        assert proof.result(30) == "free"
+    assert notes(file) == ["began", "its plan was cancelled"]
+
+
+def test_tasks_of_higher_priority_begin_first_then_older_ones(
+    zookeeper_hosts: str, zkplan_root: str, zkplan_client: Client, tmp_path: Path
+) -> None:
+    file = tmp_path / "order"
+    with zkplan_client.create_plan() as plan:
+        for number, priority in enumerate((0, -3, 5, 0, 4999, 5, -4999)):
+            plan.add_task(note, [str(file), f"{priority}.{number}"], priority=priority)
+    with working(zookeeper_hosts, zkplan_root, threads=1):
+        plan.wait(30)
+    assert notes(file) == ["4999.4", "5.2", "5.5", "0.0", "0.3", "-3.1", "-4999.6"]
+
+
+def test_one_worker_serves_many_plans_in_turn(
+    zookeeper_hosts: str, zkplan_root: str, zkplan_client: Client, tmp_path: Path
+) -> None:
+    """A small plan does not wait until a large one is drained."""
+    file = tmp_path / "order"
+    with zkplan_client.create_plan() as large:
+        large.add_tasks([TaskSpec(note, [str(file), "large"]) for _ in range(1500)])
+    with working(zookeeper_hosts, zkplan_root, threads=2):
+        wait_until(lambda: notes(file), "the large plan is under way")
+        with zkplan_client.create_plan() as small:
+            small.add_task(note, [str(file), "small"])
+        small.wait(30)
+        large.wait(60)
+    order = notes(file)
+    assert order.count("large") == 1500
+    assert order.index("small") < 1400
+
+
+def test_a_plan_is_found_by_name_path_and_number_from_another_connection(
+    zookeeper_hosts: str, zkplan_root: str, zkplan_client: Client
+) -> None:
+    older = zkplan_client.create_plan("daily")
+    newer = zkplan_client.create_plan("daily", attempts=7)
+    newer.add_task(int)
+    with zkplan.connect(zookeeper_hosts, root=zkplan_root) as client:
+        number = newer.path[-10:]
+        for which in (newer.path, number, int(number), "daily", f"plan-{number}"):
+            found = client.plan(which)
+            assert found.path == newer.path
+        assert found.record.defaults.attempts == 7
+        assert found.name == "daily"
+        assert [plan.path for plan in client.plans()] == [older.path, newer.path]
+        added = found.add_task(str)
+        found.mark_ready()
+        with working(zookeeper_hosts, zkplan_root):
+            assert found.task(added.number).result(30) == ""
+            assert found.task(int(added.number)).path == added.path
+            found.wait(30)
+    assert newer.is_drained()
+    assert not older.is_drained()
+
+
+def test_a_client_may_stand_on_a_connection_that_the_user_has(
+    zookeeper_hosts: str, zkplan_root: str
+) -> None:
+    with plain_client(zookeeper_hosts) as mine:
+        with zkplan.connect(mine, root=zkplan_root) as client:
+            with client.create_plan() as plan:
+                task = plan.add_task(lambda: "runs")
+            with working(zookeeper_hosts, zkplan_root):
+                assert task.result(30) == "runs"
+                plan.wait(30)
+        assert mine.connected, "the connection stays the user's"
+        assert mine.exists(plan.path)
+
+
+def test_the_status_of_a_plan_costs_the_same_whatever_its_size(zkplan_client: Client) -> None:
+    def cost(plan: zkplan.Plan) -> int:
+        keeper = zkplan_client.keeper
+        sent = []
+        original = keeper.submit
+
+        def counted(request: Any, done: Any) -> Any:
+            sent.append(request)
+            return original(request, done)
+
+        keeper.submit = counted  # type: ignore[method-assign]
+        try:
+            plan.status()
+            plan.is_drained()
+        finally:
+            del keeper.submit  # type: ignore[attr-defined]
+        return len(sent)
+
+    small, large = zkplan_client.create_plan(), zkplan_client.create_plan()
+    small.add_tasks([TaskSpec(int) for _ in range(10)])
+    large.add_tasks([TaskSpec(int) for _ in range(1000)])
+    assert cost(small) == cost(large) == 2
+    assert large.status().tasks == 1000
+
+
+def test_a_server_without_batch_reads_is_served_by_single_ones(
+    zookeeper_hosts: str, zkplan_root: str, zkplan_client: Client
+) -> None:
+    """ZooKeeper before 3.6 and some of its relatives know no multiRead."""
+    zkplan_client.keeper._multi_read = False
+    with zkplan_client.create_plan() as plan:
+        tasks = [plan.add_task(lambda i=i: i) for i in range(150)]
+        end = plan.add_task(lambda *values: sum(values), tasks)
+    with working(zookeeper_hosts, zkplan_root) as worker:
+        worker.client.keeper._multi_read = False
+        assert end.result(60) == sum(range(150))
+        for _ in range(120):
+            assert plan.status().tasks == 0
+        plan.wait(30)
+
+
+def test_a_stopping_worker_finishes_what_runs_and_leaves_no_trace(
+    zookeeper_hosts: str, zkplan_root: str, zkplan_client: Client, znodes: KazooClient, tmp_path: Path
+) -> None:
+    file, gate = tmp_path / "ran", tmp_path / "gate"
+    with zkplan_client.create_plan() as plan:
+        task = plan.add_task(pass_gate, [str(gate)], keep=True)
+        plan.add_task(lambda _: note(file, "after"), [task])
+    with zkplan.connect(zookeeper_hosts, root=zkplan_root) as client:
+        worker = zkplan.Worker(client, threads=2).start()
+        wait_until(lambda: znodes.exists(f"{task.path}/owner"), "the task runs")
+        stopping = threading.Thread(target=worker.stop, args=(60,))
+        stopping.start()
+        gate.touch()
+        stopping.join(30)
+        assert not stopping.is_alive()
+    assert task.result(10) == "open"
+    assert notes(file) == [], "a worker that stops claims nothing more"
+    assert znodes.get_children(f"{zkplan_root}/desk") == []
+    assert znodes.get_children(f"{zkplan_root}/worker") == []
+    with working(zookeeper_hosts, zkplan_root):
+        plan.wait(30)
+    assert notes(file) == ["after"]
+
+
+def test_at_the_end_of_the_grace_running_tasks_are_handed_back_unharmed(
+    zookeeper_hosts: str, zkplan_root: str, zkplan_client: Client, znodes: KazooClient, tmp_path: Path
+) -> None:
+    """It costs no attempt, and the task is told."""
+    file, gate = tmp_path / "ran", tmp_path / "gate"
+
+    def work() -> str:
+        here = zkplan.current()
+        note(file, f"began {here.attempt}")
+        if here.attempt == 0:
+            wait_until(lambda: here.cancelled, "the task is told")
+            note(file, "told")
+            wait_until(gate.exists, "the gate opens")
+        return f"attempt {here.attempt}"
+
+    with zkplan_client.create_plan(attempts=1) as plan:
+        task = plan.add_task(work)
+    with zkplan.connect(zookeeper_hosts, root=zkplan_root) as client:
+        worker = zkplan.Worker(client, threads=1).start()
+        wait_until(lambda: notes(file) == ["began 0"], "the task runs")
+        begin = time.monotonic()
+        worker.stop(grace=0.1)
+        assert time.monotonic() - begin < 5
+    assert znodes.get_children(f"{plan.path}/runnable") == [f"5000-{task.number}.1.0"]
+    assert znodes.get_children(f"{zkplan_root}/desk") == []
+    wait_until(lambda: "told" in notes(file), "the task is told")
+    gate.touch()
+    with working(zookeeper_hosts, zkplan_root):
+        assert task.result(30) == "attempt 1"
+        plan.wait(30)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_drains_a_worker_process(
+    number: signal.Signals,
+    zookeeper_hosts: str,
+    zkplan_root: str,
+    zkplan_client: Client,
+    znodes: KazooClient,
+    tmp_path: Path,
+) -> None:
+    gate = tmp_path / "gate"
+    with zkplan_client.create_plan() as plan:
+        task = plan.add_task(pass_gate, [str(gate)])
+    with WorkerProcess(zookeeper_hosts, zkplan_root, tmp_path, "--threads", "2") as worker:
+        wait_until(lambda: znodes.exists(f"{task.path}/owner"), "the task runs")
+        worker.process.send(number)
+        gate.touch()
+        assert worker.process.wait_ended(30)
+    assert task.result(10) == "open"
+    assert znodes.get_children(f"{zkplan_root}/desk") == []
+    plan.wait(10)
+
+
+def test_processes_of_a_worker_that_die_are_replaced(
+    zookeeper_hosts: str, zkplan_root: str, zkplan_client: Client, tmp_path: Path
+) -> None:
+    with WorkerProcess(
+        zookeeper_hosts, zkplan_root, tmp_path, "--processes", "2", "--session-timeout", "2"
+    ) as worker:
+
+        def pids() -> set[int]:
+            return {found.pid for found in zkplan_client.workers()}
+
+        first = wait_until(lambda: len(pids()) == 2 and pids(), "two processes")
+        assert worker.pid not in first
+        victim = min(first)
+        os.kill(victim, signal.SIGKILL)
+        wait_until(lambda: victim not in pids() and len(pids()) == 2, "the dead one is replaced")
+        with zkplan_client.create_plan() as plan:
+            task = plan.add_task(lambda: "runs")
+        assert task.result(30) == "runs"
+        worker.process.send(signal.SIGTERM)
+        assert worker.process.wait_ended(30)
+    wait_until(lambda: not zkplan_client.workers(), "no worker is left")
+
+
+def test_workers_are_listed_with_what_they_hold(
+    zookeeper_hosts: str, zkplan_root: str, zkplan_client: Client, tmp_path: Path
+) -> None:
+    gate = tmp_path / "gate"
+    assert zkplan_client.workers() == []
+    with working(zookeeper_hosts, zkplan_root, threads=3) as worker:
+        with zkplan_client.create_plan() as plan:
+            plan.add_task(pass_gate, [str(gate)])
+        wait_until(lambda: zkplan_client.workers()[0].claims == 1, "it holds a claim")
+        (found,) = zkplan_client.workers()
+        assert (found.id, found.pid, found.slots) == (worker.id, os.getpid(), 3)
+        gate.touch()
+        plan.wait(30)
+    assert zkplan_client.workers() == []
