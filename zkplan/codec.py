@@ -22,6 +22,7 @@ from typing import Any
 
 import dill
 
+from .classes import reduce_by_value
 from .errors import NotSerialisable, PayloadUndecodable
 
 MAGIC = b"z1"
@@ -79,7 +80,7 @@ class _DillPickler(dill.Pickler):  # type: ignore[misc]
             # dill would carry every variable of a module that is not installed beside Python.
             return importlib.import_module, (obj.__name__,)
         position = self.position_of(obj) if self.position_of is not None else None
-        return NotImplemented if position is None else (argument_at, (position,))
+        return reduce_by_value(obj) if position is None else (argument_at, (position,))
 
 
 def dump(value: Any, position_of: Callable[[Any], int | None] | None = None) -> bytes:

@@ -50,8 +50,9 @@ def _whole(value: Any, what: str) -> int:
 
 
 def _seconds(value: Any, what: str) -> float:
-    # Compared before it is converted: float() refuses whole numbers beyond its range.
-    if not isinstance(value, int | float) or not -1e12 < value < 1e12 or math.isnan(value):
+    # Compared before it is converted, because float() refuses whole numbers beyond its range; NaN
+    # lies within no bounds.
+    if not isinstance(value, int | float) or not -1e12 < value < 1e12:
         raise PayloadUndecodable(f"{what} has no time where one belongs")
     return float(value)
 
@@ -80,7 +81,23 @@ class TaskOptions:
             return DEFAULT_OPTIONS
         value = from_json(data, "the options of a task")
         known = {field.name for field in fields(cls)}
-        return cls(**{key: item for key, item in value.items() if key in known})
+        options = cls(**{key: item for key, item in value.items() if key in known})
+        if not options._plausible():
+            # Anybody may write a record; a wrong type would break the worker far from here.
+            raise PayloadUndecodable(f"the options of a task make no sense: {data[:200]!r}")
+        return options
+
+    def _plausible(self) -> bool:
+        seconds = (int, float)
+        return (
+            type(self.name) is str
+            and type(self.attempts) is int
+            and type(self.priority) is int
+            and type(self.retry_delay) in seconds
+            and 0 <= self.retry_delay < math.inf
+            and (self.timeout is None or (type(self.timeout) in seconds and self.timeout > 0))
+            and (self.keep is None or type(self.keep) is bool)
+        )
 
 
 DEFAULT_OPTIONS = TaskOptions()
@@ -173,8 +190,8 @@ class Edge(NamedTuple):
         if dep[-15:-10] != "/dep-":
             raise PayloadUndecodable(f"an edge names no dep: {dep!r:.100}")
         k = value.get("k")
-        known = isinstance(k, int) and 0 <= k < 2**31
-        return cls(task, position, k if known else -1, _rank(value.get("entry")))
+        known = k if isinstance(k, int) and 0 <= k < 2**31 else -1
+        return cls(task, position, known, _rank(value.get("entry")))
 
 
 class Failure(NamedTuple):

@@ -68,7 +68,8 @@ class Task:
     def number(self) -> str:
         """The ten digits of its znode. Inside a `with` block this sends the adds made so far."""
         if not self._number and self._new is not None:
-            self.plan.flush()
+            if not self._new.number:  # else a `with` block would send its adds one by one
+                self.plan.flush()
             self._number, self._new = self._new.number, None if self._new.number else self._new
         return self._number
 
@@ -219,7 +220,10 @@ def check_options(options: TaskOptions, label: str) -> None:
         if not fits:
             raise InvalidTask(label, f"{label}: {what}")
 
-    number = (int, float)
+    def seconds(value: object) -> bool:
+        # True is a number for Python, and a record with it could not be decoded.
+        return isinstance(value, int | float) and not isinstance(value, bool)
+
     demand(
         isinstance(options.name, str) and len(options.name) <= 200, "name: at most 200 characters"
     )
@@ -228,12 +232,12 @@ def check_options(options: TaskOptions, label: str) -> None:
         f"attempts must be 1 to 1000, not {options.attempts!r}",
     )
     demand(
-        isinstance(options.retry_delay, number) and 0 <= options.retry_delay <= DELAY_MAX_S,
+        seconds(options.retry_delay) and 0 <= options.retry_delay <= DELAY_MAX_S,
         f"retry_delay must be 0 to {DELAY_MAX_S:g} seconds, not {options.retry_delay!r}",
     )
     demand(
         options.timeout is None
-        or (isinstance(options.timeout, number) and 0 < options.timeout <= DELAY_MAX_S),
+        or (seconds(options.timeout) and 0 < options.timeout <= DELAY_MAX_S),
         f"timeout must be above 0 and at most {DELAY_MAX_S:g} seconds, not {options.timeout!r}",
     )
     demand(
@@ -241,7 +245,7 @@ def check_options(options: TaskOptions, label: str) -> None:
         f"priority must be {PRIORITY_MIN} to {PRIORITY_MAX}, not {options.priority!r}",
     )
     demand(
-        options.keep in (None, True, False),
+        options.keep is None or type(options.keep) is bool,
         f"keep must be True, False or None, not {options.keep!r}",
     )
 

@@ -1,4 +1,4 @@
-"""What the integration tests share: workers in threads and processes, evidence in files, waiting."""
+"""What the integration tests share: workers in threads and processes, evidence, waiting."""
 
 from __future__ import annotations
 
@@ -50,13 +50,15 @@ def working(
 
 
 class WorkerProcess:
-    """A `zkplan worker` process; its log is a file. Killed at the end of the block at the latest."""
+    """A `zkplan worker` process, which logs to a file; killed at the end of the block."""
 
     def __init__(self, hosts: str, root: str, folder: Path, *options: str) -> None:
         command = [sys.executable, "-m", "zkplan", "worker", "--hosts", hosts, "--root", root]
         folder.mkdir(exist_ok=True)
         self.log = folder / f"worker-{time.monotonic_ns()}.log"
-        self.process = WatchedProcess(["/usr/bin/env", "-C", str(TOP), *command, *options], self.log)
+        self.process = WatchedProcess(
+            ["/usr/bin/env", "-C", str(TOP), *command, *options], self.log
+        )
 
     @property
     def pid(self) -> int:
@@ -119,15 +121,7 @@ def notes(file: str | Path) -> list[str]:
     return path.read_text().splitlines() if path.exists() else []
 
 
-def raw_edges(client: KazooClient, plan: str) -> list[tuple[str, str]]:
-    """(task, dependent) of every edge of a plan, read from its `prov-` znodes."""
-    import json
-
-    found = []
-    for task in client.get_children(plan):
-        if task.startswith("task-"):
-            for name in client.get_children(f"{plan}/{task}"):
-                if name.startswith("prov-"):
-                    dep = json.loads(client.get(f"{plan}/{task}/{name}")[0])["dep"]
-                    found.append((task, dep.partition("/")[0]))
-    return found
+def wait_for_more(file: str | Path, count: int, timeout_s: float = WAIT_S) -> None:
+    """Wait until `count` more lines are noted than there are now."""
+    seen = len(notes(file))
+    wait_until(lambda: len(notes(file)) >= seen + count, f"{count} more notes", timeout_s)

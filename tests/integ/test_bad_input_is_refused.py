@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import sys
-import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -22,19 +20,17 @@ from zkplan import (
     KeeperUnavailable,
     NotSerialisable,
     PayloadTooLarge,
-    PayloadUndecodable,
     PlanCancelled,
     PlanDrained,
     PlanError,
     PlanNotFound,
-    PlanStuck,
     TaskSpec,
-    WaitTimeout,
     ZkplanError,
 )
 from zkplan.testing.loopback import free_port
+from zkplan.testing.servers import ZooKeeperServer
 
-from .support import WorkerProcess, note, notes, tree, wait_until, working
+from .support import note, notes, tree, wait_until
 
 
 def items() -> Any:
@@ -47,9 +43,13 @@ def test_an_argument_that_cannot_be_serialised_is_named(
     plan = zkplan_client.create_plan()
     before = tree(znodes, plan.path)
 
-    with pytest.raises(NotSerialisable, match=r"task 'sum up' \(sum\): its argument 1 \(<generator"):
+    with pytest.raises(
+        NotSerialisable, match=r"task 'sum up' \(sum\): its argument 1 \(<generator"
+    ):
         plan.add_task(sum, [1, items()], name="sum up")
-    with pytest.raises(NotSerialisable, match=r"a task of dict: its argument 'deep' \(\[\{'x': <gen"):
+    with pytest.raises(
+        NotSerialisable, match=r"a task of dict: its argument 'deep' \(\[\{'x': <gen"
+    ):
         plan.add_task(dict, kwargs={"fine": 1, "deep": [{"x": items()}]})
     with pytest.raises(NotSerialisable, match="'second'"):
         plan.add_tasks([TaskSpec(int, name="first"), TaskSpec(sum, [items()], name="second")])
@@ -234,7 +234,13 @@ def test_a_drained_plan_says_so(zkplan_client: Client) -> None:
 
 def test_a_plan_that_is_not_there_is_not_found(zkplan_client: Client) -> None:
     zkplan_client.create_plan("exists")
-    for which in ("missing", 77, "0000000077", f"{zkplan_client.root}/plan-0000000077", "/elsewhere"):
+    for which in (
+        "missing",
+        77,
+        "0000000077",
+        f"{zkplan_client.root}/plan-0000000077",
+        "/elsewhere",
+    ):
         with pytest.raises(PlanNotFound):
             zkplan_client.plan(which)
 
@@ -265,6 +271,21 @@ def test_hosts_that_make_no_sense_are_told(hosts: str) -> None:
         zkplan.connect(hosts, connect_timeout=0.5)
 
 
+def test_a_call_without_an_answer_ends_after_the_patience(
+    zookeeper_server: ZooKeeperServer,
+) -> None:
+    with zkplan.connect(zookeeper_server.hosts, patience=0.5) as client:
+        plan = client.create_plan()
+        zookeeper_server.pause()
+        with pytest.raises(KeeperUnavailable, match=r"for 0\.5 s.*may or may not be applied"):
+            plan.add_task(int)
+        zookeeper_server.resume()
+        zookeeper_server.wait_serving()
+        # The write was under way, and it is applied; the plan can be used as before.
+        plan.add_task(int)
+        wait_until(lambda: plan.status().added == 2, "both tasks are there")
+
+
 def test_a_closed_client_says_so(zookeeper_hosts: str, zkplan_root: str) -> None:
     client = zkplan.connect(zookeeper_hosts, root=zkplan_root)
     plan = client.create_plan()
@@ -277,6 +298,7 @@ def test_a_closed_client_says_so(zookeeper_hosts: str, zkplan_root: str) -> None
     plan.client.close()
 
 
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
 def test_a_forked_child_is_told_to_connect_anew(zkplan_client: Client, tmp_path: Path) -> None:
     plan = zkplan_client.create_plan()
     file = tmp_path / "child"
@@ -298,159 +320,45 @@ def test_a_forked_child_is_told_to_connect_anew(zkplan_client: Client, tmp_path:
 def test_a_block_that_raises_leaves_nothing_behind(
     zkplan_client: Client, znodes: KazooClient
 ) -> None:
+    def give_up_midway() -> None:
+        with zkplan_client.create_plan("half") as plan:
+            one = plan.add_task(int)
+            plan.add_tasks([TaskSpec(str, [one]) for _ in range(50)])
+            assert one.number  # sends what was added so far
+            plan.add_task(str, [one])
+            raise LookupError
+
+    def add_nonsense() -> None:
+        with zkplan_client.create_plan("half") as plan:
+            plan.add_task(int)
+            plan.add_task(sum, [items()])
+
     zkplan_client.prepare()
     before = tree(znodes, zkplan_client.root)
-    with pytest.raises(LookupError), zkplan_client.create_plan("half") as plan:
-        one = plan.add_task(int)
-        plan.add_tasks([TaskSpec(str, [one]) for _ in range(50)])
-        assert one.number  # sends what was added so far
-        plan.add_task(str, [one])
-        raise LookupError
-    with pytest.raises(NotSerialisable), zkplan_client.create_plan("half") as plan:
-        plan.add_task(int)
-        plan.add_task(sum, [items()])
+    with pytest.raises(LookupError):
+        give_up_midway()
+    with pytest.raises(NotSerialisable):
+        add_nonsense()
     assert tree(znodes, zkplan_client.root) == before
 
 
 def test_a_block_on_a_plan_that_existed_leaves_it_as_it_was(zkplan_client: Client) -> None:
+    def give_up() -> None:
+        with zkplan_client.plan("mine") as plan:
+            plan.add_task(int)
+            raise LookupError
+
     created = zkplan_client.create_plan("mine")
     created.add_task(int)
-    with pytest.raises(LookupError), zkplan_client.plan("mine") as plan:
-        plan.add_task(int)
-        raise LookupError
+    with pytest.raises(LookupError):
+        give_up()
     status = zkplan_client.plan("mine").status()
     assert (status.state, status.tasks) == ("defining", 1)
 
 
 def test_a_block_within_itself_is_refused(zkplan_client: Client) -> None:
     with zkplan_client.create_plan() as plan:
-        with pytest.raises(PlanError, match="already open"), plan:
-            pass
+        with pytest.raises(PlanError, match="already open"):
+            plan.__enter__()
         plan.add_task(int)
     assert plan.status().added == 1
-
-
-@pytest.mark.usefixtures("worker")
-def test_a_cycle_made_with_raw_znodes_is_found_by_who_waits(
-    zkplan_client: Client, znodes: KazooClient
-) -> None:
-    plan = zkplan_client.create_plan()
-    first = plan.add_task(int)
-    second = plan.add_task(str, [first])
-    edge = f'{{"dep":"task-{first.number}/dep-0000000000","k":1,"entry":"5000-{first.number}"}}'
-    entry = znodes.get_children(f"{plan.path}/runnable")[0]
-    changes = znodes.transaction()
-    changes.create(f"{first.path}/dep-0000000000")
-    changes.create(f"{second.path}/prov-", edge.encode(), sequence=True)
-    changes.set_data(f"{first.path}/ready", b"1")
-    changes.delete(f"{plan.path}/runnable/{entry}")
-    changes.commit()
-    plan.mark_ready()
-
-    names = f"task-{first.number}", f"task-{second.number}"
-    with pytest.raises(PlanStuck, match=f"a cycle.*{names[0]}.*{names[1]}|{names[1]}.*{names[0]}"):
-        plan.wait(30)
-
-
-def test_a_wait_without_workers_times_out_and_tells_how_to_start_one(
-    zkplan_client: Client, caplog: pytest.LogCaptureFixture
-) -> None:
-    with zkplan_client.create_plan() as plan:
-        task = plan.add_task(int)
-    with pytest.raises(WaitTimeout, match="not drained after 0.2 s"):
-        plan.wait(0.2)
-    with pytest.raises(TimeoutError, match="no result of"):
-        task.result(0.2)
-    with pytest.raises(WaitTimeout):
-        plan.wait(4)
-    assert "no worker is registered" in caplog.text
-    assert f"zkplan worker --hosts {zkplan_client.keeper.hosts}" in caplog.text
-
-
-MODULE = "zkplan_test_only_here"
-
-
-def test_a_worker_that_lacks_a_module_leaves_the_task_to_others(
-    zookeeper_hosts: str,
-    zkplan_root: str,
-    zkplan_client: Client,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """It uses up no attempt, however often it meets the task."""
-    (tmp_path / f"{MODULE}.py").write_text(
-        "import zkplan\nclass Value:\n    def __init__(self, x): self.x = x\n"
-        "def work(value=None):\n    return zkplan.current()._job.claim.a, value and value.x\n"
-    )
-    monkeypatch.syspath_prepend(str(tmp_path))
-    module = __import__(MODULE)
-    with zkplan_client.create_plan(attempts=1) as plan:
-        by_function = plan.add_task(module.work)
-        by_value = plan.add_task(lambda value: value.x, [module.Value(5)])
-        other = plan.add_task(lambda: "runs anywhere", priority=-5)
-    with WorkerProcess(zookeeper_hosts, zkplan_root, tmp_path / "lacking") as lacking:
-        assert other.result(30) == "runs anywhere"
-        wait_until(
-            lambda: lacking.said(f"No module named '{MODULE}'"), "the worker says what it lacks"
-        )
-        assert lacking.said("is left to others")
-        with working(zookeeper_hosts, zkplan_root):
-            assert by_function.result(60) == (0, None)
-            assert by_value.result(60) == 5
-            assert plan.wait(30).dead == 0
-    sys.modules.pop(MODULE)
-
-
-def test_a_worker_with_another_secret_runs_nothing(
-    zookeeper_hosts: str, zkplan_root: str, tmp_path: Path
-) -> None:
-    file = tmp_path / "ran"
-    with zkplan.connect(zookeeper_hosts, root=zkplan_root, secret="ours") as client:
-        with client.create_plan(attempts=1) as plan:
-            task = plan.add_task(note, [str(file), "ran"])
-        with WorkerProcess(
-            zookeeper_hosts, zkplan_root, tmp_path / "other", "--secret", "theirs"
-        ) as other:
-            wait_until(lambda: other.said("another secret"), "the worker says why it does not run")
-            assert not notes(file)
-            with working(zookeeper_hosts, zkplan_root, secret=b"ours"):
-                assert task.result(60) is None
-        assert notes(file) == ["ran"]
-        with zkplan.connect(zookeeper_hosts, root=zkplan_root) as stranger:
-            with pytest.raises(PayloadUndecodable, match="another secret"):
-                stranger.plan(plan.path).task(task.number).result(5)
-
-
-@pytest.mark.usefixtures("worker")
-def test_a_znode_that_is_no_plan_stops_nobody(zkplan_client: Client, znodes: KazooClient) -> None:
-    """Somebody else's znodes below the root are passed over by workers and by who lists plans."""
-    zkplan_client.prepare()
-    root = zkplan_client.root
-    for name, data in [("plan-0000009999", b"{nonsense"), ("plan-other", b""), ("plan-", b"")]:
-        znodes.create(f"{root}/{name}", data)
-        znodes.create(f"{root}/{name}/ready", b"")
-        znodes.create(f"{root}/{name}/runnable")
-        znodes.create(f"{root}/{name}/runnable/5000-0000000001.0.0")
-    with zkplan_client.create_plan("fine") as plan:
-        task = plan.add_task(lambda: "runs")
-    assert task.result(30) == "runs"
-    plan.wait(30)
-    assert plan.path in [found.path for found in zkplan_client.plans()]
-    assert zkplan_client.plan("fine").path == plan.path
-
-
-@pytest.mark.usefixtures("worker")
-def test_damaged_znodes_of_one_task_stop_no_other(
-    zkplan_client: Client, znodes: KazooClient
-) -> None:
-    plan = zkplan_client.create_plan(attempts=1)
-    broken = plan.add_task(lambda: 1, name="broken")
-    short = plan.add_task(lambda x: x, [plan.add_task(lambda: 1)], name="short")
-    fine = plan.add_task(lambda: "fine")
-    znodes.set(broken.path, b"z1T garbage")
-    znodes.delete(f"{short.path}/dep-0000000000")
-    znodes.create(f"{plan.path}/runnable/not an entry")
-    znodes.create(f"{plan.path}/runnable/5000-0000099999.0.0")
-    plan.mark_ready()
-    assert fine.result(30) == "fine"
-    assert threading.active_count() > 1

@@ -51,7 +51,9 @@ def run(
         with pytest.raises(SystemExit) as ended:
             main([*arguments])
         code = ended.value.code
-        return Ran(code if isinstance(code, int) else 0 if code is None else 1, *capsys.readouterr())
+        return Ran(
+            code if isinstance(code, int) else 0 if code is None else 1, *capsys.readouterr()
+        )
 
     return call
 
@@ -67,14 +69,19 @@ def plan(zkplan_client: Client) -> zkplan.Plan:
 
 
 def number_of(plan: zkplan.Plan, index: int) -> str:
-    return str(int(sorted(plan.client.keeper.client.get_children(plan.path))[-1][5:]) - 2 + index)
+    return str(int(max(plan.client.keeper.client.get_children(plan.path))[5:]) - 2 + index)
 
 
 def test_plans_are_listed_as_a_table_and_as_json(run: Run, plan: zkplan.Plan) -> None:
     listed = run("plan", "ls", "-o", "json")
     assert listed.code == 0
     (row,) = listed.data
-    assert (row["name"], row["state"], row["tasks"], row["runnable"]) == ("nightly", "running", 3, 1)
+    assert (row["name"], row["state"], row["tasks"], row["runnable"]) == (
+        "nightly",
+        "running",
+        3,
+        1,
+    )
     assert row["path"] == plan.path
 
     table = run("plan", "ls")
@@ -108,7 +115,7 @@ def test_a_failed_plan_is_shown_retried_and_waited_for(
         assert told.data["state"] == "dead"
         assert told.data["name"] == "divide"
         assert "ZeroDivisionError" in told.data["outcome"]
-        assert 'Traceback' in told.data["outcome"]
+        assert "Traceback" in told.data["outcome"]
         assert "x // 0" in run("task", "show", "nightly", number).out
 
         retried = run("task", "retry", "nightly", number)
@@ -272,9 +279,9 @@ def test_a_worker_finds_functions_in_its_current_folder(
         sys.path.remove(str(tmp_path))
     with zkplan_client.create_plan() as plan:
         task = plan.add_task(function, [21])
+    command = [sys.executable, "-m", "zkplan", "worker", "--hosts", zookeeper_hosts]
     process = subprocess.Popen(
-        [sys.executable, "-m", "zkplan", "worker", "--hosts", zookeeper_hosts]
-        + ["--root", zkplan_root],
+        [*command, "--root", zkplan_root],
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": str(TOP)},
         stderr=subprocess.DEVNULL,
@@ -290,8 +297,13 @@ def test_a_worker_whose_processes_cannot_connect_ends_with_three(
     zkplan_root: str, tmp_path: Path
 ) -> None:
     with WorkerProcess(
-        f"127.0.0.1:{free_port()}", zkplan_root, tmp_path, "--processes", "2",
-        "--connect-timeout", "0.3",
+        f"127.0.0.1:{free_port()}",
+        zkplan_root,
+        tmp_path,
+        "--processes",
+        "2",
+        "--connect-timeout",
+        "0.3",
     ) as worker:
         assert worker.process.wait_ended(30)
         assert worker.process._process.returncode == 3

@@ -1,4 +1,4 @@
-"""Lambdas, closures, classes, coroutine functions and what a script defines in `__main__` all run."""
+"""Lambdas, closures, classes, coroutine functions and what a script defines all run."""
 
 from __future__ import annotations
 
@@ -121,12 +121,18 @@ def test_generators_are_refused_before_anything_is_written(zkplan_client: Client
     assert plan.status().added == 0
 
 
-SCRIPT = '''
-import dataclasses, math, sys
+SCRIPT = """
+import dataclasses, enum, sys
 import zkplan
 
 LIMIT = 10
 CALLS = []
+
+class Colour(enum.Enum):
+    RED = 1
+
+class Unlucky(Exception):
+    pass
 
 @dataclasses.dataclass
 class Point:
@@ -145,7 +151,10 @@ def helper(value):
 
 def work(point: Point, by=1):
     CALLS.append(by)
-    return point.moved(helper(by)), math.floor(1.5), len(CALLS)
+    return point.moved(helper(by)), Colour.RED, len(CALLS)
+
+def fail(number):
+    raise Unlucky(number)
 
 def is_even(n):
     return n == 0 or is_odd(n - 1)
@@ -160,14 +169,20 @@ with zkplan.connect(sys.argv[1], root=sys.argv[2]) as client:
         far = plan.add_task(work, [Far(1, 2)], {"by": 2})
         text = plan.add_task(lambda pair: repr(pair[0]), [moved])
         odd = plan.add_task(is_odd, [77])
-    point, one, calls = moved.result(60)
-    assert (point.x, point.y, one) == (12, 12, 1) and calls in (1, 2), (point, calls)
+        unlucky = plan.add_task(fail, [13], attempts=1)
+    point, colour, calls = moved.result(60)
+    assert type(point) is Point and point == Point(12, 12), point
+    assert colour is Colour.RED and calls in (1, 2), (colour, calls)
+    assert type(far.result(60)[0]) is Point
     assert far.result(60)[0].x == 1201
     assert odd.result(60) is True
     assert text.result(60) == "Point(x=12, y=12)", text.result()
-    plan.wait(60)
-    print("as expected")
-'''
+    try:
+        unlucky.result(60)
+    except Unlucky as error:
+        assert error.args == (13,)
+        print("as expected")
+"""
 
 
 def test_what_a_script_defines_in_main_runs_in_other_processes(

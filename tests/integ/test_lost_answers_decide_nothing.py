@@ -223,7 +223,11 @@ def test_failures_and_adds_are_applied_once_over_a_bad_connection(
 
 
 def test_a_waiter_goes_on_when_its_connection_breaks(
-    proxied: MakeProxy, zkplan_root: str, zkplan_client: Client, zookeeper_hosts: str, tmp_path: Path
+    proxied: MakeProxy,
+    zkplan_root: str,
+    zkplan_client: Client,
+    zookeeper_hosts: str,
+    tmp_path: Path,
 ) -> None:
     gate = tmp_path / "gate"
     with zkplan_client.create_plan("watched") as plan:

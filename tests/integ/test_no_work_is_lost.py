@@ -1,4 +1,4 @@
-"""Workers are killed and paused, sessions expire, servers die: nothing is lost, nothing comes twice."""
+"""Workers die and hang, sessions expire, servers die: nothing is lost or comes twice."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ import zkplan
 from zkplan import Client, Plan, Task, TaskFailed
 from zkplan.testing.servers import ZooKeeperEnsemble, ZooKeeperServer
 
-from .support import WorkerProcess, note, notes, wait_until, working
+from .support import WorkerProcess, note, notes, wait_for_more, wait_until, working
 
 ROOT = "/zkplan"
 
@@ -90,9 +90,8 @@ def test_workers_are_killed_at_random_moments(
             )
 
         fleet = [start() for _ in range(3)]
-        for kill in range(5):
-            seen = len(notes(file))
-            wait_until(lambda: len(notes(file)) >= seen + 4, f"progress before kill {kill}")
+        for _ in range(5):
+            wait_for_more(file, 4)
             victim = fleet.pop(chance.randrange(len(fleet)))
             victim.process.end(0)
             fleet.append(start())
@@ -112,11 +111,16 @@ def test_a_task_that_kills_its_workers_runs_out_of_attempts(
         for _ in range(3):
             stack.enter_context(
                 WorkerProcess(
-                    zookeeper_server.hosts, ROOT, tmp_path, "--threads", "1",
-                    "--session-timeout", "1",
+                    zookeeper_server.hosts,
+                    ROOT,
+                    tmp_path,
+                    "--threads",
+                    "1",
+                    "--session-timeout",
+                    "1",
                 )
             )
-        with pytest.raises(TaskFailed, match="killer.*2 workers vanished while they ran it"):
+        with pytest.raises(TaskFailed, match=r"killer.*2 workers vanished while they ran it"):
             task.result(60)
         assert other.result(30) == "runs"
 
@@ -194,8 +198,7 @@ def test_a_worker_whose_session_expires_registers_anew_and_loses_nothing(
         end = lattice(plan, file, 8, 10, 0.01)
     with working(zookeeper_hosts, zkplan_root) as worker, working(zookeeper_hosts, zkplan_root):
         for _ in range(3):
-            seen = len(notes(file))
-            wait_until(lambda: len(notes(file)) >= seen + 6, "progress")
+            wait_for_more(file, 6)
             expire(worker, zookeeper_hosts)
         stamps = end.result(60)
         plan.wait(30)
@@ -226,9 +229,8 @@ def test_a_server_killed_under_load_comes_back_and_all_goes_on(
     ):
         writing = threading.Thread(target=author)
         writing.start()
-        for kill in range(2):
-            seen = len(notes(file))
-            wait_until(lambda: len(notes(file)) >= seen + 10, f"progress before kill {kill}", 60)
+        for _ in range(2):
+            wait_for_more(file, 10, 60)
             zookeeper_server.kill()
             zookeeper_server.start()
         writing.join(60)

@@ -52,7 +52,6 @@ def test_nothing_of_a_paused_plan_begins_until_it_is_resumed(
     assert len(notes(file)) == 21
 
 
-
 def test_running_tasks_of_a_cancelled_plan_are_told_and_nothing_more_begins(
     zookeeper_hosts: str, zkplan_root: str, zkplan_client: Client, tmp_path: Path
 ) -> None:
@@ -167,7 +166,7 @@ def test_the_status_of_a_plan_costs_the_same_whatever_its_size(zkplan_client: Cl
             plan.status()
             plan.is_drained()
         finally:
-            del keeper.submit  # type: ignore[attr-defined]
+            del keeper.submit
         return len(sent)
 
     small, large = zkplan_client.create_plan(), zkplan_client.create_plan()
@@ -194,7 +193,11 @@ def test_a_server_without_batch_reads_is_served_by_single_ones(
 
 
 def test_a_stopping_worker_finishes_what_runs_and_leaves_no_trace(
-    zookeeper_hosts: str, zkplan_root: str, zkplan_client: Client, znodes: KazooClient, tmp_path: Path
+    zookeeper_hosts: str,
+    zkplan_root: str,
+    zkplan_client: Client,
+    znodes: KazooClient,
+    tmp_path: Path,
 ) -> None:
     file, gate = tmp_path / "ran", tmp_path / "gate"
     with zkplan_client.create_plan() as plan:
@@ -218,7 +221,11 @@ def test_a_stopping_worker_finishes_what_runs_and_leaves_no_trace(
 
 
 def test_at_the_end_of_the_grace_running_tasks_are_handed_back_unharmed(
-    zookeeper_hosts: str, zkplan_root: str, zkplan_client: Client, znodes: KazooClient, tmp_path: Path
+    zookeeper_hosts: str,
+    zkplan_root: str,
+    zkplan_client: Client,
+    znodes: KazooClient,
+    tmp_path: Path,
 ) -> None:
     """It costs no attempt, and the task is told."""
     file, gate = tmp_path / "ran", tmp_path / "gate"

@@ -1,4 +1,4 @@
-"""A plan that another client builds by plain creates of znodes runs, found by the background check."""
+"""A plan that another client builds by plain creates of znodes is found and runs."""
 
 from __future__ import annotations
 

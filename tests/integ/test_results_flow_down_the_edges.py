@@ -22,7 +22,14 @@ def test_edges_are_found_at_any_depth_and_constants_stay(zkplan_client: Client) 
         two = plan.add_task(lambda: "two")
         end = plan.add_task(
             same,
-            [one, [one, two], (two, {"k": [one, {"deep": (two,)}]}), {one, 9}, frozenset({two}), None],
+            [
+                one,
+                [one, two],
+                (two, {"k": [one, {"deep": (two,)}]}),
+                {one, 9},
+                frozenset({two}),
+                None,
+            ],
             {"named": two, "constant": {"x": [1.5, b"y"]}},
         )
 
@@ -58,7 +65,9 @@ def test_none_is_a_result_like_any_other(zkplan_client: Client) -> None:
 def test_a_task_given_twice_is_one_edge_and_one_object(zkplan_client: Client) -> None:
     with zkplan_client.create_plan() as plan:
         source = plan.add_task(lambda: [1, 2])
-        end = plan.add_task(lambda a, b, c: (a, a is b, b is c["x"]), [source, source, {"x": source}])
+        end = plan.add_task(
+            lambda a, b, c: (a, a is b, b is c["x"]), [source, source, {"x": source}]
+        )
     assert end.result(30) == ([1, 2], True, True)
 
 
@@ -103,7 +112,7 @@ def test_results_of_the_last_tasks_are_kept_and_others_on_request(zkplan_client:
 
     assert kept.result(10) == 2
     assert last.result(10) == 3
-    with pytest.raises(ResultNotKept, match="dropped.*keep=True"):
+    with pytest.raises(ResultNotKept, match=r"dropped.*keep=True"):
         dropped.result(10)
     with pytest.raises(ResultNotKept):
         unwanted.result(10)
@@ -124,7 +133,9 @@ def test_values_of_many_kinds_travel(zkplan_client: Client) -> None:
 
     with zkplan_client.create_plan() as plan:
         pair = plan.add_task(lambda: Pair(1, {"x"}))
-        end = plan.add_task(lambda p, q: (type(p).__name__, p.left, p.right, q.left), [pair, Pair(5, 6)])
+        end = plan.add_task(
+            lambda p, q: (type(p).__name__, p.left, p.right, q.left), [pair, Pair(5, 6)]
+        )
         exact = plan.add_task(lambda: (2**70, -0.0, "é\x00", b"\x00\xff", True, 1j, range(3), None))
     assert end.result(30) == ("Pair", 1, {"x"}, 5)
     assert exact.result(30) == (2**70, -0.0, "é\x00", b"\x00\xff", True, 1j, range(3), None)

@@ -136,7 +136,11 @@ def test_a_drained_plan_keeps_its_outcomes_and_when_it_was_done(
 
 
 def test_a_delivered_value_replaces_its_dep(
-    zookeeper_hosts: str, zkplan_root: str, zkplan_client: Client, znodes: KazooClient, tmp_path: Path
+    zookeeper_hosts: str,
+    zkplan_root: str,
+    zkplan_client: Client,
+    znodes: KazooClient,
+    tmp_path: Path,
 ) -> None:
     gate = tmp_path / "gate"
     with zkplan_client.create_plan() as plan:

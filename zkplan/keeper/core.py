@@ -43,59 +43,16 @@ from ..requests import (
     Step,
     Ticket,
 )
+from .calls import Call, Done, Gathered, Promise
 from .packets import ChildrenPacket, DataPacket, TransactionPacket
 
 T = TypeVar("T")
-Done = Callable[[Any, BaseException | None], None]
 
 #: Requests under way per client; kazoo blocks its callers at 278 while the connection is down.
 IN_FLIGHT_MAX = 100
 _AMBIGUOUS = (ConnectionLoss, SessionExpiredError, ConnectionClosedError)
 
 logger = logging.getLogger("zkplan.keeper")
-
-
-class _Call:
-    """A request under way: what kazoo calls when the answer is here."""
-
-    __slots__ = ("abandoned", "done", "generation", "keeper", "packet", "request")
-
-    def __init__(self, keeper: Keeper, request: Request, packet: Any, done: Done) -> None:
-        self.keeper = keeper
-        self.request = request
-        self.packet = packet
-        self.done = done
-        self.generation = 0
-        self.abandoned = False
-
-    def set(self, value: Any) -> None:
-        self.keeper._answered(
-            self, value[0] if type(self.packet) is TransactionPacket else value, None
-        )
-
-    def set_exception(self, error: BaseException) -> None:
-        self.keeper._failed(self, error)
-
-
-class _Promise:
-    """The answer to a request that a step of a loop sent ahead. Used on the loop's thread only."""
-
-    __slots__ = ("outcome", "resume")
-
-    def __init__(self) -> None:
-        self.outcome: tuple[Any, BaseException | None] | None = None
-        self.resume: Done | None = None
-
-    def keep(self, answer: Any, error: BaseException | None) -> None:
-        self.outcome = answer, error
-        if self.resume is not None:
-            self.resume(answer, error)
-
-    def wait(self, resume: Done) -> bool:
-        """Whether the answer is here; where not, `resume` is called with it."""
-        if self.outcome is None:
-            self.resume = resume
-        return self.outcome is not None
 
 
 class Keeper:
@@ -114,8 +71,8 @@ class Keeper:
         self._pid = os.getpid()
         self._acl = wire.pack_acl(client.default_acl or OPEN_ACL_UNSAFE)
         self._lock = threading.Lock()
-        self._outbox: deque[_Call] = deque()
-        self._again: list[_Call] = []
+        self._outbox: deque[Call] = deque()
+        self._again: list[Call] = []
         self._flying = 0
         self._generation = 0
         self._connected = client.connected
@@ -147,14 +104,14 @@ class Keeper:
 
     # ---- asking
 
-    def submit(self, request: Request, done: Done) -> _Call:
+    def submit(self, request: Request, done: Done) -> Call:
         """Send without waiting; `done(answer, error)` is called on kazoo's thread.
 
         Raises PayloadTooLarge before anything is sent, KeeperClosed after `close`.
         """
         if self._closed or os.getpid() != self._pid:
             raise KeeperClosed(self._why_closed())
-        call = _Call(self, request, self._pack(request), done)
+        call = Call(self, request, self._pack(request), done)
         with self._lock:
             if not self._connected or self._flying >= IN_FLIGHT_MAX or self._outbox:
                 self._outbox.append(call)
@@ -227,17 +184,17 @@ class Keeper:
 
         resume(None, None)
 
-    def _send_ahead(self, request: Request, post: Callable[[Callable[[], None]], None]) -> _Promise:
-        promise = _Promise()
+    def _send_ahead(self, request: Request, post: Callable[[Callable[[], None]], None]) -> Promise:
+        promise = Promise()
         self.submit(request, lambda answer, error: post(lambda: promise.keep(answer, error)))
         return promise
 
-    def _post(self, request: Request) -> tuple[queue.SimpleQueue[Any], _Call]:
+    def _post(self, request: Request) -> tuple[queue.SimpleQueue[Any], Call]:
         box: queue.SimpleQueue[Any] = queue.SimpleQueue()
         call = self.submit(request, lambda answer, error: box.put((answer, error)))
         return box, call
 
-    def _await(self, posted: tuple[queue.SimpleQueue[Any], _Call], patience_s: float | None) -> Any:
+    def _await(self, posted: tuple[queue.SimpleQueue[Any], Call], patience_s: float | None) -> Any:
         box, call = posted
         try:
             answer, error = box.get(timeout=patience_s)
@@ -267,7 +224,7 @@ class Keeper:
 
     # ---- on kazoo's threads
 
-    def _answered(self, call: _Call, value: Any, error: BaseException | None) -> None:
+    def _answered(self, call: Call, value: Any, error: BaseException | None) -> None:
         self.last_answer = time.monotonic()
         following = None
         with self._lock:
@@ -280,7 +237,7 @@ class Keeper:
         if following is not None:
             self._send(following)
 
-    def _failed(self, call: _Call, error: BaseException) -> None:
+    def _failed(self, call: Call, error: BaseException) -> None:
         if isinstance(error, NoNodeError):
             if (
                 type(call.request) is ReadData
@@ -308,7 +265,7 @@ class Keeper:
         else:
             self._answered(call, None, error)
 
-    def _exists_done(self, call: _Call) -> Done:
+    def _exists_done(self, call: Call) -> Done:
         done, request = call.done, call.request
 
         def found(stat: Any, error: BaseException | None) -> None:
@@ -319,7 +276,7 @@ class Keeper:
 
         return found
 
-    def _repeat_later(self, call: _Call) -> None:
+    def _repeat_later(self, call: Call) -> None:
         with self._lock:
             self._flying -= 1
             if call.abandoned:
@@ -334,38 +291,23 @@ class Keeper:
             self._outbox.append(call)
         self._flush()
 
-    def _send(self, call: _Call) -> None:
+    def _send(self, call: Call) -> None:
         """Send a call that is counted as flying; batch reads fall apart on servers without them."""
         if type(call.request) is ReadMany and not self._multi_read:
             self._pipeline(call)
         else:
             self.client._call(call.packet, call)
 
-    def _pipeline(self, call: _Call) -> None:
+    def _pipeline(self, call: Call) -> None:
         """Its reads are counted as flying, each for itself; the call is not any more."""
         reads = call.request.reads  # type: ignore[union-attr]
-        answers: list[Any] = [None] * len(reads)
-        left = [len(reads)]
         with self._lock:
             self._flying -= 1
-
-        def collect(index: int) -> Done:
-            def take(answer: Any, error: BaseException | None) -> None:
-                answers[index] = answer
-                with self._lock:
-                    if left[0] <= 0:
-                        return  # it has failed already
-                    left[0] = 0 if error is not None else left[0] - 1
-                    ended = left[0] == 0
-                if ended:
-                    call.done(None if error is not None else answers, error)
-
-            return take
-
         if not reads:
             call.done([], None)
+        gathered = Gathered(len(reads), call.done)
         for index, read in enumerate(reads):
-            self.submit(read, collect(index))
+            self.submit(read, gathered.place(index))
 
     def _flush(self) -> None:
         while True:

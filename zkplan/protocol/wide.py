@@ -31,6 +31,7 @@ from .publish import publish, still_full
 from .shared import (
     GROUP_BYTES_MAX,
     GROUP_OPS_MAX,
+    OP_OVERHEAD,
     READS_PER_REQUEST,
     Claim,
     Dependent,
@@ -201,7 +202,8 @@ def _drop_spent(loaded: Loaded) -> Step[None]:
     """
     claim = loaded.claim
     spent = [name for name in loaded.others if name.startswith(("arg-", "log-"))]
-    if len(spent) <= GROUP_OPS_MAX // 2:
+    size = len(loaded.result or b"") + len(spent) * (OP_OVERHEAD + len(claim.task_path) + 20)
+    if len(spent) <= GROUP_OPS_MAX // 2 and size <= GROUP_BYTES_MAX:
         return
     for start in range(0, len(spent), GROUP_OPS_MAX):
         names = set(spent[start : start + GROUP_OPS_MAX])

@@ -98,8 +98,9 @@ class PlanView:
 
     def avoid(self, now: float) -> None:
         """This worker could not decode a task of the plan: leave it to others for a while."""
-        self.avoid_s = min(AVOID_MAX_S, max(AVOID_FIRST_S, 2 * self.avoid_s))
-        self.avoid_until = now + self.avoid_s
+        if now >= self.avoid_until:  # tasks that were claimed together count once
+            self.avoid_s = min(AVOID_MAX_S, max(AVOID_FIRST_S, 2 * self.avoid_s))
+            self.avoid_until = now + self.avoid_s
         self.own.clear()
         self.must_look = True
 

@@ -1,0 +1,143 @@
+"""Cycles, missing workers, modules and secrets, damaged znodes: told, and nothing else stops."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from kazoo.client import KazooClient
+
+import zkplan
+from zkplan import Client, PayloadUndecodable, PlanStuck, WaitTimeout
+
+from .support import WorkerProcess, note, notes, wait_until, working
+
+
+@pytest.mark.usefixtures("worker")
+def test_a_cycle_made_with_raw_znodes_is_found_by_who_waits(
+    zkplan_client: Client, znodes: KazooClient
+) -> None:
+    plan = zkplan_client.create_plan()
+    first = plan.add_task(int)
+    second = plan.add_task(str, [first])
+    dep = f"task-{first.number}/dep-0000000000"
+    edge = json.dumps({"dep": dep, "k": 1, "entry": f"5000-{first.number}"})
+    entry = znodes.get_children(f"{plan.path}/runnable")[0]
+    changes = znodes.transaction()
+    changes.create(f"{first.path}/dep-0000000000")
+    changes.create(f"{second.path}/prov-", edge.encode(), sequence=True)
+    changes.set_data(f"{first.path}/ready", b"1")
+    changes.delete(f"{plan.path}/runnable/{entry}")
+    changes.commit()
+    plan.mark_ready()
+
+    one, two = f"task-{first.number}", f"task-{second.number}"
+    with pytest.raises(PlanStuck, match=rf"a cycle.*({one} -> {two}|{two} -> {one})"):
+        plan.wait(30)
+
+
+def test_a_wait_without_workers_times_out_and_tells_how_to_start_one(
+    zkplan_client: Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    with zkplan_client.create_plan() as plan:
+        task = plan.add_task(int)
+    with pytest.raises(WaitTimeout, match=r"not drained after 0\.2 s"):
+        plan.wait(0.2)
+    with pytest.raises(TimeoutError, match="no result of"):
+        task.result(0.2)
+    with pytest.raises(WaitTimeout):
+        plan.wait(4)
+    assert "no worker is registered" in caplog.text
+    assert f"zkplan worker --hosts {zkplan_client.keeper.hosts}" in caplog.text
+
+
+MODULE = "zkplan_test_only_here"
+
+
+def test_a_worker_that_lacks_a_module_leaves_the_task_to_others(
+    zookeeper_hosts: str,
+    zkplan_root: str,
+    zkplan_client: Client,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It uses up no attempt, however often it meets the task."""
+    (tmp_path / f"{MODULE}.py").write_text(
+        "import zkplan\nclass Value:\n    def __init__(self, x): self.x = x\n"
+        "def work(value=None):\n    return zkplan.current()._job.claim.a, value and value.x\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    module = __import__(MODULE)
+    with zkplan_client.create_plan(attempts=1) as plan:
+        by_function = plan.add_task(module.work)
+        by_value = plan.add_task(lambda value: value.x, [module.Value(5)])
+        other = plan.add_task(lambda: "runs anywhere", priority=-5)
+    with WorkerProcess(zookeeper_hosts, zkplan_root, tmp_path / "lacking") as lacking:
+        assert other.result(30) == "runs anywhere"
+        wait_until(
+            lambda: lacking.said(f"No module named '{MODULE}'"), "the worker says what it lacks"
+        )
+        assert lacking.said("is left to others")
+        with working(zookeeper_hosts, zkplan_root):
+            assert by_function.result(60) == (0, None)
+            assert by_value.result(60) == 5
+            assert plan.wait(30).dead == 0
+    sys.modules.pop(MODULE)
+
+
+def test_a_worker_with_another_secret_runs_nothing(
+    zookeeper_hosts: str, zkplan_root: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "ran"
+    with zkplan.connect(zookeeper_hosts, root=zkplan_root, secret="ours") as client:
+        with client.create_plan(attempts=1) as plan:
+            task = plan.add_task(note, [str(file), "ran"])
+        with WorkerProcess(
+            zookeeper_hosts, zkplan_root, tmp_path / "other", "--secret", "theirs"
+        ) as other:
+            wait_until(lambda: other.said("another secret"), "the worker says why it does not run")
+            assert not notes(file)
+            with working(zookeeper_hosts, zkplan_root, secret=b"ours"):
+                assert task.result(60) is None
+        assert notes(file) == ["ran"]
+        with (
+            zkplan.connect(zookeeper_hosts, root=zkplan_root) as stranger,
+            pytest.raises(PayloadUndecodable, match="another secret"),
+        ):
+            stranger.plan(plan.path).task(task.number).result(5)
+
+
+@pytest.mark.usefixtures("worker")
+def test_a_znode_that_is_no_plan_stops_nobody(zkplan_client: Client, znodes: KazooClient) -> None:
+    """Somebody else's znodes below the root are passed over by workers and by who lists plans."""
+    zkplan_client.prepare()
+    root = zkplan_client.root
+    for name, data in [("plan-0000009999", b"{nonsense"), ("plan-other", b""), ("plan-", b"")]:
+        znodes.create(f"{root}/{name}", data)
+        znodes.create(f"{root}/{name}/ready", b"")
+        znodes.create(f"{root}/{name}/runnable")
+        znodes.create(f"{root}/{name}/runnable/5000-0000000001.0.0")
+    with zkplan_client.create_plan("fine") as plan:
+        task = plan.add_task(lambda: "runs")
+    assert task.result(30) == "runs"
+    plan.wait(30)
+    assert plan.path in [found.path for found in zkplan_client.plans()]
+    assert zkplan_client.plan("fine").path == plan.path
+
+
+@pytest.mark.usefixtures("worker")
+def test_damaged_znodes_of_one_task_stop_no_other(
+    zkplan_client: Client, znodes: KazooClient
+) -> None:
+    plan = zkplan_client.create_plan(attempts=1)
+    broken = plan.add_task(lambda: 1, name="broken")
+    short = plan.add_task(lambda x: x, [plan.add_task(lambda: 1)], name="short")
+    fine = plan.add_task(lambda: "fine")
+    znodes.set(broken.path, b"z1T garbage")
+    znodes.delete(f"{short.path}/dep-0000000000")
+    znodes.create(f"{plan.path}/runnable/not an entry")
+    znodes.create(f"{plan.path}/runnable/5000-0000099999.0.0")
+    plan.mark_ready()
+    assert fine.result(30) == "fine"

@@ -1,0 +1,88 @@
+"""Attempts made by hand: a claimed task without ZooKeeper, and what its end says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from zkplan import codec as codecs
+from zkplan.codec import TASK, VALUE, Codec
+from zkplan.execution import Ended, Job
+from zkplan.layout import Paths
+from zkplan.protocol.load import Loaded
+from zkplan.protocol.shared import Claim
+from zkplan.records import Failure, TaskOptions, TaskRecord
+
+PATHS = Paths("/zkplan")
+PLAN, TASK_NUMBER = "0000000003", "0000000012"
+CODEC = Codec(b"secret")
+#: What a function did that must not have run.
+ran: list[Any] = []
+
+
+def note(*args: Any) -> None:
+    ran.append(args)
+
+
+def claim(n: int = 4, a: int = 0) -> Claim:
+    return Claim(
+        plan=PLAN,
+        task=TASK_NUMBER,
+        rank="5000",
+        n=n,
+        a=a,
+        path=PATHS.claim("worker-1", PLAN, TASK_NUMBER, n, "7f"),
+        plan_path=PATHS.plan(PLAN),
+        task_path=PATHS.task(PLAN, TASK_NUMBER),
+    )
+
+
+class Edge:
+    """Stands for a task among the arguments."""
+
+    def __init__(self, position: int) -> None:
+        self.position = position
+
+
+def position_of(value: Any) -> int | None:
+    return value.position if type(value) is Edge else None
+
+
+def job_of(
+    function: Callable[..., Any],
+    args: tuple[Any, ...] = (),
+    arguments: tuple[bytes, ...] = (),
+    *,
+    codec: Codec = CODEC,
+    options: TaskOptions | None = None,
+    a: int = 0,
+    **kwargs: Any,
+) -> Job:
+    """A claimed task whose `arguments` came down its edges."""
+    record = TaskRecord(
+        len(arguments),
+        (options or TaskOptions()).to_json(),
+        codecs.dump_function(function),
+        codecs.dump_call(args, kwargs, position_of),
+    )
+    sealed = codec.seal(TASK, record.to_bytes())
+    return Job(Loaded(claim(a=a), sealed, list(arguments), []))
+
+
+def value(result: Any) -> bytes:
+    return CODEC.seal_value(result)
+
+
+def outcome(ended: Ended) -> Any:
+    """The result of an attempt that went well."""
+    assert ended.failure is None, ended.failure
+    assert ended.undecodable == ""
+    return codecs.load(CODEC.open(VALUE, ended.outcome)[1])
+
+
+def failure(ended: Ended) -> Failure:
+    """Why an attempt failed."""
+    assert ended.failure is not None
+    assert ended.outcome == b""
+    assert ended.undecodable == ""
+    return ended.failure

@@ -1,0 +1,179 @@
+"""A worker prefers its share of a plan, takes others' late, and comes back to what changed."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from zkplan.protocol.look import PlanLook
+from zkplan.working.candidates import (
+    AVOID_FIRST_S,
+    AVOID_MAX_S,
+    CANDIDATES_MAX,
+    NEARLY_EMPTY,
+    STEAL_AFTER_S,
+    Candidates,
+    PlanView,
+)
+
+ALONE = (0, 1)
+
+
+def names(*numbers: int, rank: str = "5000") -> list[str]:
+    return [f"{rank}-{number:010d}.0.0" for number in numbers]
+
+
+def running(found: list[str], version: int = 0) -> PlanLook:
+    return PlanLook("running", version, found)
+
+
+def view() -> PlanView:
+    return PlanView("0000000001", "/r/plan-0000000001")
+
+
+def plans(*numbers: str) -> Candidates:
+    candidates = Candidates()
+    candidates.set_plans(list(numbers), "/r/plan-{}".format)
+    return candidates
+
+
+@given(st.lists(st.integers(0, 500), unique=True, max_size=60), st.integers(1, 5))
+def test_the_shares_of_all_workers_are_the_whole_and_do_not_overlap(
+    numbers: list[int], count: int
+) -> None:
+    shares = []
+    for place in range(count):
+        seen = view()
+        seen.update(running(names(*numbers)), (place, count), 0.0)
+        shares += list(seen.own)
+    assert sorted(shares) == sorted(names(*numbers))
+
+
+def test_entries_are_taken_in_order_of_priority_and_age() -> None:
+    seen = view()
+    seen.update(running(names(7, 3) + names(9, rank="4990")), ALONE, 0.0)
+    assert seen.take(2) == names(9, rank="4990") + names(3)
+    assert seen.take(5) == names(7)
+    assert seen.take(1) == []
+
+
+def test_a_worker_takes_from_others_only_after_a_moment() -> None:
+    seen = view()
+    seen.begin_look()
+    seen.update(running(names(1, 3, 5, 7)), (0, 2), now=10.0)
+    assert not seen.own
+    assert not seen.must_look
+    assert not seen.wants_look(10.0)
+    assert seen.wants_look(10.0 + STEAL_AFTER_S)
+
+    seen.begin_look()
+    seen.update(running(names(1, 3, 5, 7)), (0, 2), 10.0 + STEAL_AFTER_S)
+    # The tail, where the worker whose share it is comes last.
+    assert list(seen.own) == names(5, 7)
+
+
+def test_news_do_not_put_stealing_off_for_ever() -> None:
+    seen = view()
+    seen.update(running(names(1)), (0, 2), now=10.0)
+    seen.begin_look()
+    seen.update(running(names(1, 3)), (0, 2), now=10.0 + STEAL_AFTER_S / 2)
+    assert seen.steal_at == 10.0 + STEAL_AFTER_S
+
+
+def test_nothing_is_kept_of_a_plan_that_does_not_run() -> None:
+    for look in (
+        PlanLook("paused", 3, names(1)),
+        PlanLook("cancelled", 3, names(1)),
+        PlanLook(None, -1, None),
+    ):
+        seen = view()
+        seen.update(running(names(1)), ALONE, 0.0)
+        seen.update(look, ALONE, 0.0)
+        assert not seen.own
+        assert not seen.running
+
+
+def test_a_short_listing_is_watched_and_a_long_one_is_listed_again() -> None:
+    seen = view()
+    assert seen.begin_look() is True
+    seen.update(running(names(*range(NEARLY_EMPTY))), ALONE, 0.0)
+    assert not seen.watch
+    assert not seen.must_look  # its first listing was watched
+    seen.must_look = True
+    assert seen.begin_look() is False
+    seen.update(running(names(*range(NEARLY_EMPTY))), ALONE, 0.0)
+    assert seen.must_look
+    assert not seen.wants_look(0.0)  # what it has comes first
+    seen.take(NEARLY_EMPTY)
+    assert seen.wants_look(0.0)
+
+
+def test_news_during_a_listing_are_not_lost() -> None:
+    candidates = plans("0000000001")
+    seen = candidates.views["0000000001"]
+    seen.begin_look()
+    candidates.touched("0000000001", control=False)
+    seen.update(running([]), ALONE, 0.0)
+    assert seen.wants_look(0.0)
+
+
+def test_a_huge_listing_is_cut_to_the_first() -> None:
+    seen = view()
+    seen.update(running(names(*range(CANDIDATES_MAX + 100, 0, -1))), ALONE, 0.0)
+    assert len(seen.own) == CANDIDATES_MAX
+    assert seen.take(1) == names(1)
+
+
+def test_a_plan_that_could_not_be_decoded_is_left_alone_longer_each_time() -> None:
+    seen = view()
+    now, waits = 0.0, []
+    for _ in range(9):
+        seen.update(running(names(1)), ALONE, now)
+        seen.avoid(now)
+        seen.avoid(now)  # a second task of the same claim
+        waits.append(seen.avoid_until - now)
+        assert not seen.wants_look(now)
+        assert not seen.own
+        now = seen.avoid_until
+        assert seen.wants_look(now)
+    assert waits[:4] == [AVOID_FIRST_S, 2 * AVOID_FIRST_S, 4 * AVOID_FIRST_S, 8 * AVOID_FIRST_S]
+    assert waits[-1] == AVOID_MAX_S
+
+
+def test_plans_are_served_in_turn() -> None:
+    candidates = plans("0000000001", "0000000002", "0000000003")
+    for number in ("0000000001", "0000000003"):
+        candidates.views[number].update(running(names(1, 2, 3)), ALONE, 0.0)
+        candidates.file(candidates.views[number])
+    chosen = []
+    for _ in range(4):
+        found = candidates.choose(0.0)
+        assert found is not None
+        found.take(1)
+        chosen.append(found.number[-1])
+    assert chosen == ["1", "3", "1", "3"]
+
+
+def test_removed_plans_are_forgotten_and_new_ones_looked_at() -> None:
+    candidates = plans("0000000001", "0000000002")
+    kept = candidates.views["0000000002"]
+    kept.update(running(names(1)), ALONE, 0.0)
+    candidates.set_plans(["0000000002", "0000000003"], "/r/plan-{}".format)
+    assert candidates.views["0000000002"] is kept
+    assert set(candidates.views) == {"0000000002", "0000000003"}
+    assert "0000000003" in [v.number for v in candidates.to_look(0.0, 9, hungry=True)]
+
+
+def test_a_worker_without_a_free_slot_looks_only_at_what_changed() -> None:
+    candidates = plans("0000000001", "0000000002")
+    for seen in candidates.views.values():
+        seen.begin_look()
+        seen.update(running([]), ALONE, 0.0)
+        candidates.file(seen)
+    candidates.touched("0000000001", control=False)
+    assert candidates.to_look(0.0, 9, hungry=False) == []
+    candidates.touched("0000000002", control=True)
+    (found,) = candidates.to_look(0.0, 9, hungry=False)
+    assert found.number == "0000000002"
+    assert len(candidates.to_look(0.0, 9, hungry=True)) == 2
+    assert len(candidates.to_look(0.0, 1, hungry=True)) == 1

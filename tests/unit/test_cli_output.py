@@ -1,0 +1,143 @@
+"""What the commands print: tables that align, JSON that parses, data on standard output alone."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from zkplan.cli.common import (
+    connection_options,
+    log_to_stderr,
+    output_option,
+    print_facts,
+    print_rows,
+)
+
+ROWS = [
+    {"name": "first", "tasks": 3, "seconds": 1.5, "extra": "x"},
+    {"name": "a much longer name", "tasks": 12, "seconds": None},
+]
+COLUMNS = ["name", "tasks", "seconds"]
+
+
+@pytest.fixture
+def logging_restored() -> Iterator[None]:
+    """logging.basicConfig changes the whole process."""
+    level, kazoo_level = logging.root.level, logging.getLogger("kazoo").level
+    yield
+    logging.root.setLevel(level)
+    logging.getLogger("kazoo").setLevel(kazoo_level)
+
+
+def test_a_table_has_aligned_columns_and_no_blanks_at_the_end(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    print_rows(ROWS, "table", COLUMNS)
+    assert capsys.readouterr().out.splitlines() == [
+        "name                tasks  seconds",
+        "first               3      1.5",
+        "a much longer name  12",
+    ]
+
+
+def test_an_empty_table_is_its_heading(capsys: pytest.CaptureFixture[str]) -> None:
+    print_rows([], "table", COLUMNS)
+    assert capsys.readouterr().out == "name  tasks  seconds\n"
+
+
+def test_rows_as_json_are_a_list_with_every_field(capsys: pytest.CaptureFixture[str]) -> None:
+    print_rows(ROWS, "json", COLUMNS)
+    assert json.loads(capsys.readouterr().out) == ROWS
+
+
+def test_no_rows_as_json_are_an_empty_list(capsys: pytest.CaptureFixture[str]) -> None:
+    print_rows([], "json", COLUMNS)
+    assert json.loads(capsys.readouterr().out) == []
+
+
+def test_facts_are_a_line_each_and_further_lines_are_indented(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    facts = {"name": "sum", "error": "Traceback\n  line 1", "result": None, "empty": ""}
+    print_facts(facts, "table")
+    assert capsys.readouterr().out.splitlines() == [
+        "name    sum",
+        "error   Traceback",
+        "          line 1",
+        "result",
+        "empty",
+    ]
+
+
+def test_facts_as_json_are_one_object(capsys: pytest.CaptureFixture[str]) -> None:
+    print_facts({"name": "sum", "seconds": 1.25, "state": None}, "json")
+    assert json.loads(capsys.readouterr().out) == {"name": "sum", "seconds": 1.25, "state": None}
+
+
+def test_what_json_does_not_know_is_printed_as_text(capsys: pytest.CaptureFixture[str]) -> None:
+    print_facts({"kind": {1}}, "json")
+    assert json.loads(capsys.readouterr().out) == {"kind": "{1}"}
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"), [(1.0, "1"), (0.1234, "0.123"), (10.0, "10"), (100, "100"), (True, "True")]
+)
+def test_numbers_are_short(value: float, shown: str, capsys: pytest.CaptureFixture[str]) -> None:
+    print_facts({"x": value}, "table")
+    assert capsys.readouterr().out == f"x  {shown}\n"
+
+
+def test_logs_go_to_standard_error(
+    logging_restored: None,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(logging.root, "handlers", [])  # pytest's own would be kept
+    log_to_stderr()
+    logging.getLogger("zkplan").info("a worker registered")
+    logging.getLogger("kazoo").warning("a reconnect")
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "INFO zkplan: a worker registered" in captured.err
+    assert "a reconnect" not in captured.err
+
+
+@click.command()
+@connection_options
+@output_option
+def shown(hosts: str, root: str, secret: str, connect_timeout: float, output: str) -> None:
+    print_facts({"hosts": hosts, "root": root, "secret": secret, "time": connect_timeout}, output)
+
+
+def test_each_connection_option_has_its_environment_variable() -> None:
+    environment = {
+        "ZKPLAN_HOSTS": "zk1:2181/team",
+        "ZKPLAN_ROOT": "/plans",
+        "ZKPLAN_SECRET": "hush",
+        "ZKPLAN_CONNECT_TIMEOUT": "2.5",
+        "ZKPLAN_OUTPUT": "json",
+    }
+    result = CliRunner().invoke(shown, [], env=environment)
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.stdout) == {
+        "hosts": "zk1:2181/team",
+        "root": "/plans",
+        "secret": "hush",
+        "time": 2.5,
+    }
+
+
+def test_an_option_typed_goes_before_the_environment() -> None:
+    result = CliRunner().invoke(
+        shown, ["--root", "/typed", "-o", "json"], env={"ZKPLAN_ROOT": "/environment"}
+    )
+    assert json.loads(result.stdout)["root"] == "/typed"
+
+
+def test_an_unknown_form_of_output_is_a_usage_error() -> None:
+    assert CliRunner().invoke(shown, ["-o", "yaml"]).exit_code == 2

@@ -1,0 +1,212 @@
+"""Values and functions survive the way to signed bytes and back; damage is always noticed."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections import OrderedDict
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from zkplan import codec as codecs
+from zkplan.codec import FAILURE, TASK, VALUE, Codec
+from zkplan.errors import NotSerialisable, PayloadUndecodable
+
+PLAIN = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False)
+    | st.text()
+    | st.binary(),
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.tuples(inner, inner)
+        | st.dictionaries(st.text(max_size=5) | st.integers(), inner, max_size=4)
+    ),
+    max_leaves=15,
+)
+
+
+class Point:
+    def __init__(self, x: int) -> None:
+        self.x = x
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Point) and other.x == self.x
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+class Mark:
+    """Stands for a task in these tests."""
+
+    def __init__(self, place: int) -> None:
+        self.place = place
+
+
+def place_of(value: Any) -> int | None:
+    return value.place if type(value) is Mark else None
+
+
+@given(PLAIN)
+def test_plain_values_survive_without_dill(value: Any) -> None:
+    blob = codecs.dump(value)
+    assert blob[:1] == b"P"
+    assert codecs.load(blob) == value
+
+
+@pytest.mark.parametrize(
+    "value",
+    [Point(3), {"deep": [Point(1)]}, OrderedDict(a=1), ValueError("x"), math.sqrt, Point, {1, 2}],
+    ids=repr,
+)
+def test_values_of_classes_survive(value: Any) -> None:
+    found = codecs.load(codecs.dump(value))
+    if isinstance(value, ValueError):
+        assert (type(found), found.args) == (ValueError, ("x",))
+    else:
+        assert found == value
+
+
+@given(PLAIN, PLAIN)
+def test_marks_at_any_depth_are_replaced_by_values(first: Any, second: Any) -> None:
+    args = [Mark(0), [Mark(1), {"k": (Mark(0), Point(1))}], 5]
+    blob = codecs.dump_call(args, {"named": Mark(1)}, place_of)
+    args, kwargs = codecs.load(blob, [first, second])
+    assert args == (first, [second, {"k": (first, Point(1))}], 5)
+    assert kwargs == {"named": second}
+
+
+@given(PLAIN, st.binary(max_size=80))
+def test_a_sealed_value_is_opened_by_its_secret_only(value: Any, secret: bytes) -> None:
+    codec = Codec(secret)
+    sealed = codec.seal_value(value)
+    kind, body = codec.open(VALUE, sealed)
+    assert (kind, codecs.load(body)) == (VALUE, value)
+    with pytest.raises(PayloadUndecodable, match="secret"):
+        Codec(secret + b"x").open(VALUE, sealed)
+
+
+def test_a_value_of_one_kind_is_not_taken_for_another() -> None:
+    """A failure must never be delivered as a value, nor a value run as a task."""
+    codec = Codec()
+    sealed = codec.seal_value(1)
+    with pytest.raises(PayloadUndecodable):
+        codec.open(FAILURE, sealed)
+    forged = sealed[:2] + TASK + sealed[3:]
+    with pytest.raises(PayloadUndecodable, match="signature"):
+        codec.open(TASK, forged)
+
+
+@given(PLAIN, st.data())
+def test_a_single_changed_byte_is_noticed(value: Any, data: st.DataObject) -> None:
+    codec = Codec(b"secret")
+    sealed = bytearray(codec.seal_value(value))
+    at = data.draw(st.integers(0, len(sealed) - 1))
+    sealed[at] ^= data.draw(st.integers(1, 255))
+    with pytest.raises(PayloadUndecodable):
+        codec.open(VALUE, bytes(sealed))
+
+
+@given(st.binary(max_size=100))
+def test_garbage_is_never_opened(data: bytes) -> None:
+    with pytest.raises(PayloadUndecodable):
+        Codec().open(VALUE + FAILURE + TASK, data)
+    with pytest.raises(PayloadUndecodable):
+        codecs.load_function(data)
+
+
+@given(st.binary(max_size=60).filter(lambda blob: blob[:1] not in (b"P", b"D")))
+def test_an_unknown_encoding_is_said_to_be_newer(blob: bytes) -> None:
+    with pytest.raises(PayloadUndecodable, match="newer zkplan"):
+        codecs.load(blob)
+
+
+def test_a_value_that_cannot_travel_says_what_it_is() -> None:
+    with pytest.raises(NotSerialisable, match="type generator"):
+        Codec().seal_value(number for number in range(3))
+
+
+def test_none_is_sealed_once() -> None:
+    codec = Codec()
+    assert codec.seal_value(None) is codec.seal_value(None)
+
+
+def test_importable_functions_travel_by_reference_and_others_by_value() -> None:
+    offset = 5
+    assert codecs.dump_function(math.sqrt) == b"Rmath:sqrt"
+    assert codecs.dump_function(Point) == f"R{__name__}:Point".encode()
+    by_value = codecs.dump_function(lambda x: x + offset)
+    assert by_value[:1] == b"F"
+    assert codecs.load_function(by_value)(1) == 6
+    assert codecs.load_function(b"Rmath:sqrt") is math.sqrt
+    assert codecs.describe_function(b"Rmath:sqrt") == "math.sqrt"
+    assert codecs.describe_function(by_value) == "(by value)"
+
+
+def test_a_function_by_value_refers_to_the_modules_it_uses() -> None:
+    """Copies of whole modules would be huge, and would not be the modules."""
+    import zkplan
+
+    blob = codecs.dump_function(lambda: (zkplan, math, threading))
+    assert len(blob) < 1000
+    assert codecs.load_function(blob)() == (zkplan, math, threading)
+
+
+def test_functions_that_call_each_other_travel_by_value() -> None:
+    space: dict[str, Any] = {"__name__": "__main__"}
+    source = """
+def even(n): return n == 0 or odd(n - 1)
+def odd(n): return n != 0 and even(n - 1)
+"""
+    exec(source, space)
+    even = codecs.load_function(codecs.dump_function(space["even"]))
+    assert even(10) is True
+    assert even(7) is False
+
+    def fibonacci(n: int) -> int:
+        return n if n < 2 else fibonacci(n - 1) + fibonacci(n - 2)
+
+    assert codecs.load_function(codecs.dump_function(fibonacci))(12) == 144
+
+
+@pytest.mark.parametrize(
+    "blob",
+    [b"Rno_such_module:f", b"Rmath:no_such", b"Rmath:pi", b"Rmath", b"R", b"F", b"F\x02\x07x"],
+)
+def test_a_function_that_is_not_to_be_had_here_is_undecodable(blob: bytes) -> None:
+    with pytest.raises(PayloadUndecodable):
+        codecs.load_function(blob)
+
+
+def test_a_decoded_function_is_cached_by_its_bytes() -> None:
+    codec = Codec()
+    blob = codecs.dump_function(lambda: 1)
+    assert codec.function(blob) is codec.function(blob)
+    other = codecs.dump_function(lambda: 2)
+    assert (codec.function(blob)(), codec.function(other)()) == (1, 2)
+    for number in range(codecs.FUNCTIONS_CACHED + 1):
+        codec.function(f"Rmath:{('sin', 'cos')[number % 2]}".encode())
+    assert codec.function(blob)() == 1
+
+
+def test_threads_do_not_see_the_arguments_of_each_other() -> None:
+    blob = codecs.dump_call([Mark(0)], {}, place_of)
+    wrong: list[Any] = []
+
+    def work(value: int) -> None:
+        for _ in range(300):
+            (found,), _kwargs = codecs.load(blob, [value])
+            if found != value:
+                wrong.append(found)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []

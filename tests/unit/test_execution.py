@@ -1,0 +1,239 @@
+"""Running one claimed task: what its end says, and what is never run."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from typing import Any, cast
+
+import pytest
+
+from zkplan import codec as codecs
+from zkplan.codec import FAILURE, LOG, TASK, Codec
+from zkplan.errors import PayloadUndecodable
+from zkplan.execution import RESULT_BYTES_MAX, Job, Runner, current
+from zkplan.keeper import Keeper
+from zkplan.plan import Plan
+from zkplan.protocol.load import Loaded
+from zkplan.records import Failure, TaskOptions, TaskRecord
+
+from .attempts import CODEC, Edge, claim, failure, job_of, note, outcome, ran, value
+
+
+@pytest.fixture
+def runner() -> Iterator[Runner]:
+    """None of the functions here asks for the keeper or the plan."""
+    ran.clear()
+    made = Runner(cast("Keeper", None), CODEC, lambda job: cast("Plan", None))
+    yield made
+    made.close()
+
+
+def add(*numbers: int, plus: int = 0) -> int:
+    return sum(numbers) + plus
+
+
+def test_a_function_gets_constants_and_what_came_down_the_edges(runner: Runner) -> None:
+    job = job_of(add, (1, Edge(0), Edge(1)), (value(10), value(100)), plus=1000)
+    assert outcome(runner.run(job)) == 1111
+
+
+def test_one_edge_may_fill_several_places_at_any_depth(runner: Runner) -> None:
+    job = job_of(
+        lambda pair, table: (pair, table),
+        ((Edge(0), Edge(1)), {"deep": [Edge(0), {1, 2}]}),
+        (value("a"), value(None)),
+    )
+    assert outcome(runner.run(job)) == (("a", None), {"deep": ["a", {1, 2}]})
+
+
+def test_a_result_of_none_is_a_result(runner: Runner) -> None:
+    assert outcome(runner.run(job_of(lambda: None))) is None
+
+
+def test_a_coroutine_function_is_run_to_its_end(runner: Runner) -> None:
+    async def doubled(number: int) -> tuple[int, int, bool]:
+        await asyncio.sleep(0)
+        return 2 * number, current().attempt, threading.current_thread().name == "zkplan-asyncio"
+
+    for _ in range(2):
+        assert outcome(runner.run(job_of(doubled, (21,)))) == (42, 4, True)
+
+
+def test_an_error_is_recorded_with_its_type_its_place_and_itself(runner: Runner) -> None:
+    def divide(number: int) -> float:
+        return number / 0
+
+    found = failure(runner.run(job_of(divide, (1,))))
+    assert (found.kind, found.message) == ("ZeroDivisionError", "division by zero")
+    assert (found.worker, found.n) == ("worker-1", 4)
+    assert "in divide" in found.traceback
+    assert "zkplan/execution.py" not in found.traceback, "frames of zkplan say nothing to its users"
+    assert isinstance(codecs.load(found.exception), ZeroDivisionError)
+
+
+@pytest.mark.parametrize(
+    "kind", [SystemExit, KeyboardInterrupt, GeneratorExit, asyncio.CancelledError]
+)
+def test_a_function_that_wants_to_end_the_process_ends_its_attempt_only(
+    runner: Runner, kind: type[BaseException]
+) -> None:
+    def leave() -> None:
+        raise kind
+
+    assert failure(runner.run(job_of(leave))).kind == kind.__qualname__
+
+
+def test_an_error_that_cannot_travel_is_told_as_text(runner: Runner) -> None:
+    def fail() -> None:
+        error = ValueError("no")
+        error.rows = (row for row in "")  # type: ignore[attr-defined]
+        raise error
+
+    found = failure(runner.run(job_of(fail)))
+    assert (found.summary, found.exception) == ("ValueError: no", b"")
+
+
+def test_an_error_whose_message_cannot_be_made_ends_the_attempt_all_the_same(
+    runner: Runner,
+) -> None:
+    class Mute(Exception):
+        def __str__(self) -> str:
+            raise RuntimeError("not even this")
+
+    def fail() -> None:
+        raise Mute
+
+    found = failure(runner.run(job_of(fail)))
+    assert found.kind.endswith("Mute")
+    assert "RuntimeError" in found.message
+
+
+def test_a_huge_message_and_a_deep_traceback_are_cut(runner: Runner) -> None:
+    def deep(level: int) -> None:
+        if level == 0:
+            raise ValueError("x" * 1_000_000)
+        deep(level - 1)
+
+    found = failure(runner.run(job_of(deep, (200,))))
+    assert len(found.to_bytes()) < 64 * 1024
+    assert found.message.startswith("xxx")
+
+
+def test_a_result_that_cannot_be_serialised_is_a_failure(runner: Runner) -> None:
+    found = failure(runner.run(job_of(lambda: (number for number in range(3)))))
+    assert found.kind == "NotSerialisable"
+    assert "generator" in found.message
+
+
+def test_a_result_too_large_is_a_failure_that_says_the_way_out(runner: Runner) -> None:
+    found = failure(runner.run(job_of(lambda: bytes(RESULT_BYTES_MAX))))
+    assert found.kind == "PayloadTooLarge"
+    assert "store the data elsewhere" in found.message
+
+
+def test_a_failure_among_the_arguments_travels_on_without_a_run(runner: Runner) -> None:
+    cause = Failure("ValueError", "no", "the traceback", "worker-0", 1, 5.0, b"pickled")
+    sealed = CODEC.seal(FAILURE, cause.to_bytes())
+    ended = runner.run(job_of(note, (Edge(0), Edge(1)), (value(1), sealed)))
+    found = failure(ended)
+    assert ended.final
+    assert found.kind == "UpstreamFailed"
+    assert "ValueError: no" in found.message
+    assert found.traceback == "the traceback"
+    assert ran == []
+
+
+def test_a_result_decided_by_an_earlier_claim_is_delivered_without_a_run(runner: Runner) -> None:
+    job = job_of(note)
+    job.loaded.result = value("decided")
+    assert outcome(runner.run(job)) == "decided"
+    job.loaded.result = CODEC.seal(FAILURE, Failure("E", "m", "", "w", 0, 0.0).to_bytes())
+    ended = runner.run(job)
+    assert failure(ended).summary == "E: m"
+    assert ended.final
+    assert ran == []
+
+
+@pytest.mark.parametrize("damage", ["", "dep-0000000001 is still missing"])
+def test_nothing_runs_with_an_argument_missing(runner: Runner, damage: str) -> None:
+    job = job_of(note, (Edge(0), Edge(1)), (value(1), value(2)))
+    job.loaded.arguments.pop()
+    job.loaded.damage = damage
+    found = failure(runner.run(job))
+    assert found.kind == "InvariantViolated"
+    assert job.claim.task_path in found.message
+    assert damage in found.message
+    assert ran == []
+
+
+def test_a_task_out_of_attempts_is_not_run_and_tells_its_last_failure(runner: Runner) -> None:
+    job = job_of(note, options=TaskOptions(attempts=2), a=2)
+    first = Failure("ValueError", "first", "", "w", 1, 0.0)
+    last = Failure("ValueError", "last", "", "w", 2, 0.0)
+    job.loaded.logs = [
+        CODEC.seal(FAILURE, first.to_bytes()),
+        CODEC.seal(FAILURE, last.to_bytes()),
+        CODEC.seal(LOG, codecs.dump("a checkpoint")),
+    ]
+    ended = runner.run(job)
+    assert failure(ended) == last
+    assert ended.final
+    assert ran == []
+
+
+def test_a_task_that_killed_all_its_workers_says_so(runner: Runner) -> None:
+    ended = runner.run(job_of(note, options=TaskOptions(attempts=3), a=3))
+    assert failure(ended).kind == "WorkerLost"
+    assert "3 workers vanished" in failure(ended).message
+    assert ended.final
+
+
+@pytest.mark.parametrize("codec", [Codec(), Codec(b"another")], ids=["unsigned", "other secret"])
+def test_nothing_runs_that_no_holder_of_the_secret_signed(runner: Runner, codec: Codec) -> None:
+    ended = runner.run(job_of(note, codec=codec))
+    assert "signature" in ended.undecodable
+    assert ended.failure is None, "the attempt is not used up"
+    argument = codec.seal_value(Trap())
+    assert "signature" in runner.run(job_of(note, (Edge(0),), (argument,))).undecodable
+    assert ran == []
+
+
+class Trap:
+    """Runs code when it is decoded."""
+
+    def __reduce__(self) -> Any:
+        return note, ("decoded",)
+
+
+def test_a_value_that_runs_code_when_decoded_is_decoded_when_it_was_signed(runner: Runner) -> None:
+    """The control of the test above: the trap works."""
+    outcome(runner.run(job_of(lambda trap: None, (Edge(0),), (value(Trap()),))))
+    assert ran == [("decoded",)]
+
+
+def test_a_function_missing_here_is_left_to_others(runner: Runner) -> None:
+    record = TaskRecord(0, b"{}", b"Rno_such_module:function", codecs.dump(((), {})))
+    ended = runner.run(Job(Loaded(claim(), CODEC.seal(TASK, record.to_bytes()), [], [])))
+    assert "no_such_module" in ended.undecodable
+    assert ended.failure is None
+
+
+def test_a_function_that_meets_undecodable_data_itself_has_failed(runner: Runner) -> None:
+    """Otherwise the task would be left to other workers for ever, without using an attempt."""
+
+    def ask_another_task() -> None:
+        raise PayloadUndecodable("the result of some other task")
+
+    found = failure(runner.run(job_of(ask_another_task)))
+    assert found.summary == "PayloadUndecodable: the result of some other task"
+
+
+def test_a_timeout_sets_the_deadline_before_the_function_runs(runner: Runner) -> None:
+    job = job_of(lambda: None, options=TaskOptions(timeout=50.0))
+    outcome(runner.run(job))
+    assert job.started + 50 <= job.deadline < job.started + 60
+    unlimited = job_of(lambda: None)
+    outcome(runner.run(unlimited))
+    assert unlimited.deadline == float("inf")

@@ -1,0 +1,198 @@
+"""Whatever stands in a znode, reading it never ends a worker, and nothing unsigned is decoded."""
+
+from __future__ import annotations
+
+import json
+import struct
+import sys
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from kazoo.security import OPEN_ACL_UNSAFE
+
+from zkplan import codec as codecs
+from zkplan import wire
+from zkplan.codec import FAILURE, LOG, TASK, VALUE, Codec
+from zkplan.errors import PayloadUndecodable
+from zkplan.layout import later_name, parse_claim, parse_entry, parse_later
+from zkplan.protocol.shared import Dependent, wake_bytes, wake_dependents
+from zkplan.records import Dead, Edge, Failure, PlanRecord, WorkerRecord
+from zkplan.requests import Applied, Create
+
+TASK_NUMBER = "0000000012"
+#: int() refuses a text of so many digits.
+ENDLESS = "9" * 5000
+ANY_KIND = VALUE + FAILURE + TASK + LOG
+
+numbers = st.integers(0, 10**10 - 1).map(lambda number: f"{number:010d}")
+#: Close to real names: their characters, and digits of another script.
+names = st.text("0159-.x/\n٣²", max_size=45) | st.text(max_size=45)
+dependents = st.builds(
+    Dependent,
+    numbers,
+    numbers,
+    st.integers(0, 10**9),
+    st.integers(0, 9999).map(lambda rank: f"{rank:04d}"),
+)
+
+
+@given(names)
+def test_a_name_is_taken_for_an_entry_only_if_it_is_the_entrys_only_name(name: str) -> None:
+    entry, claim, later = parse_entry(name), parse_claim(name), parse_later(name)
+    assert entry is None or entry.name == name
+    assert claim is None or f"{claim.plan}-{claim.task}.{claim.n}.{claim.uid}" == name
+    assert later is None or later_name(*later) == name
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        f"5000-{TASK_NUMBER}.{ENDLESS}.0",
+        f"5000-{TASK_NUMBER}.0.{ENDLESS}",
+        f"5000-{TASK_NUMBER}.01.0",
+        f"5000-{TASK_NUMBER}.1.0\n",
+        f"5000-{TASK_NUMBER}.٣.0",
+        f"{TASK_NUMBER}-{TASK_NUMBER}.{ENDLESS}.7f",
+        f"{TASK_NUMBER}-{TASK_NUMBER}.1.",
+        f"{TASK_NUMBER}000-{TASK_NUMBER}-5000-{TASK_NUMBER}.1.{ENDLESS}",
+    ],
+)
+def test_a_name_that_int_would_refuse_or_that_has_a_twin_is_nothing(name: str) -> None:
+    assert (parse_entry(name), parse_claim(name), parse_later(name)) == (None, None, None)
+
+
+@given(st.lists(dependents, max_size=5))
+def test_a_wake_is_read_back(named: list[Dependent]) -> None:
+    assert wake_dependents(wake_bytes(named)) == named
+
+
+@given(st.binary(max_size=80) | st.text("0123 \n", max_size=80).map(str.encode))
+def test_a_damaged_wake_is_no_error(data: bytes) -> None:
+    assert all(dependent.k >= 0 for dependent in wake_dependents(data))
+
+
+@pytest.mark.parametrize(
+    "line", [b"1 2  3", b"   ", b"1 2 3", b"\xff 1 2 3", b"1 2 9" + b"9" * 5000]
+)
+def test_a_damaged_line_of_a_wake_is_passed_over(line: bytes) -> None:
+    good = Dependent("0000000003", TASK_NUMBER, 2, "5000")
+    assert wake_dependents(line + b" 4\n" + wake_bytes([good]))[-1] == good
+    assert wake_dependents(line + b"\n" + wake_bytes([good])) == [good]
+
+
+@pytest.mark.parametrize("entry", ["a/b-1", "٣٣٣٣-1", "50", 5000, None, "\ud800\ud800\ud800\ud800"])
+def test_only_a_rank_gets_from_a_record_into_a_path(entry: Any) -> None:
+    edge = as_json({"dep": f"task-{TASK_NUMBER}/dep-0000000001", "entry": entry})
+    assert Edge.from_bytes(edge).rank == ""
+    assert Dead.from_bytes(as_json({"rank": entry})).rank == "5000"
+
+
+def as_json(value: dict[str, Any]) -> bytes:
+    return json.dumps(value).encode()
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"[" * 100_000,
+        b"1" * 5000,
+        b'{"created":1e999,"n":1e999,"started":1e999,"when":1e999,"dep":1}',
+        b'{"created":NaN,"n":NaN,"started":NaN,"when":NaN,"dep":1}',
+        b'{"n":' + b"9" * 4000 + b',"created":' + b"9" * 4000 + b',"pid":' + b"9" * 4000 + b"}",
+    ],
+    ids=["deep", "digits", "infinite", "no number", "huge"],
+)
+def test_the_worst_json_is_undecodable(data: bytes) -> None:
+    framed = struct.pack(">I", len(data)) + data
+    for decode in (
+        PlanRecord.from_bytes,
+        Edge.from_bytes,
+        lambda _: Failure.from_bytes(framed),
+        Dead.from_bytes,
+        lambda _: WorkerRecord.from_bytes("w", data, 0),
+    ):
+        with pytest.raises(PayloadUndecodable):
+            decode(data)
+
+
+#: No opcode that asks for a memo of any size: Python reserves what is asked for, gigabytes of it.
+pickles = st.binary(max_size=40).filter(lambda data: not {b"r", b"p"} & {bytes([c]) for c in data})
+
+
+@given(pickles)
+def test_damaged_builtin_data_is_undecodable(data: bytes) -> None:
+    try:
+        codecs.load(b"P" + data)
+    except PayloadUndecodable:
+        pass
+
+
+@given(st.data())
+def test_a_payload_cut_short_is_undecodable(data: st.DataObject) -> None:
+    value = data.draw(st.sampled_from([[1, "two", {3: b"four"}], lambda: 1, {"x": 1.5}, "ä" * 300]))
+    blob = codecs.dump(value)
+    with pytest.raises(PayloadUndecodable):
+        codecs.load(blob[: data.draw(st.integers(0, len(blob) - 1))])
+
+
+@given(pickles)
+def test_data_that_another_python_wrote_is_undecodable_and_says_which(data: bytes) -> None:
+    major, minor = sys.version_info[:2]
+    other = bytes([major, minor + 1])
+    try:
+        codecs.load(b"D" + other + data)
+    except PayloadUndecodable:
+        pass
+    with pytest.raises(PayloadUndecodable, match=rf"Python {major}\.{minor + 1}.*{major}\.{minor}"):
+        codecs.load_function(b"F" + other + data)
+
+
+def test_a_position_without_a_value_is_undecodable() -> None:
+    blob = codecs.dump_call([ANY_KIND], {}, lambda value: 0)
+    assert codecs.load(blob, ["unused"]) == ((ANY_KIND,), {})
+    at = codecs.dump([POSITION], lambda value: 5 if value is POSITION else None)
+    with pytest.raises(PayloadUndecodable, match=r"^IndexError"):
+        codecs.load(at, ["only one"])
+
+
+class Position:
+    """Stands for a task in a payload."""
+
+
+POSITION = Position()
+
+
+@given(st.binary(max_size=80), st.binary(max_size=80))
+def test_only_what_was_signed_with_the_secret_is_opened(secret: bytes, body: bytes) -> None:
+    ours = Codec(b"ours")
+    for kind in (VALUE, FAILURE, TASK, LOG):
+        assert ours.open(ANY_KIND, ours.seal(kind, body)) == (kind, body)
+        for other in (Codec(), Codec(secret)):
+            with pytest.raises(PayloadUndecodable, match="signature"):
+                ours.open(ANY_KIND, other.seal(kind, body))
+
+
+def test_a_long_secret_counts_to_its_last_byte() -> None:
+    one, other = Codec(b"x" * 100), Codec(b"x" * 99 + b"y")
+    with pytest.raises(PayloadUndecodable, match="signature"):
+        one.open(VALUE, other.seal_value(1))
+
+
+def test_a_payload_is_opened_only_as_the_kind_asked_for() -> None:
+    codec = Codec(b"secret")
+    for kind in (VALUE, FAILURE, TASK, LOG):
+        others = bytes(set(ANY_KIND) - set(kind))
+        with pytest.raises(PayloadUndecodable, match="not a payload"):
+            codec.open(others, codec.seal(kind, b"body"))
+
+
+@pytest.mark.parametrize("chroot", ["/team", "/über/tief", "/日本"])
+def test_created_paths_are_cut_free_of_any_chroot(chroot: str) -> None:
+    path = f"{chroot}/ä/task-0000000007".encode()
+    answer = struct.pack("!iBii", 1, 0, 0, len(path)) + path + struct.pack("!iBi", -1, 1, -1)
+    packet = wire.MultiPacket(
+        [Create("/ä/task-", sequence=True)], chroot, wire.pack_acl(OPEN_ACL_UNSAFE)
+    )
+    assert packet.deserialize(answer, 0) == Applied(["/ä/task-0000000007"])

@@ -1,0 +1,112 @@
+"""The rules of this house that a machine can check: sizes, first sentences, words, waiting."""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+import tokenize
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+TOP = Path(__file__).parents[2]
+FOLDERS = ("zkplan", "tests", "benchmarks", "examples")
+FILES = [
+    *sorted(path for folder in FOLDERS for path in (TOP / folder).rglob("*.py")),
+    TOP / "dev.py",
+]
+MODULE_LINES_MAX, FUNCTION_LINES_MAX, LINE_MAX = 400, 70, 100
+#: Printing is for what people start in a terminal.
+MAY_PRINT = re.compile(r"(zkplan/(cli|demo|stress)|benchmarks|examples)/|dev\.py")
+WORDS = ("probably", "should " + "be safe", "hopefully")
+#: A word for a thing that has a name already (the vocabulary of docs/protocol.md).
+SYNONYMS = re.compile(r"\b(workflow|job_id|claimant_id|parent_task|child_task|dag_id)\b")
+
+
+def name_of(path: Path) -> str:
+    return path.relative_to(TOP).as_posix()
+
+
+def comments(source: str) -> Iterator[tuple[int, str]]:
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        quoted = token.type == tokenize.STRING and token.string.startswith('"""')
+        if token.type == tokenize.COMMENT or quoted:
+            yield token.start[0], token.string
+
+
+@pytest.mark.parametrize("path", FILES, ids=name_of)
+def test_a_module_keeps_the_rules(path: Path) -> None:
+    source = path.read_text()
+    lines = source.splitlines()
+    tree = ast.parse(source)
+    broken = [*sizes(lines, tree), *words(source, path), *calls(tree, path)]
+    if source.strip() and not starts_with_a_sentence(tree):
+        broken.append("its first line is no docstring with a sentence")
+    assert broken == []
+
+
+def starts_with_a_sentence(tree: ast.Module) -> bool:
+    first = (ast.get_docstring(tree) or "").partition("\n\n")[0].strip()
+    return first.endswith((".", ":", "?", ";")) and len(first) > 20
+
+
+def sizes(lines: list[str], tree: ast.Module) -> Iterator[str]:
+    if len(lines) > MODULE_LINES_MAX:
+        yield f"{len(lines)} lines, at most {MODULE_LINES_MAX}"
+    for number, text in enumerate(lines, 1):
+        line = re.sub(r"  # (type: ignore|noqa).*$", "", text)
+        if len(line) > LINE_MAX:
+            yield f"line {number} has {len(line)} characters, at most {LINE_MAX}"
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            size = (node.end_lineno or node.lineno) - node.lineno + 1
+            if size > FUNCTION_LINES_MAX:
+                yield f"{node.name} has {size} lines, at most {FUNCTION_LINES_MAX}"
+
+
+def words(source: str, path: Path) -> Iterator[str]:
+    for number, text in comments(source):
+        for word in WORDS:
+            if word in text.lower() and path != Path(__file__):
+                yield f"line {number} says {word!r}: say what is known, or find out"
+        if re.search(r"\b(TODO|FIXME|XXX)\b", text) and path != Path(__file__):
+            yield f"line {number} leaves something for later"
+    if name_of(path).startswith("zkplan/"):
+        for number, line in enumerate(source.splitlines(), 1):
+            if found := SYNONYMS.search(line):
+                yield f"line {number}: {found[0]!r} is not in the vocabulary"
+
+
+def calls(tree: ast.Module, path: Path) -> Iterator[str]:
+    name = name_of(path)
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Call):
+            continue
+        called = ast.unparse(node.func)
+        if called == "print" and not MAY_PRINT.match(name):
+            yield f"line {node.lineno} prints"
+        if called in ("time.sleep", "sleep") and name.startswith("tests/"):
+            yield f"line {node.lineno} sleeps: wait for a condition"
+
+
+def test_every_test_is_named_by_a_sentence() -> None:
+    short = [
+        f"{name_of(path)}: {node.name}"
+        for path in FILES
+        if path.name.startswith("test_")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FunctionDef)
+        if node.name.startswith("test_") and node.name.count("_") < 3
+    ]
+    assert short == []
+
+
+def test_no_file_speaks_of_the_machine_it_was_written_on() -> None:
+    spoken = re.compile(r"/" + r"(work|root|tmp/venv)\b")
+    suffixes = {".py", ".md", ".toml", ".yml", ".yaml", ""}
+    for path in [*FILES, *TOP.glob("*"), *(TOP / "docs").rglob("*")]:
+        if path.is_file() and path.suffix in suffixes:
+            found = spoken.search(path.read_text(errors="replace"))
+            assert found is None, f"{name_of(path)} names {found and found[0]}"

@@ -1,0 +1,97 @@
+"""The public surface of zkplan is exactly this; whoever changes it changes this list."""
+
+from __future__ import annotations
+
+import inspect
+import pickle
+import subprocess
+import sys
+
+import pytest
+
+import zkplan
+from zkplan import errors
+
+AUTHOR = {"connect", "Client", "Plan", "Task", "TaskSpec", "PlanStatus", "WorkerRecord"}
+FUNCTIONAL = {"create_plan", "add_task", "mark_ready", "plan_completed"}
+WORKER = {"Worker", "Backoff", "Statistics"}
+WITHIN = {"current", "Context"}
+ERRORS = {
+    "ZkplanError",
+    "PlanError",
+    "PlanNotFound",
+    "PlanDrained",
+    "PlanCancelled",
+    "PlanFailed",
+    "PlanStuck",
+    "TaskError",
+    "InvalidTask",
+    "ForeignTask",
+    "ResultNotKept",
+    "TaskFailed",
+    "TaskCancelled",
+    "PayloadError",
+    "NotSerialisable",
+    "PayloadTooLarge",
+    "PayloadUndecodable",
+    "KeeperError",
+    "KeeperUnavailable",
+    "KeeperClosed",
+    "TransactionRejected",
+    "WaitTimeout",
+    "InvariantViolated",
+}
+
+
+def test_the_public_names_are_exactly_these() -> None:
+    assert set(zkplan.__all__) == AUTHOR | FUNCTIONAL | WORKER | WITHIN | ERRORS
+    assert len(zkplan.__all__) == len(set(zkplan.__all__))
+    assert all(hasattr(zkplan, name) for name in zkplan.__all__)
+
+
+def test_every_public_name_is_documented() -> None:
+    for name in zkplan.__all__:
+        thing = getattr(zkplan, name)
+        assert inspect.getdoc(thing), f"{name} has no docstring"
+        if inspect.isclass(thing):
+            for attribute, member in vars(thing).items():
+                if attribute.startswith("_") or not inspect.isfunction(member):
+                    continue
+                assert member.__annotations__, f"{name}.{attribute} has no types"
+
+
+def test_every_error_is_public_and_stands_in_the_tree_of_the_docstring() -> None:
+    found = {
+        name
+        for name, thing in vars(errors).items()
+        if inspect.isclass(thing) and thing.__module__ == errors.__name__
+    }
+    assert found == ERRORS
+    drawn = {line.strip("├─│└ ").split()[0] for line in (errors.__doc__ or "").splitlines() if line}
+    assert drawn >= ERRORS
+    assert all(issubclass(getattr(errors, name), errors.ZkplanError) for name in ERRORS)
+    assert issubclass(errors.WaitTimeout, TimeoutError)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        errors.PlanFailed("/p", "it failed", {"a": "ValueError"}),
+        errors.ResultNotKept("a", "not kept"),
+        errors.TaskFailed("a", "failed", "Traceback"),
+        errors.PayloadTooLarge("the result", 5, 3),
+        errors.WaitTimeout("too long"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_errors_survive_the_way_to_another_process(error: errors.ZkplanError) -> None:
+    found = pickle.loads(pickle.dumps(error))
+    assert type(found) is type(error)
+    assert (str(found), vars(found)) == (str(error), vars(error))
+
+
+def test_importing_zkplan_does_not_import_the_command_line_or_the_tests() -> None:
+    code = "import sys, zkplan; print(*(m for m in sys.modules if m.startswith('zkplan.')))"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    modules = {name.split(".")[1] for name in ran.stdout.split()}
+    assert modules.isdisjoint({"cli", "testing", "stress", "demo", "embedded"})

@@ -1,0 +1,179 @@
+"""Slots: jobs run on so many threads at once, no free slot stays idle, a hung one is replaced."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Iterator
+from typing import cast
+
+import pytest
+
+from zkplan.execution import Ended, Job, Runner
+from zkplan.protocol.load import Loaded
+from zkplan.working.slots import Slots
+
+#: No test waits so long: it is how a hung one fails.
+PATIENCE_S = 20.0
+
+
+class Gates:
+    """Runs a job until its gate is opened, and tells when it has begun."""
+
+    def __init__(self) -> None:
+        self.begun: queue.SimpleQueue[Job] = queue.SimpleQueue()
+        self.gates: dict[Job, threading.Event] = {}
+        self.names: dict[Job, str] = {}
+
+    def job(self) -> Job:
+        job = Job(cast("Loaded", None))
+        self.gates[job] = threading.Event()
+        return job
+
+    def run(self, job: Job) -> Ended:
+        self.names[job] = threading.current_thread().name
+        self.begun.put(job)
+        self.gates[job].wait(PATIENCE_S)
+        return Ended(job, 0.0, outcome=b"done")
+
+
+class Bench:
+    """Slots with gates behind and a queue for what ended."""
+
+    def __init__(self, count: int) -> None:
+        self.gates = Gates()
+        self.ended: queue.SimpleQueue[Ended] = queue.SimpleQueue()
+        self.slots = Slots(count, cast("Runner", self.gates), self.ended.put)
+
+    def put(self, count: int = 1) -> list[Job]:
+        jobs = [self.gates.job() for _ in range(count)]
+        for job in jobs:
+            self.slots.put(job)
+        return jobs
+
+    def begun(self, count: int = 1) -> list[Job]:
+        return [self.gates.begun.get(timeout=PATIENCE_S) for _ in range(count)]
+
+    def finish(self, job: Job) -> Ended:
+        self.gates.gates[job].set()
+        return self.ended.get(timeout=PATIENCE_S)
+
+
+@pytest.fixture
+def two() -> Iterator[Bench]:
+    bench = Bench(2)
+    yield bench
+    bench.slots.close()
+    for gate in bench.gates.gates.values():
+        gate.set()
+
+
+def test_as_many_jobs_run_at_once_as_there_are_slots(two: Bench) -> None:
+    jobs = two.put(3)
+    assert set(two.begun(2)) == set(jobs[:2])
+    assert two.slots.waiting == 1
+    assert set(two.slots.running) == set(jobs[:2])
+    two.finish(jobs[0])
+    assert two.begun() == [jobs[2]]
+
+
+def test_what_ended_is_told_and_no_longer_running(two: Bench) -> None:
+    (job,) = two.put()
+    two.begun()
+    assert two.finish(job).job is job
+    assert job not in two.slots.running
+
+
+def test_a_job_never_waits_behind_another_while_a_slot_is_free() -> None:
+    for _ in range(100):
+        bench = Bench(2)
+        bench.put(2)
+        bench.begun(2)  # whatever the moment at which the first thread took its job
+        for gate in bench.gates.gates.values():
+            gate.set()
+        bench.slots.close()
+
+
+def test_threads_are_made_when_needed_and_used_again(two: Bench) -> None:
+    names = set()
+    for _ in range(5):
+        (job,) = two.put()
+        two.begun()
+        names.add(two.gates.names[job])
+        two.finish(job)
+    assert names == {"zkplan-slot-1"}
+
+
+def test_waiting_jobs_can_be_taken_back(two: Bench) -> None:
+    jobs = two.put(5)
+    running = two.begun(2)
+    assert two.slots.take_waiting() == jobs[2:]
+    assert two.slots.take_waiting() == []
+    for job in running:
+        two.finish(job)
+    again = two.put(2)
+    assert set(two.begun(2)) == set(again), "what was taken back takes up no slot"
+
+
+def test_jobs_taken_back_call_for_no_thread(two: Bench) -> None:
+    before = set(threading.enumerate())
+    hung, other, *_ = two.put(5)
+    two.begun(2)
+    two.slots.take_waiting()
+    two.slots.write_off(hung)
+    two.finish(other)
+    two.put()
+    two.begun()
+    made = set(threading.enumerate()) - before  # others may end meanwhile: those of earlier tests
+    assert len(made) == 2, "the free thread takes the job"
+
+
+def test_a_slot_written_off_is_replaced_at_once(two: Bench) -> None:
+    hung, other, waiting = two.put(3)
+    two.begun(2)
+    two.slots.write_off(hung)
+    assert hung.abandoned
+    assert two.begun() == [waiting], "the replacement runs what waited"
+    assert set(two.slots.running) == {other, waiting}
+
+
+def test_what_an_abandoned_job_still_returns_is_dropped(two: Bench) -> None:
+    hung, other = two.put(2)
+    two.begun(2)
+    two.slots.write_off(hung)
+    two.gates.gates[hung].set()
+    assert two.finish(other).job is other
+    assert two.ended.empty()
+
+
+def test_after_a_write_off_there_are_as_many_slots_as_before(two: Bench) -> None:
+    hung, other = two.put(2)
+    two.begun(2)
+    two.slots.write_off(hung)
+    two.finish(other)
+    jobs = two.put(3)
+    assert set(two.begun(2)) == set(jobs[:2])
+    assert two.slots.waiting == 1
+
+
+def test_writing_off_a_job_that_has_just_ended_costs_no_slot(two: Bench) -> None:
+    (job,) = two.put()
+    two.begun()
+    two.finish(job)
+    two.slots.write_off(job)
+    jobs = two.put(2)
+    assert set(two.begun(2)) == set(jobs)
+
+
+def test_closed_slots_end_their_threads_after_the_jobs_they_have() -> None:
+    before = set(threading.enumerate())
+    bench = Bench(1)
+    first, second = bench.put(2)
+    bench.begun()
+    bench.slots.close()
+    (thread,) = set(threading.enumerate()) - before
+    bench.finish(first)
+    assert bench.begun() == [second]
+    bench.finish(second)
+    thread.join(PATIENCE_S)
+    assert not thread.is_alive()

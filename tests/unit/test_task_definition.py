@@ -1,0 +1,326 @@
+"""Defining a task: arguments become edges, options are checked, every error names the task."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any, cast
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from zkplan import codec as codecs
+from zkplan.codec import TASK, Codec
+from zkplan.errors import (
+    ForeignTask,
+    InvalidTask,
+    NotSerialisable,
+    PayloadTooLarge,
+    PayloadUndecodable,
+    TaskError,
+)
+from zkplan.layout import rank_of
+from zkplan.plan import Plan
+from zkplan.protocol.adding import NewTask
+from zkplan.records import DEFAULT_OPTIONS, TaskOptions, TaskRecord
+from zkplan.task import DELAY_MAX_S, EDGES_MAX, RECORD_BYTES_MAX, Task, TaskSpec, define
+
+PATH = "/zkplan/plan-0000000003"
+CODEC = Codec(b"secret")
+
+
+class Somewhere:
+    """A plan as far as a handle of a task needs one."""
+
+    def __init__(self, path: str = PATH) -> None:
+        self.path = path
+
+    def flush(self) -> None:
+        raise AssertionError("defining a task sends nothing")
+
+
+def task(number: int, path: str = PATH) -> Task:
+    return Task(cast("Plan", Somewhere(path)), f"{number:010d}")
+
+
+def made(
+    fn: Callable[..., Any],
+    args: Any = (),
+    kwargs: Any = None,
+    defaults: TaskOptions = DEFAULT_OPTIONS,
+    **options: Any,
+) -> NewTask:
+    return define(TaskSpec(fn, args, kwargs, **options), PATH, CODEC, defaults, {})
+
+
+def record(new: NewTask) -> TaskRecord:
+    return TaskRecord.from_bytes(CODEC.open(TASK, new.record)[1])
+
+
+def call(new: NewTask, *values: Any) -> tuple[Any, Any]:
+    """The arguments of the function once `values` came down the edges."""
+    args, kwargs = codecs.load(record(new).arguments, values)
+    return args, kwargs
+
+
+def test_constants_make_no_edges() -> None:
+    new = made(math.hypot, (3, 4))
+    assert (new.deps, new.k) == ([], 0)
+    assert call(new) == ((3, 4), {})
+    assert codecs.load_function(record(new).function) is math.hypot
+
+
+def test_tasks_at_any_depth_become_edges_in_the_order_they_are_met() -> None:
+    new = made(
+        print,
+        (task(5), [1, (task(6), {"a": [task(7)]})]),
+        {"named": {"x": task(8)}},
+    )
+    assert new.deps == [f"{number:010d}" for number in (5, 6, 7, 8)]
+    assert record(new).positions == 4
+    args, kwargs = call(new, "five", "six", "seven", "eight")
+    assert args == ("five", [1, ("six", {"a": ["seven"]})])
+    assert kwargs == {"named": {"x": "eight"}}
+
+
+def test_tasks_in_sets_and_as_keys_become_edges() -> None:
+    new = made(print, ({task(5)}, {task(6): "v"}, frozenset([task(7)])))
+    assert sorted(map(str, new.deps)) == [f"{number:010d}" for number in (5, 6, 7)]
+    values = {f"{number:010d}": number for number in (5, 6, 7)}
+    args, _ = call(new, *(values[str(dep)] for dep in new.deps))
+    assert args == ({5}, {6: "v"}, frozenset([7]))
+
+
+class Holder:
+    """An object that keeps something."""
+
+    def __init__(self, kept: Any) -> None:
+        self.kept = kept
+
+
+def test_a_task_within_an_object_becomes_an_edge() -> None:
+    new = made(print, (Holder([task(5)]),))
+    assert new.deps == ["0000000005"]
+    (holder,), _ = call(new, "five")
+    assert holder.kept == ["five"]
+
+
+def test_the_same_task_twice_is_one_edge() -> None:
+    new = made(print, (task(5), [task(5)]), {"again": task(5)})
+    assert new.deps == ["0000000005"]
+    assert call(new, "v") == (("v", ["v"]), {"again": "v"})
+
+
+shapes = st.recursive(
+    st.integers(0, 5).map(task) | st.integers() | st.text(max_size=3) | st.none(),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.tuples(inner, inner)
+        | st.dictionaries(st.text(max_size=3), inner, max_size=3)
+    ),
+    max_leaves=12,
+)
+
+
+def replaced(shape: Any) -> Any:
+    """`shape` with a text in place of each task."""
+    if isinstance(shape, Task):
+        return f"result of {shape.number}"
+    if isinstance(shape, list):
+        return [replaced(item) for item in shape]
+    if isinstance(shape, tuple):
+        return tuple(replaced(item) for item in shape)
+    if isinstance(shape, dict):
+        return {key: replaced(item) for key, item in shape.items()}
+    return shape
+
+
+@given(st.lists(shapes, max_size=4))
+def test_whatever_the_shape_each_task_is_replaced_by_its_result(args: list[Any]) -> None:
+    new = made(print, args)
+    assert len(new.deps) == len(set(new.deps)) == record(new).positions
+    assert call(new, *(f"result of {dep}" for dep in new.deps)) == (tuple(replaced(args)), {})
+
+
+def test_an_earlier_task_of_the_same_call_may_be_an_argument() -> None:
+    first = TaskSpec(math.sqrt, (4,))
+    before = define(first, PATH, CODEC, DEFAULT_OPTIONS, {})
+    assert made(math.sqrt, (first,)).deps == [before]
+
+
+def test_a_later_task_of_the_same_call_may_not() -> None:
+    later = TaskSpec(math.sqrt, (4,), name="later")
+    with pytest.raises(InvalidTask, match=r"task 'later' .* not added before it") as caught:
+        made(print, (later,), name="sum")
+    assert "task 'sum' (print)" in str(caught.value)
+
+
+def test_a_task_of_another_plan_is_refused_by_name() -> None:
+    with pytest.raises(ForeignTask, match="a task of another plan") as caught:
+        made(print, ([task(5, "/zkplan/plan-0000000004")],), name="sum")
+    assert caught.value.task == "task 'sum' (print)"
+    assert "plan-0000000004" in str(caught.value)
+
+
+def test_a_task_hidden_in_a_closure_is_refused_with_the_way_out() -> None:
+    hidden = task(5)
+    with pytest.raises(NotSerialisable, match="pass it as an argument"):
+        made(lambda: hidden)
+
+
+def rows() -> Iterator[int]:
+    yield 1
+
+
+async def stream() -> AsyncIterator[int]:
+    yield 1
+
+
+@pytest.mark.parametrize("fn", [rows, stream, functools.partial(rows)])
+def test_a_generator_is_refused_with_the_way_out(fn: Callable[..., Any]) -> None:
+    with pytest.raises(InvalidTask, match="return a list"):
+        made(fn)
+
+
+@pytest.mark.parametrize("fn", [None, 7, "math.sqrt", task(5)])
+def test_what_cannot_be_called_is_refused(fn: Any) -> None:
+    with pytest.raises(InvalidTask, match="a task needs a function"):
+        made(fn)
+
+
+@pytest.mark.parametrize("args", ["ab", b"ab", 5, {1, 2}, {"a": 1}, iter([])])
+def test_arguments_that_are_no_list_are_refused(args: Any) -> None:
+    with pytest.raises(InvalidTask, match="must be a list or tuple"):
+        made(print, args)
+
+
+@pytest.mark.parametrize("kwargs", [[], "ab", {1: 2}, 5])
+def test_keyword_arguments_that_are_no_dict_of_names_are_refused(kwargs: Any) -> None:
+    with pytest.raises(InvalidTask, match="must be a dict with names"):
+        made(print, (), kwargs)
+
+
+@pytest.mark.parametrize(
+    ("option", "values"),
+    [
+        ("name", [7, "x" * 201]),
+        ("attempts", [0, -1, 1001, 2.0, "3", True]),
+        ("retry_delay", [-0.1, DELAY_MAX_S + 1, math.nan, math.inf, "1", True]),
+        ("timeout", [0, -1, DELAY_MAX_S + 1, math.nan, "1", True]),
+        ("priority", [-5000, 5001, 1.5, "1"]),
+        ("keep", ["yes", 2, 1, 0]),
+    ],
+)
+def test_an_option_out_of_range_is_refused_by_name(option: str, values: list[Any]) -> None:
+    for value in values:
+        with pytest.raises(InvalidTask, match=option) as caught:
+            made(math.sqrt, (4,), **{option: value})
+        assert "sqrt" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"attempts": 1000, "retry_delay": 0, "timeout": 1, "priority": 5000, "keep": False},
+        {"name": "x" * 200, "retry_delay": DELAY_MAX_S, "timeout": DELAY_MAX_S, "priority": -4999},
+    ],
+)
+def test_options_at_their_bounds_are_accepted_and_read_back(options: dict[str, Any]) -> None:
+    found = TaskOptions.from_json(record(made(math.sqrt, (4,), **options)).options)
+    assert found == TaskOptions(**options)
+
+
+def test_options_left_out_are_those_of_the_plan() -> None:
+    defaults = TaskOptions(attempts=7, retry_delay=2.0, timeout=9.0, priority=3, keep=True)
+    new = made(math.sqrt, (4,), defaults=defaults, attempts=1, keep=False)
+    assert TaskOptions.from_json(record(new).options) == TaskOptions(
+        attempts=1, retry_delay=2.0, timeout=9.0, priority=3, keep=False
+    )
+    assert new.rank == rank_of(3)
+
+
+def test_defaults_of_the_plan_are_checked_too() -> None:
+    with pytest.raises(InvalidTask, match="attempts"):
+        made(math.sqrt, (4,), defaults=TaskOptions(attempts=0))
+
+
+def test_an_argument_that_cannot_be_serialised_is_named() -> None:
+    with pytest.raises(NotSerialisable) as caught:
+        made(print, (1, rows()), name="sum")
+    for part in ("task 'sum' (print)", "argument 1", "generator"):
+        assert part in str(caught.value)
+    with pytest.raises(NotSerialisable, match="argument 'items'"):
+        made(print, (), {"items": rows()})
+
+
+def test_a_function_that_cannot_be_serialised_is_named() -> None:
+    hidden = rows()
+    with pytest.raises(NotSerialisable, match=r"task 'sum' .* cannot be serialised"):
+        made(lambda: hidden, name="sum")
+
+
+def test_an_error_while_an_argument_is_reduced_is_told() -> None:
+    class Stubborn:
+        def __reduce__(self) -> Any:
+            raise LookupError("stays here")
+
+    with pytest.raises(NotSerialisable, match=r"argument 0 .*LookupError: stays here"):
+        made(print, (Stubborn(),))
+
+
+def test_a_task_too_large_is_refused_with_its_size() -> None:
+    with pytest.raises(PayloadTooLarge, match="task 'sum'") as caught:
+        made(print, (bytes(RECORD_BYTES_MAX),), name="sum")
+    assert caught.value.size > caught.value.limit == RECORD_BYTES_MAX
+
+
+def test_too_many_edges_are_refused_with_the_way_out() -> None:
+    tasks = [task(number) for number in range(EDGES_MAX + 1)]
+    with pytest.raises(InvalidTask, match="join them in groups"):
+        made(print, (tasks,))
+
+
+def test_a_function_met_before_is_serialised_once() -> None:
+    functions: dict[int, bytes] = {}
+    spec = TaskSpec(lambda: 1)
+    define(spec, PATH, CODEC, DEFAULT_OPTIONS, functions)
+    (known,) = functions
+    functions[known] = b"Rmath:sqrt"
+    again = define(TaskSpec(spec.fn), PATH, CODEC, DEFAULT_OPTIONS, functions)
+    assert record(again).function == b"Rmath:sqrt"
+
+
+def test_the_record_is_signed() -> None:
+    with pytest.raises(PayloadUndecodable, match="signature"):
+        Codec(b"another").open(TASK, made(math.sqrt, (4,)).record)
+
+
+def test_errors_name_a_task_without_a_name_by_its_function() -> None:
+    assert TaskSpec(math.sqrt).label == "a task of sqrt"
+    assert TaskSpec(math.sqrt, name="root").label == "task 'root' (sqrt)"
+    assert TaskSpec(functools.partial(math.sqrt)).label == "a task of partial"
+
+
+def test_a_handle_is_shown_with_its_name_or_number() -> None:
+    assert repr(task(5)) == f"<Task 0000000005 of {PATH}>"
+    new = NewTask("a task", "5000", b"", [])
+    plan = cast("Plan", Somewhere())
+    assert repr(Task(plan, new=new)) == f"<Task (not sent yet) of {PATH}>"
+    assert repr(Task(plan, "0000000005", "sum")) == f"<Task sum of {PATH}>"
+
+
+def test_a_handle_not_sent_yet_is_an_edge_to_its_definition() -> None:
+    new = NewTask("a task", "5000", b"", [])
+    handle = Task(cast("Plan", Somewhere()), new=new)
+    assert made(print, (handle,)).deps == [new]
+    new.number = "0000000009"
+    assert made(print, (handle,)).deps == ["0000000009"]
+
+
+@pytest.mark.parametrize("number", ["x", "", "1" * 11, "-1", "task-"])
+def test_what_is_no_number_of_a_task_is_refused(number: str) -> None:
+    plan = Plan.__new__(Plan)
+    with pytest.raises(TaskError, match="not the number of a task"):
+        plan.task(number)

@@ -1,0 +1,83 @@
+"""Requests under way: what kazoo calls when an answer is here, and answers that belong together."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from ..requests import Request
+from .packets import TransactionPacket
+
+if TYPE_CHECKING:
+    from .core import Keeper
+
+Done = Callable[[Any, BaseException | None], None]
+
+
+class Call:
+    """A request under way: what kazoo calls when the answer is here."""
+
+    __slots__ = ("abandoned", "done", "generation", "keeper", "packet", "request")
+
+    def __init__(self, keeper: Keeper, request: Request, packet: Any, done: Done) -> None:
+        self.keeper = keeper
+        self.request = request
+        self.packet = packet
+        self.done = done
+        self.generation = 0
+        self.abandoned = False
+
+    def set(self, value: Any) -> None:
+        self.keeper._answered(
+            self, value[0] if type(self.packet) is TransactionPacket else value, None
+        )
+
+    def set_exception(self, error: BaseException) -> None:
+        self.keeper._failed(self, error)
+
+
+class Promise:
+    """The answer to a request that a step of a loop sent ahead. Used on the loop's thread only."""
+
+    __slots__ = ("outcome", "resume")
+
+    def __init__(self) -> None:
+        self.outcome: tuple[Any, BaseException | None] | None = None
+        self.resume: Done | None = None
+
+    def keep(self, answer: Any, error: BaseException | None) -> None:
+        self.outcome = answer, error
+        if self.resume is not None:
+            self.resume(answer, error)
+
+    def wait(self, resume: Done) -> bool:
+        """Whether the answer is here; where not, `resume` is called with it."""
+        if self.outcome is None:
+            self.resume = resume
+        return self.outcome is not None
+
+
+class Gathered:
+    """The answers of several requests as one; `done` is called once, with the last or an error."""
+
+    def __init__(self, count: int, done: Done) -> None:
+        self._answers: list[Any] = [None] * count
+        self._left = count
+        self._done = done
+        self._lock = threading.Lock()
+
+    def place(self, index: int) -> Done:
+        """What takes the answer of the request at `index`."""
+
+        def take(answer: Any, error: BaseException | None) -> None:
+            self._answers[index] = answer
+            with self._lock:
+                if self._left == 0:
+                    return  # one of them has failed already
+                self._left = 0 if error is not None else self._left - 1
+                ended = self._left == 0
+            if ended:
+                self._done(self._answers if error is None else None, error)
+
+        return take
