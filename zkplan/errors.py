@@ -130,8 +130,8 @@ class PayloadTooLarge(PayloadError):
 
     def __init__(self, what: str, size: int, limit: int) -> None:
         super().__init__(
-            f"{what} takes {size} bytes, more than the {limit} bytes that one ZooKeeper request "
-            "may carry; store the data elsewhere (a file, an object store) and pass its address"
+            f"{what}: {size} bytes, but one ZooKeeper request carries at most {limit} of it; store "
+            "the data elsewhere (a file, an object store) and pass its address"
         )
         self.size = size
         self.limit = limit

@@ -22,7 +22,7 @@ from .errors import (
     ZkplanError,
 )
 from .protocol.adding import NewTask
-from .protocol.failure import write_log
+from .protocol.failure import mark_started, write_log
 from .protocol.load import Loaded
 from .protocol.shared import REQUEST_BYTES_MAX, Claim
 from .records import Failure, PlanRecord, TaskOptions, TaskRecord
@@ -62,6 +62,10 @@ class Job:
     def claim(self) -> Claim:
         return self.loaded.claim
 
+    def is_unwanted(self) -> bool:
+        """Whether its result is not wanted any more."""
+        return bool(self.stop_reason)
+
     @property
     def worker(self) -> str:
         """The ID under which the claim was made: that of the desk it lies on."""
@@ -70,7 +74,7 @@ class Job:
 
 @dataclass(slots=True)
 class Ended:
-    """How an attempt ended. Exactly one of `outcome` (sealed), `failure`, `undecodable` is set."""
+    """How an attempt ended. Exactly one of the fields from `outcome` (sealed) on says it."""
 
     job: Job
     seconds: float
@@ -79,6 +83,10 @@ class Ended:
     #: The failure came down an edge, or no attempts are left: it is final.
     final: bool = False
     undecodable: str = ""
+    #: The claim was gone before the function started.
+    fenced: bool = False
+    #: The function gave up because its result was not wanted: no attempt is used up.
+    gave_up: bool = False
 
 
 class Context:
@@ -108,7 +116,7 @@ class Context:
     @property
     def cancelled(self) -> bool:
         """True once the result is not wanted: plan cancelled, claim lost, timed out, stopping."""
-        return bool(self._job.stop_reason)
+        return self._job.is_unwanted()
 
     def check(self) -> None:
         """Raise TaskCancelled if the result is not wanted any more."""
@@ -185,6 +193,8 @@ class Runner:
         loaded, codec = job.loaded, self.codec
         record = TaskRecord.from_bytes(codec.open(TASK, loaded.record)[1])
         job.options = options = TaskOptions.from_json(record.options)
+        if job.is_unwanted():
+            return Ended(job, 0.0, gave_up=True)  # while it waited for a slot
         if loaded.result is not None:
             # Decided by an earlier claim: only the delivery is left.
             kind, body = codec.open(VALUE + FAILURE, loaded.result)
@@ -213,8 +223,18 @@ class Runner:
         args, kwargs = load(record.arguments, values)
         if options.timeout is not None:
             job.deadline = time.monotonic() + options.timeout
+        claim = loaded.claim
+        if claim.n > claim.a:
+            # An earlier claim ended without an outcome: this task may be what killed its worker.
+            if not self.keeper.run(mark_started(claim), for_ever=True):
+                return Ended(job, 0.0, fenced=True)
+            loaded.others.append(f"started-{claim.n}")
         try:
             result = self._call(Context(job, self), function, args, kwargs)
+        except TaskCancelled:
+            if not job.is_unwanted():
+                raise
+            return Ended(job, 0.0, gave_up=True)
         except PayloadUndecodable as error:
             # The function's own: it asked for the result of some other task. This one is decoded.
             return Ended(job, 0.0, failure=self.describe(error, job))
@@ -278,9 +298,8 @@ class Runner:
                 return Failure.from_bytes(self.codec.open(FAILURE, sealed)[1])
             except PayloadUndecodable:
                 continue
-        message = (
-            f"{job.claim.a} workers vanished while they ran it (killed, out of memory, crashed?)"
-        )
+        lost = "a worker" if job.claim.a == 1 else f"{job.claim.a} workers"
+        message = f"{lost} vanished while running it (killed, out of memory, crashed?)"
         return Failure("WorkerLost", message, "", job.worker, job.claim.n, time.time())
 
 

@@ -48,6 +48,8 @@ class Plan:
         self._author = Author(path)
         self._lock = threading.RLock()
         self._pending: list[NewTask] | None = None
+        #: The thread that is inside the plan's `with` block.
+        self._opened_by = 0
         self._new = new
 
     # ---- what it is
@@ -92,7 +94,7 @@ class Plan:
         attempts: int | None = None,
         retry_delay: float | None = None,
         timeout: float | None = None,
-        priority: int = 0,
+        priority: int | None = None,
         keep: bool | None = None,
     ) -> Task:
         """Add one task. Arguments that are tasks of this plan, at any depth in lists, tuples, dicts
@@ -100,7 +102,8 @@ class Plan:
 
         Atomic, and acknowledged when it returns (inside a `with` block: when the block ends).
         `retry_delay` and `timeout` in seconds; a higher `priority` runs earlier; `keep` True keeps
-        the result for `Task.result` (default: results of tasks without dependents).
+        the result for `Task.result` (default: results of tasks without dependents). An option left
+        at None takes the plan's default.
 
         Raises InvalidTask, ForeignTask, NotSerialisable, PayloadTooLarge before anything is
         written; PlanDrained, PlanCancelled, PlanNotFound, ResultNotKept (a dependency has finished
@@ -151,6 +154,7 @@ class Plan:
         if self._pending is not None:
             raise PlanError(self.path, f"{self.path} is already open in a `with` block")
         self._pending = []
+        self._opened_by = threading.get_ident()
         return self
 
     def __exit__(
@@ -169,6 +173,7 @@ class Plan:
             raise
         finally:
             self._pending = None
+            self._opened_by = 0
         self._abandon()
 
     def _abandon(self) -> None:
@@ -242,9 +247,24 @@ class Plan:
         """Wait until the plan is drained; `timeout` in seconds; `progress`: a bar on a terminal.
 
         Raises PlanFailed when tasks are dead and nothing else can run (or it drained with
-        failures), PlanCancelled, PlanStuck, PlanNotFound, WaitTimeout.
+        failures), PlanCancelled, PlanStuck, PlanNotFound, WaitTimeout; PlanError inside the
+        plan's own `with` block, where it would wait for ever.
         """
+        self.refuse_to_wait_inside()
         return wait_for_plan(self, timeout, progress)
+
+    def refuse_to_wait_inside(self) -> None:
+        """Raise PlanError inside the plan's own `with` block while the plan is not marked ready.
+
+        Another thread may wait there: this one will end the block.
+        """
+        inside = self._opened_by == threading.get_ident()
+        if inside and self.status().state == "defining":
+            raise PlanError(
+                self.path,
+                f"{self.path} is marked ready at the end of its `with` block, and its tasks run "
+                "only after it: wait for them below the block",
+            )
 
     def check(self, repair: bool = True) -> Report:
         """Read the whole plan and report (and mend) what the invariants forbid."""

@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from . import codec as codecs
 from .codec import Codec
-from .errors import ForeignTask, InvalidTask, NotSerialisable, PayloadTooLarge, ZkplanError
+from .errors import (
+    ForeignTask,
+    InvalidTask,
+    NotSerialisable,
+    PayloadTooLarge,
+    PlanError,
+    ZkplanError,
+)
 from .layout import PRIORITY_MAX, PRIORITY_MIN, rank_of
 from .protocol.adding import NewTask
 from .protocol.shared import REQUEST_BYTES_MAX
@@ -40,7 +47,7 @@ class TaskSpec:
     attempts: int | None = None
     retry_delay: float | None = None
     timeout: float | None = None
-    priority: int = 0
+    priority: int | None = None
     keep: bool | None = None
     _new: NewTask | None = field(default=None, init=False, repr=False)
 
@@ -82,8 +89,16 @@ class Task:
 
         Raises the function's own exception when the task is out of attempts (TaskFailed where it
         cannot be restored), ResultNotKept, WaitTimeout, and what `Plan.wait` raises when it can
-        never come.
+        never come; PlanError where waiting would never end: inside the plan's own `with` block, and
+        for a task that the running task has just added.
         """
+        self.plan.refuse_to_wait_inside()
+        if not self.number:
+            raise PlanError(
+                self.plan.path,
+                f"{self!r} is added when the task that adds it commits, so that one cannot wait "
+                "for it; give it as an argument to another task",
+            )
         return wait_for_result(self, timeout)
 
     def retry(self) -> bool:
@@ -101,8 +116,9 @@ class Task:
 
     def __reduce__(self) -> Any:
         raise NotSerialisable(
-            f"{self!r} stands where it cannot become an edge (in a closure or an object); "
-            "pass it as an argument, at any depth in lists, tuples, dicts and sets"
+            f"{self!r} is a handle, which becomes an edge only as an argument of a task (at any "
+            "depth in lists, tuples, dicts and sets). A handle cannot be a result, nor stand in a "
+            "closure: add a task that takes it as an argument"
         )
 
 
@@ -179,7 +195,7 @@ def _options(spec: TaskSpec, defaults: TaskOptions) -> TaskOptions:
         and spec.attempts is None
         and spec.retry_delay is None
         and spec.timeout is None
-        and spec.priority == 0
+        and spec.priority is None
         and spec.keep is None
     ):
         return DEFAULT_OPTIONS
@@ -188,7 +204,7 @@ def _options(spec: TaskSpec, defaults: TaskOptions) -> TaskOptions:
         attempts=defaults.attempts if spec.attempts is None else spec.attempts,
         retry_delay=defaults.retry_delay if spec.retry_delay is None else spec.retry_delay,
         timeout=defaults.timeout if spec.timeout is None else spec.timeout,
-        priority=spec.priority or defaults.priority,
+        priority=defaults.priority if spec.priority is None else spec.priority,
         keep=defaults.keep if spec.keep is None else spec.keep,
     )
     check_options(options, spec.label)

@@ -276,6 +276,7 @@ def test_a_call_without_an_answer_ends_after_the_patience(
 ) -> None:
     with zkplan.connect(zookeeper_server.hosts, patience=0.5) as client:
         plan = client.create_plan()
+        plan.add_task(int)
         zookeeper_server.pause()
         with pytest.raises(KeeperUnavailable, match=r"for 0\.5 s.*may or may not be applied"):
             plan.add_task(int)
@@ -283,7 +284,7 @@ def test_a_call_without_an_answer_ends_after_the_patience(
         zookeeper_server.wait_serving()
         # The write was under way, and it is applied; the plan can be used as before.
         plan.add_task(int)
-        wait_until(lambda: plan.status().added == 2, "both tasks are there")
+        wait_until(lambda: plan.status().added == 3, "all three are there")
 
 
 def test_a_closed_client_says_so(zookeeper_hosts: str, zkplan_root: str) -> None:

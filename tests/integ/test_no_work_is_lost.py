@@ -220,8 +220,13 @@ def test_a_server_killed_under_load_comes_back_and_all_goes_on(
     held = plan.add_task(lambda: wait_until((tmp_path / "gate").exists, "the gate opens", 100))
     ends: list[Any] = []
 
+    errors: list[BaseException] = []
+
     def author() -> None:
-        ends.extend(lattice(plan, file, 6, 6, 0.005) for _ in range(4))
+        try:
+            ends.extend(lattice(plan, file, 6, 6, 0.005) for _ in range(4))
+        except BaseException as error:
+            errors.append(error)
 
     with (
         working(zookeeper_server.hosts, ROOT, session_timeout=4.0),
@@ -234,6 +239,7 @@ def test_a_server_killed_under_load_comes_back_and_all_goes_on(
             zookeeper_server.kill()
             zookeeper_server.start()
         writing.join(60)
+        assert errors == []
         assert len(ends) == 4
         (tmp_path / "gate").touch()
         status = plan.wait(60)

@@ -212,6 +212,11 @@ class Worker:
         loaded = yield from loading.load(claims, read)
         for item in loaded:
             self._judge_loaded(item)
+        for item in loaded:
+            if item.claim.n > item.claim.a and item.result is None:
+                if not (yield from failure.mark_started(item.claim)):
+                    continue
+                item.others.append(f"started-{item.claim.n}")
             self._run(item)
 
     def _reload(self, parts: list[Part]) -> Script:

@@ -107,18 +107,25 @@ def _release(
     reads: list[ReadData | ReadChildren] = []
     for name, parsed in claims:
         task_path = paths.task(parsed.plan, parsed.task)
-        reads += (ReadData(f"{desk}/{name}"), ReadData(task_path), ReadData(f"{task_path}/owner"))
+        reads += (
+            ReadData(f"{desk}/{name}"),
+            ReadData(task_path),
+            ReadData(f"{task_path}/owner"),
+            ReadData(f"{task_path}/started-{parsed.n}"),
+        )
     nodes = yield ReadMany(reads)
     todo: list[tuple[str, list[Op], str]] = []
     for index, (name, parsed) in enumerate(claims):
-        claim, task, owner = nodes[3 * index : 3 * index + 3]
+        claim, task, owner, started = nodes[4 * index : 4 * index + 4]
         if claim is None:
             continue
         task_path = paths.task(parsed.plan, parsed.task)
         ops: list[Op] = [Delete(f"{desk}/{name}")]
         if task is not None:
             rank, _, used = claim.data.decode(errors="replace").partition(".")
-            a = int(used) + 1 if used.isdecimal() and len(used) < 10 else 1
+            # An attempt is used up only where the function is known to have started: most of what
+            # a worker holds when it dies has not, and must not run out of attempts for that.
+            a = (int(used) if used.isdecimal() and len(used) < 10 else 0) + (started is not None)
             rank = rank if rank.isdecimal() and len(rank) == 4 else "5000"
             entry = Entry(rank, parsed.task, parsed.n + 1, a)
             # The check keeps an entry from being made for a task removed since it was read.

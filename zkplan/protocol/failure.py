@@ -116,3 +116,21 @@ def write_log(claim: Claim, log: bytes) -> Step[str | None]:
     """A progress note or checkpoint of a running task; its name, None where the claim is gone."""
     answer = yield Multi([Check(claim.path), Create(f"{claim.task_path}/log-", log, sequence=True)])
     return answer.results[1].rpartition("/")[2] if isinstance(answer, Applied) else None
+
+
+def mark_started(claim: Claim) -> Step[bool]:
+    """Note that the function starts under this claim; False where the claim is gone.
+
+    Only for a task whose earlier claim ended without an outcome: should this worker vanish too, the
+    task is known to have been running, and an attempt is used up. So a task that kills its workers
+    runs out of attempts, and its neighbours do not.
+    """
+    name = f"{claim.task_path}/started-{claim.n}"
+    answer = yield Multi([Check(claim.path), Create(name)])
+    if isinstance(answer, Applied):
+        return True
+    if answer.reason is Reason.NODE_EXISTS:
+        return True  # the name belongs to this claim alone: an earlier copy of this was applied
+    if answer.path == name:
+        yield Multi([Delete(claim.path)])  # the task was removed with its plan
+    return False

@@ -8,7 +8,6 @@ its own empty and a moment has passed. Contention is avoided, not suffered.
 from __future__ import annotations
 
 import heapq
-import itertools
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -157,15 +156,18 @@ class Candidates:
             self._wanting.discard(view.number)
 
     def choose(self, now: float) -> PlanView | None:
-        """The next plan in turn with entries to claim."""
-        for number in list(itertools.islice(self._stocked, len(self._stocked))):
-            del self._stocked[number]
+        """The plan whose first entry ranks highest; plans of one rank take turns."""
+        best: PlanView | None = None
+        for number in list(self._stocked):
             view = self.views[number]
-            if view.own and view.running:
-                self._stocked[number] = None  # to the end of the line
-                if now >= view.avoid_until:
-                    return view
-        return None
+            if not (view.own and view.running):
+                del self._stocked[number]
+            elif now >= view.avoid_until and (best is None or view.own[0][:4] < best.own[0][:4]):
+                best = view
+        if best is not None:
+            del self._stocked[best.number]
+            self._stocked[best.number] = None  # to the end of the line
+        return best
 
     def to_look(self, now: float, most: int, hungry: bool) -> list[PlanView]:
         """Plans whose listing is wanted, at most `most`; without hunger only those that changed."""

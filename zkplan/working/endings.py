@@ -28,6 +28,13 @@ RELOADS_MAX = 20
 def settle(engine: Engine, ended: Ended) -> Part | None:
     """The part to commit, or None where the claim ends in another way."""
     job = ended.job
+    if ended.fenced:
+        engine.statistics.fenced += 1
+        engine.end_job(job.claim)
+        return None
+    if ended.gave_up:
+        engine.give_back([job])
+        return None
     if ended.undecodable:
         _leave_to_others(engine, job, ended.undecodable)
         return None

@@ -46,7 +46,7 @@ PREFETCH_MAX = 160
 #: How much work may wait here, in seconds: what another worker could be doing meanwhile.
 PREFETCH_S = 0.05
 #: Claims that wait behind long tasks are handed back after this long, so that others can run them.
-STALLED_S = 0.5
+STALLED_S = 0.2
 
 
 @dataclass(slots=True)
@@ -269,10 +269,15 @@ class Engine:
 
     def start(self, loaded: list[Loaded]) -> None:
         self._last_end = time.monotonic()
-        jobs = [Job(item) for item in loaded]
-        for job in jobs:
+        jobs = []
+        for job in [Job(item) for item in loaded]:
             view = self.seeker.candidates.views.get(job.claim.plan)
             job.plan = view.record if view is not None else None
+            if view is not None and not view.running:
+                self.give_back([job])  # paused or cancelled since it was claimed
+            else:
+                jobs.append(job)
+        for job in jobs:
             self.jobs[job.claim.path] = job
             self.slots.put(job)
         for job in jobs:
@@ -292,6 +297,14 @@ class Engine:
         self._last_end = now
         self._task_s = max(self._task_s, STALLED_S)
         self.give_back(jobs)
+
+    def withdraw(self, plan: str) -> None:
+        """The plan was paused or cancelled: what it has waiting here is handed back unstarted."""
+        waiting = self.slots.take_waiting()
+        for job in waiting:
+            if job.claim.plan != plan:
+                self.slots.put(job)
+        self.give_back([job for job in waiting if job.claim.plan == plan])
 
     def end_job(self, claim: Claim) -> None:
         """The claim is settled: nothing of its job is needed any more."""

@@ -86,6 +86,8 @@ class Seeker:
         else:
             view.update(found, self._engine.share, time.monotonic())
         self.candidates.file(view)
+        if view.state != "running" and before == "running":
+            self._engine.withdraw(view.number)
         if view.state == "cancelled" and before != "cancelled":
             for job in self._engine.jobs.values():
                 if job.claim.plan == view.number:
