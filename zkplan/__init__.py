@@ -41,7 +41,7 @@ from .protocol.control import PlanStatus
 from .records import WorkerRecord
 from .task import Task, TaskSpec
 from .worker import Worker
-from .working.engine import Statistics
+from .working.statistics import Statistics
 
 __version__ = "0.1.0"
 

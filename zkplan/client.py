@@ -11,7 +11,7 @@ from .codec import Codec
 from .errors import InvalidTask, PayloadUndecodable, PlanNotFound, ZkplanError
 from .execution import Job
 from .keeper import Keeper, open_keeper
-from .layout import Paths
+from .layout import Paths, parse_claim
 from .plan import Plan, PlanWithin
 from .protocol.author import create_plan, ensure_root
 from .protocol.look import list_plans
@@ -59,9 +59,11 @@ class Client:
         check_options(defaults, "the plan's defaults")
         if on_failure not in ("hold", "cascade"):
             raise InvalidTask("", f'on_failure must be "hold" or "cascade", not {on_failure!r}')
-        if name is not None and (not isinstance(name, str) or not 0 < len(name) <= 200):
+        if name is not None and not (
+            isinstance(name, str) and 0 < len(name) <= 200 and name.isprintable()
+        ):
             raise InvalidTask(
-                "", f"the name of a plan has 1 to 200 characters, unlike {name!r:.50}"
+                "", f"the name of a plan has 1 to 200 printable characters, unlike {name!r:.50}"
             )
         record = PlanRecord(name or "", os.urandom(12).hex(), time.time(), defaults, on_failure)
         number = self.keeper.run(create_plan(self.paths, record))
@@ -102,13 +104,14 @@ class Client:
         ids = sorted(self.keeper.ask(ReadChildren(self.paths.workers)) or ())
         reads: list[ReadData | ReadChildren] = []
         for worker in ids:
-            reads += (ReadData(self.paths.worker(worker)), ReadData(self.paths.desk(worker)))
+            reads += (ReadData(self.paths.worker(worker)), ReadChildren(self.paths.desk(worker)))
         answers = self.keeper.ask(ReadMany(reads)) if reads else []
         found = []
         for index, worker in enumerate(ids):
             node, desk = answers[2 * index], answers[2 * index + 1]
             if node is not None:
-                claims = desk.child_count if desk else 0
+                # A desk also holds wakes, which are no tasks.
+                claims = sum(parse_claim(name) is not None for name in desk or ())
                 found.append(WorkerRecord.from_bytes(worker, node.data, claims))
         return found
 
@@ -150,20 +153,20 @@ def connect(
     `hosts` is a comma-separated list of host:port (a chroot may follow), or a started KazooClient,
     which stays the caller's. All times in seconds: `session_timeout` is what a dead worker's tasks
     wait for their take-over, `patience` how long one request may stay without an answer. With
-    `secret`, payloads are signed and only those signed with it are accepted. Raises
-    KeeperUnavailable.
+    `secret`, payloads are signed and only those signed with it are accepted. `kazoo_options` go to
+    KazooClient (auth_data, use_ssl, default_acl, logger, …).
+
+    Raises KeeperUnavailable when no server answers, ZkplanError for a malformed list of hosts,
+    TypeError for hosts of another kind and for options that nobody knows.
     """
     key = secret.encode() if isinstance(secret, str) else secret
-    if isinstance(hosts, str):
-        keeper = open_keeper(
-            hosts,
-            session_timeout_s=session_timeout,
-            connect_timeout_s=connect_timeout,
-            patience_s=patience,
-            **kazoo_options,
-        )
-    else:
-        keeper = Keeper(hosts, owns=False, patience_s=patience)
+    keeper = open_keeper(
+        hosts,
+        session_timeout_s=session_timeout,
+        connect_timeout_s=connect_timeout,
+        patience_s=patience,
+        **kazoo_options,
+    )
     try:
         return Client(keeper, root, key)
     except BaseException:

@@ -31,6 +31,8 @@ _DIGEST = 16
 _HEAD = len(MAGIC) + 1 + _DIGEST
 #: Distinct functions a worker keeps decoded, by the bytes that define them.
 FUNCTIONS_CACHED = 512
+#: And their bytes: functions by value may carry large constants.
+FUNCTION_BYTES_CACHED = 16 * 1024 * 1024
 _HERE = bytes(sys.version_info[:2])
 
 _loading = threading.local()
@@ -229,6 +231,7 @@ class Codec:
             secret = hashlib.blake2b(secret).digest()
         self._secret = secret
         self._functions: dict[bytes, Callable[..., Any]] = {}
+        self._cached = 0
         self.none = self.seal(VALUE, dump(None))
 
     def _digest(self, kind: bytes, body: bytes) -> bytes:
@@ -266,9 +269,11 @@ class Codec:
         found = self._functions.get(blob)
         if found is None:
             found = load_function(blob)
-            if len(self._functions) >= FUNCTIONS_CACHED:
+            if len(self._functions) >= FUNCTIONS_CACHED or self._cached > FUNCTION_BYTES_CACHED:
                 self._functions.clear()
+                self._cached = 0
             self._functions[blob] = found
+            self._cached += len(blob)
         return found
 
 

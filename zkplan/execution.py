@@ -56,6 +56,8 @@ class Job:
     #: dropped.
     abandoned: bool = False
     log_count: int = 0
+    #: The function was told to stop; the reason may have passed since (an answer came after all).
+    heeded: bool = False
     plan: PlanRecord | None = None
 
     @property
@@ -64,7 +66,7 @@ class Job:
 
     def is_unwanted(self) -> bool:
         """Whether its result is not wanted any more."""
-        return bool(self.stop_reason)
+        return bool(self.stop_reason) or self.heeded
 
     @property
     def worker(self) -> str:
@@ -121,6 +123,7 @@ class Context:
     def check(self) -> None:
         """Raise TaskCancelled if the result is not wanted any more."""
         if self._job.stop_reason:
+            self._job.heeded = True
             raise TaskCancelled(self.name, f"{self.name}: {self._job.stop_reason}")
 
     def log(self, value: Any) -> None:
@@ -279,8 +282,8 @@ class Runner:
         text = "".join(traceback.format_exception(type(error), error, frames))
         try:
             pickled = dump(error.with_traceback(None))
-        except Exception:
-            pickled = b""  # it cannot travel; the text does
+        except BaseException:
+            pickled = b""  # it cannot travel (whatever its own code raises); the text does
         return Failure(
             kind=type(error).__qualname__,
             message=_message(error)[:2000],
@@ -298,22 +301,29 @@ class Runner:
                 return Failure.from_bytes(self.codec.open(FAILURE, sealed)[1])
             except PayloadUndecodable:
                 continue
-        lost = "a worker" if job.claim.a == 1 else f"{job.claim.a} workers"
-        message = f"{lost} vanished while running it (killed, out of memory, crashed?)"
+        a = job.claim.a
+        lost = "a worker vanished while it" if a == 1 else f"{a} workers vanished while they"
+        message = f"{lost} ran it (killed, out of memory, crashed?)"
         return Failure("WorkerLost", message, "", job.worker, job.claim.n, time.time())
 
 
 def _message(error: BaseException) -> str:
     try:
         return str(error)
-    except Exception as broken:
+    except BaseException as broken:
         # Without this, the error would end the slot's thread and the task would never end.
         return f"(its message cannot be made: {type(broken).__name__})"
 
 
 def _serve_loop(loop: asyncio.AbstractEventLoop) -> None:
     try:
-        loop.run_forever()
+        while True:
+            try:
+                loop.run_forever()
+                return
+            except (SystemExit, KeyboardInterrupt):
+                # A task's: asyncio keeps it as that task's outcome, and raises it here as well.
+                continue
     finally:
         loop.close()
 

@@ -241,7 +241,8 @@ def check_options(options: TaskOptions, label: str) -> None:
         return isinstance(value, int | float) and not isinstance(value, bool)
 
     demand(
-        isinstance(options.name, str) and len(options.name) <= 200, "name: at most 200 characters"
+        isinstance(options.name, str) and len(options.name) <= 200 and options.name.isprintable(),
+        f"name: at most 200 printable characters, unlike {options.name!r:.50}",
     )
     demand(
         type(options.attempts) is int and 1 <= options.attempts <= 1000,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from .codec import FAILURE, VALUE, load
 from .errors import (
+    KeeperError,
     PlanCancelled,
     PlanFailed,
     PlanNotFound,
@@ -64,14 +65,14 @@ class _Patience:
         self.deadline = None if timeout is None else time.monotonic() + timeout
         self._last: PlanStatus | None = None
         self._still = 0
-        self._warned = False
+        self._warned: set[str] = set()
 
     def pause(self, woken: threading.Event, longest: float) -> None:
         """Wait for news; raises WaitTimeout."""
         if self.deadline is not None:
             longest = min(longest, self.deadline - time.monotonic())
             if longest <= 0:
-                raise WaitTimeout(f"{self.what} after {self.timeout:g} s; it goes on")
+                raise WaitTimeout(f"{self.what} after {self.timeout:g} s; {self._why()}")
         woken.wait(longest)
         woken.clear()
 
@@ -79,25 +80,58 @@ class _Patience:
         """Raises what says that the waiting is in vain."""
         if status.state == "cancelled":
             raise PlanCancelled(status.path, f"{status.path} was cancelled")
+        if status.state == "defining":
+            self._warn(
+                f"{status.path} is not marked ready, so nothing of it runs until `mark_ready` or "
+                "the end of its `with` block"
+            )
         moved = self._last is None or status[:-1] != self._last[:-1]
         self._last = status
         self._still = 0 if moved else self._still + 1
         if self._still >= STILL_LOOKS and status.state == "running":
             self._still = 0
             if status.runnable:
-                self._warn_without_workers()
+                if not self.plan.client.workers():
+                    self._warn(_no_worker(self.plan))
             elif self.plan.client.keeper.run(_stands_still(self.plan)):
                 raise_in_vain(self.plan, status)
 
-    def _warn_without_workers(self) -> None:
-        if not self._warned and not self.plan.client.workers():
-            self._warned = True
-            logger.warning(
-                "no worker is registered under %s; start one: zkplan worker --hosts %s --root %s",
-                self.plan.client.paths.root,
-                self.plan.client.keeper.hosts,
-                self.plan.client.paths.root,
-            )
+    def _warn(self, message: str) -> None:
+        """Once for each message, however long the wait."""
+        if message not in self._warned:
+            self._warned.add(message)
+            logger.warning("%s", message)
+
+    def _why(self) -> str:
+        """What keeps the plan from ending, as far as it is known."""
+        status = self._last
+        if status is not None and status.state == "defining":
+            return "the plan is not marked ready, so nothing of it runs"
+        if status is not None and status.state == "paused":
+            return "the plan is paused, until `resume`"
+        dead = f"{status.dead} of its tasks out of attempts; " if status and status.dead else ""
+        try:
+            if status is not None and status.runnable:
+                workers = self.plan.client.workers()
+                if not workers:
+                    return dead + _no_worker(self.plan)
+                if not any(worker.claims for worker in workers):
+                    return dead + (
+                        f"{status.runnable} of its tasks runnable, and none of the workers takes "
+                        "them: they cannot decode them, or are only starting (`zkplan task show` "
+                        "tells which)"
+                    )
+        except KeeperError:
+            return dead + "ZooKeeper does not answer now"
+        return dead + "it goes on"
+
+
+def _no_worker(plan: Plan) -> str:
+    keeper, root = plan.client.keeper, plan.client.paths.root
+    return (
+        f"no worker is registered under {root}; start one: "
+        f"zkplan worker --hosts {keeper.hosts}{keeper.client.chroot} --root {root}"
+    )
 
 
 def wait_for_plan(plan: Plan, timeout: float | None, progress: bool) -> PlanStatus:
@@ -232,8 +266,8 @@ def raise_in_vain(plan: Plan, status: PlanStatus) -> None:
     if status.dead:
         raise _failed(
             plan,
-            f"{plan.path} cannot go on: {status.dead} of its {status.tasks} unfinished tasks are "
-            "out of attempts, the others depend on them (`retry` gives them another chance)",
+            f"{plan.path} cannot go on: {_standstill(status.dead, status.tasks)} "
+            "(`retry` gives another chance)",
         )
     report = plan.check()
     if report.published or report.created:
@@ -247,6 +281,22 @@ def raise_in_vain(plan: Plan, status: PlanStatus) -> None:
             f"{plan.path} can never drain: {status.tasks} tasks remain and none can run; "
             + "; ".join(reasons[:5]),
         )
+
+
+def _standstill(dead: int, tasks: int) -> str:
+    """
+    >>> _standstill(1, 1), _standstill(2, 2)
+    ('its only unfinished task is out of attempts', 'all 2 unfinished tasks are out of attempts')
+    >>> _standstill(1, 3)
+    '1 of its 3 unfinished tasks is out of attempts, the others depend on it'
+    """
+    if tasks <= 1:
+        return "its only unfinished task is out of attempts"
+    if dead >= tasks:
+        return f"all {tasks} unfinished tasks are out of attempts"
+    verb, them = ("is", "it") if dead == 1 else ("are", "them")
+    rest = "the other depends" if tasks - dead == 1 else "the others depend"
+    return f"{dead} of its {tasks} unfinished tasks {verb} out of attempts, {rest} on {them}"
 
 
 def _failed(plan: Plan, message: str) -> PlanFailed:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from .backoff import Backoff
 from .errors import ZkplanError
-from .working.engine import Engine, Statistics
+from .working.engine import Engine
+from .working.statistics import Statistics
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -24,7 +24,7 @@ def note(*args: Any) -> None:
     ran.append(args)
 
 
-def claim(n: int = 4, a: int = 0) -> Claim:
+def claim(n: int = 0, a: int = 0) -> Claim:
     return Claim(
         plan=PLAN,
         task=TASK_NUMBER,

@@ -9,7 +9,7 @@ import pytest
 
 from zkplan.codec import FAILURE
 from zkplan.errors import NotSerialisable, TaskCancelled, TaskError, ZkplanError
-from zkplan.execution import LOGS_PER_ATTEMPT, Runner, current
+from zkplan.execution import LOGS_PER_ATTEMPT, Context, Runner, current
 from zkplan.keeper import Keeper
 from zkplan.plan import Plan
 from zkplan.records import Failure, TaskOptions
@@ -59,7 +59,7 @@ def test_the_context_tells_the_attempt_the_worker_and_the_plan(runner: Runner) -
         return [here.attempt, here.worker, here.plan, here.name, here.cancelled]
 
     found = outcome(runner.run(job_of(look_around)))
-    assert found == [4, "worker-1", "the plan", f"task-{TASK_NUMBER}", False]
+    assert found == [0, "worker-1", "the plan", f"task-{TASK_NUMBER}", False]
 
 
 def test_the_name_in_the_context_is_the_authors(runner: Runner) -> None:
@@ -76,15 +76,23 @@ def test_there_is_no_context_outside_of_a_task(runner: Runner) -> None:
 
 
 def test_a_task_that_is_not_wanted_any_more_can_ask_and_be_stopped(runner: Runner) -> None:
-    def ask() -> None:
-        assert current().cancelled
-        current().check()
-
-    job = job_of(ask, options=TaskOptions(name="sum"))
+    job = job_of(print, options=TaskOptions(name="sum"))
+    runner.run(job_of(lambda: current().check()))
+    context = Context(job, runner)
+    job.options = TaskOptions(name="sum")
+    assert not context.cancelled
     job.stop_reason = "the plan was cancelled"
-    found = failure(runner.run(job))
-    assert found.kind == TaskCancelled.__qualname__
-    assert found.message == "sum: the plan was cancelled"
+    assert context.cancelled
+    with pytest.raises(TaskCancelled, match="sum: the plan was cancelled"):
+        context.check()
+    job.stop_reason = ""
+    assert context.cancelled, "what the function was told stays told"
+
+
+def test_a_task_that_is_not_wanted_any_more_does_not_start(runner: Runner) -> None:
+    job = job_of(print, ("it ran",))
+    job.stop_reason = "the plan was cancelled"
+    assert runner.run(job).gave_up
 
 
 def test_what_an_attempt_logs_the_next_one_reads(runner: Runner, logbook: Logbook) -> None:
@@ -104,7 +112,7 @@ def test_what_an_attempt_logs_the_next_one_reads(runner: Runner, logbook: Logboo
 def test_a_log_of_a_task_whose_claim_is_gone_stops_it(runner: Runner, logbook: Logbook) -> None:
     logbook.claim_stands = False
     job = job_of(lambda: current().log("late"))
-    assert failure(runner.run(job)).kind == "TaskCancelled"
+    assert runner.run(job).gave_up
     assert job.stop_reason == "its claim was released"
 
 

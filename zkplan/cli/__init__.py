@@ -1,13 +1,14 @@
 """The command line: one thin file per command; data on stdout, logs and progress on stderr.
 
-Exit codes: 0 ok, 1 a plan failed, 2 usage, 3 ZooKeeper unreachable, 4 timed out.
+Exit codes: 0 ok, 1 a plan failed, 2 usage, 3 ZooKeeper unreachable, 4 timed out, 130 interrupted.
 """
 
 from __future__ import annotations
 
 import importlib
+import os
 import sys
-from typing import Any
+from typing import NoReturn
 
 import click
 
@@ -24,6 +25,8 @@ from ..errors import (
 #: Command name to module below this package; loaded only when asked for.
 COMMANDS = ("worker", "plan", "task", "stress", "demo")
 EXIT_FAILED, EXIT_USAGE, EXIT_UNREACHABLE, EXIT_TIMED_OUT = 1, 2, 3, 4
+#: What a shell reports for Ctrl-C.
+EXIT_INTERRUPTED = 130
 
 
 class _Lazy(click.Group):
@@ -54,10 +57,22 @@ def exit_code(error: ZkplanError) -> int:
     return EXIT_USAGE
 
 
-def main(args: list[str] | None = None) -> Any:
-    """The entry point: errors of zkplan become one line on stderr and an exit code."""
+def main(args: list[str] | None = None) -> NoReturn:
+    """The entry point: every error becomes one line on stderr and an exit code."""
+    # Not click's standalone mode: there, Ctrl-C would end with 1, which says that a plan failed.
     try:
-        cli.main(args=args, prog_name="zkplan", standalone_mode=True)
+        code = cli.main(args=args, prog_name="zkplan", standalone_mode=False)
     except ZkplanError as error:
         click.echo(f"zkplan: {error}", err=True)
         sys.exit(exit_code(error))
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("zkplan: interrupted", err=True)
+        sys.exit(EXIT_INTERRUPTED)
+    except BrokenPipeError:
+        # The reader of stdout has left, as `head` does; Python would complain once more at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(EXIT_FAILED)
+    sys.exit(code if isinstance(code, int) else 0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Sequence
+from datetime import datetime
 from typing import Any, TypeVar
 
 import click
@@ -39,6 +40,7 @@ secret_option = click.option(
 timeout_option = click.option(
     "--connect-timeout",
     envvar="ZKPLAN_CONNECT_TIMEOUT",
+    type=click.FloatRange(0, 3600, min_open=True),
     default=10.0,
     show_default=True,
     show_envvar=True,
@@ -75,7 +77,13 @@ def log_to_stderr(level: int = logging.INFO) -> None:
     logging.basicConfig(
         level=level, format="%(asctime)s %(levelname)s %(name)s: %(message)s", datefmt="%H:%M:%S"
     )
-    logging.getLogger("kazoo").setLevel(logging.ERROR)
+    for name in ("kazoo", "zkplan.kazoo"):
+        logging.getLogger(name).setLevel(logging.ERROR)
+
+
+def date_time(seconds: float) -> str:
+    """Wall-clock seconds as local date and time."""
+    return datetime.fromtimestamp(seconds).isoformat(" ", "seconds")
 
 
 def print_rows(rows: Sequence[dict[str, Any]], output: str, columns: Sequence[str]) -> None:

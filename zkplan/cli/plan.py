@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import datetime
 from typing import Any
 
 import click
 
 from ..plan import Plan
 from ..protocol.control import PlanStatus
-from .common import connection_options, open_client, output_option, print_facts, print_rows
+from ..records import Dead
+from .common import (
+    connection_options,
+    date_time,
+    open_client,
+    output_option,
+    print_facts,
+    print_rows,
+)
 
-_COLUMNS = ("number", "name", "state", "tasks", "runnable", "dead", "finished", "added", "created")
+_COLUMNS = (
+    *("number", "name", "state", "unfinished", "runnable", "dead"),
+    *("finished", "added", "created"),
+)
 _which = click.argument("plan", metavar="PLAN")
 
 
@@ -22,10 +32,11 @@ def plan() -> None:
 
 
 def _row(found: PlanStatus) -> dict[str, Any]:
-    row = found._asdict()
+    # For people `tasks` would mean all of the plan's, finished ones too.
+    row = {"unfinished" if name == "tasks" else name: v for name, v in found._asdict().items()}
     row["number"] = found.path.rpartition("-")[2]
     row["finished"] = found.finished
-    row["created"] = datetime.fromtimestamp(found.created).isoformat(" ", "seconds")
+    row["created"] = date_time(found.created)
     return row
 
 
@@ -48,10 +59,20 @@ def show(plan: str, output: str, **connection: Any) -> None:
         found = client.plan(plan)
         facts = _row(found.status())
         facts["on_failure"] = found.record.on_failure
-        facts["failures"] = {f"task-{number}": dead.error for number, dead in found.dead().items()}
+        dead = found.dead()
         if output == "table":
-            facts["failures"] = "\n".join(f"{k}: {v}" for k, v in facts["failures"].items())
+            facts["failures"] = "\n".join(map(_failure, dead, dead.values()))
+        else:
+            facts["failures"] = {
+                f"task-{number}": {"name": letter.name, "error": letter.error}
+                for number, letter in dead.items()
+            }
         print_facts(facts, output)
+
+
+def _failure(number: str, letter: Dead) -> str:
+    name = letter.name if letter.name != f"task-{number}" else ""
+    return f"{name} (task-{number}): {letter.error}" if name else f"task-{number}: {letter.error}"
 
 
 @plan.command()

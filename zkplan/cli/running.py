@@ -16,10 +16,8 @@ from ..testing.java import find_zookeeper
 from ..testing.loopback import server_version
 from ..testing.provide import HOSTS_VARIABLE, NoZooKeeper, Provided, provided_zookeeper
 from ..testing.servers import ServerDidNotStart, ZooKeeperServer
-from . import EXIT_FAILED, EXIT_TIMED_OUT, EXIT_UNREACHABLE
+from . import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_TIMED_OUT, EXIT_UNREACHABLE
 
-#: What a shell reports for Ctrl-C.
-EXIT_INTERRUPTED = 130
 # A session ends at the first tick after its time-out: with ZooKeeper's 2 s a takeover takes longer.
 _TICK_TIME_MS = 500
 _NO_ZOOKEEPER = """\

@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+import inspect
+import logging
 import select
+import urllib.parse
 from collections.abc import Sequence
 from typing import Any
 
 from kazoo.client import KazooClient
 from kazoo.handlers.threading import SequentialThreadingHandler
 
-from ..errors import KeeperUnavailable
+from ..errors import KeeperUnavailable, ZkplanError
 from .core import Keeper
+
+#: What kazoo says about connections; zkplan tells by itself what a user must know. Without a
+#: handler, Python would print its warnings in programs that never set up logging.
+logger = logging.getLogger("zkplan.kazoo")
+logger.addHandler(logging.NullHandler())
+
+#: Options of KazooClient that are given by other names.
+_OURS = ("self", "hosts", "timeout", "kwargs")
 
 
 class _Handler(SequentialThreadingHandler):  # type: ignore[misc]
@@ -35,26 +46,38 @@ class _Handler(SequentialThreadingHandler):  # type: ignore[misc]
 
 
 def open_keeper(
-    hosts: str,
+    hosts: str | KazooClient,
     *,
     session_timeout_s: float = 10.0,
     connect_timeout_s: float = 10.0,
     patience_s: float | None = 30.0,
     **kazoo_options: Any,
 ) -> Keeper:
-    """Connect to ZooKeeper; raises KeeperUnavailable when no server answers in time.
+    """Connect to ZooKeeper, or take a started KazooClient, which stays the caller's.
 
-    `kazoo_options` go to KazooClient (auth_data, use_ssl, default_acl, …).
+    `kazoo_options` go to KazooClient (auth_data, use_ssl, default_acl, …). Raises KeeperUnavailable
+    when no server answers in time, ZkplanError for a malformed list of hosts, TypeError for hosts
+    of another kind and for unknown options.
     """
+    _check_options(kazoo_options, given=isinstance(hosts, KazooClient))
+    if isinstance(hosts, KazooClient):
+        return Keeper(hosts, owns=False, patience_s=patience_s)
+    if not isinstance(hosts, str):
+        raise TypeError(
+            "hosts must be a text such as '127.0.0.1:2181' (several with commas between), or a "
+            f"started KazooClient, not {hosts!r:.100}"
+        )
+    _check_hosts(hosts)
     options: dict[str, Any] = {
-        "connection_retry": {"max_tries": -1, "delay": 0.1, "backoff": 2, "max_delay": 1}
+        "connection_retry": {"max_tries": -1, "delay": 0.1, "backoff": 2, "max_delay": 1},
+        "logger": logger,
     }
     if hasattr(select, "poll"):
         options["handler"] = _Handler()
     try:
         client = KazooClient(hosts, timeout=session_timeout_s, **(options | kazoo_options))
-    except (ValueError, TypeError) as error:
-        raise KeeperUnavailable(f"{hosts!r} is not a list of ZooKeeper hosts: {error}") from error
+    except ValueError as error:
+        raise _malformed(hosts, str(error)) from error
     try:
         client.start(timeout=connect_timeout_s)
     except client.handler.timeout_exception:
@@ -64,3 +87,36 @@ def open_keeper(
             "and is the address right?"
         ) from None
     return Keeper(client, owns=True, patience_s=patience_s)
+
+
+def _check_options(options: dict[str, Any], given: bool) -> None:
+    """Before anything is opened: kazoo would tell of them only after a time-out, if at all."""
+    known = [name for name in inspect.signature(KazooClient).parameters if name not in _OURS]
+    unknown = sorted(set(options) if given else set(options).difference(known))
+    if unknown and given:
+        raise TypeError(f"{', '.join(unknown)}: set it on the KazooClient that is given as hosts")
+    if unknown:
+        raise TypeError(
+            f"connect() has no option named {', '.join(unknown)}; besides its own it takes those "
+            f"of KazooClient: {', '.join(known)}"
+        )
+
+
+def _check_hosts(hosts: str) -> None:
+    addresses, _, chroot = hosts.partition("/")
+    for address in addresses.split(","):
+        try:
+            parts = urllib.parse.urlsplit(f"zookeeper://{address.strip()}")
+            if not parts.hostname or parts.port == 0 or "@" in address:
+                raise _malformed(hosts, f"{address!r} is no host:port")
+        except ValueError as error:  # of urlsplit, or of a port that is no number
+            raise _malformed(hosts, str(error)) from None
+    if chroot and not all(chroot.rstrip("/").split("/")):
+        raise _malformed(hosts, f"the chroot {'/' + chroot!r} has an empty part")
+
+
+def _malformed(hosts: str, why: str) -> ZkplanError:
+    return ZkplanError(
+        f"{hosts!r} is not a list of ZooKeeper hosts ({why}); write host:port, several with commas "
+        "between, and a chroot after the last: zk1:2181,zk2:2181/team"
+    )

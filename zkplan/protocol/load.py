@@ -10,6 +10,11 @@ from ..records import Edge
 from ..requests import Delete, Multi, Node, ReadChildren, ReadData, ReadMany, Step
 from .shared import READS_PER_REQUEST, Claim
 
+#: The first reads of a load; small values are then read a thousand at a time.
+READS_FIRST = 32
+#: Values above this size make the number of reads follow what one answer may hold, in bytes.
+LARGE, ANSWER_BYTES_MAX = 4 * 1024, 4 * 1024 * 1024
+
 
 @dataclass(slots=True)
 class Loaded:
@@ -227,7 +232,19 @@ def drop_removed(claims: list[Claim]) -> Step[set[str]]:
 
 
 def _read_all(reads: list[ReadData | ReadChildren]) -> Step[list[Any]]:
+    """Read in batches whose answers stay small enough for the server to hold.
+
+    Nothing limits the answer to a batch of reads: a thousand results of half a megabyte end a
+    server with the usual heap. The sizes seen so far say how many the next batch may have.
+    """
     answers: list[Any] = []
-    for start in range(0, len(reads), READS_PER_REQUEST):
-        answers += yield ReadMany(reads[start : start + READS_PER_REQUEST])
+    count = READS_FIRST
+    while len(answers) < len(reads):
+        found = yield ReadMany(reads[len(answers) : len(answers) + count])
+        answers += found
+        largest = max((len(node.data) for node in found if isinstance(node, Node)), default=0)
+        if largest > LARGE:
+            count = max(1, min(2 * count, ANSWER_BYTES_MAX // largest))
+        else:
+            count = READS_PER_REQUEST
     return answers

@@ -129,6 +129,9 @@ class Candidates:
         self._stocked: dict[str, None] = {}
         #: Plans that want a look now or at a known time.
         self._wanting: set[str] = set()
+        self._looked_at = 0.0
+        #: Plans that the present sweep has still to visit.
+        self._sweep: list[str] = []
 
     def set_plans(self, numbers: list[str], path_of: Callable[[str], str]) -> None:
         """Take up a listing of the root: new plans are looked at, removed ones forgotten."""
@@ -171,6 +174,7 @@ class Candidates:
 
     def to_look(self, now: float, most: int, hungry: bool) -> list[PlanView]:
         """Plans whose listing is wanted, at most `most`; without hunger only those that changed."""
+        self._looked_at = now
         found: list[PlanView] = []
         for number in self._wanting:
             if len(found) >= most:
@@ -181,15 +185,30 @@ class Candidates:
         return found
 
     def next_event(self) -> float:
-        """The earliest monotonic time at which waiting alone makes a look due."""
+        """The earliest monotonic time at which waiting alone makes a look due.
+
+        What was due at the last look around waits for a free slot or an answer, not for time:
+        counted here, it would make the loop spin.
+        """
         due = float("inf")
         for number in self._wanting:
             view = self.views[number]
-            if view.steal_at is not None:
-                due = min(due, view.steal_at)
-            elif view.must_look and view.avoid_until:
-                due = min(due, view.avoid_until)
+            if view.looking or view.finished or view.own:
+                continue
+            at = view.avoid_until
+            if not view.must_look:
+                at = max(at, view.steal_at or 0.0)
+            if at > self._looked_at:
+                due = min(due, at)
         return due
+
+    def sweep(self, most: int) -> None:
+        """Have the next `most` unfinished plans looked at, in turn."""
+        for number in list(self._sweep)[:most]:
+            self._sweep.remove(number)
+            self.touched(number, control=False)
+        if not self._sweep:
+            self._sweep = [number for number, view in self.views.items() if not view.finished]
 
     def touched(self, number: str | None, control: bool) -> None:
         """A watch of that plan fired, `control` that of its `ready`; None: look at all of them."""

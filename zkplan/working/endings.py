@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import random
 import time
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,8 @@ logger = logging.getLogger("zkplan.worker")
 
 #: Longest delay between attempts, whatever `retry_delay` and the number of failures.
 RETRY_DELAY_MAX_S = 300.0
+#: Beyond this a due time does not fit its name; only a record made by hand asks for it.
+DELAY_S_MAX = 365 * 24 * 3600.0
 #: How often one part is loaded and built again before it counts as poison.
 RELOADS_MAX = 20
 
@@ -57,7 +60,7 @@ def _failed(engine: Engine, job: Job, failure: Failure, final: bool) -> Part | N
             backoff = Backoff(
                 options.retry_delay, 2.0, max(RETRY_DELAY_MAX_S, options.retry_delay), 0.3
             )
-            delay = backoff.delay_s(claim.a, engine.random())
+            delay = min(backoff.delay_s(claim.a, random.random()), DELAY_S_MAX)
             due = int((time.time() + delay) * 1000)
         engine.end_job(job.claim)
         engine.go(fail_again(claim, sealed, due, engine.paths.later), lambda held: None)

@@ -10,16 +10,15 @@ import itertools
 import logging
 import os
 import queue
-import random
 import socket
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from ..backoff import Backoff
 from ..codec import Codec
+from ..errors import ZkplanError
 from ..execution import Ended, Job, Runner
 from ..keeper import Keeper
 from ..layout import Paths
@@ -29,12 +28,13 @@ from ..protocol.failure import hand_back
 from ..protocol.load import FirstReads, Loaded, load
 from ..protocol.shared import NO_DRIVE, Claim, Drive, Registration
 from ..records import WorkerRecord
-from ..requests import Step
+from ..requests import Delete, Multi, Step
 from . import endings, upkeep
 from .ahead import ReadAhead
 from .delivery import Delivery
 from .seeking import Seeker
 from .slots import Slots
+from .statistics import Statistics
 
 T = TypeVar("T")
 SILENCE = "ZooKeeper does not answer: its claim may be lost"
@@ -47,22 +47,6 @@ PREFETCH_MAX = 160
 PREFETCH_S = 0.05
 #: Claims that wait behind long tasks are handed back after this long, so that others can run them.
 STALLED_S = 0.2
-
-
-@dataclass(slots=True)
-class Statistics:
-    """What a worker did since it started; counts of tasks unless said otherwise."""
-
-    executed: int = 0
-    committed: int = 0
-    fenced: int = 0
-    failed: int = 0
-    handed_back: int = 0
-    conflicts: int = 0
-    refusals: int = 0
-    steps: int = 0
-    looks: int = 0
-    released: int = 0
 
 
 class Engine:
@@ -95,7 +79,7 @@ class Engine:
         self.delivery = Delivery(self)
         self.ready: Callable[[str], None] = lambda worker: None
         self._ended: deque[Ended] = deque()
-        self._told = False
+        self._told = self._all_told = False
         self.jobs: dict[str, Job] = {}
         self._flying = 0
         self._registering = False
@@ -130,10 +114,22 @@ class Engine:
                 if self._failure is not None:
                     raise self._failure
                 self._advance(time.monotonic())
+        except BaseException:
+            logger.exception("worker %s ends by an error", self.worker)
+            raise
         finally:
+            self._sign_off()
             self.keeper.unlisten(self._watch_fired)
             self.slots.close()
             self.runner.close()
+
+    def _sign_off(self) -> None:
+        """Whatever ended the loop: without its registration others take over at once."""
+        if self.me is not None:
+            try:
+                self.keeper.submit(Multi([Delete(self.me.worker_path)]), lambda *_: None)
+            except ZkplanError as error:
+                logger.debug("worker %s could not sign off: %s", self.me.worker, error)
 
     def go(self, step: Step[T], done: Callable[[T], None]) -> None:
         """Run a step in the background; an error in it ends the worker, and others take over."""
@@ -150,15 +146,24 @@ class Engine:
         self.keeper.start(step, self.post, ended)
 
     def _watch_fired(self, path: str | None) -> None:
+        if path is None:
+            # kazoo tells of a lost connection once for each watch; once is enough.
+            if self._all_told:
+                return
+            self._all_told = True
         self.post(lambda: self._touched(path))
 
     def _touched(self, path: str | None) -> None:
+        if path is None:
+            self._all_told = False
         if not self.seeker.touched(path):
             self.upkeep.touched(path)
 
     def _pause(self) -> float:
         now = time.monotonic()
-        due = min(self.upkeep.next_due(), self.seeker.candidates.next_event())
+        due = self.upkeep.next_due()
+        if self.me is not None and self._stop_at is None:
+            due = min(due, self.seeker.candidates.next_event())
         # A copy: the slots' threads add and remove jobs meanwhile.
         for job in list(self.slots.running):
             due = min(due, job.deadline)
@@ -198,7 +203,8 @@ class Engine:
     # ---- registering
 
     def _register(self) -> None:
-        if self._registering or self._stop_at is not None:
+        # While stopping too, as long as a task runs: its result is committed from a desk.
+        if self._registering or (self._stop_at is not None and not self.jobs):
             return
         self._registering = True
         self.lives += 1
@@ -348,25 +354,34 @@ class Engine:
     def _end_overdue(self, now: float) -> None:
         for job in [job for job in list(self.slots.running) if now > job.deadline]:
             job.stop_reason = "its time is over"
-            self.slots.write_off(job)
+            self._write_off(job)
             endings.timed_out(self, job)
 
-    def random(self) -> float:
-        return random.random()
+    def _write_off(self, job: Job) -> None:
+        self.statistics.written_off += 1
+        self.slots.write_off(job)
 
     # ---- leaving
 
     def _begin_stop(self, grace_s: float) -> None:
+        stop_at = time.monotonic() + grace_s
         if self._stop_at is None:
-            self._stop_at = time.monotonic() + grace_s
-            self._give_up_at = self._stop_at + max(5.0, self.keeper.session_timeout_s)
+            logger.info(
+                "draining: %d tasks running, up to %g s; again to hand them back at once",
+                len(self.slots.running),
+                grace_s,
+            )
+        elif stop_at >= self._stop_at:
+            return  # a later stop can only shorten the grace
+        self._stop_at = stop_at
+        self._give_up_at = stop_at + max(5.0, self.keeper.session_timeout_s)
 
     def _drain(self, now: float) -> None:
         self.give_back(self.slots.take_waiting())
         if self._stop_at is not None and now >= self._stop_at:
             for job in list(self.slots.running):
                 job.stop_reason = "the worker stops"
-                self.slots.write_off(job)
+                self._write_off(job)
                 self.give_back([job])
         # `jobs` too: one that moves from the queue to its thread, or from there to the ended ones,
         # is in neither for a moment, and leaving then would drop its result.

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
-from ..errors import PayloadUndecodable
+from ..errors import KeeperClosed, KeeperError, KeeperUnavailable, PayloadUndecodable
 from ..protocol.claim import Claimed, claim
 from ..protocol.look import PlanLook, list_plans, look
 from ..records import PlanRecord
@@ -16,10 +16,13 @@ from .candidates import Candidates, PlanView
 if TYPE_CHECKING:
     from .engine import Engine
 
+T = TypeVar("T")
 logger = logging.getLogger("zkplan.worker")
 
 #: Listings under way at once.
 LOOKS_MAX = 4
+#: Plans looked at in one turn for changes that no watch told: idle cost must not grow with them.
+PLANS_PER_SWEEP = 50
 
 
 class Seeker:
@@ -50,9 +53,9 @@ class Seeker:
         return path == root
 
     def look_again(self) -> None:
-        """Look at everything, as after a change that nobody told of."""
+        """Look as after a change that nobody told of: at the list of plans, at some of them."""
         self._must_list = True
-        self.candidates.touched(None, control=False)
+        self.candidates.sweep(PLANS_PER_SWEEP)
 
     def advance(self, now: float) -> None:
         """Start the looks and the claim that are wanted now."""
@@ -77,7 +80,7 @@ class Seeker:
             self._looking -= 1
             self._looked(view, found)
 
-        self._engine.go(_look(view, view.begin_look()), looked)
+        self._engine.go(_or_leave_alone(view, _look(view, view.begin_look())), looked)
 
     def _looked(self, view: PlanView, found: PlanLook | None) -> None:
         before = view.state
@@ -107,11 +110,16 @@ class Seeker:
         self.candidates.file(view)
         self.claiming = len(names)
 
-        def claimed(made: Claimed) -> None:
+        def claimed(made: Claimed | None) -> None:
             self.claiming = 0
-            self._claimed(view, made)
+            if made is None:
+                view.leave_alone(time.monotonic())
+                self.candidates.file(view)
+            else:
+                self._claimed(view, made)
 
-        engine.go(claim(me, view.number, view.version, names), claimed)
+        step = claim(me, view.number, view.version, names)
+        engine.go(_or_leave_alone(view, step), claimed)
 
     def _claimed(self, view: PlanView, made: Claimed) -> None:
         self._engine.statistics.conflicts += made.conflicts
@@ -122,6 +130,20 @@ class Seeker:
             view.must_look = True
             self.candidates.file(view)
         self._engine.take_on(made.claims, made.read)
+
+
+def _or_leave_alone(view: PlanView, step: Step[T]) -> Step[T | None]:
+    """None where this worker may not read or change the plan, as its access lists say.
+
+    Such a plan is somebody else's; it must not end the workers of all the others.
+    """
+    try:
+        return (yield from step)
+    except (KeeperClosed, KeeperUnavailable):
+        raise
+    except KeeperError as error:
+        logger.warning("%s is left to other workers: %s", view.path, error)
+        return None
 
 
 def _look(view: PlanView, watch: bool) -> Step[PlanLook | None]:

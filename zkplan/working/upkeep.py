@@ -7,6 +7,7 @@ do not all do the same, and none of it waits for one that is gone.
 from __future__ import annotations
 
 import logging
+import random
 import time
 import zlib
 from typing import TYPE_CHECKING, Any
@@ -82,7 +83,7 @@ class Upkeep:
         """Look for work that no watch announced: a watch may be lost with its connection."""
         engine = self.engine
         self._idle_polls = 0 if engine.held else self._idle_polls + 1
-        self._poll_at = now + engine.backoff.delay_s(self._idle_polls, engine.random())
+        self._poll_at = now + engine.backoff.delay_s(self._idle_polls, random.random())
         if self._idle_polls > 1:
             engine.seeker.look_again()
 
@@ -134,7 +135,11 @@ class Upkeep:
         if living != engine.living:
             engine.living = living
         place, count = engine.share
+        # Its own desk of an earlier life is cleared once nothing that lies on it still runs.
+        mine = {path.split("/")[-2] for path in engine.jobs}
         for desk in vacant:
+            if desk in mine:
+                continue
             first_seen = self._seen_vacant.setdefault(desk, now)
             preferred = zlib.crc32(desk.encode()) % count == place
             late = now - first_seen >= HEAD_START_S

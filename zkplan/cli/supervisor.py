@@ -1,0 +1,123 @@
+"""Several worker processes as one command: the dead are replaced, a signal drains all of them."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+
+from ..backoff import Backoff
+from . import EXIT_UNREACHABLE, EXIT_USAGE
+
+logger = logging.getLogger("zkplan.supervisor")
+
+#: A process that dies is started again; the delay grows while it dies young.
+_RESTART = Backoff(initial_s=0.2, max_s=10.0, jitter=0.3)
+_YOUNG_S = 10.0
+_POLL_S = 0.2
+#: What a process may take beyond its grace to hand back and leave, before it is killed.
+_LEAVE_S = 20.0
+
+
+@dataclass
+class _Seat:
+    """The place of one worker process, whoever sits there now."""
+
+    command: list[str]
+    deaths: int = 0
+    #: Monotonic time of the next start; None while a process runs.
+    due: float | None = None
+    born: float = 0.0
+    process: subprocess.Popen[bytes] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.start()
+
+    def start(self) -> None:
+        # A session of its own: Ctrl-C in the terminal reaches it once, through the supervisor.
+        self.process = subprocess.Popen(self.command, start_new_session=True)
+        self.born, self.due = time.monotonic(), None
+
+    def bury(self, now: float) -> None:
+        """Its process is dead: say so, and when the next one starts."""
+        self.deaths = self.deaths + 1 if now - self.born < _YOUNG_S else 0
+        delay = _RESTART.delay_s(self.deaths, 0.5)
+        self.due = now + delay
+        logger.warning(
+            "worker process %d %s; it is replaced in %.1f s",
+            self.process.pid,
+            _manner(self.process.returncode),
+            delay,
+        )
+
+
+class Supervisor:
+    """Runs `count` processes of this very command until a signal; a second one hurries them."""
+
+    def __init__(self, count: int, grace_s: float) -> None:
+        self._grace_s = grace_s
+        self._signals = 0
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._count_signal)
+        command = [sys.executable, "-m", "zkplan", *sys.argv[1:], "--processes", "1"]
+        self._seats = [_Seat(command) for _ in range(count)]
+        #: A process lived long enough to show that usage and address are right.
+        self._proven = False
+
+    def _count_signal(self, *_: object) -> None:
+        self._signals += 1
+
+    def run(self) -> int:
+        """The exit code: 0 when told to stop, that of its processes where all must fail alike."""
+        code = 0
+        while not self._signals and not code:
+            for seat in self._seats:
+                code = code or self._tend(seat, time.monotonic())
+            signal.sigtimedwait([signal.SIGCHLD], _POLL_S)
+        self._drain()
+        return code
+
+    def _tend(self, seat: _Seat, now: float) -> int:
+        self._proven = self._proven or now - seat.born >= _YOUNG_S
+        if seat.due is None and seat.process.poll() is not None:
+            code = seat.process.returncode
+            if code in (EXIT_USAGE, EXIT_UNREACHABLE) and not self._proven:
+                # Wrong usage or no ZooKeeper, from the start: a new one would fail alike.
+                return code
+            seat.bury(now)
+        elif seat.due is not None and now >= seat.due:
+            seat.start()
+        return 0
+
+    def _drain(self) -> None:
+        passed = 0
+        deadline = time.monotonic() + self._grace_s + _LEAVE_S
+        while living := [seat.process for seat in self._seats if seat.process.poll() is None]:
+            # One for each that came; the first also where none did. After two, nothing changes.
+            wanted = min(2, max(1, self._signals))
+            for process in living * (wanted - passed):
+                process.terminate()
+            passed = wanted
+            if time.monotonic() > deadline:
+                for process in living:
+                    process.kill()
+            try:
+                living[0].wait(_POLL_S)
+            except subprocess.TimeoutExpired:
+                pass
+
+
+def _manner(code: int) -> str:
+    """
+    >>> _manner(3), _manner(-9)
+    ('ended with 3', 'was ended by SIGKILL')
+    """
+    if code >= 0:
+        return f"ended with {code}"
+    try:
+        return f"was ended by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"was ended by signal {-code}"
