@@ -9,6 +9,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Coroutine
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -178,6 +179,7 @@ class Runner:
         self.plan_within = plan_within
         self._loop: asyncio.AbstractEventLoop | None = None
         self._loop_lock = threading.Lock()
+        self._brink = threading.Lock()
 
     def run(self, job: Job) -> Ended:
         """Run the function of `job` once. Never raises: what happened is in what it gives back."""
@@ -196,8 +198,6 @@ class Runner:
         loaded, codec = job.loaded, self.codec
         record = TaskRecord.from_bytes(codec.open(TASK, loaded.record)[1])
         job.options = options = TaskOptions.from_json(record.options)
-        if job.is_unwanted():
-            return Ended(job, 0.0, gave_up=True)  # while it waited for a slot
         if loaded.result is not None:
             # Decided by an earlier claim: only the delivery is left.
             kind, body = codec.open(VALUE + FAILURE, loaded.result)
@@ -224,14 +224,25 @@ class Runner:
             values.append(load(body))
         function = codec.function(record.function)
         args, kwargs = load(record.arguments, values)
-        if options.timeout is not None:
-            job.deadline = time.monotonic() + options.timeout
-        claim = loaded.claim
+        # Where the loss of this worker would be its last attempt, a task runs beside no other such
+        # task: whichever runs when the worker vanishes is the one to blame.
+        at_the_brink = loaded.claim.n > loaded.claim.a and loaded.claim.a + 1 >= options.attempts
+        with self._brink if at_the_brink else nullcontext():
+            return self._run_function(job, function, args, kwargs)
+
+    def _run_function(
+        self, job: Job, function: Callable[..., Any], args: Any, kwargs: Any
+    ) -> Ended:
+        claim, timeout = job.claim, job.options.timeout
+        if job.is_unwanted():
+            return Ended(job, 0.0, gave_up=True)  # while it waited for its turn
         if claim.n > claim.a:
             # An earlier claim ended without an outcome: this task may be what killed its worker.
             if not self.keeper.run(mark_started(claim), for_ever=True):
                 return Ended(job, 0.0, fenced=True)
-            loaded.others.append(f"started-{claim.n}")
+            job.loaded.others.append(f"started-{claim.n}")
+        if timeout is not None:
+            job.deadline = time.monotonic() + timeout
         try:
             result = self._call(Context(job, self), function, args, kwargs)
         except TaskCancelled:
@@ -241,7 +252,7 @@ class Runner:
         except PayloadUndecodable as error:
             # The function's own: it asked for the result of some other task. This one is decoded.
             return Ended(job, 0.0, failure=self.describe(error, job))
-        outcome = codec.seal_value(result)
+        outcome = self.codec.seal_value(result)
         if len(outcome) > RESULT_BYTES_MAX:
             raise PayloadTooLarge("the result", len(outcome), RESULT_BYTES_MAX)
         return Ended(job, 0.0, outcome=outcome)

@@ -7,8 +7,9 @@ from typing import Any
 
 from .codec import FAILURE, LOG, TASK, VALUE, Codec, describe_function
 from .errors import InvalidTask, PayloadUndecodable
+from .layout import parse_later
 from .records import Failure, TaskOptions, TaskRecord
-from .requests import ReadChildren, ReadData, ReadMany
+from .requests import Node, ReadChildren, ReadData, ReadMany
 from .task import Task
 
 
@@ -36,6 +37,8 @@ def describe_task(task: Task, people: bool = True) -> dict[str, Any]:
     if node is not None and names is not None:
         facts |= _definition(codec, node.data)
         facts["state"] = _state(task, names)
+        if facts["state"] == "claimed":
+            facts |= _owner(task)
         facts["waits_for"] = sorted(name for name in names if name.startswith("dep-"))
         facts["arrived"] = sorted(name for name in names if name.startswith("arg-"))
         facts["feeds"] = sum(name.startswith("prov-") for name in names)
@@ -43,7 +46,7 @@ def describe_task(task: Task, people: bool = True) -> dict[str, Any]:
         nodes = (
             keeper.ask(ReadMany([ReadData(f"{task.path}/{name}") for name in logs])) if logs else []
         )
-        facts["log"] = [_entry(codec, found.data) for found in nodes if found is not None]
+        facts["log"] = [_entry(codec, found) for found in nodes if found is not None]
     else:
         facts["state"] = "finished"
     if outcome is not None:
@@ -72,8 +75,15 @@ def _definition(codec: Codec, sealed: bytes) -> dict[str, Any]:
 
 
 def _state(task: Task, names: list[str]) -> str:
-    dead, ready = task.plan.client.keeper.ask(
-        ReadMany([ReadData(f"{task.plan.path}/dead/{task.number}"), ReadData(f"{task.path}/ready")])
+    plan = task.plan
+    dead, ready, later = plan.client.keeper.ask(
+        ReadMany(
+            [
+                ReadData(f"{plan.path}/dead/{task.number}"),
+                ReadData(f"{task.path}/ready"),
+                ReadChildren(plan.client.paths.later),
+            ]
+        )
     )
     if dead is not None:
         return "dead"
@@ -83,19 +93,35 @@ def _state(task: Task, names: list[str]) -> str:
         return "claimed"
     if any(name.startswith("dep-") for name in names):
         return "waiting"
-    return "runnable"
+    place = (plan.number, task.number)
+    delayed = (found for name in later or () if (found := parse_later(name)) is not None)
+    return "later" if any((d.plan, d.entry.task) == place for d in delayed) else "runnable"
 
 
-def _entry(codec: Codec, sealed: bytes) -> str:
+def _owner(task: Task) -> dict[str, Any]:
+    """Who works on it, under which fencing number; both unknown where it has ended meanwhile."""
+    node = task.plan.client.keeper.ask(ReadData(f"{task.path}/owner"))
+    worker, _, attempt = (
+        (node.data if node is not None else b"").decode(errors="replace").partition(" ")
+    )
+    return {"worker": worker, "attempt": attempt}
+
+
+def _entry(codec: Codec, node: Node) -> str:
+    # A progress note holds nothing but its value: the time is that of its znode.
+    noted = _date_time(node.created_ms / 1000)
     try:
-        kind, body = codec.open(FAILURE + LOG, sealed)
+        kind, body = codec.open(FAILURE + LOG, node.data)
         if kind == LOG:
-            return f"progress note of {len(body)} bytes"
+            return f"{noted} progress note of {len(body)} bytes"
         failure = Failure.from_bytes(body)
     except PayloadUndecodable as error:
-        return f"(undecodable: {error})"
-    when = datetime.fromtimestamp(failure.when).isoformat(" ", "seconds")
-    return f"{when} attempt {failure.n} on {failure.worker}: {failure.summary}"
+        return f"{noted} (undecodable: {error})"
+    return f"{_date_time(failure.when)} attempt {failure.n} on {failure.worker}: {failure.summary}"
+
+
+def _date_time(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds).isoformat(" ", "seconds")
 
 
 def _outcome(codec: Codec, sealed: bytes) -> str:
@@ -104,6 +130,6 @@ def _outcome(codec: Codec, sealed: bytes) -> str:
     except PayloadUndecodable as error:
         return f"(undecodable: {error})"
     if kind == VALUE:
-        return f"a result of {len(body)} bytes"
+        return f"a result of {len(body)} bytes (Task.result() reads it)"
     failure = Failure.from_bytes(body)
     return f"failed: {failure.summary}\n{failure.traceback}".rstrip()

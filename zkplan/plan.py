@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -16,14 +17,14 @@ from .protocol.author import Author
 from .protocol.check import Report, check
 from .protocol.control import PlanStatus
 from .protocol.failure import retry
-from .protocol.shared import GROUP_BYTES_MAX
+from .protocol.shared import GROUP_BYTES_MAX, READS_PER_REQUEST
 from .records import Dead, PlanRecord
 from .requests import ReadChildren, ReadData, ReadMany
 from .task import Task, TaskSpec, define
 from .waiting import wait_for_plan
 
 if TYPE_CHECKING:
-    from .client import Client
+    from .client import Client, TaskSummary
     from .protocol.adding import NewTask
 
 #: Adds kept back inside a `with` block before they are sent.
@@ -75,12 +76,32 @@ class Plan:
             self._record = PlanRecord.from_bytes(node.data)
         return self._record
 
-    def task(self, number: str | int) -> Task:
-        """The handle of the task of that number (12, "12", "task-0000000012")."""
-        text = str(number).removeprefix("task-")
-        if not text.isdecimal() or len(text) > 10:
-            raise InvalidTask(str(number), f"{number!r} is not the number of a task")
-        return Task(self, f"{int(text):010d}")
+    def task(self, which: str | int) -> Task:
+        """The handle of the task of that number (12, "12", "task-0000000012") or name.
+
+        A name is looked for among the unfinished and the dead tasks, which reads all of them.
+        Raises InvalidTask where none or several have it.
+        """
+        text = str(which).removeprefix("task-")
+        if text.isdecimal() and len(text) <= 10:
+            return Task(self, f"{int(text):010d}")
+        name = str(which)
+        found = {task.number for task in self.tasks(sys.maxsize) if task.name == name}
+        found |= {number for number, dead in self.dead(sys.maxsize).items() if dead.name == name}
+        if len(found) == 1:
+            return Task(self, found.pop(), name)
+        if not found:
+            raise InvalidTask(
+                name,
+                f"{self.path} has no unfinished or dead task named {name!r}; a finished one is "
+                "known by its number only",
+            )
+        raise InvalidTask(
+            name,
+            f"{self.path} has {len(found)} tasks named {name!r}; say the number of one: "
+            + ", ".join(sorted(found)[:5])
+            + (", …" if len(found) > 5 else ""),
+        )
 
     # ---- defining
 
@@ -213,22 +234,28 @@ class Plan:
         names = self.client.keeper.ask(ReadChildren(f"{self.path}/dead"))
         if names is None:
             raise PlanNotFound(self.path, f"there is no plan {self.path}")
-        chosen = sorted(names)[:most]
-        if not chosen:
-            return {}
-        nodes = self.client.keeper.ask(
-            ReadMany([ReadData(f"{self.path}/dead/{number}") for number in chosen])
-        )
-        return {
-            number: Dead.from_bytes(node.data)
-            for number, node in zip(chosen, nodes, strict=True)
-            if node is not None
-        }
+        chosen, found = sorted(names)[:most], {}
+        for start in range(0, len(chosen), READS_PER_REQUEST):
+            chunk = chosen[start : start + READS_PER_REQUEST]
+            nodes = self.client.keeper.ask(
+                ReadMany([ReadData(f"{self.path}/dead/{number}") for number in chunk])
+            )
+            for number, node in zip(chunk, nodes, strict=True):
+                if node is not None:
+                    found[number] = Dead.from_bytes(node.data)
+        return found
 
     def retry_task(self, number: str) -> bool:
         return self.client.keeper.run(retry(self.path, number))
 
     # ---- watching
+
+    def tasks(self, most: int = 1000) -> list[TaskSummary]:
+        """The unfinished tasks, oldest first; at most `most` of them. Raises PlanNotFound.
+
+        Read in batches while the plan goes on, so each is true of its own moment.
+        """
+        return self.client.unfinished_tasks(self, most)
 
     def status(self) -> PlanStatus:
         """The plan in numbers: one batch of reads, whatever its size. Raises PlanNotFound."""

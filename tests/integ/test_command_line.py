@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -76,7 +77,7 @@ def test_plans_are_listed_as_a_table_and_as_json(run: Run, plan: zkplan.Plan) ->
     listed = run("plan", "ls", "-o", "json")
     assert listed.code == 0
     (row,) = listed.data
-    assert (row["name"], row["state"], row["tasks"], row["runnable"]) == (
+    assert (row["name"], row["state"], row["unfinished"], row["runnable"]) == (
         "nightly",
         "running",
         3,
@@ -86,7 +87,7 @@ def test_plans_are_listed_as_a_table_and_as_json(run: Run, plan: zkplan.Plan) ->
 
     table = run("plan", "ls")
     lines = table.out.splitlines()
-    assert lines[0].split()[:4] == ["number", "name", "state", "tasks"]
+    assert lines[0].split()[:4] == ["number", "name", "state", "unfinished"]
     assert "nightly" in lines[1]
     assert table.err == ""
 
@@ -109,14 +110,17 @@ def test_a_failed_plan_is_shown_retried_and_waited_for(
         assert waited.out == ""
         shown = run("plan", "show", "nightly", "-o", "json").data
         (number,) = [name[5:] for name in shown["failures"]]
-        assert "ZeroDivisionError" in shown["failures"][f"task-{number}"]
+        failure = shown["failures"][f"task-{number}"]
+        assert failure["name"] == "divide"
+        assert "ZeroDivisionError" in failure["error"]
+        assert f"divide (task-{number}): ZeroDivisionError" in run("plan", "show", "nightly").out
 
         told = run("task", "show", "nightly", number, "-o", "json")
         assert told.data["state"] == "dead"
         assert told.data["name"] == "divide"
         assert "ZeroDivisionError" in told.data["outcome"]
         assert "Traceback" in told.data["outcome"]
-        assert "x // 0" in run("task", "show", "nightly", number).out
+        assert "x // 0" in run("task", "show", "nightly", "divide").out
 
         retried = run("task", "retry", "nightly", number)
         assert (retried.code, retried.out) == (0, "")
@@ -172,12 +176,25 @@ def test_a_plan_is_checked(run: Run, plan: zkplan.Plan) -> None:
     assert "has no `ready`" in damaged.data["problems"][0]
 
 
+def test_unfinished_tasks_are_listed(run: Run, plan: zkplan.Plan) -> None:
+    listed = run("task", "ls", "nightly", "-o", "json").data
+    assert [(row["name"], row["state"]) for row in listed] == [
+        ("first", "runnable"),
+        ("second", "waiting"),
+        ("divide", "waiting"),
+    ]
+    table = run("task", "ls", "nightly", "--limit", "1").out.splitlines()
+    assert table[0].split() == ["number", "name", "state", "attempts", "worker"]
+    assert len(table) == 2
+
+
 def test_workers_are_listed(run: Run, zookeeper_hosts: str, zkplan_root: str) -> None:
     with working(zookeeper_hosts, zkplan_root, threads=3) as worker:
         listed = run("worker", "ls", "-o", "json")
         assert listed.code == 0
         (row,) = listed.data
         assert (row["id"], row["pid"], row["slots"]) == (worker.id, os.getpid(), 3)
+        assert datetime.fromisoformat(row["started"]).year >= 2025
         assert worker.id in run("worker", "ls").out
 
 
@@ -193,7 +210,13 @@ def test_workers_are_listed(run: Run, zookeeper_hosts: str, zkplan_root: str) ->
         ("plan", "ls", "-o", "xml"),
         ("worker", "--threads", "0"),
         ("worker", "--threads", "many"),
+        ("worker", "--threads", "501"),
         ("worker", "--processes", "0"),
+        ("worker", "--session-timeout", "0"),
+        ("worker", "--grace", "-1"),
+        ("plan", "ls", "--hosts", ""),
+        ("plan", "ls", "--hosts", "zk1:port"),
+        ("task", "show", "missing", "--limit"),
         ("plan", "ls", "--root", "relative"),
     ],
 )

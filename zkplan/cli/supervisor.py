@@ -93,14 +93,15 @@ class Supervisor:
         return 0
 
     def _drain(self) -> None:
-        passed = 0
+        told = False
         deadline = time.monotonic() + self._grace_s + _LEAVE_S
         while living := [seat.process for seat in self._seats if seat.process.poll() is None]:
-            # One for each that came; the first also where none did. After two, nothing changes.
-            wanted = min(2, max(1, self._signals))
-            for process in living * (wanted - passed):
-                process.terminate()
-            passed = wanted
+            # One signal drains, a second one hurries; more change nothing. One for each look: two
+            # that follow at once can arrive as one.
+            if not told or self._signals > 1:
+                for process in living:
+                    process.terminate()
+            told = True
             if time.monotonic() > deadline:
                 for process in living:
                     process.kill()

@@ -1,4 +1,4 @@
-"""`zkplan task show|retry`: one task, its state, its attempts and its outcome."""
+"""`zkplan task ls|show|retry`: the unfinished tasks; one task, its attempts and its outcome."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ from typing import Any
 
 import click
 
+from ..client import TaskSummary
 from ..errors import InvalidTask
 from ..inspection import describe_task
-from .common import connection_options, open_client, output_option, print_facts
+from .common import connection_options, open_client, output_option, print_facts, print_rows
 
 _plan = click.argument("plan", metavar="PLAN")
 _task = click.argument("task", metavar="TASK")
@@ -16,7 +17,22 @@ _task = click.argument("task", metavar="TASK")
 
 @click.group()
 def task() -> None:
-    """Look at one task. PLAN as in `zkplan plan`; TASK is its number."""
+    """Look at tasks. PLAN as in `zkplan plan`; TASK is a number, or a name of an unfinished or
+    dead task."""
+
+
+@task.command("ls")
+@_plan
+@click.option(
+    "--limit", type=click.IntRange(1), default=1000, show_default=True, help="At most so many."
+)
+@output_option
+@connection_options
+def list_tasks(plan: str, limit: int, output: str, **connection: Any) -> None:
+    """The unfinished tasks of a plan, oldest first: where each one is."""
+    with open_client(**connection) as client:
+        rows = [found._asdict() for found in client.plan(plan).tasks(limit)]
+    print_rows(rows, output, TaskSummary._fields)
 
 
 @task.command()

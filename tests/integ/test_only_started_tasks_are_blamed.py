@@ -1,0 +1,127 @@
+"""What a worker holds and has not started loses nothing when it dies, is paused or is cancelled."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import zkplan
+from zkplan import Client, PlanFailed, TaskSpec
+from zkplan.testing.servers import ZooKeeperServer
+
+from .support import WorkerProcess, note, notes, wait_until, working
+
+ROOT = "/zkplan"
+SHORT = ("--session-timeout", "2")
+
+
+@pytest.fixture
+def client(zookeeper_server: ZooKeeperServer) -> Iterator[Client]:
+    with zkplan.connect(zookeeper_server.hosts, root=ROOT, session_timeout=2.0) as connected:
+        yield connected
+
+
+def nothing() -> None:
+    """As short as a task can be: a worker that runs these claims many ahead."""
+
+
+def nap(file: str, name: str) -> None:
+    note(file, name)
+    threading.Event().wait(0.2)
+
+
+def die(file: str) -> None:
+    note(file, "started")
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def warm_up(client: Client) -> None:
+    """Teach the workers that tasks are short, so that they claim ahead."""
+    with client.create_plan() as plan:
+        plan.add_tasks([TaskSpec(nothing) for _ in range(400)])
+    plan.wait(timeout=60)
+
+
+def add_naps(client: Client, file: Path, count: int, **options: int) -> zkplan.Plan:
+    with client.create_plan(**options) as plan:  # type: ignore[arg-type]
+        plan.add_tasks([TaskSpec(nap, (str(file), str(i))) for i in range(count)])
+    return plan
+
+
+def test_tasks_that_had_not_started_survive_the_loss_of_their_worker(
+    zookeeper_server: ZooKeeperServer, client: Client, tmp_path: Path
+) -> None:
+    file = tmp_path / "starts"
+    with WorkerProcess(
+        zookeeper_server.hosts, ROOT, tmp_path, "--threads", "2", *SHORT
+    ).wait_ready() as process:
+        warm_up(client)
+        plan = add_naps(client, file, 40, attempts=1)
+        wait_until(lambda: len(notes(file)) >= 2, "two tasks have started")
+        held = client.workers()[0].claims
+        os.kill(process.pid, signal.SIGKILL)
+    started = len(notes(file))
+    assert held > started, "the worker holds tasks that it has not started"
+    with working(zookeeper_server.hosts, ROOT, threads=8):
+        plan.wait(timeout=60)
+    ran = notes(file)
+    assert set(ran) == {str(i) for i in range(40)}
+    assert len(ran) <= 40 + started
+
+
+def test_a_task_that_kills_its_workers_ends_as_dead_and_its_neighbours_run(
+    zookeeper_server: ZooKeeperServer, client: Client, tmp_path: Path
+) -> None:
+    deaths, file = tmp_path / "deaths", tmp_path / "starts"
+    with client.create_plan(attempts=2) as plan:
+        plan.add_task(die, (str(deaths),), name="poison", priority=10)
+        plan.add_tasks([TaskSpec(nap, (str(file), str(i))) for i in range(20)])
+    # One loss without blame, because nobody knows yet what had started, then one for each attempt.
+    for _ in range(3):
+        with WorkerProcess(zookeeper_server.hosts, ROOT, tmp_path, *SHORT) as process:
+            wait_until(lambda p=process: not p.process.is_running(), "the worker dies")  # type: ignore[misc]
+    with (
+        WorkerProcess(zookeeper_server.hosts, ROOT, tmp_path, *SHORT),
+        pytest.raises(PlanFailed, match="WorkerLost") as failed,
+    ):
+        plan.wait(timeout=60)
+    assert list(failed.value.failures) == ["poison"]
+    assert len(notes(deaths)) == 3
+    assert set(notes(file)) == {str(i) for i in range(20)}
+
+
+def test_a_paused_plan_starts_nothing_more_and_its_tasks_lose_no_attempt(
+    zookeeper_server: ZooKeeperServer, client: Client, tmp_path: Path
+) -> None:
+    file = tmp_path / "starts"
+    with working(zookeeper_server.hosts, ROOT, threads=2) as worker:
+        warm_up(client)
+        plan = add_naps(client, file, 40, attempts=1)
+        wait_until(lambda: len(notes(file)) >= 2, "two tasks have started")
+        plan.pause()
+        at_pause = len(notes(file))
+        wait_until(lambda: client.workers()[0].claims == 0, "nothing is held any more")
+        assert worker.statistics().handed_back > 0
+        assert len(notes(file)) <= at_pause + 2
+        plan.resume()
+        plan.wait(timeout=60)
+    assert sorted(notes(file), key=int) == [str(i) for i in range(40)]
+
+
+def test_a_cancelled_plan_starts_nothing_more(
+    zookeeper_server: ZooKeeperServer, client: Client, tmp_path: Path
+) -> None:
+    file = tmp_path / "starts"
+    with working(zookeeper_server.hosts, ROOT, threads=2):
+        warm_up(client)
+        plan = add_naps(client, file, 40)
+        wait_until(lambda: len(notes(file)) >= 2, "two tasks have started")
+        plan.cancel()
+        at_cancel = len(notes(file))
+        wait_until(lambda: client.workers()[0].claims == 0, "nothing is held any more")
+    assert len(notes(file)) <= at_cancel + 2

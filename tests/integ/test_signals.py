@@ -1,0 +1,129 @@
+"""Ctrl-C and SIGTERM: what a command that is told to stop does, and the exit code that says so."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from zkplan import Client
+from zkplan.testing.process import WatchedProcess
+
+from .support import TOP, WorkerProcess, note, notes, wait_until
+
+WAIT_S = 30.0
+
+
+def exit_code(process: WatchedProcess) -> int | None:
+    assert process.wait_ended(WAIT_S)
+    return process._process.returncode
+
+
+def test_ctrl_c_of_a_wait_is_not_a_failed_plan(
+    zkplan_client: Client, zookeeper_hosts: str, zkplan_root: str, tmp_path: Path
+) -> None:
+    zkplan_client.create_plan("idle")
+    log = tmp_path / "log"
+    command = ["plan", "wait", "idle", "--hosts", zookeeper_hosts, "--root", zkplan_root]
+    process = WatchedProcess(
+        ["/usr/bin/env", "-C", str(TOP), sys.executable, "-m", "zkplan", *command], log
+    )
+    try:
+        # It warns once it waits.
+        wait_until(lambda: "not marked ready" in log.read_text(), "the command waits")
+        process.send(signal.SIGINT)
+        assert exit_code(process) == 130
+    finally:
+        process.end(0)
+    assert "Traceback" not in log.read_text()
+
+
+def test_ctrl_c_of_a_worker_that_is_connecting_ends_it(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        host = f"127.0.0.1:{silent.getsockname()[1]}"
+        with WorkerProcess(host, "/zkplan", tmp_path, "--connect-timeout", "60") as worker:
+            silent.settimeout(WAIT_S)
+            connection, _ = silent.accept()
+            with connection:
+                worker.process.send(signal.SIGINT)
+                assert exit_code(worker.process) == 130
+            assert not worker.said("Traceback")
+
+
+def hold(file: str, tries: int) -> int:
+    """Runs until its process ends, the first `tries` times; then it gives how often it ran."""
+    note(file, str(os.getpid()))
+    count = len(notes(file))
+    if count <= tries:
+        threading.Event().wait()
+    return count
+
+
+@pytest.mark.parametrize("processes", ["1", "2"])
+def test_a_second_signal_hands_the_tasks_back_at_once(
+    processes: str, zkplan_client: Client, zookeeper_hosts: str, zkplan_root: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "runs"
+    with zkplan_client.create_plan() as plan:
+        task = plan.add_task(hold, [str(file), 1], attempts=1)
+    options = ("--grace", "600", "--processes", processes)
+    with WorkerProcess(zookeeper_hosts, zkplan_root, tmp_path, *options) as worker:
+        wait_until(lambda: notes(file), "the task runs")
+        worker.process.send(signal.SIGINT)
+        wait_until(
+            lambda: worker.said("draining: 1 tasks running, up to 600 s; again to hand them back"),
+            "the worker drains",
+        )
+        assert worker.process.is_running()
+        worker.process.send(signal.SIGINT)
+        assert exit_code(worker.process) == 0
+    with WorkerProcess(zookeeper_hosts, zkplan_root, tmp_path):
+        # It had one attempt, and still has it: a hand-back costs none.
+        assert task.result(WAIT_S) == 2
+
+
+def test_one_signal_lets_a_running_task_end(
+    zkplan_client: Client, zookeeper_hosts: str, zkplan_root: str, tmp_path: Path
+) -> None:
+    started, end = tmp_path / "started", tmp_path / "end"
+
+    def patient(started: str, end: str) -> str:
+        note(started, "it runs")
+        wait_until(lambda: Path(end).exists(), "it may end")
+        return "ended"
+
+    with zkplan_client.create_plan() as plan:
+        task = plan.add_task(patient, [str(started), str(end)], keep=True)
+    with WorkerProcess(zookeeper_hosts, zkplan_root, tmp_path, "--grace", "60") as worker:
+        wait_until(started.exists, "the task runs")
+        worker.process.send(signal.SIGTERM)
+        wait_until(lambda: worker.said("draining: 1 tasks running"), "the worker drains")
+        end.touch()
+        assert exit_code(worker.process) == 0
+        assert task.result(WAIT_S) == "ended"
+
+
+def test_a_dead_worker_process_is_reported_and_replaced(
+    zkplan_client: Client, zookeeper_hosts: str, zkplan_root: str, tmp_path: Path
+) -> None:
+    with WorkerProcess(zookeeper_hosts, zkplan_root, tmp_path, "--processes", "2") as worker:
+        first = wait_until(
+            lambda: len(found := zkplan_client.workers()) == 2 and found, "both are registered"
+        )
+        os.kill(first[0].pid, signal.SIGKILL)
+        wait_until(
+            lambda: worker.said(f"process {first[0].pid} was ended by SIGKILL; it is replaced"),
+            "its end is reported",
+        )
+        known = {found.pid for found in first}
+        wait_until(
+            lambda: any(found.pid not in known for found in zkplan_client.workers()),
+            "another one registers",
+        )
+        worker.process.send(signal.SIGTERM)
+        assert exit_code(worker.process) == 0

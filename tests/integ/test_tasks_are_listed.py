@@ -1,0 +1,156 @@
+"""Where the unfinished tasks of a plan are: listed, found by name, shown with who works on them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import zkplan
+from zkplan import Client, InvalidTask, Plan, PlanNotFound, TaskSpec, Worker
+from zkplan.inspection import describe_task
+from zkplan.layout import WAKE
+
+from .support import note, notes, wait_until
+
+WAIT_S = 30.0
+gate = threading.Event()
+
+
+def wait_at_the_gate(file: str) -> None:
+    zkplan.current().log("half")
+    note(file, "here")
+    gate.wait()
+
+
+def fail() -> None:
+    raise ValueError("on purpose")
+
+
+@pytest.fixture
+def plan(zkplan_client: Client, worker: Worker, tmp_path: Path) -> Plan:
+    """A plan with a task in each state that lasts."""
+    file = tmp_path / "runs"
+    gate.clear()
+    with zkplan_client.create_plan() as made:
+        held = made.add_task(wait_at_the_gate, [str(file)], name="held")
+        made.add_task(str, [held], name="waits")
+        made.add_task(fail, name="dies", attempts=1)
+        made.add_task(fail, name="comes later", retry_delay=3600)
+    wait_until(lambda: notes(file) and made.status().dead, "the tasks are where they belong")
+    wait_until(lambda: made.status().runnable == 0, "the failed one is delayed")
+    return made
+
+
+@pytest.fixture(autouse=True)
+def opened() -> object:
+    yield
+    gate.set()
+
+
+def test_each_task_is_listed_where_it_is(plan: Plan, worker: Worker) -> None:
+    found = {task.name: task for task in plan.tasks()}
+    assert {name: task.state for name, task in found.items()} == {
+        "held": "claimed",
+        "waits": "waiting",
+        "dies": "dead",
+        "comes later": "later",
+    }
+    assert found["held"].worker == worker.id
+    assert [found[name].attempts for name in ("held", "waits", "dies", "comes later")] == [
+        *(0, 0, 1, 1)
+    ]
+    assert [task.number for task in plan.tasks()] == sorted(t.number for t in found.values())
+
+
+def test_a_listing_is_as_long_as_asked_for(zkplan_client: Client) -> None:
+    plan = zkplan_client.create_plan()
+    plan.add_tasks([TaskSpec(int, name=f"t{index}") for index in range(250)])
+    assert [task.name for task in plan.tasks()] == [f"t{index}" for index in range(250)]
+    assert [task.name for task in plan.tasks(most=3)] == ["t0", "t1", "t2"]
+    assert {task.state for task in plan.tasks()} == {"runnable"}
+
+
+def test_a_plan_without_tasks_lists_none_and_a_missing_one_is_an_error(
+    zkplan_client: Client,
+) -> None:
+    plan = zkplan_client.create_plan()
+    assert plan.tasks() == []
+    plan.remove()
+    with pytest.raises(PlanNotFound):
+        plan.tasks()
+
+
+def test_a_task_is_found_by_its_name(plan: Plan) -> None:
+    task = plan.task("dies")
+    assert task.name == "dies"
+    assert task.number in plan.dead()
+
+
+def test_a_failed_task_of_a_cascade_is_found_by_its_name(
+    zkplan_client: Client, worker: Worker
+) -> None:
+    with zkplan_client.create_plan(on_failure="cascade", attempts=1) as plan:
+        plan.add_task(fail, name="gone")
+    wait_until(plan.is_drained, "it drains")
+    with pytest.raises(ValueError, match="on purpose"):
+        plan.task("gone").result(WAIT_S)
+
+
+def test_a_name_that_nobody_or_several_have_is_refused(zkplan_client: Client) -> None:
+    plan = zkplan_client.create_plan()
+    twins = plan.add_tasks([TaskSpec(int, name="twin"), TaskSpec(int, name="twin")])
+    with pytest.raises(InvalidTask, match="no unfinished or dead task named 'missing'"):
+        plan.task("missing")
+    with pytest.raises(InvalidTask, match=f"2 tasks named 'twin'.*{twins[0].number}"):
+        plan.task("twin")
+
+
+def test_a_claimed_task_is_shown_with_its_worker_and_its_log(plan: Plan, worker: Worker) -> None:
+    shown = describe_task(plan.task("held"))
+    assert (shown["state"], shown["worker"], shown["attempt"]) == ("claimed", worker.id, "0")
+    assert "progress note of" in shown["log"]
+    assert shown["log"][:2] == "20"  # of a date
+    assert describe_task(plan.task("comes later"))["state"] == "later"
+
+
+def test_a_kept_result_is_shown_with_the_way_to_read_it(
+    zkplan_client: Client, worker: Worker
+) -> None:
+    with zkplan_client.create_plan() as plan:
+        task = plan.add_task(lambda: "value")
+    task.result(WAIT_S)
+    assert "Task.result() reads it" in describe_task(task)["outcome"]
+
+
+def test_the_claims_of_a_worker_are_counted_without_its_wakes(
+    zkplan_client: Client, worker: Worker, plan: Plan
+) -> None:
+    desk = zkplan_client.paths.desk(worker.id)
+    zkplan_client.keeper.client.create(f"{desk}/{WAKE}of-this-test", b"")
+    (found,) = zkplan_client.workers()
+    assert found.claims == 1
+
+
+def test_an_explicit_priority_of_zero_overrides_that_of_the_plan(zkplan_client: Client) -> None:
+    plan = zkplan_client.create_plan(priority=9)
+    inherited, middle, low = (
+        plan.add_task(int),
+        plan.add_task(int, priority=0),
+        plan.add_task(int, priority=-5),
+    )
+    shown = [describe_task(task)["priority"] for task in (inherited, middle, low)]
+    assert shown == [9, 0, -5]
+
+
+@pytest.mark.parametrize("name", ["two\nlines", "a\tb", "\x1b[31mred", "nul\0"])
+def test_names_that_would_break_a_table_are_refused(name: str, zkplan_client: Client) -> None:
+    refused: list[Callable[[], object]] = [
+        lambda: zkplan_client.create_plan(name),
+        lambda: zkplan_client.create_plan().add_task(int, name=name),
+    ]
+    for attempt in refused:
+        with pytest.raises(InvalidTask, match="printable"):
+            attempt()

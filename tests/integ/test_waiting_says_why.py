@@ -1,0 +1,157 @@
+"""Whoever waits is told why nothing comes: by an error at once, a warning, or the time-out's text."""
+
+from __future__ import annotations
+
+import logging
+import threading
+
+import pytest
+
+import zkplan
+from zkplan import Client, PlanError, PlanFailed, WaitTimeout, Worker
+
+from .support import working
+
+WAIT_S = 30.0
+
+
+def test_waiting_for_a_result_inside_the_with_block_is_refused(zkplan_client: Client) -> None:
+    with zkplan_client.create_plan() as plan:
+        task = plan.add_task(int)
+        with pytest.raises(PlanError, match="below the block"):
+            task.result(timeout=1)
+
+
+def test_waiting_for_a_plan_inside_its_with_block_is_refused(zkplan_client: Client) -> None:
+    with zkplan_client.create_plan() as plan:
+        plan.add_task(int)
+        with pytest.raises(PlanError, match="below the block"):
+            plan.wait(timeout=1)
+
+
+def test_a_running_plan_may_be_waited_for_inside_a_with_block(
+    zkplan_client: Client, worker: Worker
+) -> None:
+    plan = zkplan_client.create_plan()
+    plan.mark_ready()
+    with plan:
+        assert plan.add_task(lambda: 7).result(WAIT_S) == 7
+
+
+def test_another_thread_may_wait_while_the_with_block_is_open(
+    zkplan_client: Client, worker: Worker
+) -> None:
+    results = []
+    with zkplan_client.create_plan() as plan:
+        task = plan.add_task(lambda: 7)
+        assert task.number
+        waiter = threading.Thread(target=lambda: results.append(task.result(WAIT_S)))
+        waiter.start()
+    waiter.join(WAIT_S)
+    assert results == [7]
+
+
+def test_a_task_cannot_wait_for_what_it_has_just_added(
+    zkplan_client: Client, worker: Worker
+) -> None:
+    def impatient() -> str:
+        added = zkplan.current().plan.add_task(int)
+        try:
+            added.result(1)
+        except PlanError as error:
+            return str(error)
+        return "no error"
+
+    with zkplan_client.create_plan() as plan:
+        task = plan.add_task(impatient)
+    assert "give it as an argument to another task" in task.result(WAIT_S)
+
+
+def test_a_task_cannot_return_a_task(zkplan_client: Client, worker: Worker) -> None:
+    def returns_a_handle() -> zkplan.Task:
+        return zkplan.current().plan.add_task(int)
+
+    with zkplan_client.create_plan(attempts=1) as plan:
+        task = plan.add_task(returns_a_handle)
+    with pytest.raises(zkplan.NotSerialisable, match="A handle cannot be a result"):
+        task.result(WAIT_S)
+
+
+def test_a_wait_for_a_plan_that_is_not_marked_ready_says_so(
+    zkplan_client: Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    plan = zkplan_client.create_plan()
+    plan.add_task(int)
+    with caplog.at_level(logging.WARNING), pytest.raises(WaitTimeout, match="not marked ready"):
+        plan.wait(timeout=0.3)
+    assert [record.message for record in caplog.records if "not marked ready" in record.message]
+
+
+def test_the_warning_of_a_wait_comes_once(
+    zkplan_client: Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    plan = zkplan_client.create_plan()
+    task = plan.add_task(int)
+    with caplog.at_level(logging.WARNING), pytest.raises(WaitTimeout):
+        task.result(timeout=2.2)  # three looks
+    assert caplog.text.count("not marked ready") == 1
+
+
+def test_a_wait_for_a_paused_plan_says_that_it_is_paused(zkplan_client: Client) -> None:
+    with zkplan_client.create_plan() as plan:
+        task = plan.add_task(int)
+    plan.pause()
+    with pytest.raises(WaitTimeout, match="paused"):
+        task.result(timeout=0.1)
+
+
+def test_a_wait_without_workers_says_how_to_start_one(
+    zkplan_client: Client, zookeeper_hosts: str, zkplan_root: str
+) -> None:
+    with zkplan_client.create_plan() as plan:
+        plan.add_task(int)
+    command = f"zkplan worker --hosts {zookeeper_hosts} --root {zkplan_root}"
+    with pytest.raises(WaitTimeout, match=command):
+        plan.wait(timeout=0.1)
+
+
+def test_a_wait_for_what_no_worker_can_decode_points_to_the_tasks(
+    zkplan_client: Client, zookeeper_hosts: str, zkplan_root: str
+) -> None:
+    with zkplan_client.create_plan() as plan:
+        plan.add_task(int)
+    with working(zookeeper_hosts, zkplan_root, secret="another"):
+        with pytest.raises(WaitTimeout, match="`zkplan task show`"):
+            plan.wait(timeout=2)
+
+
+def fail() -> None:
+    raise ValueError("on purpose")
+
+
+@pytest.mark.parametrize(
+    ("failing", "text"),
+    [
+        (1, "its only unfinished task is out of attempts"),
+        (2, "all 2 unfinished tasks are out of attempts"),
+    ],
+)
+def test_a_plan_whose_tasks_are_all_dead_does_not_speak_of_others(
+    failing: int, text: str, zkplan_client: Client, worker: Worker
+) -> None:
+    with zkplan_client.create_plan(attempts=1) as plan:
+        for _ in range(failing):
+            plan.add_task(fail)
+    with pytest.raises(PlanFailed) as caught:
+        plan.wait(WAIT_S)
+    assert text in str(caught.value)
+    assert "depend" not in str(caught.value)
+
+
+def test_a_plan_with_dependents_of_the_dead_says_that_they_wait(
+    zkplan_client: Client, worker: Worker
+) -> None:
+    with zkplan_client.create_plan(attempts=1) as plan:
+        plan.add_task(str, [plan.add_task(fail)])
+    with pytest.raises(PlanFailed, match="is out of attempts, the other depends on it"):
+        plan.wait(WAIT_S)
