@@ -16,7 +16,7 @@ import pytest
 from kazoo.client import KazooClient
 
 import zkplan
-from zkplan import Client, Plan, Task, TaskFailed
+from zkplan import Client, Plan, Task, TaskFailed, TaskSpec
 from zkplan.testing.servers import ZooKeeperEnsemble, ZooKeeperServer
 
 from .support import WorkerProcess, note, notes, wait_for_more, wait_until, working
@@ -107,25 +107,35 @@ def test_workers_are_killed_at_random_moments(
 def test_a_task_that_kills_its_workers_runs_out_of_attempts(
     zookeeper_server: ZooKeeperServer, client: Client, tmp_path: Path
 ) -> None:
+    """Its first victim is forgiven: nobody knows whether it had begun."""
     with client.create_plan(attempts=2, retry_delay=0) as plan:
         task = plan.add_task(os._exit, [9], name="killer")
         other = plan.add_task(lambda: "runs")
+    options = ("--threads", "1", "--session-timeout", "1")
     with ExitStack() as stack:
-        for _ in range(3):
-            stack.enter_context(
-                WorkerProcess(
-                    zookeeper_server.hosts,
-                    ROOT,
-                    tmp_path,
-                    "--threads",
-                    "1",
-                    "--session-timeout",
-                    "1",
-                )
-            )
-        with pytest.raises(TaskFailed, match=r"killer.*2 workers vanished while they ran it"):
+        for _ in range(4):
+            stack.enter_context(WorkerProcess(zookeeper_server.hosts, ROOT, tmp_path, *options))
+        with pytest.raises(TaskFailed, match=r"killer.*2 workers vanished while"):
             task.result(60)
         assert other.result(30) == "runs"
+
+
+def test_what_a_killed_worker_held_uses_up_no_attempt(
+    zookeeper_server: ZooKeeperServer, client: Client, tmp_path: Path
+) -> None:
+    """A worker claims short tasks ahead; with a single attempt they must not die with it."""
+    file = tmp_path / "runs"
+    with client.create_plan(attempts=1) as plan:
+        plan.add_tasks([TaskSpec(note, [str(file), str(number)]) for number in range(1500)])
+    options = ("--threads", "2", "--session-timeout", "1")
+    with WorkerProcess(zookeeper_server.hosts, ROOT, tmp_path, *options) as victim:
+        wait_until(lambda: len(notes(file)) >= 300, "it is under way")
+        victim.process.end(0)
+    assert len(notes(file)) < 1500
+    with WorkerProcess(zookeeper_server.hosts, ROOT, tmp_path, *options):
+        status = plan.wait(60)
+    assert (status.finished, status.dead) == (1500, 0)
+    assert {*notes(file)} == {str(number) for number in range(1500)}
 
 
 def hold_first(file: str, gate: str) -> str:

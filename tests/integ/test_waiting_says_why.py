@@ -1,4 +1,4 @@
-"""Whoever waits is told why nothing comes: by an error at once, a warning, or the time-out's text."""
+"""Whoever waits is told why nothing comes: by an error at once, a warning, or the time-out."""
 
 from __future__ import annotations
 
@@ -120,9 +120,9 @@ def test_a_wait_for_what_no_worker_can_decode_points_to_the_tasks(
 ) -> None:
     with zkplan_client.create_plan() as plan:
         plan.add_task(int)
-    with working(zookeeper_hosts, zkplan_root, secret="another"):
-        with pytest.raises(WaitTimeout, match="`zkplan task show`"):
-            plan.wait(timeout=2)
+    telling = pytest.raises(WaitTimeout, match="`zkplan task show`")
+    with working(zookeeper_hosts, zkplan_root, secret="another"), telling:
+        plan.wait(timeout=2)
 
 
 def fail() -> None:

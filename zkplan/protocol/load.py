@@ -10,10 +10,10 @@ from ..records import Edge
 from ..requests import Delete, Multi, Node, ReadChildren, ReadData, ReadMany, Step
 from .shared import READS_PER_REQUEST, Claim
 
-#: The first reads of a load; small values are then read a thousand at a time.
-READS_FIRST = 32
-#: Values above this size make the number of reads follow what one answer may hold, in bytes.
-LARGE, ANSWER_BYTES_MAX = 4 * 1024, 4 * 1024 * 1024
+#: Values that a load reads at first, while their sizes are unknown.
+VALUES_FIRST = 32
+#: What one answer may hold, judged by the largest value of the answer before.
+ANSWER_BYTES_MAX = 4 * 1024 * 1024
 
 
 @dataclass(slots=True)
@@ -234,17 +234,30 @@ def drop_removed(claims: list[Claim]) -> Step[set[str]]:
 def _read_all(reads: list[ReadData | ReadChildren]) -> Step[list[Any]]:
     """Read in batches whose answers stay small enough for the server to hold.
 
-    Nothing limits the answer to a batch of reads: a thousand results of half a megabyte end a
-    server with the usual heap. The sizes seen so far say how many the next batch may have.
+    Nothing limits the answer to a batch of reads: a hundred results of half a megabyte end a server
+    with the usual heap. The sizes seen so far say how many values the next batch may have.
     """
     answers: list[Any] = []
-    count = READS_FIRST
+    values = VALUES_FIRST
     while len(answers) < len(reads):
-        found = yield ReadMany(reads[len(answers) : len(answers) + count])
+        batch = _batch(reads, len(answers), values)
+        found = yield ReadMany(batch)
         answers += found
         largest = max((len(node.data) for node in found if isinstance(node, Node)), default=0)
-        if largest > LARGE:
-            count = max(1, min(2 * count, ANSWER_BYTES_MAX // largest))
-        else:
-            count = READS_PER_REQUEST
+        values = max(1, min(READS_PER_REQUEST, ANSWER_BYTES_MAX // max(1, largest)))
     return answers
+
+
+def _batch(
+    reads: list[ReadData | ReadChildren], start: int, values: int
+) -> list[ReadData | ReadChildren]:
+    """The next reads, at most `values` of them of what users make: definitions, arguments, logs."""
+    end = start
+    while end < len(reads) and end - start < READS_PER_REQUEST:
+        read = reads[end]
+        if type(read) is ReadData and not read.path.rpartition("/")[2].startswith("prov-"):
+            values -= 1
+            if values < 0:
+                break
+        end += 1
+    return reads[start:end]

@@ -17,13 +17,14 @@ def free_port() -> int:
     """A loopback port nobody listens on, outside the range of client ports, given out once only."""
     # Not the shared generator: a test that seeds it would choose the same ports in two processes.
     for port in random.SystemRandom().sample(_PORTS, len(_PORTS)):
-        if port not in _given_ports and _is_free(port):
+        if port not in _given_ports and is_free(port):
             _given_ports.add(port)
             return port
     raise OSError(f"no free port from {_PORTS.start} to {_PORTS.stop} on {LOOPBACK}")
 
 
-def _is_free(port: int) -> bool:
+def is_free(port: int) -> bool:
+    """Whether nobody listens on that loopback port."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

@@ -22,6 +22,7 @@ _START_DEADLINE_S = 60.0
 _MAX_SESSION_TIMEOUT_MS = 60_000
 _STOP_GRACE_S = 5.0
 _POLL_S = 0.02
+_WATCH_S = 1.0
 _LOG_TAIL_LINES = 25
 
 
@@ -34,7 +35,7 @@ class ZooKeeperServer:
 
     It writes ahead with fsync, has no admin server, and its process dies with this one. The same
     object can be started again on the same data after `stop()` or `kill()`; `close()`, and leaving
-    the `with` block, also remove the data. Not safe for use by several threads at once.
+    the `with` block, also remove the data that it has made a folder for. Not safe for use by several threads at once.
     """
 
     def __init__(
@@ -47,12 +48,14 @@ class ZooKeeperServer:
         config: Mapping[str, str] | None = None,
         server_id: int | None = None,
         port: int | None = None,
+        data: Path | None = None,
     ) -> None:
         """Prepare a server; nothing is started yet.
 
         A session expires at the first multiple of `tick_time_ms` after its timeout: tests of expiry
         set both times small. `config` adds lines to zoo.cfg, `server_id` makes it a member of an
-        ensemble. Raises ServerDidNotStart where no ZooKeeper is installed.
+        ensemble. `data` is a folder that outlives the server; without it the data go with `close`.
+        Raises ServerDidNotStart where no ZooKeeper is installed.
         """
         java, class_path = find_java(), find_zookeeper()
         if java is None or class_path is None:
@@ -61,7 +64,8 @@ class ZooKeeperServer:
                 "(Debian, Ubuntu), or set ZOOKEEPER_HOME to an unpacked release"
             )
         self.port = free_port() if port is None else port
-        self.data = Path(tempfile.mkdtemp(prefix="zkplan-zookeeper-"))
+        self._keeps_data = data is not None
+        self.data = data or Path(tempfile.mkdtemp(prefix="zkplan-zookeeper-"))
         self.log = self.data / "server.log"
         self._owner_pid = os.getpid()
         self._process: WatchedProcess | None = None
@@ -77,7 +81,7 @@ class ZooKeeperServer:
             "4lw.commands.whitelist": "ruok,srvr",
             **(config or {}),
         }
-        (self.data / "data").mkdir()
+        (self.data / "data").mkdir(parents=True, exist_ok=True)
         if server_id is not None:
             (self.data / "data" / "myid").write_text(f"{server_id}\n")
         cfg = self.data / "zoo.cfg"
@@ -144,6 +148,11 @@ class ZooKeeperServer:
                     f"{self._log_tail()}"
                 )
 
+    def wait_ended(self) -> None:
+        """Wait until its process ends, by whatever; Ctrl-C ends the wait alone."""
+        while self._process is not None and not self._process.wait_ended(_WATCH_S):
+            pass
+
     def stop(self) -> None:
         """Terminate it, paused or not; its data stay. Nothing happens where it does not run."""
         self._end(_STOP_GRACE_S)
@@ -166,9 +175,9 @@ class ZooKeeperServer:
         self._signal(signal.SIGCONT)
 
     def close(self) -> None:
-        """End it and remove its data; it cannot be started again."""
+        """End it and remove its data, unless their folder was given; it cannot be started again."""
         self._end(_STOP_GRACE_S)
-        shutil.rmtree(self.data, ignore_errors=True)
+        self._remove_data()
         atexit.unregister(self._close_at_exit)
 
     def __enter__(self) -> ZooKeeperServer:
@@ -199,6 +208,10 @@ class ZooKeeperServer:
         # A forked child inherits this hook; the server is not the child's to stop.
         if os.getpid() == self._owner_pid:
             self.kill()
+            self._remove_data()
+
+    def _remove_data(self) -> None:
+        if not self._keeps_data:
             shutil.rmtree(self.data, ignore_errors=True)
 
     def _log_tail(self) -> str:

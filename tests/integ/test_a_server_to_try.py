@@ -1,0 +1,75 @@
+"""`python -m zkplan.testing`: a ZooKeeper without Docker, for the first five minutes."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+import zkplan
+from zkplan.testing.java import find_zookeeper
+from zkplan.testing.loopback import free_port
+
+from .support import TOP
+
+pytestmark = pytest.mark.skipif(find_zookeeper() is None, reason="no Java or no ZooKeeper here")
+
+
+@contextmanager
+def served(port: int, *options: str) -> Iterator[subprocess.Popen[str]]:
+    command = [sys.executable, "-m", "zkplan.testing", "--port", str(port), *options]
+    process = subprocess.Popen(command, cwd=TOP, stdout=subprocess.PIPE, text=True)
+    try:
+        yield process
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 0
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def first_line(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    return process.stdout.readline()
+
+
+def test_it_says_its_address_and_ends_with_ctrl_c() -> None:
+    port = free_port()
+    with served(port) as process:
+        assert f"127.0.0.1:{port}" in first_line(process)
+        with zkplan.connect(f"127.0.0.1:{port}") as client:
+            client.create_plan("kept only while it runs")
+
+
+def test_plans_in_a_folder_that_is_given_are_there_the_next_time(tmp_path: Path) -> None:
+    port = free_port()
+    with served(port, "--data", str(tmp_path / "data")) as process:
+        assert "kept" in first_line(process)
+        with zkplan.connect(f"127.0.0.1:{port}") as client:
+            client.create_plan("kept")
+    with served(port, "--data", str(tmp_path / "data")) as process:
+        first_line(process)
+        with zkplan.connect(f"127.0.0.1:{port}") as client:
+            assert [plan.name for plan in client.plans()] == ["kept"]
+
+
+def test_a_port_that_is_taken_is_said_at_once() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        ran = subprocess.run(
+            [sys.executable, "-m", "zkplan.testing", "--port", port],
+            cwd=TOP,
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=False,
+        )
+    assert ran.returncode == 2
+    assert f"port {port}" in ran.stderr
+    assert "is taken" in ran.stderr

@@ -1,0 +1,56 @@
+"""`python -m zkplan.testing`: one ZooKeeper server on loopback, until Ctrl-C; for trying zkplan."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+from types import FrameType
+from typing import NoReturn
+
+import click
+
+from zkplan.testing.loopback import LOOPBACK, is_free
+from zkplan.testing.servers import ServerDidNotStart, ZooKeeperServer
+
+
+@click.command()
+@click.option(
+    "--port", type=click.IntRange(1, 65535), default=2181, show_default=True, help="Loopback port."
+)
+@click.option(
+    "--data",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Folder that keeps the plans for the next time; without it they end with the server.",
+)
+def main(port: int, data: Path | None) -> None:
+    """Run a ZooKeeper server on loopback until Ctrl-C.
+
+    It needs Java and the jars of ZooKeeper: Debian's libzookeeper-java, or ZOOKEEPER_HOME.
+    """
+    if not is_free(port):
+        raise click.UsageError(
+            f"port {port} of {LOOPBACK} is taken: by a ZooKeeper that runs already? "
+            "Choose another one with --port"
+        )
+    signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        with ZooKeeperServer(port=port, data=data.resolve() if data else None) as server:
+            click.echo(
+                f"ZooKeeper {server.version} at {server.hosts}, data in {server.data} "
+                f"({'kept' if data else 'removed at the end'}); Ctrl-C ends it"
+            )
+            server.wait_ended()
+    except KeyboardInterrupt:
+        click.echo("ZooKeeper has ended", err=True)
+        return
+    except (ServerDidNotStart, FileNotFoundError) as error:
+        raise click.ClickException(str(error)) from None
+    raise click.ClickException(f"the server on port {port} has ended by itself")
+
+
+def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
+    raise KeyboardInterrupt
+
+
+if __name__ == "__main__":
+    main(prog_name="python -m zkplan.testing")
