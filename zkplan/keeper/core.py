@@ -75,11 +75,14 @@ class Keeper:
         self._again: list[Call] = []
         self._flying = 0
         self._generation = 0
-        self._connected = client.connected
+        self._connected = False
         self._closed = False
         self._multi_read = True
         self._listeners: list[Callable[[str | None], None]] = []
         client.add_listener(self._state_changed)
+        # After the listener, so that a connection made in between is not missed.
+        with self._lock:
+            self._connected = client.connected
 
     @property
     def session_timeout_s(self) -> float:

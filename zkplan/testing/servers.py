@@ -35,7 +35,8 @@ class ZooKeeperServer:
 
     It writes ahead with fsync, has no admin server, and its process dies with this one. The same
     object can be started again on the same data after `stop()` or `kill()`; `close()`, and leaving
-    the `with` block, also remove the data that it has made a folder for. Not safe for use by several threads at once.
+    the `with` block, also remove the data, unless their folder was given. Not safe for use by
+    several threads at once.
     """
 
     def __init__(

@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from ..layout import parse_entry
 from ..protocol.look import PlanLook
 from ..records import PlanRecord, State
 
@@ -20,6 +21,8 @@ from ..records import PlanRecord, State
 CANDIDATES_MAX = 8192
 #: Seconds after which another worker's share may be taken: its preferred worker had its chance.
 STEAL_AFTER_S = 0.01
+#: Strange names remembered for each plan.
+STRANGE_MAX = 1000
 #: A listing shorter than this is watched: soon there is nothing left, and news must wake the
 #: worker.
 NEARLY_EMPTY = 64
@@ -39,6 +42,8 @@ class PlanView:
     own: deque[str] = field(default_factory=deque)
     #: Entries of others' shares were seen; after this time they may be taken.
     steal_at: float | None = None
+    #: Names under `runnable` that are no entries: somebody else made them.
+    strange: set[str] = field(default_factory=set)
     must_look: bool = True
     looking: bool = False
     #: Its `ready` changed: look even when no slot is free, for running tasks must be told.
@@ -63,6 +68,9 @@ class PlanView:
         self.looking = False
         self.adopt = look.state == "running" and look.names is None
         names = look.names if self.running and look.names is not None else []
+        if self.strange:
+            # Listed again and again they would keep this worker looking for ever.
+            names = [name for name in names if name not in self.strange]
         stealing = self.steal_at is not None and now >= self.steal_at
         me, count = share
         if count < 2:
@@ -93,7 +101,15 @@ class PlanView:
         return self.watch
 
     def take(self, count: int) -> list[str]:
-        return [self.own.popleft() for _ in range(min(count, len(self.own)))]
+        """The next entries to claim; names that are no entries are remembered and passed over."""
+        taken: list[str] = []
+        while self.own and len(taken) < count:
+            name = self.own.popleft()
+            if parse_entry(name) is not None:
+                taken.append(name)
+            elif len(self.strange) < STRANGE_MAX:
+                self.strange.add(name)
+        return taken
 
     def avoid(self, now: float) -> None:
         """This worker could not decode a task of the plan: leave it to others for a while."""

@@ -108,6 +108,8 @@ class Seeker:
             return
         names = view.take(free)
         self.candidates.file(view)
+        if not names:
+            return
         self.claiming = len(names)
 
         def claimed(made: Claimed | None) -> None:
