@@ -59,6 +59,8 @@ class Job:
     log_count: int = 0
     #: The function was told to stop; the reason may have passed since (an answer came after all).
     heeded: bool = False
+    #: Ends a coroutine whose result is not waited for any more; a thread cannot be ended.
+    cancel: Callable[[], object] = bool
     plan: PlanRecord | None = None
 
     @property
@@ -264,9 +266,10 @@ class Runner:
         finally:
             _current.reset(token)
         if inspect.iscoroutine(result):
-            return asyncio.run_coroutine_threadsafe(
-                _within(context, result), self._running()
-            ).result()
+            coroutine = _within(context, result)
+            future = asyncio.run_coroutine_threadsafe(coroutine, self._running())
+            context._job.cancel = future.cancel
+            return future.result()
         return result
 
     def _running(self) -> asyncio.AbstractEventLoop:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 import threading
 import time
@@ -126,8 +127,8 @@ class Plan:
         the result for `Task.result` (default: results of tasks without dependents). An option left
         at None takes the plan's default.
 
-        Raises InvalidTask, ForeignTask, NotSerialisable, PayloadTooLarge before anything is
-        written; PlanDrained, PlanCancelled, PlanNotFound, ResultNotKept (a dependency has finished
+        Raises InvalidTask (also for arguments that do not fit the signature of the function),
+        ForeignTask, NotSerialisable, PayloadTooLarge before anything is written; PlanDrained, PlanCancelled, PlanNotFound, ResultNotKept (a dependency has finished
         and its result is gone).
         """
         spec = TaskSpec(fn, args, kwargs, name, attempts, retry_delay, timeout, priority, keep)
@@ -139,8 +140,9 @@ class Plan:
         All of them are checked and serialised before the first is written.
         """
         functions: dict[int, bytes] = {}
-        defaults = self.record.defaults
-        made = [define(spec, self.path, self.client.codec, defaults, functions) for spec in specs]
+        signatures: dict[int, inspect.Signature | None] = {}
+        defaults, codec = self.record.defaults, self.client.codec
+        made = [define(spec, self.path, codec, defaults, functions, signatures) for spec in specs]
         with self._lock:
             tasks = [
                 Task(self, "", spec.name or "", new) for spec, new in zip(specs, made, strict=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 from . import codec as codecs
@@ -128,13 +129,16 @@ def define(
     codec: Codec,
     defaults: TaskOptions,
     functions: dict[int, bytes],
+    signatures: dict[int, inspect.Signature | None] | None = None,
 ) -> NewTask:
     """Check and serialise one task. Nothing is sent; every error names the task.
 
-    `functions` keeps the bytes of functions met earlier in the same call.
+    `functions` keeps the bytes, `signatures` the signatures of functions met earlier in the same
+    call.
     """
     options = _options(spec, defaults)
     _check_arguments(spec)
+    _check_call(spec, {} if signatures is None else signatures)
     function = functions.get(id(spec.fn))
     if function is None:
         function = _dump_function(spec)
@@ -227,6 +231,39 @@ def _check_arguments(spec: TaskSpec) -> None:
             f"{spec.label}: its keyword arguments must be a dict with names, not "
             f"{spec.kwargs!r:.100}",
         )
+
+
+def _check_call(spec: TaskSpec, signatures: dict[int, inspect.Signature | None]) -> None:
+    """Refuse what could only fail in a worker: arguments that do not fit the function."""
+    fn, kwargs = spec.fn, spec.kwargs or {}
+    if not kwargs and type(fn) is FunctionType and _takes(fn, len(spec.args)):
+        return
+    if id(fn) not in signatures:
+        try:
+            # A decorator may add arguments of its own: what counts is what it takes itself.
+            signatures[id(fn)] = inspect.signature(fn, follow_wrapped=False)
+        except Exception:  # many builtins have none, and a class of the user may raise anything
+            signatures[id(fn)] = None
+    signature = signatures[id(fn)]
+    if signature is None:
+        return
+    try:
+        signature.bind(*spec.args, **kwargs)
+    except TypeError as error:
+        name = getattr(fn, "__qualname__", type(fn).__name__)
+        raise InvalidTask(
+            spec.label,
+            f"{spec.label}: its arguments do not fit {name}{str(signature):.200}: {error}",
+        ) from None
+
+
+def _takes(fn: FunctionType, count: int) -> bool:
+    """Whether `fn` can be called with `count` values by position; a tenth of the cost of `bind`."""
+    code = fn.__code__
+    if code.co_kwonlyargcount > len(fn.__kwdefaults__ or ()):
+        return False
+    most = count if code.co_flags & inspect.CO_VARARGS else code.co_argcount
+    return code.co_argcount - len(fn.__defaults__ or ()) <= count <= most
 
 
 def check_options(options: TaskOptions, label: str) -> None:

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 import zkplan
-from zkplan import Client, InvalidTask
+from zkplan import Client, InvalidTask, TaskFailed
 
-from .support import TOP, WorkerProcess
+from .support import TOP, WorkerProcess, note, notes, wait_until
 
 
 class Adder:
@@ -105,6 +105,23 @@ def test_an_error_in_a_coroutine_is_the_error_of_the_task(zkplan_client: Client)
         task = plan.add_task(fail)
     with pytest.raises(LookupError, match="in the loop"):
         task.result(30)
+
+
+@pytest.mark.usefixtures("worker")
+def test_a_coroutine_that_is_timed_out_is_cancelled(zkplan_client: Client, tmp_path: Path) -> None:
+    file = str(tmp_path / "notes")
+
+    async def for_ever() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            note(file, "cancelled")
+
+    with zkplan_client.create_plan(attempts=1) as plan:
+        task = plan.add_task(for_ever, timeout=0.2)
+    with pytest.raises(TaskFailed, match="time-out"):
+        task.result(30)
+    wait_until(lambda: notes(file) == ["cancelled"], "the coroutine has ended")
 
 
 def test_generators_are_refused_before_anything_is_written(zkplan_client: Client) -> None:

@@ -144,10 +144,10 @@ def test_the_readme_is_short() -> None:
     assert len(read("README.md").splitlines()) < README_LINES_MAX
 
 
-def test_the_readme_shows_the_examples_as_they_are() -> None:
-    shown = _PYTHON.findall(read("README.md"))
-    examples = [file.read_text(encoding="utf-8") for file in sorted(TOP.glob("examples/*.py"))]
-    assert shown == examples
+def test_readme_and_guide_show_the_examples_as_they_are() -> None:
+    shown = _PYTHON.findall(read("README.md")) + _PYTHON.findall(read("docs/guide.md"))
+    examples = [file.read_text(encoding="utf-8") for file in TOP.glob("examples/*.py")]
+    assert sorted(shown) == sorted(examples)
 
 
 def test_the_readme_says_what_the_example_prints() -> None:

@@ -360,6 +360,7 @@ class Engine:
     def _write_off(self, job: Job) -> None:
         self.statistics.written_off += 1
         self.slots.write_off(job)
+        job.cancel()
 
     # ---- leaving
 

@@ -1,0 +1,49 @@
+"""The guide's examples: each one runs beside a worker and prints what the guide says."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from kazoo.client import KazooClient
+
+from .support import TOP, WorkerProcess
+
+GUIDE = (TOP / "docs" / "guide.md").read_text(encoding="utf-8")
+SHOWN = re.findall(r"```python\n(.*?)```\n\nIt prints:\n\n```text\n(.*?)```", GUIDE, re.DOTALL)
+FILES = {path.read_text(encoding="utf-8"): path for path in sorted(TOP.glob("examples/*.py"))}
+
+
+@pytest.fixture
+def chroot(zookeeper_hosts: str, zkplan_root: str, znodes: KazooClient) -> str:
+    """A connection string under which /zkplan, the examples' root, is of this test alone."""
+    znodes.create(zkplan_root)
+    return zookeeper_hosts + zkplan_root
+
+
+@pytest.mark.parametrize(
+    ("code", "output"), SHOWN, ids=[FILES[code].stem if code in FILES else "?" for code, _ in SHOWN]
+)
+def test_an_example_prints_what_the_guide_says(
+    code: str, output: str, chroot: str, tmp_path: Path
+) -> None:
+    with WorkerProcess(chroot, "/zkplan", tmp_path) as worker:
+        worker.wait_ready()
+        example = subprocess.run(
+            [sys.executable, str(FILES[code])],
+            env={**os.environ, "ZKPLAN_HOSTS": chroot, "PYTHONPATH": str(TOP)},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+    assert example.returncode == 0, example.stderr
+    assert example.stdout == output
+
+
+def test_the_guide_has_an_example_in_each_chapter() -> None:
+    assert len(SHOWN) == GUIDE.count("\n## ")
