@@ -35,7 +35,9 @@ def zookeeper_for(command: str, hosts: str | None) -> Iterator[Provided]:
     However the block ends, the command ends with one line on stderr and its exit code; SIGTERM ends
     it as Ctrl-C does, so that it cleans up.
     """
-    signal.signal(signal.SIGTERM, _interrupt)
+    # SIGINT too: a shell without job control starts what runs in its background with it ignored.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _interrupt)
     try:
         if hosts:
             yield Provided(hosts, server_version(hosts), "given")
