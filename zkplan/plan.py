@@ -87,6 +87,8 @@ class Plan:
         if text.isdecimal() and len(text) <= 10:
             return Task(self, f"{int(text):010d}")
         name = str(which)
+        if not name:
+            raise InvalidTask(name, "an empty text is neither the number nor the name of a task")
         found = {task.number for task in self.tasks(sys.maxsize) if task.name == name}
         found |= {number for number, dead in self.dead(sys.maxsize).items() if dead.name == name}
         if len(found) == 1:
@@ -127,9 +129,9 @@ class Plan:
         the result for `Task.result` (default: results of tasks without dependents). An option left
         at None takes the plan's default.
 
-        Raises InvalidTask (also for arguments that do not fit the signature of the function),
-        ForeignTask, NotSerialisable, PayloadTooLarge before anything is written; PlanDrained, PlanCancelled, PlanNotFound, ResultNotKept (a dependency has finished
-        and its result is gone).
+        Raises InvalidTask (also for arguments that do not fit the function), ForeignTask,
+        NotSerialisable, PayloadTooLarge before anything is written; PlanDrained, PlanCancelled,
+        PlanNotFound, ResultNotKept (a dependency has finished and its result is gone).
         """
         spec = TaskSpec(fn, args, kwargs, name, attempts, retry_delay, timeout, priority, keep)
         return self.add_tasks([spec])[0]

@@ -253,7 +253,7 @@ def _check_call(spec: TaskSpec, signatures: dict[int, inspect.Signature | None])
         name = getattr(fn, "__qualname__", type(fn).__name__)
         raise InvalidTask(
             spec.label,
-            f"{spec.label}: its arguments do not fit {name}{str(signature):.200}: {error}",
+            f"{spec.label}: its arguments do not fit {name}{signature!s:.200}: {error}",
         ) from None
 
 

@@ -102,8 +102,9 @@ def test_a_failed_task_of_a_cascade_is_found_by_its_name(
 def test_a_name_that_nobody_or_several_have_is_refused(zkplan_client: Client) -> None:
     plan = zkplan_client.create_plan()
     twins = plan.add_tasks([TaskSpec(int, name="twin"), TaskSpec(int, name="twin")])
-    with pytest.raises(InvalidTask, match="no unfinished or dead task named 'missing'"):
-        plan.task("missing")
+    for name in ("missing", "1" * 11, "-1", "task-"):
+        with pytest.raises(InvalidTask, match=f"no unfinished or dead task named '{name}'"):
+            plan.task(name)
     with pytest.raises(InvalidTask, match=f"2 tasks named 'twin'.*{twins[0].number}"):
         plan.task("twin")
 

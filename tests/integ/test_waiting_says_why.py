@@ -101,7 +101,7 @@ def test_a_wait_for_a_paused_plan_says_that_it_is_paused(zkplan_client: Client) 
     with zkplan_client.create_plan() as plan:
         task = plan.add_task(int)
     plan.pause()
-    with pytest.raises(WaitTimeout, match="paused"):
+    with pytest.raises(WaitTimeout, match="the plan is paused"):
         task.result(timeout=0.1)
 
 

@@ -83,5 +83,6 @@ def test_an_error_raised_in_a_task_reaches_the_author_whole(error: ZkplanError) 
 
 def test_a_payload_too_large_says_the_size_the_limit_and_the_way_out() -> None:
     text = str(PayloadTooLarge("the result of task 'a'", 2_000_000, 1_040_000))
+    assert text.startswith("the result of task 'a': 2000000 bytes, but one ZooKeeper request")
     for part in ("the result of task 'a'", "2000000", "1040000", "store the data elsewhere"):
         assert part in text

@@ -186,8 +186,13 @@ def test_a_task_out_of_attempts_is_not_run_and_tells_its_last_failure(runner: Ru
 def test_a_task_that_killed_all_its_workers_says_so(runner: Runner) -> None:
     ended = runner.run(job_of(note, options=TaskOptions(attempts=3), a=3))
     assert failure(ended).kind == "WorkerLost"
-    assert "3 workers vanished" in failure(ended).message
+    assert "3 workers vanished while they ran it" in failure(ended).message
     assert ended.final
+
+
+def test_a_task_that_killed_its_only_worker_says_so(runner: Runner) -> None:
+    ended = runner.run(job_of(note, options=TaskOptions(attempts=1), a=1))
+    assert failure(ended).message.startswith("a worker vanished while it ran it")
 
 
 @pytest.mark.parametrize("codec", [Codec(), Codec(b"another")], ids=["unsigned", "other secret"])
