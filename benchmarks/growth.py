@@ -22,7 +22,7 @@ from .rows import Row, Target
 from .suite import Bench
 
 #: Tasks that are executed at every size while `pending` others stay behind them.
-MEASURED, MEASURED_QUICK = 5000, 100
+MEASURED, MEASURED_QUICK = 20_000, 100
 PENDING, PENDING_QUICK = (1000, 10_000, 100_000), (200, 500, 1000)
 RATE_KEPT_MIN = 0.8
 #: Memory that grows by more than this from the smallest plan to the largest is not flat.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from kazoo.protocol.serialization import GetChildren, GetData
@@ -14,7 +15,7 @@ class ChildrenPacket(GetChildren):  # type: ignore[misc]
     """A watched list of children, unpacked by our own code."""
 
     @classmethod
-    def deserialize(cls, buffer: bytes, offset: int) -> list[str]:
+    def deserialize(cls, buffer: bytes, offset: int) -> Sequence[str]:
         return wire.unpack_names(buffer, offset)[0]
 
 

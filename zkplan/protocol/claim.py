@@ -15,6 +15,7 @@ from ..requests import (
     Multi,
     Op,
     ReadChildren,
+    ReadData,
     ReadMany,
     Reason,
     Refused,
@@ -119,18 +120,18 @@ def claim(me: Registration, plan: str, ready_version: int, names: list[str]) -> 
         if tag == -2:
             return Claimed([], conflicts, plan_changed=True)
         name = wanted[tag][0]
-        if answer.reason is Reason.NODE_EXISTS and answer.path.endswith("/owner"):
+        at_owner = answer.path.endswith("/owner")
+        if answer.reason is Reason.NODE_EXISTS and at_owner:
             standing.add(name)
-        elif answer.reason is Reason.NO_NODE and name in standing:
+        elif answer.reason is Reason.NO_NODE and at_owner and name in standing:
             standing.discard(name)
-            if not answer.path.endswith("/owner"):
-                del wanted[tag]
-                conflicts += 1
         elif answer.reason is Reason.NO_NODE:
-            if answer.path.endswith("/owner"):
+            if at_owner:
                 orphans.append(name)
+            before = len(wanted)
             del wanted[tag]
-            conflicts += 1
+            wanted = yield from _still_there(plan_path, wanted)
+            conflicts += before - len(wanted)
         else:
             raise TransactionRejected(f"claiming {name} of {plan_path}: {answer}")
     for name in orphans:
@@ -138,3 +139,15 @@ def claim(me: Registration, plan: str, ready_version: int, names: list[str]) -> 
         # task number never comes back, so the entry can go.
         yield Multi([Delete(f"{plan_path}/runnable/{name}")])
     return Claimed(claimed, conflicts, read=read if claimed else None)
+
+
+def _still_there(plan_path: str, wanted: list[tuple[str, Claim]]) -> Step[list[tuple[str, Claim]]]:
+    """Those of `wanted` that nobody has taken yet.
+
+    Where one was taken, others were: finding them out one refused transaction after the other would
+    keep this worker from all other work.
+    """
+    if not wanted:
+        return []
+    nodes = yield ReadMany([ReadData(f"{plan_path}/runnable/{name}") for name, _ in wanted])
+    return [item for item, node in zip(wanted, nodes, strict=True) if node is not None]

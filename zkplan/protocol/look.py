@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from ..errors import TransactionRejected
@@ -29,7 +30,7 @@ class PlanLook(NamedTuple):
 
     state: State | None
     version: int
-    names: list[str] | None
+    names: Sequence[str] | None
 
 
 def list_plans(paths: Paths, watch: bool = False) -> Step[list[str]]:

@@ -7,9 +7,8 @@ its own empty and a moment has passed. Contention is avoided, not suffered.
 
 from __future__ import annotations
 
-import heapq
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from ..layout import parse_entry
@@ -18,7 +17,7 @@ from ..records import PlanRecord, State
 
 #: Entries kept per listing. More would only grow old; the listing is repeated when they are used
 #: up.
-CANDIDATES_MAX = 8192
+CANDIDATES_MAX = 16_384
 #: Seconds after which another worker's share may be taken: its preferred worker had its chance.
 STEAL_AFTER_S = 0.01
 #: Strange names remembered for each plan.
@@ -67,23 +66,15 @@ class PlanView:
         self.state, self.version = look.state, look.version
         self.looking = False
         self.adopt = look.state == "running" and look.names is None
-        names = look.names if self.running and look.names is not None else []
+        names: Sequence[str] = (look.names or ()) if self.running else ()
         if self.strange:
             # Listed again and again they would keep this worker looking for ever.
             names = [name for name in names if name not in self.strange]
         stealing = self.steal_at is not None and now >= self.steal_at
-        me, count = share
-        if count < 2:
-            mine = names
-        else:
-            mine = [name for name in names if _number(name) % count == me]
-            if not mine and names and stealing:
-                # The tail of the list, where the preferred worker comes last.
-                mine = sorted(names)[len(names) // 2 :]
-        if len(mine) > CANDIDATES_MAX:
-            mine = heapq.nsmallest(CANDIDATES_MAX, mine)
-        else:
-            mine.sort()
+        mine = _share_of(names, *share)
+        if not mine and names and stealing:
+            # The tail of the list, where the preferred worker comes last.
+            mine = sorted(names)[len(names) // 2 :][:CANDIDATES_MAX]
         self.own = deque(mine)
         if mine or not names:
             self.steal_at = None
@@ -129,6 +120,19 @@ class PlanView:
         if self.looking or self.finished or now < self.avoid_until or self.own:
             return False
         return self.must_look or (self.steal_at is not None and now >= self.steal_at)
+
+
+def _share_of(names: Iterable[str], me: int, count: int) -> list[str]:
+    """The first entries of this worker's share, sorted; walked once, without holding them all."""
+    mine: list[str] = []
+    for name in names:
+        if count < 2 or _number(name) % count == me:
+            mine.append(name)
+            if len(mine) >= 2 * CANDIDATES_MAX:
+                mine.sort()
+                del mine[CANDIDATES_MAX:]
+    mine.sort()
+    return mine[:CANDIDATES_MAX]
 
 
 def _number(name: str) -> int:
