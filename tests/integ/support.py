@@ -18,6 +18,9 @@ from zkplan.testing.process import WatchedProcess
 
 TOP = Path(__file__).parents[2]
 WAIT_S = 30.0
+#: Runs a command in the checkout, with Ctrl-C as at a terminal: a shell without job control starts
+#: what runs in its background with SIGINT ignored, and tests may run so.
+IN_CHECKOUT = ("/usr/bin/env", "-C", str(TOP), "--default-signal=INT")
 
 
 def wait_until(condition: Callable[[], Any], what: str, timeout_s: float = WAIT_S) -> Any:
@@ -56,9 +59,7 @@ class WorkerProcess:
         command = [sys.executable, "-m", "zkplan", "worker", "--hosts", hosts, "--root", root]
         folder.mkdir(exist_ok=True)
         self.log = folder / f"worker-{time.monotonic_ns()}.log"
-        self.process = WatchedProcess(
-            ["/usr/bin/env", "-C", str(TOP), *command, *options], self.log
-        )
+        self.process = WatchedProcess([*IN_CHECKOUT, *command, *options], self.log)
 
     @property
     def pid(self) -> int:

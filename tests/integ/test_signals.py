@@ -14,7 +14,7 @@ import pytest
 from zkplan import Client
 from zkplan.testing.process import WatchedProcess
 
-from .support import TOP, WorkerProcess, note, notes, wait_until
+from .support import IN_CHECKOUT, WorkerProcess, note, notes, wait_until
 
 WAIT_S = 30.0
 
@@ -30,9 +30,7 @@ def test_ctrl_c_of_a_wait_is_not_a_failed_plan(
     zkplan_client.create_plan("idle")
     log = tmp_path / "log"
     command = ["plan", "wait", "idle", "--hosts", zookeeper_hosts, "--root", zkplan_root]
-    process = WatchedProcess(
-        ["/usr/bin/env", "-C", str(TOP), sys.executable, "-m", "zkplan", *command], log
-    )
+    process = WatchedProcess([*IN_CHECKOUT, sys.executable, "-m", "zkplan", *command], log)
     try:
         # It warns once it waits.
         wait_until(lambda: "not marked ready" in log.read_text(), "the command waits")
