@@ -16,7 +16,7 @@ import zkplan
 from zkplan.testing.java import find_zookeeper
 from zkplan.testing.loopback import free_port
 
-from .support import TOP
+from .support import IN_CHECKOUT, TOP
 
 pytestmark = pytest.mark.skipif(find_zookeeper() is None, reason="no Java or no ZooKeeper here")
 
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.skipif(find_zookeeper() is None, reason="no Java or no 
 @contextmanager
 def served(port: int, *options: str) -> Iterator[subprocess.Popen[str]]:
     command = [sys.executable, "-m", "zkplan.testing", "--port", str(port), *options]
-    process = subprocess.Popen(command, cwd=TOP, stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen([*IN_CHECKOUT, *command], stdout=subprocess.PIPE, text=True)
     try:
         yield process
         process.send_signal(signal.SIGINT)
