@@ -28,6 +28,7 @@ from kazoo.exceptions import (
     ZookeeperError,
 )
 from kazoo.protocol.serialization import Exists
+from kazoo.protocol.states import KeeperState
 from kazoo.security import OPEN_ACL_UNSAFE
 
 from .. import wire
@@ -50,6 +51,7 @@ T = TypeVar("T")
 
 #: Requests under way per client; kazoo blocks its callers at 278 while the connection is down.
 IN_FLIGHT_MAX = 100
+_NOT_SENDING = (KeeperState.AUTH_FAILED, KeeperState.CLOSED, KeeperState.EXPIRED_SESSION)
 _AMBIGUOUS = (ConnectionLoss, SessionExpiredError, ConnectionClosedError)
 
 logger = logging.getLogger("zkplan.keeper")
@@ -250,7 +252,7 @@ class Keeper:
                 # The watch of a read that found nothing is not armed; that of an `exists` is.
                 call.packet = Exists(call.packet.path, self._watched)
                 call.done = self._exists_done(call)
-                self.client._call(call.packet, call)
+                self._hand_over(call)
                 return
             self._answered(call, None, None)
         elif isinstance(error, UnimplementedError) and type(call.request) is ReadMany:
@@ -299,7 +301,28 @@ class Keeper:
         if type(call.request) is ReadMany and not self._multi_read:
             self._pipeline(call)
         else:
-            self.client._call(call.packet, call)
+            self._hand_over(call)
+
+    def _hand_over(self, call: Call) -> None:
+        """What kazoo's `_call` does, but for its bare `except`.
+
+        That one swallows the KeyboardInterrupt which a signal raises inside `send`: Ctrl-C would be
+        lost now and then, and the request taken for unanswered and sent again.
+        """
+        client = self.client
+        if client._state in _NOT_SENDING:
+            client._call(call.packet, call)  # fails the call at once, and sends nothing
+            return
+        sock = client._connection._write_sock
+        try:
+            client._queue.append((call.packet, call))
+            sock.send(b"\0")
+        except (OSError, AttributeError):
+            call.set_exception(ConnectionClosedError("the connection was closed meanwhile"))
+        except BaseException:
+            # Whether the byte was sent is unknown. One too many is harmless, one too few is not.
+            sock.send(b"\0")
+            raise
 
     def _pipeline(self, call: Call) -> None:
         """Its reads are counted as flying, each for itself; the call is not any more."""
