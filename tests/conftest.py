@@ -15,11 +15,44 @@ if not entry_points(group="pytest11", name="zkplan"):
 
 _TESTS = Path(__file__).parent
 _MARKED_FOLDERS = ("integ", "chaos")
+_KINDS = ("zookeeper", "embedded")
 
 # In CI the examples are the same in each run, and a slow machine is not a failure.
 hypothesis.settings.register_profile("local", deadline=None)
 hypothesis.settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)
 hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "local")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """CI runs one process for each kind of server, side by side."""
+    parser.addoption(
+        "--zookeeper-kind",
+        choices=[*_KINDS, "both"],
+        default="both",
+        help="the server of tests that need one: the real ZooKeeper, zkplan's own, or first the "
+        "one, then the other (default)",
+    )
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run each test that uses a server on every kind of it that is wanted."""
+    if "zookeeper_kind" in metafunc.fixturenames:
+        wanted = metafunc.config.getoption("--zookeeper-kind")
+        kinds = _KINDS if wanted == "both" else (wanted,)
+        metafunc.parametrize("zookeeper_kind", kinds, indirect=True, scope="session")
+
+
+@pytest.fixture(scope="session")
+def zookeeper_kind(request: pytest.FixtureRequest) -> str:
+    """The kind of server that this run of a test uses."""
+    kind: str = request.param
+    return kind
+
+
+@pytest.fixture(scope="session")
+def zkplan_hosts(zookeeper_hosts: str) -> str:
+    """Here `zkplan_client` is on the server under test."""
+    return zookeeper_hosts
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

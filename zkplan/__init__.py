@@ -1,6 +1,6 @@
 """zkplan runs a graph of Python functions on many machines, with ZooKeeper as the only moving part.
 
-Author:     connect, Client, Plan, Task, TaskSpec, PlanStatus
+Author:     connect, local, Client, Plan, Task, TaskSpec, PlanStatus
 Functional: create_plan, add_task, mark_ready, plan_completed
 Worker:     Worker, Backoff, Statistics
 In a task:  current, Context
@@ -36,6 +36,7 @@ from .errors import (
 )
 from .execution import Context, current
 from .functional import add_task, create_plan, mark_ready, plan_completed
+from .local import local
 from .plan import Plan
 from .protocol.control import PlanStatus
 from .records import WorkerRecord
@@ -48,6 +49,7 @@ __version__ = "0.1.0"
 __all__ = [
     # Author
     "connect",
+    "local",
     "Client",
     "Plan",
     "Task",

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import time
+from contextlib import ExitStack
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from .addresses import Lease, lease
 from .codec import TASK, Codec
 from .errors import InvalidTask, PayloadUndecodable, PlanNotFound, ZkplanError
 from .execution import Job
@@ -45,8 +47,16 @@ class TaskSummary(NamedTuple):
 class Client:
     """A connection to the plans under one root. Safe for several threads; a context manager."""
 
-    def __init__(self, keeper: Keeper, root: str = DEFAULT_ROOT, secret: bytes = b"") -> None:
+    def __init__(
+        self,
+        keeper: Keeper,
+        root: str = DEFAULT_ROOT,
+        secret: bytes = b"",
+        server: Lease | None = None,
+    ) -> None:
+        """`server`, an embedded one, is released with the connection."""
         self.keeper = keeper
+        self._server = server
         self.paths = Paths(_checked_root(root))
         self.codec = Codec(secret)
 
@@ -215,7 +225,10 @@ class Client:
         self.keeper.run(ensure_root(self.paths))
 
     def close(self) -> None:
+        """Close the connection; the last one to an embedded server in a folder also stops that."""
         self.keeper.close()
+        if self._server is not None:
+            self._server.release()
 
     def __enter__(self) -> Client:
         return self
@@ -242,27 +255,33 @@ def connect(
     """Connect to ZooKeeper.
 
     `hosts` is a comma-separated list of host:port (a chroot may follow), or a started KazooClient,
-    which stays the caller's. All times in seconds: `session_timeout` is what a dead worker's tasks
-    wait for their take-over, `patience` how long one request may stay without an answer. With
-    `secret`, payloads are signed and only those signed with it are accepted. `kazoo_options` go to
-    KazooClient (auth_data, use_ssl, default_acl, logger, …).
+    which stays the caller's. `embedded:FOLDER` starts a server in this process that keeps its data
+    there, or connects to the process that serves the folder; it ends with its last client. Plain
+    `embedded:` keeps them in memory, until this process ends.
 
-    Raises KeeperUnavailable when no server answers, ZkplanError for a malformed list of hosts,
-    TypeError for hosts of another kind and for options that nobody knows.
+    All times in seconds: `session_timeout` is what a dead worker's tasks wait for their take-over,
+    `patience` how long one request may stay without an answer. With `secret`, payloads are signed
+    and only those signed with it are accepted. `kazoo_options` go to KazooClient (auth_data,
+    use_ssl, default_acl, logger, …).
+
+    Raises KeeperUnavailable when no server answers or the embedded one cannot start, ZkplanError
+    for a malformed list of hosts, TypeError for hosts of another kind and for options that nobody
+    knows.
     """
     key = secret.encode() if isinstance(secret, str) else secret
-    keeper = open_keeper(
-        hosts,
-        session_timeout_s=session_timeout,
-        connect_timeout_s=connect_timeout,
-        patience_s=patience,
-        **kazoo_options,
-    )
-    try:
-        return Client(keeper, root, key)
-    except BaseException:
-        keeper.close()
-        raise
+    with ExitStack() as opened:
+        server = opened.enter_context(lease(hosts)) if isinstance(hosts, str) else None
+        keeper = open_keeper(
+            hosts if server is None else server.hosts,
+            session_timeout_s=session_timeout,
+            connect_timeout_s=connect_timeout,
+            patience_s=patience,
+            **kazoo_options,
+        )
+        opened.callback(keeper.close)
+        client = Client(keeper, root, key, server)
+        opened.pop_all()
+    return client
 
 
 def _place(names: list[str]) -> str:

@@ -28,7 +28,7 @@ from zkplan import (
     ZkplanError,
 )
 from zkplan.testing.loopback import free_port
-from zkplan.testing.servers import ZooKeeperServer
+from zkplan.testing.server_process import ServerProcess
 
 from .support import note, notes, tree, wait_until
 
@@ -272,7 +272,7 @@ def test_hosts_that_make_no_sense_are_told(hosts: str) -> None:
 
 
 def test_a_call_without_an_answer_ends_after_the_patience(
-    zookeeper_server: ZooKeeperServer,
+    zookeeper_server: ServerProcess,
 ) -> None:
     with zkplan.connect(zookeeper_server.hosts, patience=0.5) as client:
         plan = client.create_plan()

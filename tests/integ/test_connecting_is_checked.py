@@ -12,7 +12,7 @@ from kazoo.client import KazooClient
 import zkplan
 from zkplan import KeeperUnavailable, ZkplanError
 from zkplan.testing.loopback import free_port
-from zkplan.testing.servers import ZooKeeperServer
+from zkplan.testing.server_process import ServerProcess
 
 from .support import TOP
 
@@ -58,7 +58,7 @@ sys.stdin.readline()
 
 
 def test_a_program_without_logging_sees_nothing_of_a_reconnect(
-    zookeeper_server: ZooKeeperServer,
+    zookeeper_server: ServerProcess,
 ) -> None:
     process = subprocess.Popen(
         [sys.executable, "-c", PROGRAM, zookeeper_server.hosts],

@@ -20,6 +20,7 @@ from kazoo.retry import KazooRetry
 
 from zkplan.testing.java import find_zookeeper
 from zkplan.testing.provide import NO_ZOOKEEPER, NoZooKeeper, provided_zookeeper
+from zkplan.testing.server_process import ServerProcess
 from zkplan.testing.servers import ServerDidNotStart, ZooKeeperEnsemble, ZooKeeperServer
 from zkplan.testing.znodes import remove_tree
 
@@ -108,7 +109,7 @@ def test_a_removed_tree_is_gone_and_its_neighbour_stays(
 
 
 def test_data_survive_a_kill_and_a_restart_on_the_same_port(
-    zookeeper_server: ZooKeeperServer,
+    zookeeper_server: ServerProcess,
 ) -> None:
     hosts = zookeeper_server.hosts
     with connected(hosts) as client:
@@ -123,7 +124,7 @@ def test_data_survive_a_kill_and_a_restart_on_the_same_port(
 
 
 def test_a_session_of_one_second_expires_when_its_process_is_paused(
-    zookeeper_server: ZooKeeperServer,
+    zookeeper_server: ServerProcess,
 ) -> None:
     with (
         connected(zookeeper_server.hosts) as observer,
@@ -140,7 +141,7 @@ def test_a_session_of_one_second_expires_when_its_process_is_paused(
 
 
 def test_a_paused_server_is_silent_and_serves_again_when_resumed(
-    zookeeper_server: ZooKeeperServer,
+    zookeeper_server: ServerProcess,
 ) -> None:
     zookeeper_server.pause()
     assert zookeeper_server.is_running()
@@ -151,7 +152,7 @@ def test_a_paused_server_is_silent_and_serves_again_when_resumed(
     assert zookeeper_server.mode == "standalone"
 
 
-def test_a_paused_server_can_be_stopped(zookeeper_server: ZooKeeperServer) -> None:
+def test_a_paused_server_can_be_stopped(zookeeper_server: ServerProcess) -> None:
     zookeeper_server.pause()
     zookeeper_server.stop()
     assert not zookeeper_server.is_running()

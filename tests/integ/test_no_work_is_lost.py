@@ -17,7 +17,8 @@ from kazoo.client import KazooClient
 
 import zkplan
 from zkplan import Client, Plan, Task, TaskFailed, TaskSpec
-from zkplan.testing.servers import ZooKeeperEnsemble, ZooKeeperServer
+from zkplan.testing.server_process import ServerProcess
+from zkplan.testing.servers import ZooKeeperEnsemble
 
 from .support import WorkerProcess, note, notes, wait_for_more, wait_until, working
 
@@ -25,7 +26,7 @@ ROOT = "/zkplan"
 
 
 @pytest.fixture
-def client(zookeeper_server: ZooKeeperServer) -> Iterator[Client]:
+def client(zookeeper_server: ServerProcess) -> Iterator[Client]:
     """A client of the server that this test may kill."""
     # A server that is starting may swallow a handshake; kazoo then waits for a session timeout.
     with zkplan.connect(
@@ -78,7 +79,7 @@ def require_once(stamps: dict[str, str], file: Path, width: int, height: int) ->
 
 
 def test_workers_are_killed_at_random_moments(
-    zookeeper_server: ZooKeeperServer, client: Client, tmp_path: Path
+    zookeeper_server: ServerProcess, client: Client, tmp_path: Path
 ) -> None:
     file = tmp_path / "runs"
     chance = random.Random(5)
@@ -105,7 +106,7 @@ def test_workers_are_killed_at_random_moments(
 
 
 def test_a_task_that_kills_its_workers_runs_out_of_attempts(
-    zookeeper_server: ZooKeeperServer, client: Client, tmp_path: Path
+    zookeeper_server: ServerProcess, client: Client, tmp_path: Path
 ) -> None:
     """Its first victim is forgiven: nobody knows whether it had begun."""
     with client.create_plan(attempts=2, retry_delay=0) as plan:
@@ -121,7 +122,7 @@ def test_a_task_that_kills_its_workers_runs_out_of_attempts(
 
 
 def test_what_a_killed_worker_held_uses_up_no_attempt(
-    zookeeper_server: ZooKeeperServer, client: Client, tmp_path: Path
+    zookeeper_server: ServerProcess, client: Client, tmp_path: Path
 ) -> None:
     """A worker claims short tasks ahead; with a single attempt they must not die with it."""
     file = tmp_path / "runs"
@@ -149,7 +150,7 @@ def hold_first(file: str, gate: str) -> str:
 
 
 def test_a_worker_paused_past_its_session_cannot_commit_and_works_on(
-    zookeeper_server: ZooKeeperServer, client: Client, tmp_path: Path
+    zookeeper_server: ServerProcess, client: Client, tmp_path: Path
 ) -> None:
     file, gate = tmp_path / "runs", tmp_path / "gate"
     options = ("--threads", "1", "--session-timeout", "1")
@@ -176,7 +177,7 @@ def test_a_worker_paused_past_its_session_cannot_commit_and_works_on(
 
 
 def test_a_late_result_counts_where_nobody_took_the_task_over(
-    zookeeper_server: ZooKeeperServer, client: Client, tmp_path: Path
+    zookeeper_server: ServerProcess, client: Client, tmp_path: Path
 ) -> None:
     """The only worker was paused past its session: its claim still stands when it comes back."""
     file, gate = tmp_path / "runs", tmp_path / "gate"
@@ -224,7 +225,7 @@ def test_a_worker_whose_session_expires_registers_anew_and_loses_nothing(
 
 
 def test_a_server_killed_under_load_comes_back_and_all_goes_on(
-    zookeeper_server: ZooKeeperServer, client: Client, tmp_path: Path
+    zookeeper_server: ServerProcess, client: Client, tmp_path: Path
 ) -> None:
     """Author, waiter and workers keep their calls; what was acknowledged is still there."""
     file = tmp_path / "runs"
@@ -284,7 +285,7 @@ def test_the_leader_of_an_ensemble_is_killed_under_load(
 
 
 def test_a_server_that_hangs_holds_everything_up_and_nothing_more(
-    zookeeper_server: ZooKeeperServer, client: Client, tmp_path: Path
+    zookeeper_server: ServerProcess, client: Client, tmp_path: Path
 ) -> None:
     """A paused server answers nothing; tasks are told, and go on when it is back."""
     file, gate = tmp_path / "runs", tmp_path / "gate"

@@ -12,7 +12,7 @@ import pytest
 
 import zkplan
 from zkplan import Client, PlanFailed, TaskSpec
-from zkplan.testing.servers import ZooKeeperServer
+from zkplan.testing.server_process import ServerProcess
 
 from .support import WorkerProcess, note, notes, wait_until, working
 
@@ -21,7 +21,7 @@ SHORT = ("--session-timeout", "2")
 
 
 @pytest.fixture
-def client(zookeeper_server: ZooKeeperServer) -> Iterator[Client]:
+def client(zookeeper_server: ServerProcess) -> Iterator[Client]:
     with zkplan.connect(zookeeper_server.hosts, root=ROOT, session_timeout=2.0) as connected:
         yield connected
 
@@ -54,7 +54,7 @@ def add_naps(client: Client, file: Path, count: int, **options: int) -> zkplan.P
 
 
 def test_tasks_that_had_not_started_survive_the_loss_of_their_worker(
-    zookeeper_server: ZooKeeperServer, client: Client, tmp_path: Path
+    zookeeper_server: ServerProcess, client: Client, tmp_path: Path
 ) -> None:
     file = tmp_path / "starts"
     with WorkerProcess(
@@ -75,7 +75,7 @@ def test_tasks_that_had_not_started_survive_the_loss_of_their_worker(
 
 
 def test_a_task_that_kills_its_workers_ends_as_dead_and_its_neighbours_run(
-    zookeeper_server: ZooKeeperServer, client: Client, tmp_path: Path
+    zookeeper_server: ServerProcess, client: Client, tmp_path: Path
 ) -> None:
     deaths, file = tmp_path / "deaths", tmp_path / "starts"
     with client.create_plan(attempts=2) as plan:
@@ -96,7 +96,7 @@ def test_a_task_that_kills_its_workers_ends_as_dead_and_its_neighbours_run(
 
 
 def test_a_paused_plan_starts_nothing_more_and_its_tasks_lose_no_attempt(
-    zookeeper_server: ZooKeeperServer, client: Client, tmp_path: Path
+    zookeeper_server: ServerProcess, client: Client, tmp_path: Path
 ) -> None:
     file = tmp_path / "starts"
     with working(zookeeper_server.hosts, ROOT, threads=2) as worker:
@@ -114,7 +114,7 @@ def test_a_paused_plan_starts_nothing_more_and_its_tasks_lose_no_attempt(
 
 
 def test_a_cancelled_plan_starts_nothing_more(
-    zookeeper_server: ZooKeeperServer, client: Client, tmp_path: Path
+    zookeeper_server: ServerProcess, client: Client, tmp_path: Path
 ) -> None:
     file = tmp_path / "starts"
     with working(zookeeper_server.hosts, ROOT, threads=2):

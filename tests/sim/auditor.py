@@ -29,7 +29,7 @@ class Auditor:
 
     def __init__(self, tree: Tree, root: str) -> None:
         self.root = root
-        self.nodes = tree._nodes  # read directly: the tree's own reads sort and copy
+        self.nodes = tree._nodes  # read directly: the tree's own reads copy
         self.names: dict[str, Meant] = {}
         self.tasks: dict[str, Meant] = {}
         self.removed_plans: set[str] = set()

@@ -41,7 +41,7 @@ def _held_for_ever(world: World) -> set[str]:
 
 
 def _judge_plan(world: World, plan: Plan, held: set[str]) -> None:
-    children = world.nodes[world.paths.plan(plan.number)].children
+    children = set(world.nodes[world.paths.plan(plan.number)].children)
     tasks = {name for name in children if name.startswith("task-")}
     running = [task for task in world.names.values() if task.alive and task.name not in held]
     if running:

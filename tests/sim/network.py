@@ -35,7 +35,7 @@ from zkplan.requests import (
     Ticket,
 )
 
-_SERVER_OPS: dict[type, type] = {
+_SERVER_OPS: dict[type, Callable[..., server.Op]] = {
     Create: server.Create,
     Delete: server.Delete,
     SetData: server.SetData,
@@ -245,11 +245,8 @@ class Network:
         """One transaction at the server; the observer sees it before the sender does."""
         if self.rewrite is not None:
             ops = self.rewrite(fiber, ops)
-        make = tuple.__new__
         try:
-            answers = self.tree.multi(
-                [make(_SERVER_OPS[type(op)], op) for op in ops], session=session
-            )
+            answers = self.tree.multi([_SERVER_OPS[type(op)](*op) for op in ops], session=session)
         except server.MultiFailed as failed:
             reason = _REASONS.get(failed.error.code, Reason.OTHER)
             return Refused(failed.index, reason, ops[failed.index].path)

@@ -120,7 +120,7 @@ class World:
 
     def vacant(self) -> bool:
         desks = self.nodes[f"{ROOT}/desk"].children
-        return bool(desks) and not desks <= self.nodes[f"{ROOT}/worker"].children
+        return bool(desks) and not desks.keys() <= self.nodes[f"{ROOT}/worker"].children.keys()
 
     def due(self) -> bool:
         return any(int(name[:13]) <= self.now for name in self.nodes[f"{ROOT}/later"].children)

@@ -18,6 +18,9 @@ WITH_EXAMPLES = sorted(
 #: Asserts that tell the type checker what the lines before them imply. `python -O` drops asserts,
 #: so none may check what comes from outside: raise an error of zkplan instead.
 TYPES_NARROWED = {
+    "embedded/connection.py": {"isinstance(transport, asyncio.Transport)"},
+    "embedded/database.py": {"isinstance(value, int)"},
+    "embedded/service.py": {"isinstance(request, Multi)"},
     "protocol/author.py": {"isinstance(answer, Refused)"},
     "protocol/wide.py": {"loaded.result is not None"},
     "working/delivery.py": {"me is not None"},

@@ -12,7 +12,7 @@ import pytest
 import zkplan
 from zkplan import errors
 
-AUTHOR = {"connect", "Client", "Plan", "Task", "TaskSpec", "PlanStatus", "WorkerRecord"}
+AUTHOR = {"connect", "local", "Client", "Plan", "Task", "TaskSpec", "PlanStatus", "WorkerRecord"}
 FUNCTIONAL = {"create_plan", "add_task", "mark_ready", "plan_completed"}
 WORKER = {"Worker", "Backoff", "Statistics"}
 WITHIN = {"current", "Context"}

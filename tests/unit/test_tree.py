@@ -32,7 +32,7 @@ def tree_with(*paths: str) -> Tree:
 
 
 def everything(tree: Tree) -> dict[str, tuple[bytes, Stat, list[str]]]:
-    return {path: (*tree.get(path), tree.children(path)[0]) for path in ("/", *tree.walk())}
+    return {path: (*tree.get(path), sorted(tree.children(path)[0])) for path in ("/", *tree.walk())}
 
 
 def test_a_created_node_carries_its_data_time_and_zxid() -> None:
@@ -108,6 +108,16 @@ def test_an_impossible_path_can_be_neither_created_nor_written(path: str) -> Non
             tree.apply(op)
 
 
+@pytest.mark.parametrize("path", ["//x", "//"])
+def test_a_second_slash_after_the_root_is_no_name(path: str) -> None:
+    tree = tree_with("/x")
+    for op in (Create(path), Create(path, sequence=True), SetData(path)):
+        with pytest.raises(BadArgumentsError):
+            tree.apply(op)
+    with pytest.raises(NoNodeError):
+        tree.apply(Delete(path))
+
+
 @pytest.mark.parametrize("path", ["/a//b", "/a/./b", "a/b"])
 def test_an_impossible_parent_of_a_new_node_is_a_missing_one(path: str) -> None:
     tree = tree_with("/a")
@@ -161,9 +171,9 @@ def test_a_version_wraps_and_a_used_up_counter_refuses_as_in_32_bits() -> None:
     assert tree.get("/p")[1].cversion == 2 * INT_MAX - 1 - 2**32
 
 
-def test_children_are_sorted_and_walk_lists_every_path_below() -> None:
+def test_children_come_in_order_of_creation_and_walk_lists_every_path_below_sorted() -> None:
     tree = tree_with("/b", "/a", "/a/z", "/a/y", "/a/y/x")
-    assert tree.children("/")[0] == ["a", "b"]
+    assert tree.children("/")[0] == ["b", "a"]
     assert list(tree.walk()) == ["/a", "/a/y", "/a/y/x", "/a/z", "/b"]
     assert list(tree.walk("/a")) == ["/a/y", "/a/y/x", "/a/z"]
 

@@ -20,7 +20,8 @@ hosts_option = click.option(
     default=DEFAULT_HOSTS,
     show_default=True,
     show_envvar=True,
-    help="ZooKeeper servers, host:port separated by commas; a chroot may follow.",
+    help="ZooKeeper servers, host:port separated by commas; a chroot may follow. "
+    "embedded:FOLDER starts a server in this process, or uses the one that serves the folder.",
 )
 root_option = click.option(
     "--root",

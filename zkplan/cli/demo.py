@@ -18,7 +18,7 @@ from .running import zookeeper_for
     "--hosts",
     envvar="ZKPLAN_HOSTS",
     show_envvar=True,
-    help="ZooKeeper to use; without it one is started on loopback for the demonstration.",
+    help="ZooKeeper to use; without it a server of zkplan's own is started on loopback.",
 )
 @click.option("--workers", type=click.IntRange(1, 64), default=3, help="Worker processes.")
 @click.option("--threads", type=click.IntRange(1, 64), default=2, help="Slots per process.")

@@ -1,4 +1,4 @@
-"""`zkplan plan ls|show|wait|pause|resume|cancel|rm|retry|check`: look at plans and control them."""
+"""`zkplan plan ls|show|wait|pause|resume|…`: look at plans, control and move them."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from ..archive import export_plan, import_plan
 from ..plan import Plan
 from ..protocol.control import PlanStatus
 from ..records import Dead
@@ -108,6 +109,62 @@ def check(plan: str, output: str, repair: bool, **connection: Any) -> None:
     print_facts(facts, output)
     if report.problems:
         raise SystemExit(1)
+
+
+@plan.command("export")
+@_which
+@click.option("--out", required=True, type=click.Path(), help="The file to write; a new one.")
+@click.option("--pause", is_flag=True, help="Pause the plan first, if it is running.")
+@click.option(
+    "--wait",
+    type=click.FloatRange(0),
+    default=0.0,
+    show_default=True,
+    help="Seconds that its running tasks have to end; exit code 4 when they are over.",
+)
+@click.option("--remove", is_flag=True, help="Remove the plan once the file is written.")
+@output_option
+@connection_options
+def export(
+    plan: str, out: str, pause: bool, wait: float, remove: bool, output: str, **connection: Any
+) -> None:
+    """Write a plan of which nothing is claimed to a file, to go on with it on another server."""
+    with open_client(**connection) as client:
+        found = client.plan(plan)
+        facts = export_plan(found, out, pause=pause, wait=wait, remove=remove)
+    print_facts(facts._asdict() | {"file": str(facts.file)}, output)
+    if remove:
+        click.echo(f"{found.path} removed", err=True)
+    elif facts.state == "paused":
+        click.echo(
+            f"{found.path} stays paused here. Once it is imported elsewhere, remove it "
+            f"(zkplan plan rm {int(found.number)}), so that nothing runs twice",
+            err=True,
+        )
+
+
+@plan.command("import")
+@click.argument("file", type=click.Path(exists=True, dir_okay=False))
+@click.option("--resume", is_flag=True, help="Let it run at once; else it is paused as it was.")
+@click.option("--copy", is_flag=True, help="Also where this plan is under the root already.")
+@click.option("--any-secret", is_flag=True, help="Do not check the signatures of its payloads.")
+@output_option
+@connection_options
+def import_(
+    file: str, resume: bool, copy: bool, any_secret: bool, output: str, **connection: Any
+) -> None:
+    """Make a plan of an exported one; it gets a number of its own under this root."""
+    with open_client(**connection) as client:
+        found = client.plan(import_plan(client, file, copy=copy, any_secret=any_secret))
+        if resume and found.status().state in ("paused", "defining"):
+            found.resume()
+        status = found.status()
+        print_facts(_row(status), output)
+    if status.state == "paused":
+        click.echo(
+            f"{found.path} is paused: zkplan plan resume {int(found.number)} lets it go on",
+            err=True,
+        )
 
 
 def _control(name: str, act: Callable[[Plan], Any], help_text: str, said: str) -> None:

@@ -1,8 +1,7 @@
-"""What demo and stress share: a ZooKeeper, given or started for them, and a clean end."""
+"""What demo and stress share: a server, given or started for them, and a clean end."""
 
 from __future__ import annotations
 
-import os
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,26 +10,18 @@ from typing import NoReturn
 
 import click
 
+from ..addresses import is_embedded, lease
 from ..errors import KeeperUnavailable, WaitTimeout, ZkplanError
-from ..testing.java import find_zookeeper
+from ..testing.embedded_process import EmbeddedServerProcess
 from ..testing.loopback import server_version
-from ..testing.provide import HOSTS_VARIABLE, NoZooKeeper, Provided, provided_zookeeper
-from ..testing.servers import ServerDidNotStart, ZooKeeperServer
+from ..testing.provide import Provided, of_our_own
+from ..testing.server_process import ServerDidNotStart
 from . import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_TIMED_OUT, EXIT_UNREACHABLE
-
-# A session ends at the first tick after its time-out: with ZooKeeper's 2 s a takeover takes longer.
-_TICK_TIME_MS = 500
-_NO_ZOOKEEPER = """\
-there is no ZooKeeper to run on. Do one of these:
-  - in a checkout of zkplan: python3 dev.py {command}   installs what is missing (Debian, Ubuntu)
-  - zkplan {command} --hosts HOST:PORT   runs on a ZooKeeper that you have
-  - docker compose up   has a ZooKeeper and workers in containers
-  - install Java, and libzookeeper-java or an unpacked release that ZOOKEEPER_HOME names"""
 
 
 @contextmanager
 def zookeeper_for(command: str, hosts: str | None) -> Iterator[Provided]:
-    """The ZooKeeper at `hosts`, or one for the length of the block.
+    """The ZooKeeper at `hosts`, or an embedded server for the length of the block.
 
     However the block ends, the command ends with one line on stderr and its exit code; SIGTERM ends
     it as Ctrl-C does, so that it cleans up.
@@ -39,19 +30,18 @@ def zookeeper_for(command: str, hosts: str | None) -> Iterator[Provided]:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _interrupt)
     try:
-        if hosts:
+        if hosts and is_embedded(hosts):
+            with lease(hosts) as server:
+                yield of_our_own(server.hosts, hosts)
+        elif hosts:
             yield Provided(hosts, server_version(hosts), "given")
-        elif not os.environ.get(HOSTS_VARIABLE) and find_zookeeper() is not None:
-            with ZooKeeperServer(tick_time_ms=_TICK_TIME_MS) as server:
-                yield Provided(server.hosts, server.version, f"started for zkplan {command}")
         else:
-            with provided_zookeeper() as provided:
-                yield provided
+            # In a process of its own: here it would share the interpreter with the harness.
+            with EmbeddedServerProcess() as started:
+                yield of_our_own(started.hosts, f"started for zkplan {command}")
     except KeyboardInterrupt:
         _end("interrupted; nothing of it is left behind", EXIT_INTERRUPTED)
-    except NoZooKeeper:
-        _end(_NO_ZOOKEEPER.format(command=command), EXIT_UNREACHABLE)
-    except (KeeperUnavailable, ServerDidNotStart, FileNotFoundError) as error:
+    except (KeeperUnavailable, ServerDidNotStart) as error:
         _end(str(error), EXIT_UNREACHABLE)
     except WaitTimeout as error:
         _end(str(error), EXIT_TIMED_OUT)

@@ -102,7 +102,7 @@ SESSION_TIMEOUT_S, SESSION_TIMEOUT_KILLS_S = 10.0, 4.0
     "--hosts",
     envvar=["ZKPLAN_STRESS_HOSTS", "ZKPLAN_HOSTS"],
     show_envvar=True,
-    help="ZooKeeper to use; without it one is started on loopback for the run.",
+    help="ZooKeeper to use; without it a server of zkplan's own is started on loopback.",
 )
 @click.option(
     "--root",

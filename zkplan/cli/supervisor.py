@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ..backoff import Backoff
@@ -55,14 +56,17 @@ class _Seat:
 
 
 class Supervisor:
-    """Runs `count` processes of this very command until a signal; a second one hurries them."""
+    """Runs `count` processes of this very command until a signal; a second one hurries them.
 
-    def __init__(self, count: int, grace_s: float) -> None:
+    `extra` are options that these processes get besides, and which win over those given here.
+    """
+
+    def __init__(self, count: int, grace_s: float, extra: Sequence[str] = ()) -> None:
         self._grace_s = grace_s
         self._signals = 0
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._count_signal)
-        command = [sys.executable, "-m", "zkplan", *sys.argv[1:], "--processes", "1"]
+        command = [sys.executable, "-m", "zkplan", *sys.argv[1:], "--processes", "1", *extra]
         self._seats = [_Seat(command) for _ in range(count)]
         #: A process lived long enough to show that usage and address are right.
         self._proven = False

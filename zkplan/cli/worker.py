@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from ..addresses import is_embedded, lease
 from ..records import WorkerRecord
 from ..worker import THREADS_DEFAULT, THREADS_MAX, Worker
 from .common import (
@@ -77,7 +78,10 @@ def worker(
         return
     if processes > 1:
         log_to_stderr()
-        sys.exit(Supervisor(processes, grace).run())
+        with lease(hosts) as served:
+            # Each process would start an embedded server of its own, so this one serves them all.
+            extra = ["--hosts", served.hosts] if is_embedded(hosts) else []
+            sys.exit(Supervisor(processes, grace, extra).run())
     sys.path.insert(0, os.getcwd())
     client = open_client(hosts, root, secret, connect_timeout, session_timeout=session_timeout)
     try:

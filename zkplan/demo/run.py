@@ -37,7 +37,7 @@ def run(zookeeper: Provided, settings: Settings, story: Story) -> None:
         journal = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="zkplan-demo-")))
         client = stack.enter_context(_client(zookeeper.hosts))
         version = "" if zookeeper.version == "unknown" else f"{zookeeper.version} "
-        story.say(f"ZooKeeper {version}at {zookeeper.hosts} ({zookeeper.how})")
+        story.say(f"{zookeeper.what:<9} {version}at {zookeeper.hosts} ({zookeeper.how})")
         workers = stack.enter_context(
             Workers(zookeeper.hosts, client.root, settings.workers, settings.threads, journal)
         )

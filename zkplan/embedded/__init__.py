@@ -1,1 +1,23 @@
-"""A ZooKeeper of our own, for one machine: an island that imports nothing else of zkplan."""
+"""A ZooKeeper server in Python, for one machine: an island that imports nothing else of zkplan.
+
+EmbeddedServer     serves any ZooKeeper client, in a thread or as a process
+Limits             what it refuses before it is in danger
+address_of(folder) where the server of a data folder listens now
+StorageError       the data folder cannot be used: StorageLocked (another server has it),
+                   StorageDamaged, or the disk failed
+"""
+
+from __future__ import annotations
+
+from zkplan.embedded.hosting import EmbeddedServer
+from zkplan.embedded.limits import Limits
+from zkplan.embedded.storage import StorageDamaged, StorageError, StorageLocked, address_of
+
+__all__ = [
+    "EmbeddedServer",
+    "Limits",
+    "StorageDamaged",
+    "StorageError",
+    "StorageLocked",
+    "address_of",
+]

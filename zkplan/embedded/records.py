@@ -7,19 +7,37 @@ TreeError                       one operation was refused, nothing was written
   NotEmptyError                 the node to delete has children
   NoChildrenForEphemeralsError  an ephemeral node cannot be a parent
   BadArgumentsError             the server could never accept this path (or this operation)
+  NoAuthError                   the requester may not do this to the node
+  InvalidAclError               the access control list is empty or malformed
+  NoWatcherError                there is no such watch to remove
+  LimitError                    the server holds as many znodes or bytes as it may
 MultiFailed                     a multi was refused whole; carries the culprit and its TreeError
 """
 
 from __future__ import annotations
 
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, Final, NamedTuple
+
+
+class _NoData(bytes):
+    """The type of NO_DATA alone."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "NO_DATA"
+
+
+#: A null buffer, compared by identity: empty bytes everywhere, but written as null again. A client
+#: that created a node without data reads that it has none, which is not the same as empty data.
+NO_DATA: Final[bytes] = _NoData()
 
 
 class Stat(NamedTuple):
     """What ZooKeeper tells about a node; times in milliseconds, `data_length` in bytes.
 
     `cversion` is what a server reports, 2 * creates - children, and not the sequence counter.
-    `aversion` is always 0: the tree knows no access control lists.
+    `ephemeral_owner` is a session or 0, also for containers and TTL nodes.
     """
 
     czxid: int
@@ -35,13 +53,41 @@ class Stat(NamedTuple):
     pzxid: int
 
 
+class Acl(NamedTuple):
+    """One entry of an access control list: `perms` is a sum of READ, WRITE, CREATE, ..."""
+
+    perms: int
+    scheme: str
+    id: str
+
+
+class Identity(NamedTuple):
+    """Who a requester has proven to be, such as ('ip', '127.0.0.1') or ('digest', 'user:hash')."""
+
+    scheme: str
+    id: str
+
+
+READ, WRITE, CREATE, DELETE, ADMIN = 1, 2, 4, 8, 16
+ALL_PERMS = READ | WRITE | CREATE | DELETE | ADMIN
+OPEN_ACL = (Acl(ALL_PERMS, "world", "anyone"),)
+
+
 class Create(NamedTuple):
-    """Create a node; with `sequence` its parent's counter is appended to the path."""
+    """Create a node; with `sequence` its parent's counter is appended to the path.
+
+    A container is deleted by the server some time after its last child, a node with `ttl_ms` > 0
+    after so many milliseconds without a change or a child. With `with_stat` the answer is Created.
+    """
 
     path: str
     data: bytes = b""
     ephemeral: bool = False
     sequence: bool = False
+    acl: tuple[Acl, ...] = OPEN_ACL
+    container: bool = False
+    ttl_ms: int = 0
+    with_stat: bool = False
 
 
 class Delete(NamedTuple):
@@ -66,8 +112,23 @@ class Check(NamedTuple):
     version: int = -1
 
 
-Op = Create | Delete | SetData | Check
-Answer = str | bool | Stat
+class SetAcl(NamedTuple):
+    """Replace the access control list of a node; `version` is that of the list (aversion)."""
+
+    path: str
+    acl: tuple[Acl, ...]
+    version: int = -1
+
+
+class Created(NamedTuple):
+    """The answer of a Create `with_stat`: the actual path and the new node's Stat."""
+
+    path: str
+    stat: Stat
+
+
+Op = Create | Delete | SetData | Check | SetAcl
+Answer = str | bool | Stat | Created
 
 
 class TreeError(Exception):
@@ -114,6 +175,30 @@ class BadArgumentsError(TreeError):
     """No server would ever accept this: an impossible path, or the deletion of a system node."""
 
     code = -8
+
+
+class NoAuthError(TreeError):
+    """The requester may not do this to the node."""
+
+    code = -102
+
+
+class InvalidAclError(TreeError):
+    """The access control list is empty, or an entry of it is malformed."""
+
+    code = -114
+
+
+class NoWatcherError(TreeError):
+    """There is no such watch of this watcher to remove."""
+
+    code = -121
+
+
+class LimitError(TreeError):
+    """The server holds as many znodes or bytes as it may: deletes are accepted, growth is not."""
+
+    code = -125  # QuotaExceeded: the nearest that clients know by name
 
 
 class MultiFailed(Exception):

@@ -7,169 +7,344 @@ in which the preconditions of an operation are judged; a test compares the two.
 Every write takes exactly one zxid, a refused one too, as on a server, where a refusal also goes
 through the log. A multi works in place and keeps an undo log, so its cost is that of its operations
 and not that of the tree.
+
+`who` says who asks: the identities that the requester has proven. None stands for the server
+itself and for simulations: nothing is checked against access control lists.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator
-from typing import Any, overload
+from typing import overload
 
-from zkplan.embedded.nodes import Node
-from zkplan.embedded.paths import UNDELETABLE, name_fault, path_fault
+from zkplan.embedded.acl import Who, shown
+from zkplan.embedded.nodes import Node, is_session
 from zkplan.embedded.records import (
+    ADMIN,
+    READ,
+    Acl,
     Answer,
     BadArgumentsError,
     BadVersionError,
     Check,
     Create,
+    Created,
     Delete,
+    InvalidAclError,
+    LimitError,
     MultiFailed,
+    NoAuthError,
     NoChildrenForEphemeralsError,
     NodeExistsError,
     NoNodeError,
     NotEmptyError,
+    NoWatcherError,
     Op,
+    SetAcl,
     SetData,
     Stat,
     TreeError,
 )
-from zkplan.embedded.watches import Event, Watches
+from zkplan.embedded.requests import SetWatches
+from zkplan.embedded.watches import (
+    ANY_WATCHES,
+    CHANGED,
+    CHILD,
+    CHILDREN_WATCHES,
+    CREATED,
+    DELETED,
+    Event,
+    Watches,
+)
+from zkplan.embedded.writes import Writes, require
+from zkplan.embedded.znodes import Change, Row, Znodes
 
 __all__ = [
-    "BadArgumentsError",
-    "BadVersionError",
+    "Tree",
+    # What it is asked and answers.
+    "Acl",
+    "Answer",
     "Check",
     "Create",
+    "Created",
     "Delete",
     "Event",
-    "MultiFailed",
-    "NoChildrenForEphemeralsError",
-    "NoNodeError",
-    "NodeExistsError",
-    "NotEmptyError",
+    "Op",
+    "SetAcl",
     "SetData",
     "Stat",
-    "Tree",
+    # What it refuses with.
+    "BadArgumentsError",
+    "BadVersionError",
+    "InvalidAclError",
+    "LimitError",
+    "MultiFailed",
+    "NoAuthError",
+    "NoChildrenForEphemeralsError",
+    "NoNodeError",
+    "NoWatcherError",
+    "NodeExistsError",
+    "NotEmptyError",
     "TreeError",
 ]
 
 
 class Tree:
-    """One server's znodes. With `system_nodes` it starts with /zookeeper, as a new server does."""
+    """One server's znodes. With `system_nodes` it starts with /zookeeper, as a new server does.
 
-    def __init__(self, *, system_nodes: bool = False) -> None:
+    With `track_changes` it remembers what `take_changes` is to give. Beyond `max_nodes` znodes or
+    `max_bytes` (of data, paths and ACLs) what grows is refused with LimitError, as is a read that
+    arms a watch for a watcher with `max_watches`; the rest is served. `identities` tells who a
+    watcher is, for events need READ; without it all may read.
+    """
+
+    def __init__(
+        self,
+        *,
+        system_nodes: bool = False,
+        track_changes: bool = False,
+        max_nodes: int | None = None,
+        max_bytes: int | None = None,
+        max_watches: int | None = None,
+        identities: Callable[[Hashable], Who] | None = None,
+    ) -> None:
         self.zxid = 0
-        self._nodes: dict[str, Node] = {"/": Node()}
-        self._ephemerals: dict[int, set[str]] = {}
-        self._watches = Watches()
-        # Both are empty between calls: how to take back, and whom to tell of, the write under way.
-        self._undo: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
-        self._changes: list[tuple[Callable[[str, str], None], str, str]] = []
-        if system_nodes:
-            # Not counted as creates: the first sequential node beside them has number 0.
-            self._nodes["/"].children.add("zookeeper")
-            self._nodes["/zookeeper"] = system = Node()
-            for name in ("config", "quota"):
-                system.children.add(name)
-                self._nodes[f"/zookeeper/{name}"] = Node()
+        self._watches = Watches(identities, max_watches)
+        self._znodes = Znodes(system_nodes=system_nodes, track_changes=track_changes)
+        self._nodes = self._znodes.by_path
+        self._writes = Writes(self._znodes, self._watches, max_nodes, max_bytes)
 
     # Writes.
 
     @overload
-    def apply(self, op: Create, *, session: int = 0, now_ms: int = 0) -> str: ...
+    def apply(self, op: Create, *, session: int = 0, now_ms: int = 0, who: Who = None) -> str: ...
     @overload
-    def apply(self, op: Delete | Check, *, session: int = 0, now_ms: int = 0) -> bool: ...
+    def apply(
+        self, op: Delete | Check, *, session: int = 0, now_ms: int = 0, who: Who = None
+    ) -> bool: ...
     @overload
-    def apply(self, op: SetData, *, session: int = 0, now_ms: int = 0) -> Stat: ...
+    def apply(
+        self, op: SetData | SetAcl, *, session: int = 0, now_ms: int = 0, who: Who = None
+    ) -> Stat: ...
     @overload
-    def apply(self, op: Op, *, session: int = 0, now_ms: int = 0) -> Answer: ...
-    def apply(self, op: Op, *, session: int = 0, now_ms: int = 0) -> Answer:
+    def apply(self, op: Op, *, session: int = 0, now_ms: int = 0, who: Who = None) -> Answer: ...
+    def apply(self, op: Op, *, session: int = 0, now_ms: int = 0, who: Who = None) -> Answer:
         """Apply one operation, or raise its TreeError with nothing written.
 
-        Answers: the actual path of a Create, True for Delete and Check, the new Stat for SetData.
-        `session` owns what a Create makes ephemeral, and is then not 0.
+        Answers: the actual path of a Create (or Created, where it asks for the Stat), True for
+        Delete and Check, the new Stat for SetData and SetAcl. `session` owns what a Create makes
+        ephemeral, and is then not 0.
         """
         self.zxid += 1
         # An operation judges all its preconditions before it writes: nothing to take back here.
-        answer = self._execute(op, session, now_ms)
-        self._settle()
+        answer = self._writes.execute(op, self.zxid, session, now_ms, who)
+        self._writes.tell()
         return answer
 
-    def multi(self, ops: Iterable[Op], *, session: int = 0, now_ms: int = 0) -> list[Answer]:
+    def multi(
+        self, ops: Iterable[Op], *, session: int = 0, now_ms: int = 0, who: Who = None
+    ) -> list[Answer]:
         """Apply all operations in order under one zxid, each seeing the earlier ones, or none.
 
-        Raises MultiFailed for the first one refused; then the tree is as before but for `zxid`,
-        and no watch has fired.
+        Raises MultiFailed for the first one refused; then the tree is as before but for `zxid`
+        (and the order of children that it had deleted), and no watch has fired.
         """
-        self.zxid += 1
+        self.zxid = zxid = self.zxid + 1
+        execute = self._writes.execute
         answers: list[Answer] = []
         try:
             for op in ops:
                 # One by one: how many answers there are names the culprit.
-                answers.append(self._execute(op, session, now_ms))  # noqa: PERF401
+                answers.append(execute(op, zxid, session, now_ms, who))  # noqa: PERF401
         except BaseException as error:
-            self._take_back()
+            self._writes.forget()
             if isinstance(error, TreeError):
                 raise MultiFailed(len(answers), error) from error
             raise
-        self._settle()
+        self._writes.tell()
         return answers
 
     def close_session(self, session: int, *, now_ms: int = 0) -> list[str]:
         """Delete the ephemeral nodes of `session` under one zxid; their paths, sorted."""
         self.zxid += 1
-        paths = sorted(self._ephemerals.get(session, ()))
+        paths = sorted(self.ephemerals(session))
         for path in paths:
-            self._delete(Delete(path))
-        self._settle()
+            self._writes.execute(Delete(path), self.zxid, session, now_ms, None)
+        self._writes.tell()
         return paths
+
+    def sweep(self, now_ms: int, at_most: int | None = None) -> list[str]:
+        """Delete containers whose last child is gone, and TTL nodes without child that are too old.
+
+        Each takes a zxid of its own. Gives their paths; one whose child went now is left for the
+        next time. Looks at every container and TTL node, deletes `at_most` so many.
+        """
+        paths = self._znodes.expired(now_ms)[:at_most]
+        for path in paths:
+            self.apply(Delete(path), now_ms=now_ms)
+        return paths
+
+    def advance(self) -> int:
+        """Take a zxid for what happened elsewhere, such as the start of a session; gives it."""
+        self.zxid += 1
+        return self.zxid
 
     # Reads.
 
-    def get(self, path: str, watcher: Hashable = None) -> tuple[bytes, Stat]:
-        """Data and Stat of a node; a watcher is armed only where the node exists.
+    def get(self, path: str, watcher: Hashable = None, who: Who = None) -> tuple[bytes, Stat]:
+        """Data and Stat of a node; a watcher is armed only where the node may be read.
 
-        Raises NoNodeError.
+        Raises NoNodeError and NoAuthError.
         """
-        node = self._existing(path)
+        node = self._readable(path, who)
         if watcher is not None:
             self._watches.arm_data(path, watcher)
         return node.data, node.stat()
 
     def exists(self, path: str, watcher: Hashable = None) -> Stat | None:
-        """Stat of a node or None; a watcher is armed in both cases, in the same set as by `get`."""
+        """Stat of a node or None; a watcher is armed in both cases, in the same set as by `get`.
+
+        Everybody may ask: a server checks no list here.
+        """
         if "\x00" in path:
             raise BadArgumentsError(path, f"the path {path!r} contains a NUL character")
         if watcher is not None:
             self._watches.arm_data(path, watcher)
-        node = self._nodes.get(path)
+        node = self._nodes.get(path or "/")
         return None if node is None else node.stat()
 
-    def children(self, path: str, watcher: Hashable = None) -> tuple[list[str], Stat]:
-        """Names of the children, sorted (a server promises no order), and the Stat of the node.
+    def children(
+        self, path: str, watcher: Hashable = None, who: Who = None
+    ) -> tuple[list[str], Stat]:
+        """Names of the children in order of creation, not sorted, and the Stat of the node.
 
-        Raises NoNodeError, and then arms nothing.
+        Raises NoNodeError and NoAuthError, and then arms nothing.
         """
-        node = self._existing(path)
+        node = self._readable(path, who)
         if watcher is not None:
             self._watches.arm_child(path, watcher)
-        return sorted(node.children), node.stat()
+        return list(node.children), node.stat()
+
+    def get_acl(self, path: str, who: Who = None) -> tuple[tuple[Acl, ...], Stat]:
+        """The access control list and the Stat; hashes of passwords only for who has ADMIN.
+
+        Raises NoNodeError, and NoAuthError for who has neither READ nor ADMIN.
+        """
+        node = self._readable(path, who, READ | ADMIN)
+        return shown(node.acl, who), node.stat()
 
     def ephemerals(self, session: int) -> frozenset[str]:
         """Paths of the ephemeral nodes that `session` owns."""
-        return frozenset(self._ephemerals.get(session, ()))
+        return frozenset(self._znodes.owned.get(session, ()) if is_session(session) else ())
+
+    def count_descendants(self, path: str, who: Who = None) -> int:
+        """How many nodes are below `path`; costs their number. Raises NoNodeError, NoAuthError."""
+        node = self._readable(path, who)
+        if path in ("/", ""):
+            return len(self._nodes) - 1
+        count = 0
+        pending = [(path, node)]
+        while pending:
+            parent_path, parent = pending.pop()
+            count += len(parent.children)
+            for name in parent.children:
+                child_path = f"{parent_path}/{name}"
+                child = self._nodes[child_path]
+                if child.children:
+                    pending.append((child_path, child))
+        return count
 
     def walk(self, path: str = "/") -> Iterator[str]:
         """Every path below `path`, without itself, parents first and siblings sorted.
 
         Raises NoNodeError at the first step. The tree must not change during the walk.
         """
-        for name in sorted(self._existing(path).children):
-            child_path = f"/{name}" if path == "/" else f"{path}/{name}"
-            yield child_path
-            yield from self.walk(child_path)
+        self._readable(path, None)
+        pending = [path]
+        while pending:
+            parent_path = pending.pop()
+            if parent_path != path:
+                yield parent_path
+            above = parent_path.rstrip("/")
+            names = sorted(self._nodes[parent_path].children, reverse=True)
+            pending += [f"{above}/{name}" for name in names]
+
+    @property
+    def node_count(self) -> int:
+        """How many znodes there are, the root and the server's own among them."""
+        return len(self._nodes)
+
+    @property
+    def ephemeral_count(self) -> int:
+        """How many ephemeral nodes there are."""
+        owned = self._znodes.owned.items()
+        return sum(len(paths) for owner, paths in owned if is_session(owner))
+
+    @property
+    def data_bytes(self) -> int:
+        """About how many bytes the znodes hold: data, paths and access control lists."""
+        return self._znodes.bytes
+
+    def _readable(self, path: str, who: Who, perms: int = READ) -> Node:
+        # A server knows the root by the empty path too, for reads.
+        node = self._nodes.get(path or "/")
+        if node is None:
+            raise NoNodeError(path, f"the node {path!r} does not exist")
+        if node.acl is not None:
+            require(path, node, perms, who, "read")
+        return node
 
     # Watches.
+
+    def add_watch(self, path: str, watcher: Hashable, *, recursive: bool = False) -> None:
+        """Arm a watch that stays, whether the node exists or not; `recursive`: of all below too."""
+        self._watches.arm_for_good(path, watcher, recursive=recursive)
+
+    def remove_watches(
+        self, path: str, watcher: Hashable, kind: int, only_check: bool = False
+    ) -> None:
+        """Disarm the watches of `watcher` for `path`: 1 those of children, 2 of data, 3 both.
+
+        Raises NoWatcherError where there is none. `only_check` disarms nothing, and like version
+        3.8.0 is content with anybody's watch. No event is sent: clients make theirs up.
+        """
+        if not CHILDREN_WATCHES <= kind <= ANY_WATCHES:
+            raise BadArgumentsError(path, f"there is no kind {kind} of watches, only 1, 2 and 3")
+        watches = self._watches
+        if not (watches.any_at(path, kind) if only_check else watches.disarm(path, watcher, kind)):
+            raise NoWatcherError(path, f"there is no watch of kind {kind} for {path!r} to remove")
+
+    def set_watches(self, again: SetWatches, watcher: Hashable) -> None:
+        """Arm what a reconnected client had armed; what it missed meanwhile fires at once.
+
+        Like a server, this tells of a change without asking whether the node may be read.
+        """
+        watches, nodes, seen = self._watches, self._nodes, again.relative_zxid
+        for path in again.data:
+            node = nodes.get(path or "/")
+            if node is None:
+                watches.tell(watcher, DELETED, path)
+            elif node.mzxid > seen:
+                watches.tell(watcher, CHANGED, path)
+            else:
+                watches.arm_data(path, watcher)
+        for path in again.exists:
+            if (path or "/") in nodes:
+                watches.tell(watcher, CREATED, path)
+            else:
+                watches.arm_data(path, watcher)
+        for path in again.child:
+            node = nodes.get(path or "/")
+            if node is None:
+                watches.tell(watcher, DELETED, path)
+            elif node.pzxid > seen:
+                watches.tell(watcher, CHILD, path)
+            else:
+                watches.arm_child(path, watcher)
+        for path in again.persistent:
+            watches.arm_for_good(path, watcher, recursive=False)
+        for path in again.recursive:
+            watches.arm_for_good(path, watcher, recursive=True)
 
     def take_events(self) -> list[Event]:
         """The events fired since the last call, in order."""
@@ -179,143 +354,31 @@ class Tree:
         """Disarm what `watcher` armed; its events that fired already are still among the events."""
         self._watches.drop(watcher)
 
-    # One write: judge every precondition, in the server's order, then change, noting how to undo.
+    def watch_counts(self) -> tuple[int, int, int]:
+        """How many watchers there are, how many watched paths, and how many watches."""
+        return self._watches.counts()
 
-    def _execute(self, op: Op, session: int, now_ms: int) -> Answer:
-        if isinstance(op, Create):
-            return self._create(op, session, now_ms)
-        if isinstance(op, SetData):
-            return self._set_data(op, now_ms)
-        if isinstance(op, Delete):
-            return self._delete(op)
-        self._at_version(op.path, op.version)
-        return True
+    # Storage.
 
-    def _create(self, op: Create, session: int, now_ms: int) -> str:
-        parent_path, slash, name = op.path.rpartition("/")
-        if not slash or "\x00" in op.path:
-            raise BadArgumentsError(op.path, f"{op.path!r} is not an absolute path")
-        if not parent_path:
-            parent_path = "/"
-        parent = self._nodes.get(parent_path)
-        if parent is None:
-            raise NoNodeError(op.path, f"cannot create {op.path!r}: its parent does not exist")
-        path = op.path
-        if op.sequence:
-            number = f"{parent.creates:010d}"
-            path += number
-            name += number
-        # The parent exists, so only the last component can be at fault. The root is its own name.
-        if path != "/" and (fault := name_fault(name)):
-            raise BadArgumentsError(path, f"the path {path!r} has {fault}")
-        if path in self._nodes:
-            raise NodeExistsError(path, f"the node {path!r} exists already")
-        if parent.owner:
-            raise NoChildrenForEphemeralsError(
-                path, f"cannot create {path!r}: its parent is ephemeral"
-            )
-        if op.ephemeral and not session:
-            raise BadArgumentsError(path, f"cannot create {path!r} as ephemeral without a session")
-        self._undo.append((self._uncreate, (path, parent, name, parent.creates, parent.pzxid)))
-        owner = session if op.ephemeral else 0
-        self._nodes[path] = Node(op.data, owner, self.zxid, now_ms)
-        parent.add_child(name, self.zxid)
-        if owner:
-            self._ephemerals.setdefault(owner, set()).add(path)
-        self._changes.append((self._watches.created, path, parent_path))
-        return path
+    def add_system_nodes(self) -> None:
+        """Give a new tree the nodes of the server's own, where it began without."""
+        self._znodes.add_system_nodes()
 
-    def _delete(self, op: Delete) -> bool:
-        path = op.path
-        parent_path, slash, name = path.rpartition("/")
-        if not slash or "\x00" in path or path in UNDELETABLE:
-            raise BadArgumentsError(path, f"the path {path!r} can never be deleted")
-        node = self._existing(path)
-        self._judge_version(path, node, op.version)
-        if node.children:
-            raise NotEmptyError(
-                path, f"cannot delete {path!r}: it has {len(node.children)} children"
-            )
-        if not parent_path:
-            parent_path = "/"
-        parent = self._nodes[parent_path]
-        self._undo.append((self._undelete, (path, node, parent, name, parent.pzxid)))
-        del self._nodes[path]
-        parent.children.remove(name)
-        parent.pzxid = self.zxid
-        if node.owner:
-            self._disown(node.owner, path)
-        self._changes.append((self._watches.deleted, path, parent_path))
-        return True
+    def take_changes(self) -> list[Change]:
+        """(number, path, node) for every node touched since the last call; None: it is gone.
 
-    def _set_data(self, op: SetData, now_ms: int) -> Stat:
-        node = self._at_version(op.path, op.version)
-        self._undo.append((self._unset, (node, node.data, node.mzxid, node.mtime, node.version)))
-        node.write(op.data, self.zxid, now_ms)
-        self._changes.append((self._watches.changed, op.path, ""))
-        return node.stat()
+        One entry for each node. One that used the path before comes before the one that has it now.
+        A node here is the live one: store it before the next write. Costs what was touched.
+        """
+        return self._znodes.take_changes()
 
-    def _existing(self, path: str) -> Node:
-        node = self._nodes.get(path)
-        if node is None:
-            raise NoNodeError(path, f"the node {path!r} does not exist")
-        return node
+    def restore(self, zxid: int, nodes: Iterable[Row]) -> None:
+        """Become the tree of these nodes (number, path, node), the root among them, at `zxid`.
 
-    def _at_version(self, path: str, version: int) -> Node:
-        node = self._nodes.get(path)
-        if node is None:
-            # Only a missing node's path needs judging: what is in the tree has passed already.
-            if fault := path_fault(path):
-                raise BadArgumentsError(path, f"the path {path!r} has {fault}")
-            raise NoNodeError(path, f"the node {path!r} does not exist")
-        self._judge_version(path, node, version)
-        return node
-
-    @staticmethod
-    def _judge_version(path: str, node: Node, version: int) -> None:
-        if version != -1 and version != node.version:
-            raise BadVersionError(
-                path, f"the node {path!r} has version {node.version}, not {version}"
-            )
-
-    # The end of a write: tell the watchers, or take everything back, last change first.
-
-    def _settle(self) -> None:
-        self._undo.clear()
-        for tell, path, parent_path in self._changes:
-            tell(path, parent_path)
-        self._changes.clear()
-
-    def _take_back(self) -> None:
-        for undo, arguments in reversed(self._undo):
-            undo(*arguments)
-        self._undo.clear()
-        self._changes.clear()
-
-    def _uncreate(self, path: str, parent: Node, name: str, creates: int, pzxid: int) -> None:
-        node = self._nodes.pop(path)
-        parent.children.remove(name)
-        parent.creates = creates
-        parent.pzxid = pzxid
-        if node.owner:
-            self._disown(node.owner, path)
-
-    def _undelete(self, path: str, node: Node, parent: Node, name: str, pzxid: int) -> None:
-        self._nodes[path] = node
-        parent.children.add(name)
-        parent.pzxid = pzxid
-        if node.owner:
-            self._ephemerals.setdefault(node.owner, set()).add(path)
-
-    @staticmethod
-    def _unset(node: Node, data: bytes, mzxid: int, mtime: int, version: int) -> None:
-        node.data = data
-        node.mzxid = mzxid
-        node.mtime = mtime
-        node.version = version
-
-    def _disown(self, session: int, path: str) -> None:
-        owned = self._ephemerals[session]
-        owned.remove(path)
-        if not owned:
-            del self._ephemerals[session]
+        The tree must be new. Raises ValueError, naming the node, where they cannot be one tree; the
+        tree is then unusable.
+        """
+        if self.zxid:
+            raise ValueError("only a new tree can be restored")
+        self._znodes.restore(zxid, nodes)
+        self.zxid = zxid

@@ -1,19 +1,29 @@
-"""One-shot watches: who is told once, about which path, and the events that came of it.
+"""Watches: who is told of which change of which path, once or for good, and the events of it.
 
-A watcher stands for one connection to a server. Like the server, this keeps a set of watchers per
-path for data (armed by `get` and `exists`) and another for children, and a deletion tells a
-watcher that is in both sets only once.
+A watcher stands for one connection to a server. Like the server, this keeps one table for data
+(armed by `get` and `exists`) and another for children, and a deletion tells a watcher that is in
+both tables only once. A watch that stays is in both; one that is recursive is told of the nodes
+below its path too, and then never of a list of children, since it hears of each child.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from typing import NamedTuple
+
+from zkplan.embedded.acl import AclList, Who, permits
+from zkplan.embedded.records import READ, LimitError
 
 CREATED = "created"
 DELETED = "deleted"
 CHANGED = "changed"
 CHILD = "child"
+
+# How a watch is armed: fires once, stays, stays and hears of everything below.
+_ONCE, _STAYS, _RECURSIVE = 0, 1, 2
+
+#: The kinds of watches of a RemoveWatches request.
+CHILDREN_WATCHES, DATA_WATCHES, ANY_WATCHES = 1, 2, 3
 
 
 class Event(NamedTuple):
@@ -26,57 +36,187 @@ class Event(NamedTuple):
 
 # Dicts serve as sets that remember the order of arming: the order of events must not depend on
 # hashes, or a seeded run could not be repeated.
-_Armed = dict[str, dict[Hashable, None]]
+_Watchers = dict[Hashable, int]
 _NOBODY: dict[Hashable, None] = {}
 
 
-class Watches:
-    """The armed watches of one tree and the events not yet taken."""
+class _Table:
+    """Who is told of what at each path, and the same by watcher."""
 
-    __slots__ = ("_child", "_data", "_events")
+    __slots__ = ("by_path", "by_watcher", "recursive")
 
     def __init__(self) -> None:
-        self._data: _Armed = {}
-        self._child: _Armed = {}
+        self.by_path: dict[str, _Watchers] = {}
+        self.by_watcher: dict[Hashable, dict[str, None]] = {}
+        # While nobody listens recursively, no event looks at the paths above.
+        self.recursive = 0
+
+    def arm(self, path: str, watcher: Hashable, mode: int = _ONCE) -> None:
+        """Arm; the last mode counts: a read with a watch ends a watch that stays, as in 3.8.0."""
+        watchers = self.by_path.setdefault(path, {})
+        self.recursive += (mode == _RECURSIVE) - (watchers.get(watcher) == _RECURSIVE)
+        watchers[watcher] = mode
+        self.by_watcher.setdefault(watcher, {})[path] = None
+
+    def disarm(self, path: str, watcher: Hashable) -> bool:
+        """Whether there was such a watch."""
+        watchers = self.by_path.get(path)
+        if watchers is None or watcher not in watchers:
+            return False
+        self._forget(path, watchers, watcher)
+        paths = self.by_watcher[watcher]
+        del paths[path]
+        if not paths:
+            del self.by_watcher[watcher]
+        return True
+
+    def drop(self, watcher: Hashable) -> None:
+        for path in self.by_watcher.pop(watcher, ()):
+            self._forget(path, self.by_path[path], watcher)
+
+    def fire(self, path: str, *, listing: bool = False) -> dict[Hashable, None]:
+        """Who is to be told about `path`; those armed for once are disarmed."""
+        watchers = self.by_path.get(path)
+        if watchers is None and not self.recursive:
+            return _NOBODY
+        told: dict[Hashable, None] = {}
+        spent = []
+        for watcher, mode in (watchers or {}).items():
+            if mode == _ONCE:
+                spent.append(watcher)
+            if mode != _RECURSIVE or not listing:
+                told[watcher] = None
+        if self.recursive and not listing:
+            self._add_recursive(path, told)
+        for watcher in spent:
+            self.disarm(path, watcher)
+        return told
+
+    def _add_recursive(self, path: str, told: dict[Hashable, None]) -> None:
+        while path != "/":
+            path = path.rpartition("/")[0] or "/"
+            for watcher, mode in self.by_path.get(path, {}).items():
+                if mode == _RECURSIVE:
+                    told[watcher] = None
+
+    def _forget(self, path: str, watchers: _Watchers, watcher: Hashable) -> None:
+        self.recursive -= watchers.pop(watcher) == _RECURSIVE
+        if not watchers:
+            del self.by_path[path]
+
+
+class Watches:
+    """The armed watches of one tree and the events not yet taken.
+
+    `identities` tells who a watcher has proven to be; without READ for the node it is told nothing,
+    and a watch for once is spent all the same. None stands for a watcher that is trusted. A watcher
+    that has `watches_max` watches gets no more of them: LimitError.
+    """
+
+    __slots__ = ("_child", "_data", "_events", "_identities", "_watches_max")
+
+    def __init__(
+        self,
+        identities: Callable[[Hashable], Who] | None = None,
+        watches_max: int | None = None,
+    ) -> None:
+        self._data = _Table()
+        self._child = _Table()
         self._events: list[Event] = []
+        self._identities = identities
+        self._watches_max = watches_max
 
     def arm_data(self, path: str, watcher: Hashable) -> None:
         """Tell `watcher` when `path` is next created, changed or deleted."""
-        self._data.setdefault(path, {})[watcher] = None
+        self._judge_room(path, watcher)
+        self._data.arm(path, watcher)
 
     def arm_child(self, path: str, watcher: Hashable) -> None:
         """Tell `watcher` when `path` next gains or loses a child, or is deleted."""
-        self._child.setdefault(path, {})[watcher] = None
+        self._judge_room(path, watcher)
+        self._child.arm(path, watcher)
+
+    def arm_for_good(self, path: str, watcher: Hashable, *, recursive: bool) -> None:
+        """Tell `watcher` of every change of `path` from now on, `recursive`: of all below too."""
+        self._judge_room(path, watcher)
+        for table in (self._data, self._child):
+            table.arm(path, watcher, _RECURSIVE if recursive else _STAYS)
+
+    def any_at(self, path: str, kind: int) -> bool:
+        """Whether anybody watches `path`. Not whose watch it is: 3.8.0 does not ask that either."""
+        return any(path in table.by_path for table in self._tables(kind))
+
+    def disarm(self, path: str, watcher: Hashable, kind: int) -> bool:
+        """Disarm the watches of `watcher` for this very path; whether there was one."""
+        removed = [table.disarm(path, watcher) for table in self._tables(kind)]
+        return any(removed)
 
     def drop(self, watcher: Hashable) -> None:
         """Disarm every watch of `watcher`; what it was told already stays among the events."""
-        for armed in (self._data, self._child):
-            for path in [path for path, watchers in armed.items() if watcher in watchers]:
-                del armed[path][watcher]
-                if not armed[path]:
-                    del armed[path]
+        self._data.drop(watcher)
+        self._child.drop(watcher)
+
+    def counts(self) -> tuple[int, int, int]:
+        """How many watchers there are, how many watched paths, and how many watches."""
+        data, child = self._data, self._child
+        return (
+            len(data.by_watcher.keys() | child.by_watcher.keys()),
+            len(data.by_path.keys() | child.by_path.keys()),
+            sum(map(len, data.by_watcher.values())) + sum(map(len, child.by_watcher.values())),
+        )
+
+    def __bool__(self) -> bool:
+        """Whether anything is armed."""
+        return bool(self._data.by_path or self._child.by_path)
 
     def take_events(self) -> list[Event]:
         """The events since the last call, in the order in which they happened."""
         events, self._events = self._events, []
         return events
 
-    def created(self, path: str, parent_path: str) -> None:
+    def tell(self, watcher: Hashable, kind: str, path: str) -> None:
+        """One event for one watcher, whatever it may read."""
+        self._events.append(Event(watcher, kind, path))
+
+    def created(self, path: str, parent_path: str, acl: AclList, parent_acl: AclList) -> None:
         """The node `path` now exists."""
-        self._tell(self._data.pop(path, _NOBODY), CREATED, path)
-        self._tell(self._child.pop(parent_path, _NOBODY), CHILD, parent_path)
+        self._tell(self._data.fire(path), CREATED, path, acl)
+        self._tell(self._child.fire(parent_path, listing=True), CHILD, parent_path, parent_acl)
 
-    def deleted(self, path: str, parent_path: str) -> None:
+    def deleted(self, path: str, parent_path: str, acl: AclList, parent_acl: AclList) -> None:
         """The node `path` is gone."""
-        told = self._data.pop(path, _NOBODY)
-        self._tell(told, DELETED, path)
-        listing = self._child.pop(path, _NOBODY)
-        self._tell([watcher for watcher in listing if watcher not in told], DELETED, path)
-        self._tell(self._child.pop(parent_path, _NOBODY), CHILD, parent_path)
+        told = self._data.fire(path)
+        self._tell(told, DELETED, path, acl)
+        listing = self._child.fire(path)
+        self._tell([watcher for watcher in listing if watcher not in told], DELETED, path, acl)
+        self._tell(self._child.fire(parent_path, listing=True), CHILD, parent_path, parent_acl)
 
-    def changed(self, path: str, _parent_path: str) -> None:
+    def changed(self, path: str, _parent_path: str, acl: AclList, _parent_acl: AclList) -> None:
         """The node `path` has new data."""
-        self._tell(self._data.pop(path, _NOBODY), CHANGED, path)
+        self._tell(self._data.fire(path), CHANGED, path, acl)
 
-    def _tell(self, watchers: Iterable[Hashable], kind: str, path: str) -> None:
-        self._events.extend(Event(watcher, kind, path) for watcher in watchers)
+    def _judge_room(self, path: str, watcher: Hashable) -> None:
+        if self._watches_max is None:
+            return
+        count = sum(len(table.by_watcher.get(watcher, ())) for table in (self._data, self._child))
+        if count >= self._watches_max:
+            raise LimitError(
+                path,
+                f"no watch of {path!r}: this connection has {count} watches, as many as it may;"
+                " remove some, or spread them over several connections",
+            )
+
+    def _tables(self, kind: int) -> list[_Table]:
+        return [
+            table
+            for table, own in ((self._child, CHILDREN_WATCHES), (self._data, DATA_WATCHES))
+            if kind in (own, ANY_WATCHES)
+        ]
+
+    def _tell(self, watchers: Iterable[Hashable], kind: str, path: str, acl: AclList) -> None:
+        for watcher in watchers:
+            if acl is None or self._identities is None or self._may_read(watcher, acl):
+                self._events.append(Event(watcher, kind, path))
+
+    def _may_read(self, watcher: Hashable, acl: AclList) -> bool:
+        return self._identities is None or permits(acl, READ, self._identities(watcher))

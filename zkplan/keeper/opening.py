@@ -64,8 +64,8 @@ def open_keeper(
         return Keeper(hosts, owns=False, patience_s=patience_s)
     if not isinstance(hosts, str):
         raise TypeError(
-            "hosts must be a text such as '127.0.0.1:2181' (several with commas between), or a "
-            f"started KazooClient, not {hosts!r:.100}"
+            "hosts must be a text such as '127.0.0.1:2181' (several with commas between) or "
+            f"'embedded:', or a started KazooClient, not {hosts!r:.100}"
         )
     _check_hosts(hosts)
     options: dict[str, Any] = {

@@ -1,10 +1,40 @@
-"""Tools for tests that need a ZooKeeper: servers on loopback and pytest fixtures.
+"""Tools for tests that need a ZooKeeper: servers on loopback, pytest fixtures, planned crashes.
 
 All of it is for tests and demonstrations; plans in production live in an ensemble of their own.
 This package itself imports neither kazoo nor pytest.
 """
 
-from zkplan.testing.java import find_zookeeper
-from zkplan.testing.servers import ServerDidNotStart, ZooKeeperEnsemble, ZooKeeperServer
+from __future__ import annotations
 
-__all__ = ["ServerDidNotStart", "ZooKeeperEnsemble", "ZooKeeperServer", "find_zookeeper"]
+from typing import TYPE_CHECKING, Any
+
+from zkplan.testing.embedded_process import EmbeddedServerProcess
+from zkplan.testing.java import find_zookeeper
+from zkplan.testing.server_process import ServerDidNotStart
+from zkplan.testing.servers import ZooKeeperEnsemble, ZooKeeperServer
+
+if TYPE_CHECKING:
+    from zkplan.testing.crashes import CrashReport, Difference, Step, crash_at_every_step
+
+_OF_CRASHES = ("CrashReport", "Difference", "Step", "crash_at_every_step")
+
+__all__ = [
+    "CrashReport",
+    "Difference",
+    "EmbeddedServerProcess",
+    "ServerDidNotStart",
+    "Step",
+    "ZooKeeperEnsemble",
+    "ZooKeeperServer",
+    "crash_at_every_step",
+    "find_zookeeper",
+]
+
+
+def __getattr__(name: str) -> Any:
+    # Later than the rest: crashes imports zkplan and with it kazoo.
+    if name in _OF_CRASHES:
+        from zkplan.testing import crashes
+
+        return getattr(crashes, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,8 +1,10 @@
-"""The pytest plugin: fixtures that give a test a real ZooKeeper, a root of its own and a client.
+"""The pytest plugin: fixtures that give a test a server, a root of its own and a client.
 
-pytest loads it in every run of an environment that has zkplan, so each fixture imports what it
-needs, and a ZooKeeper is started by the first test that asks for one. Where there is none, tests
-that need it are skipped; where CI is set they fail, so that a green run means they ran.
+`zkplan_client` is on zkplan's own server, which needs Python only, or on the ZooKeeper that
+ZKPLAN_TEST_HOSTS names. The fixtures named `zookeeper_` are for tests of a real one. pytest loads
+this in every run of an environment that has zkplan, so each fixture imports what it needs, and a
+server is started by the first test that asks for one. Where a real ZooKeeper is asked for and there
+is none, tests are skipped; where CI is set they fail, so that a green run means they ran.
 """
 
 from __future__ import annotations
@@ -20,7 +22,9 @@ if TYPE_CHECKING:
     from kazoo.client import KazooClient
 
     import zkplan
-    from zkplan.testing.servers import ZooKeeperEnsemble, ZooKeeperServer
+    from zkplan.embedded import EmbeddedServer
+    from zkplan.testing.server_process import ServerProcess
+    from zkplan.testing.servers import ZooKeeperEnsemble
 
 _used = pytest.StashKey[list[str]]()
 
@@ -29,17 +33,59 @@ _TICK_TIME_MS = 200
 
 
 @pytest.fixture(scope="session")
-def zookeeper_hosts(pytestconfig: pytest.Config) -> Iterator[str]:
-    """`host:port` of a ZooKeeper for the whole session.
+def zk_server(pytestconfig: pytest.Config) -> Iterator[EmbeddedServer]:
+    """zkplan's own ZooKeeper server, in memory, for the whole session; `zk_server.hosts`.
+
+    It runs in a thread of this process and is shared: a test must not stop it. Any ZooKeeper client
+    can use it.
+    """
+    from zkplan.embedded import EmbeddedServer
+
+    with EmbeddedServer(tick_time_ms=_TICK_TIME_MS) as server:
+        _note(pytestconfig, f"zkplan's embedded server at {server.hosts}, in memory")
+        yield server
+
+
+@pytest.fixture(scope="session")
+def zkplan_hosts(request: pytest.FixtureRequest) -> str:
+    """Where `zkplan_client` connects to: ZKPLAN_TEST_HOSTS, else `zk_server`.
+
+    A project that wants another server overrides it.
+    """
+    from zkplan.testing.provide import HOSTS_VARIABLE
+
+    given = os.environ.get(HOSTS_VARIABLE)
+    if given:
+        _note(request.config, f"ZooKeeper at {given} (given in {HOSTS_VARIABLE})")
+        return given
+    server: EmbeddedServer = request.getfixturevalue("zk_server")
+    return server.hosts
+
+
+@pytest.fixture(scope="session")
+def zookeeper_kind() -> str:
+    """What the two fixtures below start: `zookeeper`, the real one, or `embedded`, zkplan's own.
+
+    A project that tests on both parametrises it.
+    """
+    return "zookeeper"
+
+
+@pytest.fixture(scope="session")
+def zookeeper_hosts(pytestconfig: pytest.Config, zookeeper_kind: str) -> Iterator[str]:
+    """`host:port` of a ZooKeeper in a process of its own, for the whole session.
 
     The one ZKPLAN_TEST_HOSTS names, else one started here (Java and the jars of Debian's package or
     of ZOOKEEPER_HOME), else a container. It is shared: a test must not stop it.
     """
-    from zkplan.testing.provide import NoZooKeeper, provided_zookeeper
+    from zkplan.testing.provide import NoZooKeeper, provided_embedded, provided_zookeeper
 
     with ExitStack() as stack:
         try:
-            provided = stack.enter_context(provided_zookeeper())
+            embedded = zookeeper_kind == "embedded"
+            provided = stack.enter_context(
+                provided_embedded() if embedded else provided_zookeeper()
+            )
         except NoZooKeeper as error:
             _not_available(str(error))
         _note(pytestconfig, str(provided))
@@ -47,18 +93,23 @@ def zookeeper_hosts(pytestconfig: pytest.Config) -> Iterator[str]:
 
 
 @pytest.fixture
-def zookeeper_server(pytestconfig: pytest.Config) -> Iterator[ZooKeeperServer]:
+def zookeeper_server(pytestconfig: pytest.Config, zookeeper_kind: str) -> Iterator[ServerProcess]:
     """A fresh server of this test alone, started: it may be killed, paused and restarted.
 
     Sessions may be as short as 1 s.
     """
-    _require_java()
+    from zkplan.testing.embedded_process import EmbeddedServerProcess
     from zkplan.testing.servers import ZooKeeperServer
 
-    with ZooKeeperServer(tick_time_ms=_TICK_TIME_MS) as server:
-        _note(
-            pytestconfig, f"ZooKeeper {server.version}, a fresh server for each test that kills it"
-        )
+    made: ServerProcess
+    if zookeeper_kind == "embedded":
+        made = EmbeddedServerProcess(tick_time_ms=_TICK_TIME_MS)
+    else:
+        _require_java()
+        made = ZooKeeperServer(tick_time_ms=_TICK_TIME_MS)
+    with made as server:
+        name = f"{zookeeper_kind} {server.version}"
+        _note(pytestconfig, f"{name}, a fresh server for each test that kills it")
         yield server
 
 
@@ -83,10 +134,10 @@ def _session_ensemble(pytestconfig: pytest.Config) -> Iterator[ZooKeeperEnsemble
 
 
 @pytest.fixture(scope="session")
-def _root_remover(zookeeper_hosts: str) -> Iterator[KazooClient]:
+def _root_remover(zkplan_hosts: str) -> Iterator[KazooClient]:
     from kazoo.client import KazooClient
 
-    client = KazooClient(hosts=zookeeper_hosts)
+    client = KazooClient(hosts=zkplan_hosts)
     client.start()
     yield client
     client.stop()
@@ -105,18 +156,18 @@ def zkplan_root(request: pytest.FixtureRequest, _root_remover: KazooClient) -> I
 
 
 @pytest.fixture
-def zkplan_client(zookeeper_hosts: str, zkplan_root: str) -> Iterator[zkplan.Client]:
+def zkplan_client(zkplan_hosts: str, zkplan_root: str) -> Iterator[zkplan.Client]:
     """A `zkplan.Client` on `zkplan_root`, closed afterwards."""
-    import zkplan
+    from zkplan.client import connect
 
-    with zkplan.connect(zookeeper_hosts, root=zkplan_root) as client:
+    with connect(zkplan_hosts, root=zkplan_root) as client:
         yield client
 
 
 def pytest_terminal_summary(
     terminalreporter: pytest.TerminalReporter, config: pytest.Config
 ) -> None:
-    """Say which ZooKeeper the tests ran on; silent in runs that used none."""
+    """Say which servers the tests ran on; silent in runs that used none."""
     for line in config.stash.get(_used, []):
         terminalreporter.write_line(f"zkplan: ran on {line}")
 

@@ -6,7 +6,8 @@ import contextlib
 import os
 import signal
 import subprocess
-from collections.abc import Sequence
+import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 # The watcher is told a process id on its first line. When its input ends without a second line, the
@@ -18,11 +19,14 @@ _WATCHER = 'read -r pid && { read -r released || kill -KILL "$pid"; }'
 class WatchedProcess:
     """A process in a session of its own (Ctrl-C does not reach it), killed when its starter dies.
 
-    Its standard output and error are appended to `log`. A child that the starter forked holds the
-    pipe too: the process is then killed when the last of both is gone.
+    Its standard output and error are appended to `log`; `environment` replaces the inherited one. A
+    child that the starter forked holds the pipe too: the process is then killed when the last of
+    both is gone.
     """
 
-    def __init__(self, command: Sequence[str], log: Path) -> None:
+    def __init__(
+        self, command: Sequence[str], log: Path, environment: Mapping[str, str] | None = None
+    ) -> None:
         watcher_end, self._pipe = os.pipe()
         try:
             self._watcher = subprocess.Popen(
@@ -38,6 +42,7 @@ class WatchedProcess:
                     stdout=output,
                     stderr=subprocess.STDOUT,
                     start_new_session=True,
+                    env=environment,
                 )
         except BaseException:
             self._release_watcher()
@@ -84,3 +89,13 @@ class WatchedProcess:
         os.close(self._pipe)
         self._pipe = -1
         self._watcher.wait()
+
+
+def same_imports() -> dict[str, str]:
+    """The environment of a Python process that can import all that this one can.
+
+    A script finds modules in its own folder, and pytest adds those of the tests; a child that only
+    inherits the environment would not.
+    """
+    path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
+    return os.environ | {"PYTHONPATH": path}

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
+from zkplan.testing.embedded_process import EmbeddedServerProcess
 from zkplan.testing.java import find_zookeeper
 from zkplan.testing.loopback import server_status, server_version
 from zkplan.testing.servers import ServerDidNotStart, ZooKeeperServer
@@ -31,9 +32,16 @@ class Provided(NamedTuple):
     hosts: str
     version: str
     how: str
+    #: For people: "ZooKeeper", or "Server" where it is zkplan's own.
+    what: str = "ZooKeeper"
 
     def __str__(self) -> str:
-        return f"ZooKeeper {self.version} at {self.hosts} ({self.how})"
+        return f"{self.what} {self.version} at {self.hosts} ({self.how})"
+
+
+def of_our_own(hosts: str, how: str) -> Provided:
+    """A server of zkplan's own: the version that it tells is only that of its protocol."""
+    return Provided(hosts, "of zkplan's own,", how, "Server")
 
 
 class NoZooKeeper(RuntimeError):
@@ -58,6 +66,13 @@ def provided_zookeeper() -> Iterator[Provided]:
             yield Provided(hosts, server_version(hosts), f"container {CONTAINER_IMAGE}")
     else:
         raise NoZooKeeper(NO_ZOOKEEPER)
+
+
+@contextmanager
+def provided_embedded() -> Iterator[Provided]:
+    """zkplan's own server in a process of its own, for the length of the block."""
+    with EmbeddedServerProcess() as server:
+        yield of_our_own(server.hosts, "started here, with Python")
 
 
 def docker_answers() -> bool:

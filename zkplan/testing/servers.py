@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import atexit
 import os
-import shutil
-import signal
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -14,30 +10,19 @@ from pathlib import Path
 from types import TracebackType
 
 from zkplan.testing.java import find_java, find_zookeeper
-from zkplan.testing.loopback import LOOPBACK, free_port, server_status, server_version
-from zkplan.testing.process import WatchedProcess
+from zkplan.testing.loopback import LOOPBACK, free_port, server_version
+from zkplan.testing.server_process import ServerDidNotStart, ServerProcess
 
-_START_DEADLINE_S = 60.0
+__all__ = ["ServerDidNotStart", "ZooKeeperEnsemble", "ZooKeeperServer"]
+
+_LEADER_DEADLINE_S = 60.0
 # ZooKeeper's own default is 20 ticks, which with short ticks would cut ordinary session timeouts.
 _MAX_SESSION_TIMEOUT_MS = 60_000
-_STOP_GRACE_S = 5.0
 _POLL_S = 0.02
-_WATCH_S = 1.0
-_LOG_TAIL_LINES = 25
 
 
-class ServerDidNotStart(RuntimeError):
-    """A server ended or served no request in time; the message shows the end of its log."""
-
-
-class ZooKeeperServer:
-    """One ZooKeeper server with a data folder and a loopback port of its own.
-
-    It writes ahead with fsync, has no admin server, and its process dies with this one. The same
-    object can be started again on the same data after `stop()` or `kill()`; `close()`, and leaving
-    the `with` block, also remove the data, unless their folder was given. Not safe for use by
-    several threads at once.
-    """
+class ZooKeeperServer(ServerProcess):
+    """One ZooKeeper server in Java; it writes ahead with fsync and has no admin server."""
 
     def __init__(
         self,
@@ -64,12 +49,7 @@ class ZooKeeperServer:
                 "no ZooKeeper is installed here: install libzookeeper-java and a Java runtime "
                 "(Debian, Ubuntu), or set ZOOKEEPER_HOME to an unpacked release"
             )
-        self.port = free_port() if port is None else port
-        self._keeps_data = data is not None
-        self.data = data or Path(tempfile.mkdtemp(prefix="zkplan-zookeeper-"))
-        self.log = self.data / "server.log"
-        self._owner_pid = os.getpid()
-        self._process: WatchedProcess | None = None
+        super().__init__(port, data)
         settings = {
             "tickTime": str(tick_time_ms),
             "minSessionTimeout": str(min_session_timeout_ms),
@@ -99,127 +79,6 @@ class ZooKeeperServer:
             "org.apache.zookeeper.server.quorum.QuorumPeerMain",
             str(cfg),
         ]
-        atexit.register(self._close_at_exit)
-
-    @property
-    def hosts(self) -> str:
-        """The connection string for clients: `127.0.0.1:port`."""
-        return f"{LOOPBACK}:{self.port}"
-
-    @property
-    def pid(self) -> int | None:
-        """The server's process id; None while it does not run."""
-        return self._process.pid if self.is_running() and self._process else None
-
-    @property
-    def version(self) -> str:
-        """The server's version, such as `3.8.0`; `unknown` while it does not answer."""
-        return server_version(self.hosts)
-
-    @property
-    def mode(self) -> str | None:
-        """`standalone`, `leader` or `follower`; None while it serves no requests."""
-        return server_status(self.hosts).get("Mode")
-
-    def is_running(self) -> bool:
-        """Whether its process runs; a paused one does."""
-        return self._process is not None and self._process.is_running()
-
-    def start(self, *, wait: bool = True) -> ZooKeeperServer:
-        """Start it and wait until it serves requests; nothing happens where it runs.
-
-        Raises ServerDidNotStart. With `wait=False`, call `wait_serving` later.
-        """
-        if not self.is_running():
-            self.kill()
-            self._process = WatchedProcess(self._command, self.log)
-        if wait:
-            self.wait_serving()
-        return self
-
-    def wait_serving(self, timeout_s: float = _START_DEADLINE_S) -> None:
-        """Wait until it serves requests (a member: has a quorum); raises ServerDidNotStart."""
-        deadline = time.monotonic() + timeout_s
-        while self.mode is None:
-            if self._process is None or self._process.wait_ended(_POLL_S):
-                raise ServerDidNotStart(f"ZooKeeper on port {self.port} ended.{self._log_tail()}")
-            if time.monotonic() > deadline:
-                raise ServerDidNotStart(
-                    f"ZooKeeper on port {self.port} served no request within {timeout_s} s."
-                    f"{self._log_tail()}"
-                )
-
-    def wait_ended(self) -> None:
-        """Wait until its process ends, by whatever; Ctrl-C ends the wait alone."""
-        while self._process is not None and not self._process.wait_ended(_WATCH_S):
-            pass
-
-    def stop(self) -> None:
-        """Terminate it, paused or not; its data stay. Nothing happens where it does not run."""
-        self._end(_STOP_GRACE_S)
-
-    def kill(self) -> None:
-        """End it with SIGKILL, as a power cut of the process; its data stay."""
-        self._end(0)
-
-    def restart(self) -> None:
-        """Stop it and start it on the same data and port; sessions that reconnect go on."""
-        self.stop()
-        self.start()
-
-    def pause(self) -> None:
-        """Stop its process with SIGSTOP: connections stay open, nothing is answered."""
-        self._signal(signal.SIGSTOP)
-
-    def resume(self) -> None:
-        """Let a paused server go on."""
-        self._signal(signal.SIGCONT)
-
-    def close(self) -> None:
-        """End it and remove its data, unless their folder was given; it cannot be started again."""
-        self._end(_STOP_GRACE_S)
-        self._remove_data()
-        atexit.unregister(self._close_at_exit)
-
-    def __enter__(self) -> ZooKeeperServer:
-        try:
-            return self.start()
-        except BaseException:
-            self.close()
-            raise
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
-    def _end(self, grace_s: float) -> None:
-        process, self._process = self._process, None
-        if process is not None:
-            process.end(grace_s)
-
-    def _signal(self, number: signal.Signals) -> None:
-        if self._process is not None:
-            self._process.send(number)
-
-    def _close_at_exit(self) -> None:
-        # A forked child inherits this hook; the server is not the child's to stop.
-        if os.getpid() == self._owner_pid:
-            self.kill()
-            self._remove_data()
-
-    def _remove_data(self) -> None:
-        if not self._keeps_data:
-            shutil.rmtree(self.data, ignore_errors=True)
-
-    def _log_tail(self) -> str:
-        if not self.log.exists():
-            return " It wrote no log."
-        lines = self.log.read_text(errors="replace").splitlines()[-_LOG_TAIL_LINES:]
-        return " The end of its log:\n" + "\n".join(lines)
 
 
 class ZooKeeperEnsemble:
@@ -269,7 +128,7 @@ class ZooKeeperEnsemble:
             server.wait_serving()
         return self
 
-    def leader(self, timeout_s: float = _START_DEADLINE_S) -> ZooKeeperServer:
+    def leader(self, timeout_s: float = _LEADER_DEADLINE_S) -> ZooKeeperServer:
         """The member that leads; waits for an election under way; raises TimeoutError."""
         deadline = time.monotonic() + timeout_s
         while time.monotonic() < deadline:

@@ -1,0 +1,246 @@
+"""An export shows one moment or is refused; an import makes all of a plan or nothing that runs."""
+
+from __future__ import annotations
+
+import gzip
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kazoo.client import KazooClient
+
+import zkplan
+from zkplan import (
+    Client,
+    PayloadUndecodable,
+    PlanError,
+    PlanNotFound,
+    TaskSpec,
+    WaitTimeout,
+    ZkplanError,
+)
+from zkplan import archive as moving
+from zkplan.archive import export_plan, import_plan
+from zkplan.archive.file import ArchiveWriter, open_archive
+from zkplan.protocol.picture import Znode, retire, survey
+from zkplan.protocol.restore import begin, fill
+
+from .moving import client_elsewhere, facts, half_run
+from .support import tree, wait_until, working
+
+
+@pytest.fixture
+def elsewhere(zookeeper_hosts: str, zkplan_root: str) -> Iterator[Client]:
+    """A client on another root of the same server."""
+    with client_elsewhere(zookeeper_hosts, zkplan_root) as client:
+        yield client
+
+
+def test_a_plan_that_is_running_is_not_exported_unless_it_is_paused_first(
+    zkplan_client: Client, zookeeper_hosts: str, tmp_path: Path
+) -> None:
+    gate = str(tmp_path / "gate")
+    with zkplan_client.create_plan() as plan:
+        slow = plan.add_task(wait_at, [gate], keep=True)
+        plan.add_task(len, [slow], keep=True)
+    with pytest.raises(PlanError, match="is running: pause it"):
+        export_plan(plan, tmp_path / "plan")
+    with working(zookeeper_hosts, zkplan_client.root):
+        wait_until(lambda: plan.tasks()[0].state == "claimed", "it runs")
+        with pytest.raises(WaitTimeout, match=r"1 of its tasks are still claimed"):
+            export_plan(plan, tmp_path / "plan", pause=True)
+        assert os.listdir(tmp_path) == []
+        assert plan.status().state == "paused"
+        Path(gate).touch()
+        exported = export_plan(plan, tmp_path / "plan", pause=True, wait=30)
+    assert (exported.state, exported.tasks) == ("paused", 1)
+
+
+def wait_at(gate: str) -> str:
+    return str(wait_until(lambda: Path(gate).exists() and "open", "the gate opens"))
+
+
+def test_claims_of_a_vanished_worker_do_not_keep_a_plan_from_its_export(
+    zkplan_client: Client, elsewhere: Client, znodes: KazooClient, tmp_path: Path
+) -> None:
+    """No other worker may be left to release them."""
+    with zkplan_client.create_plan() as plan:
+        task = plan.add_task(len, ["four"])
+    plan.pause()
+    desk = f"{zkplan_client.root}/desk/gone"
+    znodes.create(desk)
+    (entry,) = znodes.get_children(f"{plan.path}/runnable")
+    znodes.delete(f"{plan.path}/runnable/{entry}")
+    znodes.create(f"{desk}/{plan.number}-{task.number}.0.1", b"5000.0")
+    export_plan(plan, tmp_path / "plan", wait=10)
+    assert not znodes.exists(desk)
+    found = elsewhere.plan(import_plan(elsewhere, tmp_path / "plan"))
+    assert [task.state for task in found.tasks()] == ["runnable"]
+
+
+def test_a_task_that_is_still_being_defined_is_waited_for(
+    zkplan_client: Client, znodes: KazooClient, tmp_path: Path
+) -> None:
+    plan = zkplan_client.create_plan()
+    task = plan.add_task(len, ["four"])
+    znodes.create(f"{task.path}/hold", b"somebody-1")
+    with pytest.raises(PlanError, match="is still being defined"):
+        export_plan(plan, tmp_path / "plan")
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("adds", [1, 1000])
+def test_tasks_that_are_added_while_a_plan_is_read_are_noticed(
+    adds: int,
+    zkplan_client: Client,
+    elsewhere: Client,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    plan = zkplan_client.create_plan()
+    tasks = [plan.add_task(len, ["four"]) for _ in range(3)]
+    added = 0
+
+    class Meanwhile(ArchiveWriter):
+        def add(self, znode: Znode) -> None:
+            nonlocal added
+            if added < adds and znode.path == f"task-{tasks[1].number}":
+                plan.add_task(len, [[tasks[0]]])
+                added += 1
+            super().add(znode)
+
+    monkeypatch.setattr(moving, "ArchiveWriter", Meanwhile)
+    if adds > 1:
+        with pytest.raises(PlanError, match="was changed each"):
+            export_plan(plan, tmp_path / "plan")
+        assert os.listdir(tmp_path) == []
+        return
+    export_plan(plan, tmp_path / "plan")
+    found = elsewhere.plan(import_plan(elsewhere, tmp_path / "plan"))
+    assert facts(found) == facts(plan)
+    assert len(found.tasks()) == 4
+
+
+def test_a_plan_that_was_changed_since_is_not_removed(zkplan_client: Client) -> None:
+    plan = zkplan_client.create_plan()
+    plan.add_task(len, ["four"])
+    keeper = zkplan_client.keeper
+    stand = keeper.run(survey(zkplan_client.paths, plan.number)).stand
+    plan.add_task(len, ["more"])
+    with pytest.raises(PlanError, match="was changed since"):
+        keeper.run(retire(plan.path, stand))
+    assert plan.status().tasks == 2
+    stand = keeper.run(survey(zkplan_client.paths, plan.number)).stand
+    keeper.run(retire(plan.path, stand))
+    assert plan.status().state == "cancelled"
+
+
+def test_an_export_replaces_no_file(zkplan_client: Client, tmp_path: Path) -> None:
+    (tmp_path / "plan").write_text("precious")
+    plan = zkplan_client.create_plan()
+    with pytest.raises(ZkplanError, match="exists: choose another name"):
+        export_plan(plan, tmp_path / "plan")
+    with pytest.raises(ZkplanError, match="cannot be written: No such file"):
+        export_plan(plan, tmp_path / "no folder" / "plan")
+
+
+def test_a_plan_is_imported_once_unless_a_copy_is_asked_for(
+    zkplan_client: Client, elsewhere: Client, tmp_path: Path
+) -> None:
+    plan = zkplan_client.create_plan("once")
+    export_plan(plan, tmp_path / "plan")
+    first = import_plan(elsewhere, tmp_path / "plan")
+    for client in (elsewhere, zkplan_client):
+        with pytest.raises(PlanError, match="is there already"):
+            import_plan(client, tmp_path / "plan")
+    assert import_plan(elsewhere, tmp_path / "plan", copy=True) != first
+    assert [found.name for found in elsewhere.plans()] == ["once", "once"]
+
+
+def test_an_import_that_died_midway_left_nothing_that_runs(
+    zkplan_client: Client, elsewhere: Client, zookeeper_hosts: str, tmp_path: Path
+) -> None:
+    """It bears another name, takes no tasks, and goes as any other plan; then nothing is left."""
+    old = half_run(zkplan_client, zookeeper_hosts, str(tmp_path / "ran"), str(tmp_path / "no"), 3)
+    export_plan(old, tmp_path / "plan")
+    elsewhere.prepare()
+    keeper = elsewhere.keeper
+    empty = tree(keeper.client, elsewhere.root)
+    with open_archive(tmp_path / "plan") as (header, lines):
+        znodes = list(lines)
+    for count in (2, len(znodes) // 2, len(znodes)):
+        number, mark = keeper.run(begin(elsewhere.paths, old.record))
+
+        def cut(count: int = count) -> Iterator[Znode]:
+            yield from znodes[1:count]
+            raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            keeper.run(fill(elsewhere.paths, number, mark, header.creates, znodes[0].data, cut()))
+        plan = elsewhere.plan(int(number))
+        assert plan.name == "half (half imported)"
+        assert plan.status().state == "defining"
+        with pytest.raises(PlanNotFound):
+            elsewhere.plan("half")
+        with pytest.raises(PlanNotFound, match="being removed"):
+            plan.add_task(len, ["four"])
+        plan.remove()
+        assert tree(keeper.client, elsewhere.root) == empty
+
+
+def test_an_import_that_fails_leaves_nothing(
+    zkplan_client: Client,
+    elsewhere: Client,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    """Here the file is cut short after it was checked."""
+    file = tmp_path / "plan"
+    plan = zkplan_client.create_plan()
+    plan.add_tasks([TaskSpec(len, ["four"]) for _ in range(1000)])
+    export_plan(plan, file)
+    elsewhere.prepare()
+    before = tree(elsewhere.keeper.client, elsewhere.root)
+    check = moving._read_through
+
+    def then_cut(*args: Any) -> Any:
+        header = check(*args)
+        lines = gzip.decompress(file.read_bytes()).splitlines(keepends=True)
+        file.write_bytes(gzip.compress(b"".join(lines[:-2])))
+        return header
+
+    monkeypatch.setattr(moving, "_read_through", then_cut)
+    with pytest.raises(PayloadUndecodable, match="cut short"):
+        import_plan(elsewhere, file)
+    assert tree(elsewhere.keeper.client, elsewhere.root) == before
+
+
+def test_a_damaged_file_is_refused_before_anything_is_written(
+    zkplan_client: Client, elsewhere: Client, tmp_path: Path
+) -> None:
+    file = tmp_path / "plan"
+    export_plan(zkplan_client.create_plan(), file)
+    file.write_bytes(file.read_bytes()[:-1])
+    with pytest.raises(PayloadUndecodable, match="cut short"):
+        import_plan(elsewhere, file)
+    assert not elsewhere.keeper.client.exists(elsewhere.root)
+
+
+def test_a_file_signed_with_another_secret_is_refused_unless_told_otherwise(
+    zookeeper_hosts: str, zkplan_root: str, elsewhere: Client, tmp_path: Path
+) -> None:
+    with zkplan.connect(zookeeper_hosts, root=zkplan_root, secret="s") as client:
+        plan = client.create_plan()
+        task = plan.add_task(len, ["four"])
+        export_plan(plan, tmp_path / "plan")
+    with pytest.raises(PayloadUndecodable, match="ZKPLAN_SECRET"):
+        import_plan(elsewhere, tmp_path / "plan")
+    assert not elsewhere.keeper.client.exists(elsewhere.root)
+    import_plan(elsewhere, tmp_path / "plan", any_secret=True)
+    with zkplan.connect(zookeeper_hosts, root=elsewhere.root, secret="s") as client:
+        found = client.plan(import_plan(client, tmp_path / "plan", copy=True))
+        found.mark_ready()
+        with working(zookeeper_hosts, elsewhere.root, secret="s"):
+            assert found.task(task.number).result(30) == 4

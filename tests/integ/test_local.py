@@ -1,0 +1,215 @@
+"""`zkplan.local`: a block that has a server, workers and a client, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+import zkplan
+from zkplan import Client, ZkplanError
+from zkplan.cli import EXIT_USAGE
+
+from .support import IN_CHECKOUT, note, notes, wait_until
+
+
+def double(x: int) -> tuple[int, int]:
+    return 2 * x, os.getpid()
+
+
+def stay(file: str) -> None:
+    note(file, str(os.getpid()))
+    threading.Event().wait(3600)
+
+
+def die_once(file: str) -> int:
+    """Kills its worker the first time it runs."""
+    if not notes(file):
+        note(file, "died")
+        os.kill(os.getpid(), signal.SIGKILL)
+    return os.getpid()
+
+
+def run_double(client: Client) -> tuple[int, int]:
+    with client.create_plan() as plan:
+        task = plan.add_task(double, (21,))
+    found: tuple[int, int] = task.result(timeout=30)
+    return found
+
+
+def exists(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def test_a_plan_runs_in_worker_processes_and_nothing_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with zkplan.local() as client:
+        workers = {worker.pid for worker in client.workers()}
+        assert len(workers) == 2
+        value, ran_in = run_double(client)
+        assert value == 42
+        assert ran_in in workers
+    assert not [pid for pid in workers if exists(pid)]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_without_worker_processes_tasks_run_on_threads_of_this_one() -> None:
+    with zkplan.local(workers=0) as client:
+        assert run_double(client) == (42, os.getpid())
+
+
+def test_two_blocks_share_nothing() -> None:
+    with zkplan.local(workers=0) as one, zkplan.local(workers=0) as other:
+        one.create_plan("of the first")
+        assert other.plans() == []
+
+
+def test_data_in_a_folder_are_there_the_next_time(tmp_path: Path) -> None:
+    with zkplan.local(workers=0, data=tmp_path) as client:
+        client.create_plan("kept")
+    with zkplan.local(workers=0, data=tmp_path) as client:
+        assert [plan.name for plan in client.plans()] == ["kept"]
+
+
+@pytest.mark.parametrize("secret", ["shh", b"shh"])
+def test_the_workers_sign_with_the_secret_of_the_block(secret: str | bytes) -> None:
+    with zkplan.local(workers=1, secret=secret) as client:
+        assert run_double(client)[0] == 42
+
+
+@pytest.mark.slow
+def test_a_worker_that_dies_is_replaced_and_its_task_taken_over(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with zkplan.local(workers=1) as client, caplog.at_level(logging.WARNING, "zkplan.local"):
+        (first,) = client.workers()
+        with client.create_plan() as plan:
+            task = plan.add_task(die_once, (str(tmp_path / "file"),))
+        assert task.result(timeout=60) != first.pid
+    assert f"worker process {first.pid} has ended; it is replaced" in caplog.text
+
+
+@pytest.mark.slow
+def test_a_task_that_never_ends_does_not_keep_the_block_from_being_left(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    with zkplan.local(workers=1, grace=0.2) as client:
+        with client.create_plan() as plan:
+            plan.add_task(stay, (str(file),))
+        (pid,) = wait_until(lambda: notes(file), "the task runs")
+        began = time.monotonic()
+    assert time.monotonic() - began < 10
+    assert not exists(int(pid))
+
+
+def test_an_error_in_the_block_is_the_error_that_leaves_it() -> None:
+    pids: list[int] = []
+
+    def block() -> None:
+        with zkplan.local(workers=1) as client:
+            pids.extend(worker.pid for worker in client.workers())
+            raise KeyError("mine")
+
+    with pytest.raises(KeyError, match="mine"):
+        block()
+    assert len(pids) == 1
+    assert not [pid for pid in pids if exists(pid)]
+
+
+def test_workers_that_cannot_start_say_why_and_leave_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with (
+        pytest.raises(ZkplanError, match=r"ended at its start(.|\n)*--threads"),
+        zkplan.local(workers=2, threads=0),
+    ):
+        pass
+    assert list(tmp_path.iterdir()) == []
+    assert EXIT_USAGE == 2
+
+
+@pytest.mark.parametrize("workers", [-1, 65, True, "2"])
+def test_a_number_of_workers_out_of_range_is_refused(workers: int) -> None:
+    with pytest.raises(ZkplanError, match="workers must be 0 to 64"), zkplan.local(workers):
+        pass
+
+
+def test_what_tasks_print_is_in_the_log_that_was_asked_for(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    with zkplan.local(workers=1, log=log) as client:
+        with client.create_plan() as plan:
+            plan.add_task(print, ("hello from a task",))
+        plan.wait(timeout=30)
+        wait_until(lambda: "hello from a task" in log.read_text(), "it is printed")
+
+
+SCRIPT = """
+import os, sys, zkplan, beside
+def here(x):
+    return beside.double(x)
+with zkplan.local(workers=2) as client:
+    with client.create_plan() as plan:
+        answer = plan.add_task(here, (21,))
+    assert answer.result(timeout=30) == 42
+    print(*(worker.pid for worker in client.workers()), flush=True)
+    if len(sys.argv) > 1:
+        sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Path:
+    """A program in a folder of its own, which is not the current one, with a module beside it."""
+    (tmp_path / "beside.py").write_text("def double(x):\n    return 2 * x\n")
+    (tmp_path / "program.py").write_text(SCRIPT)
+    return tmp_path / "program.py"
+
+
+def test_workers_can_import_what_a_script_can_and_add_no_noise(script: Path) -> None:
+    ran = subprocess.run(
+        [sys.executable, str(script)],
+        env=os.environ | {"PYTHONPATH": str(Path(zkplan.__file__).parents[1])},
+        cwd="/",
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert len(ran.stdout.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, -signal.SIGINT), (signal.SIGKILL, -signal.SIGKILL)]
+)
+def test_neither_ctrl_c_nor_a_kill_leaves_a_worker(
+    number: signal.Signals, code: int, script: Path
+) -> None:
+    with subprocess.Popen(
+        [*IN_CHECKOUT, sys.executable, str(script), "wait"],
+        env=os.environ | {"PYTHONPATH": str(Path(zkplan.__file__).parents[1])},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    ) as program:
+        assert program.stdout is not None
+        pids = [int(pid) for pid in program.stdout.readline().split()]
+        assert len(pids) == 2
+        program.send_signal(number)
+        assert program.wait(30) == code
+    wait_until(lambda: not any(map(exists, pids)), "the workers have ended")

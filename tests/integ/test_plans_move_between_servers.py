@@ -1,0 +1,322 @@
+"""A plan is exported to a file and goes on from it on another server, as if it had stayed."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kazoo.client import KazooClient
+
+import zkplan
+from zkplan import (
+    Client,
+    Plan,
+    PlanNotFound,
+    TaskSpec,
+)
+from zkplan.archive import export_plan, import_plan
+from zkplan.embedded import EmbeddedServer
+from zkplan.layout import later_name, parse_later
+from zkplan.requests import Create, Delete, Multi
+
+from .moving import client_elsewhere, facts, half_run
+from .proxy import Loss, Proxy
+from .support import note, notes, wait_until, working
+
+
+@pytest.fixture(scope="module")
+def embedded_hosts() -> Iterator[str]:
+    with EmbeddedServer() as server:
+        yield server.hosts
+
+
+@pytest.fixture
+def elsewhere(zookeeper_hosts: str, zkplan_root: str) -> Iterator[Client]:
+    """A client on another root of the same server."""
+    with client_elsewhere(zookeeper_hosts, zkplan_root) as client:
+        yield client
+
+
+@pytest.fixture
+def places(
+    zookeeper_hosts: str, zkplan_root: str, elsewhere: Client, embedded_hosts: str
+) -> dict[str, tuple[str, str]]:
+    """Hosts and root of the server of the tests, of another root there, and of an embedded one."""
+    return {
+        "here": (zookeeper_hosts, zkplan_root),
+        "another root": (zookeeper_hosts, elsewhere.root),
+        "embedded": (embedded_hosts, zkplan_root),
+    }
+
+
+def make_due(client: Client, plan: Plan) -> None:
+    """What waits for its time has waited long enough."""
+    znodes, root = client.keeper.client, client.root
+    for name in znodes.get_children(f"{root}/later"):
+        delayed = parse_later(name)
+        if delayed is not None and delayed.plan == plan.number:
+            znodes.delete(f"{root}/later/{name}")
+            znodes.create(f"{root}/later/{later_name(1, plan.number, delayed.entry)}")
+
+
+@pytest.mark.parametrize("width", [5, 1300])
+@pytest.mark.parametrize(
+    ("origin", "target"), [("here", "another root"), ("here", "embedded"), ("embedded", "here")]
+)
+def test_a_half_run_plan_goes_on_where_it_was_imported(
+    origin: str, target: str, width: int, places: dict[str, Any], tmp_path: Path
+) -> None:
+    """With 1300 edges and more the join is added in several transactions, behind a hold."""
+    file, gate = str(tmp_path / "ran"), str(tmp_path / "gate")
+    (from_hosts, from_root), (to_hosts, to_root) = places[origin], places[target]
+    with (
+        zkplan.connect(from_hosts, root=from_root) as source,
+        zkplan.connect(to_hosts, root=to_root) as client,
+    ):
+        old = half_run(source, from_hosts, file, gate, width)
+        before = facts(old)
+        assert {task.state for task in before["tasks"]} == {"dead", "later", "waiting", "runnable"}
+        export_plan(old, tmp_path / "plan", remove=True)
+        with pytest.raises(PlanNotFound):
+            old.status()
+
+        plan = client.plan(client.plan(import_plan(client, tmp_path / "plan")).path)
+        assert facts(plan) == before
+        assert plan.check().problems == []
+        ran = notes(file)
+        Path(gate).touch()
+        plan.resume()
+        assert plan.retry() == 1
+        make_due(client, plan)
+        with working(to_hosts, to_root):
+            status = plan.wait(60)
+
+        assert (status.added, status.dead) == (width + 7, 0)
+        results = [
+            plan.task(task.number).result(1) for task in before["tasks"] if task.name == "later"
+        ]
+        assert results == ["later"]
+    again = notes(file)[len(ran) :]
+    # Only what had not been committed ran here, the dead and the delayed task with what their
+    # first attempts had left in the log.
+    assert sorted(again)[2:] == ["join", "last", "late", "later"]
+    assert [line.split(" ", 2)[::2] for line in sorted(again)[:2]] == [["gate", "['closed']"]] * 2
+    assert sorted(ran) == sorted(
+        ["gate 0 []"] * 2 + ["kept"] + [f"quick {n}" for n in range(width)]
+    )
+
+
+def work(file: str, name: int, *values: int) -> int:
+    note(file, str(name))
+    threading.Event().wait(0.003)
+    return 1 + sum(values)
+
+
+def test_a_plan_moved_to_and_fro_while_it_runs_runs_each_task_once(
+    places: dict[str, Any], tmp_path: Path
+) -> None:
+    """Workers of both servers are busy all the time; each move catches the plan at any point."""
+    file, layers, width = str(tmp_path / "ran"), 12, 40
+    with ExitStack() as stack:
+        clients = []
+        for place in ("here", "embedded"):
+            hosts, root = places[place]
+            clients.append(stack.enter_context(zkplan.connect(hosts, root=root)))
+            stack.enter_context(working(hosts, root))
+        with clients[0].create_plan("to and fro") as plan:
+            row = [plan.add_task(work, [file, n], name=f"0.{n}") for n in range(width)]
+            for layer in range(1, layers):
+                row = [
+                    plan.add_task(work, [file, layer * width + n, row[n], row[n - 1]])
+                    for n in range(width)
+                ]
+            last = plan.add_task(lambda values: sum(values), [row])
+        moves = 0
+        while True:
+            ran = len(notes(file))
+            wait_until(
+                lambda ran=ran, plan=plan: (  # type: ignore[misc]
+                    len(notes(file)) > ran + 60 or plan.status().state == "done"
+                ),
+                "it goes on",
+            )
+            if plan.status().state == "done":
+                break
+            moves += 1
+            export_plan(plan, tmp_path / f"{moves}", pause=True, wait=30, remove=True)
+            client = clients[moves % 2]
+            plan = client.plan(import_plan(client, tmp_path / f"{moves}"))
+            if plan.status().state == "paused":
+                plan.resume()
+        assert moves >= 3
+        assert plan.status().finished == layers * width + 1
+        # Each task gives one more than the sum of the two before it.
+        assert plan.task(last.number).result(1) == width * (2**layers - 1)
+    assert sorted(map(int, notes(file))) == list(range(layers * width))
+
+
+def test_tasks_have_the_numbers_that_they_would_have_had(
+    zkplan_client: Client, elsewhere: Client, zookeeper_hosts: str, tmp_path: Path
+) -> None:
+    """Also those to come, and edges and logs to come meet none that were imported."""
+    old = half_run(zkplan_client, zookeeper_hosts, str(tmp_path / "ran"), str(tmp_path / "no"), 3)
+    # These edges have higher numbers than their tasks have children: marks and logs came between.
+    old.add_task(len, [[old.task("closed"), old.task("delayed")]])
+    export_plan(old, tmp_path / "plan")
+    plan = elsewhere.plan(import_plan(elsewhere, tmp_path / "plan"))
+
+    for _ in range(2):
+        waiting = [task.number for task in old.tasks()]
+        there = [old.add_task(len, [[old.task(n) for n in waiting]]).number for _ in range(10)]
+        here = [plan.add_task(len, [[plan.task(n) for n in waiting]]).number for _ in range(10)]
+        assert here == there
+    assert facts(plan) == facts(old)
+    assert plan.check().problems == []
+    plan.resume()
+    assert plan.retry() == 1
+    with working(zookeeper_hosts, elsewhere.root):
+        wait_until(lambda: plan.status().dead == 1, "the dead task failed once more")
+
+
+@pytest.mark.parametrize("state", ["empty", "defining", "cancelled", "done"])
+def test_a_plan_of_each_state_is_imported_in_that_state(
+    state: str, zkplan_client: Client, elsewhere: Client, zookeeper_hosts: str, tmp_path: Path
+) -> None:
+    old = zkplan_client.create_plan("état", priority=4, on_failure="cascade")
+    if state != "empty":
+        first = old.add_task(int, ["7"], keep=True)
+        old.add_task(lambda x: x // 0, [first], attempts=1)
+    if state == "done":
+        old.mark_ready()
+        with working(zookeeper_hosts, zkplan_client.root):
+            wait_until(lambda: old.status().state == "done", "it is done")
+    elif state == "cancelled":
+        old.cancel()
+    export_plan(old, tmp_path / "plan")
+    plan = elsewhere.plan(import_plan(elsewhere, tmp_path / "plan"))
+    assert facts(plan) == facts(old)
+    if state == "done":
+        assert plan.task(first.number).result(1) == 7
+    if state == "defining":
+        plan.mark_ready()
+        with working(zookeeper_hosts, elsewhere.root), pytest.raises(zkplan.PlanFailed):
+            plan.wait(30)
+        assert plan.status().finished == 2
+
+
+def test_a_publication_that_is_owed_is_not_lost(
+    zkplan_client: Client,
+    elsewhere: Client,
+    zookeeper_hosts: str,
+    znodes: KazooClient,
+    tmp_path: Path,
+) -> None:
+    """A worker vanished between commit and publish: only its wake says that a task is complete."""
+    with zkplan_client.create_plan() as plan:
+        first, second = plan.add_tasks([TaskSpec(int, ["1"]), TaskSpec(int, ["2"])])
+        both = plan.add_task(lambda a, b: a + b, [first, second], priority=9)
+    plan.pause()
+    value = zkplan_client.codec.seal_value(3)
+    for task, position in ((first, 0), (second, 1)):
+        (prov,) = [name for name in znodes.get_children(task.path) if name.startswith("prov-")]
+        znodes.delete(f"{task.path}/{prov}")
+        znodes.delete(f"{both.path}/dep-{position:010d}")
+        znodes.create(f"{both.path}/arg-{position:010d}", value)
+        znodes.set(f"{both.path}/ready", b"2")
+    znodes.create(f"{zkplan_client.root}/desk/gone")
+    znodes.create(
+        f"{zkplan_client.root}/desk/gone/wake-1", f"{plan.number} {both.number} 2 4991".encode()
+    )
+    export_plan(plan, tmp_path / "plan")
+    found = elsewhere.plan(import_plan(elsewhere, tmp_path / "plan"))
+    entries = znodes.get_children(f"{found.path}/runnable")
+    assert f"4991-{both.number}.0.0" in entries
+    # K+1 says published, so nobody publishes it once more.
+    assert znodes.get(f"{found.path}/task-{both.number}/ready")[1].version == 3
+    found.resume()
+    with working(zookeeper_hosts, elsewhere.root):
+        assert found.wait(30).added == 3
+    assert found.task(both.number).result(1) == 6
+
+
+@pytest.mark.parametrize("period", [2, 3])
+def test_an_import_whose_answers_are_lost_writes_everything_once(
+    period: int, zkplan_client: Client, elsewhere: Client, zookeeper_hosts: str, tmp_path: Path
+) -> None:
+    plan = zkplan_client.create_plan("big")
+    first = plan.add_tasks([TaskSpec(len, ["x" * 800]) for _ in range(600)])
+    plan.add_task(lambda values: len(values), [first])
+    # As if many tasks had come and gone: the import counts up to the same number, in transactions
+    # that nothing but their place in the chain protects from being applied twice.
+    gap = f"{plan.path}/gap"
+    for _ in range(3):
+        zkplan_client.keeper.ask(Multi([Create(gap), Delete(gap)] * 500))
+    export_plan(plan, tmp_path / "plan")
+    kinds: tuple[Loss, Loss] = ("answer", "request")
+
+    def loss(number: int) -> Loss | None:
+        return None if number % period else kinds[number // period % 2]
+
+    with Proxy(int(zookeeper_hosts.rpartition(":")[2]), loss) as proxy:
+        elsewhere.prepare()
+        with zkplan.connect(proxy.hosts, root=elsewhere.root) as client:
+            number = import_plan(client, tmp_path / "plan")
+        assert len(proxy.lost) >= 2
+    found = elsewhere.plan(number)
+    assert facts(found) == facts(plan)
+    assert [one.path for one in elsewhere.plans()] == [found.path]
+    assert found.status().finished == 1500
+
+
+def test_the_command_line_moves_a_plan(
+    zkplan_client: Client,
+    elsewhere: Client,
+    zookeeper_hosts: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    from zkplan.cli import main
+
+    monkeypatch.setattr("zkplan.cli.common.log_to_stderr", lambda *_: None)
+    monkeypatch.setenv("ZKPLAN_HOSTS", zookeeper_hosts)
+    file = str(tmp_path / "plan")
+
+    def run(*arguments: str) -> tuple[Any, str, str]:
+        with pytest.raises(SystemExit) as ended:
+            main([*arguments])
+        return (ended.value.code, *capsys.readouterr())
+
+    with zkplan_client.create_plan("nightly") as plan:
+        task = plan.add_task(len, ["four"])
+    root = ("--root", zkplan_client.root)
+    code, _, said = run("plan", "export", "nightly", "--out", file, *root)
+    assert code == 2
+    assert "--pause" in said
+    code, out, said = run("plan", "export", "nightly", "--out", file, "--pause", *root)
+    assert code == 0
+    assert "sha256" in out
+    assert "stays paused here" in said
+    code, out, said = run("plan", "import", file, *root)
+    assert code == 2
+    assert "is there already" in said
+    there = ("--root", elsewhere.root)
+    code, out, said = run("plan", "import", file, *there)
+    assert code == 0
+    assert "paused" in out
+    assert "plan resume" in said
+    code, out, said = run("plan", "import", file, "--copy", "--resume", *there)
+    assert code == 0
+    assert "running" in out
+    with working(zookeeper_hosts, elsewhere.root):
+        assert elsewhere.plan("nightly").task(task.number).result(30) == 4
+    os.unlink(file)
+    code, _, said = run("plan", "export", "nightly", "--out", file, "--remove", *root)
+    assert code == 0
+    assert said.endswith("removed\n")
+    assert zkplan_client.plans() == []

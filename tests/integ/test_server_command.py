@@ -1,0 +1,142 @@
+"""`zkplan server` as a person starts it: what it says, how it ends, what it refuses."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+import zkplan
+
+from .support import IN_CHECKOUT
+
+COMMAND = [*IN_CHECKOUT, sys.executable, "-m", "zkplan", "server"]
+DEADLINE_S = 30.0
+
+
+@contextmanager
+def served(*options: str, listen: str = "127.0.0.1:0") -> Iterator[subprocess.Popen[str]]:
+    process = subprocess.Popen(
+        [*COMMAND, "--listen", listen, *options],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def first_line(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    return process.stdout.readline().strip()
+
+
+def address_in(line: str) -> str:
+    return line.removeprefix("zkplan server at ").partition(",")[0]
+
+
+def refused(*options: str) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run(
+        [*COMMAND, *options], capture_output=True, text=True, timeout=DEADLINE_S, check=False
+    )
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""
+    return done
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_it_says_its_address_and_ends_cleanly_with_a_signal(number: signal.Signals) -> None:
+    with served() as server:
+        line = first_line(server)
+        assert line.endswith(", in memory only: its data end with it")
+        with zkplan.connect(address_in(line)) as client:
+            client.create_plan("of this moment")
+        server.send_signal(number)
+        output, errors = server.communicate(timeout=DEADLINE_S)
+    assert (server.returncode, output, errors) == (0, "", "")
+
+
+def test_a_client_that_stays_connected_does_not_keep_it_from_ending() -> None:
+    with served() as server, zkplan.connect(address_in(first_line(server))):
+        server.send_signal(signal.SIGTERM)
+        assert server.wait(DEADLINE_S) == 0
+
+
+@pytest.mark.parametrize("durability", ["durable", "fast"])
+def test_a_data_folder_outlives_kill_9(durability: str, tmp_path: Path) -> None:
+    options = ("--data", str(tmp_path / "data"), "--durability", durability)
+    with served(*options) as server:
+        line = first_line(server)
+        assert f"data in {tmp_path / 'data'}" in line
+        with zkplan.connect(address_in(line)) as client:
+            client.create_plan("kept")
+            server.kill()
+            server.wait(DEADLINE_S)
+    with served(*options) as server, zkplan.connect(address_in(first_line(server))) as client:
+        assert [plan.name for plan in client.plans()] == ["kept"]
+
+
+def test_a_port_that_is_taken_is_said_in_one_line() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        done = refused("--listen", address)
+    assert done.returncode == 1
+    assert f"cannot serve at {address}" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_folder_in_use_is_refused_and_says_by_which_process(tmp_path: Path) -> None:
+    with served("--data", str(tmp_path)) as server:
+        line = first_line(server)
+        done = refused("--listen", "127.0.0.1:0", "--data", str(tmp_path))
+        assert done.returncode == 1
+        # `env`, which starts the server, becomes it: so the process has the id that is told.
+        assert f"process {server.pid}" in done.stderr
+        assert address_in(line) in done.stderr
+
+
+def test_a_damaged_folder_is_refused_in_one_line(tmp_path: Path) -> None:
+    with served("--data", str(tmp_path)) as server:
+        with zkplan.connect(address_in(first_line(server))) as client:
+            client.create_plan("damaged soon")
+        server.send_signal(signal.SIGTERM)
+        assert server.wait(DEADLINE_S) == 0
+    for file in tmp_path.iterdir():
+        if file.stat().st_size > 4096:
+            file.write_bytes(os.urandom(file.stat().st_size))
+    done = refused("--listen", "127.0.0.1:0", "--data", str(tmp_path))
+    assert done.returncode == 1
+    assert str(tmp_path) in done.stderr
+
+
+def test_listening_for_other_machines_prints_a_warning() -> None:
+    with served(listen="0.0.0.0:0") as server:
+        first_line(server)
+        server.send_signal(signal.SIGTERM)
+        _, errors = server.communicate(timeout=DEADLINE_S)
+    assert "without TLS and without a password" in errors
+
+
+@pytest.mark.parametrize("listen", ["2181", "localhost:", "127.0.0.1:99999", "127.0.0.1:x"])
+def test_a_malformed_address_is_wrong_usage(listen: str) -> None:
+    assert refused("--listen", listen).returncode == 2
+
+
+def test_a_limit_of_znodes_refuses_writes_and_the_server_lives(tmp_path: Path) -> None:
+    with served("--max-znodes", "40") as server:
+        hosts = address_in(first_line(server))
+        with zkplan.connect(hosts, patience=5) as client:
+            plan = client.create_plan("too large")
+            with pytest.raises(zkplan.ZkplanError):
+                plan.add_tasks([zkplan.TaskSpec(os.getpid) for _ in range(100)])
+            assert [found.name for found in client.plans()] == ["too large"]

@@ -1,0 +1,44 @@
+"""Addresses that name an embedded server: what they mean, and which are refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from zkplan.addresses import folder_of, is_embedded, lease
+from zkplan.errors import ZkplanError
+
+
+@pytest.mark.parametrize("address", ["embedded:", "embedded: "])
+def test_an_address_without_a_folder_is_in_memory(address: str) -> None:
+    assert folder_of(address) is None
+
+
+def test_the_folder_is_all_that_follows(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    assert folder_of("embedded:plans/of,mine") == tmp_path / "plans" / "of,mine"
+    assert folder_of("embedded:./2181") == tmp_path / "2181"
+    assert folder_of("embedded:~/plans") == tmp_path / "home" / "plans"
+    assert folder_of("embedded:/a/../b") == Path("/b")
+
+
+@pytest.mark.parametrize("address", ["embedded:2181", "embedded:2181/chroot"])
+def test_what_may_be_the_port_of_a_host_is_refused(address: str) -> None:
+    with pytest.raises(ZkplanError, match="could be a port or a folder"):
+        lease(address)
+
+
+@pytest.mark.parametrize(
+    "hosts", ["zk1:2181,embedded:", "embedded:,zk1:2181", "embedded:a,embedded:b", "a:1, embedded:"]
+)
+def test_other_hosts_beside_an_embedded_server_are_refused(hosts: str) -> None:
+    with pytest.raises(ZkplanError, match="stands alone"):
+        lease(hosts)
+
+
+def test_hosts_of_an_ensemble_are_given_back_as_they_are() -> None:
+    assert not is_embedded("zk1:2181,zk2:2181/team")
+    with lease("zk1:2181,zk2:2181/team") as found:
+        assert found.hosts == "zk1:2181,zk2:2181/team"

@@ -1,0 +1,175 @@
+"""Sessions of the embedded server at given times: never early, never stolen, never the same id."""
+
+from __future__ import annotations
+
+import itertools
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from zkplan.embedded.sessions import SavedSession, Session, Sessions
+
+LOW_MS, HIGH_MS = 100, 1000
+
+
+def sessions() -> Sessions:
+    numbers = itertools.count(1)
+    return Sessions(
+        min_timeout_ms=LOW_MS,
+        max_timeout_ms=HIGH_MS,
+        make_password=lambda size: next(numbers).to_bytes(size, "big"),
+    )
+
+
+def test_a_session_expires_only_after_its_whole_time_out() -> None:
+    live = sessions()
+    session = live.create(200, now_ms=1000, wall_ms=5)
+    # Times are rounded down: at 1200 as little as 199.1 ms may have passed.
+    assert live.expired(1200) == []
+    assert live.next_check_ms() == 1201
+    assert live.expired(1201) == [session]
+
+
+def test_a_touch_begins_the_time_out_again() -> None:
+    live = sessions()
+    session = live.create(200, 1000, 5)
+    live.touch(session, 1150)
+    assert live.expired(1350) == []
+    assert live.expired(1351) == [session]
+
+
+def test_sessions_expire_in_the_order_of_their_deadlines() -> None:
+    live = sessions()
+    late, early = live.create(500, 0, 5), live.create(200, 0, 5)
+    assert live.expired(10_000) == [early, late]
+
+
+def test_a_wrong_password_attaches_nothing_and_touches_nothing() -> None:
+    live = sessions()
+    session = live.create(200, 0, 5)
+    for guess in (bytes(16), b"", session.password[:-1], session.password + b"\0"):
+        assert live.attach(session.id, guess, 1000, 150) is None
+    assert (session.timeout_ms, session.deadline_ms) == (200, 200)
+    assert live.expired(201) == [session]
+
+
+def test_attaching_negotiates_the_time_out_anew() -> None:
+    live = sessions()
+    session = live.create(1000, 0, 5)
+    assert live.attach(session.id, session.password, 200, 10) is session
+    assert live.take_changes()[-1] == (session.id, SavedSession(session.id, session.password, 200))
+    assert live.next_check_ms() == 211
+    assert live.expired(211) == [session]
+
+
+def test_a_session_expires_once_whatever_was_negotiated_before() -> None:
+    live = sessions()
+    session = live.create(500, 0, 5)
+    for now_ms, timeout_ms in ((0, 100), (0, 500), (0, 100), (90, 410)):
+        live.attach(session.id, session.password, timeout_ms, now_ms)
+    over = [each for now_ms in range(0, 2000, 10) for each in live.expired(now_ms)]
+    assert over == [session]
+
+
+def test_an_expired_or_ended_session_cannot_be_attached() -> None:
+    live = sessions()
+    session = live.create(200, 0, 5)
+    live.end(session.id)
+    live.end(session.id)
+    assert live.attach(session.id, session.password, 200, 1) is None
+    assert live.expired(5000) == []
+    assert live.take_changes() == [(session.id, None)]
+    assert len(live) == 0
+
+
+def test_ids_grow_when_the_wall_clock_steps_back_or_stands_still() -> None:
+    live = sessions()
+    walls = [10**12, 10**12, 5, 10**12 - 1, 2 * 10**12]
+    ids = [live.create(200, 0, wall_ms).id for wall_ms in walls]
+    assert ids == sorted(set(ids))
+    again = sessions()
+    again.restore(live.last_id, [], 0)
+    assert again.create(200, 0, 5).id > max(ids)
+
+
+def test_ids_stay_positive_numbers_of_64_bits() -> None:
+    for wall_ms in (0, 2**40 - 1, 2**40, 2**62):
+        assert 0 < sessions().create(200, 0, wall_ms).id < 2**62
+
+
+def test_restored_sessions_have_their_whole_time_out_again() -> None:
+    live = sessions()
+    live.restore(9, [SavedSession(7, b"p" * 16, 300)], now_ms=5000)
+    assert live.expired(5300) == []
+    session = live.get(7)
+    assert session is not None
+    assert live.expired(5301) == [session]
+    assert live.attach(7, b"p" * 16, 300, 5301) is session
+    assert live.take_changes() == []  # as it was saved
+
+
+def test_nobody_loses_the_time_that_the_server_was_away() -> None:
+    live = sessions()
+    first, second = live.create(200, 0, 5), live.create(400, 100, 5)
+    live.forgive(3000)
+    assert live.expired(3200) == []
+    assert live.expired(3201) == [first]
+    assert live.expired(3501) == [second]
+
+
+def test_time_outs_are_clamped_to_the_bounds() -> None:
+    live = sessions()
+    wishes = [-(2**31), 0, 99, 100, 1000, 1001, 2**31 - 1]
+    given = [live.create(wish, 0, 5).timeout_ms for wish in wishes]
+    assert given == [100, 100, 100, 100, 1000, 1000, 1000]
+
+
+def test_ten_thousand_sessions_that_expire_together_do_so_at_once() -> None:
+    live = sessions()
+    saved = [SavedSession(number, bytes(16), 200) for number in range(1, 10_001)]
+    live.restore(10_001, saved, 0)
+    assert len(live.expired(201)) == 10_000
+
+
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(["create", "touch", "attach", "end", "expire", "forgive"]),
+        st.integers(0, 5),
+        st.integers(0, 1200),
+    ),
+    max_size=60,
+)
+
+
+@given(STEPS)
+def test_sessions_expire_exactly_when_their_own_deadline_has_passed(
+    steps: list[tuple[str, int, int]],
+) -> None:
+    live, now_ms = sessions(), 0
+    known: list[Session] = []
+    for what, which, amount in steps:
+        now_ms += amount // 4
+        session = known[which % len(known)] if known else None
+        if what == "create":
+            known.append(live.create(amount, now_ms, 5))
+        elif what == "expire":
+            over = live.expired(now_ms)
+            assert over == sorted(over, key=lambda each: each.queued_ms)
+            assert {each.id for each in over} == {s.id for s in known if s.deadline_ms < now_ms}
+            assert len(over) == len(set(over))
+            for each in over:
+                live.end(each.id)
+                known.remove(each)
+        elif what == "forgive":
+            live.forgive(amount)
+        elif session is not None:
+            if what == "touch":
+                live.touch(session, now_ms)
+            elif what == "attach":
+                live.attach(session.id, session.password, amount, now_ms)
+            else:
+                live.end(session.id)
+                known.remove(session)
+        due_ms = live.next_check_ms()
+        assert len(live) == len(known)
+        assert all(due_ms is not None and due_ms <= each.deadline_ms + 1 for each in known)

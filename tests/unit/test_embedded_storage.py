@@ -1,0 +1,318 @@
+"""The data folder of the embedded server: what was committed is loaded, and nothing else ever."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import sqlite3
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from zkplan.embedded.database import FORMAT
+from zkplan.embedded.nodes import Node
+from zkplan.embedded.records import NO_DATA, OPEN_ACL, Acl
+from zkplan.embedded.sessions import SavedSession
+from zkplan.embedded.storage import (
+    Storage,
+    StorageDamaged,
+    StorageError,
+    StorageLocked,
+    address_of,
+)
+
+from .storage_story import EMPTY, Picture, fields, picture, save, story
+
+DATABASE, LOG = "zkplan.db", "zkplan.db-wal"
+
+
+def load(folder: Path) -> Picture:
+    storage = Storage.open(folder)
+    try:
+        return picture(storage.load())
+    finally:
+        storage.close()
+
+
+def opened(folder: Path, sync: bool = True) -> Storage:
+    storage = Storage.open(folder, sync)
+    storage.load()
+    return storage
+
+
+def written(folder: Path, groups: int, seed: int = 1) -> Picture:
+    storage = opened(folder)
+    for group in story(groups, seed):
+        save(storage, group)
+    storage.close()
+    return group.after
+
+
+def test_a_fresh_folder_is_empty_and_stays_so(tmp_path: Path) -> None:
+    assert load(tmp_path / "new" / "data") == EMPTY
+    assert load(tmp_path / "new" / "data") == EMPTY
+
+
+EXTREMES = [
+    Node(b"", 0, 0, 0, 0),
+    Node(b"", -(2**63), 2**63 - 1, -(2**63), 2**40, OPEN_ACL),
+    Node(bytes(range(256)) * 4096, -1, 1, 2, 2**62, (Acl(0, "auth", ""),)),
+    Node(b"\0" * 1024, 1, 1, 2, 7, ()),
+    Node(b"\xff" * 1025, 1, 1, 2, 8, (Acl(31, "digest", "J\xfcrgen:\u96ea"),) * 500),
+    Node(NO_DATA, 1, 1, 2, 9),
+]
+
+
+@pytest.mark.parametrize("node", EXTREMES, ids=range(len(EXTREMES)))
+def test_every_field_comes_back(tmp_path: Path, node: Node) -> None:
+    node.version, node.aversion, node.creates = -(2**31), 2**31 - 1, 2**31 - 1
+    node.pzxid = node.czxid ^ 1
+    path = "/\u00e4/" + "\U0001f600" * 3000
+    sessions = [SavedSession(-(2**63), b"", 2**31), SavedSession(2**63 - 1, b"\0" * 16, 0)]
+    storage = opened(tmp_path)
+    storage.commit(
+        zxid=2**63 - 1,
+        last_session=-(2**63),
+        nodes=[(node.number, path, node)],
+        sessions=[(each.id, each) for each in sessions],
+    )
+    storage.close()
+    zxid, last_session, nodes, loaded = load(tmp_path)
+    if node.acl == OPEN_ACL:
+        node.acl = None  # the two mean the same
+    assert (zxid, last_session) == (2**63 - 1, -(2**63))
+    assert nodes == {node.number: (path, fields(node))}
+    assert loaded == {each.id: each for each in sessions}
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_groups_of_all_kinds_add_up_over_restarts(tmp_path: Path, seed: int) -> None:
+    chance = random.Random(seed)
+    storage = opened(tmp_path)
+    for group in story(60, seed):
+        save(storage, group)
+        if chance.random() < 0.2:
+            storage.close()
+            storage = Storage.open(tmp_path, sync=chance.random() < 0.5)
+            assert picture(storage.load()) == group.after
+    storage.close()
+    assert load(tmp_path) == group.after
+
+
+def test_large_data_is_not_written_again_with_a_new_child(tmp_path: Path) -> None:
+    storage = opened(tmp_path)
+    parent = Node(b"x" * 1_000_000, 0, 1, 1, 1)
+    storage.commit(zxid=1, last_session=0, nodes=[(1, "/p", parent)])
+    before = storage.bytes_on_disk()
+    for zxid in range(2, 12):
+        parent.pzxid = zxid
+        storage.commit(zxid=zxid, last_session=0, nodes=[(1, "/p", parent)])
+    assert storage.bytes_on_disk() - before < 1_000_000
+    parent.write(b"small", 12, 12)
+    storage.commit(zxid=12, last_session=0, nodes=[(1, "/p", parent)])
+    storage.close()
+    assert load(tmp_path)[2] == {1: ("/p", fields(parent))}
+
+
+@pytest.mark.parametrize("sync", [True, False], ids=["flushed", "fast"])
+def test_a_log_cut_anywhere_gives_the_groups_before_the_cut(tmp_path: Path, sync: bool) -> None:
+    storage = opened(tmp_path / "data", sync)
+    pictures = [EMPTY]
+    for group in story(12, sizes=(1, 2, 8)):
+        save(storage, group)
+        pictures.append(group.after)
+    database = (tmp_path / "data" / DATABASE).read_bytes()
+    log = (tmp_path / "data" / LOG).read_bytes()
+    storage.close()
+    frame = 24 + 4096
+    chance = random.Random(5)
+    cuts = [*range(32, len(log), frame), len(log), 0, 1, 31]
+    cuts += [chance.randrange(len(log)) for _ in range(40)]
+    found = []
+    for cut in sorted(cuts):
+        copy = tmp_path / f"cut-{cut}"
+        copy.mkdir(exist_ok=True)
+        (copy / DATABASE).write_bytes(database)
+        (copy / LOG).write_bytes(log[:cut])
+        found.append(pictures.index(load(copy)))
+        shutil.rmtree(copy)
+    assert found == sorted(found)
+    assert set(found) == set(range(13))
+
+
+def test_no_flipped_bits_of_the_database_go_unnoticed(tmp_path: Path) -> None:
+    after = written(tmp_path / "data", 15)
+    clean = (tmp_path / "data" / DATABASE).read_bytes()
+    chance = random.Random(6)
+    places = [*range(100), *(chance.randrange(len(clean)) for _ in range(400))]
+    refused = 0
+    for place in places:
+        dirty = bytearray(clean)
+        dirty[place] ^= 1 << chance.randrange(8) if place % 2 else 0xFF
+        (tmp_path / "data" / DATABASE).write_bytes(dirty)
+        try:
+            assert load(tmp_path / "data") == after, place
+        except StorageError as error:
+            refused += str(tmp_path / "data" / DATABASE) in str(error)
+            assert (tmp_path / "data" / DATABASE).read_bytes() == dirty, "it was changed"
+    assert refused > 250
+
+
+def test_no_damage_in_the_middle_of_the_log_goes_unnoticed(tmp_path: Path) -> None:
+    storage = opened(tmp_path / "data")
+    groups = list(story(12))
+    ends = []  # where the log ends with each group
+    for group in groups:
+        save(storage, group)
+        ends.append((tmp_path / "data" / LOG).stat().st_size)
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    database = (tmp_path / "data" / DATABASE).read_bytes()
+    clean = (tmp_path / "data" / LOG).read_bytes()
+    storage.close()
+    chance = random.Random(7)
+    middle = [*range(24), *(chance.randrange(32, ends[-3]) for _ in range(150))]
+    for place in middle:
+        dirty = bytearray(clean)
+        dirty[place] ^= 1 << chance.randrange(8)
+        shutil.rmtree(copy)
+        copy.mkdir()
+        (copy / DATABASE).write_bytes(database)
+        (copy / LOG).write_bytes(dirty)
+        with pytest.raises(StorageDamaged, match=r"its log"):
+            load(copy)
+        assert (copy / LOG).read_bytes() == dirty, "it was changed"
+
+
+def test_a_log_without_its_database_is_refused(tmp_path: Path) -> None:
+    storage = opened(tmp_path / "data")
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    save(storage, next(story(1)))
+    shutil.copy(tmp_path / "data" / LOG, copy)
+    storage.close()
+    with pytest.raises(StorageDamaged, match=r"is missing but its log"):
+        Storage.open(copy)
+    assert os.listdir(copy) != []
+
+
+def test_an_emptied_database_is_damage_and_not_a_fresh_one(tmp_path: Path) -> None:
+    written(tmp_path, 3)
+    (tmp_path / DATABASE).write_bytes(b"")
+    with pytest.raises(StorageDamaged, match=r"Restore a copy"):
+        load(tmp_path)
+
+
+def test_a_folder_is_used_once_at_a_time(tmp_path: Path) -> None:
+    storage = opened(tmp_path)
+    storage.publish_address("127.0.0.1:2181")
+    with pytest.raises(StorageLocked) as refused:
+        Storage.open(tmp_path)
+    for part in (str(tmp_path), str(os.getpid()), "127.0.0.1:2181"):
+        assert part in str(refused.value)
+    assert address_of(tmp_path) == "127.0.0.1:2181"
+    storage.close()
+    assert address_of(tmp_path) is None
+    assert load(tmp_path) == EMPTY
+
+
+def test_a_forked_child_neither_keeps_the_lock_nor_uses_the_folder(tmp_path: Path) -> None:
+    storage = opened(tmp_path)
+    (heard, tell), (wait, end) = os.pipe(), os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            storage.commit(zxid=9, last_session=9, nodes=[])
+        except StorageError:
+            storage.close()
+            os.write(tell, b"refused")
+            os.read(wait, 1)  # alive while the parent closes and opens
+        finally:
+            os._exit(0)
+    group = next(story(1))
+    try:
+        assert os.read(heard, 7) == b"refused"
+        save(storage, group)
+        storage.close()
+        assert load(tmp_path) == group.after
+    finally:
+        os.write(end, b".")
+        os.waitpid(child, 0)
+        for each in (heard, tell, wait, end):
+            os.close(each)
+
+
+def test_a_database_of_another_program_is_refused_untouched(tmp_path: Path) -> None:
+    with sqlite3.connect(tmp_path / DATABASE) as other:
+        other.execute("CREATE TABLE bookmarks (url)")
+    other.close()
+    before = (tmp_path / DATABASE).read_bytes()
+    with pytest.raises(StorageError, match="another program"):
+        Storage.open(tmp_path)
+    assert (tmp_path / DATABASE).read_bytes() == before
+
+
+def test_another_format_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    written(tmp_path, 1)
+    with sqlite3.connect(tmp_path / DATABASE) as newer:
+        newer.execute(f"PRAGMA user_version={FORMAT + 1}")
+    newer.close()
+    with pytest.raises(StorageError, match=rf"format {FORMAT + 1} .* knows format {FORMAT}"):
+        Storage.open(tmp_path)
+
+
+def test_a_database_open_elsewhere_is_not_waited_for(tmp_path: Path) -> None:
+    written(tmp_path, 1)
+    other = sqlite3.connect(tmp_path / DATABASE, isolation_level=None)
+    other.execute("PRAGMA locking_mode=EXCLUSIVE")
+    other.execute("BEGIN IMMEDIATE")
+    with pytest.raises(StorageLocked, match="close it"):
+        load(tmp_path)
+    other.close()
+    assert load(tmp_path) != EMPTY
+
+
+def test_a_folder_that_may_not_be_written_is_refused() -> None:
+    folder = Path(tempfile.mkdtemp())
+    user = os.geteuid()
+    folder.chmod(0o555)
+    try:
+        if user == 0:
+            os.seteuid(65534)  # permissions do not bind the superuser
+        with pytest.raises(StorageError, match=r"cannot use the data folder .*Permission denied"):
+            Storage.open(folder)
+    finally:
+        os.seteuid(user)
+        folder.rmdir()
+
+
+def test_the_files_are_private(tmp_path: Path) -> None:
+    storage = opened(tmp_path / "data")
+    storage.publish_address("[::1]:1")
+    modes = {path.name: path.stat().st_mode & 0o777 for path in (tmp_path / "data").iterdir()}
+    storage.close()
+    assert set(modes.values()) == {0o600}
+    assert (tmp_path / "data").stat().st_mode & 0o777 == 0o700
+
+
+def test_a_defect_of_the_caller_ends_the_use_of_the_folder(tmp_path: Path) -> None:
+    storage = opened(tmp_path)
+    first, second = story(2)
+    save(storage, first)
+    with pytest.raises(StorageError, match="1 nodes to change, 0 of them known"):
+        storage.commit(zxid=999, last_session=0, nodes=[(0, "/stranger", Node())])
+    with pytest.raises(StorageError, match="takes nothing any more"):
+        save(storage, second)
+    storage.close()
+    assert load(tmp_path) == first.after
+
+
+def test_the_log_stays_small(tmp_path: Path) -> None:
+    storage = opened(tmp_path, sync=False)
+    for group in story(400):
+        save(storage, group)
+    assert (tmp_path / LOG).stat().st_size < 3 * 4096 * 1000
+    storage.close()
+    assert not (tmp_path / LOG).exists()

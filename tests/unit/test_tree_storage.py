@@ -1,0 +1,267 @@
+"""What the tree gives to be stored is enough to build the same tree again, and no more."""
+
+from __future__ import annotations
+
+import copy
+import random
+from typing import Any
+
+import pytest
+
+from zkplan.embedded.nodes import CONTAINER_OWNER, TTL_OWNER, Node
+from zkplan.embedded.records import Acl, LimitError
+from zkplan.embedded.tree import (
+    Create,
+    Delete,
+    MultiFailed,
+    NotEmptyError,
+    SetAcl,
+    SetData,
+    Tree,
+    TreeError,
+)
+
+Rows = dict[int, tuple[int, str, Node]]
+SECRET = (Acl(31, "digest", "ann:hash"),)
+
+
+def store(rows: Rows, tree: Tree) -> None:
+    """What a storage does with the changes: a copy of each node, by number."""
+    for number, path, node in tree.take_changes():
+        if node is None:
+            rows.pop(number, None)
+        else:
+            rows[number] = (number, path, copy.copy(node))
+
+
+def restored(rows: Rows, zxid: int) -> Tree:
+    tree = Tree(track_changes=True)
+    tree.restore(zxid, copy.deepcopy(list(rows.values())))
+    return tree
+
+
+def everything(tree: Tree) -> object:
+    paths = ["/", *tree.walk()]
+    nodes = {
+        path: (*tree.get(path), tree.get_acl(path)[0], tree._nodes[path].owner) for path in paths
+    }
+    children = {path: sorted(tree.children(path)[0]) for path in paths}
+    owners = {owner: sorted(paths) for owner, paths in tree._znodes.owned.items()}
+    return nodes, children, owners, tree.zxid, tree.node_count, tree.data_bytes
+
+
+def some_op(rng: random.Random, tree: Tree) -> Any:
+    path = rng.choice(["/", *tree.walk()])
+    dice = rng.random()
+    if dice < 0.5:
+        mode = rng.choice(({}, {}, {"ephemeral": True}, {"container": True}, {"ttl_ms": 50}))
+        name = f"{path.rstrip('/')}/{rng.choice('abc')}"
+        return Create(name, rng.randbytes(3), sequence=rng.random() < 0.2, acl=SECRET, **mode)
+    if dice < 0.75:
+        return Delete(path)
+    return SetData(path, rng.randbytes(4)) if dice < 0.9 else SetAcl(path, SECRET)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_changes_build_the_same_tree_again(seed: int) -> None:
+    rng = random.Random(seed)
+    tree = Tree(system_nodes=True, track_changes=True)
+    rows: Rows = {}
+    for step in range(150):
+        session = rng.randrange(1, 4)
+        try:
+            if rng.random() < 0.9:
+                tree.multi(
+                    [some_op(rng, tree) for _ in range(rng.randrange(1, 5))],
+                    session=session,
+                    now_ms=step,
+                )
+            else:
+                tree.close_session(session)
+                tree.sweep(step)
+        except (TreeError, MultiFailed):
+            pass
+        if rng.random() < 0.3:
+            store(rows, tree)
+    store(rows, tree)
+    again = restored(rows, tree.zxid)
+    # The bytes too: counted here with every change, and there anew.
+    assert everything(again) == everything(tree)
+    assert again.take_changes() == []
+    assert rows.keys() == {node.number for node in tree._nodes.values()}
+    # It goes on as the other does.
+    assert again.apply(Create("/z-", sequence=True)) == tree.apply(Create("/z-", sequence=True))
+    assert [number for number, _, _ in again.take_changes()] == [max(rows) + 1, 0]
+
+
+def test_a_touched_node_comes_once_and_one_that_came_and_went_as_gone() -> None:
+    tree = Tree(track_changes=True)
+    assert [(number, path) for number, path, _ in tree.take_changes()] == [(0, "/")]
+    tree.multi([Create("/a"), SetData("/a", b"1"), SetData("/a", b"2"), Create("/b"), Delete("/b")])
+    changes = {path: node for _, path, node in tree.take_changes()}
+    assert changes.keys() == {"/", "/a", "/b"}
+    assert changes["/b"] is None
+    assert changes["/a"] is tree._nodes["/a"]
+    assert tree.take_changes() == []
+
+
+def test_a_path_used_again_comes_with_its_old_node_first() -> None:
+    tree = Tree(track_changes=True)
+    tree.apply(Create("/a"))
+    tree.take_changes()
+    tree.multi([Delete("/a"), Create("/a", b"new")])
+    changes = [(number, path, node and node.data) for number, path, node in tree.take_changes()]
+    assert changes == [(1, "/a", None), (0, "/", b""), (2, "/a", b"new")]
+
+
+def test_a_refused_multi_leaves_nothing_to_store_that_does_harm() -> None:
+    tree = Tree(track_changes=True)
+    tree.multi([Create("/a"), Create("/b", b"b")])
+    rows: Rows = {}
+    store(rows, tree)
+    before = everything(restored(rows, 9))
+    with pytest.raises(MultiFailed):
+        tree.multi([Create("/c"), Delete("/a"), Create("/a"), SetData("/b"), Delete("/none")])
+    store(rows, tree)
+    assert everything(restored(rows, 9)) == before
+
+
+def test_without_tracking_nothing_is_remembered() -> None:
+    tree = Tree()
+    tree.apply(Create("/a"))
+    assert tree.take_changes() == []
+
+
+@pytest.mark.parametrize(
+    ("rows", "reason"),
+    [
+        ([], "the root '/' is not"),
+        ([(0, "/", Node()), (2, "/a/b", Node()), (1, "/c", Node())], "'/a/b' has no parent"),
+        ([(0, "/", Node()), (1, "/a/b", Node()), (2, "/a", Node())], "'/a/b' has no parent"),
+        ([(0, "/", Node()), (1, "/a", Node()), (2, "/a", Node())], "'/a' is stored twice"),
+        ([(0, "/", Node()), (1, "/a", Node()), (1, "/b", Node())], "the number 1"),
+        ([(0, "/", Node()), (-1, "/b", Node())], "the number -1"),
+        ([(0, "/", Node()), (1, "/b", Node(zxid=8))], "'/b' is from after"),
+        ([(0, "/", Node()), (1, "b", Node())], "'b' has no parent"),
+        ([(0, "/", Node()), (1, "/b/", Node())], "'/b/' has no parent"),
+    ],
+)
+def test_rows_that_are_no_tree_are_refused_by_name(rows: Any, reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        Tree().restore(7, copy.deepcopy(rows))
+
+
+def test_only_a_new_tree_can_be_restored() -> None:
+    tree = Tree()
+    tree.apply(Create("/a"))
+    with pytest.raises(ValueError, match="only a new tree"):
+        tree.restore(7, [(0, "/", Node())])
+
+
+def test_a_full_server_refuses_what_grows_and_serves_the_rest() -> None:
+    tree = Tree(max_nodes=3)
+    tree.multi([Create("/a"), Create("/b")])
+    assert tree.node_count == 3
+    with pytest.raises(LimitError) as caught:
+        tree.apply(Create("/c"))
+    assert caught.value.code == -125
+    with pytest.raises(MultiFailed) as failed:
+        tree.multi([Delete("/a"), Create("/c"), Create("/d")])
+    assert failed.value.index == 2
+    assert tree.children("/")[0] == ["b", "a"]
+    tree.apply(SetData("/a", b"x" * 1000))
+    tree.multi([Delete("/a"), Create("/c")])
+
+
+def test_a_server_full_of_bytes_refuses_what_grows_and_serves_the_rest() -> None:
+    tree = Tree(max_bytes=100)
+    tree.apply(Create("/a", b"x" * 90))
+    used = tree.data_bytes
+    for op in (Create("/b/"), Create("/bbbbbbb"), SetData("/a", b"x" * 98), SetAcl("/a", SECRET)):
+        with pytest.raises(TreeError):
+            tree.apply(op)
+    with pytest.raises(MultiFailed):
+        tree.multi([Create("/b"), SetData("/a", b"x" * 96)])
+    assert tree.data_bytes == used
+    tree.apply(SetData("/a", b"y" * 90))
+    tree.multi([SetData("/a", b""), Create("/b", b"x" * 50)])
+    tree.apply(Delete("/b"))
+    tree.apply(Delete("/a"))
+    assert tree.data_bytes == 1
+
+
+def test_a_container_goes_some_time_after_its_last_child() -> None:
+    tree = Tree(track_changes=True)
+    tree.multi([Create("/box", container=True), Create("/box/in", container=True)])
+    assert tree.get("/box")[1].ephemeral_owner == 0
+    assert tree._nodes["/box"].owner == CONTAINER_OWNER
+    assert tree.sweep(0) == []
+    tree.apply(Create("/box/in/x"))
+    assert tree.sweep(0) == []
+    tree.apply(Delete("/box/in/x"))
+    zxid = tree.zxid
+    # The outer one has lost its last child only now: the next time.
+    assert tree.sweep(0) == ["/box/in"]
+    assert tree.sweep(0) == ["/box"]
+    assert tree.sweep(0) == []
+    assert tree.zxid == zxid + 2
+    assert tree.ephemerals(CONTAINER_OWNER) == frozenset()
+
+
+def test_a_ttl_node_goes_when_nothing_was_written_to_it_for_so_long() -> None:
+    tree = Tree()
+    tree.apply(Create("/t", ttl_ms=100), now_ms=1000)
+    tree.apply(Create("/t/x"), now_ms=1000)
+    assert tree._nodes["/t"].owner == TTL_OWNER + 100
+    assert tree.sweep(5000) == []
+    tree.apply(SetData("/t"), now_ms=5000)
+    with pytest.raises(NotEmptyError):
+        tree.apply(Delete("/t"))
+    tree.apply(Delete("/t/x"), now_ms=5000)
+    assert tree.sweep(5100) == []
+    tree.exists("/t", "w")
+    assert tree.sweep(5101) == ["/t"]
+    assert [event.kind for event in tree.take_events()] == ["deleted"]
+
+
+def test_a_sweep_deletes_no_more_than_it_is_told() -> None:
+    tree = Tree()
+    tree.multi([Create(f"/{name}", ttl_ms=1) for name in "abc"])
+    assert tree.sweep(9, at_most=2) == ["/a", "/b"]
+    assert tree.sweep(9, at_most=2) == ["/c"]
+
+
+@pytest.mark.parametrize("ttl_ms", [-1, 2**40])
+def test_a_time_to_live_that_cannot_be_stored_is_refused(ttl_ms: int) -> None:
+    with pytest.raises(TreeError) as caught:
+        Tree().apply(Create("/t", ttl_ms=ttl_ms))
+    assert caught.value.code == -8
+
+
+def test_containers_and_ttl_nodes_belong_to_no_session() -> None:
+    tree = Tree()
+    tree.multi([Create("/c", container=True), Create("/t", ttl_ms=5), Create("/t/x")])
+    tree.apply(Create("/e", ephemeral=True), session=-5_000_000_000_000_000_000)
+    assert tree.ephemeral_count == 1
+    for owner in (CONTAINER_OWNER, TTL_OWNER, TTL_OWNER + 5):
+        assert tree.close_session(owner) == []
+    assert tree.close_session(-5_000_000_000_000_000_000) == ["/e"]
+    assert tree.ephemeral_count == 0
+
+
+def test_nodes_below_are_counted_without_themselves() -> None:
+    tree = Tree(system_nodes=True)
+    tree.multi([Create("/a"), Create("/a/b"), Create("/a/b/c"), Create("/ab"), Create("/a/d")])
+    assert tree.count_descendants("/a") == 3
+    assert tree.count_descendants("/ab") == 0
+    assert tree.count_descendants("/") == tree.node_count - 1 == 8
+    with pytest.raises(TreeError):
+        tree.count_descendants("/none")
+
+
+def test_a_very_deep_tree_is_walked_and_counted() -> None:
+    tree = Tree()
+    paths = ["/x" * depth for depth in range(1, 3000)]
+    tree.multi([Create(path) for path in paths])
+    assert list(tree.walk()) == paths
+    assert tree.count_descendants("/x") == 2998

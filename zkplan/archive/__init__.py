@@ -1,0 +1,229 @@
+"""Move a plan to another server: export it to one file, and make a plan of that file.
+
+A plan is exported while nothing of it is claimed: paused, not marked ready, cancelled or done. What
+is written is a picture of one moment (`zkplan.protocol.picture`). An import ends with one
+transaction that makes the plan known by its name, so a crash before it leaves no half of a plan
+that anybody would run (`zkplan.protocol.restore`).
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from ..codec import FAILURE, LOG, TASK, VALUE, Codec
+from ..errors import PayloadUndecodable, PlanDrained, PlanError, WaitTimeout, ZkplanError
+from ..layout import Paths, number_of
+from ..protocol import control
+from ..protocol.desk import clear_desk, vacant_desks
+from ..protocol.picture import Survey, Znode, read_plan, retire, survey
+from ..protocol.restore import begin, fill, find_twin
+from ..records import PlanRecord
+from ..requests import Step
+from .file import ArchiveWriter, Header, open_archive
+
+if TYPE_CHECKING:
+    from ..client import Client
+    from ..plan import Plan
+
+logger = logging.getLogger("zkplan.archive")
+
+#: Readings of a plan that changes while it is read, before giving up.
+READINGS_MAX = 5
+#: Seconds between two looks at the claims that an export waits for.
+LOOK_S = 0.1
+#: The kinds of envelope that the children of a plan and of a task hold.
+_SEALED = {"arg": VALUE + FAILURE, "log": FAILURE + LOG, "result": VALUE + FAILURE}
+
+
+class Exported(NamedTuple):
+    """What an export wrote: unfinished tasks, znodes, and the checksum that ends the file."""
+
+    file: Path
+    state: str
+    tasks: int
+    znodes: int
+    sha256: str
+
+
+def export_plan(
+    plan: Plan,
+    file: str | Path,
+    *,
+    pause: bool = False,
+    wait: float = 0.0,
+    remove: bool = False,
+) -> Exported:
+    """Write all of a plan to a new file, from which `import_plan` makes the same plan elsewhere.
+
+    The plan must be paused, not marked ready, cancelled or done. `pause` pauses it first, `wait` is
+    how many seconds its running tasks have to end. Afterwards it stays paused, for two copies of
+    one plan would run its tasks twice: remove it once it is imported. Or let `remove` do that: it
+    first reads the file again, and refuses where the plan was changed meanwhile.
+
+    Raises PlanError (running; changed all the time), WaitTimeout (tasks are still claimed),
+    PlanNotFound, ZkplanError where the file exists or cannot be written. An error leaves no file.
+    """
+    target = Path(file)
+    client, keeper = plan.client, plan.client.keeper
+    if target.exists():
+        raise ZkplanError(f"{target} exists: choose another name, an export replaces nothing")
+    if pause and plan.status().state == "running":
+        try:
+            plan.pause()
+        except PlanDrained:
+            pass  # its last task has finished meanwhile
+    try:
+        for _ in range(READINGS_MAX):
+            found = _wait_for_claims(plan, wait)
+            written = _write(plan, found, target)
+            if written is not None:
+                break
+        else:
+            raise PlanError(
+                plan.path,
+                f"{plan.path} was changed each of the {READINGS_MAX} times it was read: end the "
+                "programs that add tasks to it, then export it again",
+            )
+    except ZkplanError:
+        raise  # WaitTimeout is an OSError too
+    except OSError as error:
+        raise ZkplanError(f"{target} cannot be written: {error.strerror or error}") from error
+    if remove:
+        _read_through(target, None)
+        keeper.run(retire(plan.path, found.stand))
+        keeper.run(control.remove(client.paths.plan(plan.number)))
+    return written
+
+
+def _wait_for_claims(plan: Plan, wait: float) -> Survey:
+    """Wait until nothing of the plan is claimed; what vanished workers left is released here."""
+    keeper, paths = plan.client.keeper, plan.client.paths
+    deadline = time.monotonic() + wait
+    while True:
+        found = keeper.run(survey(paths, plan.number))
+        if found.stand.state == "running":
+            raise PlanError(
+                plan.path,
+                f"{plan.path} is running: pause it (`zkplan plan pause {int(plan.number)}`, or "
+                "--pause) and let its running tasks end, then export it",
+            )
+        if not found.claimed:
+            return found
+        keeper.run(_release_vacant(paths, set(found.claimed.values())))
+        if time.monotonic() >= deadline:
+            task, worker = next(iter(found.claimed.items()))
+            raise WaitTimeout(
+                f"{plan.path} is {found.stand.state}, but {len(found.claimed)} of its tasks are "
+                f"still claimed (task-{task} by worker {worker}): their results would be lost. "
+                "Let them end (--wait SECONDS), or stop the workers, then export it"
+            )
+        time.sleep(LOOK_S)
+
+
+def _release_vacant(paths: Paths, desks: set[str]) -> Step[None]:
+    """As workers do: where the last one has vanished, nobody else is left to do it."""
+    _, vacant = yield from vacant_desks(paths)
+    for worker in desks.intersection(vacant):
+        yield from clear_desk(paths, worker)
+
+
+def _write(plan: Plan, found: Survey, target: Path) -> Exported | None:
+    """Write the file; None, and no file, where the plan was changed while it was read."""
+    keeper, paths, number = plan.client.keeper, plan.client.paths, plan.number
+    record = PlanRecord.from_bytes(found.record)
+    tasks = plan.status().tasks
+    header = Header(
+        record.name, record.uid, found.stand.state, tasks, found.creates, plan.path, time.time()
+    )
+    with ArchiveWriter(target, header) as writer:
+        writer.add(Znode("", found.record))
+        first = keeper.run(read_plan(paths, number, found.ranks, writer.add))
+        second = keeper.run(read_plan(paths, number, found.ranks, None))
+        after = keeper.run(survey(paths, number))
+        if first != second or after.stand != found.stand or after.claimed:
+            return None
+        digest = writer.finish()
+        return Exported(target, found.stand.state, tasks, writer.znodes, digest)
+
+
+def import_plan(
+    client: Client, file: str | Path, *, copy: bool = False, any_secret: bool = False
+) -> str:
+    """Make a plan of an exported one, under the client's root; gives its number there.
+
+    It is as it was: paused if it was paused, with the same numbers of tasks, attempts, logs and
+    kept results, and nothing that had been committed runs again. The whole file is checked before
+    anything is written. On an error what was written is removed; a process killed meanwhile leaves
+    a plan named "… (half imported)", which does not run: remove it as any other.
+
+    Raises PlanError where the plan is there already (`copy` makes a second one all the same),
+    PayloadUndecodable for a file that is damaged, foreign, of a newer format, or signed with
+    another secret (`any_secret` leaves that to the workers), ZkplanError for one that cannot be
+    read.
+    """
+    source = Path(file)
+    header = _read_through(source, None if any_secret else client.codec)
+    keeper, paths = client.keeper, client.paths
+    twin = None if copy else keeper.run(find_twin(paths, header.uid))
+    if twin is not None:
+        raise PlanError(
+            twin,
+            f"the plan of {source} is there already, as {twin}: remove that one first, or ask for "
+            "a second plan (--copy), whose tasks then run a second time",
+        )
+    with open_archive(source) as (header, znodes):
+        first = next(znodes, None)
+        record = PlanRecord.from_bytes(first.data) if first is not None else None
+        if first is None or first.path or record is None:
+            raise PayloadUndecodable(f"{source} cannot be imported: it does not begin with a plan")
+        number, mark = keeper.run(begin(paths, record))
+        try:
+            keeper.run(fill(paths, number, mark, header.creates, first.data, znodes))
+        except BaseException:
+            _remove_half(client, number)
+            raise
+    return number
+
+
+def _remove_half(client: Client, number: str) -> None:
+    path = client.paths.plan(number)
+    try:
+        client.keeper.run(control.remove(path))
+    except ZkplanError as error:
+        logger.warning(
+            "%s is only half imported and could not be removed (%s): `zkplan plan rm %d`",
+            path, error, int(number),
+        )  # fmt: skip
+
+
+def _read_through(file: Path, codec: Codec | None) -> Header:
+    """Check the whole file, and with `codec` the signature of all it holds."""
+    with open_archive(file) as (header, znodes):
+        for znode in znodes:
+            if znode.path.startswith("task-") and int(number_of(znode.path[:15])) >= header.creates:
+                raise PayloadUndecodable(f"{file} cannot be imported: its counter is damaged")
+            if codec is not None:
+                _check_signature(file, codec, znode)
+    return header
+
+
+def _check_signature(file: Path, codec: Codec, znode: Znode) -> None:
+    here, _, name = znode.path.partition("/")
+    kinds = _SEALED.get(name.partition("-")[0]) if here.startswith("task-") else None
+    if here.startswith("task-") and not name:
+        kinds = TASK
+    elif here == "outcomes":
+        kinds = VALUE + FAILURE
+    if kinds is None:
+        return
+    try:
+        codec.open(kinds, znode.data)
+    except PayloadUndecodable as error:
+        raise PayloadUndecodable(
+            f"{file}: {znode.path} cannot be opened with the secret of this client: {error}. Give "
+            "the secret that the plan was made with (ZKPLAN_SECRET), which the workers need too, "
+            "or import it unchecked (--any-secret)"
+        ) from None

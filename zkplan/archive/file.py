@@ -1,0 +1,225 @@
+"""The file that a plan is exported to: compressed lines of JSON, one for each znode.
+
+    {"zkplan": "plan archive", "format": 1, "name": "nightly", "creates": 12, ...}
+    {"znode": "", "text": "{\"name\":\"nightly\", ...}"}
+    {"znode": "task-0000000005", "base64": "ejFU..."}
+    {"znode": "task-0000000005/ready", "text": "2", "version": 1}
+    ...
+    {"end": "plan archive", "znodes": 57, "sha256": "..."}
+
+The digest is that of all bytes before the last line, so a file that was cut short, changed or glued
+together is known before anything of it is used. `zcat FILE | less` shows it.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import hashlib
+import json
+import os
+import re
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any, BinaryIO, NamedTuple
+
+from ..errors import PayloadUndecodable, ZkplanError
+from ..protocol.picture import Znode
+
+FORMAT = 1
+KIND = "plan archive"
+ABOUT = (
+    "A plan of zkplan: one line for each znode, its path below the plan, its data as text or "
+    "base64; `zkplan plan import FILE` makes a plan of it. It holds code that workers will run."
+)
+#: A request of ZooKeeper has 1 MB, a third more in base64; JSON doubles the quotes of a text.
+LINE_BYTES_MAX = 3 * 1024 * 1024
+#: Edges of the widest join, its hold and its publication, with room.
+VERSION_MAX = 1_000_000
+COUNTER_MAX = 2**31 - 1
+
+_NUMBER = "[0-9]{10}"
+_ENTRY = rf"[0-9]{{4}}-{_NUMBER}\.(0|[1-9][0-9]{{0,9}})\.(0|[1-9][0-9]{{0,9}})"
+_SHAPE = re.compile(
+    rf"|adds|done|ready|runnable/{_ENTRY}|later/[0-9]{{13}}-{_ENTRY}|dead/{_NUMBER}|"
+    rf"outcomes/{_NUMBER}|task-{_NUMBER}(/[A-Za-z][\w.-]{{0,200}})?",
+    re.ASCII,
+)
+
+
+class Header(NamedTuple):
+    """The first line. `creates`: children the plan has ever had; `tasks`: those that are left."""
+
+    name: str
+    uid: str
+    state: str
+    tasks: int
+    creates: int
+    origin: str
+    exported: float
+
+
+class ArchiveWriter:
+    """Writes a file beside `target` that takes its name once it is whole and on the disk."""
+
+    def __init__(self, target: Path, header: Header) -> None:
+        self._target = target
+        self._half = target.with_name(f".{target.name}.{os.getpid()}.half")
+        self._digest = hashlib.sha256()
+        self._raw: BinaryIO = self._half.open("xb")
+        # Without a name and a time, so that equal plans give equal bytes.
+        self._file = gzip.GzipFile("", "wb", 6, self._raw, 0)
+        self.znodes = 0
+        head = {"zkplan": KIND, "format": FORMAT, "about": ABOUT, **header._asdict()}
+        self._write(head)
+
+    def add(self, znode: Znode) -> None:
+        if not _SHAPE.fullmatch(znode.path):
+            raise ZkplanError(
+                f"the plan has a znode {znode.path!r:.100}, which is none of zkplan's: delete it "
+                "or move it away, then export the plan again"
+            )
+        line: dict[str, Any] = {"znode": znode.path}
+        if znode.data.isascii() and (text := znode.data.decode("ascii")).isprintable():
+            if text:
+                line["text"] = text
+        else:
+            line["base64"] = base64.b64encode(znode.data).decode()
+        if znode.version:
+            line["version"] = znode.version
+        self._write(line)
+        self.znodes += 1
+
+    def _write(self, line: dict[str, Any]) -> None:
+        data = json.dumps(line, separators=(",", ":")).encode() + b"\n"
+        self._digest.update(data)
+        self._file.write(data)
+
+    def finish(self) -> str:
+        """End the file and give it its name; gives the digest. Replaces nothing."""
+        digest = self._digest.hexdigest()
+        self._write({"end": KIND, "znodes": self.znodes, "sha256": digest})
+        self._file.close()
+        self._raw.flush()
+        os.fsync(self._raw.fileno())
+        if self._target.exists():
+            raise FileExistsError(f"{self._target} exists by now")
+        self._half.replace(self._target)
+        folder = os.open(self._target.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+        return digest
+
+    def __enter__(self) -> ArchiveWriter:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._raw.close()
+        self._half.unlink(missing_ok=True)
+
+
+@contextmanager
+def open_archive(file: Path) -> Iterator[tuple[Header, Iterator[Znode]]]:
+    """The header and the znodes of an archive, in order.
+
+    PayloadUndecodable says what is wrong with the file; damage shows at the latest where the znodes
+    end, so nothing may be trusted before that. Raises ZkplanError where it cannot be read.
+    """
+    try:
+        unpacked = gzip.open(file)  # noqa: SIM115 - closed below; errors of the caller stay his own
+    except OSError as error:
+        raise ZkplanError(f"{file} cannot be read: {error.strerror or error}") from error
+    with unpacked:
+        lines = _Lines(file, unpacked)
+        yield lines.header(), lines.znodes()
+
+
+class _Lines:
+    def __init__(self, file: Path, unpacked: Any) -> None:
+        self._file = file
+        self._unpacked = unpacked
+        self._digest = hashlib.sha256()
+        self._before = self._digest
+
+    def _wrong(self, why: str) -> PayloadUndecodable:
+        return PayloadUndecodable(f"{self._file} cannot be imported: {why}")
+
+    def _line(self) -> dict[str, Any]:
+        raw = self._read()
+        try:
+            line = json.loads(raw) if raw.endswith(b"\n") else None
+        except (ValueError, RecursionError):
+            line = None
+        if not isinstance(line, dict):
+            raise self._wrong("it is no plan exported by zkplan, or was cut short or damaged")
+        self._before = self._digest.copy()
+        self._digest.update(raw)
+        return line
+
+    def _read(self) -> bytes:
+        try:
+            return bytes(self._unpacked.readline(LINE_BYTES_MAX))
+        except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+            raise self._wrong(
+                f"it is no plan exported by zkplan, or was cut short or damaged ({error})"
+            ) from None
+        except OSError as error:
+            raise ZkplanError(f"{self._file} cannot be read: {error}") from error
+
+    def header(self) -> Header:
+        line = self._line()
+        if line.get("zkplan") != KIND:
+            raise self._wrong("it is no plan exported by zkplan")
+        if line.get("format") != FORMAT:
+            raise self._wrong(
+                f"it has format {line.get('format')!r}, this zkplan reads {FORMAT}: upgrade it"
+            )
+        header = Header(*(line.get(name) for name in Header._fields))  # type: ignore[arg-type]
+        numbers = (header.tasks, header.creates)
+        if not all(type(n) is int and 0 <= n <= COUNTER_MAX for n in numbers):
+            raise self._wrong("its header is damaged")
+        if type(header.name) is not str or type(header.uid) is not str:
+            raise self._wrong("its header is damaged")
+        return header
+
+    def znodes(self) -> Iterator[Znode]:
+        count, task = 0, ""
+        while "end" not in (line := self._line()):
+            znode = self._znode(line)
+            here, _, name = znode.path.partition("/")
+            if here.startswith("task-"):
+                if name and here != task:
+                    raise self._wrong(f"{znode.path} does not follow its task")
+                task = here
+            if not here and count:
+                raise self._wrong("it has two plans")
+            count += 1
+            yield znode
+        if line.get("znodes") != count or line.get("sha256") != self._before.hexdigest():
+            raise self._wrong("its checksum does not fit: it was damaged or changed")
+        if self._read():
+            raise self._wrong("something follows its end")
+
+    def _znode(self, line: dict[str, Any]) -> Znode:
+        path, version = line.get("znode"), line.get("version", 0)
+        text, packed = line.get("text", ""), line.get("base64")
+        if type(path) is not str or not _SHAPE.fullmatch(path):
+            raise self._wrong(f"{path!r:.100} is no znode of a plan")
+        counts = path.startswith("task-") and path.endswith("/ready")
+        if type(version) is not int or not 0 <= version <= VERSION_MAX * counts:
+            raise self._wrong(f"{path} has no version that a plan can have")
+        try:
+            data = text.encode() if packed is None else base64.b64decode(packed, validate=True)
+        except (AttributeError, TypeError, ValueError):
+            raise self._wrong(f"the data of {path} is damaged") from None
+        return Znode(path, data, version)

@@ -1,0 +1,128 @@
+"""`zkplan server`: a ZooKeeper for one machine, in this process, until it is told to stop."""
+
+from __future__ import annotations
+
+import ipaddress
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+import click
+
+from . import EXIT_FAILED
+from .common import log_to_stderr
+
+if TYPE_CHECKING:
+    from ..embedded import EmbeddedServer
+
+#: How the line begins that is printed once clients can connect; programs read the address after it.
+READY = "zkplan server at "
+_WARNING = """\
+warning: it listens on {host}, without TLS and without a password: anyone who can reach it can read
+and change every plan, and so run code on the workers. Listen on 127.0.0.1, or let a firewall or an
+SSH tunnel decide who reaches it."""
+
+
+def _address(ctx: click.Context, param: click.Parameter, value: str) -> tuple[str, int]:
+    host, colon, port = value.rpartition(":")
+    if not colon or not port.isdecimal() or int(port) > 65535:
+        raise click.BadParameter(
+            f"{value!r} is no HOST:PORT such as 127.0.0.1:2181 (port 0: a free one)"
+        )
+    # Without a host it would listen everywhere; that has to be asked for by 0.0.0.0.
+    return host.strip("[]") or "127.0.0.1", int(port)
+
+
+@click.command(short_help="Run a ZooKeeper for one machine; needs Python only.")
+@click.option(
+    "--listen",
+    callback=_address,
+    metavar="HOST:PORT",
+    default="127.0.0.1:2181",
+    show_default=True,
+    help="Where clients connect; port 0 takes a free one.",
+)
+@click.option(
+    "--data",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Folder that keeps the data; without it they end with the server.",
+)
+@click.option(
+    "--durability",
+    type=click.Choice(["durable", "fast"]),
+    default="durable",
+    show_default=True,
+    help="What an answered write survives: durable, a power cut; fast, only kill -9.",
+)
+@click.option(
+    "--tick-time",
+    "tick_time_ms",
+    type=click.IntRange(10, 60_000),
+    default=500,
+    show_default=True,
+    metavar="MS",
+    help="A dead session ends at most so many milliseconds after its time-out.",
+)
+@click.option("--max-connections", type=click.IntRange(1), help="Open connections.")
+@click.option("--max-znodes", type=click.IntRange(1), help="Refuse more znodes than these.")
+@click.option(
+    "--max-bytes", type=click.IntRange(1), help="Refuse more data in memory than these bytes."
+)
+def server(
+    listen: tuple[str, int],
+    data: Path | None,
+    durability: str,
+    tick_time_ms: int,
+    max_connections: int | None,
+    max_znodes: int | None,
+    max_bytes: int | None,
+) -> None:
+    """Run a ZooKeeper for one machine until Ctrl-C or SIGTERM. It needs Python only.
+
+    When clients can connect it prints one line with its address. One process, one disk, no
+    replication: for an ensemble, only the --hosts of clients and workers change. Exit codes: 0
+    stopped, 1 the disk failed, the port is taken, or the folder is damaged or in use.
+    """
+    # Imported here: no other command needs a server to be loaded.
+    from ..embedded import EmbeddedServer, Limits
+
+    log_to_stderr()
+    chosen = {"connections": max_connections, "znodes": max_znodes, "tree_bytes": max_bytes}
+    limits = Limits()._replace(**{name: most for name, most in chosen.items() if most is not None})
+    host, port = listen
+    made = EmbeddedServer(
+        data,
+        host=host,
+        port=port,
+        durability=durability,
+        tick_time_ms=tick_time_ms,
+        limits=limits,
+    )
+    if not _is_loopback(host):
+        click.echo(_WARNING.format(host=host), err=True)
+    try:
+        code = made.run(lambda ready: click.echo(_ready_line(ready, data, durability)))
+    except OSError as error:
+        _end(f"cannot serve at {host}:{port}: {error}")
+    if made.fatal is not None:
+        _end(f"{made.fatal}. Nothing that was answered is lost: mend the cause and start it again")
+    sys.exit(code)
+
+
+def _ready_line(server: EmbeddedServer, data: Path | None, durability: str) -> str:
+    if data is None:
+        return f"{READY}{server.hosts}, in memory only: its data end with it"
+    means = "survives kill -9, not a power cut" if durability == "fast" else "durable"
+    return f"{READY}{server.hosts}, data in {data.resolve()} ({means})"
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _end(message: str) -> NoReturn:
+    click.echo(f"zkplan: {message}", err=True)
+    sys.exit(EXIT_FAILED)

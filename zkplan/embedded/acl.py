@@ -1,0 +1,165 @@
+"""Who may do what: access control lists are mended, judged and shown as a ZooKeeper server does.
+
+Schemes: world, auth, digest and ip. Any other is malformed, as on a server without a provider for
+it. The answers are those of version 3.8.0 but for ip, which here knows IPv6 as later servers do.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import ipaddress
+import re
+
+from zkplan.embedded.records import (
+    ADMIN,
+    NO_DATA,
+    OPEN_ACL,
+    READ,
+    Acl,
+    Identity,
+    InvalidAclError,
+)
+
+#: A list of entries, or None: everybody may do everything.
+AclList = tuple[Acl, ...] | None
+#: The identities of a requester, or None: trusted, whatever the list says.
+Who = tuple[Identity, ...] | None
+
+# What is told of a node of the server's own: everybody may read it and nobody change it.
+READ_ONLY_ACL = (Acl(READ, "world", "anyone"),)
+
+_NUMBER = re.compile(r"[+-]?[0-9]+")
+
+
+def authenticate(scheme: str, auth: bytes, address: str) -> Identity | None:
+    """The identity that a requester at `address` proves with `auth`; None for unknown schemes."""
+    if auth is NO_DATA:  # a server refuses null, and takes an empty text
+        return None
+    if scheme == "digest":
+        return digest_identity(auth.decode("utf-8", "replace"))
+    return Identity("ip", address) if scheme == "ip" else None
+
+
+def digest_identity(user_and_password: str) -> Identity:
+    """The identity that 'user:password' proves: a SHA-1 stands for the password."""
+    digest = hashlib.sha1(user_and_password.encode("utf-8", "replace")).digest()
+    user = user_and_password.partition(":")[0]
+    return Identity("digest", f"{user}:{base64.b64encode(digest).decode()}")
+
+
+def mended(path: str, acl: tuple[Acl, ...], who: Who) -> AclList:
+    """The list as a server stores it: no entry twice, `auth` replaced by the requester's digests.
+
+    A list without a restriction becomes None. Raises InvalidAclError where the list is empty, an
+    entry is malformed, or `auth` finds no identity that was proven. A trusted one is not judged.
+    """
+    if acl == OPEN_ACL:
+        return None
+    if who is None:
+        return acl
+    entries: list[Acl] = []
+    for entry in dict.fromkeys(acl):
+        if entry.scheme == "world" and entry.id == "anyone":
+            entries.append(entry)
+        elif entry.scheme == "auth":
+            proven = [identity for identity in who if identity.scheme == "digest"]
+            if not proven:
+                raise InvalidAclError(
+                    path, f"the ACL of {path!r} says 'auth', but the requester proved no identity"
+                )
+            entries += [Acl(entry.perms, *identity) for identity in proven]
+        elif _is_well_formed(entry):
+            entries.append(entry)
+        else:
+            raise InvalidAclError(
+                path, f"the ACL of {path!r} has the malformed entry {entry.scheme}:{entry.id}"
+            )
+    if not entries:
+        raise InvalidAclError(path, f"the ACL of {path!r} is empty, so nobody could change it")
+    stored = tuple(entries)
+    return None if stored == OPEN_ACL else stored
+
+
+def permits(acl: AclList, perms: int, who: Who) -> bool:
+    """Whether the list grants any of `perms` to any identity of the requester."""
+    if not acl or who is None:
+        return True
+    if any(identity.scheme == "super" for identity in who):
+        return True
+    for entry in acl:
+        if entry.perms & perms:
+            if entry.scheme == "world" and entry.id == "anyone":
+                return True
+            for identity in who:
+                if identity.scheme == entry.scheme and _matches(identity, entry):
+                    return True
+    return False
+
+
+def shown(acl: AclList, who: Who) -> tuple[Acl, ...]:
+    """The list as a reader sees it: who may not change it sees no hashes of passwords."""
+    if acl is None:
+        return OPEN_ACL
+    if permits(acl, ADMIN, who):
+        return acl
+    return tuple(
+        entry._replace(id=entry.id.partition(":")[0] + ":x")
+        if entry.scheme == "digest" and ":" in entry.id
+        else entry
+        for entry in acl
+    )
+
+
+def size_of(acl: AclList) -> int:
+    """About how many bytes the list takes."""
+    return 0 if acl is None else sum(8 + len(entry.scheme) + len(entry.id) for entry in acl)
+
+
+def _is_well_formed(entry: Acl) -> bool:
+    if entry.scheme == "digest":
+        # A server splits in Java, where empty strings at the end do not count.
+        return len(entry.id.rstrip(":").split(":")) == 2
+    return entry.scheme == "ip" and _network(entry.id) is not None
+
+
+def _matches(identity: Identity, entry: Acl) -> bool:
+    if entry.scheme == "digest":
+        return identity.id == entry.id
+    if entry.scheme != "ip":
+        return False
+    network, address = _network(entry.id), _address(identity.id)
+    if network is None or address is None:
+        return False
+    bits, first = network
+    shift = len(address) * 8 - bits
+    return len(first) == len(address) and (
+        int.from_bytes(first, "big") >> shift == int.from_bytes(address, "big") >> shift
+    )
+
+
+def _network(text: str) -> tuple[int, bytes] | None:
+    """How many bits must agree with which address; None where the text names no network."""
+    host, slash, bits_text = text.partition("/")
+    address = _address(host)
+    if address is None:
+        return None
+    if not slash:
+        return len(address) * 8, address
+    if not _NUMBER.fullmatch(bits_text):
+        return None
+    bits = int(bits_text[:20])
+    return (bits, address) if 0 <= bits <= len(address) * 8 else None
+
+
+def _address(text: str) -> bytes | None:
+    if ":" in text:
+        try:
+            return ipaddress.IPv6Address(text.partition("%")[0]).packed
+        except ValueError:
+            return None
+    parts = text.split(".")
+    if len(parts) != 4 or not all(_NUMBER.fullmatch(part) for part in parts):
+        return None
+    values = [int(part[:20]) for part in parts]
+    return bytes(values) if all(0 <= value <= 255 for value in values) else None

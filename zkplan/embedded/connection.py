@@ -1,0 +1,202 @@
+"""One TCP connection: bytes to frames and back, the handshake, and when a client has to wait.
+
+It hands requests on only while their answers find room: what a client does not read, or sends
+faster than it can be served, waits in its own socket and in nobody's memory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections.abc import Callable
+from typing import Protocol
+
+from zkplan.embedded import wire
+from zkplan.embedded.limits import MAX_FRAME_BYTES, Limits
+from zkplan.embedded.service import Peer, Service
+
+_LENGTH = struct.Struct(">i")
+_WORD_BYTES = 4
+
+
+class Host(Protocol):
+    """What a connection needs of its server."""
+
+    service: Service
+    limits: Limits
+    received_bytes: int
+
+    def opened(self, connection: Connection) -> bool: ...
+    def closed(self, connection: Connection) -> None: ...
+    def before_requests(self) -> None: ...
+    def after_requests(self) -> None: ...
+    def word(self, word: bytes) -> bytes | None: ...
+
+
+class Connection(asyncio.Protocol):
+    """The server's end of one connection."""
+
+    def __init__(self, host: Host) -> None:
+        self.host = host
+        self.transport: asyncio.Transport = None  # type: ignore[assignment]  # set when made
+        self.peer: Peer = None  # type: ignore[assignment]  # set when made
+        self._inbox = bytearray()
+        self._take: Callable[[bytes], None] = self._take_handshake
+        self._client_is_slow = False
+        self._reading = True
+        self._waits_for_turn = False
+        self._handshake_timer: asyncio.TimerHandle | None = None
+        self._closing_timer: asyncio.TimerHandle | None = None
+
+    # Called by asyncio.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self.transport = transport
+        address = transport.get_extra_info("peername")
+        self.peer = Peer(address[0], address[1]) if address else Peer("unknown", 0)
+        if not self.host.opened(self):
+            transport.abort()
+            return
+        transport.set_write_buffer_limits(high=self.host.limits.unsent_bytes)
+        self._handshake_timer = asyncio.get_running_loop().call_later(
+            self.host.limits.handshake_s, self.abort
+        )
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_handshake_timer()
+        if self._closing_timer is not None:
+            self._closing_timer.cancel()
+        self.host.received_bytes -= len(self._inbox)
+        self._inbox = bytearray()
+        self.host.closed(self)
+
+    def data_received(self, data: bytes) -> None:
+        if self.transport.is_closing():
+            return
+        self._inbox += data
+        self.host.received_bytes += len(data)
+        if self.host.received_bytes > self.host.limits.received_bytes:
+            self.abort()
+            return
+        self._handle_frames()
+
+    def eof_received(self) -> bool:
+        return False  # nobody reads answers any more: close
+
+    def pause_writing(self) -> None:
+        self._client_is_slow = True
+
+    def resume_writing(self) -> None:
+        self._client_is_slow = False
+        self.go_on()
+
+    # Called by the server.
+
+    def send(self, data: bytes) -> None:
+        """Send what is stored; a client that does not read is cut off before it fills memory."""
+        if self.transport.is_closing():
+            return
+        self.transport.write(data)
+        self.sent_all()
+        if self.transport.get_write_buffer_size() > self.host.limits.unread_bytes:
+            self.abort()
+
+    def close(self) -> None:
+        """Close once everything sent so far has left; who does not read it gets no more time."""
+        if not self.transport.is_closing():
+            self.transport.close()
+            # Without it, a client that never reads keeps its place and its memory for ever.
+            self._closing_timer = asyncio.get_running_loop().call_later(
+                self.host.limits.handshake_s, self.abort
+            )
+
+    def abort(self) -> None:
+        """Close at once; what was not sent is dropped."""
+        self.transport.abort()
+
+    def sent_all(self) -> None:
+        """Everything held for it has left: requests that had no room for their answers go on."""
+        self.peer.unsent_bytes = 0
+        if not self._reading:
+            self._wait_for_turn()
+
+    def go_on(self) -> None:
+        """Handle what waits, now that there may be room for the answers."""
+        self._waits_for_turn = False
+        if not self.transport.is_closing():
+            self._handle_frames()
+
+    # Frames.
+
+    def _handle_frames(self) -> None:
+        host, inbox = self.host, self._inbox
+        turn = host.limits.turn_requests
+        start, end = 0, len(inbox)
+        host.before_requests()
+        while end - start >= _WORD_BYTES and self._has_room():
+            if turn == 0:
+                self._wait_for_turn()
+                break
+            (length,) = _LENGTH.unpack_from(inbox, start)
+            if not 0 <= length <= MAX_FRAME_BYTES:
+                self._take_impossible_length(bytes(inbox[start : start + _WORD_BYTES]))
+                break
+            if end - start - _WORD_BYTES < length:
+                break
+            start += _WORD_BYTES
+            self._take(bytes(memoryview(inbox)[start : start + length]))
+            start += length
+            turn -= 1
+        if start:
+            del inbox[:start]
+            host.received_bytes -= start
+        self._read_while(self._has_room() and not self._waits_for_turn)
+        host.after_requests()
+
+    def _has_room(self) -> bool:
+        return (
+            not self._client_is_slow
+            and self.peer.unsent_bytes < self.host.limits.unsent_bytes
+            and not self.transport.is_closing()
+        )
+
+    def _wait_for_turn(self) -> None:
+        if not self._waits_for_turn:
+            self._waits_for_turn = True
+            asyncio.get_running_loop().call_soon(self.go_on)
+
+    def _read_while(self, wanted: bool) -> None:
+        if wanted != self._reading and not self.transport.is_closing():
+            self._reading = wanted
+            if wanted:
+                self.transport.resume_reading()
+            else:
+                self.transport.pause_reading()
+
+    def _take_handshake(self, frame: bytes) -> None:
+        try:
+            request = wire.parse_connect(frame)
+        except wire.WireError:
+            self.abort()
+            return
+        self._stop_handshake_timer()
+        self._take = self._take_request
+        self.host.service.connect(self.peer, request)
+
+    def _take_request(self, frame: bytes) -> None:
+        self.host.service.handle(self.peer, frame)
+
+    def _take_impossible_length(self, word: bytes) -> None:
+        # Where the first frame would have its length, an administrator may send four letters.
+        answer = self.host.word(word) if self._handshake_timer is not None else None
+        if answer is None:
+            self.abort()
+        else:
+            self.send(answer)
+            self.close()
+
+    def _stop_handshake_timer(self) -> None:
+        if self._handshake_timer is not None:
+            self._handshake_timer.cancel()
+            self._handshake_timer = None

@@ -1,0 +1,204 @@
+"""The SQLite file of a data folder: created whole or not at all, recognised, opened for one server.
+
+nodes      one row for each znode (rows.py), without an index on its path: everything is read
+           into memory at the start, so a create only appends
+contents   data too large to be rewritten whenever its node gets a child
+sessions   id, password, time-out
+state      one row: the last zxid and session, and how many rows the others hold
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from pathlib import Path
+from urllib.parse import quote
+
+from zkplan.embedded.lock import PRIVATE_FILE
+from zkplan.embedded.storage_errors import StorageDamaged, StorageError, StorageLocked
+
+DATABASE = "zkplan.db"
+APPLICATION_ID = 0x7A6B706C  # "zkpl"
+FORMAT = 1
+
+_TABLES = {
+    "contents": "CREATE TABLE contents (number INTEGER PRIMARY KEY, mzxid INTEGER, data BLOB,"
+    " crc INTEGER)",
+    "nodes": "CREATE TABLE nodes (number INTEGER PRIMARY KEY, path TEXT, data BLOB, fields BLOB,"
+    " acl TEXT, crc INTEGER)",
+    "sessions": "CREATE TABLE sessions (id INTEGER PRIMARY KEY, password BLOB,"
+    " timeout_ms INTEGER, crc INTEGER)",
+    "state": "CREATE TABLE state (id INTEGER PRIMARY KEY, zxid INTEGER, last_session INTEGER,"
+    " nodes INTEGER, sessions INTEGER, flushed INTEGER, crc INTEGER)",
+}
+#: Pages of 4 KiB in the log before a commit copies them into the database and starts it anew.
+WAL_PAGES = 1000
+#: What of the log's file stays after a group that needed more.
+WAL_BYTES_KEPT = 16 * 1024 * 1024
+_CACHE_KIB = 16 * 1024
+
+
+def remedy(folder: Path) -> str:
+    """What to do about a damaged folder."""
+    return (
+        f"Restore a copy of {folder} that was made while no server used it, or move the folder "
+        "away to start with an empty one; nothing in it was changed"
+    )
+
+
+def open_to_read(folder: Path, state: tuple[int, ...]) -> sqlite3.Connection:
+    """The database of `folder`, created with the row `state` where there is none.
+
+    This connection changes nothing, not even at its close: a folder that is refused stays as it was
+    found. Raises StorageDamaged, StorageLocked, StorageError, or what sqlite3 and os raise.
+    """
+    path = folder / DATABASE
+    if not path.exists():
+        if (folder / f"{DATABASE}-wal").exists():
+            # SQLite would replay that log into whatever new database it finds beside it.
+            raise StorageDamaged(
+                f"{path} is missing but its log {DATABASE}-wal is there. {remedy(folder)}"
+            )
+        _create(folder, state)
+    connection = _connect(path, "ro")
+    try:
+        _recognise(connection, path)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def open_to_write(folder: Path, sync: bool) -> sqlite3.Connection:
+    """The connection of a server, to a database whose contents were checked."""
+    connection = _connect(folder / DATABASE, "rw")
+    try:
+        # Exclusive: no other program changes the file meanwhile, and no shared memory is needed.
+        connection.execute("PRAGMA locking_mode=EXCLUSIVE")
+        _prepare(connection, sync)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _connect(path: Path, mode: str) -> sqlite3.Connection:
+    # Never create. No timeout: only a program that is no server can hold SQLite's own lock.
+    return sqlite3.connect(
+        f"file:{quote(str(path))}?mode={mode}",
+        uri=True,
+        timeout=0,
+        isolation_level=None,
+        check_same_thread=False,
+    )
+
+
+def _create(folder: Path, state: tuple[int, ...]) -> None:
+    """Write the whole new database beside its place and move it there: none is seen half made."""
+    passing = folder / f"{DATABASE}.new"
+    for name in (passing.name, f"{passing.name}-wal", f"{passing.name}-journal"):
+        (folder / name).unlink(missing_ok=True)
+    os.close(os.open(passing, os.O_RDWR | os.O_CREAT | os.O_EXCL, PRIVATE_FILE))
+    connection = _connect(passing, "rw")
+    try:
+        connection.execute("PRAGMA fullfsync=ON")
+        connection.execute("PRAGMA synchronous=FULL")
+        connection.execute("BEGIN IMMEDIATE")
+        for statement in _TABLES.values():
+            connection.execute(statement)
+        connection.execute(f"INSERT INTO state VALUES ({','.join('?' * len(state))})", state)
+        connection.execute(f"PRAGMA application_id={APPLICATION_ID}")
+        connection.execute(f"PRAGMA user_version={FORMAT}")
+        connection.execute("COMMIT")
+        _use_log(connection)
+    finally:
+        connection.close()
+    os.replace(passing, folder / DATABASE)
+    sync_folder(folder)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in `folder` durable."""
+    file = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(file)
+    finally:
+        os.close(file)
+
+
+def _recognise(connection: sqlite3.Connection, path: Path) -> None:
+    """Refuse a file that this version did not write."""
+    try:
+        application = _pragma(connection, "application_id")
+        version = _pragma(connection, "user_version")
+        tables = dict(connection.execute("SELECT name, sql FROM sqlite_master ORDER BY name"))
+    except sqlite3.DatabaseError as error:
+        raise unreadable(path, error) from error
+    if application != APPLICATION_ID and tables and set(tables) != set(_TABLES):
+        raise StorageError(
+            f"{path} is a database of another program (application id {application}): give the "
+            "server a folder of its own; nothing was changed"
+        )
+    if version != FORMAT and application == APPLICATION_ID and 0 < version < 1000:
+        raise StorageError(
+            f"{path} has format {version} and this server knows format {FORMAT}: use the version "
+            "of zkplan that wrote it, export its plans there and import them here; nothing was "
+            "changed"
+        )
+    if application != APPLICATION_ID or version != FORMAT or tables != _TABLES:
+        raise StorageDamaged(
+            f"{path} has a damaged header or table definition. {remedy(path.parent)}"
+        )
+
+
+def _prepare(connection: sqlite3.Connection, sync: bool) -> None:
+    """Set what every commit relies on."""
+    _use_log(connection)
+    # FULL: COMMIT returns after the log was flushed to the disk. NORMAL: it returns after the log
+    # was written to the operating system, which keeps it when this process is killed.
+    connection.execute(f"PRAGMA synchronous={'FULL' if sync else 'NORMAL'}")
+    connection.execute("PRAGMA fullfsync=ON")  # macOS: flush the disk's own cache too
+    connection.execute("PRAGMA checkpoint_fullfsync=ON")
+    # SQLite's own checkpoints swallow their errors, so `checkpoint` is called instead.
+    connection.execute("PRAGMA wal_autocheckpoint=0")
+    connection.execute(f"PRAGMA journal_size_limit={WAL_BYTES_KEPT}")
+    connection.execute(f"PRAGMA cache_size=-{_CACHE_KIB}")
+    # Overwriting deleted rows costs writes, and the folder is private.
+    connection.execute("PRAGMA secure_delete=OFF")
+
+
+def _use_log(connection: sqlite3.Connection) -> None:
+    (mode,) = connection.execute("PRAGMA journal_mode=WAL").fetchone()
+    if mode != "wal":
+        raise sqlite3.OperationalError(f"a write-ahead log was refused ({mode!r} chosen instead)")
+
+
+def checkpoint(connection: sqlite3.Connection) -> None:
+    """Copy the log into the database, so that the next commit starts the log anew.
+
+    Raises sqlite3.Error where that failed or was incomplete.
+    """
+    busy, pages, copied = connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+    if busy or pages != copied:
+        raise sqlite3.OperationalError(f"{copied} of {pages} pages of the log could be copied")
+
+
+def unreadable(path: Path, error: sqlite3.Error) -> StorageError:
+    """What an error of SQLite means that came from reading."""
+    what = str(error)
+    if "locked" in what:
+        return StorageLocked(
+            f"another program has {path} open ({what}): close it and start the server again"
+        )
+    if any(word in what for word in ("I/O error", "unable to open", "full", "readonly")):
+        return StorageError(
+            f"reading {path} failed: {what}. Nothing is known to be lost: mend the disk, or the "
+            "permissions of its files, and start the server again"
+        )
+    return StorageDamaged(f"{path} is damaged: {what}. {remedy(path.parent)}")
+
+
+def _pragma(connection: sqlite3.Connection, name: str) -> int:
+    (value,) = connection.execute(f"PRAGMA {name}").fetchone()
+    assert isinstance(value, int)
+    return value

@@ -1,0 +1,195 @@
+"""Runs a server: in a thread of this process, or as all that a process does."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import signal
+import threading
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+
+from zkplan.embedded.limits import Limits
+from zkplan.embedded.server import Server
+
+DURABILITIES = ("durable", "fast")
+
+
+class EmbeddedServer:
+    """A ZooKeeper server of one process, for one machine; any ZooKeeper client can talk to it.
+
+    With a folder `data`, everything acknowledged survives: with durability 'durable' a power cut,
+    with 'fast' (no wait for the disk) only the end of the process. Without it the tree is in memory
+    alone and ends with the server. It is not replicated: where the machine goes, the service goes.
+
+        with EmbeddedServer() as server:
+            KazooClient(server.hosts).start()
+
+    `port` 0 takes a free one, kept for later starts of the same object. Session time-outs are
+    negotiated between the two bounds, all in milliseconds. There is no TLS, and access is only as
+    restricted as the access control lists of the nodes: listen on loopback. Several threads may use
+    it.
+    """
+
+    def __init__(
+        self,
+        data: str | Path | None = None,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        durability: str = "durable",
+        tick_time_ms: int = 500,
+        min_session_timeout_ms: int = 1000,
+        max_session_timeout_ms: int = 60_000,
+        sweep_s: float = 10.0,
+        limits: Limits | None = None,
+    ) -> None:
+        """Prepare a server; nothing is opened yet. Raises ValueError for an unknown durability."""
+        if durability not in DURABILITIES:
+            raise ValueError(
+                f"durability must be one of {', '.join(DURABILITIES)}, not {durability!r}; "
+                "for a server in memory give no data folder"
+            )
+        self.data = None if data is None else Path(data)
+        self.host = host
+        self.port = port
+        self._durability = durability
+        self._tick_time_ms = tick_time_ms
+        self._timeouts_ms = (min_session_timeout_ms, max_session_timeout_ms)
+        self._sweep_s = sweep_s
+        self._limits = limits or Limits()
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._server: Server | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    @property
+    def hosts(self) -> str:
+        """The connection string for clients: host:port (a port of 0 is known after the start)."""
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    @property
+    def fatal(self) -> BaseException | None:
+        """What ended it, the disk or an unexpected error; None while all is well."""
+        return None if self._server is None else self._server.fatal
+
+    def is_running(self) -> bool:
+        """Whether it serves, in its thread."""
+        return self._thread is not None and self._thread.is_alive()
+
+    def start(self) -> EmbeddedServer:
+        """Serve in a thread; returns once clients can connect. Nothing happens where it runs.
+
+        Raises OSError for an address in use, StorageLocked, StorageDamaged or StorageError for the
+        data folder.
+        """
+        with self._lock:
+            if self.is_running():
+                return self
+            started = threading.Event()
+            failure: list[BaseException] = []
+
+            def serve() -> None:
+                try:
+                    asyncio.run(self._serve(started.set))
+                except BaseException as error:
+                    failure.append(error)
+                finally:
+                    started.set()
+
+            self._thread = threading.Thread(target=serve, name="zkplan-embedded", daemon=True)
+            self._thread.start()
+            started.wait()
+            if failure:
+                self._thread.join()
+                raise failure[0]
+            _SERVERS.add(self)
+            return self
+
+    def stop(self) -> None:
+        """Stop serving; sessions stay in the data folder, as when a real server is restarted."""
+        with self._lock:
+            thread, loop, server = self._thread, self._loop, self._server
+            if thread is None or loop is None or server is None:
+                return
+            if thread.is_alive():
+                try:
+                    loop.call_soon_threadsafe(server.stop)
+                except RuntimeError:
+                    pass  # the loop has ended by itself meanwhile
+                thread.join()
+            self._thread = None
+
+    def run(self, on_started: Callable[[EmbeddedServer], None] | None = None) -> int:
+        """Serve in the main thread of a process until SIGINT or SIGTERM; the exit code.
+
+        0 after a clean stop, 1 after a failure (`fatal` says which). Raises as `start` does.
+        """
+        # The tree is long-lived: to look for garbage in all of it again and again stalls clients.
+        gc.set_threshold(50_000, 50, 1_000)
+
+        def started() -> None:
+            gc.freeze()
+            if on_started is not None:
+                on_started(self)
+
+        asyncio.run(self._serve(started, signals=(signal.SIGINT, signal.SIGTERM)))
+        return 0 if self.fatal is None else 1
+
+    def __enter__(self) -> EmbeddedServer:
+        return self.start()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    async def _serve(
+        self, on_started: Callable[[], None], signals: tuple[signal.Signals, ...] = ()
+    ) -> None:
+        low, high = self._timeouts_ms
+        server = Server(
+            data=self.data,
+            sync=self._durability == "durable",
+            tick_time_ms=self._tick_time_ms,
+            min_session_timeout_ms=low,
+            max_session_timeout_ms=high,
+            sweep_s=self._sweep_s,
+            limits=self._limits,
+        )
+        loop = asyncio.get_running_loop()
+        for number in signals:
+            loop.add_signal_handler(number, server.stop)
+        await server.start(self.host, self.port)
+        try:
+            self.port = server.port
+            self._server, self._loop = server, loop
+            on_started()
+            await server.serve()
+        finally:
+            await server.close()
+
+    def _forget_after_fork(self) -> None:
+        # A child that keeps the sockets open would keep clients waiting for a server that is gone.
+        if self._server is not None:
+            for descriptor in self._server.descriptors():
+                os.close(descriptor)
+        self._thread = self._server = self._loop = None
+        self._lock = threading.Lock()
+
+
+_SERVERS: weakref.WeakSet[EmbeddedServer] = weakref.WeakSet()
+
+
+def _forget_all_after_fork() -> None:
+    for server in list(_SERVERS):
+        server._forget_after_fork()
+
+
+os.register_at_fork(after_in_child=_forget_all_after_fork)

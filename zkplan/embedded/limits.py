@@ -1,0 +1,36 @@
+"""What the server refuses before it is in danger: sizes and counts, with their reasons."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+# The frame without its 4-byte length: jute.maxbuffer of a real server. Clients rely on the limit
+# being the same everywhere, so it is not adjustable.
+MAX_FRAME_BYTES = 0xFFFFF
+
+
+class Limits(NamedTuple):
+    """Limits of one server; growth beyond `znodes` or `tree_bytes` is refused, deletes never."""
+
+    #: Open connections; one more is closed at once.
+    connections: int = 1_000
+    #: A znode costs about 0.6 KB of memory besides its data: 2 million are about 1.2 GB.
+    znodes: int = 2_000_000
+    #: Data, paths and access control lists together.
+    tree_bytes: int = 1 << 30
+    #: One answer: a multiRead could ask for any multiple of the tree.
+    answer_bytes: int = 128 << 20
+    #: Answers of one connection not yet sent, above which its requests wait.
+    unsent_bytes: int = 1 << 20
+    #: Watch events and answers that a client does not read, above which it is disconnected.
+    unread_bytes: int = 256 << 20
+    #: Requests received in part or waiting, of all connections; above it the sender is cut off.
+    received_bytes: int = 256 << 20
+    #: One-shot and standing watches of one connection.
+    watches: int = 1_000_000
+    #: What one connection may prove to be: each is compared with each entry of a list.
+    identities: int = 64
+    #: Requests of one connection handled in a row while others wait.
+    turn_requests: int = 500
+    #: For a client to finish the handshake, and at the end to read what is left for it.
+    handshake_s: float = 30.0

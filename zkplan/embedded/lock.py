@@ -1,0 +1,98 @@
+"""The lock of a data folder: one server at a time, and the kernel frees it when that one dies."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import weakref
+from pathlib import Path
+
+from zkplan.embedded.storage_errors import StorageLocked
+
+LOCK, ADDRESS = "lock", "address"
+PRIVATE_FOLDER, PRIVATE_FILE = 0o700, 0o600
+
+
+class FolderLock:
+    """The exclusive use of `folder` from its creation to `release` or the end of the process.
+
+    Raises StorageLocked where another process, or this one, holds it, and OSError where the lock
+    file cannot be written.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        # Not inheritable (as all of Python's): no program that this process starts keeps the lock.
+        self._file = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, PRIVATE_FILE)
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.ftruncate(self._file, 0)
+            os.pwrite(self._file, f"{os.getpid()}\n".encode(), 0)
+            # An address that a killed server left behind is not where this one listens.
+            (folder / ADDRESS).unlink(missing_ok=True)
+        except BlockingIOError:
+            message = self._held_by_another()
+            os.close(self._file)
+            raise StorageLocked(message) from None
+        except BaseException:
+            os.close(self._file)
+            raise
+        _held.add(self)
+
+    def _held_by_another(self) -> str:
+        pid = os.pread(self._file, 32, 0).decode("ascii", "replace").strip() or "unknown"
+        address = address_of(self._folder)
+        where = f" and listens at {address}" if address else ""
+        return (
+            f"another server (process {pid}) uses the data folder {self._folder}{where}: connect "
+            "to it, stop it, or give this server a folder of its own"
+        )
+
+    def publish_address(self, host_port: str) -> None:
+        """Write for others where the holder of this lock listens; removed by `release`."""
+        passing = self._folder / f"{ADDRESS}.new"
+        passing.unlink(missing_ok=True)
+        file = os.open(passing, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE_FILE)
+        try:
+            os.write(file, f"{host_port}\n".encode())
+        finally:
+            os.close(file)
+        os.replace(passing, self._folder / ADDRESS)  # a reader sees a whole address or none
+
+    def release(self) -> None:
+        """Let others use the folder; harmless when repeated."""
+        if self._file < 0:
+            return
+        (self._folder / ADDRESS).unlink(missing_ok=True)
+        self.forget()
+
+    def forget(self) -> None:
+        """Close this process's copy of the lock: releases it unless a forked process has another.
+
+        A forked child must do so at once, or it would keep the folder locked after its parent died.
+        """
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
+
+def address_of(folder: Path) -> str | None:
+    """HOST:PORT of the server that uses `folder`, or None.
+
+    A server that was killed leaves its address behind: only connecting tells whether it lives.
+    """
+    try:
+        return (folder / ADDRESS).read_text("utf-8").strip() or None
+    except (OSError, UnicodeDecodeError):
+        return None
+
+
+_held: weakref.WeakSet[FolderLock] = weakref.WeakSet()
+
+
+def _forget_all() -> None:
+    for lock in list(_held):
+        lock.forget()
+
+
+os.register_at_fork(after_in_child=_forget_all)

@@ -1,0 +1,297 @@
+"""The server in an event loop: sockets around a Service, and a commit for each group of requests.
+
+The order is the promise: requests are applied to the tree in memory as they come; everything that
+tells of them (answers, events, reads) is held; the group is committed to disk; only then is what
+was held sent. While a commit runs, the requests of the next group gather in the sockets.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+from zkplan.embedded.connection import Connection
+from zkplan.embedded.database import remedy
+from zkplan.embedded.limits import Limits
+from zkplan.embedded.service import Peer, Service
+from zkplan.embedded.sessions import Sessions
+from zkplan.embedded.storage import Saved, Storage, StorageDamaged, StorageError
+from zkplan.embedded.tree import Tree
+from zkplan.embedded.words import Settings, Traffic, answer_word
+
+# An expiry that comes so late means that the server itself was stopped or starved: see forgive().
+_AWAY_MS = 500
+
+logger = logging.getLogger("zkplan.embedded")
+
+
+class Server:
+    """One server; `start`, `serve` and `close` belong to one event loop."""
+
+    def __init__(
+        self,
+        *,
+        data: Path | None,
+        sync: bool,
+        tick_time_ms: int,
+        min_session_timeout_ms: int,
+        max_session_timeout_ms: int,
+        sweep_s: float,
+        limits: Limits,
+    ) -> None:
+        self.limits = limits
+        self.received_bytes = 0
+        self.fatal: BaseException | None = None
+        self.host, self.port = "", 0
+        self._data, self._sync = data, sync
+        self._tick_time_ms = tick_time_ms
+        self._timeouts_ms = (min_session_timeout_ms, max_session_timeout_ms)
+        self._sweep_s = sweep_s
+        self._connections: dict[Peer, Connection] = {}
+        self._storage: Storage | None = None
+        self._stored_zxid = 0
+        self._flush_is_due = False
+        self._listener: asyncio.Server | None = None
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._ended = asyncio.Event()
+        self.traffic = Traffic()
+        self._group_began_s = 0.0
+
+    # Life.
+
+    async def start(self, host: str, port: int) -> None:
+        """Load the data and listen. Raises StorageError and OSError (the address is taken)."""
+        asyncio.get_running_loop().set_exception_handler(self._unexpected)
+        self._load()
+        try:
+            self._listener = await asyncio.get_running_loop().create_server(
+                lambda: Connection(self), host, port, backlog=1024
+            )
+        except BaseException:
+            self._close_storage()
+            raise
+        self.host, self.port = self._listener.sockets[0].getsockname()[:2]
+        if self._storage is not None:
+            self._storage.publish_address(f"{self.host}:{self.port}")
+        self._schedule_expiry()
+        self._schedule_sweep()
+
+    async def serve(self) -> None:
+        """Until `stop` is called or the disk fails; `fatal` then says how."""
+        await self._ended.wait()
+
+    def stop(self) -> None:
+        """End `serve`."""
+        self._ended.set()
+
+    async def close(self) -> None:
+        """Stop listening, cut the connections, close the data. Sessions stay, as in a restart."""
+        for timer in self._timers.values():
+            timer.cancel()
+        if self._listener is not None:
+            self._listener.close()
+        if self.fatal is None:
+            self._flush()
+        for connection in list(self._connections.values()):
+            if self.fatal is None:
+                connection.close()
+            else:
+                connection.abort()
+        self._close_storage()
+        # One turn of the loop, in which the transports report that they are closed.
+        await asyncio.sleep(0)
+
+    def _load(self) -> None:
+        low, high = self._timeouts_ms
+        self.sessions = Sessions(min_timeout_ms=low, max_timeout_ms=high, make_password=os.urandom)
+        saved = None
+        if self._data is not None:
+            self._storage = Storage.open(self._data, sync=self._sync)
+        try:
+            if self._storage is not None:
+                saved = self._storage.load()
+                self.sessions.restore(saved.last_session, saved.sessions, _now_ms())
+            self.tree = self._make_tree(saved)
+        except BaseException:
+            self._close_storage()
+            raise
+        self._stored_zxid = self.tree.zxid
+        self.service = Service(self.tree, self.sessions, self.limits)
+
+    def _make_tree(self, saved: Saved | None) -> Tree:
+        is_new = saved is None or not saved.nodes
+        tree = Tree(
+            system_nodes=is_new,
+            track_changes=saved is not None,
+            max_nodes=self.limits.znodes,
+            max_bytes=self.limits.tree_bytes,
+            max_watches=self.limits.watches,
+            identities=lambda peer: peer.identities,  # type: ignore[attr-defined]
+        )
+        if saved is not None and not is_new:
+            try:
+                tree.restore(saved.zxid, saved.nodes)
+            except ValueError as error:
+                raise self._not_a_tree(error) from error
+        return tree
+
+    def _not_a_tree(self, error: ValueError) -> StorageDamaged:
+        folder = self._data or Path()
+        return StorageDamaged(f"{folder} holds no tree: {error}. {remedy(folder)}")
+
+    def _close_storage(self) -> None:
+        storage, self._storage = self._storage, None
+        if storage is not None:
+            storage.close()
+
+    def _unexpected(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """End at an error that nobody foresaw: the tree in memory may hold half of a request."""
+        error = context.get("exception")
+        if error is None or isinstance(error, OSError):
+            # A connection that cannot be accepted for want of descriptors: the loop tries again.
+            loop.default_exception_handler(context)
+        elif self.fatal is None:
+            logger.critical("the server ends at an unexpected error", exc_info=error)
+            self._fail(error)
+
+    # Connections tell what happens on them.
+
+    def opened(self, connection: Connection) -> bool:
+        """Whether it may stay."""
+        if len(self._connections) >= self.limits.connections or self._ended.is_set():
+            return False
+        self._connections[connection.peer] = connection
+        return True
+
+    def closed(self, connection: Connection) -> None:
+        """It is gone, by whomever."""
+        if self._connections.pop(connection.peer, None) is not None:
+            self.service.disconnected(connection.peer)
+
+    def before_requests(self) -> None:
+        """Requests of one connection follow."""
+        if not self._flush_is_due:
+            self._group_began_s = time.monotonic()
+        self.service.tell_time(_now_ms(), int(time.time() * 1000))
+
+    def after_requests(self) -> None:
+        """They are handled: a flush follows once the other sockets that are ready were read."""
+        if not self._flush_is_due and (self.service.out or self.tree.zxid != self._stored_zxid):
+            self._flush_is_due = True
+            asyncio.get_running_loop().call_soon(self._flush)
+
+    def descriptors(self) -> list[int]:
+        """The open sockets: a forked child has to close its copies."""
+        transports = [connection.transport for connection in self._connections.values()]
+        sockets = [transport.get_extra_info("socket") for transport in transports]
+        if self._listener is not None:
+            sockets += self._listener.sockets
+        return [number for number in (each.fileno() for each in sockets) if number >= 0]
+
+    def peers(self) -> list[Peer]:
+        """The other ends of the open connections."""
+        return list(self._connections)
+
+    @property
+    def settings(self) -> Settings:
+        """What an administrator sees."""
+        data = "" if self._data is None else str(self._data)
+        return Settings(
+            self.port, data, self._tick_time_ms, self.limits.connections, *self._timeouts_ms
+        )
+
+    def word(self, word: bytes) -> bytes | None:
+        """The answer to four letters; None if they are no word."""
+        return answer_word(word, self)
+
+    # Commit, then send.
+
+    def _flush(self) -> None:
+        self._flush_is_due = False
+        if self.fatal is not None:
+            return
+        try:
+            self._commit()
+        except StorageError as error:
+            self._fail(error)
+            return
+        self._send()
+
+    def _fail(self, error: BaseException) -> None:
+        # What is in memory is ahead of the disk now, so not one more answer may leave.
+        self.fatal = error
+        self.service.out.clear()
+        self._ended.set()
+
+    def _commit(self) -> None:
+        # Every change takes a zxid, also a refused write: clients remember the highest zxid they
+        # saw, and would shun a server that came back with a lower one.
+        sessions = self.sessions.take_changes()
+        if self._storage is not None and (sessions or self.tree.zxid != self._stored_zxid):
+            self._storage.commit(
+                zxid=self.tree.zxid,
+                last_session=self.sessions.last_id,
+                nodes=self.tree.take_changes(),
+                sessions=sessions,
+            )
+        self._stored_zxid = self.tree.zxid
+
+    def _send(self) -> None:
+        out, self.service.out = self.service.out, []
+        frames: dict[Peer, list[bytes]] = {}
+        leaving = []
+        for peer, frame in out:
+            if frame is None:
+                leaving.append(peer)
+            else:
+                frames.setdefault(peer, []).append(frame)
+        count = sum(map(len, frames.values()))
+        self.traffic.sent += count
+        self.traffic.took((time.monotonic() - self._group_began_s) * 1000, count)
+        for peer, parts in frames.items():
+            connection = self._connections.get(peer)
+            if connection is not None:
+                connection.send(b"".join(parts))
+        for peer in leaving:
+            connection = self._connections.get(peer)
+            if connection is not None:
+                connection.close()
+
+    # What happens by itself.
+
+    def _schedule_expiry(self) -> None:
+        due_ms = self.sessions.next_check_ms()
+        now_ms = _now_ms()
+        at_ms = now_ms + self._tick_time_ms if due_ms is None else due_ms
+        at_ms = max(now_ms + 1, min(at_ms, now_ms + self._tick_time_ms))
+        self._timers["expiry"] = asyncio.get_running_loop().call_later(
+            (at_ms - now_ms) / 1000, self._expire, at_ms
+        )
+
+    def _expire(self, due_ms: int) -> None:
+        now_ms = _now_ms()
+        away_ms = now_ms - due_ms
+        if away_ms > _AWAY_MS:
+            # Stopped, suspended or starved: the pings of that time are still in the sockets.
+            self.sessions.forgive(away_ms)
+        self.before_requests()
+        self.service.expire()
+        self.after_requests()
+        self._schedule_expiry()
+
+    def _schedule_sweep(self) -> None:
+        self._timers["sweep"] = asyncio.get_running_loop().call_later(self._sweep_s, self._sweep)
+
+    def _sweep(self) -> None:
+        self.before_requests()
+        self.service.sweep()
+        self.after_requests()
+        self._schedule_sweep()
+
+
+def _now_ms() -> int:
+    return time.monotonic_ns() // 1_000_000

@@ -1,0 +1,330 @@
+"""A whole server but for its sockets and its disk: requests of connections in, frames out.
+
+Pure: the time is told by `tell_time`, frames for connections are collected in `out`, and what has
+to be stored is in the changes of `tree` and `sessions`. Whoever runs it (server.py) lets nothing of
+`out` leave before those changes are stored: an answer or an event tells of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from zkplan.embedded import acl, wire
+from zkplan.embedded.limits import Limits
+from zkplan.embedded.records import (
+    Check,
+    Create,
+    Delete,
+    Identity,
+    LimitError,
+    MultiFailed,
+    SetAcl,
+    SetData,
+    TreeError,
+)
+from zkplan.embedded.requests import (
+    AddAuth,
+    AddWatch,
+    CloseSession,
+    ConnectRequest,
+    ConnectResponse,
+    CountDescendants,
+    Exists,
+    GetAcl,
+    GetChildren,
+    GetData,
+    GetEphemerals,
+    Multi,
+    MultiRead,
+    Ping,
+    RemoveWatches,
+    Request,
+    SetWatches,
+    Sync,
+    Unsupported,
+    WhoAmI,
+)
+from zkplan.embedded.sessions import Session, Sessions
+from zkplan.embedded.tree import Tree
+
+# Error codes that are no TreeError's.
+MARSHALLING_ERROR = -5
+UNIMPLEMENTED = -6
+AUTH_FAILED = -115
+SESSION_EXPIRED = -112
+
+
+class Peer:
+    """One connection: who it has proven to be, its session, and what it has done so far."""
+
+    __slots__ = (
+        "address",
+        "identities",
+        "last_request",
+        "leaving",
+        "port",
+        "received",
+        "sent",
+        "session",
+        "session_id",
+        "unsent_bytes",
+    )
+
+    def __init__(self, address: str, port: int) -> None:
+        self.address = address
+        self.port = port
+        self.identities: tuple[Identity, ...] = (Identity("ip", address),)
+        self.session: Session | None = None
+        self.session_id = 0  # stays when the session has ended
+        self.leaving = False  # no request is answered any more
+        self.unsent_bytes = 0  # of frames for it in `out`
+        self.received = 0
+        self.sent = 0
+        self.last_request = "NA"
+
+
+class Service:
+    """Answers requests in their order; every method appends to `out` what is to be sent.
+
+    An entry of `out` is (peer, frame), or (peer, None): close the connection once all before is
+    sent.
+    """
+
+    def __init__(self, tree: Tree, sessions: Sessions, limits: Limits) -> None:
+        self.tree = tree
+        self.sessions = sessions
+        self.limits = limits
+        self.out: list[tuple[Peer, bytes | None]] = []
+        self.received = 0
+        self._now_ms = 0
+        self._wall_ms = 0
+        self._peers: dict[int, Peer] = {}  # by session
+        self._handlers: dict[type, Callable[[Peer, Any], Any]] = {
+            Create: self._write,
+            Delete: self._write,
+            SetData: self._write,
+            SetAcl: self._write,
+            Check: self._write,
+            Multi: self._multi,
+            GetData: self._get_data,
+            Exists: self._exists,
+            GetChildren: self._get_children,
+            GetAcl: self._get_acl,
+            MultiRead: self._multi_read,
+            Sync: lambda _, request: request.path,
+            GetEphemerals: self._get_ephemerals,
+            CountDescendants: self._count_descendants,
+            SetWatches: self._set_watches,
+            AddWatch: self._add_watch,
+            RemoveWatches: self._remove_watches,
+            WhoAmI: lambda peer, _: peer.identities,
+        }
+
+    def tell_time(self, now_ms: int, wall_ms: int) -> None:
+        """The time of what follows: of a clock that never goes back, and as znodes show it."""
+        self._now_ms = now_ms
+        self._wall_ms = wall_ms
+
+    # Connections.
+
+    def connect(self, peer: Peer, request: ConnectRequest) -> None:
+        """Answer the handshake: a new session, the old one, or that it has expired."""
+        if request.last_zxid_seen > self.tree.zxid:
+            # It knows of writes that this server has lost, or never had: another data folder, or an
+            # older copy of this one. Silence and a closed connection send it to another server.
+            self._close(peer)
+            return
+        session = self._session_for(peer, request)
+        if session is None:
+            answer = ConnectResponse(0, 0, bytes(16))
+        else:
+            peer.session, peer.session_id = session, session.id
+            self._peers[session.id] = peer
+            answer = ConnectResponse(session.timeout_ms, session.id, session.password)
+        self._send(peer, wire.connect_answer(answer, request.read_only))
+        if session is None:
+            self._close(peer)
+
+    def _session_for(self, peer: Peer, request: ConnectRequest) -> Session | None:
+        if not request.session:
+            self.tree.advance()
+            return self.sessions.create(request.timeout_ms, self._now_ms, self._wall_ms)
+        session = self.sessions.attach(
+            request.session, request.password, request.timeout_ms, self._now_ms
+        )
+        if session is not None:
+            # The connection it had is of the past: what still arrives on it must not be answered.
+            before = self._peers.get(session.id)
+            if before is not None:
+                self.disconnected(before)
+                self._close(before)
+        return session
+
+    def disconnected(self, peer: Peer) -> None:
+        """The connection is gone; its watches go with it, its session stays until it expires."""
+        self.tree.drop_watches(peer)
+        if peer.session is not None and self._peers.get(peer.session.id) is peer:
+            del self._peers[peer.session.id]
+        peer.session = None
+
+    def expire(self) -> None:
+        """End the sessions whose time is over."""
+        for session in self.sessions.expired(self._now_ms):
+            self._end_session(session)
+            peer = self._peers.get(session.id)
+            if peer is not None:
+                self.disconnected(peer)
+                self._close(peer)
+
+    def sweep(self) -> None:
+        """Delete the containers that were left empty and the nodes whose time to live is over."""
+        self.tree.sweep(self._wall_ms)
+        self._send_events()
+
+    def _end_session(self, session: Session) -> None:
+        self.sessions.end(session.id)
+        self.tree.close_session(session.id, now_ms=self._wall_ms)
+        self._send_events()
+
+    # Requests.
+
+    def handle(self, peer: Peer, frame: bytes) -> None:
+        """Answer one request of a connection that has a session."""
+        session = peer.session
+        if session is None or peer.leaving:
+            return  # what it sent behind the request that ended it
+        session.deadline_ms = self._now_ms + session.timeout_ms
+        peer.received += 1
+        self.received += 1
+        try:
+            xid, request = wire.parse(frame)
+        except wire.WireError as error:
+            self._refuse_frame(peer, error)
+            return
+        kind = type(request)
+        peer.last_request = kind.__name__
+        handler = self._handlers.get(kind)
+        if handler is None:
+            self._handle_rare(peer, xid, request)
+            return
+        try:
+            answer = handler(peer, request)
+        except TreeError as error:
+            reply = wire.error_reply(xid, self.tree.zxid, error.code)
+        except MultiFailed as error:
+            assert isinstance(request, Multi)
+            codes = wire.refusal_codes(len(request.ops), error.index, error.error.code)
+            reply = wire.multi_error(xid, self.tree.zxid, codes)
+        else:
+            reply = wire.reply(xid, self.tree.zxid, request, answer)
+        # Events first: whoever reads an answer has been told of every change that it may show.
+        self._send_events()
+        self._send(peer, reply)
+
+    def _handle_rare(self, peer: Peer, xid: int, request: Request) -> None:
+        if isinstance(request, Ping):
+            # Its answer has the xid of pings, whatever the client sent.
+            self._send(peer, wire.error_reply(wire.PING_XID, self.tree.zxid, 0))
+        elif isinstance(request, AddAuth):
+            identity = acl.authenticate(request.scheme, request.auth, peer.address)
+            if identity is not None and len(peer.identities) < self.limits.identities:
+                if identity not in peer.identities:
+                    peer.identities += (identity,)
+                self._send(peer, wire.error_reply(xid, 0, 0))
+            else:
+                self._send(peer, wire.error_reply(xid, 0, AUTH_FAILED))
+                self._close(peer)
+        elif isinstance(request, CloseSession) and peer.session is not None:
+            self._end_session(peer.session)
+            self._send(peer, wire.error_reply(xid, self.tree.zxid, 0))
+            self._close(peer)
+            self.disconnected(peer)
+        elif isinstance(request, Unsupported):
+            # As a real server: an answer that is not of its log, and the end of the connection.
+            self._send(peer, wire.error_reply(xid, -1, UNIMPLEMENTED))
+            self._close(peer)
+
+    def _refuse_frame(self, peer: Peer, error: wire.WireError) -> None:
+        if error.must_close or error.xid is None:
+            self._close(peer)
+            return
+        if error.takes_zxid:
+            self.tree.advance()
+        self._send(peer, wire.error_reply(error.xid, self.tree.zxid, error.code))
+
+    def _send(self, peer: Peer, frame: bytes) -> None:
+        peer.sent += 1
+        peer.unsent_bytes += len(frame)
+        self.out.append((peer, frame))
+
+    def _close(self, peer: Peer) -> None:
+        peer.leaving = True
+        self.out.append((peer, None))
+
+    def _send_events(self) -> None:
+        for event in self.tree.take_events():
+            watcher: Any = event.watcher
+            self._send(watcher, wire.event(event.kind, event.path))
+
+    # One method for each kind of request; what it returns is encoded, what it raises is refused.
+
+    def _write(self, peer: Peer, request: Any) -> Any:
+        return self.tree.apply(
+            request, session=peer.session_id, now_ms=self._wall_ms, who=peer.identities
+        )
+
+    def _multi(self, peer: Peer, request: Multi) -> Any:
+        return self.tree.multi(
+            request.ops, session=peer.session_id, now_ms=self._wall_ms, who=peer.identities
+        )
+
+    def _get_data(self, peer: Peer, request: GetData) -> Any:
+        return self.tree.get(request.path, peer if request.watch else None, peer.identities)
+
+    def _exists(self, peer: Peer, request: Exists) -> Any:
+        return self.tree.exists(request.path, peer if request.watch else None)
+
+    def _get_children(self, peer: Peer, request: GetChildren) -> Any:
+        return self.tree.children(request.path, peer if request.watch else None, peer.identities)
+
+    def _get_acl(self, peer: Peer, request: GetAcl) -> Any:
+        return self.tree.get_acl(request.path, peer.identities)
+
+    def _multi_read(self, peer: Peer, request: MultiRead) -> Any:
+        answers: list[Any] = []
+        room = self.limits.answer_bytes
+        for read in request.reads:
+            try:
+                if isinstance(read, GetData):
+                    data, stat = self.tree.get(read.path, None, peer.identities)
+                    room -= len(data)
+                    answers.append((data, stat))
+                else:
+                    names, stat = self.tree.children(read.path, None, peer.identities)
+                    room -= 16 * len(names)
+                    answers.append((names, stat))
+            except TreeError as error:
+                answers.append(error)
+            if room < 0:
+                raise LimitError(
+                    read.path, f"the answer would exceed {self.limits.answer_bytes} bytes"
+                )
+        return answers
+
+    def _get_ephemerals(self, peer: Peer, request: GetEphemerals) -> Any:
+        prefix = "" if request.prefix.strip() in {"", "/"} else request.prefix
+        owned = self.tree.ephemerals(peer.session_id)
+        return sorted(path for path in owned if path.startswith(prefix))
+
+    def _count_descendants(self, peer: Peer, request: CountDescendants) -> Any:
+        return self.tree.count_descendants(request.path, peer.identities)
+
+    def _set_watches(self, peer: Peer, request: SetWatches) -> Any:
+        self.tree.set_watches(request, peer)
+
+    def _add_watch(self, peer: Peer, request: AddWatch) -> Any:
+        self.tree.add_watch(request.path, peer, recursive=request.recursive)
+
+    def _remove_watches(self, peer: Peer, request: RemoveWatches) -> Any:
+        self.tree.remove_watches(request.path, peer, request.kind, only_check=request.only_check)

@@ -1,0 +1,363 @@
+"""What a server must not forget, in SQLite: one transaction for each group of requests.
+
+A commit that returned is on disk (`sync=True`), or with the operating system (`sync=False`: it
+survives the death of the process, not that of the machine). A commit that raised ends the use of
+the folder: whether the disk holds it is decided by the next start alone, never by a second attempt,
+because a kernel that failed to flush a page once may forget it and report success the next time.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import shutil
+import sqlite3
+import struct
+import weakref
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+from zlib import crc32
+
+from zkplan.embedded import database, lock, log_check, rows
+from zkplan.embedded.lock import address_of
+from zkplan.embedded.nodes import Node
+from zkplan.embedded.sessions import SavedSession
+from zkplan.embedded.storage_errors import StorageDamaged, StorageError, StorageLocked
+
+__all__ = ["Saved", "Storage", "StorageDamaged", "StorageError", "StorageLocked", "address_of"]
+
+Changes = Sequence[tuple[int, str, Node | None]]
+SessionChanges = Sequence[tuple[int, SavedSession | None]]
+
+_STATE = struct.Struct(">qqqqq")
+_SESSION = struct.Struct(">qq")
+_PAGE_BYTES, _ROW_BYTES = 4096, 120
+
+
+class Saved(NamedTuple):
+    """All that a data folder holds, as of its last commit; nodes in the order of their numbers."""
+
+    zxid: int
+    last_session: int
+    nodes: list[tuple[int, str, Node]]
+    sessions: list[SavedSession]
+
+
+class Storage:
+    """The data folder of one running server; one thread at a time may use it.
+
+    Call `load` before the first `commit`. Raises StorageLocked, StorageDamaged or StorageError from
+    `open`, StorageDamaged from `load` and StorageError from `commit`.
+    """
+
+    def __init__(
+        self, folder: Path, sync: bool, held: lock.FolderLock, connection: sqlite3.Connection
+    ) -> None:
+        self.folder = folder
+        self._sync = sync
+        self._pid = os.getpid()
+        self._path = folder / database.DATABASE
+        self._lock = held
+        self._connection = connection
+        self._failure: str | None = "load() was not called"
+        self._zxid = self._last_session = -1
+        self._nodes = self._sessions = 0
+        self._highest = -1
+        self._large: set[int] = set()
+        self._log_pages = 0
+        _alive.add(self)
+
+    @classmethod
+    def open(cls, folder: Path, sync: bool = True) -> Storage:
+        """Use `folder`, created where it is missing and then its owner's only, until `close`.
+
+        With `sync` a commit is on disk when it returns; without, it survives a kill of the process.
+        """
+        try:
+            if not folder.exists():
+                folder.mkdir(lock.PRIVATE_FOLDER, parents=True)
+                database.sync_folder(folder.parent)
+            held = lock.FolderLock(folder)
+        except StorageError:
+            raise
+        except OSError as error:
+            raise StorageError(
+                f"cannot use the data folder {folder}: {error.strerror}. The server needs a folder "
+                "that it may write in"
+            ) from error
+        try:
+            connection = database.open_to_read(folder, _state_row(0, 0, 0, 0, sync))
+        except StorageError:
+            held.release()
+            raise
+        except (sqlite3.Error, OSError) as error:
+            held.release()
+            raise StorageError(_refused(folder / database.DATABASE, error)) from error
+        return cls(folder, sync, held, connection)
+
+    def load(self) -> Saved:
+        """Read and check everything; a fresh folder gives zxid 0, session 0 and nothing else."""
+        # A million new objects without a cycle among them: the collector would walk them in vain.
+        collecting = gc.isenabled()
+        gc.disable()
+        try:
+            saved = self._load()
+        except sqlite3.Error as error:
+            self._failure = str(error)
+            raise database.unreadable(self._path, error) from error
+        except rows.RowDamaged as error:
+            self._failure = str(error)
+            raise StorageDamaged(
+                f"{self._path} is damaged: {error}. {database.remedy(self.folder)}"
+            ) from error
+        finally:
+            if collecting:
+                gc.enable()
+        self._connection.close()
+        try:
+            self._connection = database.open_to_write(self.folder, self._sync)
+            # Now, so that the checkpoint makes it durable before anything relies on it.
+            self._save_state(saved.zxid, saved.last_session)
+            database.checkpoint(self._connection)
+            # SQLite does so for its new log as well, and ignores the answer.
+            database.sync_folder(self.folder)
+        except (sqlite3.Error, OSError) as error:
+            self._failure = _refused(self._path, error)
+            raise StorageError(self._failure) from error
+        self._failure = None
+        return saved
+
+    def _load(self) -> Saved:
+        read = self._connection.execute
+        problems = [row[0] for row in read("PRAGMA quick_check(3)")]
+        if problems != ["ok"]:
+            raise rows.RowDamaged("; ".join(map(str, problems)))
+        states = read("SELECT * FROM state").fetchall()
+        if len(states) != 1 or states[0] != _state_row(*states[0][1:-1]):
+            raise rows.RowDamaged("the row of the server's state does not match its checksum")
+        _, self._zxid, self._last_session, self._nodes, self._sessions, flushed, _ = states[0]
+        if flushed and (what := log_check.damage_in(self.folder / f"{database.DATABASE}-wal")):
+            raise rows.RowDamaged(what)
+        sessions = [
+            _session(row)
+            for row in read("SELECT id, password, timeout_ms, crc FROM sessions ORDER BY id")
+        ]
+        if len(sessions) != self._sessions:
+            raise rows.RowDamaged(f"{len(sessions)} sessions, of {self._sessions} written")
+        nodes = self._load_nodes()
+        return Saved(self._zxid, self._last_session, nodes, sessions)
+
+    def _load_nodes(self) -> list[tuple[int, str, Node]]:
+        read = self._connection.execute
+        contents = {
+            row[0]: rows.unpack_content(row)
+            for row in read("SELECT number, mzxid, data, crc FROM contents")
+        }
+        self._large = set(contents)
+        unpack = rows.NodeReader(contents).unpack
+        nodes = []
+        last = -1
+        for row in read("SELECT number, path, data, fields, acl, crc FROM nodes ORDER BY number"):
+            if row[0] <= last:
+                raise rows.RowDamaged(f"node {row[0]} stands after node {last}")
+            last = row[0]
+            nodes.append((last, row[1], unpack(row)))
+        if len(nodes) != self._nodes:
+            raise rows.RowDamaged(f"{len(nodes)} nodes, of {self._nodes} written")
+        if contents:
+            raise rows.RowDamaged(f"data without a node: {min(contents)}")
+        self._highest = last
+        return nodes
+
+    def commit(
+        self, *, zxid: int, last_session: int, nodes: Changes, sessions: SessionChanges = ()
+    ) -> None:
+        """Save a group of changes, all or none; each node and each session at most once.
+
+        The data of a node must have changed only together with its mzxid. Raises StorageError, and
+        then also for every later call: end the server without answering this group.
+        """
+        if self._failure is not None:
+            raise StorageError(f"{self._path} takes nothing any more: {self._failure}")
+        if not nodes and not sessions and (zxid, last_session) == (self._zxid, self._last_session):
+            return
+        run = self._connection.execute
+        try:
+            run("BEGIN IMMEDIATE")
+            if nodes:
+                self._save_nodes(nodes)
+            if sessions:
+                self._save_sessions(sessions)
+            self._save_state(zxid, last_session)
+            run("COMMIT")
+            self._log_pages += len(sessions) + 3
+            if self._log_pages > database.WAL_PAGES:
+                database.checkpoint(self._connection)
+                self._log_pages = 0
+        except (sqlite3.Error, OSError) as error:
+            self._failure = _refused(self._path, error)
+            raise StorageError(self._failure) from error
+        except BaseException as error:
+            # A defect, or Ctrl-C in the middle: the counts kept here no longer fit the file's.
+            self._failure = f"a commit was interrupted: {error!r}"
+            if isinstance(error, Exception):
+                raise StorageError(
+                    f"{self._path} takes nothing any more: {self._failure}"
+                ) from error
+            raise
+        self._zxid = zxid
+        self._last_session = last_session
+
+    def _save_nodes(self, changes: Changes) -> None:
+        """Numbers above the highest are appended, others replaced: no row is looked for twice."""
+        new: list[rows.NodeRow] = []
+        old: list[tuple[object, ...]] = []
+        gone: list[tuple[int]] = []
+        contents: list[rows.ContentRow] = []
+        highest = self._highest
+        for number, path, node in changes:
+            if node is None:
+                if number <= highest:
+                    gone.append((number,))
+                continue  # else: created and deleted within this group, so it was never written
+            row = rows.pack_node(number, path, node)
+            if number > highest:
+                new.append(row)
+            else:
+                old.append((*row[1:], number))
+            if number > highest or node.mzxid > self._zxid:
+                if rows.is_large(node):
+                    contents.append(rows.pack_content(number, node))
+                elif number in self._large:
+                    gone_content = (number,)
+                    self._connection.execute("DELETE FROM contents WHERE number=?", gone_content)
+                    self._large.discard(number)
+        many = self._connection.executemany
+        if new:
+            new.sort()
+            many("INSERT INTO nodes VALUES (?,?,?,?,?,?)", new)
+            self._highest = new[-1][0]
+        if old:
+            statement = "UPDATE nodes SET path=?, data=?, fields=?, acl=?, crc=? WHERE number=?"
+            self._expect(many(statement, old).rowcount, len(old))
+        if gone:
+            self._expect(many("DELETE FROM nodes WHERE number=?", gone).rowcount, len(gone))
+            large = [one for one in gone if one[0] in self._large]
+            many("DELETE FROM contents WHERE number=?", large)
+            self._large.difference_update(number for (number,) in large)
+        if contents:
+            many("INSERT OR REPLACE INTO contents VALUES (?,?,?,?)", contents)
+            self._large.update(row[0] for row in contents)
+        self._nodes += len(new) - len(gone)
+        # At most: appended rows share pages, each of the others has a page of its own.
+        written = sum(len(row[1]) + len(row[2] or b"") + _ROW_BYTES for row in new)
+        written += sum(len(row[2]) for row in contents)
+        self._log_pages += written // _PAGE_BYTES + len(old) + len(gone) + 2 * len(contents)
+
+    def _expect(self, rowcount: int, changes: int) -> None:
+        if rowcount != changes:
+            raise sqlite3.IntegrityError(f"{changes} nodes to change, {rowcount} of them known")
+
+    def _save_sessions(self, changes: SessionChanges) -> None:
+        run = self._connection.execute
+        for number, session in changes:
+            self._sessions -= run("DELETE FROM sessions WHERE id=?", (number,)).rowcount
+            if session is not None:
+                run("INSERT INTO sessions VALUES (?,?,?,?)", _session_row(session))
+                self._sessions += 1
+
+    def _save_state(self, zxid: int, last_session: int) -> None:
+        self._connection.execute(
+            "UPDATE state SET zxid=?2, last_session=?3, nodes=?4, sessions=?5, flushed=?6, crc=?7"
+            " WHERE id=?1",
+            _state_row(zxid, last_session, self._nodes, self._sessions, self._sync),
+        )
+
+    def publish_address(self, host_port: str) -> None:
+        """Tell others where the server of this folder listens; `close` takes it back."""
+        self._lock.publish_address(host_port)
+
+    @staticmethod
+    def address_of(folder: Path) -> str | None:
+        """HOST:PORT of the server that uses `folder`, or None; a killed one leaves its behind."""
+        return lock.address_of(folder)
+
+    def bytes_on_disk(self) -> int:
+        """The size of the database and its log."""
+        total = 0
+        for name in (database.DATABASE, f"{database.DATABASE}-wal"):
+            try:
+                total += os.stat(self.folder / name).st_size
+            except FileNotFoundError:
+                pass  # without a log all is in the database
+        return total
+
+    def close(self) -> None:
+        """Move everything from the log into the database and let others use the folder.
+
+        Loses nothing where it cannot: the next start reads the log. Harmless when repeated.
+        """
+        if os.getpid() != self._pid:
+            return  # a forked copy: see _keep_inherited
+        self._failure = self._failure or "it was closed"
+        try:
+            # The last user of a log empties and removes it. Also after a failure: SQLite then
+            # copies the committed groups alone, and removes the log only when all of it went well.
+            self._connection.close()
+        except sqlite3.Error:
+            pass  # every commit that returned is in the log
+        finally:
+            self._lock.release()
+
+
+def _refused(path: Path, error: Exception) -> str:
+    try:
+        free = f"{shutil.disk_usage(path.parent).free // 1024} KiB are free there"
+    except OSError as failure:
+        free = f"the disk cannot even be asked for its size ({failure.strerror})"
+    return (
+        f"writing {path} failed: {error} ({free}). Every group committed before is kept and none "
+        "after was answered: make room or mend the disk, then start the server again"
+    )
+
+
+def _state_row(*values: int) -> tuple[int, ...]:
+    """The row of: zxid, last session, number of nodes, of sessions, whether all is flushed."""
+    try:
+        return 1, *values, crc32(_STATE.pack(*values))
+    except struct.error as error:
+        raise rows.RowDamaged("the server's state is no row of numbers") from error
+
+
+def _session_row(session: SavedSession) -> tuple[int, bytes, int, int]:
+    crc = crc32(session.password, crc32(_SESSION.pack(session.id, session.timeout_ms)))
+    return session.id, session.password, session.timeout_ms, crc
+
+
+def _session(row: tuple[int, bytes, int, int]) -> SavedSession:
+    number, password, timeout_ms, _ = row
+    try:
+        if _session_row(session := SavedSession(number, password, timeout_ms)) == row:
+            return session
+    except (TypeError, struct.error):
+        pass  # a damaged row may hold values of any type
+    raise rows.RowDamaged(f"the row of session {number:#x} does not match its checksum")
+
+
+_alive: weakref.WeakSet[Storage] = weakref.WeakSet()
+_inherited: list[Storage] = []
+
+
+def _keep_inherited() -> None:
+    """In a forked child: never use nor close the connections of the parent, which lives on.
+
+    Closing one would empty a log that the parent is writing, so they are kept to the end.
+    """
+    for storage in list(_alive):
+        storage._failure = "this process is a fork of the one that opened it"
+        _inherited.append(storage)
+    _alive.clear()
+
+
+os.register_at_fork(after_in_child=_keep_inherited)

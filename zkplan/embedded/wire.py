@@ -1,0 +1,394 @@
+"""Requests from bytes: what a client's frame, without its 4-byte length, asks for.
+
+Pure. Malformed requests are judged as a real server (3.8) judges them, and only WireError is
+raised. A create that no server accepts (an unknown flag, a time to live out of range) is parsed as
+IMPOSSIBLE: inside a multi its refusal has a place in the order of the operations, which an error
+raised here could not have. Bytes after the request are ignored, as by a server.
+
+The answers are in wire_answers.py and exported here too: this module is the door.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from typing import Final
+
+from zkplan.embedded.jute import (
+    WireError,
+    read_acl,
+    read_bool,
+    read_buffer,
+    read_int,
+    read_long,
+    read_path,
+    read_paths,
+    read_text,
+)
+from zkplan.embedded.records import Acl, Check, Create, Delete, Op, SetAcl, SetData
+from zkplan.embedded.requests import (
+    AddAuth,
+    AddWatch,
+    CloseSession,
+    ConnectRequest,
+    CountDescendants,
+    Exists,
+    GetAcl,
+    GetChildren,
+    GetData,
+    GetEphemerals,
+    Multi,
+    MultiRead,
+    Ping,
+    RemoveWatches,
+    Request,
+    SetWatches,
+    Sync,
+    Unsupported,
+    WhoAmI,
+)
+from zkplan.embedded.wire_answers import (
+    EVENT_XID,
+    connect_answer,
+    error_reply,
+    event,
+    multi_error,
+    refusal_codes,
+    reply,
+)
+
+__all__ = [
+    # Requests.
+    "AUTH_XID",
+    "IMPOSSIBLE",
+    "PING_XID",
+    "SET_WATCHES_XID",
+    "WireError",
+    "parse",
+    "parse_connect",
+    # Answers.
+    "EVENT_XID",
+    "connect_answer",
+    "error_reply",
+    "event",
+    "multi_error",
+    "refusal_codes",
+    "reply",
+]
+
+#: The xids of what a client does not number.
+PING_XID, AUTH_XID, SET_WATCHES_XID = -2, -4, -8
+
+#: Refused by every tree with BadArguments, since '' is no path, at its place among other writes.
+IMPOSSIBLE: Final = Create("")
+
+TTL_MS_MAX: Final = 2**40 - 1
+
+_HEADER: Final = struct.Struct("!ii")
+_MULTI_HEADER: Final = struct.Struct("!i?i")
+_CONNECT: Final = struct.Struct("!iqiq")
+
+_CREATE, _DELETE, _EXISTS, _GET_DATA, _SET_DATA, _GET_ACL, _SET_ACL = range(1, 8)
+_GET_CHILDREN, _SYNC, _PING, _GET_CHILDREN2, _CHECK, _MULTI, _CREATE2 = 8, 9, 11, 12, 13, 14, 15
+_CHECK_WATCHES, _REMOVE_WATCHES, _CREATE_CONTAINER, _CREATE_TTL, _MULTI_READ = 17, 18, 19, 21, 22
+_CLOSE_SESSION, _AUTH, _SET_WATCHES, _GET_EPHEMERALS, _COUNT_DESCENDANTS = -11, 100, 101, 103, 104
+_SET_WATCHES2, _ADD_WATCH, _WHO_AM_I = 105, 106, 107
+_WRITES = frozenset(
+    (_CREATE, _DELETE, _SET_DATA, _SET_ACL, _MULTI, _CREATE2, _CREATE_CONTAINER, _CREATE_TTL)
+)
+
+#: Flags of a create: (ephemeral, sequence). 4 is a container, 5 and 6 have a time to live.
+_MODES: Final = {
+    0: (False, False),
+    1: (True, False),
+    2: (False, True),
+    3: (True, True),
+    4: (False, False),
+    5: (False, False),
+    6: (False, True),
+}
+_CONTAINER_FLAG: Final = 4
+_TTL_FLAGS: Final = (5, 6)
+
+
+def parse_connect(body: bytes) -> ConnectRequest:
+    """The first frame of a connection. Raises WireError: the server then closes it."""
+    try:
+        _, zxid, timeout_ms, session = _CONNECT.unpack_from(body)
+        password, at = read_buffer(body, _CONNECT.size)
+    except (WireError, struct.error) as error:
+        raise WireError(f"no request to connect: {error}") from error
+    read_only = body[at] != 0 if at < len(body) else None
+    return ConnectRequest(zxid, timeout_ms, session, password, read_only)
+
+
+def parse(body: bytes) -> tuple[int, Request]:
+    """The xid and the request of a frame. Raises WireError, which says what a server does then."""
+    try:
+        xid, opcode = _HEADER.unpack_from(body)
+    except struct.error:
+        raise WireError(f"{len(body)} bytes are no request") from None
+    reader = _READERS.get(opcode)
+    if reader is None:
+        return xid, Unsupported(opcode)
+    try:
+        return xid, reader(body, _HEADER.size)
+    except (WireError, struct.error) as error:
+        raise WireError(
+            f"request {xid} of kind {opcode} is malformed: {error}",
+            # A server answers nothing to a malformed proof of identity, it closes the connection.
+            xid=None if opcode == _AUTH else xid,
+            takes_zxid=opcode in _WRITES,
+        ) from error
+
+
+# Writes.
+
+_CreateFields = tuple[str | None, bytes, tuple[Acl, ...], int, int]
+
+
+def _read_create(body: bytes, at: int) -> _CreateFields:
+    path, at = read_text(body, at)
+    data, at = read_buffer(body, at)
+    acl, at = read_acl(body, at)
+    flags, at = read_int(body, at)
+    return path, data, acl, flags, at
+
+
+def _create(body: bytes, at: int) -> Create:
+    return _plain(*_read_create(body, at)[:4], False)
+
+
+def _create2(body: bytes, at: int) -> Create:
+    return _plain(*_read_create(body, at)[:4], True)
+
+
+def _plain(
+    path: str | None, data: bytes, acl: tuple[Acl, ...], flags: int, with_stat: bool
+) -> Create:
+    mode = _MODES.get(flags)
+    if mode is None or flags in _TTL_FLAGS:  # there is no time to live in this request
+        return IMPOSSIBLE
+    # The container flag changes nothing here: a server makes containers of createContainer only.
+    return Create(_not_null(path), data, mode[0], mode[1], acl, False, 0, with_stat)
+
+
+def _create_container(body: bytes, at: int) -> Create:
+    return _container(*_read_create(body, at)[:4])
+
+
+def _container(path: str | None, data: bytes, acl: tuple[Acl, ...], flags: int) -> Create:
+    mode = _MODES.get(flags)
+    if mode is None or flags in _TTL_FLAGS:
+        return IMPOSSIBLE
+    return Create(_not_null(path), data, False, mode[1], acl, True, 0, True)
+
+
+def _create_ttl(body: bytes, at: int) -> Create:
+    path, data, acl, flags, at = _read_create(body, at)
+    ttl_ms, _ = read_long(body, at)
+    return _ttl(path, data, acl, flags, ttl_ms)
+
+
+def _ttl(path: str | None, data: bytes, acl: tuple[Acl, ...], flags: int, ttl_ms: int) -> Create:
+    if flags not in _TTL_FLAGS or not 0 < ttl_ms <= TTL_MS_MAX:
+        return IMPOSSIBLE
+    return Create(_not_null(path), data, False, _MODES[flags][1], acl, False, ttl_ms, True)
+
+
+def _not_null(path: str | None) -> str:
+    if path is None:
+        raise WireError("a path that is null")
+    return path
+
+
+def _delete(body: bytes, at: int) -> Delete:
+    path, at = read_path(body, at)
+    return Delete(path, read_int(body, at)[0])
+
+
+def _set_data(body: bytes, at: int) -> SetData:
+    path, at = read_text(body, at)
+    data, at = read_buffer(body, at)
+    # A null path is refused like '': here a server judges it as a path and does not stumble.
+    return SetData(path or "", data, read_int(body, at)[0])
+
+
+def _set_acl(body: bytes, at: int) -> SetAcl:
+    path, at = read_text(body, at)
+    acl, at = read_acl(body, at)
+    return SetAcl(path or "", acl, read_int(body, at)[0])
+
+
+# Several at once.
+
+
+def _multi(body: bytes, at: int) -> Multi:
+    ops: list[Op] = []
+    add = ops.append
+    kind, done, _ = _MULTI_HEADER.unpack_from(body, at)
+    while not done:
+        op, at = _multi_op(body, at + _MULTI_HEADER.size, kind)
+        add(op)
+        kind, done, _ = _MULTI_HEADER.unpack_from(body, at)
+    return Multi(tuple(ops))
+
+
+def _multi_op(body: bytes, at: int, kind: int) -> tuple[Op, int]:
+    if kind in (_CREATE, _CREATE2, _CREATE_CONTAINER):
+        path, data, acl, flags, at = _read_create(body, at)
+        return _create_by_flags(_not_null(path), data, acl, flags), at
+    path, at = read_path(body, at)
+    if kind == _CHECK:
+        version, at = read_int(body, at)
+        return Check(path, version), at
+    if kind == _DELETE:
+        version, at = read_int(body, at)
+        return Delete(path, version), at
+    if kind == _SET_DATA:
+        data, at = read_buffer(body, at)
+        version, at = read_int(body, at)
+        return SetData(path, data, version), at
+    if kind == _CREATE_TTL:
+        data, at = read_buffer(body, at)
+        acl, at = read_acl(body, at)
+        flags, at = read_int(body, at)
+        ttl_ms, at = read_long(body, at)
+        if flags in _TTL_FLAGS:
+            return _ttl(path, data, acl, flags, ttl_ms), at
+        return _create_by_flags(path, data, acl, flags), at
+    raise WireError(f"an operation of kind {kind} in a multi")
+
+
+def _create_by_flags(path: str, data: bytes, acl: tuple[Acl, ...], flags: int) -> Create:
+    # Inside a multi a server goes by the flags and forgets which kind of create was asked for.
+    if flags == _CONTAINER_FLAG:
+        return _container(path, data, acl, flags)
+    if flags in _TTL_FLAGS:
+        raise WireError("a create with a time to live, but without the time")
+    return _plain(path, data, acl, flags, False)
+
+
+def _multi_read(body: bytes, at: int) -> MultiRead:
+    reads: list[GetData | GetChildren] = []
+    kind, done, _ = _MULTI_HEADER.unpack_from(body, at)
+    while not done:
+        if kind not in (_GET_DATA, _GET_CHILDREN):
+            raise WireError(f"a read of kind {kind} among several")
+        path, at = read_path(body, at + _MULTI_HEADER.size)
+        _, at = read_bool(body, at)  # a server arms no watch here, whatever is asked
+        reads.append(GetData(path) if kind == _GET_DATA else GetChildren(path))
+        kind, done, _ = _MULTI_HEADER.unpack_from(body, at)
+    return MultiRead(tuple(reads))
+
+
+# Reads.
+
+
+def _exists(body: bytes, at: int) -> Exists:
+    path, at = read_path(body, at)
+    return Exists(path, read_bool(body, at)[0])
+
+
+def _get_data(body: bytes, at: int) -> GetData:
+    path, at = read_path(body, at)
+    return GetData(path, read_bool(body, at)[0])
+
+
+def _get_children(body: bytes, at: int) -> GetChildren:
+    path, at = read_path(body, at)
+    return GetChildren(path, read_bool(body, at)[0])
+
+
+def _get_children2(body: bytes, at: int) -> GetChildren:
+    path, at = read_path(body, at)
+    return GetChildren(path, read_bool(body, at)[0], True)
+
+
+def _get_ephemerals(body: bytes, at: int) -> GetEphemerals:
+    return GetEphemerals(read_text(body, at)[0] or "")
+
+
+def _sync(body: bytes, at: int) -> Sync:
+    return Sync(read_text(body, at)[0])
+
+
+# Watches and identity.
+
+
+def _set_watches(body: bytes, at: int) -> SetWatches:
+    zxid, at = read_long(body, at)
+    data, at = read_paths(body, at)
+    exists, at = read_paths(body, at)
+    child, at = read_paths(body, at)
+    return SetWatches(zxid, data, exists, child)
+
+
+def _set_watches2(body: bytes, at: int) -> SetWatches:
+    zxid, at = read_long(body, at)
+    data, at = read_paths(body, at)
+    exists, at = read_paths(body, at)
+    child, at = read_paths(body, at)
+    persistent, at = read_paths(body, at)
+    recursive, at = read_paths(body, at)
+    return SetWatches(zxid, data, exists, child, persistent, recursive)
+
+
+def _add_watch(body: bytes, at: int) -> AddWatch:
+    path, at = read_path(body, at)
+    mode, _ = read_int(body, at)
+    if mode not in (0, 1):
+        raise WireError(f"a watch of mode {mode}")
+    return AddWatch(path, mode == 1)
+
+
+def _check_watches(body: bytes, at: int) -> RemoveWatches:
+    return _watches_of_kind(body, at, only_check=True)
+
+
+def _remove_watches(body: bytes, at: int) -> RemoveWatches:
+    return _watches_of_kind(body, at, only_check=False)
+
+
+def _watches_of_kind(body: bytes, at: int, *, only_check: bool) -> RemoveWatches:
+    path, at = read_path(body, at)
+    kind, _ = read_int(body, at)
+    if kind not in (1, 2, 3):
+        raise WireError(f"watches of kind {kind}")
+    return RemoveWatches(path, kind, only_check)
+
+
+def _add_auth(body: bytes, at: int) -> AddAuth:
+    _, at = read_int(body, at)
+    scheme, at = read_text(body, at)
+    return AddAuth(scheme or "", read_buffer(body, at)[0])
+
+
+_READERS: Final[dict[int, Callable[[bytes, int], Request]]] = {
+    _CREATE: _create,
+    _DELETE: _delete,
+    _EXISTS: _exists,
+    _GET_DATA: _get_data,
+    _SET_DATA: _set_data,
+    _GET_ACL: lambda body, at: GetAcl(read_path(body, at)[0]),
+    _SET_ACL: _set_acl,
+    _GET_CHILDREN: _get_children,
+    _SYNC: _sync,
+    _PING: lambda _body, _at: Ping(),
+    _GET_CHILDREN2: _get_children2,
+    _MULTI: _multi,
+    _CREATE2: _create2,
+    _CHECK_WATCHES: _check_watches,
+    _REMOVE_WATCHES: _remove_watches,
+    _CREATE_CONTAINER: _create_container,
+    _CREATE_TTL: _create_ttl,
+    _MULTI_READ: _multi_read,
+    _CLOSE_SESSION: lambda _body, _at: CloseSession(),
+    _AUTH: _add_auth,
+    _SET_WATCHES: _set_watches,
+    _GET_EPHEMERALS: _get_ephemerals,
+    _COUNT_DESCENDANTS: lambda body, at: CountDescendants(read_path(body, at)[0]),
+    _SET_WATCHES2: _set_watches2,
+    _ADD_WATCH: _add_watch,
+    _WHO_AM_I: lambda _body, _at: WhoAmI(),
+}

@@ -1,0 +1,208 @@
+"""The four-letter words: what an administrator asks with `echo srvr | nc HOST PORT`.
+
+The texts are those of a real server 3.8, since tools parse them. Its version is the one whose
+behaviour this server has; `envi` says which server it is.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+from collections.abc import Callable, Iterable
+from typing import NamedTuple, Protocol
+
+from zkplan.embedded.service import Peer, Service
+from zkplan.embedded.sessions import Sessions
+from zkplan.embedded.tree import Tree
+
+VERSION = "3.8.0-zkplan, built on 2026-11-20 00:00 UTC"
+
+
+class Traffic:
+    """Answers so far, and how long requests took, in milliseconds."""
+
+    def __init__(self) -> None:
+        self.sent = 0
+        self.min_ms = 0.0
+        self.max_ms = 0.0
+        self._sum_ms = 0.0
+        self._timed = 0
+
+    def took(self, latency_ms: float, requests: int) -> None:
+        """A group of requests was answered so long after the first of them arrived."""
+        if not self._timed or latency_ms < self.min_ms:
+            self.min_ms = latency_ms
+        self.max_ms = max(self.max_ms, latency_ms)
+        self._sum_ms += latency_ms * requests
+        self._timed += requests
+
+    def __str__(self) -> str:
+        average = self._sum_ms / self._timed if self._timed else 0.0
+        return f"{self.min_ms:.0f}/{average:.1f}/{self.max_ms:.0f}"
+
+
+class Settings(NamedTuple):
+    """What `conf` shows."""
+
+    port: int
+    data: str
+    tick_time_ms: int
+    max_connections: int
+    min_session_timeout_ms: int
+    max_session_timeout_ms: int
+
+
+class Subject(Protocol):
+    """What is reported about: a running server."""
+
+    tree: Tree
+    sessions: Sessions
+    service: Service
+    traffic: Traffic
+
+    @property
+    def settings(self) -> Settings: ...
+    def peers(self) -> list[Peer]: ...
+
+
+def answer_word(word: bytes, server: Subject) -> bytes | None:
+    """The answer to `word`; None where it is no four-letter word of this server."""
+    answer = _ANSWERS.get(word)
+    return None if answer is None else answer(server).encode()
+
+
+def _srvr(server: Subject) -> str:
+    return f"Zookeeper version: {VERSION}\n{_status(server)}"
+
+
+def _stat(server: Subject) -> str:
+    clients = "\n".join(
+        f" /{peer.address}:{peer.port}[1](queued=0,recved={peer.received},sent={peer.sent})"
+        for peer in server.peers()
+    )
+    return f"Zookeeper version: {VERSION}\nClients:\n{clients}\n\n{_status(server)}"
+
+
+def _status(server: Subject) -> str:
+    return (
+        f"Latency min/avg/max: {server.traffic}\n"
+        f"Received: {server.service.received}\n"
+        f"Sent: {server.traffic.sent}\n"
+        f"Connections: {len(server.peers())}\n"
+        f"Outstanding: 0\n"
+        f"Zxid: {server.tree.zxid:#x}\n"
+        f"Mode: standalone\n"
+        f"Node count: {server.tree.node_count}\n"
+    )
+
+
+def _mntr(server: Subject) -> str:
+    _, _, watches = server.tree.watch_counts()
+    traffic = server.traffic
+    low, average, high = str(traffic).split("/")
+    values = {
+        "zk_version": VERSION,
+        "zk_server_state": "standalone",
+        "zk_min_latency": low,
+        "zk_avg_latency": average,
+        "zk_max_latency": high,
+        "zk_packets_received": server.service.received,
+        "zk_packets_sent": traffic.sent,
+        "zk_num_alive_connections": len(server.peers()),
+        "zk_outstanding_requests": 0,
+        "zk_znode_count": server.tree.node_count,
+        "zk_watch_count": watches,
+        "zk_ephemerals_count": server.tree.ephemeral_count,
+        "zk_approximate_data_size": server.tree.data_bytes,
+        "zk_global_sessions": len(server.sessions),
+        "zk_open_file_descriptor_count": _open_files(),
+    }
+    return "".join(f"{name}\t{value}\n" for name, value in values.items())
+
+
+def _cons(server: Subject) -> str:
+    lines = [
+        f" /{peer.address}:{peer.port}[1](queued=0,recved={peer.received},sent={peer.sent}"
+        + (
+            f",sid={peer.session.id:#x},lop={peer.last_request},to={peer.session.timeout_ms}"
+            if peer.session
+            else ""
+        )
+        + ")"
+        for peer in server.peers()
+    ]
+    return "\n".join(lines) + "\n\n"
+
+
+def _conf(server: Subject) -> str:
+    settings = server.settings
+    return (
+        f"clientPort={settings.port}\n"
+        f"dataDir={settings.data}\n"
+        f"tickTime={settings.tick_time_ms}\n"
+        f"maxClientCnxns={settings.max_connections}\n"
+        f"minSessionTimeout={settings.min_session_timeout_ms}\n"
+        f"maxSessionTimeout={settings.max_session_timeout_ms}\n"
+        "serverId=0\n"
+    )
+
+
+def _dump(server: Subject) -> str:
+    sessions = list(server.sessions)
+    owned = {session.id: server.tree.ephemerals(session.id) for session in sessions}
+    owned = {number: paths for number, paths in owned.items() if paths}
+    return (
+        f"SessionTracker dump:\nSessions ({len(sessions)}):\n"
+        + _lines(f"\t{session.id:#x}\t{session.timeout_ms}ms" for session in sessions)
+        + f"ephemeral nodes dump:\nSessions with Ephemerals ({len(owned)}):\n"
+        + "".join(
+            f"{number:#x}:\n" + _lines(f"\t{path}" for path in sorted(paths))
+            for number, paths in owned.items()
+        )
+    )
+
+
+def _wchs(server: Subject) -> str:
+    connections, paths, watches = server.tree.watch_counts()
+    return f"{connections} connections watching {paths} paths\nTotal watches:{watches}\n"
+
+
+def _envi(_: Subject) -> str:
+    values = {
+        "zookeeper.version": VERSION,
+        "server.kind": "zkplan embedded server",
+        "host.name": platform.node(),
+        "python.version": platform.python_version(),
+        "os.name": platform.system(),
+        "os.arch": platform.machine(),
+        "os.version": platform.release(),
+        "user.dir": os.getcwd(),
+        "python.executable": sys.executable,
+    }
+    return "Environment:\n" + "".join(f"{name}={value}\n" for name, value in values.items())
+
+
+def _lines(lines: Iterable[str]) -> str:
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _open_files() -> int:
+    try:
+        return len(os.listdir("/proc/self/fd"))
+    except OSError:
+        return -1  # as the real server says where it cannot know
+
+
+_ANSWERS: dict[bytes, Callable[[Subject], str]] = {
+    b"ruok": lambda _: "imok",
+    b"isro": lambda _: "rw",
+    b"srvr": _srvr,
+    b"stat": _stat,
+    b"mntr": _mntr,
+    b"cons": _cons,
+    b"conf": _conf,
+    b"dump": _dump,
+    b"wchs": _wchs,
+    b"envi": _envi,
+}

@@ -1,0 +1,232 @@
+"""The writes a server knows: each judges all its preconditions, in the server's order, then acts.
+
+The order decides which error a requester is told where several are due, and so what it learns of
+nodes that it may not read. It is that of ZooKeeper 3.8.0, which a test compares.
+"""
+
+from __future__ import annotations
+
+from zkplan.embedded.acl import Who, mended, permits, size_of
+from zkplan.embedded.nodes import CONTAINER_OWNER, TTL_MS_MAX, TTL_OWNER, Node, is_session
+from zkplan.embedded.paths import UNDELETABLE, name_fault, path_fault
+from zkplan.embedded.records import (
+    ADMIN,
+    CREATE,
+    DELETE,
+    READ,
+    WRITE,
+    Answer,
+    BadArgumentsError,
+    BadVersionError,
+    Check,
+    Create,
+    Created,
+    Delete,
+    LimitError,
+    NoAuthError,
+    NoChildrenForEphemeralsError,
+    NodeExistsError,
+    NoNodeError,
+    NotEmptyError,
+    Op,
+    SetAcl,
+    SetData,
+    Stat,
+)
+from zkplan.embedded.watches import Watches
+from zkplan.embedded.znodes import Znodes
+
+
+def require(path: str, node: Node, perms: int, who: Who, doing: str) -> None:
+    """Raise NoAuthError unless the requester has any of `perms` for the node."""
+    if node.acl is not None and not permits(node.acl, perms, who):
+        raise NoAuthError(path, f"{path!r} cannot be {doing}: its ACL does not allow it to you")
+
+
+class Writes:
+    """Executes one operation after the other; `tell` or `forget` ends what belongs together."""
+
+    __slots__ = ("_changes", "_watches", "bytes_max", "nodes", "nodes_max", "znodes")
+
+    def __init__(
+        self, znodes: Znodes, watches: Watches, nodes_max: int | None, bytes_max: int | None
+    ) -> None:
+        self.znodes = znodes
+        self.nodes = znodes.by_path
+        self.nodes_max = nodes_max
+        self.bytes_max = bytes_max
+        self._watches = watches
+        # Whom to tell of the write under way, once it is certain: (kind, path, node, parent).
+        self._changes: list[tuple[int, str, str, Node, Node]] = []
+
+    def execute(self, op: Op, zxid: int, session: int, now_ms: int, who: Who) -> Answer:
+        """Apply one operation, or raise its TreeError with nothing written."""
+        if isinstance(op, Create):
+            return self._create(op, zxid, session, now_ms, who)
+        if isinstance(op, SetData):
+            return self._set_data(op, zxid, now_ms, who)
+        if isinstance(op, Delete):
+            return self._delete(op, zxid, who)
+        if isinstance(op, Check):
+            node = self._writable(op.path)
+            require(op.path, node, READ, who, "checked")
+            self._judge_version(op.path, node.version, op.version)
+            return True
+        return self._set_acl(op, who)
+
+    def tell(self) -> None:
+        """The operations since the last call stay: their watchers are told, in order."""
+        self.znodes.keep()
+        if self._changes:
+            # Asked each time: the first event may disarm the last watch.
+            watches = self._watches
+            for kind, path, parent_path, node, parent in self._changes:
+                _TELL[kind](watches, path, parent_path, node.acl, parent.acl)
+            self._changes.clear()
+
+    def forget(self) -> None:
+        """The operations since the last `tell` never happened."""
+        self.znodes.take_back()
+        self._changes.clear()
+
+    # One operation each.
+
+    def _create(self, op: Create, zxid: int, session: int, now_ms: int, who: Who) -> str | Created:
+        path = op.path
+        owner = _owner(op, session)
+        parent_path, slash, name = path.rpartition("/")
+        if not slash or "\x00" in path:
+            raise BadArgumentsError(path, f"{path!r} is not an absolute path")
+        acl = mended(path, op.acl, who)
+        doubled = parent_path == "/"
+        if not parent_path:
+            parent_path = "/"
+        parent = self.nodes.get(parent_path)
+        if parent is None:
+            raise NoNodeError(path, f"cannot create {path!r}: its parent does not exist")
+        if parent.acl is not None:
+            require(parent_path, parent, CREATE, who, "given a child")
+        if op.sequence:
+            number = f"{parent.creates:010d}"
+            path += number
+            name += number
+        # The parent exists, so only the last component can be at fault, or a second slash after
+        # the root's. The root is its own name.
+        if path != "/" and (fault := "an empty node name" if doubled else name_fault(name)):
+            raise BadArgumentsError(path, f"the path {path!r} has {fault}")
+        if path in self.nodes:
+            raise NodeExistsError(path, f"the node {path!r} exists already")
+        if parent.owner and is_session(parent.owner):
+            raise NoChildrenForEphemeralsError(
+                path, f"cannot create {path!r}: its parent is ephemeral"
+            )
+        self._judge_limits(path, 1, len(path) + len(op.data) + size_of(acl))
+        node = self.znodes.insert(
+            path, name, parent_path, parent, op.data, owner, acl, zxid, now_ms
+        )
+        if self._watches:
+            self._changes.append((_CREATED, path, parent_path, node, parent))
+        return Created(path, node.stat()) if op.with_stat else path
+
+    def _delete(self, op: Delete, zxid: int, who: Who) -> bool:
+        path = op.path
+        parent_path, slash, name = path.rpartition("/")
+        if not slash or "\x00" in path or path in UNDELETABLE:
+            raise BadArgumentsError(path, f"the path {path!r} can never be deleted")
+        if not parent_path:
+            parent_path = "/"
+        parent = self.nodes.get(parent_path)
+        if parent is not None and parent.acl is not None:
+            # Before the node is looked for: who may not delete here does not learn what is here.
+            require(parent_path, parent, DELETE, who, "deprived of a child")
+        node = self.nodes.get(path)
+        if node is None or parent is None:
+            raise NoNodeError(path, f"the node {path!r} does not exist")
+        self._judge_version(path, node.version, op.version)
+        if node.children:
+            raise NotEmptyError(
+                path, f"cannot delete {path!r}: it has {len(node.children)} children"
+            )
+        self.znodes.remove(path, node, name, parent_path, parent, zxid)
+        if self._watches:
+            self._changes.append((_DELETED, path, parent_path, node, parent))
+        return True
+
+    def _set_data(self, op: SetData, zxid: int, now_ms: int, who: Who) -> Stat:
+        node = self._writable(op.path)
+        if node.acl is not None:
+            require(op.path, node, WRITE, who, "written")
+        self._judge_version(op.path, node.version, op.version)
+        self._judge_limits(op.path, 0, len(op.data) - len(node.data))
+        self.znodes.write(op.path, node, op.data, zxid, now_ms)
+        if self._watches:
+            self._changes.append((_CHANGED, op.path, "", node, node))
+        return node.stat()
+
+    def _set_acl(self, op: SetAcl, who: Who) -> Stat:
+        if op.path not in self.nodes and (fault := path_fault(op.path)):
+            raise BadArgumentsError(op.path, f"the path {op.path!r} has {fault}")
+        acl = mended(op.path, op.acl, who)
+        node = self._writable(op.path)
+        require(op.path, node, ADMIN, who, "given another ACL")
+        self._judge_version(op.path, node.aversion, op.version)
+        self._judge_limits(op.path, 0, size_of(acl) - size_of(node.acl))
+        self.znodes.set_acl(op.path, node, acl)
+        return node.stat()
+
+    # Preconditions.
+
+    def _writable(self, path: str) -> Node:
+        node = self.nodes.get(path)
+        if node is None:
+            # Only a missing node's path needs judging: what is in the tree has passed already.
+            if fault := path_fault(path):
+                raise BadArgumentsError(path, f"the path {path!r} has {fault}")
+            raise NoNodeError(path, f"the node {path!r} does not exist")
+        return node
+
+    @staticmethod
+    def _judge_version(path: str, version: int, expected: int) -> None:
+        if expected != -1 and expected != version:
+            raise BadVersionError(path, f"the node {path!r} has version {version}, not {expected}")
+
+    def _judge_limits(self, path: str, nodes: int, growth: int) -> None:
+        if self.nodes_max is not None and nodes and len(self.nodes) >= self.nodes_max:
+            raise LimitError(
+                path,
+                f"cannot create {path!r}: this server holds {len(self.nodes)} znodes, as many as"
+                " it may; delete some, or start it with a higher limit",
+            )
+        if (
+            self.bytes_max is not None
+            and growth > 0
+            and self.znodes.bytes + growth > self.bytes_max
+        ):
+            raise LimitError(
+                path,
+                f"cannot write {path!r}: this server holds {self.znodes.bytes} bytes of at most"
+                f" {self.bytes_max}; delete some znodes, or start it with a higher limit",
+            )
+
+
+def _owner(op: Create, session: int) -> int:
+    """The owner of the node to create; BadArgumentsError where none could be stored."""
+    if op.ttl_ms:
+        if not 0 < op.ttl_ms <= TTL_MS_MAX or op.ephemeral or op.container:
+            raise BadArgumentsError(
+                op.path, f"a time to live of {op.ttl_ms} ms is not from 1 to {TTL_MS_MAX}"
+            )
+        return TTL_OWNER + op.ttl_ms
+    if op.container:
+        return CONTAINER_OWNER
+    if not op.ephemeral:
+        return 0
+    if not session:
+        raise BadArgumentsError(
+            op.path, f"cannot create {op.path!r} as ephemeral without a session"
+        )
+    return session
+
+
+_CREATED, _DELETED, _CHANGED = range(3)
+_TELL = (Watches.created, Watches.deleted, Watches.changed)

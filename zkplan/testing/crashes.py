@@ -1,0 +1,322 @@
+"""`crash_at_every_step`: what becomes of a plan when a worker dies at any of its transactions."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import queue
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any, NamedTuple, cast
+
+from kazoo.client import KazooClient
+
+from zkplan.client import Client, connect
+from zkplan.embedded import EmbeddedServer
+from zkplan.errors import KeeperError, PlanError, WaitTimeout, ZkplanError
+from zkplan.plan import Plan
+from zkplan.requests import ReadChildren
+from zkplan.testing.process import same_imports
+
+_POLL_S = 0.02
+_LOG_TAIL_LINES = 15
+_END_S = 5.0
+
+
+class Step(NamedTuple):
+    """A moment at which the worker was killed: `when` is "before" or "after" a transaction.
+
+    Before: the transaction was not sent, all earlier ones were applied. After: it was applied, and
+    nothing was done about its answer. `what` names its first operations.
+    """
+
+    number: int
+    when: str
+    what: str
+
+    def __str__(self) -> str:
+        return f"killed {self.when} transaction {self.number} ({self.what})"
+
+
+class Ending(NamedTuple):
+    """How a plan ended: "drained" or the name of an error, and what `outcome` made of it."""
+
+    how: str
+    outcome: Any
+
+    def __str__(self) -> str:
+        return f"{self.how}, {self.outcome!r}"
+
+
+class Difference(NamedTuple):
+    """The plan did not end as without a crash."""
+
+    step: Step
+    ending: Ending
+    undisturbed: Ending
+
+    def __str__(self) -> str:
+        return f"{self.step}:\n  {self.ending}\n  instead of {self.undisturbed}"
+
+
+@dataclass(frozen=True)
+class CrashReport:
+    """Every step at which the worker was killed, and where the plan ended differently."""
+
+    undisturbed: Ending
+    steps: list[Step] = field(default_factory=list)
+    differences: list[Difference] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        told = f"{len(self.steps)} crashes, {len(self.differences)} differences"
+        return "\n".join([told, *map(str, self.differences)])
+
+
+def kept_results(plan: Plan) -> dict[str, Any]:
+    """The kept results of a plan by the number of their task; a failure is told as its text."""
+    found: dict[str, Any] = {}
+    for number in sorted(plan.client.keeper.ask(ReadChildren(f"{plan.path}/outcomes")) or ()):
+        try:
+            found[number] = plan.task(number).result(timeout=_END_S)
+        except (KeeperError, WaitTimeout):
+            raise
+        except Exception as error:  # that of the task itself, where it can be restored here
+            # Not its traceback, whose text differs from one run to the next.
+            found[number] = f"{type(error).__name__}: {error}"
+    return found
+
+
+def crash_at_every_step(
+    build: Callable[[Client], Plan],
+    *,
+    outcome: Callable[[Plan], Any] = kept_results,
+    timeout: float = 30.0,
+) -> CrashReport:
+    """Run a plan once for each moment at which its worker can die, and compare how it ended.
+
+    `build` gets a client and gives the plan; it is called anew for each run and must build the same
+    plan each time (and put back what the tasks change elsewhere). A worker process with one slot is
+    killed at the moment, another process takes over and finishes the plan. `outcome` says what
+    counts of the ended plan: by default its kept results. Where tasks have effects elsewhere, let
+    it give those too. The server is an embedded one in memory.
+
+        report = crash_at_every_step(build)
+        assert not report.differences, report
+
+    A plan that does not end within `timeout` seconds has ended with WaitTimeout. Raises what
+    `build` and `outcome` raise, and ZkplanError where a worker cannot start; nothing for
+    differences. A step takes about a fifth of a second.
+    """
+    with ExitStack() as stack:
+        server = stack.enter_context(EmbeddedServer())
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="zkplan-crashes-")))
+        nursery = stack.enter_context(_Nursery(folder))
+        runs = _Runs(server.hosts, nursery, build, outcome, timeout, folder)
+        undisturbed = runs.run(0, False)
+        report = CrashReport(undisturbed.ending)
+        for number in range(1, undisturbed.transactions + 1):
+            for when in ("before", "after"):
+                run = runs.run(number, when == "after")
+                # How finished tasks share transactions varies: the last numbers may not come.
+                if run.died_at is not None:
+                    step = Step(number, when, run.died_at)
+                    report.steps.append(step)
+                    if not _same(run.ending, undisturbed.ending):
+                        report.differences.append(Difference(step, run.ending, undisturbed.ending))
+        return report
+
+
+def _same(one: Ending, other: Ending) -> bool:
+    if one.how != other.how:
+        return False
+    try:
+        return bool(one.outcome == other.outcome)
+    except Exception:  # as arrays do, which are not equal as a whole
+        return repr(one.outcome) == repr(other.outcome)
+
+
+class _Ran(NamedTuple):
+    ending: Ending
+    #: The transactions of the first worker.
+    transactions: int
+    #: What its last transaction was, where it died as planned.
+    died_at: str | None
+
+
+class _Will(NamedTuple):
+    session: tuple[int, bytes] | None
+    transactions: list[str]
+
+
+class _Runs:
+    """Runs of one plan, each under a root of its own."""
+
+    def __init__(
+        self,
+        hosts: str,
+        nursery: _Nursery,
+        build: Callable[[Client], Plan],
+        outcome: Callable[[Plan], Any],
+        timeout_s: float,
+        folder: Path,
+    ) -> None:
+        self._hosts, self._nursery, self._build = hosts, nursery, build
+        self._outcome, self._timeout_s, self._folder = outcome, timeout_s, folder
+        self._roots = itertools.count(1)
+
+    def run(self, number: int, after: bool) -> _Ran:
+        """Build the plan, let a worker die at the moment (0: never), another one finish."""
+        root = f"/crash-{next(self._roots):06d}"
+        with connect(self._hosts, root) as client:
+            client.prepare()
+            plan = self._build(client)
+            plan.mark_ready()
+            first, planned = _Will(None, []), False
+            deadline = time.monotonic() + self._timeout_s
+            with _waiting(plan, self._timeout_s) as ended:
+                for worker in itertools.count():
+                    will = self._folder / f"{root[1:]}-{worker}"
+                    moment = (number, after) if worker == 0 else (0, False)
+                    self._nursery.start(self._hosts, root, *moment, will)
+                    died = self._nursery.wait_ended(ended)
+                    told = _read(will)
+                    if worker == 0:
+                        first, planned = told, died and len(told.transactions) >= number > 0
+                    self._end_session(told)
+                    if not died or time.monotonic() > deadline:
+                        break
+            ending = Ending(ended.how, self._outcome(plan))
+        died_at = first.transactions[number - 1] if planned else None
+        return _Ran(ending, len(first.transactions), died_at)
+
+    def _end_session(self, will: _Will) -> None:
+        """What its time-out would do, at once: the process is dead, nobody else speaks for it."""
+        if will.session is not None:
+            kazoo = KazooClient(self._hosts, client_id=will.session)
+            kazoo.start()
+            kazoo.stop()
+            kazoo.close()
+
+
+class _End:
+    """How a plan ended, once `event` is set."""
+
+    def __init__(self) -> None:
+        self.event = threading.Event()
+        self.how = ""
+
+
+@contextmanager
+def _waiting(plan: Plan, timeout_s: float) -> Iterator[_End]:
+    """Waits for the end of a plan on a thread of its own."""
+    end = _End()
+
+    def wait() -> None:
+        try:
+            plan.wait(timeout=timeout_s)
+            end.how = "drained"
+        except (PlanError, WaitTimeout) as error:
+            end.how = type(error).__name__
+        except Exception as error:
+            end.how = f"{type(error).__name__}: {error}"
+        finally:
+            end.event.set()
+
+    thread = threading.Thread(target=wait, name="zkplan-crashes", daemon=True)
+    thread.start()
+    yield end
+    thread.join()
+
+
+def _read(will: Path) -> _Will:
+    lines = will.read_text().splitlines() if will.exists() else []
+    facts = [json.loads(line) for line in lines]
+    session = next(
+        ((fact["session"], bytes.fromhex(fact["password"])) for fact in facts if "session" in fact),
+        None,
+    )
+    return _Will(session, [fact["what"] for fact in facts if "what" in fact])
+
+
+class _Nursery:
+    """The process of zkplan.testing.nursery: at most one worker at a time."""
+
+    def __init__(self, folder: Path) -> None:
+        self._log = folder / "log"
+        self._ended: queue.SimpleQueue[str] = queue.SimpleQueue()
+
+    def __enter__(self) -> _Nursery:
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "zkplan.testing.nursery"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                env=same_imports(),
+                # Ctrl-C is for the caller; the end of its input ends the nursery.
+                start_new_session=True,
+            )
+        # Both are there, because they were asked for.
+        self._orders = cast("IO[bytes]", self._process.stdin)
+        answers = cast("IO[bytes]", self._process.stdout)
+        threading.Thread(target=self._listen, args=[answers], daemon=True).start()
+        return self
+
+    def _listen(self, answers: IO[bytes]) -> None:
+        with answers:
+            for line in answers:
+                self._ended.put(line.decode())
+        self._ended.put("")
+
+    def start(self, hosts: str, root: str, number: int, after: bool, will: Path) -> None:
+        """Start a worker; the one before must have ended."""
+        self._order(hosts=hosts, root=root, number=number, after=after, will=str(will))
+
+    def wait_ended(self, end: _End) -> bool:
+        """Wait until the worker has died (True), or the plan has ended: then kill the worker."""
+        died = True
+        while True:
+            try:
+                answer = self._ended.get(timeout=_POLL_S)
+            except queue.Empty:
+                if died and end.event.is_set():
+                    died = False
+                    self._order()
+                continue
+            if not answer:
+                raise ZkplanError(f"no workers can be started.{self._log_tail()}")
+            return died
+
+    def _order(self, **order: object) -> None:
+        try:
+            self._orders.write(json.dumps(order).encode() + b"\n")
+            self._orders.flush()
+        except BrokenPipeError:
+            pass  # it has ended, as `wait_ended` will tell
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        try:
+            self._orders.close()
+            self._process.wait(_END_S)
+        except (BrokenPipeError, subprocess.TimeoutExpired):
+            pass
+        finally:
+            self._process.kill()
+            self._process.wait()
+
+    def _log_tail(self) -> str:
+        lines = self._log.read_text(errors="replace").splitlines()[-_LOG_TAIL_LINES:]
+        return " The end of their log:\n" + "\n".join(lines) if lines else " They wrote nothing."
