@@ -5,19 +5,22 @@ from __future__ import annotations
 import os
 import time
 from contextlib import ExitStack
+from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
+from . import archive
 from .addresses import Lease, lease
-from .codec import TASK, Codec
+from .codec import Codec
 from .errors import InvalidTask, PayloadUndecodable, PlanNotFound, ZkplanError
 from .execution import Job
 from .keeper import Keeper, open_keeper
-from .layout import Paths, parse_claim, parse_entry, parse_later
+from .layout import Paths, parse_claim
+from .listing import Listing, TaskSummary
 from .plan import Plan, PlanWithin
 from .protocol.author import create_plan, ensure_root
 from .protocol.look import list_plans
-from .records import Dead, OnFailure, PlanRecord, TaskOptions, TaskRecord, WorkerRecord
+from .records import OnFailure, PlanRecord, TaskOptions, WorkerRecord
 from .requests import ReadChildren, ReadData, ReadMany
 from .task import check_options
 
@@ -26,22 +29,6 @@ if TYPE_CHECKING:
 
 DEFAULT_HOSTS = "127.0.0.1:2181"
 DEFAULT_ROOT = "/zkplan"
-#: Tasks of one batch of a listing: their constant arguments come along, up to 1 MB each.
-TASKS_PER_READ = 100
-
-
-class TaskSummary(NamedTuple):
-    """An unfinished task as one look saw it.
-
-    `state` is `being defined`, `waiting` (for other tasks), `runnable`, `later` (delayed),
-    `claimed` or `dead`. `attempts` counts those used up; `worker` is who claims it, else empty.
-    """
-
-    number: str
-    name: str
-    state: str
-    attempts: int = 0
-    worker: str = ""
 
 
 class Client:
@@ -143,78 +130,34 @@ class Client:
 
     def unfinished_tasks(self, plan: Plan, most: int) -> list[TaskSummary]:
         """See `Plan.tasks`."""
-        directories = [f"{plan.path}/{name}" for name in ("runnable", "dead")]
-        names, runnable, dead, later, desks = self.keeper.ask(
-            ReadMany(
-                [
-                    ReadChildren(path)
-                    for path in (plan.path, *directories, self.paths.later, self.paths.desks)
-                ]
-            )
-        )
-        if names is None:
-            raise PlanNotFound(plan.path, f"there is no plan {plan.path}")
-        numbers = sorted(name[5:] for name in names if name.startswith("task-"))[:most]
-        places = dict.fromkeys(dead or (), ("dead", 0, ""))
-        for entry in map(parse_entry, runnable or ()):
-            if entry is not None:
-                places[entry.task] = ("runnable", entry.a, "")
-        for delayed in map(parse_later, later or ()):
-            if delayed is not None and delayed.plan == plan.number:
-                places[delayed.entry.task] = ("later", delayed.entry.a, "")
-        # Desks last: a task that was claimed after its entry was seen counts as claimed.
-        claims = self._claims(plan, desks or [])
-        found: list[TaskSummary] = []
-        for start in range(0, len(numbers), TASKS_PER_READ):
-            chunk = numbers[start : start + TASKS_PER_READ]
-            found += self._summaries(plan, chunk, places, claims)
-        return found
+        return Listing(self.keeper, self.paths, self.codec, plan.path).tasks(most)
 
-    def _claims(self, plan: Plan, desks: list[str]) -> dict[str, tuple[str, str]]:
-        """Worker and path of each claim on a task of the plan."""
-        reads = [ReadChildren(self.paths.desk(desk)) for desk in desks]
-        held = self.keeper.ask(ReadMany(reads)) if reads else []
-        return {
-            claim.task: (desk, f"{self.paths.desk(desk)}/{name}")
-            for desk, names in zip(desks, held, strict=True)
-            for name in names or ()
-            if (claim := parse_claim(name)) is not None and claim.plan == plan.number
-        }
-
-    def _summaries(
+    def export_plan(
         self,
         plan: Plan,
-        numbers: list[str],
-        places: dict[str, tuple[str, int, str]],
-        claims: dict[str, tuple[str, str]],
-    ) -> list[TaskSummary]:
-        reads: list[ReadData | ReadChildren] = []
-        for number in numbers:
-            path = self.paths.task(plan.number, number)
-            index = claims[number][1] if number in claims else f"{plan.path}/dead/{number}"
-            reads += (ReadData(path), ReadChildren(path), ReadData(index))
-        answers = self.keeper.ask(ReadMany(reads)) if reads else []
-        found = []
-        for at, number in enumerate(numbers):
-            node, names, index = answers[3 * at : 3 * at + 3]
-            if node is None or names is None:
-                continue  # finished meanwhile
-            state, attempts, worker = places.get(number, ("", 0, ""))
-            if number in claims:
-                state, worker = "claimed", claims[number][0]
-                attempts = _used(index.data) if index is not None else attempts
-            elif index is not None:
-                state, attempts = "dead", Dead.from_bytes(index.data).a
-            found.append(
-                TaskSummary(
-                    number,
-                    _name_of(self.codec, node.data),
-                    state or _place(names),
-                    attempts,
-                    worker,
-                )
-            )
-        return found
+        file: str | Path,
+        *,
+        pause: bool = False,
+        wait: float = 0.0,
+        remove: bool = False,
+    ) -> archive.Exported:
+        """Write a plan of which nothing is claimed to a file; see `zkplan.archive`.
+
+        `pause` pauses it first, `wait` gives its running tasks so many seconds to end, `remove`
+        removes it here afterwards.
+        """
+        return archive.export_plan(plan, file, pause=pause, wait=wait, remove=remove)
+
+    def import_plan(
+        self, file: str | Path, *, copy: bool = False, any_secret: bool = False
+    ) -> Plan:
+        """Make a plan of an exported one; see `zkplan.archive`.
+
+        A plan that is here already is refused unless `copy`; payloads signed with another secret
+        are refused unless `any_secret`.
+        """
+        number = archive.import_plan(self, file, copy=copy, any_secret=any_secret)
+        return Plan(self, self.paths.plan(number))
 
     def plan_within(self, job: Job) -> Plan:
         """The plan of a running task, for `zkplan.current().plan`."""
@@ -282,30 +225,6 @@ def connect(
         client = Client(keeper, root, key, server)
         opened.pop_all()
     return client
-
-
-def _place(names: list[str]) -> str:
-    """Where a task that is in no index stands, by its children."""
-    if "hold" in names or "ready" not in names:
-        return "being defined"
-    if "owner" in names:
-        return "claimed"
-    # In no index and without a dep: on its way from one place to another.
-    return "waiting" if any(name.startswith("dep-") for name in names) else "runnable"
-
-
-def _used(claim: bytes) -> int:
-    """The attempts used up, from the data of a claim: RANK.A."""
-    used = claim.partition(b".")[2]
-    return int(used) if used.isdigit() and len(used) <= 10 else 0
-
-
-def _name_of(codec: Codec, sealed: bytes) -> str:
-    try:
-        record = TaskRecord.from_bytes(codec.open(TASK, sealed)[1])
-        return TaskOptions.from_json(record.options).name
-    except PayloadUndecodable:
-        return ""  # written by another client, or under another secret
 
 
 def _readable(data: bytes) -> PlanRecord | None:

@@ -25,7 +25,8 @@ from .task import Task, TaskSpec, define
 from .waiting import wait_for_plan
 
 if TYPE_CHECKING:
-    from .client import Client, TaskSummary
+    from .client import Client
+    from .listing import TaskSummary
     from .protocol.adding import NewTask
 
 #: Adds kept back inside a `with` block before they are sent.

@@ -6,9 +6,9 @@ from typing import Any
 
 import click
 
-from ..client import TaskSummary
 from ..errors import InvalidTask
 from ..inspection import describe_task
+from ..listing import TaskSummary
 from .common import connection_options, open_client, output_option, print_facts, print_rows
 
 _plan = click.argument("plan", metavar="PLAN")

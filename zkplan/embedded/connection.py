@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import struct
+import time
 from collections.abc import Callable
 from typing import Protocol
 
@@ -131,11 +132,11 @@ class Connection(asyncio.Protocol):
 
     def _handle_frames(self) -> None:
         host, inbox = self.host, self._inbox
-        turn = host.limits.turn_requests
+        turn, turn_ends_s = host.limits.turn_requests, time.monotonic() + host.limits.turn_s
         start, end = 0, len(inbox)
         host.before_requests()
         while end - start >= _WORD_BYTES and self._has_room():
-            if turn == 0:
+            if turn == 0 or time.monotonic() > turn_ends_s:
                 self._wait_for_turn()
                 break
             (length,) = _LENGTH.unpack_from(inbox, start)

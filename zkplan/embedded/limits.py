@@ -32,5 +32,8 @@ class Limits(NamedTuple):
     identities: int = 64
     #: Requests of one connection handled in a row while others wait.
     turn_requests: int = 500
+    #: The same in time: to count the descendants of a large tree takes long, and its answer is
+    #: short, so that nothing else would stop a client that asks for it 500 times.
+    turn_s: float = 0.05
     #: For a client to finish the handshake, and at the end to read what is left for it.
     handshake_s: float = 30.0

@@ -102,7 +102,11 @@ class Server:
             else:
                 connection.abort()
         self._close_storage()
-        # One turn of the loop, in which the transports report that they are closed.
+        # One turn of the loop, in which the transports report that they are closed, and another for
+        # those of clients that do not read what is left for them: their sockets would stay open.
+        await asyncio.sleep(0)
+        for connection in list(self._connections.values()):
+            connection.abort()
         await asyncio.sleep(0)
 
     def _load(self) -> None:

@@ -1,0 +1,136 @@
+"""The unfinished tasks of a plan, as one look sees them: where each stands, and with whom."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from .codec import TASK, Codec
+from .errors import PayloadUndecodable, PlanNotFound
+from .keeper import Keeper
+from .layout import Paths, number_of, parse_claim, parse_entry, parse_later
+from .records import Dead, TaskOptions, TaskRecord
+from .requests import ReadChildren, ReadData, ReadMany
+
+#: Tasks of one batch of a listing: their constant arguments come along, up to 1 MB each.
+TASKS_PER_READ = 100
+
+
+class TaskSummary(NamedTuple):
+    """An unfinished task as one look saw it.
+
+    `state` is `being defined`, `waiting` (for other tasks), `runnable`, `later` (delayed),
+    `claimed` or `dead`. `attempts` counts those used up; `worker` is who claims it, else empty.
+    """
+
+    number: str
+    name: str
+    state: str
+    attempts: int = 0
+    worker: str = ""
+
+
+class Listing:
+    """Lists the tasks of one plan."""
+
+    def __init__(self, keeper: Keeper, paths: Paths, codec: Codec, plan_path: str) -> None:
+        self._keeper, self._paths, self._codec = keeper, paths, codec
+        self._plan = plan_path
+        self._number = number_of(plan_path)
+
+    def tasks(self, most: int) -> list[TaskSummary]:
+        """The first `most` unfinished ones, by their numbers. Raises PlanNotFound."""
+        directories = [f"{self._plan}/{name}" for name in ("runnable", "dead")]
+        names, runnable, dead, later, desks = self._keeper.ask(
+            ReadMany(
+                [
+                    ReadChildren(path)
+                    for path in (self._plan, *directories, self._paths.later, self._paths.desks)
+                ]
+            )
+        )
+        if names is None:
+            raise PlanNotFound(self._plan, f"there is no plan {self._plan}")
+        numbers = sorted(name[5:] for name in names if name.startswith("task-"))[:most]
+        places = dict.fromkeys(dead or (), ("dead", 0, ""))
+        for entry in map(parse_entry, runnable or ()):
+            if entry is not None:
+                places[entry.task] = ("runnable", entry.a, "")
+        for delayed in map(parse_later, later or ()):
+            if delayed is not None and delayed.plan == self._number:
+                places[delayed.entry.task] = ("later", delayed.entry.a, "")
+        # Desks last: a task that was claimed after its entry was seen counts as claimed.
+        claims = self._claims(desks or [])
+        found: list[TaskSummary] = []
+        for start in range(0, len(numbers), TASKS_PER_READ):
+            chunk = numbers[start : start + TASKS_PER_READ]
+            found += self._summaries(chunk, places, claims)
+        return found
+
+    def _claims(self, desks: list[str]) -> dict[str, tuple[str, str]]:
+        """Worker and path of each claim on a task of the plan."""
+        reads = [ReadChildren(self._paths.desk(desk)) for desk in desks]
+        held = self._keeper.ask(ReadMany(reads)) if reads else []
+        return {
+            claim.task: (desk, f"{self._paths.desk(desk)}/{name}")
+            for desk, names in zip(desks, held, strict=True)
+            for name in names or ()
+            if (claim := parse_claim(name)) is not None and claim.plan == self._number
+        }
+
+    def _summaries(
+        self,
+        numbers: list[str],
+        places: dict[str, tuple[str, int, str]],
+        claims: dict[str, tuple[str, str]],
+    ) -> list[TaskSummary]:
+        reads: list[ReadData | ReadChildren] = []
+        for number in numbers:
+            path = self._paths.task(self._number, number)
+            index = claims[number][1] if number in claims else f"{self._plan}/dead/{number}"
+            reads += (ReadData(path), ReadChildren(path), ReadData(index))
+        answers = self._keeper.ask(ReadMany(reads)) if reads else []
+        found = []
+        for at, number in enumerate(numbers):
+            node, names, index = answers[3 * at : 3 * at + 3]
+            if node is None or names is None:
+                continue  # finished meanwhile
+            state, attempts, worker = places.get(number, ("", 0, ""))
+            if number in claims:
+                state, worker = "claimed", claims[number][0]
+                attempts = _used(index.data) if index is not None else attempts
+            elif index is not None:
+                state, attempts = "dead", Dead.from_bytes(index.data).a
+            found.append(
+                TaskSummary(
+                    number,
+                    _name_of(self._codec, node.data),
+                    state or _place(names),
+                    attempts,
+                    worker,
+                )
+            )
+        return found
+
+
+def _place(names: list[str]) -> str:
+    """Where a task that is in no index stands, by its children."""
+    if "hold" in names or "ready" not in names:
+        return "being defined"
+    if "owner" in names:
+        return "claimed"
+    # In no index and without a dep: on its way from one place to another.
+    return "waiting" if any(name.startswith("dep-") for name in names) else "runnable"
+
+
+def _used(claim: bytes) -> int:
+    """The attempts used up, from the data of a claim: RANK.A."""
+    used = claim.partition(b".")[2]
+    return int(used) if used.isdigit() and len(used) <= 10 else 0
+
+
+def _name_of(codec: Codec, sealed: bytes) -> str:
+    try:
+        record = TaskRecord.from_bytes(codec.open(TASK, sealed)[1])
+        return TaskOptions.from_json(record.options).name
+    except PayloadUndecodable:
+        return ""  # written by another client, or under another secret
