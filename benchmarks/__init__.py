@@ -1,1 +1,1 @@
-"""How fast zkplan is on a real ZooKeeper, beside its own limits: `python -m benchmarks`."""
+"""How fast zkplan and its own server are, beside a real ZooKeeper: `python -m benchmarks`."""

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack
 from datetime import datetime, timezone
 from pathlib import Path
 
@@ -13,27 +12,27 @@ import click
 from rich.console import Console
 
 import zkplan
-from zkplan.testing.loopback import server_version
-from zkplan.testing.servers import ServerDidNotStart, ZooKeeperServer
+from zkplan.testing.server_process import ServerDidNotStart
 
-from . import machine
+from . import machine, servers
+from .compare import compare
 from .growth import growth
 from .limits import measure_limits
 from .report import Report, show, to_json
 from .suite import WORKLOADS, Bench
 
-GROWTH = "growth"
+GROWTH, SERVER = "growth", "server"
+NAMES = [*WORKLOADS, GROWTH, SERVER]
 RUNS = 3
 FAILED, UNREACHABLE, TIMED_OUT = 1, 3, 4
 
 
 def _chosen(ctx: click.Context, option: click.Parameter, value: str) -> list[str]:
-    names = [*WORKLOADS, GROWTH]
     chosen = [name.strip() for name in value.split(",") if name.strip()]
-    unknown = sorted(set(chosen) - set(names))
+    unknown = sorted(set(chosen) - set(NAMES))
     if unknown:
-        raise click.BadParameter(f"{', '.join(unknown)}: there are {', '.join(names)}")
-    return [name for name in names if name in chosen] or names
+        raise click.BadParameter(f"{', '.join(unknown)}: there are {', '.join(NAMES)}")
+    return [name for name in NAMES if name in chosen] or NAMES
 
 
 @click.command()
@@ -43,14 +42,23 @@ def _chosen(ctx: click.Context, option: click.Parameter, value: str) -> list[str
     default="",
     callback=_chosen,
     metavar="NAME,...",
-    help=f"Of {', '.join([*WORKLOADS, GROWTH])}; the server's limits are always measured.",
+    help=f"Of {', '.join(NAMES)}; all but the last measure the limits of the server first.",
 )
 @click.option(
     "--runs",
     type=click.IntRange(min=1),
     help=f"Runs per workload, of which the median counts.  [default: {RUNS}, with --quick 1]",
 )
-@click.option("--hosts", help="ZooKeeper to use; without it one is started on loopback.")
+@click.option(
+    "--server",
+    "wanted",
+    type=click.Choice([servers.ZOOKEEPER, servers.EMBEDDED, servers.BOTH]),
+    help="Which to measure.  [default: both; embedded where no ZooKeeper can be started]",
+)
+@click.option(
+    "--hosts",
+    help="A real ZooKeeper to measure, by default it alone; without it one is started on loopback.",
+)
 @click.option(
     "--connect-timeout",
     "connect_timeout_s",
@@ -69,33 +77,33 @@ def main(
     quick: bool,
     only: list[str],
     runs: int | None,
+    wanted: str | None,
     hosts: str | None,
     connect_timeout_s: float,
     file: Path | None,
 ) -> None:
-    """Measure zkplan's speed, beside the limits of the server that it runs on.
+    """Measure zkplan's speed, beside the limits of the servers that it runs on.
 
     Exit codes: 0 measured (targets met or not: the table tells), 1 a result was wrong or a process
     broke, 3 no ZooKeeper, 4 a plan took too long.
     """
+    if hosts and wanted == servers.EMBEDDED:
+        raise click.UsageError(
+            "--hosts names a real ZooKeeper: it has no use for --server embedded"
+        )
     began = time.monotonic()
     report = Report(
         started=datetime.now(timezone.utc).isoformat(timespec="seconds"),
         quick=quick,
         runs=runs or (1 if quick else RUNS),
         machine=machine.facts(),
-        zookeeper="",
         load_before=machine.load_average(),
     )
     try:
-        with _zookeeper(hosts) as (found, server):
+        if hosts:
             # Here and not in a process of a measurement, whose error would be harder to read.
-            zkplan.connect(found, connect_timeout=connect_timeout_s).close()
-            report.zookeeper = server_version(found)
-            bench = Bench(
-                found, server, report.runs, quick, lambda line: click.echo(line, err=True)
-            )
-            _measure(bench, only, report)
+            zkplan.connect(hosts, connect_timeout=connect_timeout_s).close()
+        _measure(servers.names(wanted, hosts), hosts, only, report)
     except (zkplan.KeeperUnavailable, ServerDidNotStart, FileNotFoundError) as error:
         _end(str(error), UNREACHABLE)
     except zkplan.WaitTimeout as error:
@@ -110,24 +118,36 @@ def main(
     show(report, Console())
 
 
-def _measure(bench: Bench, names: list[str], report: Report) -> None:
-    report.limits = measure_limits(bench)
-    for name in names:
-        if name == GROWTH:
-            rows, report.growth = growth(bench)
+def _measure(names: list[str], hosts: str | None, workloads: list[str], report: Report) -> None:
+    """The plan workloads on one server after the other, each alone; then both servers in turns."""
+    on_plans = [workload for workload in workloads if workload != SERVER]
+    if on_plans:
+        for name in names:
+            with servers.served(name, hosts) as server:
+                report.servers[name] = server.version
+                bench = Bench(name, server.hosts, server.pid, report.runs, report.quick, _tell)
+                _measure_plans(bench, on_plans, report)
+    if SERVER in workloads:
+        with ExitStack() as stack:
+            found = [stack.enter_context(servers.served(name, hosts)) for name in names]
+            report.servers.update({server.name: server.version for server in found})
+            report.rows += compare(found, report.runs, report.quick, _tell)
+
+
+def _measure_plans(bench: Bench, workloads: list[str], report: Report) -> None:
+    report.limits += measure_limits(bench)
+    for workload in workloads:
+        if workload == GROWTH:
+            rows, report.growth[bench.server] = growth(bench)
         else:
-            rows = WORKLOADS[name](bench)
+            rows = WORKLOADS[workload](bench)
+        for row in rows:
+            row.server = bench.server
         report.rows += rows
 
 
-@contextmanager
-def _zookeeper(hosts: str | None) -> Iterator[tuple[str, int | None]]:
-    """Hosts and process id of the one that is given, or of our own for the length of the block."""
-    if hosts:
-        yield hosts, None
-        return
-    with ZooKeeperServer(heap="1g") as server:
-        yield server.hosts, server.pid
+def _tell(line: str) -> None:
+    click.echo(line, err=True)
 
 
 def _end(message: str, code: int) -> None:

@@ -60,8 +60,9 @@ def growth(bench: Bench) -> tuple[list[Row], list[Growth]]:
         for pending in sizes if turn else sizes[:1]:
             run = _run(bench, pending)
             bench.tell(
-                f"{pending:,} pending: {run.rate:,.0f} tasks/s, worker {run.worker_mib:.0f} MiB, "
-                f"waiter {run.waiter_mib:.0f} MiB" + ("" if turn else ", warm-up")
+                f"{bench.server}: {pending:,} pending: {run.rate:,.0f} tasks/s, "
+                f"worker {run.worker_mib:.0f} MiB, waiter {run.waiter_mib:.0f} MiB"
+                + ("" if turn else ", warm-up")
             )
             if turn:
                 runs[pending].append(run)
@@ -102,7 +103,7 @@ def _rows(bench: Bench, medians: list[Growth], runs: list[dict[str, object]]) ->
     )
     for row, target in judged:
         rows.append(row)
-        if not bench.quick:
+        if bench.is_judged:
             row.target, row.met = str(target), target.met(row.total, row.execution)
     return rows
 

@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 import json
-import socket
-import struct
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import click
 from kazoo.client import KazooClient
-from kazoo.security import OPEN_ACL_UNSAFE
 
-from zkplan import wire
 from zkplan.keeper import Keeper, open_keeper
 from zkplan.requests import Applied, Create, Delete, Multi
+
+from . import raw
 
 OPS_PER_MULTI = 50
 #: Transactions under way per client: enough that neither side ever waits for the other.
 WINDOW = 64
+#: The same for requests of one operation: a server gathers many of them for one flush of its disk.
+SINGLES_WINDOW = 500
 DATA = b"0123456789abcdef"
 
 
@@ -30,10 +30,11 @@ def paths_of(parent: str, multi: int) -> list[str]:
 
 
 class _Window:
-    """Lets at most WINDOW transactions be under way, and waits for all of them at the end."""
+    """Lets at most `size` requests be under way, and waits for all of them at the end."""
 
-    def __init__(self) -> None:
-        self._free = threading.Semaphore(WINDOW)
+    def __init__(self, size: int = WINDOW) -> None:
+        self._size = size
+        self._free = threading.Semaphore(size)
         self.failures: list[object] = []
 
     def enter(self) -> None:
@@ -45,11 +46,11 @@ class _Window:
         self._free.release()
 
     def drain(self) -> None:
-        for _ in range(WINDOW):
+        for _ in range(self._size):
             self._free.acquire()
         if self.failures:
             raise RuntimeError(f"a measured transaction failed: {self.failures[0]!r}")
-        for _ in range(WINDOW):
+        for _ in range(self._size):
             self._free.release()
 
 
@@ -83,85 +84,91 @@ def kazoo_multis(client: KazooClient, parent: str, count: int) -> None:
     window.drain()
 
 
-def raw_multis(hosts: str, parent: str, count: int) -> Callable[[], None]:
+def raw_pipelined(hosts: str, packets: Sequence[raw.Packet], window: int) -> Callable[[], None]:
     """Everything is packed before: gives what sends it and reads the answers."""
-    host, _, port = hosts.partition(",")[0].rpartition(":")
-    connection = socket.create_connection((host, int(port)), 30.0)
-    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    connection.sendall(_framed(struct.pack("!iqiqi16s?", 0, 0, 20_000, 0, 16, b"", False)))
-    answers = connection.makefile("rb", buffering=1 << 16)
-    _read_frame(answers)
-    acl = wire.pack_acl(OPEN_ACL_UNSAFE)
-    packets = []
-    for multi in range(count):
-        ops = [Create(path, DATA) for path in paths_of(parent, multi)]
-        packet = wire.MultiPacket(ops, "", acl)
-        packets.append(_framed(struct.pack("!ii", multi + 1, packet.type) + packet.serialize()))
+    client = raw.RawClient(hosts)
 
     def send() -> None:
-        window = _Window()
-
-        def read() -> None:
-            for multi in range(count):
-                xid, _zxid, error, first = struct.unpack_from("!iqii", _read_frame(answers))
-                wrong = xid != multi + 1 or error or first == -1
-                window.leave((xid, error) if wrong else None)
-
-        reader = threading.Thread(target=read, daemon=True)
-        reader.start()
-        for packet in packets:
-            window.enter()
-            connection.sendall(packet)
-        window.drain()
-        reader.join()
-        connection.close()
+        client.send_all(packets, window)
+        client.close()
 
     return send
 
 
-def _framed(body: bytes) -> bytes:
-    return struct.pack("!i", len(body)) + body
+def single_creates(client: KazooClient, paths: Iterable[str]) -> None:
+    """One after the other: each waits for its answer, and so for the disk."""
+    for path in paths:
+        client.create(path, DATA)
 
 
-def _read_frame(answers: Any) -> bytes:
-    size = struct.unpack("!i", answers.read(4))[0]
-    return answers.read(size)  # type: ignore[no-any-return]
+def pipelined_creates(client: KazooClient, paths: Iterable[str]) -> None:
+    """Single creates without waiting, as a user of kazoo would write it."""
+    _each(paths, lambda path: client.create_async(path, DATA))
 
 
-def single_creates(client: KazooClient, parent: str, count: int) -> None:
-    for number in range(count):
-        client.create(f"{parent}/{number}", DATA)
+def pipelined_gets(client: KazooClient, paths: Iterable[str]) -> None:
+    _each(paths, client.get_async)
+
+
+def _each(paths: Iterable[str], send: Callable[[str], Any]) -> None:
+    window = _Window(SINGLES_WINDOW)
+    for path in paths:
+        window.enter()
+        send(path).rawlink(lambda answer: window.leave(answer.exception))
+    window.drain()
+
+
+#: Of these kinds the count is one of requests with one operation each.
+SINGLE_KINDS = ("single", "pipelined", "raw-pipelined", "gets", "raw-gets")
+KINDS = ("wire", "kazoo", "raw", *SINGLE_KINDS)
+
+
+def _prepared(
+    hosts: str, keeper: Keeper, kind: str, parent: str, multis: int
+) -> Callable[[], None]:
+    """What is to be measured; whatever it needs to exist, or packed, is there."""
+    names = [paths_of(parent, multi) for multi in range(multis)]
+    paths = [path for group in names for path in group]
+    if kind in ("gets", "raw-gets"):
+        wire_multis(keeper, parent, multis, lambda name: Create(name, DATA))
+    client = keeper.client
+    if kind == "wire":
+        return lambda: wire_multis(keeper, parent, multis, lambda name: Create(name, DATA))
+    if kind == "kazoo":
+        return lambda: kazoo_multis(client, parent, multis)
+    if kind == "raw":
+        packets = [raw.multi([Create(path, DATA) for path in group]) for group in names]
+        return raw_pipelined(hosts, packets, WINDOW)
+    if kind == "raw-pipelined":
+        packets = [raw.create(path, DATA) for path in paths]
+        return raw_pipelined(hosts, packets, SINGLES_WINDOW)
+    if kind == "raw-gets":
+        return raw_pipelined(hosts, [raw.get(path) for path in paths], SINGLES_WINDOW)
+    work = {"single": single_creates, "pipelined": pipelined_creates, "gets": pipelined_gets}[kind]
+    return lambda: work(client, paths)
 
 
 @click.command()
 @click.option("--hosts", required=True)
-@click.option("--kind", type=click.Choice(["wire", "kazoo", "raw", "single"]), required=True)
+@click.option("--kind", type=click.Choice(KINDS), required=True)
 @click.option("--path", required=True)
-@click.option("--count", type=int, required=True)
+@click.option("--count", type=int, required=True, help="Transactions, or single requests.")
 def main(hosts: str, kind: str, path: str, count: int) -> None:
     """Say `ready`, wait for a line of input, send, and tell as JSON when it began and ended."""
     keeper = open_keeper(hosts, session_timeout_s=20.0)
     keeper.client.create(path)
-    operations = count if kind == "single" else count * OPS_PER_MULTI
-    work: dict[str, Callable[[], None]] = {
-        "wire": lambda: wire_multis(keeper, path, count, lambda name: Create(name, DATA)),
-        "kazoo": lambda: kazoo_multis(keeper.client, path, count),
-        "single": lambda: single_creates(keeper.client, path, count),
-    }
-    measured = raw_multis(hosts, path, count) if kind == "raw" else work[kind]
+    multis = -(-count // OPS_PER_MULTI) if kind in SINGLE_KINDS else count
+    measured = _prepared(hosts, keeper, kind, path, multis)
     click.echo("ready")
     if not sys.stdin.readline():
         return
     began = time.monotonic()
     measured()
     ended = time.monotonic()
+    operations = multis * OPS_PER_MULTI
     click.echo(json.dumps({"operations": operations, "began": began, "ended": ended}))
     # The starter waits for this, too: the next measurement finds an idle server.
-    if kind == "single":
-        for number in range(count):
-            keeper.client.delete_async(f"{path}/{number}")
-    else:
-        wire_multis(keeper, path, count, Delete)
+    wire_multis(keeper, path, multis, Delete)
     keeper.client.delete(path)
     keeper.close()
 

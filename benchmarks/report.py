@@ -25,18 +25,20 @@ class Report:
     quick: bool
     runs: int
     machine: dict[str, object]
-    zookeeper: str
     load_before: float
+    #: Version by server.
+    servers: dict[str, str] = field(default_factory=dict)
     load_after: float = 0.0
     seconds: float = 0.0
     limits: list[Limit] = field(default_factory=list)
     rows: list[Row] = field(default_factory=list)
-    growth: list[Growth] = field(default_factory=list)
+    #: By server.
+    growth: dict[str, list[Growth]] = field(default_factory=dict)
 
     @property
     def missed(self) -> list[str]:
         """The workloads that did not reach their target."""
-        return [row.name for row in self.rows if row.met is False]
+        return [row.full_name for row in self.rows if row.met is False]
 
 
 def to_json(report: Report) -> str:
@@ -63,9 +65,17 @@ def _table(title: str, *columns: str) -> Table:
 
 def _rows(report: Report) -> Table:
     table = _table(
-        f"zkplan on ZooKeeper {report.zookeeper}: medians of {report.runs}"
+        f"zkplan on {_versions(report)}: medians of {report.runs}"
         + (" (reduced sizes: no measure of anything)" if report.quick else ""),
-        *("workload", "unit", "total", "execution", "submission", "target total (execution)"),
+        *(
+            "workload",
+            "server",
+            "unit",
+            "total",
+            "execution",
+            "submission",
+            "target total (execution)",
+        ),
         *("met?", "conflicts", "refusals", "disturbance", "note"),
     )
     for row in report.rows:
@@ -73,6 +83,7 @@ def _rows(report: Report) -> Table:
         counts = (row.conflicts, row.refusals)
         table.add_row(
             row.name,
+            row.server,
             row.unit,
             *(_number(value) for value in figures),
             row.target,
@@ -87,12 +98,20 @@ def _rows(report: Report) -> Table:
 def _growth(report: Report) -> Table:
     table = _table(
         "growth: execution with so many tasks pending behind the measured ones",
-        *("pending", "tasks/s", "submission tasks/s", "worker MiB (peak)", "waiter MiB (peak)"),
+        *(
+            "pending",
+            "server",
+            "tasks/s",
+            "submission tasks/s",
+            "worker MiB (peak)",
+            "waiter MiB (peak)",
+        ),
         *("status() requests", "reads in them", "µs"),
     )
-    for run in report.growth:
+    for server, run in [(name, run) for name, runs in report.growth.items() for run in runs]:
         table.add_row(
             f"{run.pending:,.0f}",
+            server,
             f"{run.rate:,.0f}",
             f"{run.submission_rate:,.0f}",
             f"{run.worker_mib:.1f} ({run.worker_peak_mib:.1f})",
@@ -105,9 +124,14 @@ def _growth(report: Report) -> Table:
 
 
 def _limits(report: Report) -> Table:
-    table = _table("limits of this server, same run", "what", "client processes", "operations/s")
+    table = _table(
+        "limits of these servers, same run",
+        *("what", "server", "client processes", "operations/s"),
+    )
     for limit in report.limits:
-        table.add_row(limit.what, str(limit.clients), f"{limit.operations_per_s:,.0f}")
+        table.add_row(
+            limit.what, limit.server, str(limit.clients), f"{limit.operations_per_s:,.0f}"
+        )
     return table
 
 
@@ -121,6 +145,10 @@ def _circumstances(report: Report) -> list[str]:
     if report.missed:
         lines.append("missed: " + "; ".join(report.missed))
     return lines
+
+
+def _versions(report: Report) -> str:
+    return ", ".join(f"{name} {version}" for name, version in report.servers.items())
 
 
 def _number(value: float | None) -> str:

@@ -53,6 +53,13 @@ class Row:
     disturbance: float | None = None
     note: str = ""
     runs: list[dict[str, object]] = field(default_factory=list)
+    #: On which server; empty where the row is about several.
+    server: str = ""
+
+    @property
+    def full_name(self) -> str:
+        """The name with that of the server."""
+        return f"{self.name} ({self.server})" if self.server else self.name
 
 
 def figure(unit: str, tasks: int, seconds: float) -> float:

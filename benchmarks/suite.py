@@ -14,6 +14,7 @@ from . import shapes
 from .measure import Run, run_shape
 from .pool import Pool
 from .rows import Row, Target, ratio_row, row_of
+from .servers import ZOOKEEPER
 from .shapes import Shape
 
 #: More refused transactions and lost claims per task than this are a conflict storm.
@@ -26,10 +27,12 @@ class Bench:
     """A measurement under way: the server, how often to run, whom to tell.
 
     `quick` reduces the sizes; the figures are then no measure of anything, and have no targets.
+    The targets are those of a real ZooKeeper: on another `server` the figures have none.
     """
 
+    server: str
     hosts: str
-    server: int | None
+    server_pid: int | None
     runs: int
     quick: bool
     tell: Callable[[str], None]
@@ -53,8 +56,13 @@ class Bench:
     def size(self, full: int, quick: int) -> int:
         return quick if self.quick else full
 
+    @property
+    def is_judged(self) -> bool:
+        """Whether the figures are compared with targets."""
+        return not self.quick and self.server == ZOOKEEPER
+
     def target(self, target: Target) -> Target | None:
-        return None if self.quick else target
+        return target if self.is_judged else None
 
     def measure(self, pairs: Sequence[tuple[Pool, Shape]], count: int = 0) -> list[list[Run]]:
         """`count` runs (0: as many as asked for) of each pair; a first turn warms up, not counted.
@@ -65,8 +73,8 @@ class Bench:
         runs: list[list[Run]] = [[] for _ in pairs]
         for turn in range(1 + (count or self.runs)):
             for index, (pool, shape) in list(enumerate(pairs))[:: -1 if turn % 2 else 1]:
-                run = run_shape(pool, shape, self.server)
-                what = f"{shape.name}, {pool.processes} x {pool.threads}"
+                run = run_shape(pool, shape, self.server_pid)
+                what = f"{self.server}: {shape.name}, {pool.processes} x {pool.threads}"
                 self.tell(
                     f"{what}: {run.total_s:.3f} s (execution {run.execution_s:.3f} s)"
                     + ("" if turn else ", warm-up")
@@ -141,7 +149,7 @@ def hot_join(bench: Bench) -> list[Row]:
     with bench.pool(processes=4) as pool:
         (runs,) = bench.measure([(pool, shape)])
     row = row_of(f"{shape.name}, 4 processes", "tasks/s", runs)
-    if not bench.quick:
+    if bench.is_judged:
         most = int(STORM * shape.tasks)
         row.target = f"≤ {most} refused"
         row.met = (row.conflicts or 0) + (row.refusals or 0) <= most

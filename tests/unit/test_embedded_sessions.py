@@ -111,10 +111,20 @@ def test_restored_sessions_have_their_whole_time_out_again() -> None:
 def test_nobody_loses_the_time_that_the_server_was_away() -> None:
     live = sessions()
     first, second = live.create(200, 0, 5), live.create(400, 100, 5)
-    live.forgive(3000)
+    live.forgive(3000, 3100)
     assert live.expired(3200) == []
     assert live.expired(3201) == [first]
     assert live.expired(3501) == [second]
+
+
+def test_who_was_heard_of_since_gains_nothing_by_the_time_that_the_server_was_away() -> None:
+    live = sessions()
+    session = live.create(200, 0, 5)
+    live.touch(session, 60_000)
+    live.forgive(59_900, 60_000)
+    assert session.deadline_ms == 60_200
+    assert live.expired(60_200) == []
+    assert live.expired(60_201) == [session]
 
 
 def test_time_outs_are_clamped_to_the_bounds() -> None:
@@ -161,7 +171,8 @@ def test_sessions_expire_exactly_when_their_own_deadline_has_passed(
                 live.end(each.id)
                 known.remove(each)
         elif what == "forgive":
-            live.forgive(amount)
+            now_ms += amount
+            live.forgive(amount, now_ms)
         elif session is not None:
             if what == "touch":
                 live.touch(session, now_ms)

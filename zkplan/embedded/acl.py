@@ -10,6 +10,7 @@ import base64
 import hashlib
 import ipaddress
 import re
+from functools import lru_cache
 
 from zkplan.embedded.records import (
     ADMIN,
@@ -30,6 +31,7 @@ Who = tuple[Identity, ...] | None
 READ_ONLY_ACL = (Acl(READ, "world", "anyone"),)
 
 _NUMBER = re.compile(r"[+-]?[0-9]+")
+_REMEMBERED_LENGTH = 64
 
 
 def authenticate(scheme: str, auth: bytes, address: str) -> Identity | None:
@@ -128,7 +130,15 @@ def _matches(identity: Identity, entry: Acl) -> bool:
         return identity.id == entry.id
     if entry.scheme != "ip":
         return False
-    network, address = _network(entry.id), _address(identity.id)
+    within = _is_within if len(entry.id) <= _REMEMBERED_LENGTH else _is_within.__wrapped__
+    return within(identity.id, entry.id)
+
+
+# A request can ask 60 000 times about a list of 10 000 networks: parsed each time, it would keep
+# the server for hours. Longer texts are legal, but to remember many would take too much memory.
+@lru_cache(maxsize=65_536)
+def _is_within(address_text: str, network_text: str) -> bool:
+    network, address = _network(network_text), _address(address_text)
     if network is None or address is None:
         return False
     bits, first = network

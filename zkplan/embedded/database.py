@@ -65,6 +65,7 @@ def open_to_read(folder: Path, state: tuple[int, ...]) -> sqlite3.Connection:
         _recognise(connection, path)
     except BaseException:
         connection.close()
+        remove_empty_log(folder)
         raise
     return connection
 
@@ -80,6 +81,16 @@ def open_to_write(folder: Path, sync: bool) -> sqlite3.Connection:
         connection.close()
         raise
     return connection
+
+
+def remove_empty_log(folder: Path) -> None:
+    """Leave a refused folder as it was found: SQLite makes a log even to read, and keeps it then.
+
+    Beside a database put in the place of the refused one, or beside none, it would be a riddle.
+    """
+    log = folder / f"{DATABASE}-wal"
+    if log.exists() and log.stat().st_size == 0:
+        log.unlink()
 
 
 def _connect(path: Path, mode: str) -> sqlite3.Connection:

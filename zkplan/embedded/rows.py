@@ -88,6 +88,7 @@ class NodeReader:
         #: end belongs to no node.
         self.contents = contents
         self._owners: dict[int, int] = {}
+        self._czxid = self._ctime = 0
 
     def unpack(self, row: NodeRow) -> Node:
         """The node of this row; raises RowDamaged."""
@@ -116,6 +117,15 @@ class NodeReader:
 
     def _node(self, values: tuple[int, ...], data: bytes, acl: str | None) -> Node:
         number, czxid, mzxid, pzxid, ctime, mtime, owner, version, creates, aversion, *_ = values
+        # Neighbours were mostly written by one transaction, or within one millisecond.
+        if czxid == self._czxid:
+            czxid = self._czxid
+        else:
+            self._czxid = czxid
+        if ctime == self._ctime:
+            ctime = self._ctime
+        else:
+            self._ctime = ctime
         node = Node(data, self._owners.setdefault(owner, owner), czxid, ctime)
         node.number = number
         # Most nodes were never written after their creation: those keep one object for all three.

@@ -281,7 +281,7 @@ class Server:
         away_ms = now_ms - due_ms
         if away_ms > _AWAY_MS:
             # Stopped, suspended or starved: the pings of that time are still in the sockets.
-            self.sessions.forgive(away_ms)
+            self.sessions.forgive(away_ms, now_ms)
         self.before_requests()
         self.service.expire()
         self.after_requests()

@@ -294,18 +294,22 @@ class Service:
     def _multi_read(self, peer: Peer, request: MultiRead) -> Any:
         answers: list[Any] = []
         room = self.limits.answer_bytes
+        # Each is done once: a list of networks or of children is long, a request to read it short.
+        known: dict[GetData | GetChildren, Any] = {}
         for read in request.reads:
-            try:
-                if isinstance(read, GetData):
-                    data, stat = self.tree.get(read.path, None, peer.identities)
-                    room -= len(data)
-                    answers.append((data, stat))
-                else:
-                    names, stat = self.tree.children(read.path, None, peer.identities)
-                    room -= 16 * len(names)
-                    answers.append((names, stat))
-            except TreeError as error:
-                answers.append(error)
+            answer = known.get(read)
+            if answer is None:
+                try:
+                    if isinstance(read, GetData):
+                        answer = self.tree.get(read.path, None, peer.identities)
+                    else:
+                        answer = self.tree.children(read.path, None, peer.identities)
+                except TreeError as error:
+                    answer = error
+                known[read] = answer
+            answers.append(answer)
+            if not isinstance(answer, TreeError):
+                room -= len(answer[0]) * (1 if isinstance(read, GetData) else 16)
             if room < 0:
                 raise LimitError(
                     read.path, f"the answer would exceed {self.limits.answer_bytes} bytes"

@@ -125,10 +125,13 @@ class Sessions:
         """When `expired` has to be asked again: no session expires before."""
         return self._queue[0][0] + 1 if self._queue else None
 
-    def forgive(self, away_ms: int) -> None:
-        """The server itself was away so long (stopped, suspended): nobody loses that time."""
+    def forgive(self, away_ms: int, now_ms: int) -> None:
+        """The server itself was away so long (stopped, suspended): nobody loses that time.
+
+        Nobody gains by it either: whose packets were read since has its whole time-out already.
+        """
         for session in self._live.values():
-            session.deadline_ms += away_ms
+            session.deadline_ms = min(session.deadline_ms + away_ms, now_ms + session.timeout_ms)
 
     def restore(self, last_id: int, saved: Iterable[SavedSession], now_ms: int) -> None:
         """After a restart: every session has its whole time-out again, as on a real server."""

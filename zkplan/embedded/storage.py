@@ -305,7 +305,8 @@ class Storage:
             # The last user of a log empties and removes it. Also after a failure: SQLite then
             # copies the committed groups alone, and removes the log only when all of it went well.
             self._connection.close()
-        except sqlite3.Error:
+            database.remove_empty_log(self.folder)
+        except (sqlite3.Error, OSError):
             pass  # every commit that returned is in the log
         finally:
             self._lock.release()
