@@ -13,6 +13,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
@@ -32,15 +33,23 @@ No ZooKeeper for tests, and no way to install one by itself. Do one of these and
 
 
 def demo(arguments: list[str]) -> None:
-    """run a real plan on a real ZooKeeper, and kill a worker midway"""
+    """run a real plan on the embedded server, and kill a worker midway"""
     run("zkplan", "demo", *arguments)
 
 
 def test(arguments: list[str]) -> None:
-    """lint, then the unit, simulation and integration tests, on a real ZooKeeper"""
+    """lint, then all tests: on a real ZooKeeper and, side by side, on the embedded server"""
     lint([])
-    pytest(
-        ["tests/unit", "tests/sim", "tests/integ"], ["-m", "not chaos and not bench", *arguments]
+    marked = ["-m", "not chaos and not bench", *arguments]
+    if any(argument.startswith("tests/") for argument in arguments):
+        pytest([], marked)
+        return
+    side_by_side(
+        ["tests/sim", "tests/differential", "tests/integ", "--zookeeper-kind=zookeeper", *marked],
+        [
+            *("tests/unit", "tests/embedded", "tests/crash", "tests/kazoo_suite", "tests/integ"),
+            *("--zookeeper-kind=embedded", *marked),
+        ],
     )
 
 
@@ -85,7 +94,7 @@ def bench(arguments: list[str]) -> None:
     run("python", "-m", "benchmarks", *arguments)
 
 
-WITH_ZOOKEEPER = [demo, test, integ, stress, bench]
+WITH_ZOOKEEPER = [test, integ, bench]
 COMMANDS: dict[str, Callable[[list[str]], None]] = {
     command.__name__: command
     for command in (demo, test, lint, fmt, unit, sim, integ, stress, bench)
@@ -106,6 +115,8 @@ def main(arguments: list[str]) -> None:
     set_up_packages()
     if command in WITH_ZOOKEEPER:
         set_up_zookeeper()
+    if command is test:
+        set_up_strace()
     command(arguments[1:])
 
 
@@ -143,6 +154,12 @@ def set_up_zookeeper() -> None:
         say("ZooKeeper: a container when needed (no Java and jars here)")
     else:
         stop(NO_ZOOKEEPER)
+
+
+def set_up_strace() -> None:
+    """It makes the disk fail for the tests of the embedded server."""
+    if shutil.which("strace") is None and not apt_install(["strace"]):
+        say("strace is missing and cannot be installed here: tests of disk faults are skipped")
 
 
 def zookeeper_is_installed() -> bool:
@@ -184,6 +201,21 @@ def pytest(folders: list[str], arguments: list[str]) -> None:
     run("python", "-m", "pytest", *paths, *arguments)
 
 
+def side_by_side(first: list[str], second: list[str]) -> None:
+    """Two runs of the tests at once, which mostly wait; what the second says is shown after."""
+    command = [venv_program("python"), "-m", "pytest"]
+    say(" ".join(["running pytest", *first]))
+    say(" ".join(["    and pytest", *second]))
+    with tempfile.TemporaryFile() as output:
+        other = subprocess.Popen([*command, *second], stdout=output, stderr=subprocess.STDOUT)
+        code = finished(subprocess.Popen([*command, *first]))
+        other_code = finished(other)
+        output.seek(0)
+        print(output.read().decode(errors="replace"), flush=True)
+    if code or other_code:
+        stop(f"failed (exit codes {code} and {other_code})")
+
+
 def run(program: str, *arguments: str) -> None:
     """Run a program of the virtual environment; end with its exit code where that is not 0."""
     say(" ".join(["running", program, *arguments]))
@@ -195,15 +227,19 @@ def venv_program(name: str) -> str:
 
 
 def execute(command: list[str]) -> None:
-    process = subprocess.Popen(command)
+    code = finished(subprocess.Popen(command))
+    if code != 0:
+        stop(f"failed (exit code {code}): {' '.join(command)}", code=code if code > 0 else 1)
+
+
+def finished(process: subprocess.Popen[bytes]) -> int:
+    """The exit code of a process, once it has ended by itself."""
     while process.poll() is None:
         try:
             process.wait()
         except KeyboardInterrupt:
             continue  # The program got it too, and is given time to hand back its tasks.
-    code = process.returncode
-    if code != 0:
-        stop(f"failed (exit code {code}): {' '.join(command)}", code=code if code > 0 else 1)
+    return process.returncode
 
 
 def succeeds(command: list[str], *, show: bool = True) -> bool:

@@ -19,6 +19,7 @@ from .support import WorkerProcess, note, notes, plain_client, wait_until, worki
 
 
 def pass_gate(gate: str, *values: Any) -> str:
+    Path(f"{gate}-reached").touch()
     return str(wait_until(lambda: Path(gate).exists() and "open", "the gate opens"))
 
 
@@ -205,7 +206,7 @@ def test_a_stopping_worker_finishes_what_runs_and_leaves_no_trace(
         plan.add_task(lambda _: note(file, "after"), [task])
     with zkplan.connect(zookeeper_hosts, root=zkplan_root) as client:
         worker = zkplan.Worker(client, threads=2).start()
-        wait_until(lambda: znodes.exists(f"{task.path}/owner"), "the task runs")
+        wait_until(Path(f"{gate}-reached").exists, "the task runs")
         stopping = threading.Thread(target=worker.stop, args=(60,))
         stopping.start()
         gate.touch()
@@ -269,7 +270,8 @@ def test_a_signal_drains_a_worker_process(
     with zkplan_client.create_plan() as plan:
         task = plan.add_task(pass_gate, [str(gate)])
     with WorkerProcess(zookeeper_hosts, zkplan_root, tmp_path, "--threads", "2") as worker:
-        wait_until(lambda: znodes.exists(f"{task.path}/owner"), "the task runs")
+        # Claimed is not enough: a task that has not begun is handed back.
+        wait_until(Path(f"{gate}-reached").exists, "the task runs")
         worker.process.send(number)
         gate.touch()
         assert worker.process.wait_ended(30)

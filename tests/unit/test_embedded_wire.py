@@ -12,8 +12,8 @@ from kazoo.protocol import serialization as kazoo
 from kazoo.security import OPEN_ACL_UNSAFE, make_acl, make_digest_acl
 
 from zkplan.embedded import wire
-from zkplan.embedded.records import NO_DATA
 from zkplan.embedded.records import (
+    NO_DATA,
     OPEN_ACL,
     Acl,
     Check,

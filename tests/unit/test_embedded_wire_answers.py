@@ -11,8 +11,8 @@ from kazoo.exceptions import BadVersionError, RolledBackError, RuntimeInconsiste
 from kazoo.protocol import serialization as kazoo
 
 from zkplan.embedded import wire
-from zkplan.embedded.records import NO_DATA
 from zkplan.embedded.records import (
+    NO_DATA,
     Acl,
     Check,
     Create,

@@ -105,7 +105,7 @@ def server(
     except OSError as error:
         _end(f"cannot serve at {host}:{port}: {error}")
     if made.fatal is not None:
-        _end(f"{made.fatal}. Nothing that was answered is lost: mend the cause and start it again")
+        _end(str(made.fatal) or type(made.fatal).__name__)
     sys.exit(code)
 
 

@@ -84,7 +84,7 @@ class Storage:
         except OSError as error:
             raise StorageError(
                 f"cannot use the data folder {folder}: {error.strerror}. The server needs a folder "
-                "that it may write in"
+                "that it may write in, with room for its data"
             ) from error
         try:
             connection = database.open_to_read(folder, _state_row(0, 0, 0, 0, sync))

@@ -1,0 +1,103 @@
+"""The disk fails or is full: the server says so and ends, and nothing acknowledged is lost."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from .server import CrashServer, Fault, require_strace
+from .test_kills import loaded
+
+WAL, DATABASE = "zkplan.db-wal", "zkplan.db"
+#: What each of them has to say, besides that writing failed.
+FAULTS = {
+    "a flush of the log fails": Fault("fdatasync", "error=EIO", "20", WAL),
+    "every flush of the log fails": Fault("fdatasync", "error=EIO", "20+", WAL),
+    "a write to the log fails": Fault("pwrite64", "error=EIO", "60", WAL),
+    "the disk is full": Fault("pwrite64", "error=ENOSPC", "60+", WAL),
+    "the disk is full for a moment": Fault("pwrite64", "error=ENOSPC", "61", WAL),
+    "a write to the log writes nothing": Fault("pwrite64", "retval=0", "62", WAL),
+    "a write to the database fails": Fault("pwrite64", "error=EIO", "15", DATABASE),
+    "a flush of the database fails": Fault("fdatasync", "error=EIO", "2", DATABASE),
+    "the quota is used up": Fault("pwrite64,ftruncate", "error=EDQUOT", "70+"),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_failing_disk_ends_the_server_and_loses_nothing(tmp_path: Path, name: str) -> None:
+    require_strace()
+    with loaded(tmp_path, 5) as load:
+        assert load.fail(15, FAULTS[name]), "the server lives on"
+        message = load.server.said.strip().splitlines()[-1]
+        load.check_after_restart()
+    assert load.faults == []
+    assert "failed" in message
+    assert str(load.server.data) in message
+    assert "start" in message, "it does not say what to do"
+
+
+def test_a_write_cut_short_ends_the_server_and_loses_nothing(tmp_path: Path) -> None:
+    """The limit on the size of a file lets the write that crosses it be made in part."""
+    with loaded(tmp_path, 6) as load:
+        assert load.fail(15, before=("/bin/sh", "-c", 'ulimit -f 400; exec "$0" "$@"'))
+        load.check_after_restart()
+    assert load.faults == []
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        Fault("pwrite64", "error=ENOSPC", "1+"),
+        Fault("fdatasync,fsync", "error=EIO", "1+"),
+        Fault("openat", "error=ENOSPC", "1+", "lock"),
+    ],
+    ids=["full", "no flush", "no file"],
+)
+def test_a_failing_disk_at_the_start_is_told(tmp_path: Path, fault: Fault) -> None:
+    require_strace()
+    server = CrashServer(tmp_path)
+    assert not server.start(fault)
+    assert server.exit_code == 1
+    assert "Traceback" not in server.said
+    assert str(server.data) in server.said
+    assert server.start(), "what the failed start left behind"
+    server.stop()
+    assert server.exit_code == 0
+
+
+def test_a_full_disk_loses_nothing_and_the_server_starts_again_with_room(tmp_path: Path) -> None:
+    with small_disk(tmp_path / "disk"), loaded(tmp_path / "disk", 7) as load:
+        ballast = tmp_path / "disk" / "ballast"
+        fill = shutil.disk_usage(tmp_path / "disk").free - 1_000_000
+        ballast.write_bytes(bytes(fill))
+        assert load.fail(15), "the server lives on"
+        assert "full" in load.server.said
+        assert not load.server.start(), "it serves on a full disk"
+        assert load.server.exit_code == 1
+        assert "Traceback" not in load.server.said
+        ballast.unlink()
+        load.finish()
+    assert load.faults == []
+
+
+class small_disk:
+    """A file system of few megabytes in memory at `folder`, where this user may mount one."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def __enter__(self) -> None:
+        if os.geteuid() != 0:
+            pytest.skip("only root may mount a small file system")
+        self._folder.mkdir()
+        options = ["-t", "tmpfs", "-o", "size=12m", "tmpfs", str(self._folder)]
+        made = subprocess.run(["mount", *options], capture_output=True, text=True)
+        if made.returncode != 0:
+            pytest.skip(f"no small file system can be mounted here: {made.stderr.strip()}")
+
+    def __exit__(self, *_: object) -> None:
+        subprocess.run(["umount", "-l", str(self._folder)], check=True)

@@ -1,0 +1,83 @@
+"""The server is killed under load: what it acknowledged is there, and nothing is half applied."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from .load import Load
+from .planted import DEFECTS
+from .server import CrashServer, Fault, require_strace
+
+KILL = "signal=SIGKILL"
+#: Each kind of kill at least once; the command runs any number of them.
+KILLS = [
+    ("any moment", None, 0.15),
+    ("commit", Fault("fdatasync", KILL, "25", "zkplan.db-wal"), 5.0),
+    ("commit", Fault("pwrite64", KILL, "90", "zkplan.db-wal"), 5.0),
+    ("any moment", None, 0.3),
+    ("checkpoint", Fault("pwrite64", KILL, "12", "zkplan.db"), 15.0),
+    ("checkpoint", Fault("fdatasync", KILL, "2", "zkplan.db"), 15.0),
+    ("start", Fault("pwrite64", KILL, "3"), 0.1),
+    ("end", Fault("unlink", KILL, "3"), 0.1),
+    ("any moment", None, 0.05),
+]
+PROGRAM = (sys.executable, "-m", "tests.crash.planted")
+
+
+@contextmanager
+def loaded(folder: Path, seed: int, *program: str, durability: str = "durable") -> Iterator[Load]:
+    """A load that is ended, whatever happens."""
+    options = {"program": program} if program else {}
+    load = Load(folder, seed, CrashServer(folder, durability=durability, **options))
+    try:
+        yield load
+    finally:
+        load.end()
+
+
+def test_what_was_acknowledged_survives_every_kind_of_kill(tmp_path: Path) -> None:
+    require_strace()
+    with loaded(tmp_path, 1) as load:
+        for kind, fault, load_s in KILLS:
+            load.crash(kind, fault, load_s)
+        load.finish()
+    assert load.faults == []
+    assert load.kills.total() >= len(KILLS), load.kills
+    assert load.acknowledged > 1000
+
+
+def test_what_was_acknowledged_survives_kills_of_a_server_that_does_not_wait_for_the_disk(
+    tmp_path: Path,
+) -> None:
+    with loaded(tmp_path, 2, durability="fast") as load:
+        for load_s in (0.1, 0.2, 0.05):
+            load.crash("any moment", None, load_s)
+        load.check_after_restart()
+    assert load.faults == []
+
+
+@pytest.mark.parametrize(
+    ("defect", "words"),
+    [
+        ("answers_before_it_commits", "no number of them leads to what is there"),
+        ("tells_watchers_before_it_commits", "a watch told"),
+        ("commits_half_a_group", "no number of them leads to what is there"),
+        ("forgets_sessions", "became"),
+    ],
+)
+def test_a_server_with_a_defect_is_found_out(tmp_path: Path, defect: str, words: str) -> None:
+    require_strace()
+    assert defect in DEFECTS
+    with loaded(tmp_path, 3, *PROGRAM, defect) as load:
+        for when in range(60, 120, 7):
+            fault = Fault("pwrite64", KILL, str(when), "zkplan.db-wal")
+            load.crash("commit", fault, 5.0)
+            load.check_after_restart()
+            if load.faults:
+                break
+    assert any(words in fault for fault in load.faults), load.faults

@@ -1,0 +1,66 @@
+"""Workers keep their sessions and claims while their server is killed, and the plan finishes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+import zkplan
+from tests.crash.tasks import write_down
+from tests.integ.support import WorkerProcess, notes, plain_client, wait_for_more
+from zkplan.testing.embedded_process import EmbeddedServerProcess
+
+ROOT = "/zkplan"
+WIDTH, ROWS = 10, 6
+KILLS = 3
+
+
+@pytest.mark.timeout(180)
+def test_a_plan_finishes_although_its_server_is_killed_three_times(tmp_path: Path) -> None:
+    file = tmp_path / "runs"
+    with ExitStack() as stack:
+        server = stack.enter_context(EmbeddedServerProcess(data=tmp_path / "server"))
+        client = stack.enter_context(zkplan.connect(server.hosts, root=ROOT, patience=60))
+        with client.create_plan(retry_delay=0) as plan:
+            row: list[zkplan.Task] = []
+            for level in range(ROWS):
+                row = [
+                    plan.add_task(
+                        write_down,
+                        row[column : column + 1],
+                        {"name": f"{level}.{column}", "file": str(file)},
+                    )
+                    for column in range(WIDTH)
+                ]
+        workers = [
+            stack.enter_context(WorkerProcess(server.hosts, ROOT, tmp_path, "--threads", "2"))
+            for _ in range(2)
+        ]
+        for worker in workers:
+            worker.wait_ready()
+        sessions = registered(server.hosts)
+        for _ in range(KILLS):
+            wait_for_more(file, 5)
+            server.kill()
+            committed = len(notes(file))
+            assert committed < WIDTH * ROWS, "it was finished before it could be killed"
+            server.start()
+        assert [task.result(60) for task in row] == [f"{ROWS - 1}.{c}" for c in range(WIDTH)]
+        status = plan.wait(30)
+        assert registered(server.hosts) == sessions, "a worker lost its session"
+        assert all(worker.process.is_running() for worker in workers)
+    assert (status.state, status.dead, status.finished) == ("done", 0, WIDTH * ROWS)
+    # The claims outlived every kill, and with them the right to commit: nothing ran a second time.
+    runs = Counter(line.split()[0] for line in notes(file))
+    assert runs == Counter({f"{y}.{x}": 1 for y in range(ROWS) for x in range(WIDTH)})
+
+
+def registered(hosts: str) -> dict[str, int]:
+    """The session of each worker."""
+    with plain_client(hosts) as znodes:
+        path = f"{ROOT}/worker"
+        names = znodes.get_children(path)
+        return {name: znodes.get(f"{path}/{name}")[1].ephemeralOwner for name in names}

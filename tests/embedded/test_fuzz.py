@@ -1,0 +1,15 @@
+"""A short run of the fuzz: the server stays up, in order and quick, whatever it is sent."""
+
+from __future__ import annotations
+
+import pytest
+
+from .fuzz import run
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_damaged_requests_hinder_nobody_and_break_nothing(seed: int) -> None:
+    report = run(requests=10_000, seed=seed)
+    assert report.faults == []
+    assert report.canary_rounds > 0
+    assert report.answers > 4_000

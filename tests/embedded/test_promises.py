@@ -1,0 +1,259 @@
+"""What a client may rely on: stored before told, events before answers, in the order of asking."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from zkplan.embedded import StorageError
+from zkplan.embedded.storage import Storage
+
+from . import requests as ask
+from .client import Client, Closed, Event, Reply
+from .servers import gated_commits, serving, wait_until
+
+# How long a client listens for what must not arrive.
+LISTEN_S = 0.3
+
+
+def test_nothing_leaves_before_it_is_stored(tmp_path: Path) -> None:
+    with serving(tmp_path) as server, gated_commits() as gate:
+        writer, reader, watcher = (Client(server.hosts) for _ in range(3))
+        with writer, reader, watcher:
+            writer.done(ask.create("/a", b"old"))
+            watcher.done(ask.get_data("/a", watch=True))
+            gate.shut()
+            writer.send(ask.set_data("/a", b"new"))
+            reader.send(ask.get_data("/a"))
+            assert gate.waits.wait(5), "the server answered without a commit"
+            for client in (writer, reader, watcher):
+                assert client.is_silent(LISTEN_S)
+            gate.open()
+            assert writer.reply().error == 0
+            assert watcher.wait_event() == (3, "/a")
+            reader.reply()
+
+
+def test_a_read_waits_for_the_write_that_it_shows(tmp_path: Path) -> None:
+    with serving(tmp_path) as server, gated_commits() as gate, Client(server.hosts) as client:
+        client.done(ask.create("/a", b"old"))
+        gate.shut()
+        client.send(ask.set_data("/a", b"new"), ask.get_data("/a"), ask.exists("/a"))
+        assert gate.waits.wait(5)
+        assert client.is_silent(LISTEN_S)
+        gate.open()
+        client.reply()
+        assert b"new" in client.reply().body
+
+
+def test_a_handshake_waits_until_the_session_is_stored(tmp_path: Path) -> None:
+    with serving(tmp_path) as server, gated_commits() as gate:
+        gate.shut()
+        with Client(server.hosts, shake_hands=False) as client:
+            client.send_bytes(ask.framed(ask.connect()))
+            assert gate.waits.wait(5)
+            assert client.is_silent(LISTEN_S)
+            gate.open()
+            client.read_handshake()
+            assert client.session != 0
+
+
+def test_the_end_of_a_session_is_stored_before_anybody_hears_of_it(tmp_path: Path) -> None:
+    with (
+        serving(tmp_path) as server,
+        gated_commits() as gate,
+        Client(server.hosts) as watcher,
+        Client(server.hosts, timeout_ms=300) as owner,
+    ):
+        owner.done(ask.create("/e", flags=ask.EPHEMERAL))
+        watcher.done(ask.exists("/e", watch=True))
+        gate.shut()
+        assert gate.waits.wait(5), "the session ended without a commit"
+        assert watcher.is_silent(LISTEN_S)
+        assert owner.is_silent(0)
+        gate.open()
+        assert watcher.wait_event() == (2, "/e")
+        assert owner.until_closed() == []
+
+
+def test_a_disk_that_fails_ends_the_server_without_an_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = serving(tmp_path)
+    with server, Client(server.hosts) as client, Client(server.hosts) as watcher:
+        client.done(ask.create("/a", b"old"))
+        watcher.done(ask.get_data("/a", watch=True))
+
+        def failing(self: Storage, **changes: Any) -> None:
+            raise StorageError("no space left on device")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Storage, "commit", failing)
+            client.send(ask.set_data("/a", b"new"))
+            assert client.until_closed() == []
+            assert watcher.until_closed() == []
+            wait_until(lambda: not server.is_running(), "the server has ended")
+        assert isinstance(server.fatal, StorageError)
+    with server, client.again(server.hosts) as after:
+        assert b"old" in after.done(ask.get_data("/a")).body
+
+
+def test_answers_come_in_the_order_of_the_requests() -> None:
+    with serving() as server, Client(server.hosts) as client:
+        client.done(ask.create("/a"))
+        calls = [
+            call
+            for number in range(500)
+            for call in (
+                ask.set_data("/a", b"%d" % number),
+                ask.get_data("/a"),
+                ask.delete("/nowhere"),
+                ask.create("/a")[:9],
+                ask.multi(ask.check("/a", number + 1), ask.set_data("/a", b"x", 10**6)),
+                ask.sync("/"),
+            )
+        ]
+        xids = client.send(*calls)
+        replies = [client.reply(xid) for xid in xids]
+        zxids = [reply.zxid for reply in replies]
+        assert zxids == sorted(zxids)
+        shown = [reply.body[4 : 4 + reply.body[3]] for reply in replies[1::6]]
+        assert shown == [b"%d" % number for number in range(500)]
+
+
+def test_a_request_of_an_unknown_kind_is_refused_and_ends_the_connection() -> None:
+    with serving() as server, Client(server.hosts) as client:
+        client.send(ask.get_data("/"), (999).to_bytes(4, "big"), ask.create("/a"))
+        assert [reply.error for reply in client.until_closed() if isinstance(reply, Reply)] == [
+            0,
+            -6,
+        ]
+        with client.again(server.hosts) as after:
+            assert after.session == client.session
+            assert after.ask(ask.exists("/a")).error == -101
+
+
+def test_an_event_comes_before_the_answer_that_shows_the_change() -> None:
+    with serving() as server, Client(server.hosts) as other, Client(server.hosts) as client:
+        client.done(ask.create("/a"))
+        for number in range(20):
+            client.done(ask.get_data("/a", watch=True))
+            if number % 2:
+                client.send(ask.set_data("/a"))  # its own write
+            else:
+                other.done(ask.set_data("/a"))
+                client.send(ask.get_data("/a"))
+            frames = [client.next(), client.next()]
+            assert isinstance(frames[0], Event)
+            assert frames[0] == (3, "/a")
+            assert isinstance(frames[1], Reply)
+
+
+def test_each_watch_fires_once() -> None:
+    with serving() as server, Client(server.hosts) as client:
+        client.done(ask.create("/a"))
+        client.done(ask.get_data("/a", watch=True))
+        client.done(ask.children("/a", watch=True))
+        for _ in range(3):
+            client.done(ask.set_data("/a"))
+        for name in "bcd":
+            client.done(ask.create(f"/a/{name}"))
+        client.pinged()
+        assert client.events == [(3, "/a"), (4, "/a")]
+
+
+def test_a_deletion_wakes_who_watches_the_list_of_the_parent() -> None:
+    with serving() as server, Client(server.hosts) as client:
+        client.done(ask.create("/a"))
+        client.done(ask.create("/a/b"))
+        client.done(ask.children("/a", watch=True))
+        client.done(ask.delete("/a/b"))
+        assert client.events == [(4, "/a")]
+
+
+def test_every_write_takes_one_zxid_also_when_it_is_refused() -> None:
+    with serving() as server, Client(server.hosts) as client:
+        first = client.done(ask.create("/a")).zxid
+        calls = [
+            ask.delete("/nowhere"),
+            ask.create("/a"),
+            ask.set_data("/a", b"", 77),
+            ask.multi(ask.create("/b"), ask.check("/nowhere")),
+            ask.set_data("/a"),
+        ]
+        assert [client.ask(call).zxid for call in calls] == list(range(first + 1, first + 6))
+        assert client.ask(ask.get_data("/a")).zxid == first + 5
+
+
+def test_a_slow_disk_does_not_expire_those_who_ping(tmp_path: Path) -> None:
+    with (
+        serving(tmp_path) as server,
+        gated_commits() as gate,
+        Client(server.hosts, timeout_ms=600) as owner,
+        Client(server.hosts) as writer,
+    ):
+        owner.done(ask.create("/e", flags=ask.EPHEMERAL))
+        gate.shut()
+        writer.send(ask.create("/a"))
+        assert gate.waits.wait(5)
+        owner.send(ask.ping())
+        slow = time.monotonic()
+        wait_until(lambda: time.monotonic() > slow + 1.5, "longer than the time-out")
+        gate.open()
+        owner.reply()
+        owner.done(ask.exists("/e"))
+
+
+def test_many_clients_count_without_a_loss() -> None:
+    # Every writer raises the counter by a write that names the version it read.
+    clients, rounds = 6, 20
+    with serving() as server:
+        with Client(server.hosts) as first:
+            first.done(ask.create("/counter", b"0"))
+
+        def count() -> None:
+            with Client(server.hosts) as client:
+                done = 0
+                while done < rounds:
+                    body = client.done(ask.get_data("/counter")).body
+                    size = int.from_bytes(body[:4], "big")
+                    value, version = int(body[4 : 4 + size]), body[4 + size + 32 : 4 + size + 36]
+                    call = ask.set_data(
+                        "/counter", b"%d" % (value + 1), int.from_bytes(version, "big")
+                    )
+                    done += client.ask(call).error == 0
+
+        threads = [threading.Thread(target=count) for _ in range(clients)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        with Client(server.hosts) as last:
+            body = last.done(ask.get_data("/counter")).body
+            assert body[4 : 4 + body[3]] == b"%d" % (clients * rounds)
+
+
+def test_a_server_that_stops_has_stored_what_it_answered(tmp_path: Path) -> None:
+    server = serving(tmp_path)
+    answered = 0
+    with server:
+        client = Client(server.hosts)
+        with client:
+            client.send(*[ask.create("/n-", flags=ask.SEQUENCE) for _ in range(3000)])
+            client.reply()
+            answered = 1
+            stopping = threading.Thread(target=server.stop)
+            stopping.start()
+            try:
+                while True:
+                    client.reply()
+                    answered += 1
+            except Closed:
+                stopping.join()
+    with server, Client(server.hosts) as after:
+        body = after.done(ask.children("/")).body
+        assert int.from_bytes(body[:4], "big") - 1 >= answered  # beside /zookeeper
