@@ -56,6 +56,13 @@ def test_people_see_the_numbers_and_each_verdict() -> None:
     assert "FAILED" not in text
 
 
+def test_a_run_in_which_nobody_was_killed_though_that_was_asked_for_says_so() -> None:
+    settings = replace(REPORT.settings, kill_every_s=5.0)
+    assert "before the first kill" in shown(replace(REPORT, kills=0, settings=settings))
+    assert "before the first kill" not in shown(replace(REPORT, settings=settings))
+    assert "before the first kill" not in shown(replace(REPORT, kills=0))
+
+
 def test_people_see_the_first_violations_of_a_kind_and_how_many_more() -> None:
     text = shown(replace(REPORT, verdicts=[BROKEN], problem="[after] 9 s"))
 

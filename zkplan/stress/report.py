@@ -37,7 +37,7 @@ def print_report(report: Report, console: Console) -> None:
     facts.add_row("workers", f"{settings.workers} processes, threads in each: {settings.threads}")
     facts.add_row("tasks", f"{settings.tasks}, {report.edges} edges, seed {settings.seed}")
     facts.add_row("executions", str(report.executions))
-    facts.add_row("workers killed", str(report.kills))
+    facts.add_row("workers killed", _kills(report))
     facts.add_row("sessions lost", f"{report.lost_sessions} (not counting killed workers)")
     facts.add_row("takeovers", _takeovers(report.takeovers))
     facts.add_row("elapsed", f"{report.elapsed_s:.2f} s, submission {report.submitted_s:.2f} s")
@@ -59,6 +59,12 @@ def print_report(report: Report, console: Console) -> None:
             console.print(f"        and {more} more like it", style="red")
     if report.problem:
         console.print(f"FAILED  {report.problem}", markup=False, style="red")
+
+
+def _kills(report: Report) -> str:
+    if report.kills or not report.settings.kill_every_s:
+        return str(report.kills)
+    return "none: it was over before the first kill; take more tasks, or a smaller --kill-every"
 
 
 def _takeovers(seconds: list[float]) -> str:

@@ -23,7 +23,7 @@ from ..execution import Ended, Job, Runner
 from ..keeper import Keeper
 from ..layout import Paths
 from ..protocol.commit import Part
-from ..protocol.desk import register, unregister
+from ..protocol.desk import register
 from ..protocol.failure import hand_back
 from ..protocol.load import FirstReads, Loaded, load
 from ..protocol.shared import NO_DRIVE, Claim, Drive, Registration
@@ -32,6 +32,7 @@ from ..requests import Delete, Multi, Step
 from . import endings, upkeep
 from .ahead import ReadAhead
 from .delivery import Delivery
+from .leaving import Leaving
 from .seeking import Seeker
 from .slots import Slots
 from .statistics import Statistics
@@ -81,12 +82,12 @@ class Engine:
         self._ended: deque[Ended] = deque()
         self._told = self._all_told = False
         self.jobs: dict[str, Job] = {}
-        self._flying = 0
+        self.flying = 0
         self._registering = False
         self._loading = 0
         self._task_s = 1.0
         self._last_end = 0.0
-        self._stop_at: float | None = None
+        self.leaving = Leaving(self)
         self._failure: BaseException | None = None
         self.trusted = True
 
@@ -98,12 +99,12 @@ class Engine:
 
     def stop(self, grace_s: float) -> None:
         """Drain: claim nothing more, give running tasks `grace_s` seconds, then hand them back."""
-        self.post(lambda: self._begin_stop(grace_s))
+        self.post(lambda: self.leaving.begin(grace_s))
 
     def run(self) -> None:
         self.keeper.listen(self._watch_fired)
         try:
-            while not self._left():
+            while not self.leaving.done():
                 try:
                     event = self.inbox.get(timeout=self._pause())
                     event()
@@ -133,10 +134,10 @@ class Engine:
 
     def go(self, step: Step[T], done: Callable[[T], None]) -> None:
         """Run a step in the background; an error in it ends the worker, and others take over."""
-        self._flying += 1
+        self.flying += 1
 
         def ended(result: T | None, error: BaseException | None) -> None:
-            self._flying -= 1
+            self.flying -= 1
             if error is not None:
                 self._failure = error
             else:
@@ -162,13 +163,13 @@ class Engine:
     def _pause(self) -> float:
         now = time.monotonic()
         due = self.upkeep.next_due()
-        if self.me is not None and self._stop_at is None:
+        if self.me is not None and not self.leaving.begun:
             due = min(due, self.seeker.candidates.next_event())
         # A copy: the slots' threads add and remove jobs meanwhile.
         for job in list(self.slots.running):
             due = min(due, job.deadline)
-        if self._stop_at is not None:
-            due = min(due, self._stop_at, now + 0.05)
+        if self.leaving.begun:
+            due = min(due, now + 0.05)
         if self.slots.waiting:
             due = min(due, now + STALLED_S)
         return max(0.0005, min(due - now, 5.0))
@@ -182,8 +183,8 @@ class Engine:
         if self.me is None:
             self._register()
             return
-        if self._stop_at is not None:
-            self._drain(now)
+        if self.leaving.begun:
+            self.leaving.drain(now)
             return
         if self.slots.waiting and now - self._last_end > STALLED_S:
             self._give_back_waiting(now)
@@ -194,6 +195,14 @@ class Engine:
         trusted = now - self.keeper.last_answer < self.keeper.session_timeout_s * 2 / 3
         if trusted != self.trusted:
             self.trusted = trusted
+            if trusted:
+                logger.warning("ZooKeeper at %s answers again", self.keeper.hosts)
+            else:
+                logger.warning(
+                    "no answer from ZooKeeper at %s for %.0f s: nothing is claimed until there is",
+                    self.keeper.hosts,
+                    now - self.keeper.last_answer,
+                )
             for job in self.jobs.values():
                 if not trusted and not job.stop_reason:
                     job.stop_reason = SILENCE
@@ -204,7 +213,7 @@ class Engine:
 
     def _register(self) -> None:
         # While stopping too, as long as a task runs: its result is committed from a desk.
-        if self._registering or (self._stop_at is not None and not self.jobs):
+        if self._registering or (self.leaving.begun and not self.jobs):
             return
         self._registering = True
         self.lives += 1
@@ -249,7 +258,7 @@ class Engine:
 
     def drive(self, parts: list[Part]) -> Drive:
         """What this worker may claim by itself while it commits `parts`."""
-        if self.me is None or self._stop_at is not None or not self.trusted:
+        if self.me is None or self.leaving.begun or not self.trusted:
             return NO_DRIVE
         versions = {}
         for part in parts:
@@ -354,46 +363,10 @@ class Engine:
     def _end_overdue(self, now: float) -> None:
         for job in [job for job in list(self.slots.running) if now > job.deadline]:
             job.stop_reason = "its time is over"
-            self._write_off(job)
+            self.write_off(job)
             endings.timed_out(self, job)
 
-    def _write_off(self, job: Job) -> None:
+    def write_off(self, job: Job) -> None:
         self.statistics.written_off += 1
         self.slots.write_off(job)
         job.cancel()
-
-    # ---- leaving
-
-    def _begin_stop(self, grace_s: float) -> None:
-        stop_at = time.monotonic() + grace_s
-        if self._stop_at is None:
-            logger.info(
-                "draining: %d tasks running, up to %g s; again to hand them back at once",
-                len(self.slots.running),
-                grace_s,
-            )
-        elif stop_at >= self._stop_at:
-            return  # a later stop can only shorten the grace
-        self._stop_at = stop_at
-        self._give_up_at = stop_at + max(5.0, self.keeper.session_timeout_s)
-
-    def _drain(self, now: float) -> None:
-        self.give_back(self.slots.take_waiting())
-        if self._stop_at is not None and now >= self._stop_at:
-            for job in list(self.slots.running):
-                job.stop_reason = "the worker stops"
-                self._write_off(job)
-                self.give_back([job])
-        # `jobs` too: one that moves from the queue to its thread, or from there to the ended ones,
-        # is in neither for a moment, and leaving then would drop its result.
-        busy = self.jobs or self.held or self.delivery.waiting or self._flying
-        if not busy and self.me is not None:
-            me, self.me = self.me, None
-            self.go(unregister(me), lambda gone: None)
-
-    def _left(self) -> bool:
-        if self._stop_at is None:
-            return False
-        if time.monotonic() > self._give_up_at:
-            return True  # no answer from ZooKeeper: what is left here is taken over by others
-        return self.me is None and not self._flying and not self.held
