@@ -3,7 +3,8 @@
 Within one process the same address means the same server. `embedded:` lives in memory until the
 process ends: were it stopped with its first client, the plans would go with that. `embedded:FOLDER`
 is stopped when the last one that leased it lets go. A folder that another process serves leads to
-that process.
+that process; when that one ends, one of those that used it serves the folder, and the clients of
+all go on there, with their sessions.
 """
 
 from __future__ import annotations
@@ -22,13 +23,21 @@ from typing import TYPE_CHECKING
 from .errors import KeeperUnavailable, ZkplanError
 
 if TYPE_CHECKING:
-    from .embedded import EmbeddedServer
+    from kazoo.client import KazooClient
+
+    from .embedded import EmbeddedServer, StorageLocked
 
 PREFIX = "embedded:"
-#: A folder is locked before its address can be read, and a little longer than it can be connected
-#: to: for so many seconds the one or the other is waited for.
-_LOCKED_S = 5.0
+#: A folder is locked before its address can be read (all of it is loaded first), and a little
+#: longer than it can be connected to: for so many seconds the one or the other is waited for.
+_LOCKED_S = 60.0
+_TELL_S = 3.0
 _POLL_S = 0.05
+#: How often a client that lost the server of its folder looks for it.
+_SEARCH_S = 0.2
+#: So long the process that served it has to come back, before another one takes the folder: a
+#: server that is restarted would otherwise find it in use.
+_RETURN_S = 2.0
 
 logger = logging.getLogger("zkplan.addresses")
 
@@ -38,6 +47,8 @@ class Lease:
 
     def __init__(self, hosts: str, release: Callable[[], None] | None = None) -> None:
         self.hosts = hosts
+        #: Whether it is that of a folder which another process serves, as long as that one lives.
+        self.is_elsewhere = False
         self._release = release
         self._pid = os.getpid()
 
@@ -47,6 +58,9 @@ class Lease:
         # In a forked child the server is the parent's: there is nothing here to stop.
         if release is not None and os.getpid() == self._pid:
             release()
+
+    def follow(self, client: KazooClient) -> None:
+        """Keep a started client connected when the folder is served elsewhere, until `release`."""
 
     def __enter__(self) -> Lease:
         return self
@@ -58,6 +72,76 @@ class Lease:
         trace: TracebackType | None,
     ) -> None:
         self.release()
+
+
+class _Elsewhere(Lease):
+    """The server of a folder in another process, and what follows it when that one ends."""
+
+    def __init__(self, folder: Path, hosts: str) -> None:
+        super().__init__(hosts)
+        self.is_elsewhere = True
+        self._folder = folder
+        self._next: Lease | None = None
+        self._released = threading.Event()
+        self._searching = threading.Lock()
+
+    def follow(self, client: KazooClient) -> None:
+        """See Lease: kazoo tells on its own thread, where nobody may wait."""
+
+        def changed(state: str) -> None:
+            if state == "SUSPENDED":
+                self._search_soon(client)
+
+        client.add_listener(changed)
+        if not client.connected:
+            self._search_soon(client)
+
+    def _search_soon(self, client: KazooClient) -> None:
+        if os.getpid() == self._pid and not self._released.is_set():
+            name = "zkplan-addresses"
+            threading.Thread(target=self._search, args=[client], name=name, daemon=True).start()
+
+    def _search(self, client: KazooClient) -> None:
+        """Until the client is connected: find who serves the folder now, or serve it here."""
+        logger.info("lost the server of %s at %s, another process", self._folder, self.hosts)
+        began, told = time.monotonic(), ""
+        while not (client.connected or client._stopped.is_set()):
+            with self._searching:
+                if self._released.is_set():
+                    return
+                try:
+                    self._go_on(client, time.monotonic() - began > _RETURN_S)
+                except KeeperUnavailable as error:
+                    if str(error) != told:
+                        logger.warning("%s", error)
+                    told = str(error)
+            if self._released.wait(_SEARCH_S):
+                return
+
+    def _go_on(self, client: KazooClient, may_serve: bool) -> None:
+        from .embedded import address_of
+
+        if may_serve:
+            # At the port of before, where those are waiting who cannot be told.
+            port = int(self.hosts.rpartition(":")[2])
+            found = _lease(f"{PREFIX}{self._folder}", self._folder, port, wait_s=0)
+            self._next, before = found, self._next
+            if before is not None:
+                before.release()
+            self.hosts = found.hosts
+        else:
+            self.hosts = address_of(self._folder) or self.hosts
+        client.set_hosts(self.hosts)
+
+    def release(self) -> None:
+        """See Lease; also stops the server where it is here by now."""
+        self._released.set()
+        if os.getpid() != self._pid:
+            return
+        with self._searching:
+            found, self._next = self._next, None
+        if found is not None:
+            found.release()
 
 
 class _Served:
@@ -94,7 +178,34 @@ def folder_of(address: str) -> Path | None:
         )
     if re.search(rf",\s*({PREFIX}|[^/]*:\d+$)", name):
         raise _not_alone(address)
-    return Path(name).expanduser().resolve() if name.strip() else None
+    try:
+        return Path(name).expanduser().resolve() if name.strip() else None
+    except (ValueError, OSError, RuntimeError) as error:  # a null byte, a loop of links, no home
+        raise ZkplanError(f"{address!r} names no folder: {error}") from None
+
+
+def require_data(hosts: str) -> None:
+    """For who only looks at plans: raises ZkplanError where `hosts` is embedded and holds none."""
+    if not is_embedded(hosts):
+        return
+    folder = folder_of(hosts)
+    if folder is None:
+        raise ZkplanError(
+            f"{hosts} is a new server in the memory of this process, so there is nothing in it: "
+            f"name {PREFIX}FOLDER, or the host:port of a server that runs"
+        )
+    from .embedded.database import DATABASE
+
+    try:
+        is_there, has_data = folder.exists(), (folder / DATABASE).exists()
+    except OSError:
+        return  # it may not be looked at: connecting says why
+    if not has_data:
+        what = "holds no data of zkplan" if is_there else "does not exist"
+        raise ZkplanError(
+            f"{hosts}: the folder {folder} {what}; is the name right? `zkplan worker` and "
+            "zkplan.connect create one"
+        )
 
 
 def lease(hosts: str) -> Lease:
@@ -103,11 +214,43 @@ def lease(hosts: str) -> Lease:
     Hosts of another kind are given back as they are. Raises KeeperUnavailable where the server
     cannot be started, ZkplanError for a malformed embedded address.
     """
-    if not is_embedded(hosts):
-        if any(part.strip().startswith(PREFIX) for part in hosts.split(",")):
-            raise _not_alone(hosts)
-        return Lease(hosts)
-    folder = folder_of(hosts)
+    if is_embedded(hosts):
+        return _lease(hosts, folder_of(hosts))
+    parts = hosts.split(",")
+    if len(parts) > 1 and any(part.strip().startswith(PREFIX) for part in parts):
+        raise _not_alone(hosts)
+    if re.match(r"\s*embedded\s*([:/]|$)", hosts, re.IGNORECASE):
+        raise ZkplanError(
+            f"{hosts!r} is no address: write {PREFIX} or {PREFIX}FOLDER, in small letters, for a "
+            "server in this process; for a host of this name, the number of its address"
+        )
+    return Lease(hosts)
+
+
+def lease_folder(folder: Path) -> Lease:
+    """The server of a folder, whatever its name looks like. Raises KeeperUnavailable."""
+    return _lease(f"{PREFIX}{folder}", folder)
+
+
+def _lease(hosts: str, folder: Path | None, port: int = 0, wait_s: float = _LOCKED_S) -> Lease:
+    began, told = time.monotonic(), False
+    while True:
+        found = _lease_now(hosts, folder, port)
+        if isinstance(found, Lease):
+            return found
+        waited_s = time.monotonic() - began
+        if waited_s >= wait_s or not found.by_server:
+            raise _cannot_serve(hosts, found) from found
+        if waited_s > _TELL_S and not told:
+            told = True
+            logger.warning("waiting until another process has loaded %s, to use its server", folder)
+        time.sleep(_POLL_S)
+
+
+def _lease_now(hosts: str, folder: Path | None, port: int) -> Lease | StorageLocked:
+    # Imported here: who uses an ensemble does not load a server.
+    from .embedded import StorageLocked, address_of
+
     key = "" if folder is None else str(folder)
     # The lock is also held while a server starts and stops: of two threads with one address, the
     # second would find the folder locked by its own process.
@@ -116,12 +259,18 @@ def lease(hosts: str) -> Lease:
         if served is not None and not served.server.is_running():
             logger.error("the server of %s had ended: %s", hosts, served.server.fatal)
             del _served[key]
+            served.server.stop()  # it may still be ending, with the folder in its hands
             served = None
         if served is None:
-            server = _start(hosts, folder)
-            if isinstance(server, str):
-                return Lease(server)
-            served = _served[key] = _Served(server)
+            try:
+                served = _Served(_start(hosts, folder, port))
+            except StorageLocked as error:
+                other = None if folder is None else address_of(folder)
+                if folder is None or other is None:
+                    return error
+                logger.info("%s is served by another process, at %s", folder, other)
+                return _Elsewhere(folder, other)
+            _served[key] = served
         served.leases += 1
         return Lease(served.server.hosts, lambda: _let_go(key, served))
 
@@ -146,26 +295,23 @@ def _let_go(key: str, served: _Served) -> None:
             served.server.stop()
 
 
-def _start(hosts: str, folder: Path | None) -> EmbeddedServer | str:
-    """A server of this process, or the address of the process that serves the folder."""
-    # Imported here: who uses an ensemble does not load a server.
-    from .embedded import EmbeddedServer, StorageLocked, address_of
+def _start(hosts: str, folder: Path | None, port: int) -> EmbeddedServer:
+    """A server of this process, at `port` where that is free. Raises StorageLocked."""
+    from .embedded import EmbeddedServer, StorageError, StorageLocked
 
-    deadline = time.monotonic() + _LOCKED_S
-    while True:
+    try:
         try:
+            server = EmbeddedServer(folder, port=port).start()
+        except StorageError:
+            raise
+        except OSError:
+            if not port:
+                raise
             server = EmbeddedServer(folder).start()
-            break
-        except StorageLocked as error:
-            other = address_of(folder) if folder is not None else None
-            if other is not None:
-                logger.info("%s is served by another process, at %s", folder, other)
-                return other
-            if time.monotonic() > deadline:
-                raise _cannot_serve(hosts, error) from error
-            time.sleep(_POLL_S)
-        except OSError as error:
-            raise _cannot_serve(hosts, error) from error
+    except StorageLocked:
+        raise
+    except OSError as error:
+        raise _cannot_serve(hosts, error) from error
     if folder is None:
         logger.info(
             "serving %s in memory only: its data end with process %d", server.hosts, os.getpid()

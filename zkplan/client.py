@@ -199,8 +199,9 @@ def connect(
 
     `hosts` is a comma-separated list of host:port (a chroot may follow), or a started KazooClient,
     which stays the caller's. `embedded:FOLDER` starts a server in this process that keeps its data
-    there, or connects to the process that serves the folder; it ends with its last client. Plain
-    `embedded:` keeps them in memory, until this process ends.
+    there, or connects to the process that serves the folder; it ends with its last client. When
+    that other process ends, the client goes on within seconds at a server of this one. Plain
+    `embedded:` keeps the data in memory, until this process ends.
 
     All times in seconds: `session_timeout` is what a dead worker's tasks wait for their take-over,
     `patience` how long one request may stay without an answer. With `secret`, payloads are signed
@@ -223,6 +224,8 @@ def connect(
         )
         opened.callback(keeper.close)
         client = Client(keeper, root, key, server)
+        if server is not None:
+            server.follow(keeper.client)
         opened.pop_all()
     return client
 

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import atexit
+import fcntl
 import logging
+import os
 import signal
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
-from .addresses import PREFIX, Lease, lease, lease_in_memory
+from .addresses import PREFIX, Lease, lease_folder, lease_in_memory
 from .backoff import Backoff
 from .client import DEFAULT_ROOT, Client, connect
 from .errors import WaitTimeout, ZkplanError
-from .worker import Worker
+from .worker import THREADS_MAX, Worker
 
 if TYPE_CHECKING:
     from .testing.process import WatchedProcess
@@ -36,11 +39,13 @@ _HURRY_S = 1.0
 _RESTART = Backoff(initial_s=0.1, max_s=10.0, jitter=0.0)
 _YOUNG_S = 10.0
 _LOG_TAIL_LINES = 15
+_LOG_TAIL_BYTES = 8192
+_LOG_BYTES_MAX = 16 * 1024 * 1024
+_GRACE_MAX_S = 30 * 24 * 3600
 
 logger = logging.getLogger("zkplan.local")
 
 
-@contextmanager
 def local(
     workers: int = 2,
     threads: int = 4,
@@ -50,11 +55,18 @@ def local(
     secret: bytes | str = b"",
     grace: float = 5.0,
     log: str | Path | None = None,
-) -> Iterator[Client]:
-    """All that a plan needs, for the length of a `with` block: gives a connected client.
+) -> Local:
+    """All that a plan needs on one machine; a `with` block gives a connected client.
 
         with zkplan.local() as client, client.create_plan() as plan:
             answer = plan.add_task(lambda: 6 * 7)
+
+    In a notebook, where one block cannot span several cells:
+
+        here = zkplan.local()
+        client = here.start()
+        ...
+        here.close()
 
     The server runs in this process. `workers` are processes with `threads` slots each; one that
     dies is replaced, with a warning in the log "zkplan.local". With `workers=0` the slots are
@@ -64,35 +76,135 @@ def local(
     or is dropped.
 
     Leaving the block gives running tasks `grace` seconds; those that are not finished are handed
-    back (and lost, without `data`). Raises ZkplanError where a worker cannot start, or a number is
-    out of range, KeeperUnavailable where the folder cannot be used; then nothing is left running.
+    back (and lost, without `data`). Raises ZkplanError for a number out of range.
     """
     if type(workers) is not int or not 0 <= workers <= WORKERS_MAX:
         raise ZkplanError(f"workers must be 0 to {WORKERS_MAX}, not {workers!r}")
-    with ExitStack() as stack:
-        server = stack.enter_context(_serve(data))
-        client = stack.enter_context(
-            connect(server.hosts, root, secret=secret, session_timeout=SESSION_TIMEOUT_S)
-        )
-        client.prepare()
-        if workers == 0:
-            own = connect(server.hosts, root, secret=secret, session_timeout=SESSION_TIMEOUT_S)
-            stack.enter_context(own)
-            stack.callback(Worker(own, threads).start().stop, grace)
-        else:
-            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="zkplan-local-")))
-            command = [sys.executable, "-m", "zkplan", "worker", "--hosts", server.hosts]
-            command += ["--root", root, "--threads", str(threads), "--grace", str(grace)]
-            command += ["--session-timeout", str(SESSION_TIMEOUT_S)]
-            output = Path(log or folder / "log")
-            stack.enter_context(
-                _Crew(client, command, _environment(secret), workers, grace, output)
+    if type(threads) is not int or not 1 <= threads <= THREADS_MAX:
+        raise ZkplanError(f"threads must be 1 to {THREADS_MAX}, not {threads!r}")
+    if not 0 <= grace <= _GRACE_MAX_S:
+        raise ZkplanError(f"grace must be 0 to {_GRACE_MAX_S} seconds, not {grace!r}")
+    if data is not None and not str(data).strip():
+        raise ZkplanError('data must name a folder ("." is the current one), not be empty')
+    folder = None if data is None else Path(data).expanduser().resolve()
+    return Local(workers, threads, folder, root, secret, grace, None if log is None else Path(log))
+
+
+class Local:
+    """A server, workers and a client: from `start`, or the begin of a `with` block, to `close`.
+
+    What is not closed when the interpreter ends is closed then, without waiting for running tasks.
+    Made by `zkplan.local`, which says what the arguments mean.
+    """
+
+    def __init__(
+        self,
+        workers: int,
+        threads: int,
+        folder: Path | None,
+        root: str,
+        secret: bytes | str,
+        grace: float,
+        log: Path | None,
+    ) -> None:
+        self._workers, self._threads, self._folder = workers, threads, folder
+        self._root, self._secret, self._grace, self._log = root, secret, grace, log
+        self._opened: ExitStack | None = None
+        self._client: Client | None = None
+        self._pid = 0
+
+    @property
+    def client(self) -> Client:
+        """The client, once started. Raises ZkplanError before and after that."""
+        if self._client is None:
+            raise ZkplanError("zkplan.local() is not started, or was closed: call start()")
+        return self._client
+
+    def start(self) -> Client:
+        """Start all, once; the connected client. After `close` it may be started anew.
+
+        Raises ZkplanError where a worker cannot start, KeeperUnavailable where the folder cannot be
+        used; then nothing is left running.
+        """
+        if self._client is not None:
+            return self._client
+        with ExitStack() as stack:
+            folder = self._folder
+            server = stack.enter_context(
+                lease_in_memory() if folder is None else lease_folder(folder)
             )
-        yield client
+            client = self._connect(server, stack)
+            client.prepare()
+            if self._workers == 0:
+                worker = Worker(self._connect(server, stack), self._threads).start()
+                hurry_s = min(self._grace, _HURRY_S)
+                stack.push(
+                    lambda kind, *_: worker.stop(
+                        hurry_s if kind is KeyboardInterrupt else self._grace
+                    )
+                )
+            else:
+                stack.enter_context(self._crew(server, client, stack))
+            self._opened, self._client, self._pid = stack.pop_all(), client, os.getpid()
+        # Registered last, so that it comes first: the server is still there.
+        atexit.register(self._end, KeyboardInterrupt)
+        return client
+
+    def _connect(self, server: Lease, stack: ExitStack) -> Client:
+        client = stack.enter_context(
+            connect(
+                server.hosts, self._root, secret=self._secret, session_timeout=SESSION_TIMEOUT_S
+            )
+        )
+        server.follow(client.keeper.client)
+        return client
+
+    def _crew(self, server: Lease, client: Client, stack: ExitStack) -> _Crew:
+        # Where another process serves the folder, each worker follows it by itself.
+        hosts = f"{PREFIX}{self._folder}" if server.is_elsewhere else server.hosts
+        command = [sys.executable, "-m", "zkplan", "worker", "--hosts", hosts]
+        command += ["--root", self._root, "--threads", str(self._threads)]
+        command += ["--grace", str(self._grace), "--session-timeout", str(SESSION_TIMEOUT_S)]
+        return _Crew(
+            client,
+            command,
+            _environment(self._secret),
+            self._workers,
+            self._grace,
+            stack.enter_context(_output(self._log)),
+        )
+
+    def close(self) -> None:
+        """End the workers, the client and the server; may be repeated. Does not raise for tasks."""
+        self._end(None)
+
+    def _end(self, kind: type[BaseException] | None) -> None:
+        opened, self._opened, self._client = self._opened, None, None
+        # In a forked child all of it belongs to the parent.
+        if opened is not None and os.getpid() == self._pid:
+            atexit.unregister(self._end)
+            opened.__exit__(kind, None if kind is None else kind(), None)
+
+    def __enter__(self) -> Client:
+        return self.start()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._end(kind)
 
 
-def _serve(data: str | Path | None) -> Lease:
-    return lease_in_memory() if data is None else lease(f"{PREFIX}{Path(data).resolve()}")
+def _output(log: Path | None) -> IO[bytes]:
+    """Where the workers write: without a log a file without a name, which no signal leaves."""
+    if log is not None:
+        return log.open("ab", buffering=0)
+    file = tempfile.TemporaryFile(prefix="zkplan-local-", buffering=0)  # noqa: SIM115
+    # So that it can be cut while workers write to it.
+    fcntl.fcntl(file, fcntl.F_SETFL, fcntl.fcntl(file, fcntl.F_GETFL) | os.O_APPEND)
+    return file
 
 
 def _environment(secret: bytes | str) -> dict[str, str]:
@@ -119,7 +231,7 @@ class _Crew:
         environment: Mapping[str, str],
         count: int,
         grace_s: float,
-        log: Path,
+        log: IO[bytes],
     ) -> None:
         self._client, self._command, self._environment = client, command, environment
         self._count, self._grace_s, self._log = count, grace_s, log
@@ -201,8 +313,16 @@ class _Crew:
                     SESSION_TIMEOUT_S,
                     self._log_tail(),
                 )
-            if now >= due:
+            if now < due:
+                continue
+            try:
+                self._cut_log()
                 self._fill()
+            except OSError as error:
+                # No memory, no processes, no descriptors for the moment: this thread must not end.
+                deaths += 1
+                due = now + _RESTART.delay_s(deaths, 0.0)
+                logger.error("a worker process cannot be started; it is tried again: %s", error)
 
     def _kill_all(self) -> None:
         self._leaving.set()
@@ -210,6 +330,21 @@ class _Crew:
             while self._processes:
                 stack.callback(self._processes.popitem()[0].end, 0)
 
+    def _cut_log(self) -> None:
+        """Nobody can read the file without a name but for its end, and notebooks live long."""
+        if self._log.readable() and os.fstat(self._log.fileno()).st_size > _LOG_BYTES_MAX:
+            os.ftruncate(self._log.fileno(), 0)
+
     def _log_tail(self) -> str:
-        lines = self._log.read_text(errors="replace").splitlines()[-_LOG_TAIL_LINES:]
+        lines = self._tail_bytes().decode(errors="replace").splitlines()[-_LOG_TAIL_LINES:]
         return " The end of its log:\n" + "\n".join(lines) if lines else " It wrote nothing."
+
+    def _tail_bytes(self) -> bytes:
+        size = os.fstat(self._log.fileno()).st_size
+        start = max(0, size - _LOG_TAIL_BYTES)
+        # Not by `seek`: all the workers write at the position of this file.
+        if self._log.readable():
+            return os.pread(self._log.fileno(), _LOG_TAIL_BYTES, start)
+        with Path(self._log.name).open("rb") as log:
+            log.seek(start)
+            return log.read()

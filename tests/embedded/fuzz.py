@@ -168,7 +168,7 @@ def attack(hosts: str, corpus: Corpus, wanted: int, server: ServerProcess) -> Re
             selector.register(one, selectors.EVENT_READ | selectors.EVENT_WRITE, one)
             sent += one.burst.requests
             connections += 1
-            if connections % 50 == 0:
+            if connections % 50 == 0 and server.is_alive():
                 memory = max(memory, server.memory_mib())
         over = []
         for key, events in selector.select(0.2):
@@ -211,9 +211,11 @@ def run(requests: int, seed: int) -> Report:
             faults = report.faults
             if canary.fault:
                 faults.append(canary.fault)
-            if not server.is_alive():
+            memory = report.memory_mib
+            if server.is_alive():
+                memory = max(memory, server.memory_mib())
+            else:
                 faults.append("the server ended")
-            memory = max(report.memory_mib, server.memory_mib())
             if memory > MEMORY_MIB_MAX:
                 faults.append(f"the server has taken {memory:.0f} MiB")
         if said := server.errors():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -85,12 +86,16 @@ def test_a_result_that_depends_on_the_process_differs_at_each_step_before_its_co
 @pytest.mark.slow
 def test_a_plan_that_fails_undisturbed_must_fail_the_same() -> None:
     def build(client: Client) -> Plan:
-        plan = client.create_plan(attempts=2, retry_delay=0)
+        plan = client.create_plan(attempts=2)
         plan.add_task(fail)
         return plan
 
+    began = time.monotonic()
     report = crash_at_every_step(build)
 
+    # Nobody waits the second between two attempts, nor for a plan that only seems to stand still.
+    assert time.monotonic() - began < 2 * len(report.steps)
+    assert any("delete later/" in step.what for step in report.steps)
     assert report.undisturbed.how == "PlanFailed"
     assert list(report.undisturbed.outcome.values()) == ["ValueError: always"]
     assert report.steps
@@ -111,6 +116,20 @@ def test_a_plan_that_does_not_end_in_time_is_told_as_such() -> None:
 
 def forever() -> None:
     threading.Event().wait(3600)
+
+
+def test_a_build_that_gives_no_plan_is_told_so() -> None:
+    def build(client: Client) -> Plan:
+        diamond(client)
+        return None  # type: ignore[return-value]
+
+    with pytest.raises(zkplan.ZkplanError, match="must return the plan that it made, not None"):
+        crash_at_every_step(build)
+
+
+def test_a_plan_without_tasks_is_not_taken_for_one_without_defects() -> None:
+    with pytest.raises(zkplan.ZkplanError, match="has no tasks to crash in"):
+        crash_at_every_step(Client.create_plan)
 
 
 def test_what_build_raises_is_raised() -> None:

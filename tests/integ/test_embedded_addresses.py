@@ -2,20 +2,35 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 import zkplan
-from zkplan import KeeperUnavailable
+from zkplan import KeeperUnavailable, addresses
+from zkplan.embedded import address_of
+from zkplan.embedded.lock import FolderLock
 from zkplan.testing.process import WatchedProcess
 
-from .support import IN_CHECKOUT, TOP, WorkerProcess, plain_client, wait_until, working
+from .support import (
+    IN_CHECKOUT,
+    TOP,
+    WorkerProcess,
+    note,
+    notes,
+    plain_client,
+    wait_until,
+    working,
+)
 
 
 def listens(hosts: str) -> bool:
@@ -76,6 +91,37 @@ def test_a_client_that_cannot_be_made_leaves_no_server(tmp_path: Path) -> None:
     assert "another process" not in done.stderr
 
 
+@pytest.mark.parametrize(
+    "command", [["plan", "ls"], ["plan", "wait", "1"], ["worker", "ls"], ["task", "ls", "1"]]
+)
+def test_a_command_that_only_looks_refuses_a_folder_without_data(
+    command: list[str], tmp_path: Path
+) -> None:
+    missing = tmp_path / "missing"
+    done = zkplan_command(*command, "--hosts", f"embedded:{missing}")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"the folder {missing} does not exist" in done.stderr
+    assert not missing.exists()
+    done = zkplan_command(*command, "--hosts", f"embedded:{tmp_path}")
+    assert done.returncode == 2
+    assert "holds no data of zkplan" in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_plan_is_not_imported_where_it_would_vanish_at_once(tmp_path: Path) -> None:
+    file = tmp_path / "file.plan"
+    with zkplan.connect(f"embedded:{tmp_path}/one") as client:
+        plan = client.create_plan("moved")
+        plan.add_task(os.getpid)
+        plan.mark_ready()
+        client.export_plan(plan, file, pause=True)
+    done = zkplan_command("plan", "import", str(file), "--hosts", "embedded:")
+    assert done.returncode == 2
+    assert "in the memory of this process" in done.stderr
+    done = zkplan_command("plan", "import", str(file), "--hosts", f"embedded:{tmp_path}/new")
+    assert done.returncode == 0, done.stderr
+
+
 def test_a_plan_runs_on_an_embedded_server() -> None:
     with working("embedded:", "/runs"), zkplan.connect("embedded:", "/runs") as client:
         with client.create_plan() as plan:
@@ -114,6 +160,132 @@ def test_a_worker_in_memory_says_that_its_data_end_with_it(tmp_path: Path) -> No
     with WorkerProcess("embedded:", "/zkplan", tmp_path) as worker:
         worker.wait_ready()
         assert worker.said(f"in memory only: its data end with process {worker.pid}")
+
+
+SERVES = """
+import sys, zkplan
+with zkplan.connect(sys.argv[1]) as client:
+    client.prepare()
+    print(client.keeper.hosts, flush=True)
+    sys.stdin.read()
+"""
+
+
+@contextmanager
+def serving(address: str) -> Iterator[subprocess.Popen[str]]:
+    """A process that serves the folder, as any program does that was the first to use it."""
+    with subprocess.Popen(
+        [*IN_CHECKOUT, sys.executable, "-c", SERVES, address],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    ) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline().startswith("127.0.0.1:")
+            yield process
+        finally:
+            process.kill()
+
+
+def end(process: subprocess.Popen[str], number: signal.Signals) -> None:
+    process.send_signal(number)
+    process.wait(30)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_clients_go_on_when_the_process_that_served_their_folder_has_ended(
+    number: signal.Signals, tmp_path: Path
+) -> None:
+    address = f"embedded:{tmp_path}/data"
+    with serving(address) as other:
+        one, two = zkplan.connect(address), zkplan.connect(address)
+        session = one.keeper.client.client_id
+        one.create_plan("before")
+        end(other, number)
+        one.create_plan("after")
+        assert [plan.name for plan in two.plans()] == ["before", "after"]
+        # The server is here now, in the same session, and others find it.
+        assert one.keeper.client.client_id == session
+        assert one.keeper.hosts == two.keeper.hosts == address_of(tmp_path / "data")
+        listed = zkplan_command("plan", "ls", "--hosts", address)
+        assert "after" in listed.stdout, listed.stderr
+        hosts = one.keeper.hosts
+        one.close()
+        assert listens(hosts)
+        two.close()
+        assert not listens(hosts)
+
+
+def wait_for_a_writer(started: str, fifo: str) -> str:
+    note(started, "once")
+    return Path(fifo).read_text()
+
+
+def test_a_running_task_outlives_the_process_that_served_its_plan(tmp_path: Path) -> None:
+    address, started, fifo = f"embedded:{tmp_path}/data", tmp_path / "started", tmp_path / "fifo"
+    os.mkfifo(fifo)
+    with serving(address) as other, working(address, "/zkplan"), zkplan.connect(address) as client:
+        with client.create_plan() as plan:
+            task = plan.add_task(wait_for_a_writer, (str(started), str(fifo)))
+        wait_until(lambda: notes(started), "the task runs")
+        end(other, signal.SIGKILL)
+        client.plans()
+        fifo.write_text("done")
+        assert task.result(timeout=30) == "done"
+    assert notes(started) == ["once"]
+
+
+def test_whoever_takes_the_folder_over_the_others_find_it(tmp_path: Path) -> None:
+    address = f"embedded:{tmp_path}/data"
+    with (
+        serving(address) as other,
+        WorkerProcess(address, "/zkplan", tmp_path / "worker") as worker,
+        WorkerProcess(address, "/zkplan", tmp_path / "two", "--processes", "2") as supervisor,
+        zkplan.connect(address) as client,
+    ):
+        worker.wait_ready()
+        supervisor.wait_ready()
+        wait_until(lambda: len(client.workers()) == 3, "all workers are registered")
+        before = {found.id for found in client.workers()}
+        end(other, signal.SIGKILL)
+        with client.create_plan() as plan:
+            answer = plan.add_task(os.getppid)
+        assert answer.result(timeout=30) > 0
+        assert {found.id for found in client.workers()} == before
+        # Its processes would outlive a supervisor that is killed.
+        supervisor.process.send(signal.SIGTERM)
+        assert supervisor.process.wait_ended(60)
+
+
+def test_a_process_that_comes_back_at_once_has_its_folder_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(addresses, "_RETURN_S", 60.0)
+    address = f"embedded:{tmp_path}/data"
+    with serving(address) as first, zkplan.connect(address) as client:
+        end(first, signal.SIGKILL)
+        with serving(address) as second:
+            client.create_plan("on the second")
+            assert client.keeper.hosts == address_of(tmp_path / "data")
+            assert (tmp_path / "data" / "lock").read_text() == f"{second.pid}\n"
+
+
+def test_a_server_that_loads_for_long_is_waited_for_without_holding_others_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(addresses, "_TELL_S", 0.0)
+    (tmp_path / "one").mkdir()
+    loading = FolderLock(tmp_path / "one")
+    with ThreadPoolExecutor() as pool, caplog.at_level(logging.WARNING):
+        leased = pool.submit(addresses.lease, f"embedded:{tmp_path}/one")
+        wait_until(lambda: "has loaded" in caplog.text, "it waits")
+        addresses.lease(f"embedded:{tmp_path}/two").release()
+        assert not leased.done()
+        loading.publish_address("127.0.0.1:1")
+        assert leased.result(30).hosts == "127.0.0.1:1"
+    loading.release()
 
 
 FORKS = """
@@ -167,7 +339,7 @@ def test_a_folder_that_cannot_be_used_is_no_server(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(KeeperUnavailable, match="no server for embedded:"):
         zkplan.connect(f"embedded:{tmp_path}/file")
-    done = zkplan_command("plan", "ls", "--hosts", f"embedded:{tmp_path}/file")
+    done = zkplan_command("worker", "--hosts", f"embedded:{tmp_path}/file")
     assert done.returncode == 3
     assert "Traceback" not in done.stderr
 

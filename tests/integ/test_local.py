@@ -11,12 +11,13 @@ import tempfile
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import zkplan
 from zkplan import Client, ZkplanError
-from zkplan.cli import EXIT_USAGE
+from zkplan.embedded import address_of
 
 from .support import IN_CHECKOUT, note, notes, wait_until
 
@@ -132,20 +133,114 @@ def test_an_error_in_the_block_is_the_error_that_leaves_it() -> None:
 def test_workers_that_cannot_start_say_why_and_leave_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    # Where the workers find it, and this process, which has loaded the real one, does not.
+    (tmp_path / "click.py").write_text("raise RuntimeError('no click here')")
+    monkeypatch.syspath_prepend(str(tmp_path))
     with (
-        pytest.raises(ZkplanError, match=r"ended at its start(.|\n)*--threads"),
-        zkplan.local(workers=2, threads=0),
+        pytest.raises(ZkplanError, match=r"ended at its start(.|\n)*no click here"),
+        zkplan.local(workers=2),
     ):
         pass
-    assert list(tmp_path.iterdir()) == []
-    assert EXIT_USAGE == 2
+    assert list((tmp_path / "temporary").iterdir()) == []
 
 
-@pytest.mark.parametrize("workers", [-1, 65, True, "2"])
-def test_a_number_of_workers_out_of_range_is_refused(workers: int) -> None:
-    with pytest.raises(ZkplanError, match="workers must be 0 to 64"), zkplan.local(workers):
-        pass
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        *(({"workers": number}, "workers must be 0 to 64") for number in (-1, 65, True, "2")),
+        *(({"threads": number}, "threads must be 1 to 500") for number in (0, 501, True, "2")),
+        ({"grace": -1}, "grace must be 0 to"),
+        ({"data": ""}, "data must name a folder"),
+    ],
+)
+def test_what_is_out_of_range_is_refused_at_once(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(ZkplanError, match=words):
+        zkplan.local(**options)
+
+
+def test_a_notebook_starts_in_one_cell_and_closes_in_another() -> None:
+    here = zkplan.local(workers=1)
+    with pytest.raises(ZkplanError, match=r"call start\(\)"):
+        _ = here.client
+    client = here.start()
+    assert here.start() is here.client is client
+    (worker,) = client.workers()
+    assert run_double(client) == (42, worker.pid)
+    here.close()
+    here.close()
+    assert not exists(worker.pid)
+    with here as anew:
+        assert run_double(anew)[0] == 42
+
+
+def test_a_tilde_is_the_home_of_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    with zkplan.local(workers=0, data="~/data"):
+        assert address_of(tmp_path / "data") is not None
+
+
+def test_a_folder_may_have_a_name_that_looks_like_hosts(tmp_path: Path) -> None:
+    with zkplan.local(workers=0, data=tmp_path / "a,b:1") as client:
+        assert client.plans() == []
+
+
+OPEN_AT_THE_END = """
+import sys, threading, zkplan
+here = zkplan.local(workers=int(sys.argv[1]), grace=60)
+client = here.start()
+with client.create_plan() as plan:
+    plan.add_task(threading.Event().wait, (3600,))
+print(*(worker.pid for worker in client.workers()), flush=True)
+while not any(worker.claims for worker in client.workers()):
+    pass
+"""
+
+
+@pytest.mark.parametrize("workers", ["0", "2"])
+def test_what_is_not_closed_at_the_end_of_the_interpreter_is_closed_then(workers: str) -> None:
+    began = time.monotonic()
+    ran = subprocess.run(
+        [*IN_CHECKOUT, sys.executable, "-c", OPEN_AT_THE_END, workers],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert not [pid for pid in map(int, ran.stdout.split()) if exists(pid)]
+    assert time.monotonic() - began < 15  # not the minute of grace
+
+
+def test_a_forked_child_leaves_the_workers_of_its_parent_alone() -> None:
+    here = zkplan.local(workers=1)
+    client = here.start()
+    child = os.fork()
+    if child == 0:
+        here.close()
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    assert run_double(client)[0] == 42
+    here.close()
+
+
+@pytest.mark.slow
+def test_a_crew_that_cannot_start_a_worker_tries_again(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with zkplan.local(workers=1) as client, caplog.at_level(logging.WARNING, "zkplan.local"):
+        (first,) = client.workers()
+        popen = subprocess.Popen
+        monkeypatch.setattr(subprocess, "Popen", no_process)
+        os.kill(first.pid, signal.SIGKILL)
+        wait_until(lambda: "cannot be started; it is tried again" in caplog.text, "it says so")
+        monkeypatch.setattr(subprocess, "Popen", popen)
+        assert run_double(client)[1] != first.pid
+
+
+def no_process(*_: object, **__: object) -> None:
+    raise BlockingIOError("Resource temporarily unavailable")
 
 
 def test_what_tasks_print_is_in_the_log_that_was_asked_for(tmp_path: Path) -> None:
@@ -194,14 +289,15 @@ def test_workers_can_import_what_a_script_can_and_add_no_noise(script: Path) -> 
 
 
 @pytest.mark.parametrize(
-    ("number", "code"), [(signal.SIGINT, -signal.SIGINT), (signal.SIGKILL, -signal.SIGKILL)]
+    "number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL], ids=str
 )
-def test_neither_ctrl_c_nor_a_kill_leaves_a_worker(
-    number: signal.Signals, code: int, script: Path
-) -> None:
+def test_no_signal_leaves_a_worker_or_a_file(number: signal.Signals, script: Path) -> None:
+    temporary = script.parent / "temporary"
+    temporary.mkdir()
     with subprocess.Popen(
         [*IN_CHECKOUT, sys.executable, str(script), "wait"],
-        env=os.environ | {"PYTHONPATH": str(Path(zkplan.__file__).parents[1])},
+        env=os.environ
+        | {"PYTHONPATH": str(Path(zkplan.__file__).parents[1]), "TMPDIR": str(temporary)},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
@@ -211,5 +307,6 @@ def test_neither_ctrl_c_nor_a_kill_leaves_a_worker(
         pids = [int(pid) for pid in program.stdout.readline().split()]
         assert len(pids) == 2
         program.send_signal(number)
-        assert program.wait(30) == code
+        assert program.wait(30) == -number
     wait_until(lambda: not any(map(exists, pids)), "the workers have ended")
+    assert list(temporary.iterdir()) == []

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from zkplan.addresses import folder_of, is_embedded, lease
+from zkplan.addresses import folder_of, is_embedded, lease, require_data
 from zkplan.errors import ZkplanError
 
 
@@ -36,6 +36,31 @@ def test_what_may_be_the_port_of_a_host_is_refused(address: str) -> None:
 def test_other_hosts_beside_an_embedded_server_are_refused(hosts: str) -> None:
     with pytest.raises(ZkplanError, match="stands alone"):
         lease(hosts)
+
+
+@pytest.mark.parametrize(
+    "hosts",
+    ["embedded", "Embedded:", "EMBEDDED:plans", " embedded:", "embedded/team", "Embedded:1"],
+)
+def test_what_was_meant_as_an_embedded_server_is_not_searched_for_as_a_host(hosts: str) -> None:
+    with pytest.raises(ZkplanError, match="write embedded: or embedded:FOLDER"):
+        lease(hosts)
+
+
+@pytest.mark.parametrize("address", ["embedded:\0", "embedded:~nobody-of-this-name/plans"])
+def test_a_name_that_no_folder_can_have_is_an_error_of_zkplan(address: str) -> None:
+    with pytest.raises(ZkplanError, match="names no folder"):
+        lease(address)
+
+
+def test_who_only_looks_is_told_that_there_is_nothing(tmp_path: Path) -> None:
+    require_data("zk1:2181")
+    with pytest.raises(ZkplanError, match="in the memory of this process"):
+        require_data("embedded:")
+    with pytest.raises(ZkplanError, match="does not exist"):
+        require_data(f"embedded:{tmp_path}/missing")
+    with pytest.raises(ZkplanError, match="holds no data"):
+        require_data(f"embedded:{tmp_path}")
 
 
 def test_hosts_of_an_ensemble_are_given_back_as_they_are() -> None:

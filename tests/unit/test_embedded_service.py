@@ -6,9 +6,10 @@ import struct
 from collections.abc import Iterator
 
 from zkplan.embedded.limits import Limits
+from zkplan.embedded.peer import Peer
 from zkplan.embedded.records import Acl, Create, Delete
 from zkplan.embedded.requests import ConnectRequest
-from zkplan.embedded.service import Peer, Service
+from zkplan.embedded.service import Service
 from zkplan.embedded.sessions import Sessions
 from zkplan.embedded.tree import Tree
 
@@ -188,3 +189,28 @@ def test_a_list_is_asked_when_the_event_fires_and_not_when_the_watch_is_armed() 
     one.tree.apply(Delete("/b"))
     one.sweep()
     assert list(taken(one)) == [(peer, (-1, -1, 0))]
+
+
+def test_a_word_is_told_in_its_turn_and_nothing_after_it() -> None:
+    one = service()
+    peer, asking = connected(one), Peer("127.0.0.1", 2)
+    one.out.clear()
+    one.handle(peer, set_data(1, "/"))
+    one.tell(asking, b"imok")
+    assert one.out[1:] == [(asking, b"imok"), (asking, None)]
+    assert asking.leaving
+
+
+def test_what_waits_for_the_commit_is_counted() -> None:
+    one = service()
+    peer = connected(one)
+    one.handle(peer, set_data(1, "/"))
+    assert one.held_bytes == sum(len(frame or b"") for _, frame in one.out) > 0
+
+
+def test_a_sweep_stops_after_some_and_says_whether_there_is_more() -> None:
+    one = service(sweep_nodes=3)
+    for number in range(7):
+        one.tree.apply(Create(f"/t{number}", ttl_ms=1), now_ms=0)
+    assert [one.sweep() for _ in range(4)] == [True, True, False, False]
+    assert one.tree.exists("/t6") is None

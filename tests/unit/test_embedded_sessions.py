@@ -184,3 +184,35 @@ def test_sessions_expire_exactly_when_their_own_deadline_has_passed(
         due_ms = live.next_check_ms()
         assert len(live) == len(known)
         assert all(due_ms is not None and due_ms <= each.deadline_ms + 1 for each in known)
+
+
+def test_absences_of_a_busy_server_keep_a_dead_session_one_time_out_longer_in_all() -> None:
+    live = sessions()
+    session = live.create(1000, 0, 5)
+    now_ms = 0
+    while live.get(session.id) is not None and now_ms < 60_000:
+        now_ms += 700  # 600 of them late
+        live.forgive(600, now_ms)
+        for each in live.expired(now_ms):
+            live.end(each.id)
+    assert 1000 < now_ms <= 2000 + 700
+
+
+def test_a_session_that_is_heard_of_between_absences_is_forgiven_each_of_them() -> None:
+    live = sessions()
+    session = live.create(1000, 0, 5)
+    for now_ms in range(1000, 20_000, 1000):
+        live.touch(session, now_ms - 900)
+        live.forgive(900, now_ms)
+        assert session.deadline_ms == now_ms + 1000
+
+
+def test_an_absence_longer_than_the_time_out_counts_whole_whatever_was_before() -> None:
+    live = sessions()
+    session = live.create(1000, 0, 5)
+    live.forgive(900, 900)
+    live.forgive(900, 1800)
+    assert live.expired(1800) == []
+    live.forgive(50_000, 51_800)
+    assert live.expired(52_000) == []
+    assert live.expired(52_801) == [session]

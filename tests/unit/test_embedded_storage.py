@@ -6,6 +6,8 @@ import os
 import random
 import shutil
 import sqlite3
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
@@ -316,3 +318,55 @@ def test_the_log_stays_small(tmp_path: Path) -> None:
     assert (tmp_path / LOG).stat().st_size < 3 * 4096 * 1000
     storage.close()
     assert not (tmp_path / LOG).exists()
+
+
+def test_two_that_make_the_same_folder_at_once_do_not_hinder_each_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "new" / "data"
+    exists = Path.exists
+
+    def made_by_another(path: Path) -> bool:
+        was_there = exists(path)
+        if path == folder and not was_there:
+            folder.mkdir(parents=True, exist_ok=True)
+        return was_there
+
+    monkeypatch.setattr(Path, "exists", made_by_another)
+    assert load(folder) == EMPTY
+
+
+def test_a_refused_folder_keeps_the_log_of_the_program_that_has_it_open(tmp_path: Path) -> None:
+    opened(tmp_path).close()
+    other = sqlite3.connect(tmp_path / DATABASE, isolation_level=None)
+    other.execute("PRAGMA locking_mode=EXCLUSIVE")
+    other.execute("SELECT * FROM state").fetchall()
+    assert (tmp_path / LOG).stat().st_size == 0
+    with pytest.raises(StorageLocked, match="another program has") as caught:
+        Storage.open(tmp_path)
+    assert not caught.value.by_server
+    assert (tmp_path / LOG).exists()
+    other.close()
+
+
+ENDS_AFTER_A_FORK = """
+import os, sys
+from pathlib import Path
+from zkplan.embedded.storage import Storage
+storage = Storage.open(Path(sys.argv[1]))
+last = storage.load().last_session
+storage.commit(zxid=100, last_session=last, nodes=[])
+if os.fork() == 0:
+    sys.exit(0)  # the whole end of an interpreter, which closes what nobody refers to
+os.wait()
+storage.commit(zxid=101, last_session=last, nodes=[])
+os.kill(os.getpid(), 9)
+"""
+
+
+def test_a_forked_child_that_ends_takes_nothing_away_from_its_parent(tmp_path: Path) -> None:
+    program = [sys.executable, "-c", ENDS_AFTER_A_FORK, str(tmp_path)]
+    subprocess.run(program, cwd=Path(__file__).parents[2], timeout=30, check=False)
+    storage = Storage.open(tmp_path)
+    assert storage.load().zxid == 101
+    storage.close()

@@ -231,6 +231,21 @@ def test_a_sweep_deletes_no_more_than_it_is_told() -> None:
     assert tree.sweep(9, at_most=2) == ["/c"]
 
 
+def test_a_sweep_in_several_calls_deletes_only_what_is_still_to_be_deleted() -> None:
+    tree = Tree()
+    tree.multi([Create(f"/{name}", ttl_ms=1) for name in "abcdef"])
+    assert tree.sweep(9, at_most=1) == ["/a"]
+    tree.apply(Delete("/b"), now_ms=9)
+    tree.apply(SetData("/c"), now_ms=9)
+    tree.apply(Create("/d/child"), now_ms=9)
+    tree.apply(Delete("/e"), now_ms=9)
+    tree.apply(Create("/e"), now_ms=9)  # another node, without a time to live
+    tree.apply(Create("/late", ttl_ms=1), now_ms=0)
+    assert tree.sweep(9, at_most=1) == ["/f"]
+    assert tree.sweep(9, at_most=1) == ["/late"]
+    assert tree.sweep(99, at_most=5) == ["/c"]
+
+
 @pytest.mark.parametrize("ttl_ms", [-1, 2**40])
 def test_a_time_to_live_that_cannot_be_stored_is_refused(ttl_ms: int) -> None:
     with pytest.raises(TreeError) as caught:

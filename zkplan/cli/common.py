@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import click
 
+from ..addresses import require_data
 from ..client import DEFAULT_HOSTS, DEFAULT_ROOT, Client, connect
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -67,9 +68,21 @@ def connection_options(function: F) -> F:
 
 
 def open_client(
-    hosts: str, root: str, secret: str, connect_timeout: float, **options: Any
+    hosts: str,
+    root: str,
+    secret: str,
+    connect_timeout: float,
+    *,
+    creates: bool = False,
+    **options: Any,
 ) -> Client:
+    """A client for a command; only one that `creates` makes an embedded folder that is not there.
+
+    Raises ZkplanError for such a folder, which is mistyped in most cases, and what `connect` does.
+    """
     log_to_stderr()
+    if not creates:
+        require_data(hosts)
     return connect(hosts, root, secret=secret, connect_timeout=connect_timeout, **options)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from ..addresses import folder_of, is_embedded
 from ..archive import export_plan, import_plan
 from ..plan import Plan
 from ..protocol.control import PlanStatus
@@ -154,7 +155,9 @@ def import_(
     file: str, resume: bool, copy: bool, any_secret: bool, output: str, **connection: Any
 ) -> None:
     """Make a plan of an exported one; it gets a number of its own under this root."""
-    with open_client(**connection) as client:
+    # A folder may be new; a server in memory would end with this command, and the plan with it.
+    in_folder = is_embedded(connection["hosts"]) and folder_of(connection["hosts"]) is not None
+    with open_client(**connection, creates=in_folder) as client:
         found = client.plan(import_plan(client, file, copy=copy, any_secret=any_secret))
         if resume and found.status().state in ("paused", "defining"):
             found.resume()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import ipaddress
+import socket
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
@@ -33,6 +35,12 @@ def _address(ctx: click.Context, param: click.Parameter, value: str) -> tuple[st
     return host.strip("[]") or "127.0.0.1", int(port)
 
 
+def _folder(ctx: click.Context, param: click.Parameter, value: str | None) -> Path | None:
+    if value is not None and not value.strip():
+        raise click.BadParameter("an empty name: give a folder, `.` for the current one")
+    return None if value is None else Path(value).expanduser()
+
+
 @click.command(short_help="Run a ZooKeeper for one machine; needs Python only.")
 @click.option(
     "--listen",
@@ -44,7 +52,8 @@ def _address(ctx: click.Context, param: click.Parameter, value: str) -> tuple[st
 )
 @click.option(
     "--data",
-    type=click.Path(path_type=Path, file_okay=False),
+    type=click.Path(file_okay=False),
+    callback=_folder,
     help="Folder that keeps the data; without it they end with the server.",
 )
 @click.option(
@@ -90,6 +99,11 @@ def server(
     chosen = {"connections": max_connections, "znodes": max_znodes, "tree_bytes": max_bytes}
     limits = Limits()._replace(**{name: most for name, most in chosen.items() if most is not None})
     host, port = listen
+    # Before a folder is made and before the warning: a mistyped address leaves nothing behind.
+    try:
+        _try_address(host, port)
+    except OSError as error:
+        _end(_told(host, port, error))
     made = EmbeddedServer(
         data,
         host=host,
@@ -103,10 +117,42 @@ def server(
     try:
         code = made.run(lambda ready: click.echo(_ready_line(ready, data, durability)))
     except OSError as error:
-        _end(f"cannot serve at {host}:{port}: {error}")
+        _end(_told(host, port, error))
     if made.fatal is not None:
         _end(str(made.fatal) or type(made.fatal).__name__)
     sys.exit(code)
+
+
+def _try_address(host: str, port: int) -> None:
+    """Raises OSError where nobody could listen there now."""
+    family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    socket.create_server(address[:2], family=family).close()
+
+
+def _told(host: str, port: int, error: OSError) -> str:
+    """What happened and what to do; the text of the system alone says neither."""
+    from ..embedded import StorageError
+
+    if isinstance(error, StorageError):
+        return str(error)
+    place = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    if isinstance(error, socket.gaierror):
+        why = f"no host {host!r} is known here; --listen 127.0.0.1:{port} serves this machine"
+    elif error.errno == errno.EADDRINUSE:
+        why = (
+            "the port is taken, by a server that runs already? Connect to that one, or choose "
+            f"another port; a free one is found with --listen {place.removesuffix(str(port))}0"
+        )
+    elif error.errno == errno.EADDRNOTAVAIL:
+        why = (
+            f"this machine has no address {host}; --listen 127.0.0.1:{port} serves this machine "
+            f"alone, 0.0.0.0:{port} everyone who can reach it"
+        )
+    elif error.errno == errno.EACCES:
+        why = "this user may not listen there; choose a port above 1023"
+    else:
+        why = str(error)
+    return f"cannot serve at {place}: {why}"
 
 
 def _ready_line(server: EmbeddedServer, data: Path | None, durability: str) -> str:

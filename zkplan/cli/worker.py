@@ -79,11 +79,15 @@ def worker(
     if processes > 1:
         log_to_stderr()
         with lease(hosts) as served:
-            # Each process would start an embedded server of its own, so this one serves them all.
-            extra = ["--hosts", served.hosts] if is_embedded(hosts) else []
+            # Each process would start an embedded server of its own, so this one serves them all;
+            # where another one serves the folder, each follows it by itself.
+            extra = ["--hosts", served.hosts]
+            extra = extra if is_embedded(hosts) and not served.is_elsewhere else []
             sys.exit(Supervisor(processes, grace, extra).run())
     sys.path.insert(0, os.getcwd())
-    client = open_client(hosts, root, secret, connect_timeout, session_timeout=session_timeout)
+    client = open_client(
+        hosts, root, secret, connect_timeout, creates=True, session_timeout=session_timeout
+    )
     try:
         made = Worker(client, threads)
         made.on_ready(lambda name: click.echo(f"worker {name} ready", err=True))

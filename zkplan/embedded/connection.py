@@ -1,7 +1,8 @@
 """One TCP connection: bytes to frames and back, the handshake, and when a client has to wait.
 
 It hands requests on only while their answers find room: what a client does not read, or sends
-faster than it can be served, waits in its own socket and in nobody's memory.
+faster than it can be served, waits in its own socket and in nobody's memory. What it was to be told
+all the same (events, one large answer) waits here, and is counted for all connections together.
 """
 
 from __future__ import annotations
@@ -14,10 +15,13 @@ from typing import Protocol
 
 from zkplan.embedded import wire
 from zkplan.embedded.limits import MAX_FRAME_BYTES, Limits
-from zkplan.embedded.service import Peer, Service
+from zkplan.embedded.peer import Peer
+from zkplan.embedded.service import Service
 
 _LENGTH = struct.Struct(">i")
 _WORD_BYTES = 4
+# So much of what waits is given to the transport at once: it copies what it cannot send.
+_CHUNK_BYTES = 4 << 20
 
 
 class Host(Protocol):
@@ -26,6 +30,8 @@ class Host(Protocol):
     service: Service
     limits: Limits
     received_bytes: int
+    unread_bytes: int
+    slow: dict[Connection, None]
 
     def opened(self, connection: Connection) -> bool: ...
     def closed(self, connection: Connection) -> None: ...
@@ -43,7 +49,12 @@ class Connection(asyncio.Protocol):
         self.peer: Peer = None  # type: ignore[assignment]  # set when made
         self._inbox = bytearray()
         self._take: Callable[[bytes], None] = self._take_handshake
-        self._client_is_slow = False
+        # While the transport has something left to send, what follows gathers in the outbox.
+        self._is_blocked = False
+        self._outbox = bytearray()
+        self._unread_bytes = 0  # of this connection in the host's sum
+        self._given_bytes = 0  # to the transport, ever
+        self._taken_bytes = 0  # of them, by the client's end when it was last looked at
         self._reading = True
         self._waits_for_turn = False
         self._handshake_timer: asyncio.TimerHandle | None = None
@@ -59,7 +70,7 @@ class Connection(asyncio.Protocol):
         if not self.host.opened(self):
             transport.abort()
             return
-        transport.set_write_buffer_limits(high=self.host.limits.unsent_bytes)
+        transport.set_write_buffer_limits(high=0)  # tell at once when the client does not read
         self._handshake_timer = asyncio.get_running_loop().call_later(
             self.host.limits.handshake_s, self.abort
         )
@@ -68,8 +79,9 @@ class Connection(asyncio.Protocol):
         self._stop_handshake_timer()
         if self._closing_timer is not None:
             self._closing_timer.cancel()
-        self.host.received_bytes -= len(self._inbox)
-        self._inbox = bytearray()
+        self._drop_inbox()
+        self._drop_outbox()
+        self.host.slow.pop(self, None)
         self.host.closed(self)
 
     def data_received(self, data: bytes) -> None:
@@ -78,19 +90,28 @@ class Connection(asyncio.Protocol):
         self._inbox += data
         self.host.received_bytes += len(data)
         if self.host.received_bytes > self.host.limits.received_bytes:
+            # Given back at once: until the loop tells that it is gone, others would be cut off too.
+            self._drop_inbox()
             self.abort()
             return
         self._handle_frames()
 
     def eof_received(self) -> bool:
-        return False  # nobody reads answers any more: close
+        # Nobody asks any more. Closed here, for asyncio would wait without end for the client to
+        # read what is left for it.
+        self.close()
+        return False
 
     def pause_writing(self) -> None:
-        self._client_is_slow = True
+        self._is_blocked = True
+        self._taken_bytes = self._count_taken()
+        self.host.slow[self] = None
 
     def resume_writing(self) -> None:
-        self._client_is_slow = False
-        self.go_on()
+        self._is_blocked = False
+        self._pump()
+        if self._has_room():
+            self.go_on()
 
     # Called by the server.
 
@@ -98,14 +119,23 @@ class Connection(asyncio.Protocol):
         """Send what is stored; a client that does not read is cut off before it fills memory."""
         if self.transport.is_closing():
             return
-        self.transport.write(data)
+        if self._is_blocked:
+            self._outbox += data
+        else:
+            self._give(data)
         self.sent_all()
-        if self.transport.get_write_buffer_size() > self.host.limits.unread_bytes:
-            self.abort()
+        if self._is_blocked:
+            self.count_unread()
+            if self._unread_bytes > self.host.limits.unread_bytes:
+                self.abort()
 
     def close(self) -> None:
         """Close once everything sent so far has left; who does not read it gets no more time."""
         if not self.transport.is_closing():
+            if self._outbox:
+                self._give(self._outbox)
+                self._outbox = bytearray()
+                self.count_unread()
             self.transport.close()
             # Without it, a client that never reads keeps its place and its memory for ever.
             self._closing_timer = asyncio.get_running_loop().call_later(
@@ -114,6 +144,7 @@ class Connection(asyncio.Protocol):
 
     def abort(self) -> None:
         """Close at once; what was not sent is dropped."""
+        self._drop_outbox()
         self.transport.abort()
 
     def sent_all(self) -> None:
@@ -128,15 +159,69 @@ class Connection(asyncio.Protocol):
         if not self.transport.is_closing():
             self._handle_frames()
 
+    def has_taken_more(self) -> bool:
+        """Whether a client with unread answers has read some of them since the last call.
+
+        The host looks at those in `slow`. Who has caught up leaves it, but only after a last look.
+        """
+        taken = self._count_taken()
+        has_more = taken > self._taken_bytes
+        self._taken_bytes = taken
+        if not self._is_blocked:
+            self.host.slow.pop(self, None)
+        return has_more
+
+    @property
+    def unread_bytes(self) -> int:
+        """What was sent to it and not taken by it."""
+        return self._unread_bytes
+
+    def count_unread(self) -> None:
+        """Bring `unread_bytes` and the host's sum up to date: a transport sends without a word."""
+        now = len(self._outbox) + self.transport.get_write_buffer_size()
+        self.host.unread_bytes += now - self._unread_bytes
+        self._unread_bytes = now
+
+    # What the client does not read.
+
+    def _give(self, data: bytes | bytearray) -> None:
+        self._given_bytes += len(data)
+        self.transport.write(data)
+
+    def _pump(self) -> None:
+        """Give the transport of the outbox as much as it takes."""
+        while self._outbox and not self._is_blocked and not self.transport.is_closing():
+            if len(self._outbox) <= _CHUNK_BYTES:
+                chunk, self._outbox = self._outbox, bytearray()
+            else:
+                chunk = self._outbox[:_CHUNK_BYTES]
+                del self._outbox[:_CHUNK_BYTES]
+            self._give(chunk)
+        self.count_unread()
+
+    def _count_taken(self) -> int:
+        return self._given_bytes - self.transport.get_write_buffer_size()
+
+    def _drop_inbox(self) -> None:
+        self.host.received_bytes -= len(self._inbox)
+        self._inbox = bytearray()
+
+    def _drop_outbox(self) -> None:
+        self._outbox = bytearray()
+        self.host.unread_bytes -= self._unread_bytes
+        self._unread_bytes = 0
+
     # Frames.
 
     def _handle_frames(self) -> None:
-        host, inbox = self.host, self._inbox
+        host, service, inbox = self.host, self.host.service, self._inbox
         turn, turn_ends_s = host.limits.turn_requests, time.monotonic() + host.limits.turn_s
         start, end = 0, len(inbox)
         host.before_requests()
         while end - start >= _WORD_BYTES and self._has_room():
-            if turn == 0 or time.monotonic() > turn_ends_s:
+            # Each connection keeps its own limit, and a thousand of them in one commit do not.
+            is_full = service.held_bytes > host.limits.held_bytes
+            if turn == 0 or is_full or time.monotonic() > turn_ends_s:
                 self._wait_for_turn()
                 break
             (length,) = _LENGTH.unpack_from(inbox, start)
@@ -156,9 +241,10 @@ class Connection(asyncio.Protocol):
         host.after_requests()
 
     def _has_room(self) -> bool:
+        unsent = self.peer.unsent_bytes + self._unread_bytes
         return (
-            not self._client_is_slow
-            and self.peer.unsent_bytes < self.host.limits.unsent_bytes
+            unsent < self.host.limits.unsent_bytes
+            and not self.peer.leaving
             and not self.transport.is_closing()
         )
 
@@ -194,8 +280,8 @@ class Connection(asyncio.Protocol):
         if answer is None:
             self.abort()
         else:
-            self.send(answer)
-            self.close()
+            # Like any other: what it tells of may not be stored yet.
+            self.host.service.tell(self.peer, answer)
 
     def _stop_handshake_timer(self) -> None:
         if self._handshake_timer is not None:

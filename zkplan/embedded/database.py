@@ -63,6 +63,9 @@ def open_to_read(folder: Path, state: tuple[int, ...]) -> sqlite3.Connection:
     connection = _connect(path, "ro")
     try:
         _recognise(connection, path)
+    except StorageLocked:
+        connection.close()
+        raise  # an empty log there is that of the program which has the database open
     except BaseException:
         connection.close()
         remove_empty_log(folder)

@@ -13,6 +13,7 @@ from pathlib import Path
 from types import TracebackType
 
 from zkplan.embedded.limits import Limits
+from zkplan.embedded.listening import allow_descriptors
 from zkplan.embedded.server import Server
 
 DURABILITIES = ("durable", "fast")
@@ -77,8 +78,9 @@ class EmbeddedServer:
         return None if self._server is None else self._server.fatal
 
     def is_running(self) -> bool:
-        """Whether it serves, in its thread."""
-        return self._thread is not None and self._thread.is_alive()
+        """Whether it serves, in its thread; no longer once it has begun to end."""
+        thread, server = self._thread, self._server
+        return thread is not None and thread.is_alive() and server is not None and not server.ending
 
     def start(self) -> EmbeddedServer:
         """Serve in a thread; returns once clients can connect. Nothing happens where it runs.
@@ -89,45 +91,67 @@ class EmbeddedServer:
         with self._lock:
             if self.is_running():
                 return self
-            started = threading.Event()
-            failure: list[BaseException] = []
+            if self._thread is not None and self._thread.is_alive():
+                self._thread.join()  # one that is ending still has the folder and the port
+            self._server = None
+            self._start()
+            return self
 
-            def serve() -> None:
-                try:
-                    asyncio.run(self._serve(started.set))
-                except BaseException as error:
-                    failure.append(error)
-                finally:
-                    started.set()
+    def _start(self) -> None:
+        started, abandoned = threading.Event(), threading.Event()
+        failure: list[BaseException] = []
 
-            self._thread = threading.Thread(target=serve, name="zkplan-embedded", daemon=True)
+        def on_started() -> None:
+            started.set()
+            if abandoned.is_set():
+                self._stop_soon()
+
+        def serve() -> None:
+            try:
+                asyncio.run(self._serve(on_started))
+            except BaseException as error:
+                failure.append(error)
+            finally:
+                started.set()
+
+        # Before there is anything to close: a child may be forked at any moment.
+        _SERVERS.add(self)
+        self._thread = threading.Thread(target=serve, name="zkplan-embedded", daemon=True)
+        try:
             self._thread.start()
             started.wait()
-            if failure:
-                self._thread.join()
-                raise failure[0]
-            _SERVERS.add(self)
-            return self
+        except BaseException:
+            # Ctrl-C. Whichever of the two comes second, this or on_started, sees the other's event.
+            abandoned.set()
+            if started.is_set():
+                self._stop_soon()
+            raise
+        if failure:
+            self._thread.join()
+            raise failure[0]
 
     def stop(self) -> None:
         """Stop serving; sessions stay in the data folder, as when a real server is restarted."""
         with self._lock:
-            thread, loop, server = self._thread, self._loop, self._server
-            if thread is None or loop is None or server is None:
-                return
-            if thread.is_alive():
-                try:
-                    loop.call_soon_threadsafe(server.stop)
-                except RuntimeError:
-                    pass  # the loop has ended by itself meanwhile
-                thread.join()
+            if self._thread is not None and self._thread.is_alive():
+                self._stop_soon()
+                self._thread.join()
             self._thread = None
+
+    def _stop_soon(self) -> None:
+        loop, server = self._loop, self._server
+        if loop is not None and server is not None:
+            try:
+                loop.call_soon_threadsafe(server.stop)
+            except RuntimeError:
+                pass  # the loop has ended by itself meanwhile
 
     def run(self, on_started: Callable[[EmbeddedServer], None] | None = None) -> int:
         """Serve in the main thread of a process until SIGINT or SIGTERM; the exit code.
 
         0 after a clean stop, 1 after a failure (`fatal` says which). Raises as `start` does.
         """
+        allow_descriptors(self._limits.connections)
         # The tree is long-lived: to look for garbage in all of it again and again stalls clients.
         gc.set_threshold(50_000, 50, 1_000)
 

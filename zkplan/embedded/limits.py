@@ -18,16 +18,22 @@ class Limits(NamedTuple):
     znodes: int = 2_000_000
     #: Data, paths and access control lists together.
     tree_bytes: int = 1 << 30
-    #: One answer: a multiRead could ask for any multiple of the tree.
+    #: One answer to a read: a multiRead could ask for any multiple of the tree.
     answer_bytes: int = 128 << 20
     #: Answers of one connection not yet sent, above which its requests wait.
     unsent_bytes: int = 1 << 20
+    #: Answers of all connections held for one commit, above which requests wait for the next.
+    held_bytes: int = 64 << 20
     #: Watch events and answers that a client does not read, above which it is disconnected.
     unread_bytes: int = 256 << 20
+    #: The same of all clients together, above which the one with most of it is disconnected.
+    unread_total_bytes: int = 512 << 20
     #: Requests received in part or waiting, of all connections; above it the sender is cut off.
     received_bytes: int = 256 << 20
     #: One-shot and standing watches of one connection.
     watches: int = 1_000_000
+    #: Paths of these watches, which exist nowhere else: each may be as long as a frame.
+    watch_bytes: int = 64 << 20
     #: What one connection may prove to be: each is compared with each entry of a list.
     identities: int = 64
     #: Requests of one connection handled in a row while others wait.
@@ -35,5 +41,7 @@ class Limits(NamedTuple):
     #: The same in time: to count the descendants of a large tree takes long, and its answer is
     #: short, so that nothing else would stop a client that asks for it 500 times.
     turn_s: float = 0.05
+    #: Containers and nodes with a time to live deleted in a row while others wait.
+    sweep_nodes: int = 1_000
     #: For a client to finish the handshake, and at the end to read what is left for it.
     handshake_s: float = 30.0

@@ -24,20 +24,21 @@ class FolderLock:
         self._folder = folder
         # Not inheritable (as all of Python's): no program that this process starts keeps the lock.
         self._file = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, PRIVATE_FILE)
+        _held.add(self)  # before it is locked: a child forked in between would keep it locked
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # Before all else: an address that a killed server left is not where this one listens.
+            (folder / ADDRESS).unlink(missing_ok=True)
             os.ftruncate(self._file, 0)
             os.pwrite(self._file, f"{os.getpid()}\n".encode(), 0)
-            # An address that a killed server left behind is not where this one listens.
-            (folder / ADDRESS).unlink(missing_ok=True)
         except BlockingIOError:
-            message = self._held_by_another()
-            os.close(self._file)
-            raise StorageLocked(message) from None
+            error = StorageLocked(self._held_by_another())
+            error.by_server = True
+            self.forget()
+            raise error from None
         except BaseException:
-            os.close(self._file)
+            self.forget()
             raise
-        _held.add(self)
 
     def _held_by_another(self) -> str:
         pid = os.pread(self._file, 32, 0).decode("ascii", "replace").strip() or "unknown"
@@ -50,11 +51,14 @@ class FolderLock:
 
     def publish_address(self, host_port: str) -> None:
         """Write for others where the holder of this lock listens; removed by `release`."""
+        host, _, port = host_port.rpartition(":")
+        if ":" in host and not host.startswith("["):
+            host_port = f"[{host}]:{port}"  # without brackets nobody could tell where it ends
         passing = self._folder / f"{ADDRESS}.new"
         passing.unlink(missing_ok=True)
         file = os.open(passing, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE_FILE)
         try:
-            os.write(file, f"{host_port}\n".encode())
+            os.write(file, f"{host_port}\n{os.getpid()}\n".encode())
         finally:
             os.close(file)
         os.replace(passing, self._folder / ADDRESS)  # a reader sees a whole address or none
@@ -63,8 +67,12 @@ class FolderLock:
         """Let others use the folder; harmless when repeated."""
         if self._file < 0:
             return
-        (self._folder / ADDRESS).unlink(missing_ok=True)
-        self.forget()
+        try:
+            (self._folder / ADDRESS).unlink(missing_ok=True)
+        except OSError:
+            pass  # the next holder removes it; the lock itself must not stay
+        finally:
+            self.forget()
 
     def forget(self) -> None:
         """Close this process's copy of the lock: releases it unless a forked process has another.
@@ -82,9 +90,12 @@ def address_of(folder: Path) -> str | None:
     A server that was killed leaves its address behind: only connecting tells whether it lives.
     """
     try:
-        return (folder / ADDRESS).read_text("utf-8").strip() or None
+        address, _, pid = (folder / ADDRESS).read_text("utf-8").strip().partition("\n")
+        # Where they differ, the holder of the lock has not written its own address yet.
+        holder = (folder / LOCK).read_text("utf-8").strip()
     except (OSError, UnicodeDecodeError):
         return None
+    return address if pid.strip() == holder else None
 
 
 _held: weakref.WeakSet[FolderLock] = weakref.WeakSet()

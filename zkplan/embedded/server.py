@@ -10,21 +10,28 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import socket
 import time
 from pathlib import Path
 from typing import Any
 
 from zkplan.embedded.connection import Connection
-from zkplan.embedded.database import remedy
 from zkplan.embedded.limits import Limits
-from zkplan.embedded.service import Peer, Service
+from zkplan.embedded.listening import is_want_of_descriptors, listening_socket
+from zkplan.embedded.loading import Loaded, load
+from zkplan.embedded.peer import Peer
+from zkplan.embedded.service import Service
 from zkplan.embedded.sessions import Sessions
-from zkplan.embedded.storage import Saved, Storage, StorageDamaged, StorageError
-from zkplan.embedded.tree import Tree
+from zkplan.embedded.storage import Storage, StorageError
 from zkplan.embedded.words import Settings, Traffic, answer_word
 
 # An expiry that comes so late means that the server itself was stopped or starved: see forgive().
 _AWAY_MS = 500
+# asyncio accepts so many connections in a row; where that fails it complains as often, every time.
+_ACCEPTED_IN_A_ROW = 8
+# Connections that wait to be accepted.
+_BACKLOG = 1024
+_COMPLAINT_S = 1.0
 
 logger = logging.getLogger("zkplan.embedded")
 
@@ -45,6 +52,8 @@ class Server:
     ) -> None:
         self.limits = limits
         self.received_bytes = 0
+        self.unread_bytes = 0
+        self.slow: dict[Connection, None] = {}
         self.fatal: BaseException | None = None
         self.host, self.port = "", 0
         self._data, self._sync = data, sync
@@ -60,25 +69,49 @@ class Server:
         self._ended = asyncio.Event()
         self.traffic = Traffic()
         self._group_began_s = 0.0
+        self._complained_s = -_COMPLAINT_S
 
     # Life.
 
     async def start(self, host: str, port: int) -> None:
         """Load the data and listen. Raises StorageError and OSError (the address is taken)."""
         asyncio.get_running_loop().set_exception_handler(self._unexpected)
-        self._load()
+        loaded = self._load()
         try:
-            self._listener = await asyncio.get_running_loop().create_server(
-                lambda: Connection(self), host, port, backlog=1024
-            )
+            endpoint = await listening_socket(host, port, _BACKLOG)
+            listener = self._listener = await self._listen(endpoint)
+            self.host, self.port = endpoint.getsockname()[:2]
+            if self._storage is not None:
+                self._storage.publish_address(self.address)
+            # No turn of the loop, and nothing that may take its time, between these two: the time
+            # it took to load the tree, and any that passed since, is nobody's absence.
+            self.sessions.restore(loaded.last_session, loaded.sessions, _now_ms())
+            self._schedule_expiry()
+            self._schedule_sweep()
+            await listener.start_serving()
+            endpoint.listen(_BACKLOG)  # asyncio has just set it to what it accepts in a row
         except BaseException:
+            self._cancel_timers()
+            self._close_listener()
             self._close_storage()
             raise
-        self.host, self.port = self._listener.sockets[0].getsockname()[:2]
-        if self._storage is not None:
-            self._storage.publish_address(f"{self.host}:{self.port}")
-        self._schedule_expiry()
-        self._schedule_sweep()
+
+    async def _listen(self, endpoint: socket.socket) -> asyncio.Server:
+        try:
+            return await asyncio.get_running_loop().create_server(
+                lambda: Connection(self),
+                sock=endpoint,
+                backlog=_ACCEPTED_IN_A_ROW,
+                start_serving=False,
+            )
+        except BaseException:
+            endpoint.close()
+            raise
+
+    @property
+    def address(self) -> str:
+        """host:port, as a client takes it."""
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
     async def serve(self) -> None:
         """Until `stop` is called or the disk fails; `fatal` then says how."""
@@ -88,20 +121,26 @@ class Server:
         """End `serve`."""
         self._ended.set()
 
+    @property
+    def ending(self) -> bool:
+        """Whether `stop` was called or the disk failed: nothing new is begun."""
+        return self._ended.is_set()
+
     async def close(self) -> None:
         """Stop listening, cut the connections, close the data. Sessions stay, as in a restart."""
-        for timer in self._timers.values():
-            timer.cancel()
-        if self._listener is not None:
-            self._listener.close()
-        if self.fatal is None:
-            self._flush()
-        for connection in list(self._connections.values()):
+        self._ended.set()
+        self._cancel_timers()
+        self._close_listener()
+        try:
             if self.fatal is None:
-                connection.close()
-            else:
-                connection.abort()
-        self._close_storage()
+                self._flush()
+            for connection in list(self._connections.values()):
+                if self.fatal is None:
+                    connection.close()
+                else:
+                    connection.abort()
+        finally:
+            self._close_storage()
         # One turn of the loop, in which the transports report that they are closed, and another for
         # those of clients that do not read what is left for them: their sockets would stay open.
         await asyncio.sleep(0)
@@ -109,43 +148,22 @@ class Server:
             connection.abort()
         await asyncio.sleep(0)
 
-    def _load(self) -> None:
+    def _cancel_timers(self) -> None:
+        for timer in self._timers.values():
+            timer.cancel()
+
+    def _close_listener(self) -> None:
+        if self._listener is not None:
+            self._listener.close()
+
+    def _load(self) -> Loaded:
+        loaded = load(self._data, sync=self._sync, limits=self.limits)
         low, high = self._timeouts_ms
         self.sessions = Sessions(min_timeout_ms=low, max_timeout_ms=high, make_password=os.urandom)
-        saved = None
-        if self._data is not None:
-            self._storage = Storage.open(self._data, sync=self._sync)
-        try:
-            if self._storage is not None:
-                saved = self._storage.load()
-                self.sessions.restore(saved.last_session, saved.sessions, _now_ms())
-            self.tree = self._make_tree(saved)
-        except BaseException:
-            self._close_storage()
-            raise
+        self._storage, self.tree = loaded.storage, loaded.tree
         self._stored_zxid = self.tree.zxid
         self.service = Service(self.tree, self.sessions, self.limits)
-
-    def _make_tree(self, saved: Saved | None) -> Tree:
-        is_new = saved is None or not saved.nodes
-        tree = Tree(
-            system_nodes=is_new,
-            track_changes=saved is not None,
-            max_nodes=self.limits.znodes,
-            max_bytes=self.limits.tree_bytes,
-            max_watches=self.limits.watches,
-            identities=lambda peer: peer.identities,  # type: ignore[attr-defined]
-        )
-        if saved is not None and not is_new:
-            try:
-                tree.restore(saved.zxid, saved.nodes)
-            except ValueError as error:
-                raise self._not_a_tree(error) from error
-        return tree
-
-    def _not_a_tree(self, error: ValueError) -> StorageDamaged:
-        folder = self._data or Path()
-        return StorageDamaged(f"{folder} holds no tree: {error}. {remedy(folder)}")
+        return loaded
 
     def _close_storage(self) -> None:
         storage, self._storage = self._storage, None
@@ -155,12 +173,31 @@ class Server:
     def _unexpected(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         """End at an error that nobody foresaw: the tree in memory may hold half of a request."""
         error = context.get("exception")
-        if error is None or isinstance(error, OSError):
-            # A connection that cannot be accepted for want of descriptors: the loop tries again.
+        if error is None:
             loop.default_exception_handler(context)
+        elif isinstance(error, OSError):
+            self._complain(loop, context, error)
         elif self.fatal is None:
             logger.critical("the server ends at an unexpected error", exc_info=error)
             self._fail(error)
+
+    def _complain(
+        self, loop: asyncio.AbstractEventLoop, context: dict[str, Any], error: OSError
+    ) -> None:
+        # Of one connection, or one that cannot be accepted: the loop tries again, without end.
+        now_s = time.monotonic()
+        if now_s - self._complained_s < _COMPLAINT_S:
+            return
+        self._complained_s = now_s
+        if is_want_of_descriptors(error):
+            logger.error(
+                "no more connections can be accepted: %s. %s are open; allow this process more"
+                " open files (ulimit -n), or close connections",
+                error,
+                len(self._connections),
+            )
+        else:
+            loop.default_exception_handler(context)
 
     # Connections tell what happens on them.
 
@@ -229,6 +266,7 @@ class Server:
         # What is in memory is ahead of the disk now, so not one more answer may leave.
         self.fatal = error
         self.service.out.clear()
+        self.service.held_bytes = 0
         self._ended.set()
 
     def _commit(self) -> None:
@@ -245,7 +283,7 @@ class Server:
         self._stored_zxid = self.tree.zxid
 
     def _send(self) -> None:
-        out, self.service.out = self.service.out, []
+        out, self.service.out, self.service.held_bytes = self.service.out, [], 0
         frames: dict[Peer, list[bytes]] = {}
         leaving = []
         for peer, frame in out:
@@ -260,10 +298,21 @@ class Server:
             connection = self._connections.get(peer)
             if connection is not None:
                 connection.send(b"".join(parts))
+                if self.unread_bytes > self.limits.unread_total_bytes:
+                    self._cut_off()
         for peer in leaving:
             connection = self._connections.get(peer)
             if connection is not None:
                 connection.close()
+
+    def _cut_off(self) -> None:
+        """Disconnect the clients that have most to read, until the rest is not too much."""
+        for connection in self.slow:
+            connection.count_unread()
+        for connection in sorted(self.slow, key=lambda one: one.unread_bytes, reverse=True):
+            if self.unread_bytes <= self.limits.unread_total_bytes:
+                break
+            connection.abort()
 
     # What happens by itself.
 
@@ -282,19 +331,30 @@ class Server:
         if away_ms > _AWAY_MS:
             # Stopped, suspended or starved: the pings of that time are still in the sockets.
             self.sessions.forgive(away_ms, now_ms)
+        self._keep_readers(now_ms)
         self.before_requests()
         self.service.expire()
         self.after_requests()
         self._schedule_expiry()
 
-    def _schedule_sweep(self) -> None:
-        self._timers["sweep"] = asyncio.get_running_loop().call_later(self._sweep_s, self._sweep)
+    def _keep_readers(self, now_ms: int) -> None:
+        # While a client has much to read its requests wait in its socket, its pings with them. That
+        # it reads is a sign of life too.
+        for connection in list(self.slow):
+            session = connection.peer.session
+            if connection.has_taken_more() and session is not None:
+                self.sessions.touch(session, now_ms)
+
+    def _schedule_sweep(self, after_s: float | None = None) -> None:
+        self._timers["sweep"] = asyncio.get_running_loop().call_later(
+            self._sweep_s if after_s is None else after_s, self._sweep
+        )
 
     def _sweep(self) -> None:
         self.before_requests()
-        self.service.sweep()
+        is_unfinished = self.service.sweep()
         self.after_requests()
-        self._schedule_sweep()
+        self._schedule_sweep(0.0 if is_unfinished else None)
 
 
 def _now_ms() -> int:

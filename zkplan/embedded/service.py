@@ -12,11 +12,12 @@ from typing import Any
 
 from zkplan.embedded import acl, wire
 from zkplan.embedded.limits import Limits
+from zkplan.embedded.peer import Peer
+from zkplan.embedded.reading import Reads
 from zkplan.embedded.records import (
     Check,
     Create,
     Delete,
-    Identity,
     LimitError,
     MultiFailed,
     SetAcl,
@@ -54,34 +55,10 @@ UNIMPLEMENTED = -6
 AUTH_FAILED = -115
 SESSION_EXPIRED = -112
 
-
-class Peer:
-    """One connection: who it has proven to be, its session, and what it has done so far."""
-
-    __slots__ = (
-        "address",
-        "identities",
-        "last_request",
-        "leaving",
-        "port",
-        "received",
-        "sent",
-        "session",
-        "session_id",
-        "unsent_bytes",
-    )
-
-    def __init__(self, address: str, port: int) -> None:
-        self.address = address
-        self.port = port
-        self.identities: tuple[Identity, ...] = (Identity("ip", address),)
-        self.session: Session | None = None
-        self.session_id = 0  # stays when the session has ended
-        self.leaving = False  # no request is answered any more
-        self.unsent_bytes = 0  # of frames for it in `out`
-        self.received = 0
-        self.sent = 0
-        self.last_request = "NA"
+# What may be answered with a refusal whatever the size: a write is done, and its answer is short.
+_READS = frozenset(
+    (GetData, Exists, GetChildren, GetAcl, MultiRead, Sync, GetEphemerals, CountDescendants, WhoAmI)
+)
 
 
 class Service:
@@ -96,10 +73,12 @@ class Service:
         self.sessions = sessions
         self.limits = limits
         self.out: list[tuple[Peer, bytes | None]] = []
+        self.held_bytes = 0  # of the frames in `out`; whoever takes them sets it to 0
         self.received = 0
         self._now_ms = 0
         self._wall_ms = 0
         self._peers: dict[int, Peer] = {}  # by session
+        reads = Reads(tree, limits.answer_bytes)
         self._handlers: dict[type, Callable[[Peer, Any], Any]] = {
             Create: self._write,
             Delete: self._write,
@@ -107,18 +86,18 @@ class Service:
             SetAcl: self._write,
             Check: self._write,
             Multi: self._multi,
-            GetData: self._get_data,
-            Exists: self._exists,
-            GetChildren: self._get_children,
-            GetAcl: self._get_acl,
-            MultiRead: self._multi_read,
+            GetData: reads.get_data,
+            Exists: reads.exists,
+            GetChildren: reads.get_children,
+            GetAcl: reads.get_acl,
+            MultiRead: reads.multi_read,
             Sync: lambda _, request: request.path,
-            GetEphemerals: self._get_ephemerals,
-            CountDescendants: self._count_descendants,
+            GetEphemerals: reads.get_ephemerals,
+            CountDescendants: reads.count_descendants,
             SetWatches: self._set_watches,
             AddWatch: self._add_watch,
             RemoveWatches: self._remove_watches,
-            WhoAmI: lambda peer, _: peer.identities,
+            WhoAmI: reads.who_am_i,
         }
 
     def tell_time(self, now_ms: int, wall_ms: int) -> None:
@@ -177,10 +156,20 @@ class Service:
                 self.disconnected(peer)
                 self._close(peer)
 
-    def sweep(self) -> None:
-        """Delete the containers that were left empty and the nodes whose time to live is over."""
-        self.tree.sweep(self._wall_ms)
+    def sweep(self) -> bool:
+        """Delete the containers that were left empty and the nodes whose time to live is over.
+
+        Not all in one turn where they are very many: whether there may be more.
+        """
+        at_most = self.limits.sweep_nodes
+        deleted = self.tree.sweep(self._wall_ms, at_most)
         self._send_events()
+        return len(deleted) == at_most
+
+    def tell(self, peer: Peer, frame: bytes) -> None:
+        """Answer outside the protocol, once what is known so far is stored, and close."""
+        self._send(peer, frame)
+        self._close(peer)
 
     def _end_session(self, session: Session) -> None:
         self.sessions.end(session.id)
@@ -195,6 +184,7 @@ class Service:
         if session is None or peer.leaving:
             return  # what it sent behind the request that ended it
         session.deadline_ms = self._now_ms + session.timeout_ms
+        session.forgiven_ms = 0
         peer.received += 1
         self.received += 1
         try:
@@ -218,6 +208,8 @@ class Service:
             reply = wire.multi_error(xid, self.tree.zxid, codes)
         else:
             reply = wire.reply(xid, self.tree.zxid, request, answer)
+            if len(reply) > self.limits.answer_bytes and kind in _READS:
+                reply = wire.error_reply(xid, self.tree.zxid, LimitError.code)
         # Events first: whoever reads an answer has been told of every change that it may show.
         self._send_events()
         self._send(peer, reply)
@@ -256,6 +248,7 @@ class Service:
     def _send(self, peer: Peer, frame: bytes) -> None:
         peer.sent += 1
         peer.unsent_bytes += len(frame)
+        self.held_bytes += len(frame)
         self.out.append((peer, frame))
 
     def _close(self, peer: Peer) -> None:
@@ -278,51 +271,6 @@ class Service:
         return self.tree.multi(
             request.ops, session=peer.session_id, now_ms=self._wall_ms, who=peer.identities
         )
-
-    def _get_data(self, peer: Peer, request: GetData) -> Any:
-        return self.tree.get(request.path, peer if request.watch else None, peer.identities)
-
-    def _exists(self, peer: Peer, request: Exists) -> Any:
-        return self.tree.exists(request.path, peer if request.watch else None)
-
-    def _get_children(self, peer: Peer, request: GetChildren) -> Any:
-        return self.tree.children(request.path, peer if request.watch else None, peer.identities)
-
-    def _get_acl(self, peer: Peer, request: GetAcl) -> Any:
-        return self.tree.get_acl(request.path, peer.identities)
-
-    def _multi_read(self, peer: Peer, request: MultiRead) -> Any:
-        answers: list[Any] = []
-        room = self.limits.answer_bytes
-        # Each is done once: a list of networks or of children is long, a request to read it short.
-        known: dict[GetData | GetChildren, Any] = {}
-        for read in request.reads:
-            answer = known.get(read)
-            if answer is None:
-                try:
-                    if isinstance(read, GetData):
-                        answer = self.tree.get(read.path, None, peer.identities)
-                    else:
-                        answer = self.tree.children(read.path, None, peer.identities)
-                except TreeError as error:
-                    answer = error
-                known[read] = answer
-            answers.append(answer)
-            if not isinstance(answer, TreeError):
-                room -= len(answer[0]) * (1 if isinstance(read, GetData) else 16)
-            if room < 0:
-                raise LimitError(
-                    read.path, f"the answer would exceed {self.limits.answer_bytes} bytes"
-                )
-        return answers
-
-    def _get_ephemerals(self, peer: Peer, request: GetEphemerals) -> Any:
-        prefix = "" if request.prefix.strip() in {"", "/"} else request.prefix
-        owned = self.tree.ephemerals(peer.session_id)
-        return sorted(path for path in owned if path.startswith(prefix))
-
-    def _count_descendants(self, peer: Peer, request: CountDescendants) -> Any:
-        return self.tree.count_descendants(request.path, peer.identities)
 
     def _set_watches(self, peer: Peer, request: SetWatches) -> Any:
         self.tree.set_watches(request, peer)

@@ -28,15 +28,19 @@ class SavedSession(NamedTuple):
 
 
 class Session:
-    """A live session; `deadline_ms` is when it expires unless it is heard of."""
+    """A live session; `deadline_ms` is when it expires unless it is heard of.
 
-    __slots__ = ("deadline_ms", "id", "password", "queued_ms", "timeout_ms")
+    Whoever moves the deadline because it was heard of sets `forgiven_ms` to 0.
+    """
+
+    __slots__ = ("deadline_ms", "forgiven_ms", "id", "password", "queued_ms", "timeout_ms")
 
     def __init__(self, id: int, password: bytes, timeout_ms: int, deadline_ms: int) -> None:  # noqa: A002
         self.id = id
         self.password = password
         self.timeout_ms = timeout_ms
         self.deadline_ms = deadline_ms
+        self.forgiven_ms = 0  # of absences of the server, since it was last heard of
         self.queued_ms = deadline_ms  # which entry of the queue is valid; others are left-overs
 
 
@@ -100,6 +104,7 @@ class Sessions:
     def touch(self, session: Session, now_ms: int) -> None:
         """The session was heard of."""
         session.deadline_ms = now_ms + session.timeout_ms
+        session.forgiven_ms = 0
 
     def end(self, id: int) -> None:  # noqa: A002
         """Forget a session; nothing happens where it is gone."""
@@ -128,10 +133,18 @@ class Sessions:
     def forgive(self, away_ms: int, now_ms: int) -> None:
         """The server itself was away so long (stopped, suspended): nobody loses that time.
 
-        Nobody gains by it either: whose packets were read since has its whole time-out already.
+        Nobody gains by it either: whose packets were read since has its whole time-out already. And
+        absences that follow one another give a silent session one time-out more in all: a busy
+        server reads in between, and what has sent nothing by then is dead. Only an absence that is
+        a whole time-out by itself counts in any case: in it a client can have lost its connection.
         """
         for session in self._live.values():
-            session.deadline_ms = min(session.deadline_ms + away_ms, now_ms + session.timeout_ms)
+            left_ms = away_ms
+            if away_ms < session.timeout_ms:
+                left_ms = min(away_ms, session.timeout_ms - session.forgiven_ms)
+            before_ms = session.deadline_ms
+            session.deadline_ms = min(before_ms + max(0, left_ms), now_ms + session.timeout_ms)
+            session.forgiven_ms += session.deadline_ms - before_ms
 
     def restore(self, last_id: int, saved: Iterable[SavedSession], now_ms: int) -> None:
         """After a restart: every session has its whole time-out again, as on a real server."""

@@ -8,6 +8,7 @@ because a kernel that failed to flush a page once may forget it and report succe
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import os
 import shutil
@@ -75,9 +76,7 @@ class Storage:
         With `sync` a commit is on disk when it returns; without, it survives a kill of the process.
         """
         try:
-            if not folder.exists():
-                folder.mkdir(lock.PRIVATE_FOLDER, parents=True)
-                database.sync_folder(folder.parent)
+            _make_folder(folder)
             held = lock.FolderLock(folder)
         except StorageError:
             raise
@@ -312,6 +311,16 @@ class Storage:
             self._lock.release()
 
 
+def _make_folder(folder: Path) -> None:
+    """Create what is missing of it, durably; another process may be doing the same."""
+    missing: list[Path] = []
+    while not (path := missing[-1].parent if missing else folder).exists():
+        missing.append(path)
+    for path in reversed(missing):
+        path.mkdir(lock.PRIVATE_FOLDER if path == folder else 0o777, exist_ok=True)
+        database.sync_folder(path.parent)
+
+
 def _refused(path: Path, error: Exception) -> str:
     try:
         free = f"{shutil.disk_usage(path.parent).free // 1024} KiB are free there"
@@ -347,17 +356,17 @@ def _session(row: tuple[int, bytes, int, int]) -> SavedSession:
 
 
 _alive: weakref.WeakSet[Storage] = weakref.WeakSet()
-_inherited: list[Storage] = []
 
 
 def _keep_inherited() -> None:
     """In a forked child: never use nor close the connections of the parent, which lives on.
 
-    Closing one would empty a log that the parent is writing, so they are kept to the end.
+    Closing one would empty a log that the parent is writing. So they are kept, even beyond the end
+    of the interpreter, which closes what nobody refers to.
     """
     for storage in list(_alive):
         storage._failure = "this process is a fork of the one that opened it"
-        _inherited.append(storage)
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(storage._connection))
     _alive.clear()
 
 

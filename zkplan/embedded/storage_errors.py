@@ -12,7 +12,9 @@ class StorageError(OSError):
 
 
 class StorageLocked(StorageError):
-    """Another server, or another program, is using the data folder."""
+    """Another server (`by_server`), or another program, is using the data folder."""
+
+    by_server = False
 
 
 class StorageDamaged(StorageError):

@@ -94,8 +94,8 @@ class Tree:
 
     With `track_changes` it remembers what `take_changes` is to give. Beyond `max_nodes` znodes or
     `max_bytes` (of data, paths and ACLs) what grows is refused with LimitError, as is a read that
-    arms a watch for a watcher with `max_watches`; the rest is served. `identities` tells who a
-    watcher is, for events need READ; without it all may read.
+    arms a watch for a watcher with `max_watches`, or with `max_watch_bytes` of paths; the rest is
+    served. `identities` tells who a watcher is, for events need READ; without it all may read.
     """
 
     def __init__(
@@ -106,13 +106,15 @@ class Tree:
         max_nodes: int | None = None,
         max_bytes: int | None = None,
         max_watches: int | None = None,
+        max_watch_bytes: int | None = None,
         identities: Callable[[Hashable], Who] | None = None,
     ) -> None:
         self.zxid = 0
-        self._watches = Watches(identities, max_watches)
+        self._watches = Watches(identities, max_watches, max_watch_bytes)
         self._znodes = Znodes(system_nodes=system_nodes, track_changes=track_changes)
         self._nodes = self._znodes.by_path
         self._writes = Writes(self._znodes, self._watches, max_nodes, max_bytes)
+        self._to_sweep: list[str] = []
 
     # Writes.
 
@@ -177,11 +179,17 @@ class Tree:
         """Delete containers whose last child is gone, and TTL nodes without child that are too old.
 
         Each takes a zxid of its own. Gives their paths; one whose child went now is left for the
-        next time. Looks at every container and TTL node, deletes `at_most` so many.
+        next time. Looks at every container and TTL node, but after a call that deleted `at_most`
+        only at what that one has left: a million of them cost one look, in however many calls.
         """
-        paths = self._znodes.expired(now_ms)[:at_most]
-        for path in paths:
-            self.apply(Delete(path), now_ms=now_ms)
+        if at_most is None or not self._to_sweep:
+            self._to_sweep = self._znodes.expired(now_ms)[::-1]
+        paths: list[str] = []
+        while self._to_sweep and len(paths) != at_most:
+            path = self._to_sweep.pop()
+            if self._znodes.has_expired(path, now_ms):  # still, some calls later
+                self.apply(Delete(path), now_ms=now_ms)
+                paths.append(path)
         return paths
 
     def advance(self) -> int:

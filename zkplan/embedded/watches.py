@@ -43,11 +43,12 @@ _NOBODY: dict[Hashable, None] = {}
 class _Table:
     """Who is told of what at each path, and the same by watcher."""
 
-    __slots__ = ("by_path", "by_watcher", "recursive")
+    __slots__ = ("by_path", "by_watcher", "bytes_by_watcher", "recursive")
 
     def __init__(self) -> None:
         self.by_path: dict[str, _Watchers] = {}
         self.by_watcher: dict[Hashable, dict[str, None]] = {}
+        self.bytes_by_watcher: dict[Hashable, int] = {}  # of the paths of `by_watcher`
         # While nobody listens recursively, no event looks at the paths above.
         self.recursive = 0
 
@@ -55,6 +56,9 @@ class _Table:
         """Arm; the last mode counts: a read with a watch ends a watch that stays, as in 3.8.0."""
         watchers = self.by_path.setdefault(path, {})
         self.recursive += (mode == _RECURSIVE) - (watchers.get(watcher) == _RECURSIVE)
+        if watcher not in watchers:
+            held = self.bytes_by_watcher
+            held[watcher] = held.get(watcher, 0) + _size_of(path)
         watchers[watcher] = mode
         self.by_watcher.setdefault(watcher, {})[path] = None
 
@@ -66,11 +70,13 @@ class _Table:
         self._forget(path, watchers, watcher)
         paths = self.by_watcher[watcher]
         del paths[path]
+        self.bytes_by_watcher[watcher] -= _size_of(path)
         if not paths:
-            del self.by_watcher[watcher]
+            del self.by_watcher[watcher], self.bytes_by_watcher[watcher]
         return True
 
     def drop(self, watcher: Hashable) -> None:
+        self.bytes_by_watcher.pop(watcher, None)
         for path in self.by_watcher.pop(watcher, ()):
             self._forget(path, self.by_path[path], watcher)
 
@@ -105,26 +111,39 @@ class _Table:
             del self.by_path[path]
 
 
+def _refusal(path: str, what: str) -> str:
+    return (
+        f"no watch of {path[:100]!r}: this connection has {what}, as many as it may;"
+        " remove some, or spread them over several connections"
+    )
+
+
+def _size_of(path: str) -> int:
+    return len(path) if path.isascii() else 4 * len(path)  # at most, in memory
+
+
 class Watches:
     """The armed watches of one tree and the events not yet taken.
 
     `identities` tells who a watcher has proven to be; without READ for the node it is told nothing,
     and a watch for once is spent all the same. None stands for a watcher that is trusted. A watcher
-    that has `watches_max` watches gets no more of them: LimitError.
+    that has `watches_max` watches, or `bytes_max` bytes of watched paths, gets no more: LimitError.
     """
 
-    __slots__ = ("_child", "_data", "_events", "_identities", "_watches_max")
+    __slots__ = ("_bytes_max", "_child", "_data", "_events", "_identities", "_watches_max")
 
     def __init__(
         self,
         identities: Callable[[Hashable], Who] | None = None,
         watches_max: int | None = None,
+        bytes_max: int | None = None,
     ) -> None:
         self._data = _Table()
         self._child = _Table()
         self._events: list[Event] = []
         self._identities = identities
         self._watches_max = watches_max
+        self._bytes_max = bytes_max
 
     def arm_data(self, path: str, watcher: Hashable) -> None:
         """Tell `watcher` when `path` is next created, changed or deleted."""
@@ -196,15 +215,15 @@ class Watches:
         self._tell(self._data.fire(path), CHANGED, path, acl)
 
     def _judge_room(self, path: str, watcher: Hashable) -> None:
-        if self._watches_max is None:
-            return
-        count = sum(len(table.by_watcher.get(watcher, ())) for table in (self._data, self._child))
-        if count >= self._watches_max:
-            raise LimitError(
-                path,
-                f"no watch of {path!r}: this connection has {count} watches, as many as it may;"
-                " remove some, or spread them over several connections",
-            )
+        data, child = self._data, self._child
+        if self._watches_max is not None:
+            count = len(data.by_watcher.get(watcher, ())) + len(child.by_watcher.get(watcher, ()))
+            if count >= self._watches_max:
+                raise LimitError(path, _refusal(path, f"{count} watches"))
+        if self._bytes_max is not None:
+            size = data.bytes_by_watcher.get(watcher, 0) + child.bytes_by_watcher.get(watcher, 0)
+            if size + _size_of(path) > self._bytes_max:
+                raise LimitError(path, _refusal(path, f"watches of {size} bytes of paths"))
 
     def _tables(self, kind: int) -> list[_Table]:
         return [

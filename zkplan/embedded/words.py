@@ -12,7 +12,8 @@ import sys
 from collections.abc import Callable, Iterable
 from typing import NamedTuple, Protocol
 
-from zkplan.embedded.service import Peer, Service
+from zkplan.embedded.peer import Peer
+from zkplan.embedded.service import Service
 from zkplan.embedded.sessions import Sessions
 from zkplan.embedded.tree import Tree
 
@@ -177,10 +178,17 @@ def _envi(_: Subject) -> str:
         "os.name": platform.system(),
         "os.arch": platform.machine(),
         "os.version": platform.release(),
-        "user.dir": os.getcwd(),
+        "user.dir": _working_folder(),
         "python.executable": sys.executable,
     }
     return "Environment:\n" + "".join(f"{name}={value}\n" for name, value in values.items())
+
+
+def _working_folder() -> str:
+    try:
+        return os.getcwd()
+    except OSError:
+        return "?"  # deleted while the server works in it
 
 
 def _lines(lines: Iterable[str]) -> str:

@@ -184,18 +184,24 @@ class Znodes:
 
     def expired(self, now_ms: int) -> list[str]:
         """Containers whose last child is gone, and TTL nodes without child that are too old."""
-        by_path = self.by_path
-        paths = []
-        for path in self.owned.get(CONTAINER_OWNER, ()):
-            node = by_path[path]
+        has_expired = self.has_expired
+        return [
+            path
+            for owner in (CONTAINER_OWNER, TTL_OWNER)
+            for path in self.owned.get(owner, ())
+            if has_expired(path, now_ms)
+        ]
+
+    def has_expired(self, path: str, now_ms: int) -> bool:
+        """Whether the node of this path, if there is one, is such a container or TTL node."""
+        node = self.by_path.get(path)
+        if node is None or node.children:
+            return False
+        if node.owner == CONTAINER_OWNER:
             # One that never had a child is new: its first child may be on the way.
-            if node.creates and not node.children:
-                paths.append(path)
-        for path in self.owned.get(TTL_OWNER, ()):
-            node = by_path[path]
-            if not node.children and now_ms - node.mtime > ttl_of(node.owner):
-                paths.append(path)
-        return paths
+            return node.creates > 0
+        ttl_ms = ttl_of(node.owner)
+        return ttl_ms > 0 and now_ms - node.mtime > ttl_ms
 
     # Storage.
 

@@ -11,7 +11,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -25,10 +25,14 @@ from zkplan.errors import KeeperError, PlanError, WaitTimeout, ZkplanError
 from zkplan.plan import Plan
 from zkplan.requests import ReadChildren
 from zkplan.testing.process import same_imports
+from zkplan.waiting import _stands_still as _still
+from zkplan.waiting import raise_in_vain
 
 _POLL_S = 0.02
 _LOG_TAIL_LINES = 15
 _END_S = 5.0
+_RETRY_DELAY_S = 0.02
+_STILL_S = 0.1
 
 
 class Step(NamedTuple):
@@ -112,8 +116,10 @@ def crash_at_every_step(
         assert not report.differences, report
 
     A plan that does not end within `timeout` seconds has ended with WaitTimeout. Raises what
-    `build` and `outcome` raise, and ZkplanError where a worker cannot start; nothing for
-    differences. A step takes about a fifth of a second.
+    `build` and `outcome` raise, and ZkplanError where `build` gives no plan, or one without tasks,
+    or a worker cannot start; nothing for differences. A step takes about a fifth of a second, and
+    as long as the attempts of its tasks are delayed: plans made without `retry_delay` have a short
+    one here.
     """
     with ExitStack() as stack:
         server = stack.enter_context(EmbeddedServer())
@@ -132,6 +138,24 @@ def crash_at_every_step(
                     if not _same(run.ending, undisturbed.ending):
                         report.differences.append(Difference(step, run.ending, undisturbed.ending))
         return report
+
+
+class _Hasty(Client):
+    """Between two attempts its plans wait as long as they say, but by default hardly at all."""
+
+    def create_plan(self, *arguments: Any, **options: Any) -> Plan:
+        """See Client."""
+        # Not 0: a delayed attempt is written elsewhere than one without delay.
+        return super().create_plan(*arguments, **{"retry_delay": _RETRY_DELAY_S} | options)
+
+
+def _built(plan: object) -> Plan:
+    """What `build` gave, where there is something to crash."""
+    if not isinstance(plan, Plan):
+        raise ZkplanError(f"build(client) must return the plan that it made, not {plan!r:.50}")
+    if not plan.status().tasks:
+        raise ZkplanError(f"build(client) returned {plan.path}, which has no tasks to crash in")
+    return plan
 
 
 def _same(one: Ending, other: Ending) -> bool:
@@ -177,7 +201,7 @@ class _Runs:
         root = f"/crash-{next(self._roots):06d}"
         with connect(self._hosts, root) as client:
             client.prepare()
-            plan = self._build(client)
+            plan = _built(self._build(_Hasty(client.keeper, root)))
             plan.mark_ready()
             first, planned = _Will(None, []), False
             deadline = time.monotonic() + self._timeout_s
@@ -221,7 +245,7 @@ def _waiting(plan: Plan, timeout_s: float) -> Iterator[_End]:
 
     def wait() -> None:
         try:
-            plan.wait(timeout=timeout_s)
+            _wait(plan, timeout_s)
             end.how = "drained"
         except (PlanError, WaitTimeout) as error:
             end.how = type(error).__name__
@@ -234,6 +258,19 @@ def _waiting(plan: Plan, timeout_s: float) -> Iterator[_End]:
     thread.start()
     yield end
     thread.join()
+
+
+def _wait(plan: Plan, timeout_s: float) -> None:
+    """As Plan.wait, which takes seconds to be sure that a plan with dead tasks stands still."""
+    deadline = time.monotonic() + timeout_s
+    while (left_s := deadline - time.monotonic()) > _STILL_S:
+        with suppress(WaitTimeout):
+            plan.wait(timeout=_STILL_S)
+            return
+        status = plan.status()
+        if status.dead and status.state == "running" and plan.client.keeper.run(_still(plan)):
+            raise_in_vain(plan, status)
+    plan.wait(timeout=max(left_s, 0.0))
 
 
 def _read(will: Path) -> _Will:

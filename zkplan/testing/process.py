@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import IO
 
 # The watcher is told a process id on its first line. When its input ends without a second line, the
 # starter is gone, however it died (the kernel closes the pipe), and the watcher kills that id.
@@ -19,13 +20,16 @@ _WATCHER = 'read -r pid && { read -r released || kill -KILL "$pid"; }'
 class WatchedProcess:
     """A process in a session of its own (Ctrl-C does not reach it), killed when its starter dies.
 
-    Its standard output and error are appended to `log`; `environment` replaces the inherited one. A
-    child that the starter forked holds the pipe too: the process is then killed when the last of
+    Its standard output and error go to the end of `log`; `environment` replaces the inherited one.
+    A child that the starter forked holds the pipe too: the process is then killed when the last of
     both is gone.
     """
 
     def __init__(
-        self, command: Sequence[str], log: Path, environment: Mapping[str, str] | None = None
+        self,
+        command: Sequence[str],
+        log: Path | IO[bytes],
+        environment: Mapping[str, str] | None = None,
     ) -> None:
         watcher_end, self._pipe = os.pipe()
         try:
@@ -35,7 +39,7 @@ class WatchedProcess:
         finally:
             os.close(watcher_end)
         try:
-            with log.open("ab") as output:
+            with log.open("ab") if isinstance(log, Path) else contextlib.nullcontext(log) as output:
                 self._process = subprocess.Popen(
                     command,
                     stdin=subprocess.DEVNULL,

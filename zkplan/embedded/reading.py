@@ -1,0 +1,134 @@
+"""Reads: each answered from the tree, and refused where its answer would be too large.
+
+A small request may ask for any multiple of the tree: children with long names, one large node a
+thousand times. So an answer is measured before it becomes bytes, by a bound that costs little; and
+before a watch is armed, since whoever is refused does not expect its event.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from zkplan.embedded.peer import Peer
+from zkplan.embedded.records import Acl, Identity, LimitError, TreeError
+from zkplan.embedded.requests import (
+    CountDescendants,
+    Exists,
+    GetAcl,
+    GetChildren,
+    GetData,
+    GetEphemerals,
+    MultiRead,
+    WhoAmI,
+)
+from zkplan.embedded.tree import Tree
+
+# At most what stands around the content of an answer: headers, counts, a Stat.
+_AROUND_BYTES = 128
+_ERROR_BYTES = 13
+# A character has up to four bytes, a text its length before it.
+_CHARACTER_BYTES, _LENGTH_BYTES = 4, 4
+
+_Read = GetData | GetChildren
+
+
+class Reads:
+    """The reads of one server; an answer above `answer_bytes` is refused with LimitError."""
+
+    def __init__(self, tree: Tree, answer_bytes: int) -> None:
+        self._tree = tree
+        self._answer_bytes = answer_bytes
+
+    def get_data(self, peer: Peer, request: GetData) -> Any:
+        return self._tree.get(request.path, peer if request.watch else None, peer.identities)
+
+    def exists(self, peer: Peer, request: Exists) -> Any:
+        return self._tree.exists(request.path, peer if request.watch else None)
+
+    def get_children(self, peer: Peer, request: GetChildren) -> Any:
+        path, watcher = request.path, peer if request.watch else None
+        if self._is_tree_small():
+            return self._tree.children(path, watcher, peer.identities)
+        answer = self._tree.children(path, None, peer.identities)
+        self._judge(path, _size_of_texts(answer[0]))
+        if watcher is not None:
+            self._tree.children(path, watcher, peer.identities)
+        return answer
+
+    def get_acl(self, peer: Peer, request: GetAcl) -> Any:
+        answer = self._tree.get_acl(request.path, peer.identities)
+        self._judge(request.path, _size_of_acl(answer[0]))
+        return answer
+
+    def multi_read(self, peer: Peer, request: MultiRead) -> Any:
+        answers: list[Any] = []
+        size = 0
+        # Each is done and measured once: a list of networks or of children is long, a request to
+        # read it short.
+        known: dict[_Read, tuple[Any, int]] = {}
+        for read in request.reads:
+            found = known.get(read)
+            if found is None:
+                found = known[read] = self._read(peer, read)
+            answers.append(found[0])
+            size += found[1]
+            self._judge(read.path, size)
+        return answers
+
+    def _read(self, peer: Peer, read: _Read) -> tuple[Any, int]:
+        """Its answer or refusal, and how many bytes that has at most."""
+        try:
+            if isinstance(read, GetData):
+                found = self._tree.get(read.path, None, peer.identities)
+                return found, len(found[0]) + _AROUND_BYTES
+            listed = self._tree.children(read.path, None, peer.identities)
+            return listed, _size_of_texts(listed[0]) + _AROUND_BYTES
+        except TreeError as error:
+            return error, _ERROR_BYTES
+
+    def get_ephemerals(self, peer: Peer, request: GetEphemerals) -> Any:
+        prefix = "" if request.prefix.strip() in {"", "/"} else request.prefix
+        owned = self._tree.ephemerals(peer.session_id)
+        paths = sorted(path for path in owned if path.startswith(prefix))
+        self._judge(request.prefix, _size_of_texts(paths))
+        return paths
+
+    def count_descendants(self, peer: Peer, request: CountDescendants) -> Any:
+        return self._tree.count_descendants(request.path, peer.identities)
+
+    def who_am_i(self, peer: Peer, _request: WhoAmI) -> Any:
+        self._judge("/", _size_of_identities(peer.identities))
+        return peer.identities
+
+    def _is_tree_small(self) -> bool:
+        # To measure ten thousand names takes a good part of the time of the whole answer. All paths
+        # of a tree like this fit into one: each has a character at least, and a length before it.
+        bytes_at_most = (_CHARACTER_BYTES + _LENGTH_BYTES) * self._tree.data_bytes
+        return bytes_at_most + _AROUND_BYTES <= self._answer_bytes
+
+    def _judge(self, path: str, size: int) -> None:
+        if size + _AROUND_BYTES > self._answer_bytes:
+            raise LimitError(
+                path,
+                f"the answer about {path[:100]!r} would have up to {size} bytes, and more than"
+                f" {self._answer_bytes} are not sent at once; ask for less, in several requests",
+            )
+
+
+def _size_of_texts(texts: Sequence[str]) -> int:
+    if all(map(str.isascii, texts)):
+        return sum(map(len, texts)) + _LENGTH_BYTES * len(texts)
+    return sum(_size_of_text(text) for text in texts)
+
+
+def _size_of_text(text: str) -> int:
+    return _LENGTH_BYTES + len(text) * (1 if text.isascii() else _CHARACTER_BYTES)
+
+
+def _size_of_acl(entries: Iterable[Acl]) -> int:
+    return sum(4 + _size_of_text(entry.scheme) + _size_of_text(entry.id) for entry in entries)
+
+
+def _size_of_identities(identities: Iterable[Identity]) -> int:
+    return sum(_size_of_text(scheme) + _size_of_text(name) for scheme, name in identities)
