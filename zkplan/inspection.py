@@ -127,9 +127,9 @@ def _date_time(seconds: float) -> str:
 def _outcome(codec: Codec, sealed: bytes) -> str:
     try:
         kind, body = codec.open(VALUE + FAILURE, sealed)
+        if kind == VALUE:
+            return f"a result of {len(body)} bytes (Task.result() reads it)"
+        failure = Failure.from_bytes(body)
     except PayloadUndecodable as error:
         return f"(undecodable: {error})"
-    if kind == VALUE:
-        return f"a result of {len(body)} bytes (Task.result() reads it)"
-    failure = Failure.from_bytes(body)
     return f"failed: {failure.summary}\n{failure.traceback}".rstrip()

@@ -19,6 +19,7 @@ WAKE = "wake-"
 _COUNT = "(0|[1-9][0-9]{0,9})"
 _ENTRY = re.compile(rf"([0-9]{{4}})-([0-9]{{10}})\.{_COUNT}\.{_COUNT}")
 _CLAIM = re.compile(rf"([0-9]{{10}})-([0-9]{{10}})\.{_COUNT}\.([^./]+)")
+_PLAN, _TASK = re.compile("plan-([0-9]{10})"), re.compile("task-([0-9]{10})")
 _LATER = re.compile(r"([0-9]{13})-([0-9]{10})-")
 
 
@@ -68,8 +69,28 @@ def number_of(name: str) -> str:
     """
     number = name[-10:]
     if len(number) != 10 or not (number.isascii() and number.isdecimal()):
-        raise InvariantViolated(f"{name!r} does not end in a sequence number of ten digits")
+        raise InvariantViolated(f"{name!r:.200} does not end in a sequence number of ten digits")
     return number
+
+
+def parse_plan(name: str) -> str | None:
+    """The number of a plan's znode, or None where the name is no plan's.
+
+    >>> parse_plan("plan-0000000003"), parse_plan("plan-other")
+    ('0000000003', None)
+    """
+    found = _PLAN.fullmatch(name)
+    return found[1] if found else None
+
+
+def parse_task(name: str) -> str | None:
+    """The number of a task's znode, or None where the name is no task's.
+
+    >>> parse_task("task-0000000012"), parse_task("task-x")
+    ('0000000012', None)
+    """
+    found = _TASK.fullmatch(name)
+    return found[1] if found else None
 
 
 def parse_entry(name: str) -> Entry | None:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-import math
 import struct
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Literal, NamedTuple
 
 from .errors import PayloadUndecodable
@@ -13,6 +12,8 @@ from .errors import PayloadUndecodable
 FORMAT = 1
 OnFailure = Literal["hold", "cascade"]
 State = Literal["running", "paused", "cancelled"]
+#: Above every number of an option, in whatever unit.
+NUMBER_MAX = 1e12
 
 _TASK_HEAD = struct.Struct(">III")
 _FAILURE_HEAD = struct.Struct(">I")
@@ -34,7 +35,8 @@ def from_json(data: bytes, what: str) -> dict[str, Any]:
 
 
 def _text(value: Any, default: str = "") -> str:
-    return value if isinstance(value, str) else default
+    """A text that can be written anywhere: JSON may spell half a character, which no file takes."""
+    return value.encode(errors="replace").decode() if isinstance(value, str) else default
 
 
 def _rank(value: Any) -> str:
@@ -51,8 +53,8 @@ def _whole(value: Any, what: str) -> int:
 
 def _seconds(value: Any, what: str) -> float:
     # Compared before it is converted, because float() refuses whole numbers beyond its range; NaN
-    # lies within no bounds.
-    if not isinstance(value, int | float) or not -1e12 < value < 1e12:
+    # lies within no bounds. They are the years that a date can have, wherever one is shown.
+    if not isinstance(value, int | float) or not -6e10 < value < 2.5e11:
         raise PayloadUndecodable(f"{what} has no time where one belongs")
     return float(value)
 
@@ -79,23 +81,34 @@ class TaskOptions:
     def from_json(cls, data: bytes) -> TaskOptions:
         if data == b"{}":
             return DEFAULT_OPTIONS
-        value = from_json(data, "the options of a task")
+        return cls.from_value(from_json(data, "the options of a task"))
+
+    @classmethod
+    def from_value(cls, value: Any) -> TaskOptions:
+        """The options in what JSON gave; raises PayloadUndecodable for what makes no sense."""
+        if not isinstance(value, dict):
+            raise PayloadUndecodable("the options of a task are not a JSON object")
         known = {field.name for field in fields(cls)}
         options = cls(**{key: item for key, item in value.items() if key in known})
         if not options._plausible():
             # Anybody may write a record; a wrong type would break the worker far from here.
-            raise PayloadUndecodable(f"the options of a task make no sense: {data[:200]!r}")
-        return options
+            raise PayloadUndecodable("the options of a task make no sense")
+        name = _text(options.name)
+        return options if name == options.name else replace(options, name=name)
 
     def _plausible(self) -> bool:
-        seconds = (int, float)
+        def number(value: Any, least: float) -> bool:
+            # Bounded, because whole numbers beyond the range of a float break what reckons with it.
+            return type(value) in (int, float) and least <= value < NUMBER_MAX
+
         return (
             type(self.name) is str
             and type(self.attempts) is int
+            and number(self.attempts, 0)
             and type(self.priority) is int
-            and type(self.retry_delay) in seconds
-            and 0 <= self.retry_delay < math.inf
-            and (self.timeout is None or (type(self.timeout) in seconds and self.timeout > 0))
+            and number(self.priority, -NUMBER_MAX)
+            and number(self.retry_delay, 0)
+            and (self.timeout is None or (number(self.timeout, 0) and self.timeout > 0))
             and (self.keep is None or type(self.keep) is bool)
         )
 
@@ -123,15 +136,17 @@ class PlanRecord:
     def from_bytes(cls, data: bytes) -> PlanRecord:
         """Raises PayloadUndecodable for a newer format; missing fields take their defaults."""
         value = from_json(data, "a plan record") if data else {}
-        if value.get("format", FORMAT) != FORMAT:
+        written = value.get("format", FORMAT)
+        if written != FORMAT:
+            known = written if isinstance(written, int | float) else "unknown"
             raise PayloadUndecodable(
-                f"the plan has format {value['format']}, this zkplan reads {FORMAT}: upgrade it"
+                f"the plan has format {known}, this zkplan reads {FORMAT}: upgrade it"
             )
         return cls(
             name=_text(value.get("name")),
             uid=_text(value.get("uid")),
             created=_seconds(value.get("created", 0.0), "a plan record"),
-            defaults=TaskOptions.from_json(to_json(value.get("defaults", {}))),
+            defaults=TaskOptions.from_value(value.get("defaults", {})),
             on_failure="cascade" if value.get("on_failure") == "cascade" else "hold",
         )
 
@@ -246,11 +261,17 @@ class Dead(NamedTuple):
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Dead:
-        value = from_json(data, "a dead letter")
+        """Never raises: one damaged letter must not hide the others. Its `n` is -1 then."""
+        try:
+            value = from_json(data, "a dead letter")
+            n = _whole(value.get("n", 0), "a dead letter")
+            a = _whole(value.get("a", 0), "a dead letter")
+        except PayloadUndecodable as error:
+            return cls("5000", -1, 0, "", f"(its dead letter is damaged: {error})", "")
         return cls(
             _rank(value.get("rank")) or "5000",
-            _whole(value.get("n", 0), "a dead letter"),
-            _whole(value.get("a", 0), "a dead letter"),
+            n,
+            a,
             _text(value.get("name")),
             _text(value.get("error")),
             _text(value.get("worker")),
@@ -273,16 +294,26 @@ class WorkerRecord(NamedTuple):
 
     @classmethod
     def from_bytes(cls, worker: str, data: bytes, claims: int) -> WorkerRecord:
+        """Never raises: one damaged record must not hide the other workers."""
         what = f"the record of worker {worker}"
-        value = from_json(data, what) if data else {}
-        return cls(
-            worker,
-            _text(value.get("host")),
-            _whole(value.get("pid", 0), what),
-            _whole(value.get("slots", 0), what),
-            _seconds(value.get("started", 0.0), what),
-            claims,
-        )
+        try:
+            value = from_json(data, what) if data else {}
+            return cls(
+                worker,
+                _text(value.get("host")),
+                _whole(value.get("pid", 0), what),
+                _whole(value.get("slots", 0), what),
+                _seconds(value.get("started", 0.0), what),
+                claims,
+            )
+        except PayloadUndecodable:
+            return cls(worker, "(damaged record)", 0, 0, 0.0, claims)
+
+
+def count_from_bytes(data: bytes) -> int:
+    """K, the number of edges that a task's `ready` holds; -1 where it holds none."""
+    # Ten digits, because int() refuses numbers of thousands of digits.
+    return int(data) if data.isdigit() and len(data) <= 10 else -1
 
 
 def control_to_bytes(state: State) -> bytes:

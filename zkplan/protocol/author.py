@@ -27,6 +27,7 @@ from ..requests import (
 )
 from . import holding
 from .adding import NewTask, identity_ops, next_number, settle_finished, task_ops
+from .foreign import skip_number
 from .shared import GROUP_BYTES_MAX
 
 #: Batches under way at once: enough to keep the server busy while the next ones are encoded.
@@ -75,6 +76,8 @@ def create_plan(paths: Paths, record: PlanRecord) -> Step[str]:
             node = yield ReadData(path)
             if node is not None and node.data == record.to_bytes():
                 return number
+        if answer.at == 0 and answer.reason is Reason.NODE_EXISTS:
+            yield from skip_number(paths.root)
 
 
 class _Batch(NamedTuple):
@@ -223,12 +226,22 @@ class Author:
                 self._previous = ""
         elif answer.path.endswith("/prov-") and task is not None:
             yield from settle_finished(self.plan_path, task)
+        elif answer.path.endswith("/task-") and answer.reason is Reason.NODE_EXISTS:
+            yield from skip_number(self.plan_path)
         yield from self.learn(again=True)
 
     def _explain_plan(self) -> Step[None]:
-        plan, done, ready, adds = yield ReadMany(
-            [ReadData(f"{self.plan_path}{part}") for part in ("", "/done", "/ready", "/adds")]
-        )
+        # Twice where something is missing: between the reads of one batch a worker may have ended
+        # the plan, or made what a plan of plain creates lacks. Neither happens to a plan again.
+        for _ in range(2):
+            plan, done, ready, adds, authors = yield ReadMany(
+                [
+                    ReadData(f"{self.plan_path}{part}")
+                    for part in ("", "/done", "/ready", "/adds", "/authors")
+                ]
+            )
+            if adds is not None and authors is not None:
+                break
         if plan is None:
             raise PlanNotFound(self.plan_path, f"{self.plan_path} was removed; create a new plan")
         if done is not None:
@@ -243,4 +256,10 @@ class Author:
         if adds is None:
             raise PlanNotFound(
                 self.plan_path, f"{self.plan_path} is being removed; create a new plan"
+            )
+        if authors is None:
+            raise PlanNotFound(
+                self.plan_path,
+                f"{self.plan_path} has no `authors`, so no task can be added: zkplan did not make "
+                "it, or it is being removed; if ready, `zkplan plan check` mends the first",
             )

@@ -9,8 +9,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ..layout import PLAN_FIXED, Entry, Paths, number_of, parse_claim, parse_entry, parse_later
-from ..records import control_from_bytes
+from ..layout import (
+    PLAN_FIXED,
+    Entry,
+    Paths,
+    number_of,
+    parse_claim,
+    parse_entry,
+    parse_later,
+    parse_task,
+)
+from ..records import control_from_bytes, count_from_bytes
 from ..requests import (
     Applied,
     Check,
@@ -27,6 +36,8 @@ from ..requests import (
 )
 
 TASKS_PER_BATCH = 300
+#: Znodes of somebody else that a report names.
+STRANGE_MAX = 20
 
 
 @dataclass(slots=True)
@@ -51,8 +62,12 @@ def check(paths: Paths, plan: str, repair: bool = True) -> Step[Report]:
         return report
     if repair:
         yield from _adopt(plan_path, set(names), report)
-    tasks = sorted(name for name in names if name.startswith("task-"))
+    tasks = sorted(name for name in names if parse_task(name) is not None)
     report.tasks = len(tasks)
+    for name in sorted(set(names).difference(tasks, PLAN_FIXED, ("ready",)))[:STRANGE_MAX]:
+        report.problems.append(
+            f"{name}: is none of zkplan's znodes, and counts as a task that never ends: delete it"
+        )
     suspects: list[str] = []
     feeds: dict[str, list[str]] = {}
     for start in range(0, len(tasks), TASKS_PER_BATCH):
@@ -103,7 +118,7 @@ def _inspect(
     if ready is None:
         report.problems.append(f"{name}: has no `ready`, so it is not fully defined")
         return
-    k = int(ready.data) if ready.data.isdigit() else -1
+    k = count_from_bytes(ready.data)
     deps = sorted(child for child in children if child.startswith("dep-"))
     if "hold" in children:
         report.problems.append(
@@ -200,7 +215,7 @@ def _publish_forgotten(plan_path: str, name: str, repair: bool, report: Report) 
     ready = yield ReadData(f"{plan_path}/{name}/ready")
     if ready is None:
         return  # finished meanwhile
-    k = int(ready.data)
+    k = count_from_bytes(ready.data)
     if ready.version != k:
         said = (
             "was published" if ready.version > k else f"stands at {ready.version} of {k} arrivals"

@@ -30,13 +30,17 @@ READ_BEHIND_MAX = 16
 
 
 class Claimed(NamedTuple):
-    """The claims made. `plan_changed`: forget its candidates. `worker_gone`: register anew."""
+    """The claims made. `plan_changed`: forget its candidates. `worker_gone`: register anew.
+
+    `barred` are entries that somebody else's znodes keep from being claimed.
+    """
 
     claims: list[Claim]
     conflicts: int = 0
     plan_changed: bool = False
     worker_gone: bool = False
     read: FirstReads | None = None
+    barred: tuple[str, ...] = ()
 
 
 def new_claim(me: Registration, plan: str, rank: str, task: str, n: int, a: int) -> Claim:
@@ -94,6 +98,7 @@ def claim(me: Registration, plan: str, ready_version: int, names: list[str]) -> 
     conflicts = 0
     standing: set[str] = set()
     orphans: list[str] = []
+    barred: list[str] = []
     claimed: list[Claim] = []
     read: FirstReads | None = None
     while wanted:
@@ -132,13 +137,17 @@ def claim(me: Registration, plan: str, ready_version: int, names: list[str]) -> 
             del wanted[tag]
             wanted = yield from _still_there(plan_path, wanted)
             conflicts += before - len(wanted)
+        elif answer.reason in (Reason.NOT_EMPTY, Reason.EPHEMERAL_PARENT):
+            # Children below the entry or the mark, or an ephemeral task: no other entry's concern.
+            barred.append(name)
+            del wanted[tag]
         else:
             raise TransactionRejected(f"claiming {name} of {plan_path}: {answer}")
     for name in orphans:
         # An entry without its task (S6 broken from outside) would be claimed in vain for ever. A
         # task number never comes back, so the entry can go.
         yield Multi([Delete(f"{plan_path}/runnable/{name}")])
-    return Claimed(claimed, conflicts, read=read if claimed else None)
+    return Claimed(claimed, conflicts, read=read if claimed else None, barred=tuple(barred))
 
 
 def _still_there(plan_path: str, wanted: list[tuple[str, Claim]]) -> Step[list[tuple[str, Claim]]]:

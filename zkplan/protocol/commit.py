@@ -27,6 +27,7 @@ from ..requests import (
 )
 from .adding import NewTask, added_ops, dep_number, next_number, settle_finished
 from .claim import new_claim, take_ops
+from .foreign import with_below
 from .load import Loaded
 from .shared import (
     GROUP_BYTES_MAX,
@@ -42,6 +43,8 @@ from .shared import (
 
 #: Who an operation belongs to, where it is not the index of a part.
 GUARD, OLD_WAKE, WAKE = -1, -2, -3
+#: How often one part makes room for itself where somebody else's znodes are in the way.
+FOREIGN_MAX = 20
 
 
 @dataclass(slots=True, eq=False)
@@ -70,6 +73,7 @@ class Part:
             8
             + 9 * len(loaded.edges)
             + len(loaded.others)
+            + len(loaded.below)
             + sum(task.op_count for task in self.adds)
         )
 
@@ -147,6 +151,7 @@ class _Draft:
         loaded = part.loaded
         claim = loaded.claim
         task_path, ops = claim.task_path, self.ops
+        ops += [Delete(path) for path in loaded.below]
         ops.append(Delete(claim.path))
         if loaded.owner:
             ops.append(Delete(f"{task_path}/owner"))
@@ -296,6 +301,19 @@ def _sort_out(
         report.fenced.append(rest.pop(owner))
     elif answer.path == f"{claim.task_path}/owner" and missing:
         part.loaded.owner = False
+    elif answer.reason is Reason.NOT_EMPTY and answer.path != claim.task_path:
+        # zkplan makes nothing below a claim or a child of a task: somebody else did.
+        part.reloads += 1
+        if part.reloads > FOREIGN_MAX:
+            report.stale.append(rest.pop(owner))
+            return
+        try:
+            part.loaded.below = yield from with_below(answer.path, part.loaded.below)
+        except TransactionRejected as error:
+            rest.pop(owner)
+            report.poison.append((part, error))
+    elif answer.path in part.loaded.below:
+        part.loaded.below = []  # gone, by itself or with what is above it
     elif part.adds and missing and _is_add(answer.path, part):
         next_tasks.pop(claim.plan_path, None)
         if answer.path.endswith("/prov-"):

@@ -13,7 +13,7 @@ from ..errors import (
     TransactionRejected,
 )
 from ..layout import PLAN_FIXED, number_of, parse_later
-from ..records import PlanRecord, State, control_from_bytes, control_to_bytes, from_json, to_json
+from ..records import PlanRecord, State, control_from_bytes, control_to_bytes, to_json
 from ..requests import (
     Applied,
     Create,
@@ -28,10 +28,15 @@ from ..requests import (
     Step,
 )
 from .adding import task_count
+from .foreign import below, delete_below
 from .shared import GROUP_OPS_MAX
 
 #: Tasks removed per round of `remove`.
 REMOVED_PER_ROUND = 100
+#: Rounds of `remove`; a worker that is still busy with the plan explains a few.
+REMOVALS_MAX = 1000
+#: Refusals that another client's change explains: read again. Others would come again for ever.
+_RACES = (Reason.NO_NODE, Reason.NODE_EXISTS, Reason.BAD_VERSION)
 
 
 class PlanStatus(NamedTuple):
@@ -132,10 +137,14 @@ def change_state(plan_path: str, state: State) -> Step[None]:
                 raise PlanCancelled(plan_path, f"{plan_path} was cancelled, which cannot be undone")
             ops.append(SetData(f"{plan_path}/ready", control_to_bytes(state), ready.version))
         if state == "cancelled" and adds is not None:
+            # zkplan makes nothing below it; whoever did must not keep the plan running.
+            ops += [Delete(path) for path in (yield from below(f"{plan_path}/adds"))]
             ops.append(Delete(f"{plan_path}/adds"))
         answer = yield Multi(ops)
         if isinstance(answer, Applied):
             return
+        if answer.reason not in (*_RACES, Reason.NOT_EMPTY):
+            raise TransactionRejected(f"{plan_path}: {answer.path}: {answer.reason.value}")
 
 
 def finish(plan_path: str, when: float) -> Step[bool]:
@@ -165,10 +174,8 @@ def finish(plan_path: str, when: float) -> Step[bool]:
         )
         if isinstance(answer, Applied):
             return True
-
-
-def failed_count(done: bytes) -> int:
-    return int(from_json(done, "a done record").get("failed", 0))
+        if answer.reason not in _RACES:
+            raise TransactionRejected(f"ending {plan_path}: {answer.path}: {answer.reason.value}")
 
 
 def remove(plan_path: str) -> Step[int]:
@@ -183,7 +190,7 @@ def remove(plan_path: str) -> Step[int]:
         pass
     removed = 0
     yield Multi([Delete(f"{plan_path}/adds")])
-    while True:
+    for _ in range(REMOVALS_MAX):
         names = yield ReadChildren(plan_path)
         if names is None:
             return removed
@@ -192,14 +199,22 @@ def remove(plan_path: str) -> Step[int]:
             break
         for start in range(0, len(tasks), REMOVED_PER_ROUND):
             removed += yield from _remove_tasks(plan_path, tasks[start : start + REMOVED_PER_ROUND])
+    else:
+        raise _too_busy(plan_path)
     yield from _remove_delayed(plan_path)
-    for name in [name for name in names if name != "ready"]:
-        yield from _remove_flat(f"{plan_path}/{name}")
-    answer = yield Multi([Delete(f"{plan_path}/ready"), Delete(plan_path)])
-    if not isinstance(answer, Applied) and answer.reason is Reason.NOT_EMPTY:
+    for _ in range(REMOVALS_MAX):
+        for name in [name for name in names if name != "ready"]:
+            yield from _remove_flat(f"{plan_path}/{name}")
+        strange = [Delete(path) for path in (yield from below(f"{plan_path}/ready"))]
+        last: list[Op] = [*strange, Delete(f"{plan_path}/ready"), Delete(plan_path)]
+        answer = yield Multi(last)
+        if isinstance(answer, Applied):
+            return removed
         # A commit or a release wrote meanwhile; the plan is cancelled, so this comes to an end.
-        removed += yield from remove(plan_path)
-    return removed
+        names = yield ReadChildren(plan_path)
+        if names is None:
+            return removed
+    raise _too_busy(plan_path)
 
 
 def _remove_tasks(plan_path: str, tasks: list[str]) -> Step[int]:
@@ -213,9 +228,16 @@ def _remove_tasks(plan_path: str, tasks: list[str]) -> Step[int]:
     removed = 0
     for start in range(0, len(doomed), GROUP_OPS_MAX):
         batch = doomed[start : start + GROUP_OPS_MAX]
-        if isinstance((yield Multi(batch)), Applied):
-            removed += sum(op.path.count("/") == plan_path.count("/") + 1 for op in batch)
+        answer = yield Multi(batch)
+        if isinstance(answer, Applied):
+            removed += sum(_is_task(plan_path, op.path) for op in batch)
+        elif answer.reason is Reason.NOT_EMPTY and not _is_task(plan_path, answer.path):
+            yield from delete_below(answer.path)
     return removed
+
+
+def _is_task(plan_path: str, path: str) -> bool:
+    return path.count("/") == plan_path.count("/") + 1
 
 
 def _remove_delayed(plan_path: str) -> Step[None]:
@@ -229,14 +251,22 @@ def _remove_delayed(plan_path: str) -> Step[None]:
 
 
 def _remove_flat(path: str) -> Step[None]:
-    while True:
+    for _ in range(REMOVALS_MAX):
         names = yield ReadChildren(path)
         if names is None:
             return
         for start in range(0, len(names), 1000):
-            yield Multi([Delete(f"{path}/{name}") for name in names[start : start + 1000]])
+            chunk = names[start : start + 1000]
+            answer = yield Multi([Delete(f"{path}/{name}") for name in chunk])
+            if not isinstance(answer, Applied) and answer.reason is Reason.NOT_EMPTY:
+                yield from delete_below(answer.path)
         answer = yield Multi([Delete(path)])
         if isinstance(answer, Applied) or answer.reason is Reason.NO_NODE:
             return
         if answer.reason is not Reason.NOT_EMPTY:
             raise TransactionRejected(f"removing {path}: {answer.reason.value}")
+    raise _too_busy(path)
+
+
+def _too_busy(path: str) -> TransactionRejected:
+    return TransactionRejected(f"removing {path}: others write to it all the time; do it again")

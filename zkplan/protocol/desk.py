@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ..errors import TransactionRejected
@@ -22,19 +23,24 @@ from ..requests import (
     SetData,
     Step,
 )
+from .foreign import below, with_below
 from .publish import still_full
-from .shared import Registration, wake_dependents
+from .shared import REFUSALS_MAX, Registration, wake_dependents
 
 #: Claims released per transaction.
 RELEASES_PER_MULTI = 40
 
 
 class Cleared(NamedTuple):
-    """What clearing a desk did: tasks released, dependents published, whether the desk went."""
+    """What clearing a desk did: tasks released, dependents published, whether the desk went.
+
+    `strange`: it stays, because something lies on it that zkplan did not make.
+    """
 
     released: list[str]
     published: int = 0
     gone: bool = False
+    strange: bool = False
 
 
 def register(
@@ -58,7 +64,11 @@ def unregister(me: Registration) -> Step[bool]:
     ]
     ops += [Delete(me.worker_path), Delete(me.desk_path)]
     answer = yield Multi(ops)
-    return isinstance(answer, Applied)
+    if isinstance(answer, Applied):
+        return True
+    # Something is left on the desk: others clear it as soon as they see that the worker is gone.
+    yield Multi([Delete(me.worker_path)])
+    return False
 
 
 def vacant_desks(paths: Paths) -> Step[tuple[list[str], list[str]]]:
@@ -66,11 +76,12 @@ def vacant_desks(paths: Paths) -> Step[tuple[list[str], list[str]]]:
 
     Desks are listed first: a registration and its desk are created together, so a desk seen before
     a worker is missing belongs to one that is gone. Should a lagging server show less, the guard of
-    each clearing transaction refuses it.
+    each clearing transaction refuses it. Only who has a desk is a worker: a znode that somebody
+    else made here would be left duties that it never does.
     """
     desks, workers = yield ReadMany([ReadChildren(paths.desks), ReadChildren(paths.workers)])
-    living = sorted(workers or ())
-    return living, sorted(set(desks or ()) - set(living))
+    living = set(workers or ())
+    return sorted(living.intersection(desks or ())), sorted(set(desks or ()) - living)
 
 
 def clear_desk(paths: Paths, worker: str) -> Step[Cleared]:
@@ -97,7 +108,32 @@ def clear_desk(paths: Paths, worker: str) -> Step[Cleared]:
                 return Cleared(released, published)
             published += count
     answer = yield Multi([*guard, Delete(desk)])
-    return Cleared(released, published, isinstance(answer, Applied))
+    strange = not isinstance(answer, Applied) and answer.reason is Reason.NOT_EMPTY
+    return Cleared(released, published, isinstance(answer, Applied), strange)
+
+
+@dataclass(slots=True)
+class _Release:
+    """The release of one claim, in the making. `end` is the entry it makes; None: none is due."""
+
+    claim: str
+    owner: str
+    has_owner: bool
+    task: str
+    end: Create | Check | None
+    #: What somebody else made below the claim or the mark.
+    strange: list[str] = field(default_factory=list)
+
+    @property
+    def ops(self) -> list[Op]:
+        ops: list[Op] = [Delete(path) for path in (*self.strange, self.claim)]
+        if self.end is not None:
+            # The check keeps an entry from being made for a task removed since it was read.
+            ops.append(Check(self.task))
+            if self.has_owner:
+                ops.append(Delete(self.owner))
+            ops.append(self.end)
+        return ops
 
 
 def _release(
@@ -114,55 +150,67 @@ def _release(
             ReadData(f"{task_path}/started-{parsed.n}"),
         )
     nodes = yield ReadMany(reads)
-    todo: list[tuple[str, list[Op], str]] = []
+    todo: list[_Release] = []
     for index, (name, parsed) in enumerate(claims):
         claim, task, owner, started = nodes[4 * index : 4 * index + 4]
         if claim is None:
             continue
-        task_path = paths.task(parsed.plan, parsed.task)
-        ops: list[Op] = [Delete(f"{desk}/{name}")]
+        path = paths.task(parsed.plan, parsed.task)
+        end = None
         if task is not None:
-            rank, _, used = claim.data.decode(errors="replace").partition(".")
-            # An attempt is used up only where the function is known to have started: most of what
-            # a worker holds when it dies has not, and must not run out of attempts for that.
-            a = (int(used) if used.isdecimal() and len(used) < 10 else 0) + (started is not None)
-            rank = rank if rank.isdecimal() and len(rank) == 4 else "5000"
-            entry = Entry(rank, parsed.task, parsed.n + 1, a)
-            # The check keeps an entry from being made for a task removed since it was read.
-            ops.append(Check(task_path))
-            if owner is not None:
-                ops.append(Delete(f"{task_path}/owner"))
-            ops.append(Create(f"{paths.plan(parsed.plan)}/runnable/{entry.name}"))
-        todo.append((name, ops, task_path))
+            entry = _next_entry(claim.data, parsed, started is not None)
+            end = Create(f"{paths.plan(parsed.plan)}/runnable/{entry.name}")
+        todo.append(_Release(f"{desk}/{name}", f"{path}/owner", owner is not None, path, end))
+    refusals = 0
     while todo:
         ops, owners = list(guard), [-1, -1]
-        for index, (_, part, _) in enumerate(todo):
+        for index, release in enumerate(todo):
+            part = release.ops
             ops += part
             owners += [index] * len(part)
         answer = yield Multi(ops)
         if isinstance(answer, Applied):
-            return [task_path for _, part, task_path in todo if len(part) > 1]
+            return [release.task for release in todo if release.end is not None]
         owner = owners[answer.at]
         if owner < 0:
             return None
-        _mend_release(todo, owner, answer)
+        refusals += 1
+        if refusals > REFUSALS_MAX:
+            raise _in_the_way(answer)
+        yield from _mend_release(todo, owner, answer)
     return []
 
 
-def _mend_release(todo: list[tuple[str, list[Op], str]], at: int, answer: Refused) -> None:
-    name, part, task_path = todo[at]
-    if answer.reason is not Reason.NO_NODE:
-        raise TransactionRejected(f"releasing {name}: {answer.path}: {answer.reason.value}")
-    if answer.path == part[0].path:
+def _next_entry(claim: bytes, parsed: ClaimName, started: bool) -> Entry:
+    rank, _, used = claim.decode("ascii", errors="replace").partition(".")
+    # An attempt is used up only where the function is known to have started: most of what a worker
+    # holds when it dies has not, and must not run out of attempts for that.
+    a = (int(used) if used.isdecimal() and len(used) < 10 else 0) + started
+    rank = rank if rank.isdecimal() and len(rank) == 4 else "5000"
+    return Entry(rank, parsed.task, parsed.n + 1, a)
+
+
+def _in_the_way(answer: Refused) -> TransactionRejected:
+    return TransactionRejected(f"clearing a desk: {answer.path}: {answer.reason.value}")
+
+
+def _mend_release(todo: list[_Release], at: int, answer: Refused) -> Step[None]:
+    release = todo[at]
+    if answer.reason is Reason.NOT_EMPTY:
+        # zkplan makes nothing below claims and marks; whoever did must not stop the clearing.
+        release.strange = yield from with_below(answer.path, release.strange)
+    elif answer.path in release.strange:
+        release.strange = []  # gone meanwhile
+    elif answer.reason is Reason.NODE_EXISTS and isinstance(release.end, Create):
+        release.end = Check(answer.path)  # made by somebody else: the entry that is wanted
+    elif answer.reason is not Reason.NO_NODE:
+        raise _in_the_way(answer)
+    elif answer.path == release.claim:
         del todo[at]  # committed or released meanwhile
-    elif answer.path.endswith("/owner"):
-        todo[at] = (name, [op for op in part if op.path != answer.path], task_path)
+    elif answer.path == release.owner:
+        release.has_owner = False
     else:
-        todo[at] = (
-            name,
-            part[:1],
-            task_path,
-        )  # the task or its plan is gone: only the claim is left
+        release.end = None  # the task or its plan is gone: only the claim is left
 
 
 def _settle_wake(paths: Paths, wake: str, guard: list[Op]) -> Step[int | None]:
@@ -176,20 +224,33 @@ def _settle_wake(paths: Paths, wake: str, guard: list[Op]) -> Step[int | None]:
         return 0
     nobody = Registration(paths, "", iter(()))
     named = list(dict.fromkeys(wake_dependents(node.data)))
-    while True:
+    standing: set[str] = set()
+    strange: list[str] = []
+    for _ in range(REFUSALS_MAX):
         full = yield from still_full(nobody, named)
         ops: list[Op] = list(guard)
         for target in full:
             plan_path = paths.plan(target.plan)
-            ready = f"{plan_path}/task-{target.task}/ready"
-            ops.append(SetData(ready, b"%d" % target.k, target.k))
-            ops.append(Create(f"{plan_path}/runnable/{target.entry.name}"))
-        ops.append(Delete(wake))
+            entry = f"{plan_path}/runnable/{target.entry.name}"
+            ops.append(SetData(f"{plan_path}/task-{target.task}/ready", b"%d" % target.k, target.k))
+            ops.append(Check(entry) if entry in standing else Create(entry))
+        ops += [Delete(path) for path in (*strange, wake)]
         answer = yield Multi(ops)
         if isinstance(answer, Applied):
             return len(full)
         if answer.at < len(guard):
             return None
-        if answer.path == wake:
+        if answer.reason is Reason.NOT_EMPTY:
+            strange = yield from below(wake)
+        elif answer.path == wake:
             return 0
-        # Somebody else published one of them meanwhile: read the versions again.
+        elif answer.path in standing:
+            standing.discard(answer.path)
+        elif answer.reason is Reason.NODE_EXISTS:
+            standing.add(answer.path)  # made by somebody else: the entry that is wanted
+        elif answer.path.endswith("/ready") or answer.path in strange:
+            strange = []  # somebody else published one of them meanwhile: read the versions again
+        else:
+            # The plan has no `runnable`, or an entry vanished: its check publishes what is left.
+            named = [target for target in named if paths.plan(target.plan) not in answer.path]
+    raise _in_the_way(answer)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..errors import TransactionRejected
+from ..errors import PayloadUndecodable, TransactionRejected
 from ..layout import Entry, later_name
 from ..records import Dead
 from ..requests import (
@@ -20,34 +20,56 @@ from ..requests import (
     ReadData,
     ReadMany,
     Reason,
+    SetData,
     Step,
 )
-from .shared import Claim
+from .foreign import with_below
+from .shared import REFUSALS_MAX, Claim
 
 
 def end_claim(claim: Claim, then: list[Op], log: bytes, owner: bool = True) -> Step[bool]:
     """Delete the claim and its mark, leave a log, do `then`; False where the claim was gone.
 
-    A lost answer needs no reading here: either copy leaves the task in the same place.
+    A lost answer needs no reading here: either copy leaves the task in the same place. Raises
+    TransactionRejected where somebody else's znodes stand in the way and cannot be passed.
     """
     log_op: list[Op] = [Create(f"{claim.task_path}/log-", log, sequence=True)] if log else []
-    while True:
-        ops: list[Op] = [Delete(claim.path), *log_op]
+    strange: list[str] = []
+    repeated = False
+    for _ in range(REFUSALS_MAX):
+        ops: list[Op] = [*map(Delete, strange), Delete(claim.path), *log_op]
         if owner:
             ops.append(Delete(f"{claim.task_path}/owner"))
         answer = yield Multi([*ops, *then])
         if isinstance(answer, Applied):
             return True
-        if answer.path == claim.path:
-            return bool(answer.repeated)
-        if answer.path == f"{claim.task_path}/owner" and answer.reason is Reason.NO_NODE:
+        repeated = repeated or answer.repeated
+        if answer.reason is Reason.NOT_EMPTY:
+            strange = yield from with_below(answer.path, strange)
+        elif strange and answer.at < len(strange):
+            strange = []  # one of them went with the claim or the mark above it, or by itself
+        elif answer.path == claim.path:
+            return repeated
+        elif answer.path == f"{claim.task_path}/owner" and answer.reason is Reason.NO_NODE:
             owner = False
         elif answer.reason is Reason.NO_NODE:
             # The task or its plan was removed: nothing is left but the claim itself.
             yield Multi([Delete(claim.path)])
             return False
+        elif answer.reason is Reason.NODE_EXISTS:
+            then = [_over(op) if op.path == answer.path else op for op in then]
         else:
-            raise TransactionRejected(f"{claim.task_path}: {answer.path}: {answer.reason.value}")
+            break
+    raise TransactionRejected(f"{claim.task_path}: {answer.path}: {answer.reason.value}")
+
+
+def _over(made: Op) -> Op:
+    """For a znode that stands already, made by somebody else: take it as it is, or overwrite it.
+
+    Only the holder of the claim makes them, and it makes each name once.
+    """
+    data = getattr(made, "data", b"")
+    return SetData(made.path, data) if data else Check(made.path)
 
 
 def fail_again(claim: Claim, log: bytes, due_ms: int | None, later: str) -> Step[bool]:
@@ -76,6 +98,7 @@ def hand_back(claims: Sequence[Claim], log: bytes = b"", due_ms: int | None = No
     once.
     """
     count = 0
+    failure: TransactionRejected | None = None
     for claim in claims:
         entry = claim.next_entry
         if due_ms is None:
@@ -83,12 +106,20 @@ def hand_back(claims: Sequence[Claim], log: bytes = b"", due_ms: int | None = No
         else:
             root = claim.plan_path.rpartition("/")[0]
             then = Create(f"{root}/later/{later_name(due_ms, claim.plan, entry)}")
-        count += yield from end_claim(claim, [then], log)
+        try:
+            count += yield from end_claim(claim, [then], log)
+        except TransactionRejected as error:
+            failure = error  # that one stays claimed; the others are handed back all the same
+    if failure is not None:
+        raise failure
     return count
 
 
 def retry(plan_path: str, task: str) -> Step[bool]:
-    """Make a dead task runnable again with all its attempts; False where it is not dead."""
+    """Make a dead task runnable again with all its attempts; False where it is not dead.
+
+    Raises PayloadUndecodable where its dead letter is damaged.
+    """
     dead, outcome, node = yield ReadMany(
         [
             ReadData(f"{plan_path}/{name}")
@@ -98,6 +129,11 @@ def retry(plan_path: str, task: str) -> Step[bool]:
     if dead is None or node is None:
         return False
     letter = Dead.from_bytes(dead.data)
+    if letter.n < 0:
+        # Without the number of its last claim, a runnable name might come back.
+        raise PayloadUndecodable(
+            f"task {task} of {plan_path} cannot be retried: {letter.error}; it must be added anew"
+        )
     entry = Entry(letter.rank, task, letter.n + 1, 0)
     ops: list[Op] = [
         # One retry per death. A late copy, or a second operator, would meet a later dead letter of

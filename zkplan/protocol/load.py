@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from ..errors import PayloadUndecodable
-from ..records import Edge
+from ..records import Edge, count_from_bytes
 from ..requests import Delete, Multi, Node, ReadChildren, ReadData, ReadMany, Step
 from .shared import READS_PER_REQUEST, Claim
 
@@ -21,8 +21,8 @@ class Loaded:
     """A claimed task with all that was read of it.
 
     `edges` lead to its dependents, by the name of their `prov-`. `others` are the children that its
-    commit deletes besides. `result` stands where a wide delivery had begun. `damage` says what is
-    not as the protocol leaves it.
+    commit deletes besides, and `below` what somebody else made below those. `result` stands where a
+    wide delivery had begun. `damage` says what is not as the protocol leaves it.
     """
 
     claim: Claim
@@ -34,6 +34,7 @@ class Loaded:
     owner: bool = True
     logs: list[bytes] = field(default_factory=list)
     damage: str = ""
+    below: list[str] = field(default_factory=list)
 
 
 class Reading:
@@ -96,7 +97,10 @@ class Reading:
         positions = sorted(self.arguments)
         if self.missing:
             self.damage = f"{self.missing[0]} is still missing"
-        elif positions and positions[-1] != f"{len(positions) - 1:010d}":
+        elif positions and not (
+            positions[-1] == f"{len(positions) - 1:010d}"
+            and all(len(position) == 10 and position.isdecimal() for position in positions)
+        ):
             self.damage = f"it has arguments at {', '.join(positions[:5])}, with a gap"
         return Loaded(
             claim,
@@ -202,20 +206,26 @@ def _read_rest(
         if reading is not None and reading.names:
             reading.fill(answers[at : at + len(reading.names)])
             at += len(reading.names)
-            yield from _complete_edges(reading)
+            plan_path = reading.task_path.rpartition("/")[0]
+            damage = yield from complete_edges(plan_path, reading.edges)
+            reading.damage = reading.damage or damage
     return readings, answers[len(second) :]
 
 
-def _complete_edges(reading: Reading) -> Step[None]:
-    """Edges that another client wrote may lack K: it stands in the dependent's `ready`."""
-    for index, (name, edge) in enumerate(reading.edges):
+def complete_edges(plan_path: str, edges: list[tuple[str, Edge]]) -> Step[str]:
+    """Edges that another client wrote may lack K: it stands in the dependent's `ready`.
+
+    Gives what is wrong with them, empty where nothing is.
+    """
+    damage = ""
+    for index, (name, edge) in enumerate(edges):
         if edge.k < 0 or not edge.rank:
-            plan_path = reading.task_path.rpartition("/")[0]
             node = yield ReadData(f"{plan_path}/task-{edge.task}/ready")
-            k = int(node.data) if node is not None and node.data.isdigit() else -1
-            reading.edges[index] = (name, edge._replace(k=k, rank=edge.rank or "5000"))
+            k = count_from_bytes(node.data) if node is not None else -1
+            edges[index] = (name, edge._replace(k=k, rank=edge.rank or "5000"))
             if k < 0:
-                reading.damage = f"{name}: the number of edges of task-{edge.task} is unknown"
+                damage = f"{name}: the number of edges of task-{edge.task} is unknown"
+    return damage
 
 
 def drop_removed(claims: list[Claim]) -> Step[set[str]]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from ..errors import TransactionRejected
-from ..layout import Later, Paths
+from ..layout import Later, Paths, parse_plan
 from ..records import State, control_from_bytes
 from ..requests import (
     Applied,
@@ -36,7 +36,8 @@ class PlanLook(NamedTuple):
 def list_plans(paths: Paths, watch: bool = False) -> Step[list[str]]:
     """The numbers of all plans under the root, oldest first."""
     names = yield ReadChildren(paths.root, watch)
-    return sorted(name[5:] for name in names or () if name.startswith("plan-"))
+    # Others may have made a `plan-x` here; only what the root's counter named is a plan.
+    return sorted(number for name in names or () if (number := parse_plan(name)) is not None)
 
 
 def look(plan_path: str, watch: bool = False) -> Step[PlanLook]:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from ..errors import PlanError, PlanNotFound
 from ..layout import WAKE, Entry, Later, Paths, parse_claim, parse_entry, parse_later
-from ..records import control_from_bytes, control_to_bytes
+from ..records import control_from_bytes, control_to_bytes, count_from_bytes
 from ..requests import (
     Applied,
     Create,
@@ -196,7 +196,7 @@ class _Walk:
     def _published(self, task: str, k: bytes, version: int, children: list[str]) -> int:
         """The version of `ready`, one more where publishing the task is still owed."""
         number = task[5:]
-        owed = k.isdigit() and int(k) == version and number not in self.placed
+        owed = count_from_bytes(k) == version and number not in self.placed
         if not owed or number in self.dead or any(name.startswith("dep-") for name in children):
             return version
         self.entries[Entry(self.ranks.get(number) or "5000", number, 0, 0)] = 0

@@ -44,6 +44,7 @@ def publish(
     """
     rest = list(dependents)
     refusals = 0
+    standing: set[str] = set()
     while rest or wake:
         ops: list[Op] = []
         owners: list[int] = []
@@ -59,7 +60,8 @@ def publish(
                 guarded.add(plan_path)
                 part += take_ops(me, claim)
             else:
-                part.append(Create(f"{plan_path}/runnable/{target.entry.name}"))
+                entry = f"{plan_path}/runnable/{target.entry.name}"
+                part.append(Check(entry) if entry in standing else Create(entry))
             ops += part
             owners += [index] * len(part)
         if guarded:
@@ -86,11 +88,15 @@ def publish(
             rest = yield from still_full(me, rest)
         elif answer.path.startswith(me.desk_path):
             drive = NO_DRIVE  # the desk is gone: nothing can be claimed on it
+        elif answer.path in standing:
+            standing.discard(answer.path)  # taken meanwhile
         elif answer.reason in (Reason.BAD_VERSION, Reason.NO_NODE):
             # Somebody else published it, or its plan was removed.
             del rest[owner]
         elif answer.reason is Reason.NODE_EXISTS and answer.path.endswith("/owner"):
             drive = NO_DRIVE
+        elif answer.reason is Reason.NODE_EXISTS:
+            standing.add(answer.path)  # made by somebody else: the entry that was wanted
         else:
             raise TransactionRejected(
                 f"publishing {rest[owner]}: {answer.path}: {answer.reason.value}"

@@ -37,6 +37,7 @@ from ..requests import (
 )
 from .adding import next_number
 from .author import WINDOW, ensure_root
+from .foreign import skip_number
 from .picture import LAST, Znode, later_of
 from .shared import GROUP_BYTES_MAX, READS_PER_REQUEST, size_of
 
@@ -83,6 +84,8 @@ def begin(paths: Paths, record: PlanRecord) -> Step[tuple[str, bytes]]:
             node = yield ReadData(path)
             if node is not None and node.data == mark:
                 return number, mark
+        if answer.at == 0 and answer.reason is Reason.NODE_EXISTS:
+            yield from skip_number(paths.root)
 
 
 def fill(

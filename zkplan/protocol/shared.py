@@ -16,6 +16,8 @@ GROUP_BYTES_MAX = 384 * 1024
 GROUP_OPS_MAX = 1500
 #: One multiRead: bounds the answer, which neither side limits by itself.
 READS_PER_REQUEST = 1000
+#: Refusals without progress after which the tree is not as the protocol leaves it.
+REFUSALS_MAX = 50
 #: Bytes an operation takes besides its path and data: type, lengths, flags, access list.
 OP_OVERHEAD = 64
 
@@ -110,7 +112,8 @@ def wake_dependents(data: bytes) -> list[Dependent]:
     found = []
     for line in data.decode(errors="replace").splitlines():
         parts = line.split(" ")
-        # Each part, and no number that int() refuses for its length: `1  2 3` is damage too.
-        if len(parts) == 4 and all(part.isdecimal() and len(part) <= 10 for part in parts):
+        # Each part, at its length: a rank of three digits would make an entry that nobody takes.
+        lengths = [len(part) for part in parts if part.isascii() and part.isdecimal()]
+        if lengths[:2] == [10, 10] and len(parts) == 4 and lengths[3:] == [4] and lengths[2] <= 10:
             found.append(Dependent(parts[0], parts[1], int(parts[2]), parts[3]))
     return found

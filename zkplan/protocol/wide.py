@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from ..errors import TransactionRejected
+from ..errors import PayloadUndecodable, TransactionRejected
 from ..records import Edge
 from ..requests import (
     Applied,
@@ -26,22 +26,21 @@ from ..requests import (
 )
 from .adding import added_ops, next_number, settle_finished
 from .commit import Part, being_removed
-from .load import Loaded, drop_removed
+from .foreign import with_below
+from .load import Loaded, complete_edges, drop_removed
 from .publish import publish, still_full
 from .shared import (
     GROUP_BYTES_MAX,
     GROUP_OPS_MAX,
     OP_OVERHEAD,
     READS_PER_REQUEST,
+    REFUSALS_MAX,
     Claim,
     Dependent,
     Drive,
     Registration,
     wake_bytes,
 )
-
-#: Refusals without progress after which the tree is not as the protocol leaves it.
-REFUSALS_MAX = 50
 
 
 def deliver_wide(
@@ -53,7 +52,9 @@ def deliver_wide(
     """Commit `part` in as many transactions as it takes; False where its claim was gone.
 
     Raises ResultNotKept, PlanCancelled or PayloadTooLarge where a task that its function added
-    cannot be added; then nothing was written and the claim stands.
+    cannot be added; then nothing was written and the claim stands. PayloadUndecodable and
+    TransactionRejected say that an edge is damaged or leads nowhere; the claim stands then too, and
+    what was delivered stays delivered.
     `capacity` and `taken` let the worker start on the dependents while later edges are delivered.
     """
     loaded = part.loaded
@@ -186,6 +187,9 @@ def _reload_edges(loaded: Loaded) -> Step[bool]:
             for name, node in zip(names, nodes, strict=True)
             if node is not None
         ]
+    damage = yield from complete_edges(loaded.claim.plan_path, loaded.edges)
+    if damage:
+        raise PayloadUndecodable(f"{task_path}: {damage}")
     loaded.owner = "owner" in children
     loaded.others = [
         name
@@ -215,7 +219,8 @@ def _drop_spent(loaded: Loaded) -> Step[None]:
 def _finish(part: Part) -> Step[bool | None]:
     """Delete the task; True when done, False when fenced, None when it must be read again."""
     loaded, claim = part.loaded, part.loaded.claim
-    ops: list[Op] = [Delete(claim.path), Delete(f"{claim.task_path}/result")]
+    ops: list[Op] = [Delete(path) for path in loaded.below]
+    ops += [Delete(claim.path), Delete(f"{claim.task_path}/result")]
     if loaded.owner:
         ops.append(Delete(f"{claim.task_path}/owner"))
     if part.kept:
@@ -227,6 +232,10 @@ def _finish(part: Part) -> Step[bool | None]:
     answer = yield Multi(ops)
     if isinstance(answer, Applied):
         return True
-    if answer.path == claim.path:
+    if answer.reason is Reason.NOT_EMPTY and answer.path != claim.task_path:
+        loaded.below = yield from with_below(answer.path, loaded.below)
+    elif answer.at < len(loaded.below):
+        loaded.below = []  # gone, by itself or with what is above it
+    elif answer.path == claim.path:
         return bool(answer.repeated)
     return None

@@ -77,7 +77,9 @@ class ReadAhead:
             if batch.further and task_path in self._batches:
                 self._read_further(batch)
 
-        self._engine.go(load_ahead(task_path.rpartition("/")[0], tasks), arrived)
+        step = load_ahead(task_path.rpartition("/")[0], tasks)
+        nothing: dict[str, Reading] = {}
+        self._engine.go_contained(step, arrived, f"dependents of {task_path}", instead=nothing)
         return batch
 
     def _read_further(self, batch: _Batch) -> None:

@@ -41,7 +41,8 @@ class PlanView:
     own: deque[str] = field(default_factory=deque)
     #: Entries of others' shares were seen; after this time they may be taken.
     steal_at: float | None = None
-    #: Names under `runnable` that are no entries: somebody else made them.
+    #: Names under `runnable` that are no entries, or cannot be claimed: somebody else made them, or
+    #: something below them.
     strange: set[str] = field(default_factory=set)
     must_look: bool = True
     looking: bool = False
@@ -69,7 +70,10 @@ class PlanView:
         names: Sequence[str] = (look.names or ()) if self.running else ()
         if self.strange:
             # Listed again and again they would keep this worker looking for ever.
-            names = [name for name in names if name not in self.strange]
+            if len(self.strange) < STRANGE_MAX:
+                names = [name for name in names if name not in self.strange]
+            else:
+                names = [name for name in names if self._is_entry(name)]
         stealing = self.steal_at is not None and now >= self.steal_at
         mine = _share_of(names, *share)
         if not mine and names and stealing:
@@ -98,9 +102,18 @@ class PlanView:
             name = self.own.popleft()
             if parse_entry(name) is not None:
                 taken.append(name)
-            elif len(self.strange) < STRANGE_MAX:
-                self.strange.add(name)
+            else:
+                self.bar(name)
         return taken
+
+    def bar(self, name: str) -> None:
+        """Never try to claim it again."""
+        if len(self.strange) < STRANGE_MAX:
+            self.strange.add(name)
+
+    def _is_entry(self, name: str) -> bool:
+        """Asked of each name only where there are more strange ones than are remembered."""
+        return name not in self.strange and parse_entry(name) is not None
 
     def avoid(self, now: float) -> None:
         """This worker could not decode a task of the plan: leave it to others for a while."""

@@ -6,7 +6,14 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING
 
-from ..errors import PayloadTooLarge, PlanCancelled, ResultNotKept, ZkplanError
+from ..errors import (
+    PayloadTooLarge,
+    PayloadUndecodable,
+    PlanCancelled,
+    ResultNotKept,
+    TransactionRejected,
+    ZkplanError,
+)
 from ..protocol import control
 from ..protocol.commit import Committed, Part, commit
 from ..protocol.publish import Published, publish
@@ -112,7 +119,9 @@ class Delivery:
             engine.statistics.refusals += done.refusals
             engine.take_on(done.claims, done.read)
 
-        engine.go(publish(engine.me, full, wake, drive), published)
+        what = f"publishing {len(full)} tasks of plan {full[0].plan}"
+        step = publish(engine.me, full, wake, drive)
+        engine.go_contained(step, published, what, instead=Published([]))
 
     def _deliver_wide(self, part: Part) -> None:
         engine = self._engine
@@ -126,6 +135,8 @@ class Delivery:
                 return (yield from step)
             except (ResultNotKept, PlanCancelled, PayloadTooLarge) as error:
                 return error  # nothing was written: a task that it adds cannot be added
+            except (TransactionRejected, PayloadUndecodable) as error:
+                return error  # an edge leads nowhere: this task fails, and this worker does not
 
         def delivered(ended: bool | ZkplanError) -> None:
             self._committing -= 1
@@ -149,4 +160,5 @@ class Delivery:
             if self._finishing.pop(plan_path) and not done:
                 self.finish(plan_path)
 
-        self._engine.go(control.finish(plan_path, time.time()), looked)
+        step = control.finish(plan_path, time.time())
+        self._engine.go_contained(step, looked, f"{plan_path} does not end", instead=False)

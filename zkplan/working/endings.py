@@ -13,7 +13,9 @@ from ..execution import Ended, Job
 from ..protocol.commit import Part
 from ..protocol.failure import fail_again, fail_for_good
 from ..protocol.load import Loaded, load
+from ..protocol.shared import Claim
 from ..records import Dead, Failure
+from ..requests import Step
 
 if TYPE_CHECKING:
     from .engine import Engine
@@ -46,7 +48,9 @@ def settle(engine: Engine, ended: Ended) -> Part | None:
     return Part(job.loaded, ended.outcome, job.options.keep, adds=job.adds)
 
 
-def _failed(engine: Engine, job: Job, failure: Failure, final: bool) -> Part | None:
+def _failed(
+    engine: Engine, job: Job, failure: Failure, final: bool, *, deliverable: bool = True
+) -> Part | None:
     claim, options = job.claim, job.options
     engine.statistics.failed += 1
     sealed = engine.codec.seal(FAILURE, failure.to_bytes())
@@ -60,20 +64,27 @@ def _failed(engine: Engine, job: Job, failure: Failure, final: bool) -> Part | N
             backoff = Backoff(
                 options.retry_delay, 2.0, max(RETRY_DELAY_MAX_S, options.retry_delay), 0.3
             )
-            delay = min(backoff.delay_s(claim.a, random.random()), DELAY_S_MAX)
+            # A number of attempts that only an entry made by hand has would be beyond reckoning.
+            delay = min(backoff.delay_s(min(claim.a, 1000), random.random()), DELAY_S_MAX)
             due = int((time.time() + delay) * 1000)
         engine.end_job(job.claim)
-        engine.go(fail_again(claim, sealed, due, engine.paths.later), lambda held: None)
+        _end(engine, claim, fail_again(claim, sealed, due, engine.paths.later))
         return None
     logger.warning("%s of %s is out of attempts: %s", name, claim.plan_path, failure.summary)
     dead = Dead(claim.rank, claim.n, claim.a + 1, name, failure.summary[:500], failure.worker)
     view = engine.seeker.candidates.views.get(claim.plan)
-    if view is not None and view.record is not None and view.record.on_failure == "cascade":
+    cascade = view is not None and view.record is not None and view.record.on_failure == "cascade"
+    if cascade and deliverable and all(edge.k >= 0 for _, edge in job.loaded.edges):
         # What a wide delivery has begun to deliver is the outcome, not a second wording of it.
         return Part(job.loaded, job.loaded.result or sealed, True, dead.to_bytes())
     engine.end_job(job.claim)
-    engine.go(fail_for_good(claim, sealed, dead), lambda held: None)
+    _end(engine, claim, fail_for_good(claim, sealed, dead))
     return None
+
+
+def _end(engine: Engine, claim: Claim, step: Step[bool]) -> None:
+    what = f"{claim.task_path} stays claimed"
+    engine.go_contained(step, lambda _: None, what, instead=False)
 
 
 def timed_out(engine: Engine, job: Job) -> None:
@@ -128,13 +139,20 @@ def reload(engine: Engine, part: Part) -> None:
         part.loaded = found[0]
         engine.delivery.add(part)
 
-    engine.go(load([part.loaded.claim]), loaded)
+    engine.go_contained(
+        load([part.loaded.claim]),
+        loaded,
+        f"{part.loaded.claim.task_path} stays claimed",
+        instead=[],
+    )
 
 
 def poisoned(engine: Engine, part: Part, error: Exception) -> None:
     """A part that ZooKeeper refuses for a reason of its own fails alone; the others go on."""
     job = engine.jobs.get(part.loaded.claim.path) or Job(part.loaded)
     failure = engine.runner.describe(error, job)
-    settled = _failed(engine, job, failure, final=False)
+    # A failure that cannot be delivered either is held: tried again it would be tried for ever.
+    held = bool(part.dead)
+    settled = _failed(engine, job, failure, final=held, deliverable=not held)
     if settled is not None:
         engine.delivery.add(settled)

@@ -31,6 +31,7 @@ from ..records import WorkerRecord
 from ..requests import Delete, Multi, Step
 from . import endings, upkeep
 from .ahead import ReadAhead
+from .containment import Complaints, contained
 from .delivery import Delivery
 from .leaving import Leaving
 from .seeking import Seeker
@@ -38,6 +39,7 @@ from .slots import Slots
 from .statistics import Statistics
 
 T = TypeVar("T")
+D = TypeVar("D")
 SILENCE = "ZooKeeper does not answer: its claim may be lost"
 logger = logging.getLogger("zkplan.worker")
 
@@ -64,6 +66,7 @@ class Engine:
     ) -> None:
         self.keeper, self.codec, self.paths, self.backoff = keeper, codec, paths, backoff
         self.statistics = Statistics()
+        self.complaints = Complaints()
         self.worker = (
             f"{socket.gethostname().split('.')[0][:20]}-{os.getpid()}-{os.urandom(4).hex()}"
         )
@@ -145,6 +148,12 @@ class Engine:
 
         self.statistics.steps += 1
         self.keeper.start(step, self.post, ended)
+
+    def go_contained(
+        self, step: Step[T], done: Callable[[T | D], None], what: str, *, instead: D
+    ) -> None:
+        """As `go`, but where somebody else's znodes are in the way, `done` is given `instead`."""
+        self.go(contained(step, self.complaints, what, instead), done)
 
     def _watch_fired(self, path: str | None) -> None:
         if path is None:
@@ -271,11 +280,21 @@ class Engine:
         """Load and run tasks that this worker has claimed."""
         if claims:
             self._loading += len(claims)
-            self.go(load(claims, read), lambda loaded: self._loaded(len(claims), loaded))
+            self.go_contained(
+                load(claims, read),
+                lambda loaded: self._loaded(claims, loaded),
+                f"{claims[0].task_path} cannot be read",
+                instead=None,
+            )
 
-    def _loaded(self, asked: int, loaded: list[Loaded]) -> None:
-        self._loading -= asked
-        self.statistics.fenced += asked - len(loaded)
+    def _loaded(self, claims: list[Claim], loaded: list[Loaded] | None) -> None:
+        self._loading -= len(claims)
+        if loaded is None:
+            # One of them cannot be read, and stays claimed here; the others must not stay with it.
+            for claim in claims if len(claims) > 1 else ():
+                self.take_on([claim])
+            return
+        self.statistics.fenced += len(claims) - len(loaded)
         self.start(loaded)
 
     def expect(self, count: int) -> None:
@@ -333,7 +352,9 @@ class Engine:
             self.end_job(job.claim)
         if claims:
             self.statistics.handed_back += len(claims)
-            self.go(hand_back(claims, log), lambda count: None)
+            self.go_contained(
+                hand_back(claims, log), lambda _: None, "a task stays claimed", instead=0
+            )
 
     # ---- ending
 

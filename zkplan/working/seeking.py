@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import logging
 import time
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
-from ..errors import KeeperClosed, KeeperError, KeeperUnavailable, PayloadUndecodable
 from ..protocol.claim import Claimed, claim
 from ..protocol.look import PlanLook, list_plans, look
 from ..records import PlanRecord
@@ -15,9 +13,6 @@ from .candidates import Candidates, PlanView
 
 if TYPE_CHECKING:
     from .engine import Engine
-
-T = TypeVar("T")
-logger = logging.getLogger("zkplan.worker")
 
 #: Listings under way at once.
 LOOKS_MAX = 4
@@ -80,7 +75,11 @@ class Seeker:
             self._looking -= 1
             self._looked(view, found)
 
-        self._engine.go(_or_leave_alone(view, _look(view, view.begin_look())), looked)
+        # A plan that this worker may not read, or of a format that it does not know, is somebody
+        # else's; it must not end the workers of all the others.
+        step = _look(view, view.begin_look())
+        what = f"{view.path} is left to other workers"
+        self._engine.go_contained(step, looked, what, instead=None)
 
     def _looked(self, view: PlanView, found: PlanLook | None) -> None:
         before = view.state
@@ -106,7 +105,13 @@ class Seeker:
         view = self.candidates.choose(now)
         if view is None:
             return
+        known = len(view.strange)
         names = view.take(free)
+        if not known and view.strange:
+            self._engine.complaints.tell(
+                f"{view.path}/runnable holds names that are no entries, and are passed over: "
+                f"{min(view.strange)!r:.100}"
+            )
         self.candidates.file(view)
         if not names:
             return
@@ -121,10 +126,16 @@ class Seeker:
                 self._claimed(view, made)
 
         step = claim(me, view.number, view.version, names)
-        engine.go(_or_leave_alone(view, step), claimed)
+        engine.go_contained(step, claimed, f"{view.path} is left to other workers", instead=None)
 
     def _claimed(self, view: PlanView, made: Claimed) -> None:
         self._engine.statistics.conflicts += made.conflicts
+        for name in made.barred:
+            view.bar(name)
+            self._engine.complaints.tell(
+                f"{view.path}/runnable/{name} is never claimed: there are znodes below it or below "
+                "the mark of its task, where zkplan makes none; delete them"
+            )
         if made.worker_gone:
             self._engine.lost_registration()
         if made.plan_changed or made.worker_gone:
@@ -134,29 +145,11 @@ class Seeker:
         self._engine.take_on(made.claims, made.read)
 
 
-def _or_leave_alone(view: PlanView, step: Step[T]) -> Step[T | None]:
-    """None where this worker may not read or change the plan, as its access lists say.
-
-    Such a plan is somebody else's; it must not end the workers of all the others.
-    """
-    try:
-        return (yield from step)
-    except (KeeperClosed, KeeperUnavailable):
-        raise
-    except KeeperError as error:
-        logger.warning("%s is left to other workers: %s", view.path, error)
-        return None
-
-
-def _look(view: PlanView, watch: bool) -> Step[PlanLook | None]:
-    """None where the plan is of a format that this worker does not know: it is left to others."""
+def _look(view: PlanView, watch: bool) -> Step[PlanLook]:
+    """Raises PayloadUndecodable where the plan is of a format that this worker does not know."""
     if view.record is None:
         node = yield ReadData(view.path)
-        try:
-            view.record = PlanRecord.from_bytes(node.data if node is not None else b"")
-        except PayloadUndecodable as error:
-            logger.warning("%s is left to other workers: %s", view.path, error)
-            return None
+        view.record = PlanRecord.from_bytes(node.data if node is not None else b"")
     found = yield from look(view.path, watch)
     if not found.names and (yield ReadData(f"{view.path}/done")) is not None:
         view.finished = True

@@ -28,12 +28,16 @@ logger = logging.getLogger("zkplan.worker")
 DESKS_PERIOD_S = 1.0
 #: The preferred worker's head start.
 HEAD_START_S = 0.5
+#: A desk that could not be cleared is left alone for HEAD_START_S, doubled up to.
+DESK_REST_MAX_S = 60.0
 #: Entries made runnable in one transaction.
 PROMOTED_PER_MULTI = 50
 #: The listing of delayed entries is repeated this often even when no watch fired.
 LATER_PERIOD_S = 5.0
 #: The check of an idle plan: first after, then doubled up to. A large plan is checked less often.
 CHECK_FIRST_S, CHECK_MAX_S, CHECK_COST = 2.0, 60.0, 50.0
+#: What a check that could not be made has found; its tasks are unknown, but not none.
+UNCHECKED = Report(tasks=1)
 
 
 class Upkeep:
@@ -46,6 +50,8 @@ class Upkeep:
         self._beating = self._clearing = self._listing = self._promoting = self._checking = False
         self._seen_vacant: dict[str, float] = {}
         self._desks_clearing: set[str] = set()
+        #: Desks that could not be cleared: until when each is left alone, and for how long it was.
+        self._desks_resting: dict[str, tuple[float, float]] = {}
         self._later: list[tuple[str, Later]] = []
 
     def touched(self, path: str | None) -> None:
@@ -143,23 +149,37 @@ class Upkeep:
             first_seen = self._seen_vacant.setdefault(desk, now)
             preferred = zlib.crc32(desk.encode()) % count == place
             late = now - first_seen >= HEAD_START_S
-            if (preferred or late) and desk not in self._desks_clearing:
+            rests_until, _ = self._desks_resting.get(desk, (0.0, 0.0))
+            if (preferred or late) and now >= rests_until and desk not in self._desks_clearing:
                 self._desks_clearing.add(desk)
-                logger.info("worker %s is gone: clearing its desk", desk)
+                if desk not in self._desks_resting:
+                    logger.info("worker %s is gone: clearing its desk", desk)
                 self._clear(desk)
-        if vacant:
+        if any(desk not in self._desks_resting for desk in vacant):
             self._desks_at = min(self._desks_at, now + HEAD_START_S)
         for desk in set(self._seen_vacant) - set(vacant):
             del self._seen_vacant[desk]
+            self._desks_resting.pop(desk, None)
 
     def _clear(self, desk: str) -> None:
         def cleared(done: Cleared) -> None:
             self._cleared(desk, done)
 
-        self.engine.go(clear_desk(self.engine.paths, desk), cleared)
+        step = clear_desk(self.engine.paths, desk)
+        what = f"the desk of worker {desk} cannot be cleared"
+        self.engine.go_contained(step, cleared, what, instead=Cleared([]))
 
     def _cleared(self, desk: str, done: Cleared) -> None:
         self._desks_clearing.discard(desk)
+        if not done.gone:
+            _, paused = self._desks_resting.get(desk, (0.0, 0.0))
+            pause = min(DESK_REST_MAX_S, max(HEAD_START_S, 2 * paused))
+            self._desks_resting[desk] = (time.monotonic() + pause, pause)
+        if done.strange:
+            path = self.engine.paths.desk(desk)
+            self.engine.complaints.tell(
+                f"{path} holds znodes that zkplan did not make, so it stays: delete them"
+            )
         self.engine.statistics.released += len(done.released)
         if done.released:
             logger.warning(
@@ -200,7 +220,8 @@ class Upkeep:
         def promoted(_: int) -> None:
             self._promoting = False
 
-        self.engine.go(promote(self.engine.paths, due), promoted)
+        step = promote(self.engine.paths, due)
+        self.engine.go_contained(step, promoted, "a delayed entry cannot be promoted", instead=0)
 
     # ---- background check
 
@@ -223,15 +244,17 @@ class Upkeep:
                 view.check_s = CHECK_FIRST_S
             if now >= view.check_at:
                 self._checking = True
-                engine.go(
+                engine.go_contained(
                     check(engine.paths, view.number),
                     lambda report, view=view: self._checked(view, now, report),  # type: ignore[misc]
+                    f"{view.path} cannot be checked",
+                    instead=UNCHECKED,
                 )
                 return
 
     def _checked(self, view: PlanView, started: float, report: Report) -> None:
         self._checking = False
-        now = time.monotonic()
+        engine, now = self.engine, time.monotonic()
         found = report.created or report.published
         view.check_s = CHECK_FIRST_S if found else min(CHECK_MAX_S, 2 * view.check_s)
         view.check_at = now + max(view.check_s, CHECK_COST * (now - started))
@@ -239,12 +262,12 @@ class Upkeep:
             view.finished = True
         elif not report.tasks:
             # The worker that committed the last task may have died before it looked for the end.
-            self.engine.delivery.finish(view.path)
+            engine.delivery.finish(view.path)
         if found:
             logger.info("%s: the check published %d tasks", view.path, len(report.published))
-            self.engine.seeker.candidates.touched(view.number, control=False)
+            engine.seeker.candidates.touched(view.number, control=False)
         for problem in report.problems:
-            logger.warning("%s: %s", view.path, problem)
+            engine.complaints.tell(f"{view.path}: {problem}")
 
 
 def _read(request: ReadMany | ReadChildren) -> Step:  # type: ignore[type-arg]

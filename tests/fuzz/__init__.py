@@ -1,0 +1,1 @@
+"""Fuzzers that run for long, by hand."""

@@ -1,0 +1,257 @@
+"""Every decoder of what is read from ZooKeeper gives a value or its documented error.
+
+Whatever comes, and in bounded memory.
+
+A decoder without a fuzz test here makes a test fail: see `found_decoders`.
+"""
+
+from __future__ import annotations
+
+import ast
+import gzip
+import json
+import re
+import tracemalloc
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import zkplan
+from zkplan import codec as codecs
+from zkplan import layout, listing, records
+from zkplan.archive.file import Header, open_archive
+from zkplan.codec import FAILURE, LOG, TASK, VALUE, Codec
+from zkplan.errors import InvariantViolated, PayloadUndecodable, ZkplanError
+from zkplan.protocol import desk, picture, shared
+
+from .hostile_bytes import BODIES, ENVELOPES, HUGE, NAMES, PICKLES, as_text
+
+PACKAGE = Path(zkplan.__file__).parent
+#: Where nothing of the tree is decoded: servers, what starts processes, what shows or measures.
+ELSEWHERE = ("embedded", "testing", "stress", "demo", "cli", "local.py", "addresses.py")
+#: The framing of answers: its lengths come from the server, not from who wrote a znode.
+FRAMING = "wire.py"
+NAMED = re.compile(
+    r"parse_\w+|from_(bytes|json|value)|\w+_from_bytes|later_of|number_of|load(_\w+)?"
+)
+READERS = ("loads", "unpack", "unpack_from", "b64decode")
+CODEC = Codec(b"ours")
+#: What shows a record to people must be able to write it.
+CLAIM = layout.ClaimName("0000000001", "0000000002", 9_999_999_999, "u")
+
+
+class Fuzzed(NamedTuple):
+    decode: Callable[[Any], Any]
+    garbage: st.SearchStrategy[Any]
+    allowed: tuple[type[BaseException], ...] = ()
+
+
+RECORD = (PayloadUndecodable,)
+DECODERS: dict[str, Fuzzed] = {
+    "layout.parse_plan": Fuzzed(layout.parse_plan, NAMES),
+    "layout.parse_task": Fuzzed(layout.parse_task, NAMES),
+    "layout.parse_entry": Fuzzed(layout.parse_entry, NAMES),
+    "layout.parse_claim": Fuzzed(layout.parse_claim, NAMES),
+    "layout.parse_later": Fuzzed(layout.parse_later, NAMES),
+    "layout.number_of": Fuzzed(layout.number_of, NAMES, (InvariantViolated,)),
+    "records.from_json": Fuzzed(lambda data: records.from_json(data, "it"), BODIES, RECORD),
+    "records.TaskOptions.from_json": Fuzzed(records.TaskOptions.from_json, BODIES, RECORD),
+    "records.TaskOptions.from_value": Fuzzed(
+        lambda data: records.TaskOptions.from_value(as_json(data)), BODIES, RECORD
+    ),
+    "records.PlanRecord.from_bytes": Fuzzed(records.PlanRecord.from_bytes, BODIES, RECORD),
+    "records.TaskRecord.from_bytes": Fuzzed(records.TaskRecord.from_bytes, BODIES, RECORD),
+    "records.Edge.from_bytes": Fuzzed(records.Edge.from_bytes, BODIES, RECORD),
+    "records.Failure.from_bytes": Fuzzed(records.Failure.from_bytes, BODIES, RECORD),
+    "records.Dead.from_bytes": Fuzzed(records.Dead.from_bytes, BODIES),
+    "records.WorkerRecord.from_bytes": Fuzzed(
+        lambda data: records.WorkerRecord.from_bytes("w", data, 0), BODIES
+    ),
+    "records.count_from_bytes": Fuzzed(records.count_from_bytes, BODIES),
+    "records.control_from_bytes": Fuzzed(records.control_from_bytes, BODIES),
+    "codec.Codec.open": Fuzzed(
+        lambda data: CODEC.open(TASK + VALUE + FAILURE + LOG, data), ENVELOPES, RECORD
+    ),
+    "codec.load": Fuzzed(lambda data: codecs.load(b"P" + data), PICKLES, RECORD),
+    "codec.load_function": Fuzzed(codecs.load_function, PICKLES, RECORD),
+    "codec.describe_function": Fuzzed(codecs.describe_function, PICKLES),
+    "protocol.shared.wake_dependents": Fuzzed(shared.wake_dependents, BODIES),
+    "protocol.desk._next_entry": Fuzzed(lambda data: desk._next_entry(data, CLAIM, True), BODIES),
+    "protocol.picture.later_of": Fuzzed(lambda name: picture.later_of(name, "0000000001"), NAMES),
+    "listing._used": Fuzzed(listing._used, BODIES),
+    "listing._name_of": Fuzzed(lambda data: listing._name_of(CODEC, data), ENVELOPES),
+}
+#: Decoders whose fuzz test is not of that shape: where it is.
+ELSEWHERE_FUZZED = {
+    "archive.file._Lines._line": "test_a_line_of_an_archive_is_a_record_or_refused",
+    "archive.file._Lines._znode": "test_a_line_of_an_archive_is_a_record_or_refused",
+    "codec.Codec.function": "codec.load_function, behind a cache",
+    "records.PlanRecord.to_bytes": "what it reads it has written",
+    "protocol.load.load_ahead": "a step: it reads znodes, and decodes by Edge.from_bytes",
+    "protocol.load.load": "a step: it reads znodes, and decodes by Edge.from_bytes",
+    "protocol.load.Reading.fill": "a step's: it decodes by Edge.from_bytes",
+}
+
+
+def as_json(data: bytes) -> Any:
+    try:
+        return json.loads(data)
+    except (ValueError, RecursionError):
+        return None
+
+
+def found_decoders() -> Iterator[str]:
+    """Every function that is named as a decoder, or calls what turns bytes into values."""
+    for path in sorted(PACKAGE.rglob("*.py")):
+        inside = path.relative_to(PACKAGE)
+        if inside.parts[0] in ELSEWHERE or inside.name == FRAMING:
+            continue
+        module = ".".join(inside.with_suffix("").parts).removesuffix(".__init__")
+        for name, function in functions(ast.parse(path.read_text()), ""):
+            if NAMED.fullmatch(function.name) or reads_bytes(function):
+                yield f"{module}.{name}"
+
+
+def functions(tree: ast.AST, within: str) -> Iterator[tuple[str, ast.FunctionDef]]:
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.FunctionDef):
+            yield within + node.name, node
+        elif isinstance(node, ast.ClassDef):
+            yield from functions(node, f"{within}{node.name}.")
+
+
+def reads_bytes(function: ast.FunctionDef) -> bool:
+    calls = [node.func for node in ast.walk(function) if isinstance(node, ast.Call)]
+    return any(isinstance(call, ast.Attribute) and call.attr in READERS for call in calls)
+
+
+def test_no_decoder_is_without_a_fuzz_test() -> None:
+    found = set(found_decoders())
+    assert len(found) > 20
+    assert found - set(DECODERS) - set(ELSEWHERE_FUZZED) == set()
+    gone = {name for name in ELSEWHERE_FUZZED if not exists(name)}
+    assert gone == set()
+
+
+def exists(name: str) -> bool:
+    found: Any = zkplan
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    return found is not None
+
+
+def tried(
+    decode: Callable[[Any], Any], allowed: tuple[type[BaseException], ...], data: Any
+) -> tuple[Any, str]:
+    """What `decode` gives, and what it says where it refuses; any other error is passed on."""
+    try:
+        return decode(data), ""
+    except allowed as error:
+        return None, str(error)
+
+
+@pytest.mark.parametrize("name", DECODERS)
+def test_whatever_comes_a_decoder_gives_a_value_or_its_documented_error(name: str) -> None:
+    decode, garbage, allowed = DECODERS[name]
+
+    @settings(max_examples=150)
+    @given(garbage)
+    def fuzz(data: Any) -> None:
+        found, said = tried(decode, allowed, data)
+        assert len(said) < 2000
+        if name.startswith("records."):
+            repr(found).encode()
+            # Half a character could be written to no log and to no terminal.
+            str(getattr(found, "name", "")).encode()
+
+    fuzz()
+
+
+@pytest.mark.parametrize("size", HUGE)
+def test_a_megabyte_of_garbage_costs_no_more_than_some_of_it(size: str) -> None:
+    data = HUGE[size]
+    for name, (decode, garbage, allowed) in DECODERS.items():
+        tracemalloc.start()
+        _, said = tried(decode, allowed, as_text(data) if garbage is NAMES else data)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert len(said) < 2000, name
+        assert peak < 40 * len(data) + 10_000_000, name
+
+
+@given(BODIES)
+def test_what_options_say_can_be_reckoned_with(data: bytes) -> None:
+    """The loop of a worker reckons with them, and would end by what cannot be reckoned."""
+    try:
+        options = records.TaskOptions.from_json(data)
+    except PayloadUndecodable:
+        return
+    delay = zkplan.backoff.Backoff(
+        options.retry_delay or 1.0, 2.0, max(300.0, options.retry_delay or 1.0), 0.3
+    ).delay_s(1000, 0.5)
+    assert delay >= 0.0
+    assert float(options.timeout or 0.0) + options.attempts + options.priority < 1e13
+
+
+@given(BODIES)
+def test_a_time_in_a_record_is_a_date(data: bytes) -> None:
+    from datetime import datetime
+
+    for decode, field in (
+        (records.PlanRecord.from_bytes, "created"),
+        (records.Failure.from_bytes, "when"),
+        (DECODERS["records.WorkerRecord.from_bytes"].decode, "started"),
+    ):
+        try:
+            datetime.fromtimestamp(getattr(decode(data), field))
+        except PayloadUndecodable:
+            continue
+
+
+@given(BODIES, NAMES)
+def test_a_claim_is_released_to_an_entry_that_workers_take(data: bytes, name: str) -> None:
+    claim = layout.parse_claim(name) or CLAIM._replace(n=7)
+    entry = desk._next_entry(data, claim, False)
+    assert claim.n == 9_999_999_999 or layout.parse_entry(entry.name) == entry
+
+
+@given(BODIES)
+def test_a_wake_publishes_only_entries_that_workers_take(data: bytes) -> None:
+    for dependent in shared.wake_dependents(data):
+        assert layout.parse_entry(dependent.entry.name) == dependent.entry
+
+
+class _Unpacked:
+    """A file of one line, as `open_archive` would have unpacked it."""
+
+    def __init__(self, *lines: bytes) -> None:
+        self._lines = list(lines)
+
+    def readline(self, most: int) -> bytes:
+        return self._lines.pop(0)[:most] if self._lines else b""
+
+
+@given(BODIES, BODIES)
+def test_a_line_of_an_archive_is_a_record_or_refused(header: bytes, line: bytes) -> None:
+    from zkplan.archive.file import _Lines
+
+    lines = _Lines(Path("file"), _Unpacked(header + b"\n", line + b"\n"))
+    try:
+        assert isinstance(lines.header(), Header)
+    except PayloadUndecodable:
+        pass
+    with pytest.raises(PayloadUndecodable):
+        list(lines.znodes())
+
+
+def test_a_file_that_is_no_archive_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "no archive"
+    for data in HUGE.values():
+        for packed in (data, gzip.compress(data, 1), gzip.compress(data, 1)[:-9]):
+            path.write_bytes(packed)
+            with pytest.raises(ZkplanError), open_archive(path) as (_, znodes):
+                list(znodes)

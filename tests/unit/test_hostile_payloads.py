@@ -1,0 +1,139 @@
+"""With a secret, no payload that is not signed with it runs any code, wherever it is left."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from zkplan import codec as codecs
+from zkplan import inspection, listing, waiting
+from zkplan.codec import FAILURE, LOG, MAGIC, TASK, VALUE, Codec
+from zkplan.errors import PayloadUndecodable
+from zkplan.execution import Context, Job, Runner
+from zkplan.protocol.load import Loaded
+from zkplan.protocol.shared import Claim
+from zkplan.records import Failure, TaskRecord
+from zkplan.requests import Node
+
+OURS = Codec(b"ours")
+RAN: list[str] = []
+CLAIM = Claim("0000000001", "0000000002", "5000", 0, 0, "/r/desk/w/c", "/r/p", "/r/p/task-2")
+
+
+def explode(where: str) -> str:
+    RAN.append(where)
+    return where
+
+
+class Bomb:
+    """Whoever decodes it runs code."""
+
+    def __reduce__(self) -> Any:
+        return explode, ("decoded",)
+
+
+@pytest.fixture(autouse=True)
+def nothing_ran() -> Iterator[None]:
+    RAN.clear()
+    yield
+    assert RAN == []
+
+
+def bodies(kind: bytes) -> list[bytes]:
+    """What the payloads of a kind hold, with a bomb in it."""
+    bomb = pickle.dumps(Bomb())
+    plain = [b"P" + bomb, b"D" + codecs._HERE + bomb, bomb]
+    function = b"F" + codecs._HERE + bomb
+    if kind == TASK:
+        call = codecs.dump(((), {}))
+        return [TaskRecord(0, b"{}", part, call).to_bytes() for part in (function, *plain)] + [
+            TaskRecord(0, b"{}", b"Rbuiltins:len", part).to_bytes() for part in plain
+        ]
+    if kind == FAILURE:
+        return [Failure("E", "", "", "w", 1, 0.0, part).to_bytes() for part in plain]
+    return plain
+
+
+def forged(kind: bytes) -> list[bytes]:
+    """Envelopes of a kind that nobody with our secret has sealed."""
+    found = []
+    for body in bodies(kind):
+        ours = OURS.seal(kind, b"P" + pickle.dumps(1))
+        found += [Codec().seal(kind, body), Codec(b"theirs").seal(kind, body), body]
+        found += [MAGIC + kind + bytes(16) + body, ours[:19] + body, ours + body]
+        # Signed by us, but as another kind of payload.
+        found += [MAGIC + kind + OURS.seal(other, body)[3:] for other in (TASK, VALUE, FAILURE, LOG)
+                  if other != kind]  # fmt: skip
+    return found
+
+
+def job(**parts: Any) -> Job:
+    record = OURS.seal(TASK, TaskRecord(1, b"{}", b"Rbuiltins:len", _call()).to_bytes())
+    given: dict[str, Any] = {"record": record, "arguments": [OURS.seal_value([])], "edges": []}
+    return Job(Loaded(CLAIM, **(given | parts)))
+
+
+def _call() -> bytes:
+    return codecs.dump_call([POSITION], {}, lambda value: 0 if value is POSITION else None)
+
+
+class Position:
+    """Stands for a task in a payload."""
+
+
+POSITION = Position()
+
+
+def runner() -> Runner:
+    return Runner(None, OURS, None)  # type: ignore[arg-type]
+
+
+def test_the_job_of_these_tests_runs_as_it_is() -> None:
+    ended = runner().run(job())
+    assert OURS.open(VALUE, ended.outcome)[1] == codecs.dump(0), ended
+
+
+def test_a_bomb_that_we_signed_would_explode() -> None:
+    """Else these tests would show nothing."""
+    sealed = OURS.seal(VALUE, bodies(VALUE)[0])
+    codecs.load(OURS.open(VALUE, sealed)[1])
+    assert RAN == ["decoded"]
+    RAN.clear()
+
+
+@pytest.mark.parametrize("envelope", forged(TASK))
+def test_a_forged_definition_is_not_run(envelope: bytes) -> None:
+    assert runner().run(job(record=envelope)).undecodable
+    assert "undecodable" in inspection._definition(OURS, envelope)["function"]
+    assert listing._name_of(OURS, envelope) == ""
+
+
+@pytest.mark.parametrize("envelope", [*forged(VALUE), *forged(FAILURE)])
+def test_a_forged_argument_or_result_is_not_decoded(envelope: bytes) -> None:
+    assert runner().run(job(arguments=[envelope])).undecodable
+    assert runner().run(job(result=envelope)).undecodable
+    task: Any = SimpleNamespace(
+        name="t", plan=SimpleNamespace(client=SimpleNamespace(codec=OURS), path="/p"), number="1"
+    )
+    with pytest.raises(PayloadUndecodable):
+        waiting.open_outcome(task, envelope)
+    assert "undecodable" in inspection._outcome(OURS, envelope)
+
+
+@pytest.mark.parametrize("envelope", [*forged(LOG), *forged(FAILURE)])
+def test_a_forged_log_is_not_decoded(envelope: bytes) -> None:
+    damaged = job(logs=[envelope])
+    assert Context(damaged, runner()).logs == []
+    assert runner().last_failure(damaged).kind == "WorkerLost"
+    node = Node(envelope, 0, 0, 0, 0, 0, 0)
+    assert "undecodable" in inspection._entry(OURS, node)
+
+
+def test_a_signed_failure_that_is_damaged_is_told() -> None:
+    """Somebody with the secret, of a version to come, may have written it."""
+    sealed = OURS.seal(FAILURE, b"\0\0\0\x02[]")
+    assert "undecodable" in inspection._outcome(OURS, sealed)

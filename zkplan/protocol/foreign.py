@@ -1,0 +1,65 @@
+"""Znodes that zkplan did not make: found where they stand in the way, and passed or deleted."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from ..errors import TransactionRejected
+from ..requests import Create, Delete, Multi, Op, ReadChildren, ReadMany, Refused, Step
+from .shared import GROUP_OPS_MAX, READS_PER_REQUEST
+
+#: Znodes below one of zkplan's own that are deleted with it; more are a person's business.
+BELOW_MAX = 1000
+
+
+def below(path: str, most: int = BELOW_MAX) -> Step[list[str]]:
+    """The paths of all znodes below `path`, children before their parents.
+
+    zkplan makes none below claims, marks, arguments and entries. Whoever did would keep them from
+    being deleted for ever. Raises TransactionRejected for more than `most`.
+    """
+    found: list[str] = []
+    level: Sequence[str] = [path]
+    while level:
+        following: list[str] = []
+        for start in range(0, len(level), READS_PER_REQUEST):
+            chunk = level[start : start + READS_PER_REQUEST]
+            answers = yield ReadMany([ReadChildren(parent) for parent in chunk])
+            for parent, names in zip(chunk, answers, strict=True):
+                following += [f"{parent}/{name}" for name in names or ()]
+        found += following
+        if len(found) > most:
+            raise TransactionRejected(
+                f"there are more than {most} znodes below {path}, where zkplan makes none: "
+                "delete them"
+            )
+        level = following
+    found.reverse()
+    return found
+
+
+def with_below(path: str, known: list[str]) -> Step[list[str]]:
+    """`known`, to be deleted in that order, and before it what is found below `path` now."""
+    return list(dict.fromkeys([*(yield from below(path)), *known]))
+
+
+def delete_below(path: str) -> Step[None]:
+    """Delete all znodes below `path`, however many, in as many transactions as it takes.
+
+    What others delete or add meanwhile is passed over: the caller looks again.
+    """
+    doomed = yield from below(path, sys.maxsize)
+    for start in range(0, len(doomed), GROUP_OPS_MAX):
+        ops: list[Op] = [Delete(each) for each in doomed[start : start + GROUP_OPS_MAX]]
+        answer = yield Multi(ops)
+        for op in ops if isinstance(answer, Refused) else ():
+            yield Multi([op])
+
+
+def skip_number(parent: str) -> Step[None]:
+    """Have the counter of `parent` pass a number whose name somebody else has taken.
+
+    A sequential create is refused there, and would be for ever, since that does not count.
+    """
+    yield Multi([Create(f"{parent}/gap"), Delete(f"{parent}/gap")])
