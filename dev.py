@@ -45,9 +45,12 @@ def test(arguments: list[str]) -> None:
         pytest([], marked)
         return
     side_by_side(
-        ["tests/sim", "tests/differential", "tests/integ", "--zookeeper-kind=zookeeper", *marked],
         [
-            *("tests/unit", "tests/embedded", "tests/crash", "tests/kazoo_suite", "tests/integ"),
+            *("tests/sim", "tests/differential", "tests/kazoo_suite", "tests/integ"),
+            *("--zookeeper-kind=zookeeper", *marked),
+        ],
+        [
+            *("tests/unit", "tests/embedded", "tests/crash", "tests/integ"),
             *("--zookeeper-kind=embedded", *marked),
         ],
     )
@@ -89,15 +92,25 @@ def stress(arguments: list[str]) -> None:
     run("zkplan", "stress", *arguments)
 
 
+def chaos(arguments: list[str]) -> None:
+    """a short run of every fault on real processes"""
+    pytest(["tests/chaos"], arguments)
+
+
+def soak(arguments: list[str]) -> None:
+    """half an hour of random faults; --kind embedded|zookeeper|ensemble, --report FILE"""
+    run("python", "-m", "tests.chaos", "--minutes", "30", *arguments)
+
+
 def bench(arguments: list[str]) -> None:
     """measure speed, beside the server's own limit"""
     run("python", "-m", "benchmarks", *arguments)
 
 
-WITH_ZOOKEEPER = [test, integ, bench]
+WITH_ZOOKEEPER = [test, integ, chaos, soak, bench]
 COMMANDS: dict[str, Callable[[list[str]], None]] = {
     command.__name__: command
-    for command in (demo, test, lint, fmt, unit, sim, integ, stress, bench)
+    for command in (demo, test, lint, fmt, unit, sim, integ, stress, chaos, soak, bench)
 }
 
 

@@ -13,6 +13,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from . import failpoints
 from .codec import FAILURE, LOG, TASK, VALUE, Codec, dump, load
 from .errors import (
     InvariantViolated,
@@ -246,7 +247,9 @@ class Runner:
         if timeout is not None:
             job.deadline = time.monotonic() + timeout
         try:
+            failpoints.reach("task.before")
             result = self._call(Context(job, self), function, args, kwargs)
+            failpoints.reach("task.after")
         except TaskCancelled:
             if not job.is_unwanted():
                 raise

@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from .. import failpoints
 from ..errors import PlanCancelled, PlanDrained, PlanNotFound, TransactionRejected
 from ..layout import PLAN_FIXED, Paths, number_of
 from ..records import PlanRecord, control_from_bytes
@@ -185,6 +186,7 @@ class Author:
             size += task.size
             chosen += 1
         batch_tasks = list(tasks[start : start + chosen])
+        failpoints.reach("add.before")
         ticket = yield Send(Multi(ops))
         return _Batch(
             identity, batch_tasks, [numbers[task] for task in batch_tasks], ops, owners, ticket

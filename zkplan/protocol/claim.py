@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from .. import failpoints
 from ..errors import TransactionRejected
 from ..layout import parse_entry
 from ..requests import (
@@ -113,6 +114,7 @@ def claim(me: Registration, plan: str, ready_version: int, names: list[str]) -> 
             tags += [index] * len(part)
         answer, read = yield from send_taking(me, ops, [made for _, made in wanted])
         if isinstance(answer, Applied):
+            failpoints.reach("claim.made")
             claimed = [made for _, made in wanted]
             break
         if answer.repeated and wanted[0][1].name in ((yield ReadChildren(me.desk_path)) or ()):

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from .. import failpoints
 from ..errors import PayloadTooLarge, PlanCancelled, TransactionRejected, ZkplanError
 from ..requests import (
     Applied,
@@ -231,6 +232,7 @@ def commit(
             draft.ops.append(Delete(wake))
             draft.owners.append(OLD_WAKE)
         draft.leave_wake()
+        failpoints.reach("commit.before")
         try:
             answer = yield Multi(draft.ops)
         except PayloadTooLarge:
@@ -241,6 +243,7 @@ def commit(
             report.stale.append(largest)
             continue
         if isinstance(answer, Applied):
+            failpoints.reach("commit.made")
             report.full = draft.full(answer.results)
             return _settled(report, draft, rest)
         report.refusals += 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from .. import failpoints
 from ..errors import (
     PayloadUndecodable,
     PlanCancelled,
@@ -166,6 +167,7 @@ def finish(plan_path: str, when: float) -> Step[bool]:
         if names is None or any(name.startswith("task-") for name in names):
             return False
         failed = dead.child_count if dead is not None else 0
+        failpoints.reach("finish.between")
         answer = yield Multi(
             [
                 Delete(f"{plan_path}/adds", adds.version),

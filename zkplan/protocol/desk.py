@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from .. import failpoints
 from ..errors import TransactionRejected
 from ..layout import WAKE, ClaimName, Entry, Paths, parse_claim
 from ..requests import (
@@ -90,6 +91,7 @@ def clear_desk(paths: Paths, worker: str) -> Step[Cleared]:
     names = yield ReadChildren(desk)
     if names is None:
         return Cleared([], gone=True)
+    failpoints.reach("clear.listed")
     # The same transaction proves that the worker is gone; an ephemeral cannot be created over it.
     guard: list[Op] = [Create(paths.worker(worker)), Delete(paths.worker(worker))]
     claims = [(name, parsed) for name in sorted(names) if (parsed := parse_claim(name)) is not None]
@@ -227,6 +229,7 @@ def _settle_wake(paths: Paths, wake: str, guard: list[Op]) -> Step[int | None]:
     standing: set[str] = set()
     strange: list[str] = []
     for _ in range(REFUSALS_MAX):
+        failpoints.reach("clear.wake")
         full = yield from still_full(nobody, named)
         ops: list[Op] = list(guard)
         for target in full:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from .. import failpoints
 from ..errors import PlanNotFound
 from ..layout import Entry
 from ..requests import (
@@ -41,6 +42,7 @@ def add_held(author: Author, task: NewTask) -> Step[None]:
     path = f"{author.plan_path}/task-{number}"
     k = len(task.deps) + 1
     for step, positions in enumerate(chunks):
+        failpoints.reach("hold.between")
         hold = SetData(f"{path}/hold", name, step)
         yield from _edges(author.plan_path, path, task, number, positions, hold)
     yield from _release(author.plan_path, path, task, number, len(chunks), k)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from .. import failpoints
 from ..errors import PayloadUndecodable
 from ..records import Edge, count_from_bytes
 from ..requests import Delete, Multi, Node, ReadChildren, ReadData, ReadMany, Step
@@ -155,8 +156,10 @@ def load(claims: list[Claim], read: FirstReads | None = None) -> Step[list[Loade
     which was read belongs to this attempt. Claims whose task was removed with its plan are deleted.
     """
     answers = read.answers if read is not None else (yield from _read_all(first_reads(claims)))
+    failpoints.reach("load.between")
     task_paths = [claim.task_path for claim in claims]
     readings, held = yield from _read_rest(task_paths, answers, _desks(claims))
+    failpoints.reach("load.read")
     standing = {name for names in held for name in names or ()}
     loaded, suspects = [], []
     for claim, reading in zip(claims, readings, strict=True):

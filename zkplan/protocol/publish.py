@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from .. import failpoints
 from ..errors import TransactionRejected
 from ..requests import (
     Applied,
@@ -46,6 +47,7 @@ def publish(
     refusals = 0
     standing: set[str] = set()
     while rest or wake:
+        failpoints.reach("publish.before")
         ops: list[Op] = []
         owners: list[int] = []
         claims: list[Claim] = []

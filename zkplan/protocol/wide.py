@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from .. import failpoints
 from ..errors import PayloadUndecodable, TransactionRejected
 from ..records import Edge
 from ..requests import (
@@ -72,6 +73,7 @@ def deliver_wide(
     while True:
         edges = loaded.edges
         while edges:
+            failpoints.reach("wide.between")
             chunk = edges[: _chunk_size(part)]
             if (yield from _deliver(me, loaded, chunk, capacity, taken)):
                 edges = edges[len(chunk) :]

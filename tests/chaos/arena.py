@@ -1,0 +1,296 @@
+"""The arena: servers, the processes that use them, a link for each process, and who is down."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from kazoo.client import KazooClient
+
+import zkplan
+from tests.integ.support import IN_CHECKOUT, wait_until
+from tests.sim.world import ROOT
+from zkplan.failpoints import VARIABLE
+from zkplan.stress.history import Recorder
+from zkplan.testing.process import WatchedProcess
+
+from . import author, waiter
+from .link import Link
+from .mutated import OF_AUTHORS
+from .servers import Kind, Servers
+from .tasks import POKES, SPARED
+
+Role = Literal["worker", "author", "waiter"]
+_START_S = 60.0
+_TAIL_LINES = 20
+_GRACE_S = 3.0
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What an arena is made of; times in seconds."""
+
+    kind: Kind
+    seed: int
+    workers: int = 4
+    threads: int = 2
+    session_s: float = 3.0
+    backlog: int = 4
+    #: Whether there are also a worker, an author and a waiter that no fault ends: their memory,
+    #: threads and sockets are watched.
+    veterans: bool = False
+    #: The points that are armed in every worker from its start, as in ZKPLAN_FAILPOINTS.
+    points: str = ""
+    #: The shape of every plan; empty: the seeds decide.
+    shape: str = ""
+    #: The name of a broken variant of the protocol that workers or authors run; empty for none.
+    mutant: str = ""
+
+
+@dataclass(eq=False)
+class Actor:
+    """A process with a role, and its link; the same actor is started again and again."""
+
+    name: str
+    role: Role
+    link: Link
+    process: WatchedProcess | None = None
+    lives: int = 0
+    paused: bool = False
+    #: No fault ends it, and its tasks obey no pokes.
+    spared: bool = False
+    log: Path = field(default_factory=Path)
+
+    @property
+    def pid(self) -> int:
+        """Of its process, or 0 while it has none."""
+        return self.process.pid if self.process is not None else 0
+
+
+class Arena:
+    """Everything that takes part in a run. Use as a context manager; one thread drives it."""
+
+    def __init__(self, settings: Settings, folder: Path) -> None:
+        self.settings, self.folder = settings, folder
+        self.journal = Recorder(str(folder), "arena")
+        self._stack = ExitStack()
+        self._lock = threading.RLock()
+        #: Deaths that nobody planned, with the end of the log.
+        self.deaths: list[str] = []
+        #: Until then a process that dies by itself is excused: something made it, or may have.
+        self.excused_until = 0.0
+        (folder / POKES).mkdir()
+
+    def __enter__(self) -> Arena:
+        with ExitStack() as stack:
+            self.servers = Servers(self.settings.kind, stack)
+            names: list[tuple[str, Role]] = [
+                *((f"worker{n}", "worker") for n in range(self.settings.workers)),
+                *(("author", "author"), ("waiter", "waiter")),
+            ]
+            self.actors = [Actor(name, role, Link(self.servers.ports)) for name, role in names]
+            if self.settings.veterans:
+                roles: tuple[Role, ...] = ("worker", "author", "waiter")
+                self.actors += [
+                    Actor(f"veteran {role}", role, Link(self.servers.ports), spared=True)
+                    for role in roles
+                ]
+            for actor in self.actors:
+                stack.callback(actor.link.close)
+                stack.callback(self._end, actor)
+            with zkplan.connect(self.servers.hosts, ROOT, connect_timeout=_START_S) as client:
+                client.prepare()
+            for actor in self.actors:
+                self.start(actor)
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+        self.journal.close()
+
+    # ---- who there is
+
+    def of(self, role: Role) -> list[Actor]:
+        return [actor for actor in self.actors if actor.role == role]
+
+    def mortals(self, role: Role) -> list[Actor]:
+        """Those that a fault may end."""
+        return [actor for actor in self.of(role) if not actor.spared]
+
+    @property
+    def workers(self) -> list[Actor]:
+        return self.of("worker")
+
+    def log_of(self, actor: Actor) -> str:
+        return actor.log.read_text(errors="replace") if actor.log.exists() else ""
+
+    # ---- what may be done to them
+
+    def start(self, actor: Actor, environment: Mapping[str, str] | None = None) -> None:
+        """Start it, or let it go on where it is paused; nothing happens where it runs."""
+        with self._lock:
+            if actor.process is not None:
+                self.resume(actor)
+                return
+            actor.lives += 1
+            actor.log = self.folder / f"{actor.name}-{actor.lives}.log"
+            inherited = dict(os.environ)
+            if actor.role == "worker" and self.settings.points:
+                inherited[VARIABLE] = self.settings.points
+            inherited |= dict(environment or {})
+            if actor.spared:
+                inherited[SPARED] = "1"
+            actor.process = WatchedProcess(self._command(actor), actor.log, inherited)
+            self.journal.write("started", name=actor.name, role=actor.role, pid=actor.pid)
+
+    def kill(self, actor: Actor, why: str) -> None:
+        """SIGKILL; it stays down until it is started."""
+        with self._lock:
+            process, actor.process, actor.paused = actor.process, None, False
+            if process is None:
+                return
+            sent = time.monotonic()
+            process.end(0)
+            self._ended(actor, process.pid, sent, why)
+
+    def stop(self, actor: Actor, why: str, grace_s: float = _GRACE_S + 5) -> bool:
+        """SIGTERM; whether it ended within the grace. It is killed where it did not."""
+        with self._lock:
+            process, actor.process, actor.paused = actor.process, None, False
+        if process is None:
+            return True
+        sent = time.monotonic()
+        process.send(signal.SIGTERM)
+        process.send(signal.SIGCONT)
+        ended = process.wait_ended(grace_s)
+        process.end(0)
+        # What it ran was its own until its grace was over.
+        left = min(time.monotonic(), sent + _GRACE_S)
+        self._ended(actor, process.pid, left, why if ended else f"{why}, but too slow")
+        return ended
+
+    def pause(self, actor: Actor) -> None:
+        with self._lock:
+            if actor.process is not None:
+                actor.paused = True
+                actor.process.send(signal.SIGSTOP)
+
+    def resume(self, actor: Actor) -> None:
+        with self._lock:
+            actor.paused = False
+            if actor.process is not None:
+                actor.process.send(signal.SIGCONT)
+
+    def expire(self, actor: Actor) -> bool:
+        """End its session at the server for real; False where that cannot be done now."""
+        session = actor.link.session
+        if session is None:
+            return False
+        twin = KazooClient(self.servers.hosts, client_id=tuple(session))
+        try:
+            twin.start(timeout=5)
+        except twin.handler.timeout_exception:
+            return False
+        finally:
+            twin.stop()
+            twin.close()
+        return True
+
+    def excuse(self, seconds: float) -> None:
+        """From now on a process may die by itself for that long, and no longer."""
+        self.excused_until = time.monotonic() + seconds
+
+    # ---- looking after them
+
+    def tend(self) -> None:
+        """Start again what ended by itself, and remember it where nothing had made it."""
+        for actor in self.actors:
+            with self._lock:
+                process = actor.process
+                if process is None or process.is_running():
+                    continue
+                process.end(0)
+                actor.process, actor.paused = None, False
+            now = time.monotonic()
+            excused = now < self.excused_until or self._stopped(actor)
+            self._ended(actor, process.pid, now, "by itself")
+            if not excused:
+                tail = "\n".join(self.log_of(actor).splitlines()[-_TAIL_LINES:])
+                self.deaths.append(f"{actor.name} (pid {process.pid}) ended by itself:\n{tail}")
+            if not self._stopped(actor):
+                self.start(actor)
+
+    def heal(self) -> None:
+        """Servers serve, links are fair, everybody runs."""
+        self.servers.make_serve()
+        for poke in (self.folder / POKES).iterdir():
+            poke.unlink(missing_ok=True)
+        for actor in self.actors:
+            actor.link.heal()
+            if not self._stopped(actor):
+                self.start(actor)
+
+    def wait_ready(self) -> None:
+        """Wait until each worker is registered."""
+
+        def ready() -> bool:
+            self.tend()
+            return all(" ready" in self.log_of(actor) for actor in self.workers)
+
+        wait_until(ready, "all workers are ready", _START_S)
+
+    def end_authors(self) -> None:
+        (self.folder / author.STOP).touch()
+
+    def end_waiters(self) -> None:
+        (self.folder / waiter.STOP).touch()
+
+    def _stopped(self, actor: Actor) -> bool:
+        stops = {"author": author.STOP, "waiter": waiter.STOP}
+        return actor.role in stops and (self.folder / stops[actor.role]).exists()
+
+    def _command(self, actor: Actor) -> list[str]:
+        settings = self.settings
+        python = [*IN_CHECKOUT, sys.executable, "-m"]
+        broken = "author" if settings.mutant in OF_AUTHORS else "worker"
+        mutated = ["tests.chaos.mutated", settings.mutant, broken]
+        common = ["--hosts", actor.link.hosts, "--root", ROOT]
+        common += ["--session-timeout", str(settings.session_s)]
+        if actor.role == "worker":
+            options = ["--threads", str(settings.threads), "--grace", str(_GRACE_S)]
+            options += ["--connect-timeout", "60"]
+            program = mutated if settings.mutant and broken == "worker" else ["zkplan", "worker"]
+            return [*python, *program, *common, *options]
+        common += ["--folder", str(self.folder)]
+        if actor.role == "author":
+            first = settings.seed % 1000 * 1_000_000 + actor.spared * 500_000 + actor.lives * 1000
+            common += ["--first-seed", str(first), "--backlog", str(settings.backlog)]
+            common += ["--shape", settings.shape]
+        if settings.mutant and broken == actor.role:
+            return [*python, *mutated, *common]
+        return [*python, f"tests.chaos.{actor.role}", *common]
+
+    def _end(self, actor: Actor) -> None:
+        process, actor.process = actor.process, None
+        if process is not None:
+            process.end(0)
+
+    def _ended(self, actor: Actor, pid: int, sent: float, why: str) -> None:
+        self.journal.write("ended", name=actor.name, role=actor.role, pid=pid, sent=sent, why=why)
+
+
+@contextmanager
+def opened(settings: Settings, folder: Path) -> Iterator[Arena]:
+    """An arena whose workers are all registered."""
+    with Arena(settings, folder) as arena:
+        arena.wait_ready()
+        yield arena

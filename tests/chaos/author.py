@@ -1,0 +1,118 @@
+"""A process that authors plans, one after another, and records what it was told of each add."""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import zkplan
+from zkplan.stress.history import Recorder, recorder_here
+
+from .tasks import spec
+from .workloads import Item, Workload
+
+STOP = "authors-stop"
+_POLL_S = 0.05
+#: A worker's death uses up an attempt; no task of a run may end because of its workers.
+_ATTEMPTS = 60
+#: An add of so many operations goes in one transaction.
+_ATOMIC_OPS = 300
+
+
+class Author:
+    """Makes the plans of consecutive seeds while fewer than `backlog` stand."""
+
+    def __init__(self, client: zkplan.Client, folder: Path, backlog: int, shape: str = "") -> None:
+        self.client, self.folder, self.backlog, self.shape = client, folder, backlog, shape
+        self.journal: Recorder = recorder_here(str(folder))
+
+    def author(self, workload: Workload) -> None:
+        facts = {"seed": workload.seed, "shape": workload.shape}
+        self.journal.write("plan begun", **facts)
+        options: dict[str, Any] = {"attempts": _ATTEMPTS, "retry_delay": 0.1}
+        if workload.growing:
+            options["keep"] = True
+        plan = self.client.create_plan(workload.name, on_failure="cascade", **options)
+        self.journal.write("plan made", path=plan.path, **facts)
+        try:
+            self._fill(plan, workload)
+        finally:
+            # Whatever went wrong: what was added has to run.
+            plan.mark_ready()
+        self.journal.write("plan closed", **facts)
+
+    def _fill(self, plan: zkplan.Plan, workload: Workload) -> None:
+        tasks: dict[str, Any] = {}
+        chance = random.Random(workload.seed)
+        for number, batch in enumerate(workload.batches):
+            if number == workload.ready_before:
+                plan.mark_ready()
+            self._add(plan, workload, number, batch, tasks)
+            threading.Event().wait(chance.choice([0.0, 0.0, 0.02, 0.2]))
+
+    def _add(
+        self,
+        plan: zkplan.Plan,
+        workload: Workload,
+        number: int,
+        batch: list[Item],
+        tasks: dict[str, Any],
+    ) -> None:
+        specs = [spec(item, tasks, workload.name, str(self.folder)) for item in batch]
+        atomic = sum(4 + 3 * len(item.needs) for item in batch) < _ATOMIC_OPS
+        facts = {"seed": workload.seed, "batch": number}
+        keys = [item.key for item in batch]
+        self.journal.write("add begun", keys=keys, atomic=atomic, **facts)
+        try:
+            added = plan.add_tasks(specs)
+        except (zkplan.PlanDrained, zkplan.ResultNotKept) as error:
+            self.journal.write("add refused", error=repr(error)[:300], **facts)
+            raise
+        for item, task in zip(batch, added, strict=True):
+            tasks[item.key] = task
+        self.journal.write("add done", numbers=[task.number for task in added], **facts)
+
+    def go_on(self, seed: int) -> None:
+        """Until the file `authors-stop` stands."""
+        while not (self.folder / STOP).exists():
+            try:
+                if len(self.client.plans()) >= self.backlog:
+                    threading.Event().wait(_POLL_S)
+                    continue
+                seed += 1
+                self.author(Workload.make(seed, self.shape))
+            except zkplan.PlanDrained:
+                continue  # a growing plan was faster than its author
+            except zkplan.KeeperUnavailable as error:
+                self.journal.write("unavailable", error=repr(error)[:300])
+        self.journal.write("author stopped")
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--hosts", required=True)
+    parser.add_argument("--root", required=True)
+    parser.add_argument("--folder", type=Path, required=True)
+    parser.add_argument("--first-seed", type=int, required=True)
+    parser.add_argument("--backlog", type=int, default=4)
+    parser.add_argument("--shape", default="", help="of every plan; else the seeds decide")
+    parser.add_argument("--session-timeout", type=float, default=10.0)
+    options = parser.parse_args(arguments)
+    with zkplan.connect(
+        options.hosts,
+        options.root,
+        session_timeout=options.session_timeout,
+        connect_timeout=60.0,
+        patience=60.0,
+    ) as client:
+        made = Author(client, options.folder, options.backlog, options.shape)
+        made.go_on(options.first_seed)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,68 @@
+"""What a fault is, and the catalogue that has them all by name."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from .arena import Actor, Arena
+from .servers import KINDS, Kind
+
+
+class Fault:
+    """One fault: `inject` breaks something, `heal` mends it; each instance is used once.
+
+    `victims` are the actors that feel it, set by `inject`; none: everybody.
+    """
+
+    #: How long it lasts, in session time-outs.
+    lasts = (0.2, 1.0)
+    #: Whether a process may end by itself because of it.
+    kills = False
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.victims: list[Actor] = []
+
+    def unable(self, arena: Arena) -> str:
+        """Why it cannot be injected here and now; empty where it can."""
+        return ""
+
+    def inject(self, arena: Arena, chance: random.Random) -> None:
+        raise NotImplementedError
+
+    def heal(self, arena: Arena) -> None:
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A fault of the catalogue. `case` is its number in the list of the README."""
+
+    name: str
+    case: str
+    does: str
+    make: Callable[[str], Fault]
+    kinds: Sequence[Kind] = KINDS
+    #: How often it is drawn, against the others.
+    weight: int = 2
+
+    def fault(self) -> Fault:
+        return self.make(self.name)
+
+
+CATALOGUE: dict[str, Entry] = {}
+
+
+def enter(entries: Sequence[Entry]) -> None:
+    """Put faults into the catalogue; a name is used once."""
+    for entry in entries:
+        if entry.name in CATALOGUE:
+            raise ValueError(f"two faults are named {entry.name!r}")
+        CATALOGUE[entry.name] = entry
+
+
+def for_kind(kind: Kind) -> list[Entry]:
+    """The faults that apply to that kind of server."""
+    return [entry for entry in CATALOGUE.values() if kind in entry.kinds]

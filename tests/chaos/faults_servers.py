@@ -1,0 +1,153 @@
+"""Faults of servers: killed, paused, restarted, without a quorum, without room on their disk."""
+
+from __future__ import annotations
+
+import random
+import resource
+import shutil
+from functools import partial
+from pathlib import Path
+
+from zkplan.testing.server_process import ServerProcess
+
+from .arena import Arena
+from .fault import Entry, Fault, enter
+from .servers import Kind
+
+_SPARE_BYTES = 200_000
+_MORE_BYTES = 300_000
+
+
+class ServerFault(Fault):
+    """Healed by making all servers serve."""
+
+    def heal(self, arena: Arena) -> None:
+        arena.servers.make_serve()
+
+
+class ServerDown(ServerFault):
+    """Some servers are killed, or stopped cleanly, or paused: `which` of them."""
+
+    def __init__(self, name: str, how: str, which: str) -> None:
+        super().__init__(name)
+        self.how, self.which = how, which
+        if how == "pause":
+            self.lasts = (0.2, 1.6)
+
+    def inject(self, arena: Arena, chance: random.Random) -> None:
+        for server in self._chosen(arena, chance):
+            match self.how:
+                case "kill":
+                    server.kill()
+                case "stop":
+                    server.stop()
+                case _:
+                    server.pause()
+
+    def _chosen(self, arena: Arena, chance: random.Random) -> list[ServerProcess]:
+        match self.which:
+            case "leader":
+                return [arena.servers.leader()]
+            case "follower":
+                return [chance.choice(arena.servers.followers())]
+            case "followers":
+                return arena.servers.followers()
+            case _:
+                return list(arena.servers.members)
+
+
+class Outage(ServerDown):
+    """All servers are down for several sessions."""
+
+    lasts = (3.0, 5.0)
+
+
+class Rolling(ServerFault):
+    """Each member is restarted in turn."""
+
+    lasts = (0.0, 0.1)
+
+    def inject(self, arena: Arena, chance: random.Random) -> None:
+        for server in arena.servers.members:
+            server.restart()
+
+
+class DiskFull(ServerFault):
+    """A file fills the file system of the server's data, until the server ends."""
+
+    lasts = (0.5, 1.5)
+
+    def unable(self, arena: Arena) -> str:
+        return "" if arena.servers.disk else "no small file system could be mounted (needs root)"
+
+    def inject(self, arena: Arena, chance: random.Random) -> None:
+        assert arena.servers.disk is not None
+        self._ballast = arena.servers.disk / "ballast"
+        room = shutil.disk_usage(arena.servers.disk).free - _SPARE_BYTES
+        with self._ballast.open("wb") as file:
+            for _ in range(max(0, room) // 65536):
+                file.write(bytes(65536))
+
+    def heal(self, arena: Arena) -> None:
+        self._ballast.unlink(missing_ok=True)
+        super().heal(arena)
+
+
+class FileLimit(ServerFault):
+    """The server's files may not grow any more: writes fail in part, then wholly."""
+
+    lasts = (0.5, 1.5)
+
+    def inject(self, arena: Arena, chance: random.Random) -> None:
+        server = arena.servers.members[0]
+        largest = max(
+            (file.stat().st_size for file in Path(server.data).rglob("*") if file.is_file()),
+            default=0,
+        )
+        limit = largest + chance.randint(0, _MORE_BYTES)
+        if server.pid is not None:
+            resource.prlimit(server.pid, resource.RLIMIT_FSIZE, (limit, limit))
+
+    def heal(self, arena: Arena) -> None:
+        # The limit stays with the process.
+        arena.servers.members[0].kill()
+        super().heal(arena)
+
+
+def _down(how: str, which: str) -> partial[ServerDown]:
+    return partial(ServerDown, how=how, which=which)
+
+
+_ONE: tuple[Kind, ...] = ("embedded", "zookeeper")
+_THREE: tuple[Kind, ...] = ("ensemble",)
+enter(
+    [
+        Entry("server killed", "14", "SIGKILL to the only server", _down("kill", "all"), _ONE),
+        Entry("server paused", "13", "SIGSTOP to the only server", _down("pause", "all"), _ONE),
+        Entry("server restarted", "17", "SIGTERM, then started again", _down("stop", "all"), _ONE),
+        Entry(
+            "outage",
+            "17",
+            "all servers are down for several sessions",
+            partial(Outage, how="kill", which="all"),
+            weight=1,
+        ),
+        Entry("leader killed", "14", "SIGKILL to the leader", _down("kill", "leader"), _THREE, 4),
+        Entry("leader paused", "13", "SIGSTOP to the leader", _down("pause", "leader"), _THREE),
+        Entry("follower killed", "14", "SIGKILL to a follower", _down("kill", "follower"), _THREE),
+        Entry("follower paused", "18", "SIGSTOP to a follower", _down("pause", "follower"), _THREE),
+        Entry(
+            "leader in minority",
+            "15",
+            "both followers are paused: the leader has no quorum",
+            _down("pause", "followers"),
+            _THREE,
+        ),
+        Entry("quorum lost", "15", "both followers are killed", _down("kill", "followers"), _THREE),
+        Entry("rolling restart", "36", "each member is restarted in turn", Rolling, _THREE),
+        Entry(
+            "disk full", "19", "the disk of the server's data is full", DiskFull, ("embedded",), 1
+        ),
+        Entry("file limit", "19", "the server's files may not grow", FileLimit, ("embedded",), 1),
+    ]
+)

@@ -1,0 +1,92 @@
+"""What a proxy must know of the wire: frames, the handshake, which step a multi belongs to."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import struct
+from typing import NamedTuple
+
+MULTI = 14
+EVENT_XID = -1
+_CREATE, _DELETE, _SET, _CHECK = 1, 2, 5, 13
+#: Where the first operation of a multi begins, in a frame with its length: after length, xid,
+#: opcode; then its type, a flag, an error, and the length of its path.
+_FIRST = struct.Struct("!ibii")
+_FIRST_AT = 12
+
+
+class Session(NamedTuple):
+    """What a second client needs to speak for a session."""
+
+    id: int
+    password: bytes
+
+
+def session_of(frame: bytes) -> Session | None:
+    """The session that a server's answer to the handshake tells; None where it refused."""
+    try:
+        _, timeout, session, size = struct.unpack_from("!iiqi", frame, 4)
+    except struct.error:
+        return None
+    return Session(session, frame[24 : 24 + size]) if timeout > 0 and session else None
+
+
+def step_of(frame: bytes) -> str:
+    """Which step of zkplan a request is, seen from outside; empty for anything but a multi."""
+    if len(frame) < _FIRST_AT + _FIRST.size or struct.unpack_from("!i", frame, 8)[0] != MULTI:
+        return ""
+    kind, _, _, size = _FIRST.unpack_from(frame, _FIRST_AT)
+    start = _FIRST_AT + _FIRST.size
+    path = frame[start : start + max(0, size)]
+    if b"/authors/" in path:
+        return "add"
+    if b"/worker/" in path:
+        if kind == _CREATE:
+            return "clear" if b"/runnable/" in frame or frame.count(path) > 1 else "register"
+        # A commit that claims the next task at once starts with the checks of a claim.
+        return "commit" if b"/arg-" in frame else "claim"
+    if b"/desk/" in path:
+        return "commit" if kind == _DELETE else "log"
+    if kind == _SET and path.endswith(b"/ready"):
+        return "publish"
+    return "other"
+
+
+def read_frame(end: socket.socket) -> bytes:
+    """One length-prefixed frame with its prefix; empty when the connection ended."""
+    head = _read(end, 4)
+    if len(head) < 4:
+        return b""
+    size = struct.unpack("!i", head)[0]
+    if not 0 <= size < 64 * 1024 * 1024:
+        return b""
+    body = _read(end, size)
+    return head + body if len(body) == size else b""
+
+
+def _read(end: socket.socket, size: int) -> bytes:
+    parts = []
+    while size:
+        try:
+            part = end.recv(min(size, 1 << 20))
+        except OSError:
+            return b""
+        if not part:
+            return b""
+        parts.append(part)
+        size -= len(part)
+    return b"".join(parts)
+
+
+def send(end: socket.socket, data: bytes) -> bool:
+    try:
+        end.sendall(data)
+    except OSError:
+        return False
+    return True
+
+
+def hang_up(end: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        end.shutdown(socket.SHUT_RDWR)

@@ -1,0 +1,215 @@
+"""What every process recorded, read as it grows: executions, adds, waits, deaths, faults."""
+
+from __future__ import annotations
+
+import bisect
+import json
+import threading
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from .workloads import Workload
+
+Line = dict[str, Any]
+
+
+@dataclass(slots=True)
+class Execution:
+    """One run of a task's function. `ended` is None where nobody told how it ended."""
+
+    key: str
+    n: int
+    uid: str
+    worker: str
+    pid: int
+    by: str
+    began: float
+    digest: str
+    got: list[str]
+    keys: int
+    damaged: list[str]
+    ended: float | None = None
+    raised: str = ""
+    planned: bool = False
+
+    @property
+    def returned(self) -> bool:
+        return self.ended is not None and not self.raised
+
+    def __str__(self) -> str:
+        return f"{self.key} attempt {self.n} ({self.uid} on {self.worker})"
+
+
+@dataclass
+class Batch:
+    """One add: `begun` has an unknown outcome until it is `done` or `refused`, maybe for ever."""
+
+    keys: list[str]
+    atomic: bool
+    state: str = "begun"
+    numbers: list[str] = field(default_factory=list)
+
+
+@dataclass
+class PlanHistory:
+    """What was recorded of one plan."""
+
+    seed: int
+    workload: Workload
+    author_pid: int = 0
+    begun: float = 0.0
+    path: str = ""
+    closed: bool = False
+    batches: dict[int, Batch] = field(default_factory=dict)
+    executions: defaultdict[str, list[Execution]] = field(default_factory=lambda: defaultdict(list))
+    waited: list[Line] = field(default_factory=list)
+    #: Once it was checked: the attempt number under which each task was committed.
+    committed: dict[str, int] | None = None
+
+
+@dataclass
+class Window:
+    """A fault from its injection to its healing; `pids` empty: everybody may feel it."""
+
+    name: str
+    begin: float
+    pids: list[int]
+    end: float = float("inf")
+
+
+class Ledger:
+    """All histories of a folder. `read` takes in what was appended since."""
+
+    def __init__(self, folder: Path, shape: str = "") -> None:
+        """`shape` is that of every plan, where it was not left to their seeds."""
+        self._folder, self._shape = folder, shape
+        self._lock = threading.Lock()
+        self._offsets: dict[Path, int] = {}
+        self.plans: dict[str, PlanHistory] = {}
+        self.windows: list[Window] = []
+        #: Process id to when it last ended, and why: the system uses ids again.
+        self.ends: dict[int, tuple[float, str]] = {}
+        self.late: list[tuple[str, Execution]] = []
+        self.trouble: list[Line] = []
+        self.ended_at: list[float] = []
+        self.counts: defaultdict[str, int] = defaultdict(int)
+        self._running: dict[str, Execution] = {}
+        self._newest_seed: dict[int, int] = {}
+
+    def read(self) -> None:
+        with self._lock:
+            self._read()
+
+    def _read(self) -> None:
+        for path in sorted(self._folder.glob("*.jsonl")):
+            pid = int(path.stem.rpartition("-")[2]) if "-" in path.stem else 0
+            for line in self._news(path):
+                self._take(line, pid)
+
+    def has_left(self, plan: PlanHistory) -> bool:
+        """Whether its author will add nothing more to it."""
+        # A later process may have the id of one that has ended.
+        gone = self.ends.get(plan.author_pid, (0.0, ""))[0] > plan.begun
+        return plan.closed or gone or self._newest_seed.get(plan.author_pid, 0) > plan.seed
+
+    def disturbed(self, pid: int, begin: float, end: float) -> bool:
+        """Whether a fault may have touched that process in between, or it has ended by then."""
+        if pid in self.ends and begin <= self.ends[pid][0] <= end:
+            return True
+        return any(
+            window.begin <= end and window.end >= begin and (not window.pids or pid in window.pids)
+            for window in self.windows
+        )
+
+    def throughput(self, begin: float, end: float) -> float:
+        """Executions that returned, a second."""
+        times = self.ended_at
+        count = bisect.bisect(times, end) - bisect.bisect(times, begin)
+        return count / (end - begin) if end > begin else 0.0
+
+    def _news(self, path: Path) -> Iterator[Line]:
+        offset = self._offsets.get(path, 0)
+        with path.open("rb") as file:
+            file.seek(offset)
+            text = file.read()
+        whole = text[: text.rfind(b"\n") + 1]
+        self._offsets[path] = offset + len(whole)
+        for line in whole.splitlines():
+            yield json.loads(line)
+
+    def _take(self, line: Line, pid: int) -> None:
+        event = line["event"]
+        self.counts[event] += 1
+        if event == "begin":
+            self._begin(line)
+        elif event in ("end", "raised"):
+            execution = self._running.pop(line["uid"])
+            execution.ended = line["at"]
+            execution.raised, execution.planned = line.get("error", ""), line.get("planned", False)
+            if event == "end":
+                bisect.insort(self.ended_at, line["at"])
+            elif not execution.planned:
+                self.trouble.append({**line, "execution": str(execution)})
+        elif event.startswith(("plan ", "add ")):
+            self._author(event, line, pid)
+        elif event in ("wait begun", "waited", "wait broke"):
+            self._waiter(event, line)
+        elif event == "ended":
+            self.ends[line["pid"]] = (line["sent"], line["why"])
+        elif event == "fault":
+            self.windows.append(Window(line["name"], line["at"], line["pids"]))
+        elif event == "healed":
+            for window in self.windows:
+                if window.name == line["name"] and window.end == float("inf"):
+                    window.end = line["at"]
+
+    def _begin(self, line: Line) -> None:
+        fields = {name: line[name] for name in ("key", "n", "uid", "worker", "pid", "by")}
+        execution = Execution(
+            **fields,
+            began=line["at"],
+            digest=line["digest"],
+            got=line["got"],
+            keys=line["keys"],
+            damaged=line["damaged"],
+        )
+        self._running[execution.uid] = execution
+        plan = self._plan(int(line["plan"].rpartition("-")[2]))
+        if plan.committed is not None:
+            self.late.append((line["plan"], execution))
+        else:
+            plan.executions[execution.key].append(execution)
+
+    def _plan(self, seed: int) -> PlanHistory:
+        # Made by whoever is heard of first: a worker's file may be read before the author's.
+        name = f"chaos-{seed}"
+        if name not in self.plans:
+            self.plans[name] = PlanHistory(seed, Workload.make(seed, self._shape))
+        return self.plans[name]
+
+    def _author(self, event: str, line: Line, pid: int) -> None:
+        plan = self._plan(line["seed"])
+        plan.author_pid = pid
+        if event == "plan begun":
+            self._newest_seed[pid] = plan.seed
+            plan.begun = line["at"]
+        elif event == "plan made":
+            plan.path = line["path"]
+        elif event == "plan closed":
+            plan.closed = True
+        elif event == "add begun":
+            plan.batches[line["batch"]] = Batch(line["keys"], line["atomic"])
+        else:
+            batch = plan.batches[line["batch"]]
+            batch.state = event.removeprefix("add ")
+            batch.numbers = line.get("numbers", [])
+
+    def _waiter(self, event: str, line: Line) -> None:
+        plan = self.plans.get(line["plan"])
+        if event == "waited" and plan is not None:
+            plan.waited.append(line)
+        elif event == "wait broke":
+            self.trouble.append(line)

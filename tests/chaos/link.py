@@ -1,0 +1,191 @@
+"""The link of one process to the servers: a TCP proxy for each of them, with weather."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from .frames import EVENT_XID, Session, hang_up, read_frame, send, session_of, step_of
+
+#: What happens to a request. `request`: cut before it reaches the server. `answer`: cut when its
+#: answer comes. `late`: cut now, and it reaches the server later, over the connection of before;
+#: just before the client is back, for a server drops the old connection of a session that moved.
+#: `swallow`: it is applied, and from its answer on the client hears nothing over a connection that
+#: stays open.
+Loss = Literal["request", "answer", "late", "swallow"]
+HOST = "127.0.0.1"
+LATE_S = 0.4
+
+
+@dataclass
+class Weather:
+    """What the link does now; every frame looks at it. Times in seconds.
+
+    `lose` is told the step and the number of each transaction. `seen` is called after a request was
+    forwarded, before its answer is.
+    """
+
+    refuse: bool = False
+    request_delay_s: float = 0.0
+    answer_delay_s: float = 0.0
+    hold_requests: bool = False
+    hold_answers: bool = False
+    drop_events: bool = False
+    lose: Callable[[str, int], Loss | None] | None = None
+    seen: Callable[[str], None] | None = None
+    changed: threading.Condition = field(default_factory=threading.Condition)
+
+
+class Link:
+    """Proxies before `ports`; `hosts` is what the process is told. Safe for several threads."""
+
+    def __init__(self, ports: Sequence[int]) -> None:
+        self.weather = Weather()
+        #: The newest session that went over this link.
+        self.session: Session | None = None
+        self.transactions = 0
+        self.lost: list[str] = []
+        self._lock = threading.Lock()
+        self._open: set[socket.socket] = set()
+        self._ended = threading.Event()
+        #: Nobody gets through to a server before: a late request is on its way.
+        self._late_until = 0.0
+        self._doors = [socket.create_server((HOST, 0)) for _ in ports]
+        self.hosts = ",".join(f"{HOST}:{door.getsockname()[1]}" for door in self._doors)
+        for door, port in zip(self._doors, ports, strict=True):
+            threading.Thread(target=self._accept, args=(door, port), daemon=True).start()
+
+    # ---- what faults do
+
+    def cut(self) -> None:
+        """Break every connection now."""
+        with self._lock:
+            ends = list(self._open)
+        for end in ends:
+            hang_up(end)
+
+    def change(self, weather: Weather) -> None:
+        """From now on that weather; connections held by the old one go on."""
+        before, self.weather = self.weather, weather
+        with before.changed:
+            before.changed.notify_all()
+
+    def heal(self) -> None:
+        """Fair weather, over new connections: what was held is not delivered late by accident."""
+        self.cut()
+        self.change(Weather())
+
+    def close(self) -> None:
+        self._ended.set()
+        for door in self._doors:
+            hang_up(door)
+            door.close()
+        self.heal()
+
+    # ---- the proxies
+
+    def _accept(self, door: socket.socket, port: int) -> None:
+        while not self._ended.is_set():
+            try:
+                client, _ = door.accept()
+            except OSError:
+                return
+            if self.weather.refuse:
+                client.close()
+                continue
+            threading.Thread(target=self._connect, args=(client, port), daemon=True).start()
+
+    def _connect(self, client: socket.socket, port: int) -> None:
+        self._ended.wait(max(0.0, self._late_until - time.monotonic()))
+        try:
+            server = socket.create_connection((HOST, port), timeout=5)
+        except OSError:
+            client.close()
+            return
+        server.settimeout(None)
+        for end in (client, server):
+            end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        with self._lock:
+            self._open |= {client, server}
+        doomed: dict[bytes, Loss] = {}
+        threading.Thread(target=self._answers, args=(client, server, doomed), daemon=True).start()
+        self._requests(client, server, doomed)
+
+    def _requests(
+        self, client: socket.socket, server: socket.socket, doomed: dict[bytes, Loss]
+    ) -> None:
+        first = True
+        while frame := read_frame(client):
+            # The first frame of a connection is the handshake, which has no header.
+            step = "" if first else step_of(frame)
+            first = False
+            self._wait_out("hold_requests", self.weather.request_delay_s)
+            weather = self.weather
+            loss = self._loss(weather, step)
+            if loss == "request":
+                break
+            if loss == "late":
+                self._late_until = time.monotonic() + LATE_S + 0.1
+                hang_up(client)
+                self._ended.wait(LATE_S)
+            elif loss is not None:
+                doomed[frame[4:8]] = loss
+            if not send(server, frame):
+                break
+            if loss == "late":
+                self._ended.wait(0.1)  # closed at once, it might never be read
+                break
+            if step and weather.seen is not None:
+                weather.seen(step)
+        self._end(client, server)
+
+    def _loss(self, weather: Weather, step: str) -> Loss | None:
+        if not step:
+            return None
+        with self._lock:
+            self.transactions += 1
+            loss = weather.lose(step, self.transactions) if weather.lose else None
+            if loss:
+                self.lost.append(f"{step} {loss}")
+        return loss
+
+    def _answers(
+        self, client: socket.socket, server: socket.socket, doomed: dict[bytes, Loss]
+    ) -> None:
+        first, deaf = True, False
+        while frame := read_frame(server):
+            if first:
+                first = False
+                self.session = session_of(frame) or self.session
+            elif doomed and frame[4:8] in doomed:
+                if doomed[frame[4:8]] == "answer":
+                    break
+                deaf = True
+            if self.weather.drop_events and struct.unpack_from("!i", frame, 4)[0] == EVENT_XID:
+                continue
+            self._wait_out("hold_answers", self.weather.answer_delay_s)
+            if not deaf and not send(client, frame):
+                break
+        # The other side may still owe the server a late request.
+        hang_up(client)
+
+    def _wait_out(self, hold: str, delay_s: float) -> None:
+        if delay_s:
+            self._ended.wait(delay_s)
+        weather = self.weather
+        while getattr(weather, hold) and not self._ended.is_set():
+            with weather.changed:
+                weather.changed.wait(0.1)
+            weather = self.weather
+
+    def _end(self, *ends: socket.socket) -> None:
+        for end in ends:
+            hang_up(end)
+            end.close()
+        with self._lock:
+            self._open -= set(ends)

@@ -1,0 +1,128 @@
+"""The report of a chaos run: a page of Markdown, with its pictures beside it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from statistics import median
+
+from .catalogue import CATALOGUE
+from .pictures import histogram, throughput
+from .run import Outcome
+from .vitals import Vitals
+
+#: What a process needs at first, caches and threads, it has by then.
+_EARLY_S = 300.0
+
+
+def write_report(outcome: Outcome, file: Path, command: str) -> None:
+    """Write `file` and two pictures named like it."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    pictures = {}
+    seconds = outcome.ended - outcome.began
+    marks = [
+        (begin - outcome.began, end - outcome.began, name) for begin, end, name in outcome.marks
+    ]
+    times = [at - outcome.began for at in outcome.ended_at]
+    pictures["throughput"] = throughput(times, seconds, marks)
+    waits = [takeover.seconds for takeover in outcome.takeovers]
+    if waits:
+        pictures["takeovers"] = histogram(waits)
+    for name, svg in pictures.items():
+        file.with_name(f"{file.stem}-{name}.svg").write_text(svg)
+    file.write_text("\n".join(_page(outcome, command, file.stem, list(pictures))) + "\n")
+
+
+def summary(outcome: Outcome) -> str:
+    """The run in one line."""
+    verdict = f"violations: {len(outcome.violations)}"
+    return (
+        f"{outcome.settings.kind}, seed {outcome.settings.seed}: {outcome.plans} plans, "
+        f"{outcome.tasks} tasks, {outcome.executions} executions, "
+        f"{sum(outcome.faults.values())} faults of {len(outcome.faults)} kinds, "
+        f"{len(outcome.takeovers)} takeovers, {outcome.ended - outcome.began:.0f} s, {verdict}"
+    )
+
+
+def _page(outcome: Outcome, command: str, stem: str, pictures: Sequence[str]) -> Iterator[str]:
+    settings, seconds = outcome.settings, outcome.ended - outcome.began
+    yield f"# Chaos on {_server(settings.kind)}: {len(outcome.violations)} violations"
+    yield f"\n`{command}`\n"
+    yield "| | |\n| --- | --- |"
+    rows = {
+        "seed": settings.seed,
+        "time": f"{seconds / 60:.1f} minutes",
+        "workers": f"{settings.workers} processes of {settings.threads} threads",
+        "session time-out": f"{settings.session_s:g} s",
+        "plans checked": outcome.plans,
+        "tasks": outcome.tasks,
+        "executions": outcome.executions,
+        "tasks per second": f"{outcome.tasks / max(seconds, 1e-9):.0f}",
+        "faults": f"{sum(outcome.faults.values())} of {len(outcome.faults)} kinds",
+        "drained after the last fault": f"{outcome.drained_s:.1f} s",
+        "plans removed half defined": outcome.half_defined,
+        "**violations**": f"**{len(outcome.violations)}**",
+    }
+    yield from (f"| {name} | {value} |" for name, value in rows.items())
+    if outcome.violations:
+        yield "\n## Violations\n"
+        yield from (f"- `{text}`" for text in outcome.violations[:50])
+    yield "\n## Throughput\n"
+    yield "Executions that returned, over time. Faults are under way where it is shaded.\n"
+    yield f"![Throughput over time]({stem}-throughput.svg)"
+    yield "\n## Takeovers\n"
+    yield "From the end of a worker process to the next attempt of each task that it was running.\n"
+    yield "| Why it ended | Takeovers | Median | Worst |\n| --- | --- | --- | --- |"
+    yield from _takeovers(outcome)
+    if "takeovers" in pictures:
+        yield f"\n![Take-over times]({stem}-takeovers.svg)"
+    yield from _vitals(outcome)
+    yield "\n## Faults\n"
+    yield "| Fault | Times | |\n| --- | --- | --- |"
+    for name, count in sorted(outcome.faults.items()):
+        yield f"| {name} | {count} | {CATALOGUE[name].does} |"
+    yield from (f"| {name} | skipped | {why} |" for name, why in outcome.skipped.items())
+    yield "\n## Transactions lost on purpose\n"
+    yield "| Step and loss | Times |\n| --- | --- |"
+    yield from (f"| {name} | {count} |" for name, count in sorted(outcome.lost.items()))
+    yield "\n## Plans\n"
+    yield "| Shape | Plans |\n| --- | --- |"
+    yield from (f"| {name} | {count} |" for name, count in sorted(outcome.shapes.items()))
+    if outcome.trouble:
+        yield "\n## What tasks and waiters met that was not planned\n"
+        yield from (f"- `{text}`" for text in outcome.trouble[:20])
+
+
+def _takeovers(outcome: Outcome) -> Iterator[str]:
+    found: defaultdict[str, list[float]] = defaultdict(list)
+    for takeover in outcome.takeovers:
+        found[takeover.why].append(takeover.seconds)
+        found["all"].append(takeover.seconds)
+    for why, waits in sorted(found.items(), key=lambda pair: (pair[0] == "all", pair[0])):
+        yield f"| {why} | {len(waits)} | {median(waits):.2f} s | {max(waits):.2f} s |"
+
+
+def _vitals(outcome: Outcome) -> Iterator[str]:
+    """Of those that no fault ended: early in the run, and at its end."""
+    found: defaultdict[str, list[Vitals]] = defaultdict(list)
+    for vitals in outcome.vitals:
+        found[vitals.name].append(vitals)
+    if not found:
+        return
+    yield "\n## Processes that lived through all of it\n"
+    yield "| Process | After | Memory | Threads | Descriptors |\n| --- | --- | --- | --- | --- |"
+    for name, series in sorted(found.items()):
+        early = [each for each in series if each.at - outcome.began >= _EARLY_S] or series
+        for each in (early[0], series[-1]):
+            minutes = (each.at - outcome.began) / 60
+            memory = f"{each.memory_bytes / 1e6:.0f} MB"
+            yield (
+                f"| {name} ({each.pid}) | {minutes:.1f} min | {memory} | {each.threads} | "
+                f"{each.descriptors} |"
+            )
+
+
+def _server(kind: str) -> str:
+    names = {"embedded": "the embedded server", "zookeeper": "one ZooKeeper"}
+    return names.get(kind, "an ensemble of three")

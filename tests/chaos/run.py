@@ -1,0 +1,230 @@
+"""A chaos run from beginning to end: random faults one after another, peace, the last judgement."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from zkplan.testing.server_process import ServerDidNotStart
+
+from .arena import Arena, Settings
+from .fault import Entry, Fault
+from .referee import Referee, Takeover
+from .vitals import Vitals, vitals_of
+
+_TICK_S = 0.1
+_VITALS_S = 10.0
+_WARM_S = 60.0
+#: Peace between faults, in session time-outs.
+_PEACE = (0.1, 1.0)
+#: How many faults at once, with these weights.
+_AT_ONCE = ((1, 70), (2, 25), (3, 5))
+#: After the faults a plan must be done within so many session time-outs and this much besides.
+_BOUND_SESSIONS = 10.0
+_BOUND_S = 45.0
+
+
+@dataclass
+class Outcome:
+    """What a run showed; times in seconds of the monotonic clock, `began` is where they start."""
+
+    settings: Settings
+    began: float
+    ended: float = 0.0
+    faults: Counter[str] = field(default_factory=Counter)
+    skipped: dict[str, str] = field(default_factory=dict)
+    marks: list[tuple[float, float, str]] = field(default_factory=list)
+    takeovers: list[Takeover] = field(default_factory=list)
+    ended_at: list[float] = field(default_factory=list)
+    violations: list[str] = field(default_factory=list)
+    shapes: Counter[str] = field(default_factory=Counter)
+    plans: int = 0
+    tasks: int = 0
+    executions: int = 0
+    half_defined: int = 0
+    drained_s: float = 0.0
+    counts: dict[str, int] = field(default_factory=dict)
+    vitals: list[Vitals] = field(default_factory=list)
+    lost: Counter[str] = field(default_factory=Counter)
+    trouble: list[str] = field(default_factory=list)
+
+    @property
+    def passed(self) -> bool:
+        return not self.violations
+
+
+class Run:
+    """Drives an arena: injects, heals, waits, and lets the referee judge."""
+
+    def __init__(
+        self,
+        arena: Arena,
+        referee: Referee,
+        tell: Callable[[str], None] = lambda text: None,
+        bound_s: float | None = None,
+    ) -> None:
+        """After the faults something must come to its end every `bound_s` seconds."""
+        session_s = arena.settings.session_s
+        self._bound_s = _BOUND_S + _BOUND_SESSIONS * session_s if bound_s is None else bound_s
+        self.arena, self.referee, self.tell = arena, referee, tell
+        self.chance = random.Random(arena.settings.seed)
+        self.outcome = Outcome(arena.settings, time.monotonic())
+        self._pause = threading.Event()
+        self._measure_at = 0.0
+
+    def warm_up(self) -> None:
+        """Until tasks run: a fault before the first task tests nothing of tasks."""
+        deadline = time.monotonic() + _WARM_S
+        while not self.referee.ledger.ended_at:
+            self._spend(_TICK_S)
+            if time.monotonic() > deadline:
+                self.outcome.violations.append(f"no task ran within {_WARM_S:g} s, without faults")
+                return
+
+    def rounds(self, entries: Sequence[Entry], minutes: float) -> None:
+        """Random combinations of those faults for that long, or until something is violated."""
+        until = time.monotonic() + 60 * minutes
+        weights = [entry.weight for entry in entries]
+        while time.monotonic() < until and not self.broken():
+            number = self.chance.choices(
+                [count for count, _ in _AT_ONCE], [weight for _, weight in _AT_ONCE]
+            )[0]
+            chosen = {
+                entry.name: entry for entry in self.chance.choices(entries, weights, k=number)
+            }
+            self.at_once(list(chosen.values()))
+            self._spend(self.arena.settings.session_s * self.chance.uniform(*_PEACE))
+
+    def rest(self, minutes: float) -> None:
+        """No faults at all: what the others are compared with."""
+        until = time.monotonic() + 60 * minutes
+        while time.monotonic() < until and not self.broken():
+            self._spend(1.0)
+
+    def at_once(self, entries: Sequence[Entry]) -> None:
+        """Inject these, hold each for its time, heal them in the order of their times."""
+        under_way: list[tuple[float, Fault]] = []
+        for entry in entries:
+            fault = entry.fault()
+            why = fault.unable(self.arena)
+            if why:
+                self.outcome.skipped[entry.name] = why
+                continue
+            hold_s = self.arena.settings.session_s * self.chance.uniform(*fault.lasts)
+            self._inject(fault)
+            under_way.append((time.monotonic() + hold_s, fault))
+        for until, fault in sorted(under_way, key=lambda pair: pair[0]):
+            self._spend(max(0.0, until - time.monotonic()))
+            self._heal(fault)
+        if entries:
+            self._mend()
+
+    def broken(self) -> list[str]:
+        return [*self.outcome.violations, *self.referee.violations, *self.arena.deaths]
+
+    def finish(self) -> Outcome:
+        """No more faults: everything must come to its end, and nothing may be left."""
+        arena, referee, outcome = self.arena, self.referee, self.outcome
+        self._mend()
+        arena.end_authors()
+        peace = time.monotonic()
+        bound = self._bound_s
+        while not self._is_over():
+            self._spend(_TICK_S)
+            now = time.monotonic()
+            if now - max(peace, referee.progress) > bound:
+                outcome.violations += referee.give_up()
+                break
+        outcome.drained_s = time.monotonic() - peace
+        arena.end_waiters()
+        self._leave_nothing()
+        referee.ledger.read()
+        return self._sum_up()
+
+    # ---- pieces
+
+    def _inject(self, fault: Fault) -> None:
+        self.tell(f"{fault.name}")
+        pids_before = [actor.pid for actor in self.arena.actors]
+        begin = time.monotonic()
+        fault.inject(self.arena, self.chance)
+        # A victim that was killed has no process any more: the ends of processes tell of it.
+        victims = {actor.pid for actor in fault.victims} - {0}
+        pids = sorted(victims & set(pids_before)) if fault.victims and not fault.kills else []
+        if fault.victims and not pids and not fault.kills:
+            pids = [-1]
+        self.arena.journal.write("fault", name=fault.name, pids=pids, begin=begin)
+        self.outcome.faults[fault.name] += 1
+        self.outcome.marks.append((begin, float("inf"), fault.name))
+
+    def _heal(self, fault: Fault) -> None:
+        fault.heal(self.arena)
+        self.arena.journal.write("healed", name=fault.name)
+        now = time.monotonic()
+        self.outcome.marks = [
+            (begin, now, name) if name == fault.name and end == float("inf") else (begin, end, name)
+            for begin, end, name in self.outcome.marks
+        ]
+
+    def _mend(self) -> None:
+        """What faults at the same time have done to each other."""
+        try:
+            self.arena.heal()
+        except ServerDidNotStart as error:
+            self.outcome.violations.append(f"a server does not start again: {error}")
+
+    def _is_over(self) -> bool:
+        authors = all(actor.process is None for actor in self.arena.of("author"))
+        return bool(self.outcome.violations) or (authors and self.referee.is_idle())
+
+    def _leave_nothing(self) -> None:
+        """The workers stop cleanly; before the last goes, every desk must be cleared."""
+        if self.broken():
+            return
+        deadline = time.monotonic() + _BOUND_S
+        *most, last = self.arena.workers
+        for actor in most:
+            self.arena.stop(actor, "the end")
+        living = 1
+        while time.monotonic() < deadline and len(self.referee.orphans()) > 2 * living:
+            self._pause.wait(_TICK_S)
+        self.arena.stop(last, "the end")
+        self.outcome.violations += self.referee.orphans()
+
+    def _spend(self, seconds: float) -> None:
+        until = time.monotonic() + seconds
+        while True:
+            self.arena.tend()
+            self._measure()
+            left = until - time.monotonic()
+            if left <= 0:
+                return
+            self._pause.wait(min(_TICK_S, left))
+
+    def _measure(self) -> None:
+        """How those fare that no fault ends."""
+        now = time.monotonic()
+        if now < self._measure_at:
+            return
+        self._measure_at = now + _VITALS_S
+        for actor in self.arena.actors:
+            if actor.spared and actor.pid:
+                self.outcome.vitals.append(vitals_of(actor.name, actor.pid, now))
+
+    def _sum_up(self) -> Outcome:
+        outcome, referee = self.outcome, self.referee
+        outcome.ended = time.monotonic()
+        outcome.violations = self.broken()
+        outcome.takeovers, outcome.shapes = referee.takeovers, referee.shapes
+        outcome.plans, outcome.tasks = referee.finished, referee.tasks
+        outcome.executions, outcome.half_defined = referee.executions, referee.half_defined
+        outcome.ended_at = list(referee.ledger.ended_at)
+        outcome.counts = dict(referee.ledger.counts)
+        outcome.trouble = [str(line)[:400] for line in referee.ledger.trouble]
+        for actor in self.arena.actors:
+            outcome.lost.update(actor.link.lost)
+        return outcome

@@ -1,0 +1,82 @@
+"""The servers under test: an embedded one, one ZooKeeper, or an ensemble of three."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Literal
+
+from zkplan.testing.embedded_process import EmbeddedServerProcess
+from zkplan.testing.loopback import server_status
+from zkplan.testing.server_process import ServerProcess
+from zkplan.testing.servers import ZooKeeperEnsemble, ZooKeeperServer
+
+Kind = Literal["embedded", "zookeeper", "ensemble"]
+KINDS: tuple[Kind, ...] = ("embedded", "zookeeper", "ensemble")
+_TICK_MS = 250
+_DISK = "size=192m"
+
+
+class Servers:
+    """The servers of a kind, started; `disk` is the small file system of their data, if any."""
+
+    def __init__(self, kind: Kind, stack: ExitStack) -> None:
+        self.kind = kind
+        self.disk: Path | None = None
+        self.ensemble: ZooKeeperEnsemble | None = None
+        self.members: Sequence[ServerProcess]
+        if kind == "ensemble":
+            self.ensemble = ZooKeeperEnsemble(tick_time_ms=_TICK_MS)
+            stack.enter_context(self.ensemble)
+            self.members = self.ensemble.servers
+            return
+        folder = self._folder(stack)
+        one: ServerProcess = (
+            EmbeddedServerProcess(data=folder, tick_time_ms=_TICK_MS)
+            if kind == "embedded"
+            else ZooKeeperServer(data=folder, tick_time_ms=_TICK_MS)
+        )
+        stack.enter_context(one)
+        self.members = [one]
+
+    @property
+    def hosts(self) -> str:
+        return ",".join(member.hosts for member in self.members)
+
+    @property
+    def ports(self) -> list[int]:
+        return [member.port for member in self.members]
+
+    def serving(self) -> bool:
+        """Whether all of them serve requests."""
+        return all(server_status(member.hosts).get("Mode") for member in self.members)
+
+    def make_serve(self) -> None:
+        """Resume, or start, each that does not serve, and wait until all do."""
+        for member in self.members:
+            member.resume()
+            member.start(wait=False)
+        for member in self.members:
+            member.wait_serving()
+
+    def leader(self) -> ServerProcess:
+        return self.ensemble.leader() if self.ensemble is not None else self.members[0]
+
+    def followers(self) -> list[ServerProcess]:
+        leader = self.leader()
+        return [member for member in self.members if member is not leader]
+
+    def _folder(self, stack: ExitStack) -> Path:
+        folder = Path(tempfile.mkdtemp(prefix="zkplan-chaos-data-"))
+        stack.callback(shutil.rmtree, folder, ignore_errors=True)
+        if os.geteuid() == 0:
+            mount = ["mount", "-t", "tmpfs", "-o", _DISK, "tmpfs", str(folder)]
+            if subprocess.run(mount, capture_output=True).returncode == 0:
+                self.disk = folder
+                stack.callback(subprocess.run, ["umount", "-l", str(folder)], check=False)
+        return folder / "server"

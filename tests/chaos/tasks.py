@@ -1,0 +1,148 @@
+"""What the workers run: a task that records what it got and gave, and obeys the nearest poke."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import resource
+import signal
+import threading
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import zkplan
+from zkplan.stress.history import Recorder, recorder_here
+
+from .workloads import Item, digest_of, pad_of
+
+#: A result: key, digest, execution, attempt number, bytes that make it large.
+Value = tuple[str, str, str, int, bytes]
+POKES = "pokes"
+#: Set in the environment of a worker whose tasks obey no pokes.
+SPARED = "ZKPLAN_CHAOS_SPARED"
+_MEMORY_BYTES = 64 * 1024 * 1024
+
+
+class PlannedFailure(Exception):
+    """A task failed because its workload says so."""
+
+
+def run(facts: dict[str, Any], values: Sequence[Value], plan: str, folder: str, by: str) -> Value:
+    """Run the task of those facts; `by` is the execution that added it, empty for an author.
+
+    Wrong arguments are recorded, not raised: the checker knows the oracle, this one does not.
+    """
+    item, here = Item.of(facts), zkplan.current()
+    journal = recorder_here(folder)
+    uid = uuid.uuid4().hex[:16]
+    damaged = [value[0] for value in values if value[4] != pad_of(value[0], len(value[4]))]
+    digest = digest_of(item.key, {value[0]: value[1] for value in values})
+    journal.write(
+        "begin",
+        plan=plan,
+        key=item.key,
+        n=here.attempt,
+        worker=here.worker,
+        pid=os.getpid(),
+        uid=uid,
+        by=by,
+        digest=digest,
+        got=[value[2] for value in values],
+        keys=len({value[0] for value in values}),
+        damaged=damaged,
+    )
+    try:
+        _obey_a_poke(Path(folder) / POKES, journal)
+        threading.Event().wait(item.seconds)
+        if item.doomed or here.attempt < item.fails:
+            raise PlannedFailure(f"{item.key} attempt {here.attempt}")
+        if item.adds:
+            _add(item, here.task, plan, folder, uid)
+    except BaseException as error:
+        planned = isinstance(error, PlannedFailure)
+        journal.write("raised", uid=uid, planned=planned, error=repr(error)[:300])
+        raise
+    journal.write("end", uid=uid)
+    return item.key, digest, uid, here.attempt, pad_of(item.key, item.pad)
+
+
+def spec(
+    item: Item, tasks: dict[str, Any], plan: str, folder: str, by: str = ""
+) -> zkplan.TaskSpec:
+    """The task of an item; `tasks` has what it needs, by key. It is put there as well."""
+    needed = [tasks[key] for key in item.needs]
+    attempts = 3 if item.doomed else None
+    made = zkplan.TaskSpec(
+        run, [item.facts(), needed, plan, folder, by], name=item.key, attempts=attempts
+    )
+    tasks[item.key] = made
+    return made
+
+
+def _add(item: Item, me: zkplan.Task, plan: str, folder: str, uid: str) -> None:
+    tasks: dict[str, Any] = {item.key: me}
+    me.plan.add_tasks([spec(added, tasks, plan, folder, uid) for added in item.adds])
+
+
+def poke(folder: Path, what: str, argument: float = 0.0) -> Path:
+    """Have the next task that begins do something nasty; gives the file that stands for it."""
+    pokes = folder / POKES
+    pokes.mkdir(exist_ok=True)
+    draft = folder / f"poke-{uuid.uuid4().hex[:8]}"
+    draft.write_text(repr(argument))
+    return draft.rename(pokes / f"{what}.{draft.name}")
+
+
+def _obey_a_poke(pokes: Path, journal: Recorder) -> None:
+    for name in [] if SPARED in os.environ else os.listdir(pokes):
+        taken = pokes.parent / f"taken-{name}"
+        try:
+            os.rename(pokes / name, taken)
+        except FileNotFoundError:
+            continue  # another task was nearer
+        what, argument = name.partition(".")[0], float(taken.read_text())
+        journal.write("poked", what=what, pid=os.getpid())
+        _act(what, argument)
+        return
+
+
+def _act(what: str, argument: float) -> None:
+    match what:
+        case "exit":
+            os._exit(7)
+        case "segfault":
+            ctypes.string_at(0)
+        case "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        case "stop":
+            os.kill(os.getpid(), signal.SIGSTOP)
+        case "hold interpreter":
+            # A function called through PyDLL keeps the interpreter lock.
+            ctypes.PyDLL(None).usleep(int(argument * 1e6))
+        case "fork":
+            _fork(argument)
+        case "memory":
+            _use_up_memory()
+
+
+def _fork(seconds: float) -> None:
+    """A child that outlives its parent's task holds what it inherited: sockets and descriptors."""
+    if os.fork() == 0:
+        threading.Event().wait(seconds)
+        os._exit(0)
+
+
+def _use_up_memory() -> None:
+    """Allocate more than the process may have, while its other threads want memory too."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    limit = pages * resource.getpagesize() + _MEMORY_BYTES
+    resource.setrlimit(resource.RLIMIT_AS, (limit, hard))
+    try:
+        with contextlib.suppress(MemoryError):
+            bytearray(2 * _MEMORY_BYTES)
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))

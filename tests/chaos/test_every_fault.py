@@ -1,0 +1,78 @@
+"""Each fault once, on each kind of server it applies to: all promises are kept, all plans end."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from tests.integ.support import wait_until
+from zkplan.testing.java import find_java, find_zookeeper
+
+from .arena import Settings, opened
+from .catalogue import CATALOGUE, for_kind
+from .referee import Referee
+from .run import Run
+from .servers import KINDS, Kind
+
+SEED = 4
+SESSION_S = 1.5
+#: From the healing of a fault to the end of every plan that stood then.
+BOUND_S = 60.0
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """One test for each fault and kind, all of a kind one after another in one arena."""
+    wanted = metafunc.config.getoption("--zookeeper-kind")
+    kinds: list[Kind] = [kind for kind in KINDS if wanted in ("both", kind)]
+    if wanted == "zookeeper":
+        kinds.append("ensemble")
+    if "fault" in metafunc.fixturenames:
+        pairs = [(kind, entry.name) for kind in kinds for entry in for_kind(kind)]
+        metafunc.parametrize(("chaos", "fault"), pairs, indirect=["chaos"], scope="module")
+    elif "chaos" in metafunc.fixturenames:
+        metafunc.parametrize("chaos", kinds, indirect=True, scope="module")
+
+
+@pytest.fixture(scope="module")
+def chaos(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Run]:
+    """A run under way on that kind of server."""
+    kind: Kind = request.param
+    if kind != "embedded" and (find_java() is None or find_zookeeper() is None):
+        pytest.skip("no ZooKeeper is installed here")
+    logging.getLogger("kazoo").setLevel(logging.CRITICAL)
+    folder: Path = tmp_path_factory.mktemp(f"chaos-{kind}")
+    with ExitStack() as stack:
+        settings = Settings(kind, SEED, workers=3, session_s=SESSION_S, backlog=3)
+        arena = stack.enter_context(opened(settings, folder))
+        run = Run(arena, stack.enter_context(Referee(arena)))
+        run.warm_up()
+        yield run
+        outcome = run.finish()
+    assert outcome.violations == []
+    assert outcome.tasks > 0
+
+
+@pytest.mark.timeout(180)
+def test_a_fault_breaks_no_promise(chaos: Run, fault: str) -> None:
+    entry = CATALOGUE[fault]
+    why = entry.fault().unable(chaos.arena)
+    if why:
+        pytest.skip(why)
+    before = len(chaos.broken())
+    chaos.at_once([entry])
+    standing, finished = set(chaos.referee.standing), chaos.referee.finished
+
+    def over() -> bool:
+        chaos.arena.tend()
+        new = chaos.broken()[before:]
+        assert new == []
+        done = not standing & set(chaos.referee.standing)
+        return done and chaos.referee.finished > finished
+
+    wait_until(over, f"the plans that stood after {fault!r} are done: {standing}", BOUND_S)

@@ -1,0 +1,87 @@
+"""The named points of the code: nothing unless armed; they delay, stop once, and kill."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from zkplan import failpoints
+
+from .faults_points import AUTHOR_POINTS, POINTS, points_in_the_code
+
+TOP = Path(__file__).parents[2]
+REACH_TWICE = """
+from zkplan import failpoints
+failpoints.reach("here")
+failpoints.reach("here")
+"""
+
+
+@pytest.fixture(autouse=True)
+def _disarmed() -> Iterator[None]:
+    yield
+    failpoints.arm("")
+
+
+def test_a_point_that_nobody_armed_does_nothing() -> None:
+    before = failpoints.reach
+    failpoints.reach("anywhere")
+    failpoints.arm("")
+    assert failpoints.reach is before
+
+
+def test_an_armed_point_delays_and_others_do_not() -> None:
+    failpoints.arm("here=sleep:0.05")
+    began = time.monotonic()
+    failpoints.reach("elsewhere")
+    assert time.monotonic() - began < 0.05
+    failpoints.reach("here")
+    assert time.monotonic() - began >= 0.05
+
+
+def test_a_star_arms_every_point_that_is_not_named() -> None:
+    failpoints.arm("*=sleep:0.05,here=sleep:0:1")
+    began = time.monotonic()
+    failpoints.reach("here")
+    assert time.monotonic() - began < 0.05
+    failpoints.reach("elsewhere")
+    assert time.monotonic() - began >= 0.05
+
+
+def test_a_point_with_a_probability_of_zero_never_acts() -> None:
+    failpoints.arm("here=kill:0")
+    for _ in range(100):
+        failpoints.reach("here")
+
+
+@pytest.mark.parametrize("text", ["here", "here=jump", "here=sleep", "=stop", "here=sleep:long"])
+def test_a_text_of_another_form_is_refused(text: str) -> None:
+    with pytest.raises(ValueError):
+        failpoints.arm(text)
+
+
+def test_a_process_is_armed_by_its_environment_and_dies_there() -> None:
+    environment = os.environ | {failpoints.VARIABLE: "here=kill"}
+    done = subprocess.run([sys.executable, "-c", REACH_TWICE], cwd=TOP, env=environment)
+    assert done.returncode == -signal.SIGKILL
+
+
+def test_a_process_that_was_continued_goes_on() -> None:
+    environment = os.environ | {failpoints.VARIABLE: "here=stop"}
+    process = subprocess.Popen([sys.executable, "-c", REACH_TWICE], cwd=TOP, env=environment)
+    _, status = os.waitpid(process.pid, os.WUNTRACED)
+    assert os.WIFSTOPPED(status)
+    process.send_signal(signal.SIGCONT)
+    assert process.wait(30) == 0
+
+
+def test_every_point_of_a_fault_is_reached_in_the_code() -> None:
+    missing = {*POINTS, *AUTHOR_POINTS} - points_in_the_code()
+    assert not missing

@@ -1,0 +1,90 @@
+"""The proxy of a link does to real ZooKeeper traffic what it says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from kazoo.client import KazooClient
+from kazoo.exceptions import ConnectionLoss, NoNodeError
+
+from tests.integ.support import plain_client, wait_until
+
+from .link import Link, Loss, Weather
+
+
+@pytest.fixture
+def link(zk_server: object) -> Iterator[Link]:
+    port = int(zk_server.hosts.rpartition(":")[2])  # type: ignore[attr-defined]
+    link = Link([port])
+    yield link
+    link.close()
+
+
+def write(client: KazooClient, path: str) -> object:
+    transaction = client.transaction()
+    transaction.create(path)
+    return transaction.commit_async()
+
+
+@pytest.mark.parametrize(
+    ("loss", "applied"), [("request", False), ("answer", True), ("late", True)]
+)
+def test_a_lost_transaction_is_applied_or_not(link: Link, loss: Loss, applied: bool) -> None:
+    path = f"/lost-{loss}"
+    with plain_client(link.hosts) as client:
+        link.change(Weather(lose=lambda step, number: loss if number == 1 else None))
+        with pytest.raises(ConnectionLoss):
+            write(client, path).get(timeout=10)  # type: ignore[attr-defined]
+        assert link.lost == [f"other {loss}"]
+        link.change(Weather())
+        wait_until(lambda: client.connected, "it is connected again")
+        if applied:
+            wait_until(lambda: client.exists(path), "the late copy is applied")
+        else:
+            with pytest.raises(NoNodeError):
+                client.get(path)
+
+
+def test_held_answers_come_when_the_weather_changes(link: Link) -> None:
+    with plain_client(link.hosts) as client:
+        link.change(Weather(hold_answers=True))
+        answer = client.exists_async("/")
+        answer.wait(0.3)
+        assert not answer.ready()
+        link.change(Weather())
+        assert answer.get(timeout=10)
+
+
+def test_a_refused_client_cannot_connect_until_it_heals(link: Link) -> None:
+    link.change(Weather(refuse=True))
+    client = KazooClient(link.hosts)
+    with pytest.raises(client.handler.timeout_exception):
+        client.start(timeout=1)
+    client.stop()
+    link.heal()
+    with plain_client(link.hosts) as other:
+        assert other.exists("/")
+
+
+def test_events_are_dropped_and_answers_are_not(link: Link) -> None:
+    heard: list[object] = []
+    with plain_client(link.hosts) as client:
+        link.change(Weather(drop_events=True))
+        client.exists("/watched", watch=heard.append)
+        client.create("/watched")
+        assert client.exists("/watched")
+        client.delete("/watched")
+    assert [event for event in heard if getattr(event, "type", "") != "NONE"] == []
+
+
+def test_a_second_client_ends_the_session_that_the_link_has_seen(link: Link) -> None:
+    with plain_client(link.hosts) as client:
+        session = client.client_id
+        assert link.session is not None
+        assert tuple(link.session) == session
+        twin = KazooClient(link.hosts, client_id=tuple(link.session))
+        twin.start(timeout=10)
+        twin.stop()
+        twin.close()
+        wait_until(lambda: client.client_id not in (None, session), "it has another session")

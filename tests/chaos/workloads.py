@@ -1,0 +1,237 @@
+"""The plans of a chaos run, made from seeds, and the oracle of every argument and result. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal, NamedTuple
+
+#: What becomes of a task in the end. A `cut` task has a dead one above it and is never executed.
+Fate = Literal["finished", "dead", "cut"]
+_PAD_BYTES = 100_000
+
+
+class Item(NamedTuple):
+    """One task. Its key is unique in its plan; a task added by task `7` is `7/0`, `7/1`, ….
+
+    It raises while its attempt number is below `fails`, or always where it is `doomed`.
+    """
+
+    key: str
+    needs: tuple[str, ...] = ()
+    seconds: float = 0.0
+    pad: int = 0
+    fails: int = 0
+    doomed: bool = False
+    adds: tuple[Item, ...] = ()
+
+    def facts(self) -> dict[str, Any]:
+        """As data of builtin types, which needs no class to be decoded."""
+        return self._asdict() | {"adds": [item.facts() for item in self.adds]}
+
+    @classmethod
+    def of(cls, facts: Mapping[str, Any]) -> Item:
+        adds = tuple(cls.of(item) for item in facts["adds"])
+        return cls(**{**facts, "needs": tuple(facts["needs"]), "adds": adds})
+
+
+def digest_of(key: str, arguments: Mapping[str, str]) -> str:
+    """The digest of a task: that of its key and of the digests of all its arguments."""
+    text = f"{key} {sorted(arguments.items())!r}"
+    return hashlib.blake2b(text.encode(), digest_size=12).hexdigest()
+
+
+def pad_of(key: str, size: int) -> bytes:
+    """The bytes that make a result large; another task's are different."""
+    word = hashlib.blake2b(key.encode()).digest()
+    return (word * (size // len(word) + 1))[:size]
+
+
+@dataclass(frozen=True)
+class Workload:
+    """One plan. `batches` are what its author adds at a time; before which it marks the plan ready.
+
+    A `growing` plan is marked ready first and keeps all results: its tasks may finish, and even the
+    plan may drain, before their dependents are added.
+    """
+
+    shape: str
+    seed: int
+    batches: list[list[Item]]
+    ready_before: int
+
+    @classmethod
+    def make(cls, seed: int, shape: str = "") -> Workload:
+        """The workload of that seed; its shape too comes from the seed, unless it is said."""
+        chance = random.Random(seed)
+        drawn = chance.choices(list(SHAPES), [weight for weight, _ in SHAPES.values()])[0]
+        shape = shape or drawn
+        items = SHAPES[shape][1](chance)
+        batches = []
+        while items:
+            size = len(items) if shape == "huge join" else chance.randint(1, 60)
+            batches.append(items[:size])
+            items = items[size:]
+        growing = shape == "growing"
+        before = 0 if growing else chance.choice([len(batches), chance.randint(1, len(batches))])
+        return cls(shape, seed, batches, before)
+
+    @property
+    def name(self) -> str:
+        return f"chaos-{self.seed}"
+
+    @property
+    def growing(self) -> bool:
+        # Tasks of a plan that runs already may finish before a later batch needs them.
+        return self.ready_before < len(self.batches)
+
+    def forget(self) -> None:
+        """Give back the memory of what can be computed again."""
+        for name in ("items", "digests", "fates"):
+            vars(self).pop(name, None)
+
+    @cached_property
+    def items(self) -> dict[str, Item]:
+        """Every task, also those that tasks add, after the tasks it needs."""
+        return {item.key: item for batch in self.batches for item in _with_added(batch)}
+
+    @cached_property
+    def digests(self) -> dict[str, str]:
+        found: dict[str, str] = {}
+        for item in self.items.values():
+            found[item.key] = digest_of(item.key, {key: found[key] for key in item.needs})
+        return found
+
+    @cached_property
+    def fates(self) -> dict[str, Fate]:
+        found: dict[str, Fate] = {}
+        for item in self.items.values():
+            lost = any(found[key] != "finished" for key in item.needs)
+            parent = parent_of(item.key)
+            if parent is not None and found[parent] != "finished":
+                continue  # it is never added
+            found[item.key] = "cut" if lost else "dead" if item.doomed else "finished"
+        return found
+
+
+def parent_of(key: str) -> str | None:
+    """The task that adds the task; None where an author adds it."""
+    return key.rpartition("/")[0] or None
+
+
+def _with_added(items: Iterator[Item] | list[Item] | tuple[Item, ...]) -> Iterator[Item]:
+    for item in items:
+        yield item
+        yield from _with_added(item.adds)
+
+
+def _seconds(chance: random.Random) -> float:
+    """Mostly short, now and then long."""
+    return chance.choices([0.0, 0.003, 0.05, 0.4, 2.0], [40, 30, 20, 8, 1])[0]
+
+
+def _random_graph(chance: random.Random) -> list[Item]:
+    count, most = chance.randint(40, 150), chance.randint(1, 8)
+    items: list[Item] = []
+    for number in range(count):
+        needs = chance.sample(items, min(number, chance.randint(0, most)))
+        keys = tuple(item.key for item in needs)
+        items.append(Item(str(number), keys, _seconds(chance)))
+    return items
+
+
+def _chain(chance: random.Random) -> list[Item]:
+    """Several chains side by side."""
+    items = []
+    for line in range(chance.randint(1, 4)):
+        above: tuple[str, ...] = ()
+        for number in range(chance.randint(15, 40)):
+            key = f"{line}.{number}"
+            items.append(Item(key, above, chance.choice([0.0, 0.0, 0.01, 0.05])))
+            above = (key,)
+    return items
+
+
+def _hub(chance: random.Random) -> list[Item]:
+    """One task feeds many, and all of those meet in one."""
+    width = chance.randint(60, 250)
+    middle = [Item(f"m{n}", ("top",), chance.choice([0.0, 0.0, 0.02])) for n in range(width)]
+    end = Item("end", tuple(item.key for item in middle))
+    return [Item("top"), *middle, end, Item("after", ("end",))]
+
+
+def _diamonds(chance: random.Random) -> list[Item]:
+    """Rows in which every task waits for all of the row above: many last arrivals at once."""
+    rows, width = chance.randint(3, 6), chance.randint(3, 8)
+    above: tuple[str, ...] = ()
+    items = []
+    for row in range(rows):
+        made = [Item(f"{row}.{n}", above, chance.choice([0, 0, 0.01])) for n in range(width)]
+        above = tuple(item.key for item in made)
+        items += made
+    return items
+
+
+def _wide_delivery(chance: random.Random) -> list[Item]:
+    """A large result goes to many dependents: its delivery takes several transactions."""
+    width = chance.randint(10, 40)
+    leaves = [Item(f"leaf{n}", ("top",)) for n in range(width)]
+    return [Item("top", pad=_PAD_BYTES), *leaves, Item("end", tuple(leaf.key for leaf in leaves))]
+
+
+def _adding(chance: random.Random) -> list[Item]:
+    """Tasks that add tasks, two levels deep, some of which need the task that adds them."""
+    items: list[Item] = []
+    for number in range(chance.randint(4, 15)):
+        key = str(number)
+        inner = [Item(f"{key}/0/{n}", (f"{key}/0",) * (n % 2)) for n in range(2)]
+        adds = [Item(f"{key}/0", (key,), adds=tuple(inner))]
+        for n in range(1, chance.randint(2, 5)):
+            needs = tuple(chance.sample([key, *(item.key for item in adds)], 1))
+            adds.append(Item(f"{key}/{n}", needs, chance.choice([0, 0.02])))
+        above = (items[-1].key,) if items and chance.random() < 0.3 else ()
+        items.append(Item(key, above, chance.choice([0, 0.05, 0.3]), adds=tuple(adds)))
+    return items
+
+
+def _failing(chance: random.Random) -> list[Item]:
+    """Attempts fail; a few tasks fail for good, and their failure travels down the edges."""
+    items: list[Item] = []
+    for number in range(chance.randint(20, 60)):
+        above = chance.sample(items, min(number, chance.randint(0, 2)))
+        keys = tuple(item.key for item in above)
+        doomed = chance.random() < 0.05
+        fails = chance.choices([0, 1, 2], [70, 20, 10])[0]
+        items.append(Item(str(number), keys, chance.choice([0, 0.01]), 0, fails, doomed))
+    return items
+
+
+def _huge_join(chance: random.Random) -> list[Item]:
+    """A join too wide for one transaction: its author defines it in steps."""
+    many = [Item(str(number)) for number in range(chance.randint(1210, 1400))]
+    return [*many, Item("join", tuple(item.key for item in many)), Item("end", ("join",))]
+
+
+def _long(chance: random.Random) -> list[Item]:
+    """Tasks that outlast a session: who lost its claim returns while its rival still runs."""
+    first = [Item(f"a{n}", (), chance.uniform(0.5, 3.0)) for n in range(chance.randint(4, 8))]
+    keys = [item.key for item in first]
+    second = [Item(f"b{n}", (key,), chance.uniform(0.0, 1.0)) for n, key in enumerate(keys)]
+    return [*first, *second, Item("end", tuple(item.key for item in second))]
+
+
+SHAPES: dict[str, tuple[int, Callable[[random.Random], list[Item]]]] = {
+    "random": (30, _random_graph),
+    "growing": (15, _random_graph),
+    "chain": (12, _chain),
+    "hub": (12, _hub),
+    "diamonds": (15, _diamonds),
+    "wide delivery": (8, _wide_delivery),
+    "adding": (15, _adding),
+    "failing": (10, _failing),
+    "huge join": (2, _huge_join),
+    "long": (5, _long),
+}
