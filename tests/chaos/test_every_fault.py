@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.crash.server import not_available
 from tests.integ.support import wait_until
 from zkplan.testing.java import find_java, find_zookeeper
 
@@ -44,7 +45,7 @@ def chaos(
     """A run under way on that kind of server."""
     kind: Kind = request.param
     if kind != "embedded" and (find_java() is None or find_zookeeper() is None):
-        pytest.skip("no ZooKeeper is installed here")
+        not_available("no ZooKeeper is installed here")
     logging.getLogger("kazoo").setLevel(logging.CRITICAL)
     folder: Path = tmp_path_factory.mktemp(f"chaos-{kind}")
     with ExitStack() as stack:
