@@ -8,6 +8,9 @@ import pytest
 from kazoo.client import KazooClient
 
 import zkplan
+from tests.crash.server import not_available
+from tests.differential.servers import embedded_server, java_server
+from zkplan.testing.java import find_java, find_zookeeper
 
 from .support import plain_client, working
 
@@ -24,3 +27,16 @@ def znodes(zookeeper_hosts: str) -> Iterator[KazooClient]:
     """A plain KazooClient: what any other program sees of the tree."""
     with plain_client(zookeeper_hosts) as client:
         yield client
+
+
+@pytest.fixture(scope="session")
+def unswept_hosts(zookeeper_kind: str) -> Iterator[str]:
+    """A server that leaves empty containers alone.
+
+    Every other one deletes them once a minute, at a moment that no program can know: a comparison
+    of its answers with a tree's would fail in the runs that such a moment falls into.
+    """
+    if zookeeper_kind == "zookeeper" and (find_java() is None or find_zookeeper() is None):
+        not_available("no ZooKeeper is installed here")
+    with embedded_server() if zookeeper_kind == "embedded" else java_server() as (host, port):
+        yield f"{host}:{port}"

@@ -296,9 +296,9 @@ class Access(Comparison):
 @pytest.mark.integ
 @pytest.mark.parametrize("seed", range(6))
 def test_a_random_program_with_access_control_cannot_tell_the_tree_from_zookeeper(
-    zookeeper_hosts: str, seed: int
+    unswept_hosts: str, seed: int
 ) -> None:
-    program = Access(zookeeper_hosts, seed)
+    program = Access(unswept_hosts, seed)
     try:
         for _ in range(STEPS):
             program.step()

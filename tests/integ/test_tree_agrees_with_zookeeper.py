@@ -337,9 +337,9 @@ def ignore_event(_event: object) -> None:
 @pytest.mark.integ
 @pytest.mark.parametrize("seed", range(6))
 def test_a_random_program_cannot_tell_the_tree_from_zookeeper(
-    zookeeper_hosts: str, seed: int
+    unswept_hosts: str, seed: int
 ) -> None:
-    program = Comparison(zookeeper_hosts, seed)
+    program = Comparison(unswept_hosts, seed)
     try:
         for number in range(1, STEPS + 1):
             program.step()
