@@ -31,7 +31,8 @@ from .tasks import POKES, SPARED
 Role = Literal["worker", "author", "waiter"]
 _START_S = 60.0
 _TAIL_LINES = 20
-_GRACE_S = 3.0
+#: What a worker that is told to stop gives its tasks.
+GRACE_S = 3.0
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,8 @@ class Settings:
     shape: str = ""
     #: The name of a broken variant of the protocol that workers or authors run; empty for none.
     mutant: str = ""
+    #: Of the servers: sessions end at multiples of it.
+    tick_ms: int = 250
 
 
 @dataclass(eq=False)
@@ -91,7 +94,7 @@ class Arena:
 
     def __enter__(self) -> Arena:
         with ExitStack() as stack:
-            self.servers = Servers(self.settings.kind, stack)
+            self.servers = Servers(self.settings.kind, stack, self.settings.tick_ms)
             names: list[tuple[str, Role]] = [
                 *((f"worker{n}", "worker") for n in range(self.settings.workers)),
                 *(("author", "author"), ("waiter", "waiter")),
@@ -162,7 +165,7 @@ class Arena:
             process.end(0)
             self._ended(actor, process.pid, sent, why)
 
-    def stop(self, actor: Actor, why: str, grace_s: float = _GRACE_S + 5) -> bool:
+    def stop(self, actor: Actor, why: str, grace_s: float = GRACE_S + 5) -> bool:
         """SIGTERM; whether it ended within the grace. It is killed where it did not."""
         with self._lock:
             process, actor.process, actor.paused = actor.process, None, False
@@ -174,7 +177,7 @@ class Arena:
         ended = process.wait_ended(grace_s)
         process.end(0)
         # What it ran was its own until its grace was over.
-        left = min(time.monotonic(), sent + _GRACE_S)
+        left = min(time.monotonic(), sent + GRACE_S)
         self._ended(actor, process.pid, left, why if ended else f"{why}, but too slow")
         return ended
 
@@ -266,7 +269,7 @@ class Arena:
         common = ["--hosts", actor.link.hosts, "--root", ROOT]
         common += ["--session-timeout", str(settings.session_s)]
         if actor.role == "worker":
-            options = ["--threads", str(settings.threads), "--grace", str(_GRACE_S)]
+            options = ["--threads", str(settings.threads), "--grace", str(GRACE_S)]
             options += ["--connect-timeout", "60"]
             program = mutated if settings.mutant and broken == "worker" else ["zkplan", "worker"]
             return [*python, *program, *common, *options]

@@ -18,28 +18,27 @@ from zkplan.testing.servers import ZooKeeperEnsemble, ZooKeeperServer
 
 Kind = Literal["embedded", "zookeeper", "ensemble"]
 KINDS: tuple[Kind, ...] = ("embedded", "zookeeper", "ensemble")
-_TICK_MS = 250
 _DISK = "size=192m"
 
 
 class Servers:
     """The servers of a kind, started; `disk` is the small file system of their data, if any."""
 
-    def __init__(self, kind: Kind, stack: ExitStack) -> None:
+    def __init__(self, kind: Kind, stack: ExitStack, tick_ms: int) -> None:
         self.kind = kind
         self.disk: Path | None = None
         self.ensemble: ZooKeeperEnsemble | None = None
         self.members: Sequence[ServerProcess]
         if kind == "ensemble":
-            self.ensemble = ZooKeeperEnsemble(tick_time_ms=_TICK_MS)
+            self.ensemble = ZooKeeperEnsemble(tick_time_ms=tick_ms)
             stack.enter_context(self.ensemble)
             self.members = self.ensemble.servers
             return
         folder = self._folder(stack)
         one: ServerProcess = (
-            EmbeddedServerProcess(data=folder, tick_time_ms=_TICK_MS)
+            EmbeddedServerProcess(data=folder, tick_time_ms=tick_ms)
             if kind == "embedded"
-            else ZooKeeperServer(data=folder, tick_time_ms=_TICK_MS)
+            else ZooKeeperServer(data=folder, tick_time_ms=tick_ms)
         )
         stack.enter_context(one)
         self.members = [one]

@@ -223,6 +223,11 @@ def _long(chance: random.Random) -> list[Item]:
     return [*first, *second, Item("end", tuple(item.key for item in second))]
 
 
+def _steady(chance: random.Random) -> list[Item]:
+    """Tasks that run for seconds, each alone: whoever ends a worker ends some of them."""
+    return [Item(str(number), (), chance.uniform(4.0, 7.0)) for number in range(8)]
+
+
 SHAPES: dict[str, tuple[int, Callable[[random.Random], list[Item]]]] = {
     "random": (30, _random_graph),
     "growing": (15, _random_graph),
@@ -234,4 +239,5 @@ SHAPES: dict[str, tuple[int, Callable[[random.Random], list[Item]]]] = {
     "failing": (10, _failing),
     "huge join": (2, _huge_join),
     "long": (5, _long),
+    "steady": (0, _steady),
 }
