@@ -169,12 +169,13 @@ def _page(series: Sequence[Series], settings: Settings, command: str, stem: str)
         f"![Take-over times, {each.name}]({stem}-{each.name.replace(' ', '-')}.svg)"
         for each in series
     )
-    tick = f"{settings.tick_ms} ms"
+    size = f"{settings.workers} workers of {settings.threads} threads"
+    times = f"session time-out {settings.session_s:g} s, tick of the server {settings.tick_ms} ms"
     return f"""# How soon others go on: {settings.kind}
 
 `{command}`
 
-{settings.workers} workers of {settings.threads} threads, session time-out {settings.session_s:g} s, tick {tick}.
+{size}, {times}.
 From the end of a worker to the next start of each task that it was running. A worker that is
 stopped cleanly hands back at the end of its grace what still runs: there its time begins.
 
