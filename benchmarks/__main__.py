@@ -17,12 +17,13 @@ from zkplan.testing.server_process import ServerDidNotStart
 from . import machine, servers
 from .compare import compare
 from .growth import growth
+from .kills import kills
 from .limits import measure_limits
 from .report import Report, show, to_json
 from .suite import WORKLOADS, Bench
 
-GROWTH, SERVER = "growth", "server"
-NAMES = [*WORKLOADS, GROWTH, SERVER]
+GROWTH, KILLS, SERVER = "growth", "kills", "server"
+NAMES = [*WORKLOADS, GROWTH, KILLS, SERVER]
 RUNS = 3
 FAILED, UNREACHABLE, TIMED_OUT = 1, 3, 4
 
@@ -139,6 +140,8 @@ def _measure_plans(bench: Bench, workloads: list[str], report: Report) -> None:
     for workload in workloads:
         if workload == GROWTH:
             rows, report.growth[bench.server] = growth(bench)
+        elif workload == KILLS:
+            rows = kills(bench)
         else:
             rows = WORKLOADS[workload](bench)
         for row in rows:

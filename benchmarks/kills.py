@@ -1,0 +1,92 @@
+"""The rate while workers are killed, beside the rate while none is; both on the same graph."""
+
+from __future__ import annotations
+
+from statistics import median
+from typing import NamedTuple
+
+from zkplan.stress.harness import Report, Settings, run
+
+from .rows import Row, Target
+from .suite import Bench
+
+WORKERS, THREADS, DEPS = 4, 4, 2
+KILL_EVERY_S = 2.0
+#: That of `zkplan stress` with kills.
+SESSION_TIMEOUT_S = 4.0
+TIMEOUT_S = 600.0
+HALF = Target(0.5)
+
+
+class Load(NamedTuple):
+    """A graph of so many tasks of so many seconds each, and its small version."""
+
+    name: str
+    sleep_s: float
+    tasks: int
+    quick: int
+
+
+LOADS = (Load("tasks of 0.1 s", 0.1, 5000, 100), Load("empty tasks", 0.0, 20_000, 200))
+
+
+def kills(bench: Bench) -> list[Row]:
+    """Of four workers one is killed every two seconds and started again at once."""
+    return [_beside_each_other(bench, load) for load in LOADS]
+
+
+def _beside_each_other(bench: Bench, load: Load) -> Row:
+    pairs = []
+    for turn in range(bench.runs):
+        order = (None, KILL_EVERY_S) if turn % 2 == 0 else (KILL_EVERY_S, None)
+        pair = {every: _run(bench, load, every, turn) for every in order}
+        pairs.append((pair[KILL_EVERY_S], pair[None]))
+    killed, calm = (median(report.rate for report in side) for side in zip(*pairs, strict=True))
+    waits = sorted(wait for report, _ in pairs for wait in report.takeovers)
+    number = sum(report.kills for report, _ in pairs)
+    row = Row(
+        f"a kill every {KILL_EVERY_S:g} s / none: {load.name}",
+        "ratio",
+        total=killed / calm,
+        note=f"{killed:,.0f} and {calm:,.0f} tasks/s; {number} kills, "
+        f"{len(waits)} takeovers after {median(waits or [0]):.1f} s",
+        runs=[_facts(report) for pair in pairs for report in pair],
+    )
+    if not bench.quick:
+        row.target, row.met = str(HALF), HALF.met(row.total, None)
+    return row
+
+
+def _run(bench: Bench, load: Load, kill_every_s: float | None, seed: int) -> Report:
+    report = run(
+        bench.hosts,
+        Settings(
+            workers=WORKERS,
+            tasks=bench.size(load.tasks, load.quick),
+            deps=DEPS,
+            sleep_s=load.sleep_s,
+            seed=seed,
+            kill_every_s=kill_every_s,
+            threads=THREADS,
+            session_timeout_s=SESSION_TIMEOUT_S,
+            timeout_s=TIMEOUT_S,
+            root="/zkplan-benchmark",
+        ),
+    )
+    if not report.passed:
+        broken = [verdict for verdict in report.verdicts if not verdict.passed]
+        raise RuntimeError(f"a promise was broken: {report.problem} {broken}")
+    disturbed = f"a kill every {kill_every_s:g} s" if kill_every_s else "no kills"
+    bench.tell(f"{bench.server}: {load.name}, {disturbed}: {report.rate:,.0f} tasks/s")
+    return report
+
+
+def _facts(report: Report) -> dict[str, object]:
+    return {
+        "kill_every_s": report.settings.kill_every_s,
+        "tasks": report.settings.tasks,
+        "executions": report.executions,
+        "kills": report.kills,
+        "elapsed_s": report.elapsed_s,
+        "takeovers_s": report.takeovers,
+    }
