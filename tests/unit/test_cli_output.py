@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import sys
 from collections.abc import Iterator
 
 import click
@@ -17,6 +18,7 @@ from zkplan.cli.common import (
     print_facts,
     print_rows,
 )
+from zkplan.cli.terminal import PrintableFormatter
 
 ROWS = [
     {"name": "first", "tasks": 3, "seconds": 1.5, "extra": "x"},
@@ -141,3 +143,23 @@ def test_an_option_typed_goes_before_the_environment() -> None:
 
 def test_an_unknown_form_of_output_is_a_usage_error() -> None:
     assert CliRunner().invoke(shown, ["-o", "yaml"]).exit_code == 2
+
+
+def test_log_lines_and_tracebacks_cannot_drive_a_terminal() -> None:
+    try:
+        raise ValueError("\x1b[2J")
+    except ValueError:
+        record = logging.LogRecord("x", 20, "x.py", 1, "of %s", ("\x9bm",), sys.exc_info())
+    said = PrintableFormatter("%(message)s").format(record)
+    assert said.startswith("of \\x9bm\nTraceback")
+    assert said.endswith("ValueError: \\x1b[2J")
+
+
+def test_names_from_the_tree_cannot_drive_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    nasty = "\x1b]0;owned\x07 \x1b[31mred \u202egnp.exe\rback\ud800"
+    print_rows([{"name": f"{nasty}\nsecond"}], "table", ["name"])
+    print_facts({"name": nasty, "failures": "one\ntwo\x1b[2J"}, "table")
+    said = capsys.readouterr().out
+    assert all(each.isprintable() for line in said.splitlines() for each in line)
+    assert r"\x1b]0;owned\x07 \x1b[31mred \u202egnp.exe\rback\ud800\nsecond" in said
+    assert [line.split()[-1] for line in said.splitlines()[-2:]] == ["one", r"two\x1b[2J"]

@@ -21,6 +21,7 @@ from ..errors import (
     WaitTimeout,
     ZkplanError,
 )
+from .terminal import printable
 
 #: Command name to module below this package; loaded only when asked for.
 COMMANDS = ("server", "worker", "plan", "task", "stress", "demo")
@@ -63,7 +64,7 @@ def main(args: list[str] | None = None) -> NoReturn:
     try:
         code = cli.main(args=args, prog_name="zkplan", standalone_mode=False)
     except ZkplanError as error:
-        click.echo(f"zkplan: {error}", err=True)
+        click.echo(f"zkplan: {printable(str(error))}", err=True)
         sys.exit(exit_code(error))
     except click.ClickException as error:
         error.show()

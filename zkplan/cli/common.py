@@ -12,6 +12,7 @@ import click
 
 from ..addresses import require_data
 from ..client import DEFAULT_HOSTS, DEFAULT_ROOT, Client, connect
+from .terminal import PrintableFormatter, printable
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -88,9 +89,11 @@ def open_client(
 
 def log_to_stderr(level: int = logging.INFO) -> None:
     """zkplan's own events; of kazoo only what is an error, its reconnects are told by zkplan."""
-    logging.basicConfig(
-        level=level, format="%(asctime)s %(levelname)s %(name)s: %(message)s", datefmt="%H:%M:%S"
+    handler = logging.StreamHandler()
+    handler.setFormatter(
+        PrintableFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s", "%H:%M:%S")
     )
+    logging.basicConfig(level=level, handlers=[handler])
     for name in ("kazoo", "zkplan.kazoo"):
         logging.getLogger(name).setLevel(logging.ERROR)
 
@@ -105,7 +108,7 @@ def print_rows(rows: Sequence[dict[str, Any]], output: str, columns: Sequence[st
     if output == "json":
         click.echo(json.dumps(list(rows), indent=2, default=str))
         return
-    table = [list(columns), *([_text(row.get(column)) for column in columns] for row in rows)]
+    table = [list(columns), *([_cell(row.get(column)) for column in columns] for row in rows)]
     widths = [max(len(line[index]) for line in table) for index in range(len(columns))]
     for line in table:
         click.echo(
@@ -126,7 +129,14 @@ def print_facts(facts: dict[str, Any], output: str) -> None:
             click.echo(f"{' ' * width}  {line}")
 
 
+def _cell(value: Any) -> str:
+    """A row is one line."""
+    return _text(value).replace("\n", "\\n")
+
+
 def _text(value: Any) -> str:
     if value is None:
         return ""
-    return f"{value:.3f}".rstrip("0").rstrip(".") if isinstance(value, float) else str(value)
+    if isinstance(value, float):
+        return f"{value:.3f}".rstrip("0").rstrip(".")
+    return printable(str(value))
