@@ -1,13 +1,14 @@
-"""The pictures of a report, as SVG: throughput over time, take-over times as a histogram. Pure."""
+"""The pictures of a report, as SVG: throughput over time, take-over times, memory. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 
 _WIDTH, _HEIGHT = 1000, 260
 _LEFT, _TOP, _BOTTOM = 50, 20, 30
 _BAR, _FAULT, _AXIS = "#4477aa", "#ee6677", "#666666"
+_LINES = ("#4477aa", "#228833", "#aa3377")
 Mark = tuple[float, float, str]
 
 
@@ -42,6 +43,24 @@ def histogram(values: Sequence[float], width_s: float = 0.25) -> str:
     for value in values:
         counts[int(value / width_s)] += 1
     return _svg(_bars(counts), f"{max(counts):.0f} takeovers", f"{slices * width_s:g} s")
+
+
+def lines(series: Mapping[str, Sequence[tuple[float, float]]], seconds: float, unit: str) -> str:
+    """A line for each name, of (seconds, value); all begin at 0 of the values."""
+    top = max((value for points in series.values() for _, value in points), default=0.0) or 1.0
+    parts = []
+    for index, (name, points) in enumerate(sorted(series.items())):
+        colour = _LINES[index % len(_LINES)]
+        path = " ".join(
+            f"{_x(at, seconds):.1f},{_TOP + (1 - value / top) * _inner_height():.1f}"
+            for at, value in points
+        )
+        parts.append(f'<polyline points="{path}" fill="none" stroke="{colour}"/>')
+        parts.append(
+            f'<text x="{_LEFT + 10 + 200 * index}" y="{_HEIGHT - _BOTTOM - 8}" font-size="12" '
+            f'fill="{colour}">{escape(name)}</text>'
+        )
+    return _svg(parts, f"{top:.0f} {unit}", f"{seconds:.0f} s")
 
 
 def _bars(values: Sequence[float]) -> list[str]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import median
 
 from .catalogue import CATALOGUE
-from .pictures import histogram, throughput
+from .pictures import histogram, lines, throughput
 from .run import Outcome
 from .vitals import Vitals
 
@@ -29,6 +29,8 @@ def write_report(outcome: Outcome, file: Path, command: str) -> None:
     waits = [takeover.seconds for takeover in outcome.takeovers]
     if waits:
         pictures["takeovers"] = histogram(waits)
+    if outcome.vitals:
+        pictures["memory"] = memory(outcome)
     for name, svg in pictures.items():
         file.with_name(f"{file.stem}-{name}.svg").write_text(svg)
     file.write_text("\n".join(_page(outcome, command, file.stem, list(pictures))) + "\n")
@@ -77,7 +79,7 @@ def _page(outcome: Outcome, command: str, stem: str, pictures: Sequence[str]) ->
     yield from _takeovers(outcome)
     if "takeovers" in pictures:
         yield f"\n![Take-over times]({stem}-takeovers.svg)"
-    yield from _vitals(outcome)
+    yield from _vitals(outcome, stem)
     yield "\n## Faults\n"
     yield "| Fault | Times | |\n| --- | --- | --- |"
     for name, count in sorted(outcome.faults.items()):
@@ -103,7 +105,7 @@ def _takeovers(outcome: Outcome) -> Iterator[str]:
         yield f"| {why} | {len(waits)} | {median(waits):.2f} s | {max(waits):.2f} s |"
 
 
-def _vitals(outcome: Outcome) -> Iterator[str]:
+def _vitals(outcome: Outcome, stem: str) -> Iterator[str]:
     """Of those that no fault ended: early in the run, and at its end."""
     found: defaultdict[str, list[Vitals]] = defaultdict(list)
     for vitals in outcome.vitals:
@@ -111,16 +113,28 @@ def _vitals(outcome: Outcome) -> Iterator[str]:
     if not found:
         return
     yield "\n## Processes that lived through all of it\n"
-    yield "| Process | After | Memory | Threads | Descriptors |\n| --- | --- | --- | --- | --- |"
+    yield "At first, after 5 minutes and at the end; memory is the resident size.\n"
+    yield "| Process | After | Memory | Threads | Sockets | Descriptors |"
+    yield "| --- | --- | --- | --- | --- | --- |"
     for name, series in sorted(found.items()):
         early = [each for each in series if each.at - outcome.began >= _EARLY_S] or series
-        for each in (early[0], series[-1]):
+        for each in (series[0], early[0], series[-1]):
             minutes = (each.at - outcome.began) / 60
-            memory = f"{each.memory_bytes / 1e6:.0f} MB"
+            memory = f"{each.memory_bytes / 1e6:.1f} MB"
             yield (
                 f"| {name} ({each.pid}) | {minutes:.1f} min | {memory} | {each.threads} | "
-                f"{each.descriptors} |"
+                f"{each.sockets} | {each.descriptors} |"
             )
+    yield f"\n![Memory over time]({stem}-memory.svg)"
+
+
+def memory(outcome: Outcome) -> str:
+    """The resident size of those that no fault ended, in MB over time."""
+    series: defaultdict[str, list[tuple[float, float]]] = defaultdict(list)
+    for each in outcome.vitals:
+        if each.memory_bytes:
+            series[each.name].append((each.at - outcome.began, each.memory_bytes / 1e6))
+    return lines(series, outcome.ended - outcome.began, "MB")
 
 
 def _server(kind: str) -> str:

@@ -1,4 +1,4 @@
-"""What a process takes: memory, threads, descriptors; read from /proc."""
+"""What a process takes: memory, threads, sockets, descriptors; read from /proc."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ class Vitals(NamedTuple):
     at: float
     memory_bytes: int = 0
     threads: int = 0
+    sockets: int = 0
     descriptors: int = 0
 
 
@@ -24,7 +25,15 @@ def vitals_of(name: str, pid: int, at: float) -> Vitals:
     try:
         pages = int((folder / "statm").read_text().split()[1])
         threads = len(list((folder / "task").iterdir()))
-        descriptors = len(list((folder / "fd").iterdir()))
+        targets = [_target(link) for link in (folder / "fd").iterdir()]
     except OSError:
         return Vitals(name, pid, at)
-    return Vitals(name, pid, at, pages * resource.getpagesize(), threads, descriptors)
+    sockets = sum(target.startswith("socket:") for target in targets)
+    return Vitals(name, pid, at, pages * resource.getpagesize(), threads, sockets, len(targets))
+
+
+def _target(link: Path) -> str:
+    try:
+        return str(link.readlink())
+    except FileNotFoundError:
+        return ""  # closed since the folder was listed
