@@ -17,7 +17,12 @@ from zkplan.cli import cli
 
 TOP = Path(__file__).parents[2]
 PAGES = sorted(
-    [*TOP.glob("*.md"), *TOP.glob("docs/**/*.md"), *TOP.glob("benchmarks/*.md")],
+    [
+        *TOP.glob("*.md"),
+        *TOP.glob("docs/**/*.md"),
+        *TOP.glob("benchmarks/*.md"),
+        *TOP.glob("tests/**/*.md"),
+    ],
     key=lambda page: page.as_posix(),
 )
 README_LINES_MAX = 150
@@ -117,6 +122,15 @@ def test_relative_links_lead_somewhere(page: Path) -> None:
     assert not [
         target for target in targets if target and not (page.parent / target).resolve().exists()
     ]
+
+
+@every_page
+def test_the_rows_of_a_table_have_as_many_cells_as_its_head(page: Path) -> None:
+    text = _FENCED.sub("", page.read_text(encoding="utf-8"))
+    for table in re.findall(r"(?:^\|.*\|$\n?)+", text, re.MULTILINE):
+        rows = table.splitlines()
+        cells = [len(re.findall(r"(?<!\\)\|", re.sub(r"`[^`]*`", "", row))) for row in rows]
+        assert not [row for row, count in zip(rows, cells, strict=True) if count != cells[0]]
 
 
 @every_page
