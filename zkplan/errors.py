@@ -33,6 +33,9 @@ from typing import Any
 class ZkplanError(Exception):
     """The base of all errors of zkplan."""
 
+    #: Where adding tasks raised it: so many of them, the first ones, are in the plan all the same.
+    added: int = 0
+
     def __reduce__(self) -> tuple[Any, ...]:
         # As text and data: a subclass asks for more than the message, which pickle would not give.
         return _restore, (type(self), self.args, self.__dict__)

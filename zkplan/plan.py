@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from .errors import InvalidTask, PayloadTooLarge, PlanError, PlanNotFound
+from .errors import InvalidTask, PayloadTooLarge, PlanError, PlanNotFound, ZkplanError
 from .execution import Job
 from .layout import number_of
 from .protocol import control
@@ -140,7 +140,11 @@ class Plan:
     def add_tasks(self, specs: Sequence[TaskSpec]) -> list[Task]:
         """Add many tasks, in order, in pipelined batches: thousands a second. Raises as `add_task`.
 
-        All of them are checked and serialised before the first is written.
+        All of them are checked and serialised before the first is written. About a hundred tasks go
+        in one transaction, a join of more than 1 200 edges in several. A plan that runs already may
+        drain, or be cancelled, between two transactions: the `added` of the error says how many
+        tasks, the first ones, were added before. Mark the plan ready after the add to rule that
+        out.
         """
         functions: dict[int, bytes] = {}
         signatures: dict[int, inspect.Signature | None] = {}
@@ -164,7 +168,14 @@ class Plan:
             self.flush()
 
     def _send(self, tasks: list[NewTask]) -> None:
-        self.client.keeper.run(self._author.add(tasks))
+        try:
+            self.client.keeper.run(self._author.add(tasks))
+        except ZkplanError as error:
+            error.added = sum(bool(task.number) for task in tasks)
+            if error.added:
+                told = f"{error.added} of the {len(tasks)} tasks of this add are in the plan"
+                error.args = (f"{error}; the first {told}",)
+            raise
         for task in tasks:
             # The handles live on with the author; the definitions need not.
             task.record, task.deps, task.known = b"", [], {}

@@ -9,6 +9,10 @@ import pytest
 
 import zkplan
 from zkplan import Client, PayloadTooLarge, PlanDrained, PlanError, ResultNotKept, TaskSpec
+from zkplan.protocol import holding
+from zkplan.protocol.adding import NewTask
+from zkplan.protocol.author import EDGES_PER_MULTI, Author
+from zkplan.requests import Step
 
 from .support import note, notes, wait_until, working
 
@@ -59,6 +63,32 @@ def test_a_drained_plan_takes_no_more_tasks(zkplan_client: Client) -> None:
     plan.wait(30)
     with pytest.raises(PlanDrained, match="create a new plan"):
         plan.add_task(lambda: 2)
+
+
+def test_an_add_of_several_transactions_says_how_much_of_it_was_added(
+    zkplan_client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = zkplan_client.create_plan()
+    plan.mark_ready()
+    add_held = holding.add_held
+
+    def add_when_drained(author: Author, task: NewTask) -> Step[None]:
+        wait_until(lambda: zkplan_client.plan(plan.path).is_drained(), "the plan is drained")
+        yield from add_held(author, task)
+
+    # A join of so many edges has transactions of its own; what stands before it has ended by then.
+    monkeypatch.setattr(holding, "add_held", add_when_drained)
+    parts = [TaskSpec(abs, [-number], keep=True) for number in range(EDGES_PER_MULTI + 1)]
+    with pytest.raises(
+        PlanDrained, match=r"the first 1201 of the 1203 tasks .* in the plan"
+    ) as got:
+        plan.add_tasks([*parts, TaskSpec(sum, [list(parts)]), TaskSpec(abs, [-1])])
+    assert got.value.added == EDGES_PER_MULTI + 1
+    assert plan.wait(30).added == EDGES_PER_MULTI + 1
+
+    with pytest.raises(PlanDrained) as got:
+        plan.add_tasks([TaskSpec(abs, [-1])])
+    assert got.value.added == 0
 
 
 def split(depth: int) -> Any:
