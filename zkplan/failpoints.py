@@ -3,7 +3,8 @@
 Armed through the environment, so that worker processes can be armed too:
 `ZKPLAN_FAILPOINTS="commit.sent=sleep:0.2:0.1,claim.loaded=stop"`. Actions: `sleep:SECONDS` and
 `sleep:SECONDS:PROBABILITY`, `stop` (SIGSTOP to itself, once) and `kill` (SIGKILL), these too with
-`:PROBABILITY`. The name `*` arms every point that is not named.
+`:PROBABILITY`, and with `:PROBABILITY:PASSES` only after so many passes of the point. The name `*`
+arms every point that is not named.
 """
 
 from __future__ import annotations
@@ -16,6 +17,9 @@ from collections.abc import Callable
 
 VARIABLE = "ZKPLAN_FAILPOINTS"
 _SIGNALS = {"stop": signal.SIGSTOP, "kill": signal.SIGKILL}
+#: Action, seconds, probability, passes that are let go first.
+_Armed = tuple[str, float, float, int]
+_UNARMED: _Armed = ("", 0.0, 0.0, 0)
 
 
 def _nothing(name: str) -> None:
@@ -36,8 +40,11 @@ def arm(text: str) -> None:
 
     def reached(name: str) -> None:
         armed = name if name in points else "*"
-        action, seconds, probability = points.get(armed, ("", 0.0, 0.0))
+        action, seconds, probability, passes = points.get(armed, _UNARMED)
         if random.random() >= probability:
+            return
+        if passes:
+            points[armed] = (action, seconds, probability, passes - 1)
             return
         if action == "sleep":
             time.sleep(seconds)
@@ -49,13 +56,14 @@ def arm(text: str) -> None:
     reach = reached if points else _nothing
 
 
-def _parsed(part: str) -> tuple[str, tuple[str, float, float]]:
+def _parsed(part: str) -> tuple[str, _Armed]:
     name, _, rest = part.strip().partition("=")
     action, *numbers = rest.split(":")
     if not name or action not in ("sleep", *_SIGNALS) or (action == "sleep" and not numbers):
         raise ValueError(f"{VARIABLE}: {part!r} is not NAME=sleep:SECONDS, NAME=stop or NAME=kill")
     seconds = float(numbers.pop(0)) if action == "sleep" else 0.0
-    return name, (action, seconds, float(numbers[0]) if numbers else 1.0)
+    probability = float(numbers.pop(0)) if numbers else 1.0
+    return name, (action, seconds, probability, int(numbers[0]) if numbers else 0)
 
 
 arm(os.environ.get(VARIABLE, ""))

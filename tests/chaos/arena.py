@@ -24,7 +24,7 @@ from zkplan.testing.process import WatchedProcess
 
 from . import author, waiter
 from .link import Link
-from .mutated import OF_AUTHORS
+from .mutated import BROKEN
 from .servers import Kind, Servers
 from .tasks import POKES, SPARED
 
@@ -56,6 +56,10 @@ class Settings:
     mutant: str = ""
     #: Of the servers: sessions end at multiples of it.
     tick_ms: int = 250
+    #: Nobody is started: a directed scene says who comes, when, and armed with what.
+    staged: bool = False
+    #: A task starts so soon after the last that it needs has ended; only where slots are free.
+    soon_s: float = float("inf")
 
 
 @dataclass(eq=False)
@@ -111,7 +115,7 @@ class Arena:
                 stack.callback(self._end, actor)
             with zkplan.connect(self.servers.hosts, ROOT, connect_timeout=_START_S) as client:
                 client.prepare()
-            for actor in self.actors:
+            for actor in () if self.settings.staged else self.actors:
                 self.start(actor)
             self._stack = stack.pop_all()
         return self
@@ -264,7 +268,7 @@ class Arena:
     def _command(self, actor: Actor) -> list[str]:
         settings = self.settings
         python = [*IN_CHECKOUT, sys.executable, "-m"]
-        broken = "author" if settings.mutant in OF_AUTHORS else "worker"
+        broken = BROKEN.get(settings.mutant, "worker")
         mutated = ["tests.chaos.mutated", settings.mutant, broken]
         common = ["--hosts", actor.link.hosts, "--root", ROOT]
         common += ["--session-timeout", str(settings.session_s)]

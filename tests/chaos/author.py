@@ -7,7 +7,7 @@ import random
 import sys
 import threading
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import zkplan
 from zkplan.stress.history import Recorder, recorder_here
@@ -16,6 +16,8 @@ from .tasks import spec
 from .workloads import Item, Workload
 
 STOP = "authors-stop"
+#: With the number of an add: a file that lets a gated author go on with it.
+GATE = "authors-go-"
 _POLL_S = 0.05
 #: A worker's death uses up an attempt; no task of a run may end because of its workers.
 _ATTEMPTS = 60
@@ -36,7 +38,8 @@ class Author:
         options: dict[str, Any] = {"attempts": _ATTEMPTS, "retry_delay": 0.1}
         if workload.growing:
             options["keep"] = True
-        plan = self.client.create_plan(workload.name, on_failure="cascade", **options)
+        policy: Literal["hold", "cascade"] = "hold" if workload.held else "cascade"
+        plan = self.client.create_plan(workload.name, on_failure=policy, **options)
         self.journal.write("plan made", path=plan.path, **facts)
         try:
             self._fill(plan, workload)
@@ -51,6 +54,8 @@ class Author:
         for number, batch in enumerate(workload.batches):
             if number == workload.ready_before:
                 plan.mark_ready()
+            while workload.gated and number and not (self.folder / f"{GATE}{number}").exists():
+                threading.Event().wait(_POLL_S)
             self._add(plan, workload, number, batch, tasks)
             threading.Event().wait(chance.choice([0.0, 0.0, 0.02, 0.2]))
 

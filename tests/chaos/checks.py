@@ -47,6 +47,8 @@ class Case:
     ledger: Ledger
     #: A worker is known to be lost so many seconds after the fault that cut it off, at the latest.
     session_s: float
+    #: Slots are always free: a task starts so soon after the last that it needs has ended.
+    soon_s: float = float("inf")
 
     @cached_property
     def committed(self) -> dict[str, set[str]]:
@@ -226,6 +228,25 @@ def counts_agree(case: Case) -> Iterator[str]:
         yield f"{case.left.added} tasks were added, {counted} were acknowledged, {most} at most"
 
 
+def adds_are_refused_rightly(plan: PlanHistory) -> Iterator[str]:
+    """S4: in every workload each result that an add depends on is to come, or is kept."""
+    for number, batch in plan.batches.items():
+        if batch.state == "refused" and batch.error.startswith("ResultNotKept"):
+            yield f"add {number} was refused, though every result can be had: {batch.error}"
+
+
+def tasks_start_soon(case: Case) -> Iterator[str]:
+    """L2: what is complete is published and claimed at once, not when some check finds it."""
+    for runs in case.plan.executions.values():
+        first = min(runs, key=lambda each: each.began, default=None)
+        if first is None or not first.got:
+            continue
+        needed = [case.by_uid[uid].ended or 0.0 for uid in first.got if uid in case.by_uid]
+        late_s = first.began - max(needed, default=first.began)
+        if late_s > case.soon_s:
+            yield f"{first} began {late_s:.1f} s after the last that it needs had ended"
+
+
 def attempts_are_counted_right(case: Case) -> Iterator[str]:
     """S8: attempts are used up by failures and by lost workers; again only after one of those."""
     for key, used in case.left.dead.items():
@@ -279,6 +300,7 @@ CHECKS: tuple[tuple[str, Callable[[Case], Iterator[str]]], ...] = (
     ("S7", nothing_is_left),
     ("S7", counts_agree),
     ("S8", attempts_are_counted_right),
+    ("L2", tasks_start_soon),
     ("S7", waiters_hear_the_truth),
 )
 
@@ -310,3 +332,12 @@ def late_executions(ledger: Ledger) -> Iterator[str]:
         n = committed.get(execution.key)
         if n is not None and execution.n >= n:
             yield f"S4: {name}: {execution} began after attempt {n} was committed"
+
+
+def wrong_refusals(ledger: Ledger) -> list[str]:
+    """S4: of plans that may never be done because of it."""
+    return [
+        f"S4 adds are refused rightly: {name}: {found}"
+        for name, plan in list(ledger.plans.items())
+        for found in adds_are_refused_rightly(plan)
+    ]

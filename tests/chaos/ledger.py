@@ -50,6 +50,7 @@ class Batch:
     keys: list[str]
     atomic: bool
     state: str = "begun"
+    error: str = ""
     numbers: list[str] = field(default_factory=list)
 
 
@@ -204,7 +205,7 @@ class Ledger:
             plan.batches[line["batch"]] = Batch(line["keys"], line["atomic"])
         else:
             batch = plan.batches[line["batch"]]
-            batch.state = event.removeprefix("add ")
+            batch.state, batch.error = event.removeprefix("add "), line.get("error", "")
             batch.numbers = line.get("numbers", [])
 
     def _waiter(self, event: str, line: Line) -> None:

@@ -1,28 +1,36 @@
-"""A worker or an author with a broken protocol: python -m tests.chaos.mutated NAME worker ….
+"""A process with a broken protocol: python -m tests.chaos.mutated NAME worker|author|task ….
 
-The broken variants are those of the simulation. Here they change what a real process sends.
+The broken variants are those of the simulation. Here they change what a real process sends. NAME
+may also be one of ALTERED, or several names joined by `+`.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any, NoReturn
 
 from kazoo.exceptions import KazooException
 
 from tests.sim.mutants import MUTANTS, Mutant
 from tests.sim.world import ROOT
+from zkplan import failpoints
 from zkplan.cli import main as zkplan_main
 from zkplan.keeper import Keeper
-from zkplan.layout import parse_claim
-from zkplan.requests import Create, Delete, Multi, Op
+from zkplan.layout import Paths, parse_claim
+from zkplan.protocol import desk, failure
+from zkplan.requests import Create, Delete, Multi, Op, ReadChildren, Step
+from zkplan.working.upkeep import Upkeep
 
 from . import author
 
-#: Whose process is broken, where it is not a worker's.
-OF_AUTHORS = ("add without identity", "wide join that settles all its positions")
+#: Whose processes are broken, where they are not the workers.
+BROKEN = {
+    "add without identity": "author",
+    "wide join that settles all its positions": "author",
+    "retry without its witness": "operator",
+}
 FENCE = "commit fenced by owner only"
 NAMES = tuple(mutant.name for mutant in MUTANTS)
 
@@ -46,7 +54,7 @@ def kind_of(ops: Sequence[Op]) -> str:
 def break_protocol(mutant: Mutant) -> None:
     """Everything that this process sends from now on is that of the mutant."""
     for module, name, instead in mutant.patches:
-        _replace(getattr(module, name), instead)
+        _replace(module, name, instead)
     if mutant.name == FENCE:
         _rewrite(_claim_that_stands)
     elif mutant.rewrite is not None:
@@ -58,6 +66,57 @@ def break_protocol(mutant: Mutant) -> None:
             return [rewrite(world, fiber, op) for op in ops]
 
         _rewrite(change)
+
+
+def _never_check() -> None:
+    """The background check repairs what it finds; correctness never depends on it."""
+    setattr(Upkeep, "_check", lambda self, now: None)  # noqa: B010 - mypy refuses the assignment
+
+
+def _never_mark() -> None:
+    """A function starts without `started-N`, whatever happened to earlier claims."""
+
+    def unmarked(claim: object) -> Step[bool]:
+        yield from ()
+        return True
+
+    _replace(failure, "mark_started", unmarked)
+
+
+def _list_desks_last() -> None:
+    """Who registers between the two readings seems to be gone, for it has a desk and no worker.
+
+    So does a living worker whose registration a lagging server does not show yet.
+    """
+    _list(desks_first=False)
+
+
+def _list_desks_first() -> None:
+    """In the order of the protocol, with a point between the two readings."""
+    _list(desks_first=True)
+
+
+def _list(*, desks_first: bool) -> None:
+    def vacant_desks(paths: Paths) -> Step[tuple[list[str], list[str]]]:
+        first, second = paths.workers, paths.desks
+        if desks_first:
+            first, second = second, first
+        names = {first: set((yield ReadChildren(first)) or ())}
+        failpoints.reach("vacant.between")
+        names[second] = set((yield ReadChildren(second)) or ())
+        workers, desks = names[paths.workers], names[paths.desks]
+        return sorted(workers & desks), sorted(desks - workers)
+
+    _replace(desk, "vacant_desks", vacant_desks)
+
+
+#: What is no mutant: a second line of defence taken away, or a world that is worse than it is here.
+ALTERED: dict[str, Callable[[], None]] = {
+    "no check": _never_check,
+    "no mark": _never_mark,
+    "desks listed last": _list_desks_last,
+    "desks listed first": _list_desks_first,
+}
 
 
 def _rewrite(change: Callable[[Keeper, Sequence[Op]], list[Op]]) -> None:
@@ -100,18 +159,26 @@ def _standing(keeper: Keeper, plan: str, task: str, own: str) -> str:
             continue  # a desk was cleared, or the session was lost: look again
 
 
-def _replace(original: object, instead: object) -> None:
-    """In every module of zkplan that has it: most have imported it by name."""
-    for name, module in list(sys.modules.items()):
-        if name == "zkplan" or name.startswith("zkplan."):
-            for attribute, value in list(vars(module).items()):
+def _replace(module: ModuleType, name: str, instead: object) -> None:
+    """In that module; and where it is the one that defines it, wherever zkplan imported it."""
+    original = getattr(module, name)
+    setattr(module, name, instead)
+    if original.__module__ != module.__name__:
+        return
+    for known, other in list(sys.modules.items()):
+        if known == "zkplan" or known.startswith("zkplan."):
+            for attribute, value in list(vars(other).items()):
                 if value is original:
-                    setattr(module, attribute, instead)
+                    setattr(other, attribute, instead)
 
 
 def main(arguments: list[str]) -> NoReturn:
     name, role, *rest = arguments
-    break_protocol(next(mutant for mutant in MUTANTS if mutant.name == name))
+    for each in name.split("+"):
+        if each in ALTERED:
+            ALTERED[each]()
+        else:
+            break_protocol(next(mutant for mutant in MUTANTS if mutant.name == each))
     if role == "author":
         sys.exit(author.main(rest))
     zkplan_main([role, *rest])

@@ -116,6 +116,7 @@ class Referee:
             left_of(self._client, plan, status.added),
             self.ledger,
             self.arena.settings.session_s,
+            self.arena.settings.soon_s,
         )
         self._judge(case)
         plan.remove()

@@ -74,7 +74,7 @@ def spec(
 ) -> zkplan.TaskSpec:
     """The task of an item; `tasks` has what it needs, by key. It is put there as well."""
     needed = [tasks[key] for key in item.needs]
-    attempts = 3 if item.doomed else None
+    attempts = item.attempts or (3 if item.doomed else None)
     made = zkplan.TaskSpec(
         run, [item.facts(), needed, plan, folder, by], name=item.key, attempts=attempts
     )

@@ -61,6 +61,15 @@ def test_a_point_with_a_probability_of_zero_never_acts() -> None:
         failpoints.reach("here")
 
 
+def test_a_point_may_be_passed_before_it_acts() -> None:
+    environment = os.environ | {failpoints.VARIABLE: "here=kill:1:1"}
+    done = subprocess.run([sys.executable, "-c", REACH_TWICE], cwd=TOP, env=environment)
+    assert done.returncode == -signal.SIGKILL
+    environment[failpoints.VARIABLE] = "here=kill:1:2"
+    done = subprocess.run([sys.executable, "-c", REACH_TWICE], cwd=TOP, env=environment)
+    assert done.returncode == 0
+
+
 @pytest.mark.parametrize("text", ["here", "here=jump", "here=sleep", "=stop", "here=sleep:long"])
 def test_a_text_of_another_form_is_refused(text: str) -> None:
     with pytest.raises(ValueError):

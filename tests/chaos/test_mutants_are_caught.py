@@ -1,68 +1,69 @@
-"""A broken protocol is caught here too, by real processes, within a bounded time."""
+"""A broken protocol is caught here too, by real processes; the real one passes the same scenes."""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from .arena import Settings, opened
-from .catalogue import CATALOGUE
 from .mutated import NAMES
-from .referee import Referee
-from .run import Run
+from .scenes import CATCHES, Catch
+from .stage import played
 
-MINUTES = 0.75
-BOUND_S = 15.0
-#: What has to happen for a mutant to show, where not anything will do.
-LOSSES = ("worker killed", "worker expired", "worker paused", "worker paused in a task")
-ANSWERS = ("commit answer lost", "claim answer lost", "commit late", "all links flap")
-ADDS = ("add answer lost", "add late", "author expired", "all links flap")
-#: Where chance does not find the race, a delay that widens it.
-POINTS = {
-    # Between the claim of a rival and its start: later the mark `started-N` is in the way.
-    "commit fenced by owner only": "load.between=sleep:1:0.7",
-    "load without looking for the claim afterwards": "load.between=sleep:2:0.2",
-}
-SHAPES = {"commit fenced by owner only": "long", "done without the version of adds": "growing"}
-FAULTS: dict[str, tuple[str, ...]] = {
-    "commit fenced by owner only": LOSSES,
-    "claim without check of worker/ID": LOSSES,
-    "release keeps N": LOSSES,
-    "clearer without guard": LOSSES,
-    "load without looking for the claim afterwards": LOSSES,
-    "wake cleared without publishing": LOSSES,
-    "no wake": LOSSES,
-    "add without identity": ADDS,
-    "refused repetition taken as fenced": ANSWERS,
-}
-#: Caught by nothing here, and why.
-NOT_HERE: dict[str, str] = {}
+#: Most of a scene is waiting: sessions end, processes start.
+AT_ONCE = 3
+Verdicts = dict[tuple[str, str], "Future[list[str]]"]
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(300)
-@pytest.mark.parametrize("name", NAMES)
-def test_a_mutant_is_caught(name: str, tmp_path: Path) -> None:
-    if name in NOT_HERE:
-        pytest.skip(NOT_HERE[name])
+def id_of(catch: Catch) -> str:
+    return ", ".join(filter(None, (catch.name, catch.scene.play.__name__, catch.scene.altered)))
+
+
+def mutants_of(catch: Catch, kind: str) -> tuple[str, ...]:
+    """With what its scene is played in the test of that kind."""
+    return (catch.name,) if kind == "caught" else catch.unbroken
+
+
+CATCH = pytest.mark.parametrize("catch", CATCHES, ids=id_of)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+
+@pytest.fixture(scope="module")
+def verdicts(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Verdicts]:
+    """What the scenes of all chosen tests came to, some of them played at once."""
     logging.getLogger("kazoo").setLevel(logging.CRITICAL)
-    settings = Settings(
-        "embedded",
-        3,
-        workers=3,
-        session_s=1.5,
-        backlog=3,
-        points=POINTS.get(name, ""),
-        shape=SHAPES.get(name, ""),
-        mutant=name,
-    )
-    with opened(settings, tmp_path) as arena, Referee(arena) as referee:
-        run = Run(arena, referee, bound_s=BOUND_S)
-        run.warm_up()
-        run.rounds([CATALOGUE[fault] for fault in FAULTS.get(name, LOSSES)], MINUTES)
-        outcome = run.finish()
-    # That a process dies of its own mutation proves nothing.
-    caught = [text for text in outcome.violations if text.startswith(("S", "L"))]
-    assert caught, f"{outcome.plans} plans, {dict(outcome.faults)}, {outcome.violations}"
+    found: Verdicts = {}
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        for item in request.session.items:
+            if item.path != Path(__file__) or "catch" not in getattr(item, "fixturenames", ()):
+                continue
+            catch: Catch = item.callspec.params["catch"]  # type: ignore[attr-defined]
+            for mutant in mutants_of(catch, "caught" if "caught" in item.name else "blamed"):
+                folder = tmp_path_factory.mktemp("scene")
+                found[id_of(catch), mutant] = pool.submit(played, catch.scene, mutant, folder)
+        try:
+            yield found
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+@CATCH
+def test_a_mutant_is_caught(verdicts: Verdicts, catch: Catch) -> None:
+    verdict = verdicts[id_of(catch), catch.name].result()
+    # That a process dies of its own mutation, or that a scene breaks off, proves nothing.
+    assert [text for text in verdict if text.startswith(catch.shows)], verdict
+
+
+@CATCH
+def test_the_real_protocol_is_not_blamed(verdicts: Verdicts, catch: Catch) -> None:
+    for mutant in catch.unbroken:
+        assert verdicts[id_of(catch), mutant].result() == [], mutant
+
+
+def test_every_mutant_has_a_scene() -> None:
+    assert {name for catch in CATCHES for name in catch.name.split("+")} >= set(NAMES)

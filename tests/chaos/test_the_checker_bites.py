@@ -10,7 +10,7 @@ import pytest
 
 from zkplan.stress.checks import Remains
 
-from .checks import Case, Kept, Left, late_executions, violations
+from .checks import Case, Kept, Left, late_executions, violations, wrong_refusals
 from .ledger import Batch, Execution, Ledger, PlanHistory, Window
 from .workloads import Workload, parent_of
 
@@ -181,6 +181,12 @@ def done_too_early(case: Case) -> Case:
     return case
 
 
+def started_late(case: Case) -> Case:
+    needy = next(each for each in case.everything if each.got)
+    needy.began = max(case.by_uid[uid].ended or 0.0 for uid in needy.got) + 1000.0
+    return replace(case, soon_s=999.0)
+
+
 TAMPERED: dict[str, tuple[str, Callable[[Case], Case]]] = {
     "results are fixed once": ("S4", committed_twice),
     "values come from executions": ("S4", value_of_nobody),
@@ -200,6 +206,7 @@ TAMPERED: dict[str, tuple[str, Callable[[Case], Case]]] = {
     "counts agree": ("S7", one_too_many),
     "attempts are counted right": ("S8", repeated_for_nothing),
     "waiters hear the truth": ("S7", done_too_early),
+    "tasks start soon": ("L2", started_late),
 }
 
 
@@ -223,6 +230,16 @@ def test_a_dead_task_that_nobody_tried_enough_is_found(tmp_path: Path) -> None:
     key = next(key for key, fate in case.plan.workload.fates.items() if fate == "dead")
     case.plan.executions[key].pop()
     assert any("attempts are counted right" in text for text in violations(replace(case)))
+
+
+def test_an_add_that_was_refused_for_nothing_is_found(tmp_path: Path) -> None:
+    case = honest(tmp_path, "hub", 0)
+    case.ledger.plans[case.plan.workload.name] = case.plan
+    assert wrong_refusals(case.ledger) == []
+    case.plan.batches[0].state, case.plan.batches[0].error = "refused", "PlanDrained('it is done')"
+    assert wrong_refusals(case.ledger) == []
+    case.plan.batches[0].error = "ResultNotKept('T')"
+    assert len(wrong_refusals(case.ledger)) == 1
 
 
 def test_a_repetition_after_a_fault_is_allowed(tmp_path: Path) -> None:

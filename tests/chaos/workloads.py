@@ -17,7 +17,8 @@ _PAD_BYTES = 100_000
 class Item(NamedTuple):
     """One task. Its key is unique in its plan; a task added by task `7` is `7/0`, `7/1`, ….
 
-    It raises while its attempt number is below `fails`, or always where it is `doomed`.
+    It raises while its attempt number is below `fails`, or always where it is `doomed`. `attempts`
+    0: those of its plan.
     """
 
     key: str
@@ -27,6 +28,7 @@ class Item(NamedTuple):
     fails: int = 0
     doomed: bool = False
     adds: tuple[Item, ...] = ()
+    attempts: int = 0
 
     def facts(self) -> dict[str, Any]:
         """As data of builtin types, which needs no class to be decoded."""
@@ -66,6 +68,9 @@ class Workload:
     @classmethod
     def make(cls, seed: int, shape: str = "") -> Workload:
         """The workload of that seed; its shape too comes from the seed, unless it is said."""
+        if shape in SCRIPTS:
+            script = SCRIPTS[shape]
+            return cls(shape, seed, [list(batch) for batch in script.batches], script.ready_before)
         chance = random.Random(seed)
         drawn = chance.choices(list(SHAPES), [weight for weight, _ in SHAPES.values()])[0]
         shape = shape or drawn
@@ -87,6 +92,16 @@ class Workload:
     def growing(self) -> bool:
         # Tasks of a plan that runs already may finish before a later batch needs them.
         return self.ready_before < len(self.batches)
+
+    @property
+    def gated(self) -> bool:
+        """Whether its author waits to be told before each add but the first."""
+        return self.shape in SCRIPTS and SCRIPTS[self.shape].gated
+
+    @property
+    def held(self) -> bool:
+        """Whether dead tasks wait for an operator."""
+        return self.shape in SCRIPTS and SCRIPTS[self.shape].held
 
     def forget(self) -> None:
         """Give back the memory of what can be computed again."""
@@ -240,4 +255,30 @@ SHAPES: dict[str, tuple[int, Callable[[random.Random], list[Item]]]] = {
     "huge join": (2, _huge_join),
     "long": (5, _long),
     "steady": (0, _steady),
+}
+
+
+class Script(NamedTuple):
+    """The plan of a directed scene: its adds, and before which of them it is marked ready."""
+
+    batches: tuple[tuple[Item, ...], ...]
+    ready_before: int = 1
+    gated: bool = False
+    held: bool = False
+
+
+#: One more than an add takes in one transaction.
+HELD_JOIN = 1201
+_MANY = tuple(Item(f"d{number}") for number in range(HELD_JOIN))
+_LEAVES = tuple(Item(f"leaf{number}", ("top",)) for number in range(12))
+#: Not drawn at random: each is the plan of one scene.
+SCRIPTS: dict[str, Script] = {
+    "one": Script(((Item("T"),),)),
+    "one slow": Script(((Item("T", seconds=1.5),),)),
+    "join": Script(((Item("r0"), Item("r1"), Item("T", ("r0", "r1"))),)),
+    "adding itself": Script(((Item("p", adds=(Item("p/0", ("p",)),)),),)),
+    "wide adding": Script(((Item("top", pad=_PAD_BYTES, adds=(Item("top/0"),)), *_LEAVES),)),
+    "late": Script(((Item("a"),), (Item("b", seconds=0.5),)), ready_before=0, gated=True),
+    "retried": Script(((Item("T", fails=2, attempts=1),),), held=True),
+    "held join": Script((_MANY, (Item("T", tuple(item.key for item in _MANY)),)), ready_before=2),
 }

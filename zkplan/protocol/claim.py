@@ -112,6 +112,7 @@ def claim(me: Registration, plan: str, ready_version: int, names: list[str]) -> 
             ]
             ops += part
             tags += [index] * len(part)
+        failpoints.reach("claim.before")
         answer, read = yield from send_taking(me, ops, [made for _, made in wanted])
         if isinstance(answer, Applied):
             failpoints.reach("claim.made")

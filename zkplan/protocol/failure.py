@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from .. import failpoints
 from ..errors import PayloadUndecodable, TransactionRejected
 from ..layout import Entry, later_name
 from ..records import Dead
@@ -144,6 +145,7 @@ def retry(plan_path: str, task: str) -> Step[bool]:
     ]
     if outcome is not None:
         ops.insert(1, Delete(f"{plan_path}/outcomes/{task}"))
+    failpoints.reach("retry.between")
     answer = yield Multi(ops)
     return isinstance(answer, Applied) or answer.repeated
 
