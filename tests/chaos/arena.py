@@ -90,6 +90,8 @@ class Arena:
         self.journal = Recorder(str(folder), "arena")
         self._stack = ExitStack()
         self._lock = threading.RLock()
+        #: Who judges or removes a plan holds it: nobody removes what is being judged.
+        self.gavel = threading.Lock()
         #: Deaths that nobody planned, with the end of the log.
         self.deaths: list[str] = []
         #: Until then a process that dies by itself is excused: something made it, or may have.

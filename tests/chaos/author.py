@@ -7,9 +7,10 @@ import random
 import sys
 import threading
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import zkplan
+from zkplan.records import OnFailure
 from zkplan.stress.history import Recorder, recorder_here
 
 from .tasks import spec
@@ -38,14 +39,17 @@ class Author:
         options: dict[str, Any] = {"attempts": _ATTEMPTS, "retry_delay": 0.1}
         if workload.growing:
             options["keep"] = True
-        policy: Literal["hold", "cascade"] = "hold" if workload.held else "cascade"
+        policy: OnFailure = "hold" if workload.held else "cascade"
         plan = self.client.create_plan(workload.name, on_failure=policy, **options)
         self.journal.write("plan made", path=plan.path, **facts)
         try:
-            self._fill(plan, workload)
-        finally:
-            # Whatever went wrong: what was added has to run.
-            plan.mark_ready()
+            try:
+                self._fill(plan, workload)
+            finally:
+                # Whatever went wrong: what was added has to run.
+                plan.mark_ready()
+        except (zkplan.PlanCancelled, zkplan.PlanNotFound) as error:
+            self.journal.write("cut short", error=repr(error)[:300], **facts)
         self.journal.write("plan closed", **facts)
 
     def _fill(self, plan: zkplan.Plan, workload: Workload) -> None:
@@ -76,6 +80,11 @@ class Author:
             added = plan.add_tasks(specs)
         except (zkplan.PlanDrained, zkplan.ResultNotKept) as error:
             self.journal.write("add refused", error=repr(error)[:300], **facts)
+            raise
+        except zkplan.PlanCancelled as error:
+            # Of an add of several transactions some may have been applied before: it stays open.
+            if atomic:
+                self.journal.write("add refused", error=repr(error)[:300], **facts)
             raise
         for item, task in zip(batch, added, strict=True):
             tasks[item.key] = task

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from .operations import Operations
 from .workloads import Workload
 
 Line = dict[str, Any]
@@ -95,6 +96,7 @@ class Ledger:
         self.ends: dict[int, tuple[float, str]] = {}
         self.late: list[tuple[str, Execution]] = []
         self.trouble: list[Line] = []
+        self.operations = Operations()
         self.ended_at: list[float] = []
         self.counts: defaultdict[str, int] = defaultdict(int)
         self._running: dict[str, Execution] = {}
@@ -156,6 +158,8 @@ class Ledger:
                 self.trouble.append({**line, "execution": str(execution)})
         elif event.startswith(("plan ", "add ")):
             self._author(event, line, pid)
+        elif event.startswith("operator "):
+            self.operations.take(line)
         elif event in ("wait begun", "waited", "wait broke"):
             self._waiter(event, line)
         elif event == "ended":

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from collections import Counter
+from contextlib import suppress
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -12,11 +14,15 @@ import zkplan
 from tests.sim.world import ROOT
 from zkplan.codec import FAILURE, VALUE, load
 from zkplan.requests import ReadChildren, ReadData, ReadMany
+from zkplan.stress.checks import Remains
 from zkplan.stress.harness import remains_of
 
 from .arena import Arena
 from .checks import Case, Kept, Left, committed_numbers, late_executions, violations
+from .checks_operators import Stopped, violations_of_operations, violations_of_stopped
 from .ledger import Execution, Ledger, PlanHistory
+from .operating import Operator
+from .rest import Rest, is_quiet, look_at, traces_of
 
 #: A done plan stands that long before it is removed: waiters should find it.
 _SHOWN_S = 1.0
@@ -52,6 +58,9 @@ class Referee:
         self._left_since: dict[str, float] = {}
         self._done_since: dict[str, float] = {}
         self._adopted: set[str] = set()
+        self._dead_since: dict[str, float] = {}
+        self._rests: dict[str, Rest] = {}
+        self.ended_by_operators: Counter[str] = Counter()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="referee", daemon=True)
 
@@ -90,17 +99,28 @@ class Referee:
             history = self.ledger.plans.get(plan.name)
             if history is not None:
                 self._look_at(plan, history)
-        self.standing = [plan.name for plan in plans]
+        removed = self._look_at_removed()
+        self.standing = [plan.name for plan in plans] + removed
 
     def _look_at(self, plan: zkplan.Plan, history: PlanHistory) -> None:
         if history.committed is not None:
             plan.remove()  # an earlier removal was cut short
             return
+        if self.ledger.operations.ending(plan.name) == "removed":
+            with self.arena.gavel:
+                plan.remove()  # nobody knows how far an operator came
+            return
         left = self.ledger.has_left(history)
         if left and not history.closed and plan.name not in self._adopted:
             self._adopted.add(plan.name)
-            plan.mark_ready()
+            with suppress(zkplan.PlanCancelled):
+                plan.mark_ready()
         status = plan.status()
+        if status.state == "cancelled" and left:
+            self._look_at_cancelled(plan, history, status.added)
+            return
+        if status.dead and status.state == "running" and history.workload.shape == "held":
+            self._retry(plan)
         if left and status.state == "running" and status.tasks:
             self._remove_half_defined(plan, history)
         if not left or status.state != "done":
@@ -110,20 +130,79 @@ class Referee:
         since = self._done_since.setdefault(plan.name, time.monotonic())
         if time.monotonic() - since < _SHOWN_S:
             return
-        self.ledger.read()
-        case = Case(
-            history,
-            left_of(self._client, plan, status.added),
-            self.ledger,
-            self.arena.settings.session_s,
-            self.arena.settings.soon_s,
-        )
-        self._judge(case)
-        plan.remove()
+        with self.arena.gavel:
+            self.ledger.read()
+            if self.ledger.operations.ending(plan.name) == "removed":
+                return  # meanwhile
+            case = self._case(history, left_of(self._client, plan, status.added))
+            self.violations += violations(case)
+            self._judged(case)
+            plan.remove()
 
-    def _judge(self, case: Case) -> None:
-        self.violations += violations(case)
+    def _case(self, history: PlanHistory, left: Left) -> Case:
+        settings = self.arena.settings
+        return Case(history, left, self.ledger, settings.session_s, settings.soon_s)
+
+    def _retry(self, plan: zkplan.Plan) -> None:
+        """Go on with a held plan, where no other operator does."""
+        since = self._dead_since.setdefault(plan.name, time.monotonic())
+        if time.monotonic() - since < _SHOWN_S:
+            return
+        del self._dead_since[plan.name]
+        operator = Operator(self._client, self.arena.journal)
+        for number, letter in plan.dead(100_000).items():
+            operator.retry(plan, number, letter)
+
+    def _look_at_cancelled(self, plan: zkplan.Plan, history: PlanHistory, added: int) -> None:
+        """Judge it when nobody works on it any more: two looks show the same, and no claim."""
+        rest = look_at(self._client, plan)
+        before, self._rests[plan.name] = self._rests.get(plan.name), rest
+        since = self._done_since.setdefault(plan.name, time.monotonic())
+        quiet = rest == before and is_quiet(rest)
+        if not quiet or time.monotonic() - since < _SHOWN_S:
+            return
+        with self.arena.gavel:
+            self.ledger.read()
+            if self.ledger.operations.ending(plan.name) == "removed":
+                return  # meanwhile
+            if self.ledger.operations.ending(plan.name) is None:
+                self.violations.append(f"S9: {plan.name} is cancelled, and nobody cancelled it")
+            standing = {task.name for task in plan.tasks(sys.maxsize)}
+            case = self._case(history, left_of(self._client, plan, added))
+            operations = self.ledger.operations.of_plan[plan.name]
+            self._judge_stopped(Stopped(case, "cancelled", operations, standing, rest))
+            plan.remove()
+        del self._rests[plan.name]
+
+    def _look_at_removed(self) -> list[str]:
+        """Judge what operators have removed; gives those of which something is left as yet."""
+        waiting = []
+        for name in self.ledger.operations.removals():
+            history = self.ledger.plans.get(name)
+            if history is None or history.committed is not None:
+                continue
+            operations = self.ledger.operations.of_plan[name]
+            with self.arena.gavel:
+                self.ledger.read()
+                traces = traces_of(self._client, operations[0].path)
+                if traces or not self.ledger.has_left(history):
+                    waiting.append(name)
+                    continue
+                case = self._case(history, Left(Remains(), [], {}, 0))
+                self._judge_stopped(Stopped(case, "removed", operations))
+        return waiting
+
+    def _judge_stopped(self, stopped: Stopped) -> None:
+        self.violations += violations_of_stopped(stopped)
+        self.ended_by_operators[stopped.ending] += 1
+        self._judged(stopped.case)
+
+    def _judged(self, case: Case) -> None:
         history = case.plan
+        name = history.workload.name
+        operations = self.ledger.operations.of_plan.get(name, [])
+        self.violations += violations_of_operations(case, operations)
+        self.ledger.operations.forget(name)
         history.committed = committed_numbers(case)
         self.takeovers += takeovers(self.ledger, history.executions.values())
         self.finished += 1
@@ -146,6 +225,9 @@ class Referee:
                 f"L3 {plan.name} ({history.workload.shape if history else '?'}) is not done: "
                 f"{status}; check says {report.problems[:5]}, waiting {list(report.waiting)[:5]}"
             )
+        for name in self._look_at_removed():
+            traces = traces_of(self._client, self.ledger.operations.of_plan[name][0].path)
+            found.append(f"S6 {name} was removed, and this is left: {traces}")
         return found
 
     def _remove_half_defined(self, plan: zkplan.Plan, history: PlanHistory) -> None:

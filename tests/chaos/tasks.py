@@ -16,7 +16,7 @@ from typing import Any
 import zkplan
 from zkplan.stress.history import Recorder, recorder_here
 
-from .workloads import Item, digest_of, pad_of
+from .workloads import HELD_FAILS, Item, digest_of, pad_of
 
 #: A result: key, digest, execution, attempt number, bytes that make it large.
 Value = tuple[str, str, str, int, bytes]
@@ -74,7 +74,7 @@ def spec(
 ) -> zkplan.TaskSpec:
     """The task of an item; `tasks` has what it needs, by key. It is put there as well."""
     needed = [tasks[key] for key in item.needs]
-    attempts = item.attempts or (3 if item.doomed else None)
+    attempts = item.attempts or (3 if item.doomed or item.fails >= HELD_FAILS else None)
     made = zkplan.TaskSpec(
         run, [item.facts(), needed, plan, folder, by], name=item.key, attempts=attempts
     )

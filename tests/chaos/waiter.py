@@ -25,7 +25,12 @@ def wait_for(plan: zkplan.Plan, journal: Recorder) -> bool:
         return False
     except zkplan.PlanNotFound:
         return True
+    except zkplan.PlanCancelled:
+        journal.write("waited", plan=name, state="cancelled", failed=False)
+        return True
     except zkplan.PlanFailed as error:
+        if "cannot go on" in str(error):
+            return False  # dead tasks held it: it may have been retried, and drained, since
         state = plan.status().state
         journal.write("waited", plan=name, state=state, failed=True, error=str(error)[:200])
         return state == "done"

@@ -12,6 +12,8 @@ from typing import Any, Literal, NamedTuple
 #: What becomes of a task in the end. A `cut` task has a dead one above it and is never executed.
 Fate = Literal["finished", "dead", "cut"]
 _PAD_BYTES = 100_000
+#: More often than a task of a held plan has attempts, less often than twice that.
+HELD_FAILS = 5
 
 
 class Item(NamedTuple):
@@ -89,6 +91,11 @@ class Workload:
         return f"chaos-{self.seed}"
 
     @property
+    def held(self) -> bool:
+        """Whether its dead tasks hold their dependents until they are retried."""
+        return self.shape == "held" or (self.shape in SCRIPTS and SCRIPTS[self.shape].held)
+
+    @property
     def growing(self) -> bool:
         # Tasks of a plan that runs already may finish before a later batch needs them.
         return self.ready_before < len(self.batches)
@@ -97,11 +104,6 @@ class Workload:
     def gated(self) -> bool:
         """Whether its author waits to be told before each add but the first."""
         return self.shape in SCRIPTS and SCRIPTS[self.shape].gated
-
-    @property
-    def held(self) -> bool:
-        """Whether dead tasks wait for an operator."""
-        return self.shape in SCRIPTS and SCRIPTS[self.shape].held
 
     def forget(self) -> None:
         """Give back the memory of what can be computed again."""
@@ -224,6 +226,17 @@ def _failing(chance: random.Random) -> list[Item]:
     return items
 
 
+def _held(chance: random.Random) -> list[Item]:
+    """Tasks that fail too often, in a plan that holds them: only a retry lets it go on."""
+    items: list[Item] = []
+    for number in range(chance.randint(10, 30)):
+        above = chance.sample(items, min(number, chance.randint(0, 2)))
+        keys = tuple(item.key for item in above)
+        fails = chance.choices([0, 1, HELD_FAILS], [70, 20, 10])[0] if number else HELD_FAILS
+        items.append(Item(str(number), keys, chance.choice([0, 0.01]), 0, fails))
+    return items
+
+
 def _huge_join(chance: random.Random) -> list[Item]:
     """A join too wide for one transaction: its author defines it in steps."""
     many = [Item(str(number)) for number in range(chance.randint(1210, 1400))]
@@ -255,6 +268,7 @@ SHAPES: dict[str, tuple[int, Callable[[random.Random], list[Item]]]] = {
     "huge join": (2, _huge_join),
     "long": (5, _long),
     "steady": (0, _steady),
+    "held": (5, _held),
 }
 
 

@@ -1,0 +1,165 @@
+"""An operator: pauses, cancels, removes and retries, and records what it was told and saw then."""
+
+from __future__ import annotations
+
+import sys
+import uuid
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+
+from kazoo.exceptions import KazooException
+
+import zkplan
+from zkplan.layout import parse_claim, parse_entry, parse_later
+from zkplan.records import Dead
+from zkplan.requests import ReadChildren, ReadMany
+from zkplan.stress.history import Recorder
+
+from .operations import What
+
+_HEAR_S = 20.0
+_READ_S = 3.0
+#: Refusals that say why: the operation did not happen, and cannot.
+_REFUSED = {
+    zkplan.PlanDrained: "drained",
+    zkplan.PlanCancelled: "cancelled",
+    zkplan.PlanNotFound: "gone",
+}
+
+
+class Operator:
+    """One operator at one connection. An operation without an answer stays open in the journal."""
+
+    def __init__(self, client: zkplan.Client, journal: Recorder) -> None:
+        self.client, self.journal = client, journal
+
+    def pause(self, plan: zkplan.Plan) -> None:
+        uid = self._begin("pause", plan)
+        if self._answer(uid, plan.pause) == "done":
+            self._saw(uid, late=_late_claims(self.client, plan))
+
+    def cancel(self, plan: zkplan.Plan) -> None:
+        """Cancel it, try to resume it, see what is claimed; somebody waits for it meanwhile."""
+        uid = self._begin("cancel", plan)
+        with self._somebody_waits(uid, plan):
+            if self._answer(uid, plan.cancel) != "done":
+                return
+            late = _late_claims(self.client, plan)
+            self._saw(uid, late=late, resumed=_resumes(plan), **_standing(self.client, plan))
+
+    def remove(self, plan: zkplan.Plan) -> None:
+        uid = self._begin("remove", plan)
+        with self._somebody_waits(uid, plan):
+            if self._answer(uid, plan.remove) == "done":
+                claims = _claims(self.client, plan)
+                self._saw(uid, numbers=sorted(claims.items()), late=[], resumed=False)
+
+    def retry(self, plan: zkplan.Plan, number: str, letter: Dead) -> None:
+        uid = self._begin("retry", plan, key=letter.name, n=letter.n, a=letter.a)
+        self._answer(uid, lambda: plan.retry_task(number))
+
+    def _begin(self, what: What, plan: zkplan.Plan, **facts: object) -> str:
+        uid = uuid.uuid4().hex
+        name = {"plan": plan.name, "path": plan.path}
+        self.journal.write("operator begun", uid=uid, what=what, **name, **facts)
+        return uid
+
+    def _answer(self, uid: str, call: object) -> str:
+        """The outcome; raises KeeperUnavailable where there is none."""
+        outcome = "done"
+        try:
+            if call() is False:  # type: ignore[operator]
+                outcome = "refused"
+        except tuple(_REFUSED) as error:
+            outcome = _REFUSED[type(error)]
+        self.journal.write("operator answered", uid=uid, outcome=outcome)
+        return outcome
+
+    def _saw(self, uid: str, **seen: object) -> None:
+        self.journal.write("operator saw", uid=uid, **seen)
+
+    @contextmanager
+    def _somebody_waits(self, uid: str, plan: zkplan.Plan) -> Iterator[None]:
+        with ThreadPoolExecutor(1) as pool:
+            waiting = pool.submit(_hear, plan)
+            try:
+                yield
+            finally:
+                self.journal.write("operator heard", uid=uid, heard=waiting.result())
+
+
+def _hear(plan: zkplan.Plan) -> str:
+    """How a wait for the plan ends."""
+    try:
+        return plan.wait(_HEAR_S).state
+    except zkplan.ZkplanError as error:
+        return type(error).__name__
+
+
+def _resumes(plan: zkplan.Plan) -> bool:
+    """Whether a cancelled plan goes on when it is told to."""
+    try:
+        plan.resume()
+    except (zkplan.PlanCancelled, zkplan.PlanNotFound):
+        return False
+    return True
+
+
+def _claims(client: zkplan.Client, plan: zkplan.Plan) -> dict[str, int]:
+    """Task number to the number of its claim."""
+    desks = client.keeper.ask(ReadChildren(client.paths.desks)) or []
+    reads = [ReadChildren(client.paths.desk(desk)) for desk in desks]
+    held = client.keeper.ask(ReadMany(reads)) if reads else []
+    claims = [parse_claim(name) for names in held for name in names or ()]
+    return {claim.task: claim.n for claim in claims if claim and claim.plan == plan.number}
+
+
+def _standing(client: zkplan.Client, plan: zkplan.Plan) -> dict[str, object]:
+    """The claims of a plan first, then its entries, then its tasks by their keys.
+
+    In this order: a claim that is handed back in between has an entry with a larger number, and one
+    that is committed in between has no task.
+    """
+    claims = _claims(client, plan)
+    runnable, later = client.keeper.ask(
+        ReadMany([ReadChildren(f"{plan.path}/runnable"), ReadChildren(client.paths.later)])
+    )
+    entries = {entry.task: entry.n for entry in map(parse_entry, runnable or ()) if entry}
+    for delayed in map(parse_later, later or ()):
+        if delayed is not None and delayed.plan == plan.number:
+            entries[delayed.entry.task] = delayed.entry.n
+    try:
+        keys = {task.number: task.name for task in plan.tasks(sys.maxsize)}
+    except zkplan.PlanNotFound:
+        keys = {}
+    return {
+        "claims": {keys[number]: n for number, n in claims.items() if number in keys},
+        "entries": {keys[number]: n for number, n in entries.items() if number in keys},
+        "standing": sorted(keys.values()),
+    }
+
+
+def _late_claims(client: zkplan.Client, plan: zkplan.Plan) -> list[str]:
+    """Claims that were made after the last change of the plan's state, told by their zxids.
+
+    Nobody but the caller resumes the plan. No clock decides: the server numbers its transactions.
+    """
+    raw, found = client.keeper.client, []
+    try:
+        changed = raw.exists_async(f"{plan.path}/ready").get(timeout=_READ_S)
+        if changed is None:
+            return []
+        desks = client.keeper.ask(ReadChildren(client.paths.desks)) or []
+        for desk in desks:
+            for name in client.keeper.ask(ReadChildren(client.paths.desk(desk))) or ():
+                claim = parse_claim(name)
+                if claim is None or claim.plan != plan.number:
+                    continue
+                made = raw.exists_async(f"{client.paths.desk(desk)}/{name}").get(timeout=_READ_S)
+                if made is not None and made.czxid > changed.mzxid:
+                    found.append(f"{desk}/{name}")
+        again = raw.exists_async(f"{plan.path}/ready").get(timeout=_READ_S)
+    except (KazooException, raw.handler.timeout_exception) as error:
+        raise zkplan.KeeperUnavailable(f"no answer to an operator: {error!r}") from error
+    return found if again is not None and again.mzxid == changed.mzxid else []

@@ -1,0 +1,71 @@
+"""What operators did to plans, as they recorded it: each operation, its begin and its answer."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+What = Literal["pause", "cancel", "remove", "retry"]
+#: What a plan becomes that does not come to its own end.
+Ending = Literal["cancelled", "removed"]
+
+
+@dataclass
+class Operation:
+    """One operation; it happened where its outcome is `done`, and may have where it has none.
+
+    `seen` is what the operator saw of the plan right after the answer, `heard` what somebody was
+    told who waited for the plan all the time.
+    """
+
+    uid: str
+    what: What
+    path: str
+    begun: float
+    facts: dict[str, Any]
+    answered: float | None = None
+    outcome: str = ""
+    seen: dict[str, Any] = field(default_factory=dict)
+    heard: str = ""
+
+
+class Operations:
+    """All operations of a run, by the names of their plans."""
+
+    def __init__(self) -> None:
+        self.of_plan: defaultdict[str, list[Operation]] = defaultdict(list)
+        self._by_uid: dict[str, Operation] = {}
+
+    def take(self, line: dict[str, Any]) -> None:
+        """A line that an operator wrote."""
+        event = line["event"]
+        if event == "operator begun":
+            operation = Operation(line["uid"], line["what"], line["path"], line["at"], line)
+            self._by_uid[operation.uid] = operation
+            self.of_plan[line["plan"]].append(operation)
+            return
+        operation = self._by_uid[line["uid"]]
+        if event == "operator answered":
+            operation.answered, operation.outcome = line["at"], line["outcome"]
+        elif event == "operator saw":
+            operation.seen = line
+        else:
+            operation.heard = line["heard"]
+
+    def named(self, plan: str, what: What) -> list[Operation]:
+        return [each for each in self.of_plan.get(plan, ()) if each.what == what]
+
+    def ending(self, plan: str) -> Ending | None:
+        """What the plan may have become by an operator; `removed` outweighs `cancelled`."""
+        found = {each.what for each in self.of_plan.get(plan, ()) if each.outcome in ("", "done")}
+        return "removed" if "remove" in found else "cancelled" if "cancel" in found else None
+
+    def removals(self) -> list[str]:
+        """The plans that an operator has, or may have, removed."""
+        return [name for name in self.of_plan if self.ending(name) == "removed"]
+
+    def forget(self, plan: str) -> None:
+        """Give back the memory of what was judged."""
+        for operation in self.of_plan.get(plan, ()):
+            operation.seen = {}
