@@ -1,0 +1,217 @@
+"""Every check of plans that operators touched finds what it is for, in an honest history."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from zkplan.stress.checks import Remains
+
+from .checks_operators import Stopped, violations_of_operations, violations_of_stopped
+from .operations import Operation
+from .rest import Rest, every_edge_has_two_ends, every_task_is_in_one_place, is_quiet
+from .test_the_checker_bites import again, honest
+
+ADDING = 11
+NOW = 1e6
+
+
+def cancelled(folder: Path) -> Stopped:
+    """Cancelled when half of what runs had run."""
+    whole = honest(folder, "adding", ADDING)
+    order = sorted(whole.everything, key=lambda each: each.began)
+    for execution in order[len(order) // 2 :]:
+        whole.plan.executions.pop(execution.key, None)
+    standing = set(whole.plan.workload.fates) - set(whole.plan.executions)
+    # A task that an unfinished one adds does not exist.
+    standing = {key for key in standing if not any(key.startswith(f"{p}/") for p in standing)}
+    case = replace(whole, left=replace(whole.left, kept=[], remains=Remains(plan=["ready"])))
+    stopped = Stopped(case, "cancelled", [cancel()], standing)
+    added = len(stopped.certain)
+    return replace(stopped, case=replace(case, left=replace(case.left, added=added)))
+
+
+def cancel() -> Operation:
+    seen = {"at": NOW, "claims": {}, "entries": {}, "standing": [], "late": [], "resumed": False}
+    return Operation("uid", "cancel", "/z/plan-1", NOW, {}, NOW, "done", seen, "PlanCancelled")
+
+
+def removed(folder: Path) -> Stopped:
+    stopped = cancelled(folder)
+    seen = {"at": NOW, "numbers": [], "late": [], "resumed": False}
+    remove = Operation("uid", "remove", "/z/plan-1", NOW, {}, NOW, "done", seen, "PlanNotFound")
+    return replace(stopped, ending="removed", operations=[remove], standing=set())
+
+
+def claimed_afterwards(stopped: Stopped) -> Stopped:
+    one = stopped.case.everything[0]
+    stopped.operations[0].answered = one.began - 0.1
+    stopped.operations[0].seen |= {"standing": [one.key], "entries": {one.key: one.n}}
+    return stopped
+
+
+def lost_on_the_way(stopped: Stopped) -> Stopped:
+    key = next(iter(stopped.certain & stopped.standing))
+    return replace(stopped, standing=stopped.standing - {key})
+
+
+def never_added(stopped: Stopped) -> Stopped:
+    return replace(stopped, standing=stopped.standing | {"stranger"})
+
+
+def half_added(stopped: Stopped) -> Stopped:
+    batch = next(b for b in stopped.case.plan.batches.values() if len(b.keys) > 1)
+    batch.state = "begun"
+    stopped.case.plan.executions.pop(batch.keys[0], None)
+    others = {*stopped.standing, *batch.keys[1:]} - {batch.keys[0]}
+    return replace(stopped, standing=others)
+
+
+def one_too_many(stopped: Stopped) -> Stopped:
+    left = replace(stopped.case.left, added=stopped.case.left.added + 1)
+    return replace(stopped, case=replace(stopped.case, left=left))
+
+
+def done_all_the_same(stopped: Stopped) -> Stopped:
+    left = replace(stopped.case.left, remains=Remains(plan=["ready", "done"]))
+    return replace(stopped, case=replace(stopped.case, left=left))
+
+
+def resumed(stopped: Stopped) -> Stopped:
+    stopped.operations[0].seen["resumed"] = True
+    return stopped
+
+
+def in_two_places(stopped: Stopped) -> Stopped:
+    rest = resting()
+    rest.places["2"].append("later")
+    return replace(stopped, rest=rest)
+
+
+def same_attempt(stopped: Stopped) -> Stopped:
+    one = stopped.case.everything[0]
+    stopped.case.plan.executions[one.key].append(again(one, one.n))
+    return stopped
+
+
+TAMPERED: dict[str, tuple[str, Callable[[Stopped], Stopped]]] = {
+    "nothing is claimed afterwards": ("S9", claimed_afterwards),
+    "every task stands or ended": ("L3", lost_on_the_way),
+    "task stranger was never added": ("S4", never_added),
+    "which is atomic": ("S4", half_added),
+    "counts agree": ("S7", one_too_many),
+    "`done` stands in a cancelled plan": ("S9", done_all_the_same),
+    "a cancelled plan was resumed": ("S9", resumed),
+    "it rests whole": ("S1, S2", in_two_places),
+    "attempts are unique": ("S8", same_attempt),
+}
+
+
+def test_an_honest_cancel_breaks_nothing(tmp_path: Path) -> None:
+    stopped = cancelled(tmp_path)
+    assert stopped.standing
+    assert stopped.case.everything
+    assert violations_of_stopped(replace(stopped, rest=resting())) == []
+    assert violations_of_operations(stopped.case, stopped.operations) == []
+
+
+@pytest.mark.parametrize("what", TAMPERED)
+def test_a_tampered_cancel_is_found(tmp_path: Path, what: str) -> None:
+    number, tamper = TAMPERED[what]
+    stopped = tamper(cancelled(tmp_path))
+    found = violations_of_stopped(replace(stopped, case=replace(stopped.case)))
+    assert any(text.startswith(number) and what in text for text in found), found
+
+
+def test_a_removed_plan_commits_and_starts_nothing(tmp_path: Path) -> None:
+    stopped = removed(tmp_path)
+    assert violations_of_stopped(stopped) == []
+    needy = next(each for each in stopped.case.everything if each.got)
+    operation = stopped.operations[0]
+    operation.answered = (stopped.case.by_uid[needy.got[0]].ended or 0.0) - 0.1
+    assert any("committed afterwards" in text for text in violations_of_stopped(stopped))
+    operation.answered, operation.seen["at"] = NOW, needy.began - 0.1
+    for batch in stopped.case.plan.batches.values():
+        batch.numbers = list(batch.keys)
+    by_author = [key for key in stopped.case.plan.executions if "/" not in key]
+    operation.seen["at"] = stopped.case.plan.executions[by_author[-1]][0].began - 0.1
+    assert any("without a claim" in text for text in violations_of_stopped(stopped))
+
+
+@pytest.mark.parametrize("what", ["heard", "late"])
+def test_what_operators_were_told_and_saw_is_checked(tmp_path: Path, what: str) -> None:
+    stopped = cancelled(tmp_path)
+    if what == "heard":
+        stopped.operations[0].heard = "WaitTimeout"
+    else:
+        stopped.operations[0].seen["late"] = ["desk/claim"]
+    found = violations_of_operations(stopped.case, stopped.operations)
+    assert len(found) == 1
+    assert found[0].startswith("S9")
+
+
+def retry(key: str, n: int) -> Operation:
+    facts = {"key": key, "n": n, "a": 3}
+    return Operation(f"{key}{n}", "retry", "/z/plan-1", NOW, facts, NOW, "done")
+
+
+def test_retries_are_counted(tmp_path: Path) -> None:
+    case = honest(tmp_path, "held", 0)
+    retries = [retry(item.key, 2) for item in case.plan.workload.items.values() if item.fails == 5]
+    assert retries
+    assert violations_of_operations(case, retries) == []
+    twice = violations_of_operations(case, [*retries, retries[0]])
+    assert any("retried once" in text for text in twice)
+    early = violations_of_operations(case, [retry(retries[0].facts["key"], 1)])
+    assert any("gives all attempts" in text for text in early)
+    none = violations_of_operations(case, [retry(retries[0].facts["key"], 9)])
+    assert any("gives all attempts" in text for text in none)
+
+
+def resting() -> Rest:
+    """Task 1 feeds task 2, which is runnable for another reason than that; both are whole."""
+    rest = Rest()
+    rest.children = {
+        "1": ["prov-0", "ready"],
+        "2": ["arg-0", "ready"],
+        "3": ["arg-0", "dep-1", "ready"],
+    }
+    rest.versions = {"1": (1, 0), "2": (2, 1), "3": (1, 2)}
+    rest.places["1"] = ["runnable"]
+    rest.places["2"] = ["dead"]
+    rest.provisions = ["task-3/dep-1"]
+    return rest
+
+
+def test_a_plan_at_rest_is_checked() -> None:
+    assert not list(every_task_is_in_one_place(resting()))
+    assert not list(every_edge_has_two_ends(resting()))
+    assert is_quiet(resting())
+
+    nowhere = resting()
+    del nowhere.places["1"]
+    assert len(list(every_task_is_in_one_place(nowhere))) == 1
+
+    of_nobody = resting()
+    of_nobody.places["4"] = ["runnable"]
+    assert len(list(every_task_is_in_one_place(of_nobody))) == 1
+
+    one_end = resting()
+    one_end.provisions = []
+    assert len(list(every_edge_has_two_ends(one_end))) == 1
+    other_end = resting()
+    other_end.children["3"].remove("dep-1")
+    assert len(list(every_edge_has_two_ends(other_end))) == 1
+
+    both = resting()
+    both.children["3"].append("arg-1")
+    assert len(list(every_edge_has_two_ends(both))) == 1
+
+    owed = resting()
+    owed.places["2"] = ["wake"]
+    owed.versions["2"] = (1, 1)
+    assert not is_quiet(owed)
+    assert not is_quiet(replace(resting(), claims=["desk/claim"]))
