@@ -78,13 +78,9 @@ class Author:
         self.journal.write("add begun", keys=keys, atomic=atomic, **facts)
         try:
             added = plan.add_tasks(specs)
-        except (zkplan.PlanDrained, zkplan.ResultNotKept) as error:
-            self.journal.write("add refused", error=repr(error)[:300], **facts)
-            raise
-        except zkplan.PlanCancelled as error:
-            # Of an add of several transactions some may have been applied before: it stays open.
-            if atomic:
-                self.journal.write("add refused", error=repr(error)[:300], **facts)
+        except (zkplan.PlanDrained, zkplan.PlanCancelled, zkplan.ResultNotKept) as error:
+            told = {"error": repr(error)[:300], "added": error.added}
+            self.journal.write("add refused", **told, **facts)
             raise
         for item, task in zip(batch, added, strict=True):
             tasks[item.key] = task

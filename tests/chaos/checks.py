@@ -74,7 +74,7 @@ class Case:
     def acknowledged(self) -> set[str]:
         """The tasks that have to run: told to their author, or added by a committed task."""
         batches = self.plan.batches.values()
-        certain = {key for batch in batches if batch.state == "done" for key in batch.keys}
+        certain = {key for batch in batches for key in batch.certain}
         for key in self.plan.workload.items:
             parent = parent_of(key)
             if parent in certain and self.fate(str(parent)) == "finished":
@@ -163,12 +163,7 @@ def nothing_acknowledged_is_lost(case: Case) -> Iterator[str]:
 def only_the_added_runs(case: Case) -> Iterator[str]:
     """S4: what was refused or never sent does not run; an atomic add runs wholly or not at all."""
     by_authors = [key for key in case.plan.executions if parent_of(key) is None]
-    allowed = {
-        key
-        for batch in case.plan.batches.values()
-        if batch.state != "refused"
-        for key in batch.keys
-    }
+    allowed = {key for batch in case.plan.batches.values() for key in batch.possible}
     yield from (f"task {key} ran and was never added" for key in by_authors if key not in allowed)
     for number, batch in case.plan.batches.items():
         wanted = [key for key in batch.keys if case.fate(key) != "cut"]

@@ -51,7 +51,7 @@ class Stopped:
     def certain(self) -> set[str]:
         """The tasks that were added for certain: by their author, or by a committed task."""
         batches = self.case.plan.batches.values()
-        found = {key for batch in batches if batch.state == "done" for key in batch.keys}
+        found = {key for batch in batches for key in batch.certain}
         for key in self.case.plan.workload.items:
             parent = parent_of(key)
             committed = parent in found and parent not in self.standing
@@ -127,8 +127,9 @@ def adds_are_whole(stopped: Stopped) -> Iterator[str]:
     for number, batch in stopped.case.plan.batches.items():
         there = [key for key in batch.keys if key in known]
         known.difference_update(batch.keys)
-        if batch.state == "refused" and there:
-            yield f"add {number} was refused, and its task {there[0]} is there"
+        refused = [key for key in there if key not in batch.possible]
+        if refused:
+            yield f"add {number} was refused, and its task {refused[0]} is there"
         whole = stopped.ending == "removed" or len(there) in (0, len(batch.keys))
         if batch.state == "begun" and batch.atomic and not whole:
             yield f"of add {number}, which is atomic, {len(there)} of {len(batch.keys)} are there"

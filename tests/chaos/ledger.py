@@ -46,13 +46,27 @@ class Execution:
 
 @dataclass
 class Batch:
-    """One add: `begun` has an unknown outcome until it is `done` or `refused`, maybe for ever."""
+    """One add: `begun` has an unknown outcome until it is `done` or `refused`, maybe for ever.
+
+    One of several transactions may be refused after some of them: `added` tasks were told added.
+    """
 
     keys: list[str]
     atomic: bool
     state: str = "begun"
     error: str = ""
+    added: int = 0
     numbers: list[str] = field(default_factory=list)
+
+    @property
+    def certain(self) -> list[str]:
+        """The tasks that were acknowledged."""
+        return {"done": self.keys, "refused": self.keys[: self.added]}.get(self.state, [])
+
+    @property
+    def possible(self) -> list[str]:
+        """The tasks that may be in the plan."""
+        return self.keys if self.state == "begun" else self.certain
 
 
 @dataclass
@@ -210,6 +224,7 @@ class Ledger:
         else:
             batch = plan.batches[line["batch"]]
             batch.state, batch.error = event.removeprefix("add "), line.get("error", "")
+            batch.added = line.get("added", 0)
             batch.numbers = line.get("numbers", [])
 
     def _waiter(self, event: str, line: Line) -> None:

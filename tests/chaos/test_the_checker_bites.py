@@ -232,6 +232,20 @@ def test_a_dead_task_that_nobody_tried_enough_is_found(tmp_path: Path) -> None:
     assert any("attempts are counted right" in text for text in violations(replace(case)))
 
 
+def test_of_a_refused_add_those_run_that_were_told_added(tmp_path: Path) -> None:
+    case = honest(tmp_path, "hub", 0)
+    batch = next(batch for batch in case.plan.batches.values() if len(batch.keys) > 1)
+    batch.state, batch.added = "refused", len(batch.keys) - 1
+    last = f"task {batch.keys[-1]} ran and was never added"
+    assert last in " ".join(violations(replace(case)))
+    for key in batch.keys[1:]:
+        del case.plan.executions[key]
+    case.plan.executions.pop(batch.keys[0])
+    batch.added = 1
+    lost = f"task {batch.keys[0]} was acknowledged and never returned"
+    assert lost in " ".join(violations(replace(case)))
+
+
 def test_an_add_that_was_refused_for_nothing_is_found(tmp_path: Path) -> None:
     case = honest(tmp_path, "hub", 0)
     case.ledger.plans[case.plan.workload.name] = case.plan
