@@ -77,7 +77,8 @@ class MixedArena(Arena):
 def test_earlier_and_present_workers_share_plans(tmp_path: Path, earlier: Path) -> None:
     logging.getLogger("kazoo").setLevel(logging.CRITICAL)
     settings = Settings("embedded", 37, workers=4, session_s=1.5, backlog=3)
-    with MixedArena(settings, tmp_path, earlier) as arena:
+    arena = MixedArena(settings, tmp_path, earlier)
+    with arena:
         arena.wait_ready()
         with Referee(arena) as referee:
             run = Run(arena, referee)

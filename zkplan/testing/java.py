@@ -11,6 +11,7 @@ from pathlib import Path
 
 DEBIAN_JARS = Path("/usr/share/java")
 """Where Debian and Ubuntu put the jars of the package libzookeeper-java."""
+_DEBIAN_NAMES = ("zookeeper.jar", "slf4j-simple.jar", "netty-codec.jar")
 
 
 def find_java() -> str | None:
@@ -47,8 +48,11 @@ def _release_class_path(home: Path) -> list[str]:
 
 
 def _debian_class_path() -> list[str] | None:
-    """Debian's zookeeper.jar names what it needs in its manifest; only a logger has to be added."""
+    """Debian's zookeeper.jar names what it needs in its manifest, but a logger and Netty's codecs.
+
+    Without the latter it cannot speak TLS.
+    """
     if not (DEBIAN_JARS / "zookeeper.jar").exists():
         return None
-    jars = [DEBIAN_JARS / name for name in ("zookeeper.jar", "slf4j-simple.jar")]
+    jars = [DEBIAN_JARS / name for name in _DEBIAN_NAMES]
     return [str(jar) for jar in jars if jar.exists()]
