@@ -9,6 +9,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
+import click
 from kazoo.security import make_acl
 
 import zkplan
@@ -40,7 +41,7 @@ def main(arguments: list[str]) -> int:
     log_to_stderr()
     with zkplan.connect(hosts, root, session_timeout=3.0, **options) as client:
         worker = zkplan.Worker(client, threads=2)
-        worker.on_ready(lambda name: print(f"worker {name} ready", flush=True))
+        worker.on_ready(lambda name: click.echo(f"worker {name} ready", err=True))
         signal.signal(signal.SIGTERM, lambda *_: worker.stop(_GRACE_S))
         worker.run()
     return 0

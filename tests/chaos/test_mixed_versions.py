@@ -93,7 +93,8 @@ def test_earlier_and_present_workers_share_plans(tmp_path: Path, earlier: Path) 
         ran[arena.pids[line]] += 1
     assert ran[True] > 0
     assert ran[False] > 0
-    print(f"{outcome.plans} plans, {outcome.tasks} tasks; executions by earlier: {dict(ran)}")
+    told = f"{outcome.plans} plans, {outcome.tasks} tasks; executions by earlier: {dict(ran)}"
+    sys.stdout.write(f"{told}\n")
 
 
 def _begun(path: Path) -> Iterator[int]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -133,7 +134,7 @@ def scene(
         yield made
         for name, value in made.measured.items():
             record_property(name, value)
-        print(f"{request.node.name}: {made.measured}")
+        sys.stdout.write(f"{request.node.name}: {made.measured}\n")
 
 
 def run_one(scene: Scene, sized: Sized) -> None:
