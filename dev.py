@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import NoReturn
 
@@ -50,7 +51,7 @@ def test(arguments: list[str]) -> None:
             *("--zookeeper-kind=zookeeper", *marked),
         ],
         [
-            *("tests/unit", "tests/embedded", "tests/crash", "tests/integ"),
+            *("tests/unit", "tests/embedded", "tests/crash", "tests/chaos", "tests/integ"),
             *("--zookeeper-kind=embedded", *marked),
         ],
     )
@@ -93,8 +94,14 @@ def stress(arguments: list[str]) -> None:
 
 
 def chaos(arguments: list[str]) -> None:
-    """a short run of every fault on real processes"""
-    pytest(["tests/chaos"], arguments)
+    """a short run of every fault on real processes, on each kind of server"""
+    wanted = ["tests/chaos", "-m", "chaos and not slow", *arguments]
+    if any(argument.startswith("tests/") for argument in arguments):
+        pytest([], arguments)
+        return
+    side_by_side(
+        *([*wanted, f"--zookeeper-kind={kind}"] for kind in ("ensemble", "zookeeper", "embedded"))
+    )
 
 
 def soak(arguments: list[str]) -> None:
@@ -214,19 +221,24 @@ def pytest(folders: list[str], arguments: list[str]) -> None:
     run("python", "-m", "pytest", *paths, *arguments)
 
 
-def side_by_side(first: list[str], second: list[str]) -> None:
-    """Two runs of the tests at once, which mostly wait; what the second says is shown after."""
+def side_by_side(first: list[str], *others: list[str]) -> None:
+    """Runs of the tests at once, which mostly wait; what the others say is shown at the end."""
     command = [venv_program("python"), "-m", "pytest"]
     say(" ".join(["running pytest", *first]))
-    say(" ".join(["    and pytest", *second]))
-    with tempfile.TemporaryFile() as output:
-        other = subprocess.Popen([*command, *second], stdout=output, stderr=subprocess.STDOUT)
-        code = finished(subprocess.Popen([*command, *first]))
-        other_code = finished(other)
-        output.seek(0)
-        print(output.read().decode(errors="replace"), flush=True)
-    if code or other_code:
-        stop(f"failed (exit codes {code} and {other_code})")
+    for other in others:
+        say(" ".join(["    and pytest", *other]))
+    with ExitStack() as stack:
+        outputs = [stack.enter_context(tempfile.TemporaryFile()) for _ in others]
+        beside = [
+            subprocess.Popen([*command, *other], stdout=output, stderr=subprocess.STDOUT)
+            for other, output in zip(others, outputs, strict=True)
+        ]
+        codes = [finished(process) for process in (subprocess.Popen([*command, *first]), *beside)]
+        for output in outputs:
+            output.seek(0)
+            print(output.read().decode(errors="replace"), flush=True)
+    if any(codes):
+        stop(f"failed (exit codes {', '.join(map(str, codes))})")
 
 
 def run(program: str, *arguments: str) -> None:

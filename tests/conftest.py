@@ -14,7 +14,8 @@ if not entry_points(group="pytest11", name="zkplan"):
     pytest_plugins = ["zkplan.testing.plugin"]
 
 _TESTS = Path(__file__).parent
-_MARKED_FOLDERS = ("integ", "chaos")
+#: The name of its module; where that begins depends on how pytest imports it.
+_ARENA = "chaos.arena"
 _KINDS = ("zookeeper", "embedded")
 
 # In CI the examples are the same in each run, and a slow machine is not a failure.
@@ -27,10 +28,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """CI runs one process for each kind of server, side by side."""
     parser.addoption(
         "--zookeeper-kind",
-        choices=[*_KINDS, "both"],
+        choices=[*_KINDS, "ensemble", "both"],
         default="both",
         help="the server of tests that need one: the real ZooKeeper, zkplan's own, or first the "
-        "one, then the other (default)",
+        "one, then the other (default); an ensemble is for the tests of chaos alone, where the "
+        "default is all three",
     )
 
 
@@ -38,7 +40,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Run each test that uses a server on every kind of it that is wanted."""
     if "zookeeper_kind" in metafunc.fixturenames:
         wanted = metafunc.config.getoption("--zookeeper-kind")
-        kinds = _KINDS if wanted == "both" else (wanted,)
+        kinds = [kind for kind in _KINDS if wanted in ("both", kind)]
         metafunc.parametrize("zookeeper_kind", kinds, indirect=True, scope="session")
 
 
@@ -56,8 +58,15 @@ def zkplan_hosts(zookeeper_hosts: str) -> str:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests of `integ` and `chaos` by their folder, so that none can be forgotten."""
+    """Mark the tests of `integ`, and those of chaos that start an arena, so that none is forgotten.
+
+    Nobody starts an arena without a name of that module.
+    """
     for item in items:
         folder = item.path.relative_to(_TESTS).parts[0] if item.path.is_relative_to(_TESTS) else ""
-        if folder in _MARKED_FOLDERS:
-            item.add_marker(folder)
+        if folder == "integ":
+            item.add_marker("integ")
+        elif folder == "chaos" and isinstance(item, pytest.Function):
+            names = vars(item.module).values()
+            if any(str(getattr(each, "__module__", "")).endswith(_ARENA) for each in names):
+                item.add_marker("chaos")
