@@ -152,6 +152,7 @@ class Arena:
                 return
             actor.lives += 1
             actor.log = self.folder / f"{actor.name}-{actor.lives}.log"
+            actor.link.session = None  # of its former life
             inherited = dict(os.environ)
             if actor.role == "worker" and self.settings.points:
                 inherited[VARIABLE] = self.settings.points
@@ -242,11 +243,20 @@ class Arena:
         """Servers serve, links are fair, everybody runs."""
         self.servers.make_serve()
         for poke in (self.folder / POKES).iterdir():
-            poke.unlink(missing_ok=True)
+            if not poke.name.startswith("arm."):  # it may be what disarms a worker
+                poke.unlink(missing_ok=True)
         for actor in self.actors:
             actor.link.heal()
             if not self._stopped(actor):
                 self.start(actor)
+
+    def is_whole(self) -> bool:
+        """Whether everybody has a session who has to."""
+        return all(actor.link.session is not None or self._stopped(actor) for actor in self.actors)
+
+    def want(self, shape: str) -> None:
+        """The next plans have that shape; empty: any."""
+        author.want(self.folder, shape)
 
     def wait_ready(self) -> None:
         """Wait until each worker is registered."""

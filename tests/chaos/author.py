@@ -14,16 +14,24 @@ from zkplan.records import OnFailure
 from zkplan.stress.history import Recorder, recorder_here
 
 from .tasks import spec
-from .workloads import Item, Workload
+from .workloads import Item, Workload, drawn_shape
 
 STOP = "authors-stop"
 #: With the number of an add: a file that lets a gated author go on with it.
 GATE = "authors-go-"
+_WANTED = "wanted-shape"
 _POLL_S = 0.05
 #: A worker's death uses up an attempt; no task of a run may end because of its workers.
 _ATTEMPTS = 60
 #: An add of so many operations goes in one transaction.
 _ATOMIC_OPS = 300
+
+
+def want(folder: Path, shape: str) -> None:
+    """From now on authors make plans of that shape only; empty: of any."""
+    draft = folder / f"{_WANTED}-draft"
+    draft.write_text(shape)
+    draft.rename(folder / _WANTED)
 
 
 class Author:
@@ -86,6 +94,15 @@ class Author:
             tasks[item.key] = task
         self.journal.write("add done", numbers=[task.number for task in added], **facts)
 
+    def _next(self, seed: int) -> int:
+        """The next seed whose plan has the shape that is wanted now."""
+        file = self.folder / _WANTED
+        wanted = file.read_text() if file.exists() else ""
+        seed += 1
+        while wanted and drawn_shape(seed) != wanted:
+            seed += 1
+        return seed
+
     def go_on(self, seed: int) -> None:
         """Until the file `authors-stop` stands."""
         while not (self.folder / STOP).exists():
@@ -93,7 +110,7 @@ class Author:
                 if len(self.client.plans()) >= self.backlog:
                     threading.Event().wait(_POLL_S)
                     continue
-                seed += 1
+                seed = self._next(seed)
                 self.author(Workload.make(seed, self.shape))
             except zkplan.PlanDrained:
                 continue  # a growing plan was faster than its author

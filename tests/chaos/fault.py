@@ -16,8 +16,14 @@ class Fault:
     `victims` are the actors that feel it, set by `inject`; none: everybody.
     """
 
-    #: How long it lasts, in session time-outs.
+    #: How long it lasts, in session time-outs, from when it was felt.
     lasts = (0.2, 1.0)
+    #: How long it waits to be felt, in seconds, before it is healed all the same.
+    waits_s = 0.0
+    #: Whether that it was felt may show only some time after it was healed.
+    shows_late = False
+    #: The shape of the plan that makes it felt; empty: any.
+    shape = ""
     #: Whether a process may end by itself because of it.
     kills = False
 
@@ -32,8 +38,25 @@ class Fault:
     def inject(self, arena: Arena, chance: random.Random) -> None:
         raise NotImplementedError
 
+    def felt(self, arena: Arena) -> bool:
+        """Whether it has hit what it aims at: one that nobody felt has proved nothing."""
+        return True
+
     def heal(self, arena: Arena) -> None:
         raise NotImplementedError
+
+
+class Sessions:
+    """The sessions that some actors had, and whether each has another one by now."""
+
+    def __init__(self, actors: Sequence[Actor]) -> None:
+        self._had = {actor: actor.link.session for actor in actors}
+
+    def are_over(self) -> bool:
+        return all(
+            had is not None and actor.link.session not in (None, had)
+            for actor, had in self._had.items()
+        )
 
 
 @dataclass(frozen=True)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
-from .arena import Arena, Role
-from .fault import Entry, Fault, enter
+from .arena import Actor, Arena, Role
+from .fault import Entry, Fault, Sessions, enter
 from .link import Loss, Weather
 
 MakeWeather = Callable[[random.Random], Weather]
@@ -19,7 +19,6 @@ class BadWeather(Fault):
     def __init__(self, name: str, weather: MakeWeather, whose: Role | None = None) -> None:
         super().__init__(name)
         self.weather, self.whose = weather, whose
-        self.cuts = False
 
     def inject(self, arena: Arena, chance: random.Random) -> None:
         if self.whose is None:
@@ -27,19 +26,45 @@ class BadWeather(Fault):
         else:
             actors = [chance.choice(arena.of(self.whose))]
             self.victims = actors
-        self._actors = actors
+        self._actors, self._before = actors, _struck(actors)
         for actor in actors:
             actor.link.change(self.weather(chance))
+
+    def felt(self, arena: Arena) -> bool:
+        return _struck(self._actors) > self._before
 
     def heal(self, arena: Arena) -> None:
         for actor in self._actors:
             actor.link.heal()
 
 
+class Losing(BadWeather):
+    """Some transactions get lost; those it waits for."""
+
+    waits_s = 15.0
+
+
 class HeldPastSession(BadWeather):
-    """Long enough that the server ends the session meanwhile."""
+    """Long enough that the server ends the session meanwhile, if it hears nothing."""
 
     lasts = (1.4, 2.0)
+
+
+class Silent(HeldPastSession):
+    """The server hears nothing: the session is over."""
+
+    shows_late = True
+
+    def inject(self, arena: Arena, chance: random.Random) -> None:
+        super().inject(arena, chance)
+        self._sessions = Sessions(self._actors)
+
+    def felt(self, arena: Arena) -> bool:
+        return self._sessions.are_over()
+
+
+def _struck(actors: Sequence[Actor]) -> int:
+    return sum(actor.link.struck for actor in actors)
 
 
 class Cut(Fault):
@@ -54,8 +79,13 @@ class Cut(Fault):
     def inject(self, arena: Arena, chance: random.Random) -> None:
         actors = arena.actors if self.everyone else [chance.choice(arena.actors)]
         self.victims = [] if self.everyone else actors
+        before = _struck(actors)
         for actor in actors:
             actor.link.cut()
+        self._felt = _struck(actors) > before
+
+    def felt(self, arena: Arena) -> bool:
+        return self._felt
 
     def heal(self, arena: Arena) -> None:
         """Clients connect again by themselves."""
@@ -109,7 +139,7 @@ def _lost_entries() -> list[Entry]:
                     f"{step} {loss} lost" if loss in ("answer", "request") else f"{step} {loss}",
                     number,
                     does,
-                    partial(BadWeather, weather=losing(loss, step, most), whose=whose),  # type: ignore[arg-type]
+                    partial(Losing, weather=losing(loss, step, most), whose=whose),  # type: ignore[arg-type]
                     weight=1,
                 )
             )
@@ -129,13 +159,13 @@ enter(
             "worker link flaps",
             "12",
             "5 of 100 transactions lose request or answer",
-            partial(BadWeather, weather=flapping, whose="worker"),
+            partial(Losing, weather=flapping, whose="worker"),
         ),
         Entry(
             "all links flap",
             "12",
             "the same for everybody",
-            partial(BadWeather, weather=flapping),
+            partial(Losing, weather=flapping),
             weight=1,
         ),
         Entry(
@@ -143,7 +173,7 @@ enter(
             "13",
             "nothing passes, past the session, connections stay open",
             partial(
-                HeldPastSession,
+                Silent,
                 weather=_steady(hold_requests=True, hold_answers=True),
                 whose="worker",
             ),
@@ -152,7 +182,7 @@ enter(
             "worker requests held",
             "13",
             "half open: answers pass, requests do not",
-            partial(HeldPastSession, weather=_steady(hold_requests=True), whose="worker"),
+            partial(Silent, weather=_steady(hold_requests=True), whose="worker"),
         ),
         Entry(
             "worker answers held",
@@ -171,7 +201,7 @@ enter(
             "13",
             "nothing passes to the waiter",
             partial(
-                HeldPastSession,
+                Silent,
                 weather=_steady(hold_requests=True, hold_answers=True),
                 whose="waiter",
             ),
@@ -180,9 +210,7 @@ enter(
             "worker refused",
             "11",
             "a worker is cut off and cannot connect, past its session",
-            partial(
-                HeldPastSession, weather=_steady(refuse=True, hold_requests=True), whose="worker"
-            ),
+            partial(Silent, weather=_steady(refuse=True, hold_requests=True), whose="worker"),
         ),
         Entry(
             "worker link slow",

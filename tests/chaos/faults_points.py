@@ -7,30 +7,48 @@ import random
 import re
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import zkplan
 from zkplan.failpoints import VARIABLE
 
-from .arena import Arena
+from .arena import Actor, Arena
 from .fault import Entry, Fault, enter
+from .faults_processes import PAST_SESSION
+from .tasks import Poke, poke
 
 _REACHED = re.compile(r"""reach\(\s*"([\w.]+)"\s*\)""")
+_ALL = 100
+_WAITS_S = 15.0
+
+
+class Where(NamedTuple):
+    """What makes a point be reached soon: a shape of plan, so many workers that are armed.
+
+    `bait` is armed in one worker more: what happens to that one brings the others to the point.
+    """
+
+    shape: str = ""
+    most: int = 1
+    bait: str = ""
+
+
 #: Where a pause past the session, or an end, is worst.
-POINTS = (
-    "claim.made",
-    "load.between",
-    "load.read",
-    "task.before",
-    "task.after",
-    "commit.before",
-    "commit.made",
-    "publish.before",
-    "wide.between",
-    "finish.between",
-    "clear.listed",
-    "clear.wake",
-)
-AUTHOR_POINTS = ("add.before", "hold.between")
+POINTS = {
+    "claim.made": Where(),
+    "load.between": Where(),
+    "load.read": Where(),
+    "task.before": Where(),
+    "task.after": Where(),
+    "commit.before": Where(),
+    "commit.made": Where(),
+    "publish.before": Where("diamonds"),
+    "wide.between": Where("wide delivery", _ALL),
+    "finish.between": Where(most=_ALL),
+    "clear.listed": Where(most=_ALL, bait="task.before=stop"),
+    "clear.wake": Where("diamonds", _ALL, "publish.before=stop"),
+}
+AUTHOR_POINTS = {"add.before": Where(), "hold.between": Where("huge join")}
 
 
 @functools.cache
@@ -41,37 +59,60 @@ def points_in_the_code() -> frozenset[str]:
 
 
 class AtPoint(Fault):
-    """Some workers are started anew with points armed. A pause ends when it heals."""
+    """A point is armed in some processes, each of which it stops or kills once.
 
-    lasts = (1.5, 2.5)
+    A worker is armed by its next task, without an end of its own; an author is started anew.
+    """
+
+    lasts = (0.1, 0.3)
+    waits_s = _WAITS_S
     kills = True
 
-    def __init__(self, name: str, armed: str, points: tuple[str, ...], most: int = 1) -> None:
+    def __init__(self, name: str, point: str, action: str, where: Where) -> None:
         super().__init__(name)
-        self.armed, self.points, self.most = armed, points, most
-        self._pids: dict[str, int] = {}
-        self.role = "author" if points and points[0] in AUTHOR_POINTS else "worker"
+        self.point, self.where, self.shape = point, where, where.shape
+        self.armed = f"{point}={action}"
+        if action == "stop":
+            self.lasts = PAST_SESSION
+        self._pids: dict[Actor, int] = {}
+        self._pokes: dict[Actor, Poke] = {}
 
     def unable(self, arena: Arena) -> str:
         found = points_in_the_code()
-        if not found:
-            return "no point is reached in the code"
-        missing = set(self.points) - found
-        return f"{', '.join(sorted(missing))} is not reached in the code" if missing else ""
+        return "" if self.point in found else f"{self.point} is not reached in the code"
 
     def inject(self, arena: Arena, chance: random.Random) -> None:
-        actors = arena.mortals("author" if self.role == "author" else "worker")
-        self.victims = chance.sample(actors, min(self.most, len(actors)))
+        actors = arena.mortals("author" if self.point in AUTHOR_POINTS else "worker")
+        chance.shuffle(actors)
+        arena.excuse(self.waits_s + 45)
+        if self.where.bait:
+            self._arm(arena, actors.pop(), self.where.bait)
+        self.victims = actors[: self.where.most]
         for actor in self.victims:
+            self._arm(arena, actor, self.armed)
+
+    def _arm(self, arena: Arena, actor: Actor, text: str) -> None:
+        if actor.role == "author":
             arena.kill(actor, self.name)
-            arena.excuse(60)
-            arena.start(actor, {VARIABLE: self.armed})
-            self._pids[actor.name] = actor.pid
+            arena.start(actor, {VARIABLE: text})
+        else:
+            self._pokes[actor] = poke(arena.folder, "arm", text, actor.pid)
+        self._pids[actor] = actor.pid
+
+    def felt(self, arena: Arena) -> bool:
+        return any(self._was_there(actor) for actor in self.victims)
+
+    def _was_there(self, actor: Actor) -> bool:
+        # `tend` starts anew what has ended.
+        return actor.pid != self._pids[actor] or (not actor.paused and _is_stopped(actor.pid))
 
     def heal(self, arena: Arena) -> None:
         # Who stands at the point goes on as if nothing had been; who never came there is armed.
-        for actor in self.victims:
-            if actor.pid == self._pids.get(actor.name) and not _is_stopped(actor.pid):
+        for actor in self._pids:
+            asked = self._pokes.get(actor)
+            if asked is not None:
+                asked.take_back()
+            if (asked is None or asked.was_taken()) and not self._was_there(actor):
                 arena.kill(actor, self.name)
             arena.start(actor)
         arena.excuse(5)
@@ -84,44 +125,66 @@ def _is_stopped(pid: int) -> bool:
         return False
 
 
-class Disarmed(AtPoint):
-    """Delays end with the process that has them."""
+class Delays(Fault):
+    """Any point delays some workers now and then; they are armed, and disarmed, by their tasks."""
+
+    lasts = (1.5, 2.5)
+    waits_s = _WAITS_S
+
+    def __init__(self, name: str, armed: str, most: int) -> None:
+        super().__init__(name)
+        self.armed, self.most = armed, most
+
+    def unable(self, arena: Arena) -> str:
+        return "" if points_in_the_code() else "no point is reached in the code"
+
+    def inject(self, arena: Arena, chance: random.Random) -> None:
+        actors = arena.mortals("worker")
+        self.victims = chance.sample(actors, min(self.most, len(actors)))
+        self._pokes = {
+            actor.pid: poke(arena.folder, "arm", self.armed, actor.pid) for actor in self.victims
+        }
+
+    def felt(self, arena: Arena) -> bool:
+        return all(each.was_taken() for each in self._pokes.values())
 
     def heal(self, arena: Arena) -> None:
-        for actor in self.victims:
-            arena.kill(actor, self.name)
-            arena.start(actor)
+        for pid, each in self._pokes.items():
+            each.take_back()
+            if each.was_taken():
+                poke(arena.folder, "arm", "", pid)
 
 
-def _at(point: str) -> list[Entry]:
+def _at(point: str, where: Where) -> list[Entry]:
     who = "author" if point in AUTHOR_POINTS else "worker"
     return [
         Entry(
             f"{who} {verb} at point {point}",
             "6",
             f"{signal} inside the step, between two requests of it",
-            partial(AtPoint, armed=f"{point}={action}:0.3", points=(point,)),
+            partial(AtPoint, point=point, action=action, where=where),
             weight=1,
         )
         for verb, action, signal in (("pauses", "stop", "SIGSTOP"), ("dies", "kill", "SIGKILL"))
     ]
 
 
-enter([entry for point in (*POINTS, *AUTHOR_POINTS) for entry in _at(point)])
+for _point, _where in (POINTS | AUTHOR_POINTS).items():
+    enter(_at(_point, _where))
 enter(
     [
         Entry(
             "delays at all points",
             "33",
             "half a second at one of 20 passes of any point, in all workers",
-            partial(Disarmed, armed="*=sleep:0.5:0.05", points=(), most=100),
+            partial(Delays, armed="*=sleep:0.5:0.05", most=_ALL),
             weight=4,
         ),
         Entry(
             "delays at all points of one worker",
             "33",
             "a quarter of a second at one of 4 passes",
-            partial(Disarmed, armed="*=sleep:0.25:0.25", points=()),
+            partial(Delays, armed="*=sleep:0.25:0.25", most=1),
             weight=4,
         ),
     ]

@@ -7,12 +7,12 @@ import threading
 from functools import partial
 
 from .arena import Actor, Arena, Role
-from .fault import Entry, Fault, enter
+from .fault import Entry, Fault, Sessions, enter
 from .link import Weather
 from .tasks import poke
 
-#: A process that holds the interpreter lock or is paused for so many sessions has lost its own.
-_PAST_SESSION = (1.4, 2.0)
+#: A process that is paused for so many sessions has lost its own.
+PAST_SESSION = (1.4, 2.0)
 
 
 class Killed(Fault):
@@ -50,7 +50,8 @@ class Drained(Killed):
 class Paused(Fault):
     """SIGSTOP to one, or to all, of a role, until it heals."""
 
-    lasts = _PAST_SESSION
+    lasts = PAST_SESSION
+    shows_late = True
 
     def __init__(self, name: str, role: Role, everyone: bool = False) -> None:
         super().__init__(name)
@@ -59,8 +60,12 @@ class Paused(Fault):
     def inject(self, arena: Arena, chance: random.Random) -> None:
         actors = arena.of(self.role)
         self.victims = actors if self.everyone else [chance.choice(actors)]
+        self._sessions = Sessions(self.victims)
         for actor in self.victims:
             arena.pause(actor)
+
+    def felt(self, arena: Arena) -> bool:
+        return self._sessions.are_over()
 
     def heal(self, arena: Arena) -> None:
         for actor in self.victims:
@@ -72,11 +77,15 @@ class PausedShortly(Paused):
 
     lasts = (0.1, 0.5)
 
+    def felt(self, arena: Arena) -> bool:
+        return True
+
 
 class Expired(Fault):
     """A second client with the same id and password closes the session, for real."""
 
     lasts = (0.0, 0.2)
+    shows_late = True
 
     def __init__(self, name: str, role: Role, everyone: bool = False) -> None:
         super().__init__(name)
@@ -85,8 +94,12 @@ class Expired(Fault):
     def inject(self, arena: Arena, chance: random.Random) -> None:
         actors = arena.of(self.role)
         self.victims = actors if self.everyone else [chance.choice(actors)]
+        self._sessions = Sessions(self.victims)
         for actor in self.victims:
             arena.expire(actor)
+
+    def felt(self, arena: Arena) -> bool:
+        return self._sessions.are_over()
 
     def heal(self, arena: Arena) -> None:
         """Nothing to mend: the client itself has to."""
@@ -95,14 +108,16 @@ class Expired(Fault):
 class AtStep(Fault):
     """Something happens to a process between the sending of a step and its answer."""
 
-    lasts = (0.3, 1.0)
+    lasts = (0.1, 0.5)
+    waits_s = 15.0
 
     def __init__(self, name: str, role: Role, step: str, what: str) -> None:
         super().__init__(name)
         self.role, self.step, self.what = role, step, what
         if what == "pause":
-            self.lasts = _PAST_SESSION
+            self.lasts = PAST_SESSION
         self._once = threading.Lock()
+        self._hit = False
 
     def inject(self, arena: Arena, chance: random.Random) -> None:
         actor = chance.choice(arena.mortals(self.role))
@@ -114,6 +129,7 @@ class AtStep(Fault):
     def _seen(self, arena: Arena, actor: Actor, step: str) -> None:
         if step != self.step or not self._once.acquire(blocking=False):
             return
+        self._hit = True
         match self.what:
             case "kill":
                 arena.kill(actor, self.name)
@@ -121,6 +137,9 @@ class AtStep(Fault):
                 arena.pause(actor)
             case _:
                 threading.Thread(target=arena.expire, args=(actor,), daemon=True).start()
+
+    def felt(self, arena: Arena) -> bool:
+        return self._hit
 
     def heal(self, arena: Arena) -> None:
         self._once.acquire(blocking=False)
@@ -133,20 +152,27 @@ class Poked(Fault):
     """The next task that begins does it to the worker that runs it."""
 
     kills = True
+    lasts = (0.1, 0.5)
+    waits_s = 15.0
 
     def __init__(self, name: str, what: str, sessions: float = 0.0) -> None:
         super().__init__(name)
         self.what, self.sessions = what, sessions
         if what == "stop":
-            self.lasts = _PAST_SESSION
+            self.lasts = PAST_SESSION
+        elif sessions:
+            self.lasts = (sessions, sessions + 0.3)
 
     def inject(self, arena: Arena, chance: random.Random) -> None:
         seconds = self.sessions * arena.settings.session_s
-        arena.excuse(seconds + 10)
-        self._file = poke(arena.folder, self.what, seconds)
+        arena.excuse(self.waits_s + seconds + 10)
+        self._poke = poke(arena.folder, self.what, str(seconds))
+
+    def felt(self, arena: Arena) -> bool:
+        return self._poke.was_taken()
 
     def heal(self, arena: Arena) -> None:
-        self._file.unlink(missing_ok=True)
+        self._poke.take_back()
         arena.excuse(5)
         if self.what == "stop":
             for actor in arena.workers:
@@ -154,35 +180,23 @@ class Poked(Fault):
 
 
 def _entries() -> list[Entry]:
-    role: Role
+    roles: tuple[Role, ...] = ("worker", "author", "waiter")
     found = [
-        Entry(f"{role} killed", "1", f"SIGKILL, {role}", partial(Killed, role=role))
-        for role in ("worker", "author", "waiter")
-    ]
-    found += [
-        Entry(
-            f"{role} paused",
-            "4",
-            f"SIGSTOP past its session, {role}",
-            partial(Paused, role=role),
+        Entry(f"{role} {verb}", case, f"{does}, {role}", partial(fault, role=role))
+        for verb, case, does, fault in (
+            ("killed", "1", "SIGKILL", Killed),
+            ("paused", "4", "SIGSTOP past its session", Paused),
+            ("expired", "10", "a second client closes its session", Expired),
         )
-        for role in ("worker", "author", "waiter")
+        for role in roles
     ]
-    found += [
-        Entry(
-            f"{role} expired",
-            "10",
-            f"a second client closes its session, {role}",
-            partial(Expired, role=role),
-        )
-        for role in ("worker", "author", "waiter")
-    ]
-    for role, step, case in (
+    steps: tuple[tuple[Role, str, str], ...] = (
         ("worker", "claim", "2"),
         ("worker", "commit", "8"),
         ("worker", "publish", "3"),
         ("author", "add", "32"),
-    ):
+    )
+    for role, step, case in steps:
         for what, verb in (("kill", "killed"), ("pause", "paused"), ("expire", "expired")):
             found.append(
                 Entry(

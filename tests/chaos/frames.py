@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 import socket
 import struct
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 
 MULTI = 14
 EVENT_XID = -1
+_FRAME_MAX = 64 * 1024 * 1024
 _CREATE, _DELETE, _SET, _CHECK = 1, 2, 5, 13
 #: Where the first operation of a multi begins, in a frame with its length: after length, xid,
 #: opcode; then its type, a flag, an error, and the length of its path.
@@ -53,30 +54,15 @@ def step_of(frame: bytes) -> str:
     return "other"
 
 
-def read_frame(end: socket.socket) -> bytes:
+def read_frame(stream: BinaryIO) -> bytes:
     """One length-prefixed frame with its prefix; empty when the connection ended."""
-    head = _read(end, 4)
-    if len(head) < 4:
+    try:
+        head = stream.read(4)
+        size = struct.unpack("!i", head)[0] if len(head) == 4 else -1
+        body = stream.read(size) if 0 <= size < _FRAME_MAX else b""
+    except OSError:
         return b""
-    size = struct.unpack("!i", head)[0]
-    if not 0 <= size < 64 * 1024 * 1024:
-        return b""
-    body = _read(end, size)
     return head + body if len(body) == size else b""
-
-
-def _read(end: socket.socket, size: int) -> bytes:
-    parts = []
-    while size:
-        try:
-            part = end.recv(min(size, 1 << 20))
-        except OSError:
-            return b""
-        if not part:
-            return b""
-        parts.append(part)
-        size -= len(part)
-    return b"".join(parts)
 
 
 def send(end: socket.socket, data: bytes) -> bool:

@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import BinaryIO, Literal
 
 from .frames import EVENT_XID, Session, hang_up, read_frame, send, session_of, step_of
 
@@ -50,6 +50,8 @@ class Link:
         self.session: Session | None = None
         self.transactions = 0
         self.lost: list[str] = []
+        #: How often the weather did something: to a frame, or to a connection.
+        self.struck = 0
         self._lock = threading.Lock()
         self._open: set[socket.socket] = set()
         self._ended = threading.Event()
@@ -65,9 +67,8 @@ class Link:
     def cut(self) -> None:
         """Break every connection now."""
         with self._lock:
-            ends = list(self._open)
-        for end in ends:
-            hang_up(end)
+            self.struck += len(self._open)
+        self._hang_up()
 
     def change(self, weather: Weather) -> None:
         """From now on that weather; connections held by the old one go on."""
@@ -77,7 +78,7 @@ class Link:
 
     def heal(self) -> None:
         """Fair weather, over new connections: what was held is not delivered late by accident."""
-        self.cut()
+        self._hang_up()
         self.change(Weather())
 
     def close(self) -> None:
@@ -96,6 +97,7 @@ class Link:
             except OSError:
                 return
             if self.weather.refuse:
+                self._strike()
                 client.close()
                 continue
             threading.Thread(target=self._connect, args=(client, port), daemon=True).start()
@@ -113,14 +115,21 @@ class Link:
         with self._lock:
             self._open |= {client, server}
         doomed: dict[bytes, Loss] = {}
-        threading.Thread(target=self._answers, args=(client, server, doomed), daemon=True).start()
-        self._requests(client, server, doomed)
+        answers = (server.makefile("rb"), client, doomed)
+        threading.Thread(target=self._answers, args=answers, daemon=True).start()
+        with client.makefile("rb") as stream:
+            self._requests(stream, client, server, doomed)
+            self._end(client, server)
 
     def _requests(
-        self, client: socket.socket, server: socket.socket, doomed: dict[bytes, Loss]
+        self,
+        stream: BinaryIO,
+        client: socket.socket,
+        server: socket.socket,
+        doomed: dict[bytes, Loss],
     ) -> None:
         first = True
-        while frame := read_frame(client):
+        while frame := read_frame(stream):
             # The first frame of a connection is the handshake, which has no header.
             step = "" if first else step_of(frame)
             first = False
@@ -142,7 +151,6 @@ class Link:
                 break
             if step and weather.seen is not None:
                 weather.seen(step)
-        self._end(client, server)
 
     def _loss(self, weather: Weather, step: str) -> Loss | None:
         if not step:
@@ -151,37 +159,54 @@ class Link:
             self.transactions += 1
             loss = weather.lose(step, self.transactions) if weather.lose else None
             if loss:
+                self.struck += 1
                 self.lost.append(f"{step} {loss}")
         return loss
 
-    def _answers(
-        self, client: socket.socket, server: socket.socket, doomed: dict[bytes, Loss]
-    ) -> None:
+    def _answers(self, stream: BinaryIO, client: socket.socket, doomed: dict[bytes, Loss]) -> None:
+        with stream:
+            self._pass_on(stream, client, doomed)
+        # The other side may still owe the server a late request.
+        hang_up(client)
+
+    def _pass_on(self, stream: BinaryIO, client: socket.socket, doomed: dict[bytes, Loss]) -> None:
         first, deaf = True, False
-        while frame := read_frame(server):
+        while frame := read_frame(stream):
             if first:
                 first = False
                 self.session = session_of(frame) or self.session
             elif doomed and frame[4:8] in doomed:
                 if doomed[frame[4:8]] == "answer":
-                    break
+                    return
                 deaf = True
             if self.weather.drop_events and struct.unpack_from("!i", frame, 4)[0] == EVENT_XID:
+                self._strike()
                 continue
             self._wait_out("hold_answers", self.weather.answer_delay_s)
             if not deaf and not send(client, frame):
-                break
-        # The other side may still owe the server a late request.
-        hang_up(client)
+                return
 
     def _wait_out(self, hold: str, delay_s: float) -> None:
         if delay_s:
+            self._strike()
             self._ended.wait(delay_s)
         weather = self.weather
+        if getattr(weather, hold):
+            self._strike()
         while getattr(weather, hold) and not self._ended.is_set():
             with weather.changed:
                 weather.changed.wait(0.1)
             weather = self.weather
+
+    def _hang_up(self) -> None:
+        with self._lock:
+            ends = list(self._open)
+        for end in ends:
+            hang_up(end)
+
+    def _strike(self) -> None:
+        with self._lock:
+            self.struck += 1
 
     def _end(self, *ends: socket.socket) -> None:
         for end in ends:

@@ -24,7 +24,6 @@ from .ledger import Execution, Ledger, PlanHistory
 from .operating import Operator
 from .rest import Rest, is_quiet, look_at, traces_of
 
-#: A done plan stands that long before it is removed: waiters should find it.
 _SHOWN_S = 1.0
 _LOOK_S = 0.3
 #: What an author that is gone was defining is given up after that.
@@ -43,8 +42,9 @@ class Takeover(NamedTuple):
 class Referee:
     """Reads the histories and judges. `violations` grows; `finished` counts checked plans."""
 
-    def __init__(self, arena: Arena) -> None:
-        self.arena = arena
+    def __init__(self, arena: Arena, shown_s: float = _SHOWN_S) -> None:
+        """A done plan stands for `shown_s` before it is removed: waiters should find it."""
+        self.arena, self._shown_s = arena, shown_s
         self.ledger = Ledger(arena.folder, arena.settings.shape)
         self.violations: list[str] = []
         self.takeovers: list[Takeover] = []
@@ -128,7 +128,7 @@ class Referee:
                 plan.is_drained()  # an adopted plan without tasks has no worker that ends it
             return
         since = self._done_since.setdefault(plan.name, time.monotonic())
-        if time.monotonic() - since < _SHOWN_S:
+        if time.monotonic() - since < self._shown_s:
             return
         with self.arena.gavel:
             self.ledger.read()

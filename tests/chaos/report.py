@@ -42,9 +42,17 @@ def summary(outcome: Outcome) -> str:
     return (
         f"{outcome.settings.kind}, seed {outcome.settings.seed}: {outcome.plans} plans, "
         f"{outcome.tasks} tasks, {outcome.executions} executions, "
-        f"{sum(outcome.faults.values())} faults of {len(outcome.faults)} kinds, "
+        f"{outcome.faults.total()} faults of {len(outcome.faults)} kinds, "
+        f"{(outcome.faults - outcome.felt).total()} of them not felt, "
         f"{len(outcome.takeovers)} takeovers, {outcome.ended - outcome.began:.0f} s, {verdict}"
     )
+
+
+def _unfelt(outcome: Outcome) -> str:
+    """Those that hit nothing, and so have proved nothing."""
+    missed = outcome.faults - outcome.felt
+    names = ", ".join(f"{name} ({count})" for name, count in sorted(missed.items()))
+    return f"{missed.total()}: {names}" if missed else "0"
 
 
 def _page(outcome: Outcome, command: str, stem: str, pictures: Sequence[str]) -> Iterator[str]:
@@ -62,6 +70,7 @@ def _page(outcome: Outcome, command: str, stem: str, pictures: Sequence[str]) ->
         "executions": outcome.executions,
         "tasks per second": f"{outcome.tasks / max(seconds, 1e-9):.0f}",
         "faults": f"{sum(outcome.faults.values())} of {len(outcome.faults)} kinds",
+        "faults that nobody felt": _unfelt(outcome),
         "drained after the last fault": f"{outcome.drained_s:.1f} s",
         "plans removed half defined": outcome.half_defined,
         "**violations**": f"**{len(outcome.violations)}**",

@@ -26,6 +26,8 @@ _AT_ONCE = ((1, 70), (2, 25), (3, 5))
 #: After the faults a plan must be done within so many session time-outs and this much besides.
 _BOUND_SESSIONS = 10.0
 _BOUND_S = 45.0
+#: A process that has lost its session shows it within this time.
+_LATE_S = 30.0
 
 
 @dataclass
@@ -36,6 +38,7 @@ class Outcome:
     began: float
     ended: float = 0.0
     faults: Counter[str] = field(default_factory=Counter)
+    felt: Counter[str] = field(default_factory=Counter)
     skipped: dict[str, str] = field(default_factory=dict)
     marks: list[tuple[float, float, str]] = field(default_factory=list)
     takeovers: list[Takeover] = field(default_factory=list)
@@ -57,6 +60,24 @@ class Outcome:
         return not self.violations
 
 
+@dataclass
+class _UnderWay:
+    """A fault that lasts until `until`; where it waits to be felt, that long from then on."""
+
+    fault: Fault
+    hold_s: float
+    until: float
+    waits_until: float
+
+    def is_over(self, arena: Arena) -> bool:
+        now = time.monotonic()
+        if now < self.waits_until:
+            if not self.fault.felt(arena):
+                return False
+            self.waits_until, self.until = 0.0, now + self.hold_s
+        return now >= self.until
+
+
 class Run:
     """Drives an arena: injects, heals, waits, and lets the referee judge."""
 
@@ -75,6 +96,8 @@ class Run:
         self.outcome = Outcome(arena.settings, time.monotonic())
         self._pause = threading.Event()
         self._measure_at = 0.0
+        #: Faults that nobody had felt when they were healed, and when that was.
+        self._unfelt: dict[Fault, float] = {}
 
     def warm_up(self) -> None:
         """Until tasks run: a fault before the first task tests nothing of tasks."""
@@ -107,7 +130,7 @@ class Run:
 
     def at_once(self, entries: Sequence[Entry]) -> None:
         """Inject these, hold each for its time, heal them in the order of their times."""
-        under_way: list[tuple[float, Fault]] = []
+        under_way: list[_UnderWay] = []
         for entry in entries:
             fault = entry.fault()
             why = fault.unable(self.arena)
@@ -116,12 +139,28 @@ class Run:
                 continue
             hold_s = self.arena.settings.session_s * self.chance.uniform(*fault.lasts)
             self._inject(fault)
-            under_way.append((time.monotonic() + hold_s, fault))
-        for until, fault in sorted(under_way, key=lambda pair: pair[0]):
-            self._spend(max(0.0, until - time.monotonic()))
-            self._heal(fault)
+            now = time.monotonic()
+            under_way.append(_UnderWay(fault, hold_s, now + hold_s, now + fault.waits_s))
+        while under_way:
+            for each in list(under_way):
+                if each.is_over(self.arena):
+                    self._heal(each.fault)
+                    under_way.remove(each)
+            self._spend(_TICK_S if under_way else 0.0)
+        self.unfelt()
         if entries:
             self._mend()
+
+    def unfelt(self) -> list[str]:
+        """The faults that have been healed, and that nobody has felt so far, lately."""
+        now = time.monotonic()
+        for fault, healed in list(self._unfelt.items()):
+            if fault.shows_late and fault.felt(self.arena):
+                self.outcome.felt[fault.name] += 1
+                del self._unfelt[fault]
+            elif now - healed > _LATE_S:
+                del self._unfelt[fault]
+        return [fault.name for fault in self._unfelt]
 
     def broken(self) -> list[str]:
         return [*self.outcome.violations, *self.referee.violations, *self.arena.deaths]
@@ -151,6 +190,8 @@ class Run:
         self.tell(f"{fault.name}")
         pids_before = [actor.pid for actor in self.arena.actors]
         begin = time.monotonic()
+        if fault.shape:
+            self.arena.want(fault.shape)
         fault.inject(self.arena, self.chance)
         # A victim that was killed has no process any more: the ends of processes tell of it.
         victims = {actor.pid for actor in fault.victims} - {0}
@@ -162,6 +203,13 @@ class Run:
         self.outcome.marks.append((begin, float("inf"), fault.name))
 
     def _heal(self, fault: Fault) -> None:
+        if fault.shape:
+            self.arena.want("")
+        # Asked before: what is mended does not show any more that it was broken.
+        if fault.felt(self.arena):
+            self.outcome.felt[fault.name] += 1
+        else:
+            self._unfelt[fault] = time.monotonic()
         fault.heal(self.arena)
         self.arena.journal.write("healed", name=fault.name)
         now = time.monotonic()
@@ -219,6 +267,7 @@ class Run:
         outcome, referee = self.outcome, self.referee
         outcome.ended = time.monotonic()
         outcome.violations = self.broken()
+        self.unfelt()
         outcome.takeovers, outcome.shapes = referee.takeovers, referee.shapes
         outcome.plans, outcome.tasks = referee.finished, referee.tasks
         outcome.executions, outcome.half_defined = referee.executions, referee.half_defined

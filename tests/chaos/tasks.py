@@ -11,9 +11,10 @@ import threading
 import uuid
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import zkplan
+from zkplan import failpoints
 from zkplan.stress.history import Recorder, recorder_here
 
 from .workloads import HELD_FAILS, Item, digest_of, pad_of
@@ -23,6 +24,7 @@ Value = tuple[str, str, str, int, bytes]
 POKES = "pokes"
 #: Set in the environment of a worker whose tasks obey no pokes.
 SPARED = "ZKPLAN_CHAOS_SPARED"
+_ANYBODY = "anybody"
 _MEMORY_BYTES = 64 * 1024 * 1024
 
 
@@ -87,30 +89,47 @@ def _add(item: Item, me: zkplan.Task, plan: str, folder: str, uid: str) -> None:
     me.plan.add_tasks([spec(added, tasks, plan, folder, uid) for added in item.adds])
 
 
-def poke(folder: Path, what: str, argument: float = 0.0) -> Path:
-    """Have the next task that begins do something nasty; gives the file that stands for it."""
-    pokes = folder / POKES
-    pokes.mkdir(exist_ok=True)
+class Poke(NamedTuple):
+    """What the next task that begins has to do: a file until it is taken, then another one."""
+
+    file: Path
+    taken: Path
+
+    def was_taken(self) -> bool:
+        return self.taken.exists()
+
+    def take_back(self) -> None:
+        self.file.unlink(missing_ok=True)
+
+
+def poke(folder: Path, what: str, argument: str = "", pid: int | None = None) -> Poke:
+    """Have the next task that begins, maybe only in that process, do something nasty."""
     draft = folder / f"poke-{uuid.uuid4().hex[:8]}"
-    draft.write_text(repr(argument))
-    return draft.rename(pokes / f"{what}.{draft.name}")
+    draft.write_text(argument)
+    name = f"{what}.{_ANYBODY if pid is None else pid}.{draft.name}"
+    return Poke(draft.rename(folder / POKES / name), folder / f"taken-{name}")
 
 
 def _obey_a_poke(pokes: Path, journal: Recorder) -> None:
     for name in [] if SPARED in os.environ else os.listdir(pokes):
+        what, whom, _ = name.split(".")
         taken = pokes.parent / f"taken-{name}"
+        if whom not in (_ANYBODY, str(os.getpid())):
+            continue
         try:
             os.rename(pokes / name, taken)
         except FileNotFoundError:
             continue  # another task was nearer
-        what, argument = name.partition(".")[0], float(taken.read_text())
+        argument = taken.read_text()
         journal.write("poked", what=what, pid=os.getpid())
         _act(what, argument)
         return
 
 
-def _act(what: str, argument: float) -> None:
+def _act(what: str, argument: str) -> None:
     match what:
+        case "arm":
+            failpoints.arm(argument)
         case "exit":
             os._exit(7)
         case "segfault":
@@ -121,9 +140,9 @@ def _act(what: str, argument: float) -> None:
             os.kill(os.getpid(), signal.SIGSTOP)
         case "hold interpreter":
             # A function called through PyDLL keeps the interpreter lock.
-            ctypes.PyDLL(None).usleep(int(argument * 1e6))
+            ctypes.PyDLL(None).usleep(int(float(argument) * 1e6))
         case "fork":
-            _fork(argument)
+            _fork(float(argument))
         case "memory":
             _use_up_memory()
 

@@ -14,6 +14,8 @@ Fate = Literal["finished", "dead", "cut"]
 _PAD_BYTES = 100_000
 #: More often than a task of a held plan has attempts, less often than twice that.
 HELD_FAILS = 5
+BRIEF = "brief"
+_BRIEF_S = 0.05
 
 
 class Item(NamedTuple):
@@ -40,6 +42,20 @@ class Item(NamedTuple):
     def of(cls, facts: Mapping[str, Any]) -> Item:
         adds = tuple(cls.of(item) for item in facts["adds"])
         return cls(**{**facts, "needs": tuple(facts["needs"]), "adds": adds})
+
+
+def drawn_shape(seed: int) -> str:
+    """The shape of that seed's plan, where none is said."""
+    return _drawn(random.Random(seed))
+
+
+def _drawn(chance: random.Random) -> str:
+    return chance.choices(list(SHAPES), [weight for weight, _ in SHAPES.values()])[0]
+
+
+def _brief(item: Item) -> Item:
+    adds = tuple(_brief(each) for each in item.adds)
+    return item._replace(seconds=min(item.seconds, _BRIEF_S), adds=adds)
 
 
 def digest_of(key: str, arguments: Mapping[str, str]) -> str:
@@ -69,14 +85,19 @@ class Workload:
 
     @classmethod
     def make(cls, seed: int, shape: str = "") -> Workload:
-        """The workload of that seed; its shape too comes from the seed, unless it is said."""
+        """The workload of that seed; its shape too comes from the seed, unless it is said.
+
+        `BRIEF` is no shape: all tasks are short, and so is the plan.
+        """
         if shape in SCRIPTS:
             script = SCRIPTS[shape]
             return cls(shape, seed, [list(batch) for batch in script.batches], script.ready_before)
         chance = random.Random(seed)
-        drawn = chance.choices(list(SHAPES), [weight for weight, _ in SHAPES.values()])[0]
-        shape = shape or drawn
+        drawn, brief = _drawn(chance), shape == BRIEF
+        shape = drawn if brief else shape or drawn
         items = SHAPES[shape][1](chance)
+        if brief:
+            items = [_brief(item) for item in items]
         batches = []
         while items:
             size = len(items) if shape == "huge join" else chance.randint(1, 60)
