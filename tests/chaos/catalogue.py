@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
-from . import faults_links, faults_operators, faults_points, faults_processes, faults_servers
+from . import (
+    faults_clocks,
+    faults_links,
+    faults_network,
+    faults_operators,
+    faults_points,
+    faults_processes,
+    faults_servers,
+)
 from .fault import CATALOGUE, Entry, Fault, for_kind
 
 __all__ = [
     "CATALOGUE",
     "Entry",
     "Fault",
+    "faults_clocks",
     "faults_links",
+    "faults_network",
     "faults_operators",
     "faults_points",
     "faults_processes",

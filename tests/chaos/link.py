@@ -31,6 +31,8 @@ class Weather:
     """
 
     refuse: bool = False
+    #: The only server that is reached, by its port; 0: all.
+    only: int = 0
     request_delay_s: float = 0.0
     answer_delay_s: float = 0.0
     hold_requests: bool = False
@@ -96,7 +98,7 @@ class Link:
                 client, _ = door.accept()
             except OSError:
                 return
-            if self.weather.refuse:
+            if self.weather.refuse or self.weather.only not in (0, port):
                 self._strike()
                 client.close()
                 continue

@@ -6,6 +6,8 @@ import os
 import shutil
 import subprocess
 import tempfile
+import threading
+import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -13,12 +15,17 @@ from typing import Literal
 
 from zkplan.testing.embedded_process import EmbeddedServerProcess
 from zkplan.testing.loopback import server_status
-from zkplan.testing.server_process import ServerProcess
+from zkplan.testing.server_process import ServerDidNotStart, ServerProcess
 from zkplan.testing.servers import ZooKeeperEnsemble, ZooKeeperServer
+
+from .peers import Peers
 
 Kind = Literal["embedded", "zookeeper", "ensemble"]
 KINDS: tuple[Kind, ...] = ("embedded", "zookeeper", "ensemble")
 _DISK = "size=192m"
+_LEADER_S = 3.0
+_HEALED_S = 60.0
+_POLL_S = 0.05
 
 
 class Servers:
@@ -28,9 +35,13 @@ class Servers:
         self.kind = kind
         self.disk: Path | None = None
         self.ensemble: ZooKeeperEnsemble | None = None
+        self._pause = threading.Event()
+        #: The links between the members of an ensemble.
+        self.peers = Peers()
+        stack.callback(self.peers.close)
         self.members: Sequence[ServerProcess]
         if kind == "ensemble":
-            self.ensemble = ZooKeeperEnsemble(tick_time_ms=tick_ms)
+            self.ensemble = ZooKeeperEnsemble(tick_time_ms=tick_ms, detour=self.peers.detour)
             stack.enter_context(self.ensemble)
             self.members = self.ensemble.servers
             return
@@ -57,14 +68,37 @@ class Servers:
 
     def make_serve(self) -> None:
         """Resume, or start, each that does not serve, and wait until all do."""
+        # A member that is cut off from its peers would never serve.
+        self.peers.heal()
         for member in self.members:
             member.resume()
             member.start(wait=False)
-        for member in self.members:
-            member.wait_serving()
+        deadline = time.monotonic() + _HEALED_S
+        while not self._agree():
+            for member in self.members:
+                member.wait_serving()
+            if time.monotonic() > deadline:
+                modes = [member.mode for member in self.members]
+                raise ServerDidNotStart(f"after {_HEALED_S:g} s the members are {modes}")
+            self._pause.wait(_POLL_S)
+
+    def _agree(self) -> bool:
+        """Whether all serve under one leader; one left behind may lead on for a moment."""
+        modes = [member.mode for member in self.members]
+        return None not in modes and (self.ensemble is None or modes.count("leader") == 1)
 
     def leader(self) -> ServerProcess:
-        return self.ensemble.leader() if self.ensemble is not None else self.members[0]
+        """The leader; any member where another fault has left them without one."""
+        if self.ensemble is None:
+            return self.members[0]
+        try:
+            return self.ensemble.leader(_LEADER_S)
+        except TimeoutError:
+            return self.members[0]
+
+    def number_of(self, member: ServerProcess) -> int:
+        """Its number in the ensemble, from 1."""
+        return list(self.members).index(member) + 1
 
     def followers(self) -> list[ServerProcess]:
         leader = self.leader()

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
+from typing import NamedTuple
 
 from zkplan.testing.java import find_java, find_zookeeper
 from zkplan.testing.loopback import LOOPBACK, free_port, server_version
 from zkplan.testing.server_process import ServerDidNotStart, ServerProcess
 
-__all__ = ["ServerDidNotStart", "ZooKeeperEnsemble", "ZooKeeperServer"]
+__all__ = ["PeerPorts", "ServerDidNotStart", "ZooKeeperEnsemble", "ZooKeeperServer"]
 
 _LEADER_DEADLINE_S = 60.0
 # ZooKeeper's own default is 20 ticks, which with short ticks would cut ordinary session timeouts.
@@ -81,6 +82,17 @@ class ZooKeeperServer(ServerProcess):
         ]
 
 
+class PeerPorts(NamedTuple):
+    """Where a member of an ensemble is reached by the others, on loopback."""
+
+    quorum: int
+    election: int
+
+
+#: Gives the ports by which a member reaches another one: member, other, the other's own ports.
+Detour = Callable[[int, int, PeerPorts], PeerPorts]
+
+
 class ZooKeeperEnsemble:
     """Three (or more) servers on loopback that form one ensemble.
 
@@ -88,26 +100,36 @@ class ZooKeeperEnsemble:
     """
 
     def __init__(
-        self, size: int = 3, *, tick_time_ms: int = 2000, min_session_timeout_ms: int = 1000
+        self,
+        size: int = 3,
+        *,
+        tick_time_ms: int = 2000,
+        min_session_timeout_ms: int = 1000,
+        detour: Detour | None = None,
     ) -> None:
-        """Prepare the members; nothing is started yet. Raises ServerDidNotStart as servers do."""
-        members = {
-            f"server.{number}": f"{LOOPBACK}:{free_port()}:{free_port()}"
-            for number in range(1, size + 1)
-        }
+        """Prepare the members; nothing is started yet. Raises ServerDidNotStart as servers do.
+
+        With `detour` members reach each other by the ports that it gives, say of proxies.
+        """
+        numbers = range(1, size + 1)
+        ports = {number: PeerPorts(free_port(), free_port()) for number in numbers}
         # Deadlines in ticks: with a small tick a busy machine still gets 10 s to form a quorum.
-        ticks = max(5, 10_000 // tick_time_ms)
-        config = {"initLimit": str(ticks), "syncLimit": str(ticks), **members}
-        self.servers = [
-            ZooKeeperServer(
-                tick_time_ms=tick_time_ms,
-                min_session_timeout_ms=min_session_timeout_ms,
-                heap="256m",
-                config=config,
-                server_id=number,
+        ticks = str(max(5, 10_000 // tick_time_ms))
+        self.servers = []
+        for number in numbers:
+            config = {"initLimit": ticks, "syncLimit": ticks}
+            for other, own in ports.items():
+                way = detour(number, other, own) if detour and other != number else own
+                config[f"server.{other}"] = f"{LOOPBACK}:{way.quorum}:{way.election}"
+            self.servers.append(
+                ZooKeeperServer(
+                    tick_time_ms=tick_time_ms,
+                    min_session_timeout_ms=min_session_timeout_ms,
+                    heap="256m",
+                    config=config,
+                    server_id=number,
+                )
             )
-            for number in range(1, size + 1)
-        ]
 
     @property
     def hosts(self) -> str:
