@@ -60,7 +60,6 @@ class Referee:
         self._adopted: set[str] = set()
         self._dead_since: dict[str, float] = {}
         self._rests: dict[str, Rest] = {}
-        self.ended_by_operators: Counter[str] = Counter()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="referee", daemon=True)
 
@@ -194,10 +193,9 @@ class Referee:
 
     def _judge_stopped(self, stopped: Stopped) -> None:
         self.violations += violations_of_stopped(stopped)
-        self.ended_by_operators[stopped.ending] += 1
-        self._judged(stopped.case)
+        self._judged(stopped.case, f", {stopped.ending}")
 
-    def _judged(self, case: Case) -> None:
+    def _judged(self, case: Case, how: str = "") -> None:
         history = case.plan
         name = history.workload.name
         operations = self.ledger.operations.of_plan.get(name, [])
@@ -206,7 +204,7 @@ class Referee:
         history.committed = committed_numbers(case)
         self.takeovers += takeovers(self.ledger, history.executions.values())
         self.finished += 1
-        self.shapes[history.workload.shape] += 1
+        self.shapes[history.workload.shape + how] += 1
         self.tasks += case.left.added
         self.executions += len(case.everything)
         self.progress = time.monotonic()
