@@ -11,6 +11,7 @@ from .backoff import Backoff
 from .client import Client, connect
 from .errors import (
     ForeignTask,
+    HistoryLost,
     InvalidTask,
     InvariantViolated,
     KeeperClosed,
@@ -89,6 +90,7 @@ __all__ = [
     "KeeperError",
     "KeeperUnavailable",
     "KeeperClosed",
+    "HistoryLost",
     "TransactionRejected",
     "WaitTimeout",
     "InvariantViolated",

@@ -20,6 +20,7 @@ ZkplanError
 ├── KeeperError               ZooKeeper did not do what was asked
 │   ├── KeeperUnavailable
 │   ├── KeeperClosed
+│   ├── HistoryLost           ZooKeeper was restored from an older state
 │   └── TransactionRejected
 ├── WaitTimeout               also a TimeoutError
 └── InvariantViolated         a bug in zkplan or a damaged tree; nothing more was written
@@ -154,6 +155,13 @@ class KeeperUnavailable(KeeperError):
 
 class KeeperClosed(KeeperError):
     """The connection was closed, or belongs to the parent of a forked process."""
+
+
+class HistoryLost(KeeperError):
+    """ZooKeeper was restored from an older state than this process has seen.
+
+    Every call of this client raises it: connect anew, and look for your plans by their names.
+    """
 
 
 class TransactionRejected(KeeperError):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 import resource
 import shutil
+import threading
+import time
 from functools import partial
 from pathlib import Path
 
@@ -60,6 +62,21 @@ class Outage(ServerDown):
     """All servers are down for several sessions."""
 
     lasts = (3.0, 5.0)
+
+
+class LongOutage(ServerDown):
+    """All servers are down for 20 s, whatever the session time-out."""
+
+    DOWN_S = 20.0
+    lasts = (0.0, 0.1)
+
+    def heal(self, arena: Arena) -> None:
+        threading.Event().wait(max(0.0, self._since + self.DOWN_S - time.monotonic()))
+        super().heal(arena)
+
+    def inject(self, arena: Arena, chance: random.Random) -> None:
+        super().inject(arena, chance)
+        self._since = time.monotonic()
 
 
 class Rolling(ServerFault):
@@ -130,6 +147,13 @@ enter(
             "17",
             "all servers are down for several sessions",
             partial(Outage, how="kill", which="all"),
+            weight=1,
+        ),
+        Entry(
+            "all servers down for 20 s",
+            "17",
+            "SIGKILL to all, started again after 20 s",
+            partial(LongOutage, how="kill", which="all"),
             weight=1,
         ),
         Entry("leader killed", "14", "SIGKILL to the leader", _down("kill", "leader"), _THREE, 4),

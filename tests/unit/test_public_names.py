@@ -37,6 +37,7 @@ ERRORS = {
     "KeeperError",
     "KeeperUnavailable",
     "KeeperClosed",
+    "HistoryLost",
     "TransactionRejected",
     "WaitTimeout",
     "InvariantViolated",

@@ -32,7 +32,7 @@ from kazoo.protocol.states import KeeperState
 from kazoo.security import OPEN_ACL_UNSAFE
 
 from .. import wire
-from ..errors import KeeperClosed, KeeperError, KeeperUnavailable, ZkplanError
+from ..errors import HistoryLost, KeeperClosed, KeeperError, KeeperUnavailable, ZkplanError
 from ..requests import (
     Await,
     Multi,
@@ -77,8 +77,9 @@ class Keeper:
         self._again: list[Call] = []
         self._flying = 0
         self._generation = 0
-        self._connected = False
-        self._closed = False
+        self._connected = self._closed = False
+        self._lost = ""
+        self._stopping = threading.Lock()
         self._multi_read = True
         self._listeners: list[Callable[[str | None], None]] = []
         client.add_listener(self._state_changed)
@@ -118,6 +119,8 @@ class Keeper:
             raise KeeperClosed(self._why_closed())
         call = Call(self, request, self._pack(request), done)
         with self._lock:
+            if self._lost:
+                raise HistoryLost(self._lost)
             if not self._connected or self._flying >= IN_FLIGHT_MAX or self._outbox:
                 self._outbox.append(call)
                 return call
@@ -218,9 +221,7 @@ class Keeper:
         if type(request) is Multi:
             return TransactionPacket(request.ops, prefix, self._acl)
         if type(request) is ReadMany:
-            if self._multi_read:
-                return wire.ReadManyPacket(request.reads, prefix)
-            return None
+            return wire.ReadManyPacket(request.reads, prefix) if self._multi_read else None
         if type(request) is ReadChildren:
             return ChildrenPacket(prefix + request.path, self._watched if request.watch else None)
         if type(request) is ReadData:
@@ -244,17 +245,16 @@ class Keeper:
 
     def _failed(self, call: Call, error: BaseException) -> None:
         if isinstance(error, NoNodeError):
-            if (
-                type(call.request) is ReadData
-                and call.request.watch
-                and type(call.packet) is DataPacket
-            ):
+            asked = call.request
+            if type(asked) is ReadData and asked.watch and type(call.packet) is DataPacket:
                 # The watch of a read that found nothing is not armed; that of an `exists` is.
                 call.packet = Exists(call.packet.path, self._watched)
                 call.done = self._exists_done(call)
                 self._hand_over(call)
                 return
             self._answered(call, None, None)
+        elif self._lost:
+            self._answered(call, None, HistoryLost(self._lost))
         elif isinstance(error, UnimplementedError) and type(call.request) is ReadMany:
             self._multi_read = False
             self._send(call)
@@ -263,10 +263,8 @@ class Keeper:
         elif isinstance(error, AuthFailedError):
             self._answered(call, None, KeeperError("ZooKeeper refused the credentials"))
         elif isinstance(error, ZookeeperError):
-            kind = type(error).__name__
-            self._answered(
-                call, None, KeeperError(f"ZooKeeper answered {kind}: {call.request!r:.200}")
-            )
+            said = f"ZooKeeper answered {type(error).__name__}: {call.request!r:.200}"
+            self._answered(call, None, KeeperError(said))
         else:
             self._answered(call, None, error)
 
@@ -366,6 +364,22 @@ class Keeper:
 
     # ---- closing
 
+    def give_up(self, why: str) -> None:
+        """End every request, under way and to come, by HistoryLost."""
+        with self._lock:
+            self._lost = why
+        self._end_waiting(HistoryLost(why))
+        with self._stopping:  # what was under way fails, and is told the same
+            self.client.stop()
+
+    def _end_waiting(self, error: KeeperError) -> None:
+        with self._lock:
+            calls = [*self._again, *self._outbox]
+            self._again.clear()
+            self._outbox.clear()
+        for call in calls:
+            call.done(None, error)
+
     def _why_closed(self) -> str:
         if os.getpid() != self._pid:
             return (
@@ -380,11 +394,7 @@ class Keeper:
         self._closed = True
         self.client.remove_listener(self._state_changed)
         if self._owns and os.getpid() == self._pid:
-            self.client.stop()
-            self.client.close()
-        with self._lock:
-            calls = [*self._again, *self._outbox]
-            self._again.clear()
-            self._outbox.clear()
-        for call in calls:
-            call.done(None, KeeperClosed(self._why_closed()))
+            with self._stopping:  # a second stop does not wait for the first one's end
+                self.client.stop()
+                self.client.close()
+        self._end_waiting(KeeperClosed(self._why_closed()))

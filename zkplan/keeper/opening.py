@@ -14,6 +14,7 @@ from kazoo.handlers.threading import SequentialThreadingHandler
 
 from ..errors import KeeperUnavailable, ZkplanError
 from .core import Keeper
+from .history import HistoryWatch
 
 #: What kazoo says about connections; zkplan tells by itself what a user must know. Without a
 #: handler, Python would print its warnings in programs that never set up logging.
@@ -22,6 +23,10 @@ logger.addHandler(logging.NullHandler())
 
 #: Options of KazooClient that are given by other names.
 _OURS = ("self", "hosts", "timeout", "kwargs")
+#: Those that a second client cannot share; a server that only reads would tell it of the past.
+_NOT_OF_PROBES = (
+    *("client_id", "handler", "connection_retry", "command_retry", "read_only", "logger"),
+)
 
 
 class _Handler(SequentialThreadingHandler):  # type: ignore[misc]
@@ -86,7 +91,16 @@ def open_keeper(
             f"no ZooKeeper answered at {hosts} within {connect_timeout_s:g} s; is it running, "
             "and is the address right?"
         ) from None
-    return Keeper(client, owns=True, patience_s=patience_s)
+    keeper = Keeper(client, owns=True, patience_s=patience_s)
+    alike = {name: given for name, given in kazoo_options.items() if name not in _NOT_OF_PROBES}
+    HistoryWatch(keeper, lambda now: _probe(now, session_timeout_s, alike))
+    return keeper
+
+
+def _probe(hosts: str, session_timeout_s: float, options: dict[str, Any]) -> KazooClient:
+    """A client that asks one question."""
+    handler = {"handler": _Handler()} if hasattr(select, "poll") else {}
+    return KazooClient(hosts, timeout=session_timeout_s, logger=logger, **handler, **options)
 
 
 def _check_options(options: dict[str, Any], given: bool) -> None:

@@ -6,6 +6,7 @@ import logging
 from typing import TypeVar
 
 from ..errors import (
+    HistoryLost,
     InvariantViolated,
     KeeperClosed,
     KeeperError,
@@ -46,7 +47,7 @@ def contained(step: Step[T], complaints: Complaints, what: str, instead: D) -> S
     """
     try:
         return (yield from step)
-    except (KeeperClosed, KeeperUnavailable):
+    except (HistoryLost, KeeperClosed, KeeperUnavailable):
         raise
     except (KeeperError, PayloadUndecodable, InvariantViolated) as error:
         complaints.tell(f"{what}: {error}")
