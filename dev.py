@@ -137,6 +137,8 @@ def main(arguments: list[str]) -> None:
         set_up_zookeeper()
     if command is test:
         set_up_strace()
+    if command in (chaos, soak):
+        set_up_faketime()
     command(arguments[1:])
 
 
@@ -180,6 +182,14 @@ def set_up_strace() -> None:
     """It makes the disk fail for the tests of the embedded server."""
     if shutil.which("strace") is None and not apt_install(["strace"]):
         say("strace is missing and cannot be installed here: tests of disk faults are skipped")
+
+
+def set_up_faketime() -> None:
+    """It steps the wall clocks of workers and servers."""
+    if not any(Path("/usr").glob("lib*/**/faketime/libfaketimeMT.so.1")) and not apt_install(
+        ["libfaketime"]
+    ):
+        say("libfaketime is missing and cannot be installed here: faults of clocks are skipped")
 
 
 def zookeeper_is_installed() -> bool:

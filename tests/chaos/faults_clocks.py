@@ -1,1 +1,115 @@
-"""Faults of wall clocks."""
+"""Faults of wall clocks: those of a worker, the author or a server step by an hour and back."""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from functools import partial
+
+import pytest
+
+from . import false_time
+from .arena import Actor, Arena, Role
+from .fault import Entry, Fault, enter
+from .servers import Kind
+
+HOUR_S = 3600.0
+_READY_S = 20.0
+
+
+class ClockSteps(Fault):
+    """A process with a clock of its own, which steps by `seconds`, and back at the end."""
+
+    lasts = (0.5, 2.0)
+
+    def __init__(self, name: str, seconds: float) -> None:
+        super().__init__(name)
+        self.seconds = seconds
+
+    def unable(self, arena: Arena) -> str:
+        if false_time.library() is not None:
+            return ""
+        why = "libfaketime is missing (Debian, Ubuntu: apt-get install libfaketime)"
+        if os.environ.get("CI"):
+            # A skip would say in CI that all is well.
+            pytest.fail(f"{why} (a failure, not a skip, because CI is set)", pytrace=False)
+        return why
+
+    def heal(self, arena: Arena) -> None:
+        false_time.step(self._stamp, 0)
+
+
+class ActorsClock(ClockSteps):
+    """The process is started anew where it has the real clock; later steps need no start."""
+
+    def __init__(self, name: str, seconds: float, whose: Role) -> None:
+        super().__init__(name, seconds)
+        self.whose = whose
+
+    def inject(self, arena: Arena, chance: random.Random) -> None:
+        actor = chance.choice(arena.mortals(self.whose))
+        stamp = false_time.stamp_of(actor.pid) if actor.pid else None
+        if stamp is None:
+            stamp = arena.folder / f"clock-{actor.name}"
+            arena.kill(actor, self.name)
+            arena.start(actor, false_time.environment(stamp))
+            self._wait_ready(arena, actor)
+        self._stamp = stamp
+        self.victims = [actor]
+        false_time.step(stamp, self.seconds)
+
+    def _wait_ready(self, arena: Arena, actor: Actor) -> None:
+        """A clock that is wrong from the start is not one that steps. Servers may be down, too."""
+        until = time.monotonic() + _READY_S
+        while actor.role == "worker" and " ready" not in arena.log_of(actor):
+            if time.monotonic() > until:
+                return
+            time.sleep(0.05)
+
+
+class ServersClock(ClockSteps):
+    """A server is started anew where it has the real clock."""
+
+    def inject(self, arena: Arena, chance: random.Random) -> None:
+        server = chance.choice(list(arena.servers.members))
+        stamp = false_time.stamp_of(server.pid) if server.pid else None
+        if stamp is None:
+            stamp = arena.folder / f"clock-{server.port}"
+            server.environment = {**os.environ, **false_time.environment(stamp)}
+            server.stop()
+            arena.servers.make_serve()
+        self._stamp = stamp
+        false_time.step(stamp, self.seconds)
+
+    def heal(self, arena: Arena) -> None:
+        super().heal(arena)
+        arena.servers.make_serve()
+
+
+_ALL: tuple[Kind, ...] = ("embedded", "zookeeper", "ensemble")
+enter(
+    [
+        *(
+            Entry(
+                f"{role} clock steps {way}",
+                "30",
+                f"the wall clock of a {role} steps {way} by an hour, then back again",
+                partial(ActorsClock, seconds=seconds, whose=role),
+                weight=1,
+            )
+            for role in ("worker", "author")
+            for way, seconds in (("forward", HOUR_S), ("back", -HOUR_S))
+        ),
+        *(
+            Entry(
+                f"server clock steps {way}",
+                "30",
+                f"the wall clock of a server steps {way} by an hour, then back again",
+                partial(ServersClock, seconds=seconds),
+                weight=1,
+            )
+            for way, seconds in (("forward", HOUR_S), ("back", -HOUR_S))
+        ),
+    ]
+)

@@ -8,7 +8,7 @@ import shutil
 import signal
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TypeVar
@@ -43,6 +43,8 @@ class ServerProcess:
         self.data = data or Path(tempfile.mkdtemp(prefix="zkplan-zookeeper-"))
         self.data.mkdir(parents=True, exist_ok=True)
         self.log = self.data / "server.log"
+        #: Of its process, from its next start on; None: that of this process.
+        self.environment: Mapping[str, str] | None = None
         self._command: Sequence[str] = ()
         self._owner_pid = os.getpid()
         self._process: WatchedProcess | None = None
@@ -79,7 +81,7 @@ class ServerProcess:
         """
         if not self.is_running():
             self.kill()
-            self._process = WatchedProcess(self._command, self.log)
+            self._process = WatchedProcess(self._command, self.log, self.environment)
         if wait:
             self.wait_serving()
         return self

@@ -1,0 +1,15 @@
+"""Loaded by Python itself under a false clock: a sleep waits at a lock.
+
+libfaketime 0.9.10 breaks the absolute sleep on the monotonic clock by which Python 3.11 sleeps
+(EINVAL); its waits at locks are sound.
+"""
+
+import threading
+import time
+
+
+def _sleep(seconds: float) -> None:
+    threading.Event().wait(seconds)
+
+
+time.sleep = _sleep

@@ -1,0 +1,60 @@
+"""A false wall clock for a process that is started with it, and steps of that clock (libfaketime).
+
+Its monotonic clock is the real one, as when an operator or an NTP daemon steps the time.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+
+_LIBRARY = "libfaketimeMT.so.1"
+_PLACES = ("/usr/lib", "/usr/lib64", "/usr/local/lib", "/opt/homebrew/lib")
+_STAMP = "FAKETIME_TIMESTAMP_FILE"
+_HERE = Path(__file__).parent / "clocks"
+
+
+@cache
+def library() -> Path | None:
+    """Where libfaketime is installed, if it is."""
+    machine = f"{platform.machine()}-linux-gnu"
+    for place in _PLACES:
+        for folder in (f"{place}/{machine}/faketime", f"{place}/faketime"):
+            if (Path(folder) / _LIBRARY).exists():
+                return Path(folder) / _LIBRARY
+    return None
+
+
+def environment(stamp: Path) -> Mapping[str, str]:
+    """What a process is started with, so that `step(stamp, …)` steps its clock."""
+    step(stamp, 0)
+    return {
+        "LD_PRELOAD": str(library()),
+        _STAMP: str(stamp),
+        "FAKETIME_NO_CACHE": "1",
+        "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+        "PYTHONPATH": os.pathsep.join([str(_HERE), *filter(None, [os.environ.get("PYTHONPATH")])]),
+    }
+
+
+def step(stamp: Path, seconds: float) -> None:
+    """Its clock is from now on off by that."""
+    draft = stamp.with_suffix(".new")
+    draft.write_text(f"{seconds:+g}\n")
+    draft.rename(stamp)
+
+
+def stamp_of(pid: int) -> Path | None:
+    """What steps the clock of that process; None where it was started with the real one."""
+    try:
+        words = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return None
+    for word in words:
+        name, _, value = word.partition(b"=")
+        if name == _STAMP.encode():
+            return Path(os.fsdecode(value))
+    return None
