@@ -6,6 +6,7 @@ import os
 import random
 import time
 from functools import partial
+from pathlib import Path
 
 import pytest
 
@@ -21,11 +22,12 @@ _READY_S = 20.0
 class ClockSteps(Fault):
     """A process with a clock of its own, which steps by `seconds`, and back at the end."""
 
-    lasts = (0.5, 2.0)
+    lasts = (1.0, 2.5)
 
     def __init__(self, name: str, seconds: float) -> None:
         super().__init__(name)
         self.seconds = seconds
+        self._stamp = Path()
 
     def unable(self, arena: Arena) -> str:
         if false_time.library() is not None:

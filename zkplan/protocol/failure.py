@@ -73,13 +73,19 @@ def _over(made: Op) -> Op:
     return SetData(made.path, data) if data else Check(made.path)
 
 
-def fail_again(claim: Claim, log: bytes, due_ms: int | None, later: str) -> Step[bool]:
-    """A failed attempt with attempts left: runnable at once, or at `due_ms` through `later`."""
+def fail_again(
+    claim: Claim, log: bytes, due_ms: int | None, later: str, delay_ms: int = 0
+) -> Step[bool]:
+    """A failed attempt with attempts left: runnable at once, or at `due_ms` through `later`.
+
+    `delay_ms` is for those whose wall clocks differ from this one.
+    """
     entry = Entry(claim.rank, claim.task, claim.n + 1, claim.a + 1)
     if due_ms is None:
         then: Op = Create(f"{claim.plan_path}/runnable/{entry.name}")
     else:
-        then = Create(f"{later}/{later_name(due_ms, claim.plan, entry)}")
+        delay = b"%d" % delay_ms if delay_ms else b""
+        then = Create(f"{later}/{later_name(due_ms, claim.plan, entry)}", delay)
     return (yield from end_claim(claim, [then], log))
 
 

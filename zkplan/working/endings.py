@@ -59,7 +59,7 @@ def _failed(
         logger.info(
             "%s failed (attempt %d of %d): %s", name, claim.a + 1, options.attempts, failure.summary
         )
-        due = None
+        due, delay = None, 0.0
         if options.retry_delay > 0:
             backoff = Backoff(
                 options.retry_delay, 2.0, max(RETRY_DELAY_MAX_S, options.retry_delay), 0.3
@@ -68,7 +68,7 @@ def _failed(
             delay = min(backoff.delay_s(min(claim.a, 1000), random.random()), DELAY_S_MAX)
             due = int((time.time() + delay) * 1000)
         engine.end_job(job.claim)
-        _end(engine, claim, fail_again(claim, sealed, due, engine.paths.later))
+        _end(engine, claim, fail_again(claim, sealed, due, engine.paths.later, int(delay * 1000)))
         return None
     logger.warning("%s of %s is out of attempts: %s", name, claim.plan_path, failure.summary)
     dead = Dead(claim.rank, claim.n, claim.a + 1, name, failure.summary[:500], failure.worker)

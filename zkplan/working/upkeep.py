@@ -12,11 +12,11 @@ import time
 import zlib
 from typing import TYPE_CHECKING, Any
 
-from ..layout import Later, parse_later
 from ..protocol.check import Report, check
 from ..protocol.desk import Cleared, clear_desk, vacant_desks
 from ..protocol.look import promote
 from ..requests import ReadChildren, ReadData, ReadMany, Step
+from .delays import Delays
 
 if TYPE_CHECKING:
     from .candidates import PlanView
@@ -52,7 +52,7 @@ class Upkeep:
         self._desks_clearing: set[str] = set()
         #: Desks that could not be cleared: until when each is left alone, and for how long it was.
         self._desks_resting: dict[str, tuple[float, float]] = {}
-        self._later: list[tuple[str, Later]] = []
+        self._delays = Delays()
 
     def touched(self, path: str | None) -> None:
         """A watch fired on workers or delayed entries, or the connection changed."""
@@ -191,31 +191,25 @@ class Upkeep:
     def _list_later(self) -> None:
         if not self._listing:
             self._listing = True
-            self.engine.go(
-                _read(ReadChildren(self.engine.paths.later, watch=True)), self._later_listed
-            )
+            self.engine.go(self._delays.look(self.engine.paths), self._later_listed)
 
-    def _later_listed(self, names: list[str] | None) -> None:
+    def _later_listed(self, _: None) -> None:
         self._listing = False
-        parsed = [(name, parse_later(name)) for name in sorted(names or ())]
-        self._later = [(name, later) for name, later in parsed if later is not None]
 
     def _promote_at(self) -> float:
-        """Monotonic time at which the first delayed entry is due; entries tell wall-clock time."""
-        if not self._later or self._promoting:
+        """Monotonic time at which the first delayed entry is due."""
+        found = None if self._promoting else self._delays.next(time.monotonic(), time.time())
+        if found is None:
             return float("inf")
-        name, first = self._later[0]
+        name, at = found
         place, count = self.engine.share
-        head_start = 0.0 if zlib.crc32(name.encode()) % count == place else HEAD_START_S
-        return time.monotonic() + first.due_ms / 1000.0 - time.time() + head_start
+        return at + (0.0 if zlib.crc32(name.encode()) % count == place else HEAD_START_S)
 
     def _promote(self) -> None:
-        now_ms = time.time() * 1000
-        due = [item for item in self._later[:PROMOTED_PER_MULTI] if item[1].due_ms <= now_ms]
+        due = self._delays.take(time.monotonic(), time.time(), PROMOTED_PER_MULTI)
         if not due:
             return
         self._promoting = True
-        del self._later[: len(due)]
 
         def promoted(_: int) -> None:
             self._promoting = False

@@ -6,10 +6,11 @@ libfaketime 0.9.10 breaks the absolute sleep on the monotonic clock by which Pyt
 
 import threading
 import time
+from typing import SupportsIndex
 
 
-def _sleep(seconds: float) -> None:
-    threading.Event().wait(seconds)
+def _sleep(seconds: float | SupportsIndex, /) -> None:
+    threading.Event().wait(float(seconds))
 
 
 time.sleep = _sleep

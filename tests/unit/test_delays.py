@@ -1,0 +1,57 @@
+"""Delayed entries are due by the wall clock, or once their whole delay was seen; never earlier."""
+
+from __future__ import annotations
+
+from zkplan.layout import Entry, later_name
+from zkplan.working.delays import Delays
+
+WALL = 1_000_000.0
+
+
+def name_due(wall_s: float, task: int = 5) -> str:
+    return later_name(int(wall_s * 1000), "0000000003", Entry("5000", f"{task:010d}", 1, 1))
+
+
+def test_an_entry_is_due_by_its_wall_clock() -> None:
+    delays = Delays()
+    name = name_due(WALL + 2)
+    delays.listed([name], 10.0)
+    assert delays.unknown(WALL) == []
+    assert delays.next(10.0, WALL) == (name, 12.0)
+    assert delays.take(11.9, WALL + 1.9, 50) == []
+    assert [found for found, _ in delays.take(12.0, WALL + 2, 50)] == [name]
+    assert delays.next(12.0, WALL + 2) is None
+
+
+def test_an_entry_of_a_clock_that_is_ahead_waits_for_its_delay_and_no_longer() -> None:
+    delays = Delays()
+    name = name_due(WALL + 3600)
+    delays.listed([name], 10.0)
+    assert delays.unknown(WALL) == [name]
+    delays.told(name, b"1500")
+    assert delays.unknown(WALL) == []
+    delays.listed([name], 11.0)  # from its first sight, not from the last
+    assert delays.next(11.0, WALL + 1) == (name, 11.5)
+    assert delays.take(11.4, WALL + 1.4, 50) == []
+    assert [found for found, _ in delays.take(11.5, WALL + 1.5, 50)] == [name]
+
+
+def test_an_entry_without_its_delay_waits_for_its_time() -> None:
+    delays = Delays()
+    name = name_due(WALL + 3600)
+    delays.listed([name], 10.0)
+    for data in (b"", b"soon", b"-1", b"9" * 14):
+        delays.told(name, data)
+        assert delays.take(3000.0, WALL + 2990, 50) == []
+    assert delays.take(3610.0, WALL + 3600, 50)
+
+
+def test_one_that_is_gone_is_forgotten() -> None:
+    delays = Delays()
+    first, second = name_due(WALL + 3600, 5), name_due(WALL + 3600, 6)
+    delays.listed([first, second], 10.0)
+    delays.told(first, b"1000")
+    delays.listed([second], 10.5)
+    assert delays.next(10.5, WALL) == (second, 3610.5)
+    delays.told(first, b"1000")
+    assert delays.take(20.0, WALL, 50) == []

@@ -1,0 +1,80 @@
+"""When delayed entries are due: by the wall clock, or once their whole delay was seen."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from ..layout import Later, Paths, parse_later
+from ..requests import ReadChildren, ReadData, ReadMany, Step
+
+#: An entry that is due sooner by this wall clock needs no second opinion.
+NEAR_S = 5.0
+#: Delays read after one listing; the rest follows after the next ones.
+READ_MAX = 500
+_NEVER = float("inf")
+
+
+class Delays:
+    """The delayed entries as one worker sees them.
+
+    The name of an entry tells when it is due, by the wall clock of the worker that failed. That
+    clock, or the one here, may be wrong by hours. So an entry that seems far away is due at the
+    latest when this worker has seen it stand for its whole delay, which its data tell: too early
+    it cannot be, and no clock that steps makes it wait much longer.
+    """
+
+    def __init__(self) -> None:
+        self._entries: list[tuple[str, Later]] = []
+        #: By name, in monotonic time: when it was first seen, and when its delay is over then.
+        self._seen: dict[str, float] = {}
+        self._over: dict[str, float] = {}
+
+    def look(self, paths: Paths) -> Step[None]:
+        """List them, and read the delays of those that seem far away."""
+        self.listed((yield ReadChildren(paths.later, watch=True)) or (), time.monotonic())
+        names = self.unknown(time.time())
+        if names:
+            nodes = yield ReadMany([ReadData(f"{paths.later}/{name}") for name in names])
+            for name, node in zip(names, nodes, strict=True):
+                self.told(name, node.data if node is not None else b"")
+
+    def listed(self, names: Sequence[str], now: float) -> None:
+        parsed = [(name, parse_later(name)) for name in sorted(names)]
+        self._entries = [(name, later) for name, later in parsed if later is not None]
+        self._seen = {name: self._seen.get(name, now) for name, _ in self._entries}
+        self._over = {name: at for name, at in self._over.items() if name in self._seen}
+
+    def unknown(self, wall_s: float) -> list[str]:
+        """Those that seem far away and whose delay was not read yet."""
+        far_ms = (wall_s + NEAR_S) * 1000
+        far = (name for name, later in self._entries if later.due_ms > far_ms)
+        return [name for name in far if name not in self._over][:READ_MAX]
+
+    def told(self, name: str, data: bytes) -> None:
+        # Without its delay (of an older version, or imported) it waits for its due time alone.
+        is_delay = data.isdigit() and len(data) <= 13
+        if name in self._seen:
+            self._over[name] = self._seen[name] + int(data) / 1000 if is_delay else _NEVER
+
+    def next(self, now: float, wall_s: float) -> tuple[str, float] | None:
+        """The name of the next one, and its monotonic time; None where there is none."""
+        if not self._entries:
+            return None
+        name, first = self._entries[0]
+        found = now + first.due_ms / 1000 - wall_s, name
+        if self._over:
+            found = min(found, min((at, other) for other, at in self._over.items()))
+        return found[1], found[0]
+
+    def take(self, now: float, wall_s: float, most: int) -> list[tuple[str, Later]]:
+        """Up to `most` of those that are due; they are forgotten."""
+        due = [
+            (name, later)
+            for name, later in self._entries
+            if later.due_ms <= wall_s * 1000 or self._over.get(name, _NEVER) <= now
+        ][:most]
+        for item in due:
+            self._entries.remove(item)
+            self._over.pop(item[0], None)
+        return due
