@@ -10,6 +10,7 @@ from . import (
     faults_points,
     faults_processes,
     faults_servers,
+    faults_sessions,
 )
 from .fault import CATALOGUE, Entry, Fault, for_kind
 
@@ -24,5 +25,6 @@ __all__ = [
     "faults_points",
     "faults_processes",
     "faults_servers",
+    "faults_sessions",
 ]
 __all__ += ["for_kind"]

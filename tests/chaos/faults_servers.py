@@ -169,9 +169,7 @@ enter(
         ),
         Entry("quorum lost", "15", "both followers are killed", _down("kill", "followers"), _THREE),
         Entry("rolling restart", "36", "each member is restarted in turn", Rolling, _THREE),
-        Entry(
-            "disk full", "19", "the disk of the server's data is full", DiskFull, ("embedded",), 1
-        ),
+        Entry("disk full", "19", "the disk of the server's data is full", DiskFull, _ONE, 1),
         Entry("file limit", "19", "the server's files may not grow", FileLimit, ("embedded",), 1),
     ]
 )

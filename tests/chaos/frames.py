@@ -15,6 +15,7 @@ _CREATE, _DELETE, _SET, _CHECK = 1, 2, 5, 13
 #: opcode; then its type, a flag, an error, and the length of its path.
 _FIRST = struct.Struct("!ibii")
 _FIRST_AT = 12
+_PASSWORD = 16
 
 
 class Session(NamedTuple):
@@ -31,6 +32,13 @@ def session_of(frame: bytes) -> Session | None:
     except struct.error:
         return None
     return Session(session, frame[24 : 24 + size]) if timeout > 0 and session else None
+
+
+def without_session(handshake: bytes) -> bytes:
+    """The same handshake, for a new session."""
+    start = 4 + struct.calcsize("!iqi")  # after length, version, last transaction, time-out
+    new = struct.pack("!qi", 0, _PASSWORD) + bytes(_PASSWORD)
+    return handshake[:start] + new + handshake[start + len(new) :]
 
 
 def step_of(frame: bytes) -> str:

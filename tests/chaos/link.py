@@ -10,7 +10,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import BinaryIO, Literal
 
-from .frames import EVENT_XID, Session, hang_up, read_frame, send, session_of, step_of
+from .frames import (
+    EVENT_XID,
+    Session,
+    hang_up,
+    read_frame,
+    send,
+    session_of,
+    step_of,
+    without_session,
+)
 
 #: What happens to a request. `request`: cut before it reaches the server. `answer`: cut when its
 #: answer comes. `late`: cut now, and it reaches the server later, over the connection of before;
@@ -38,6 +47,8 @@ class Weather:
     hold_requests: bool = False
     hold_answers: bool = False
     drop_events: bool = False
+    #: Who connects again gets a new session, and is not told that the old one is over.
+    new_sessions: bool = False
     lose: Callable[[str, int], Loss | None] | None = None
     seen: Callable[[str], None] | None = None
     changed: threading.Condition = field(default_factory=threading.Condition)
@@ -134,6 +145,8 @@ class Link:
         while frame := read_frame(stream):
             # The first frame of a connection is the handshake, which has no header.
             step = "" if first else step_of(frame)
+            if first and self.weather.new_sessions:
+                frame = without_session(frame)
             first = False
             self._wait_out("hold_requests", self.weather.request_delay_s)
             weather = self.weather

@@ -88,3 +88,17 @@ def test_a_second_client_ends_the_session_that_the_link_has_seen(link: Link) -> 
         twin.stop()
         twin.close()
         wait_until(lambda: client.client_id not in (None, session), "it has another session")
+
+
+def test_a_session_is_replaced_without_a_word(link: Link) -> None:
+    states: list[str] = []
+    with plain_client(link.hosts) as client:
+        session = client.client_id
+        client.create("/of-the-old-session", ephemeral=True)
+        client.add_listener(lambda state: states.append(str(state)))
+        link.change(Weather(new_sessions=True))
+        link.cut()
+        wait_until(lambda: "CONNECTED" in states, "it is connected again")
+        assert client.client_id != session
+        assert client.exists("/of-the-old-session"), "the old session has not ended yet"
+        assert "LOST" not in states
