@@ -4,19 +4,31 @@ from __future__ import annotations
 
 import os
 import random
+import threading
 import time
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 import pytest
 
 from . import false_time
-from .arena import Actor, Arena, Role
+from .arena import Arena, Role
 from .fault import Entry, Fault, enter
 from .servers import Kind
 
 HOUR_S = 3600.0
-_READY_S = 20.0
+_READY_S = 10.0
+
+
+def _wait(ready: Callable[[], bool]) -> None:
+    """A clock that is wrong from the start is not one that steps.
+
+    Not for ever: another fault may keep the process from being ready.
+    """
+    until, pause = time.monotonic() + _READY_S, threading.Event()
+    while not ready() and time.monotonic() < until:
+        pause.wait(0.05)
 
 
 class ClockSteps(Fault):
@@ -56,18 +68,10 @@ class ActorsClock(ClockSteps):
             stamp = arena.folder / f"clock-{actor.name}"
             arena.kill(actor, self.name)
             arena.start(actor, false_time.environment(stamp))
-            self._wait_ready(arena, actor)
+            _wait(lambda: actor.role != "worker" or " ready" in arena.log_of(actor))
         self._stamp = stamp
         self.victims = [actor]
         false_time.step(stamp, self.seconds)
-
-    def _wait_ready(self, arena: Arena, actor: Actor) -> None:
-        """A clock that is wrong from the start is not one that steps. Servers may be down, too."""
-        until = time.monotonic() + _READY_S
-        while actor.role == "worker" and " ready" not in arena.log_of(actor):
-            if time.monotonic() > until:
-                return
-            time.sleep(0.05)
 
 
 class ServersClock(ClockSteps):
@@ -80,7 +84,8 @@ class ServersClock(ClockSteps):
             stamp = arena.folder / f"clock-{server.port}"
             server.environment = {**os.environ, **false_time.environment(stamp)}
             server.stop()
-            arena.servers.make_serve()
+            server.start(wait=False)
+            _wait(lambda: server.mode is not None)
         self._stamp = stamp
         false_time.step(stamp, self.seconds)
 
