@@ -61,21 +61,25 @@ class Outcome:
 
 
 @dataclass
-class _UnderWay:
-    """A fault that lasts until `until`; where it waits to be felt, that long from then on."""
+class UnderWay:
+    """A fault that holds for `hold_s`: from its injection, or from when it was felt."""
 
     fault: Fault
     hold_s: float
-    until: float
-    waits_until: float
+    began: float
+    waiting: bool = field(init=False)
 
-    def is_over(self, arena: Arena) -> bool:
-        now = time.monotonic()
-        if now < self.waits_until:
-            if not self.fault.felt(arena):
+    def __post_init__(self) -> None:
+        self.waiting = self.fault.waits_s > 0
+
+    def is_over(self, now: float, felt: bool) -> bool:
+        """Whether it is to be healed; `felt` counts where it waits for that, and not for ever."""
+        if self.waiting:
+            if felt:
+                self.waiting, self.began = False, now
+            elif now < self.began + self.fault.waits_s:
                 return False
-            self.waits_until, self.until = 0.0, now + self.hold_s
-        return now >= self.until
+        return now >= self.began + self.hold_s
 
 
 class Run:
@@ -130,7 +134,7 @@ class Run:
 
     def at_once(self, entries: Sequence[Entry]) -> None:
         """Inject these, hold each for its time, heal them in the order of their times."""
-        under_way: list[_UnderWay] = []
+        under_way: list[UnderWay] = []
         for entry in entries:
             fault = entry.fault()
             why = fault.unable(self.arena)
@@ -139,11 +143,10 @@ class Run:
                 continue
             hold_s = self.arena.settings.session_s * self.chance.uniform(*fault.lasts)
             self._inject(fault)
-            now = time.monotonic()
-            under_way.append(_UnderWay(fault, hold_s, now + hold_s, now + fault.waits_s))
+            under_way.append(UnderWay(fault, hold_s, time.monotonic()))
         while under_way:
             for each in list(under_way):
-                if each.is_over(self.arena):
+                if each.is_over(time.monotonic(), each.fault.felt(self.arena)):
                     self._heal(each.fault)
                     under_way.remove(each)
             self._spend(_TICK_S if under_way else 0.0)

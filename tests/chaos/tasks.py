@@ -57,7 +57,7 @@ def run(facts: dict[str, Any], values: Sequence[Value], plan: str, folder: str, 
         damaged=damaged,
     )
     try:
-        _obey_a_poke(Path(folder) / POKES, journal)
+        obey_a_poke(Path(folder) / POKES, journal)
         threading.Event().wait(item.seconds)
         if item.doomed or here.attempt < item.fails:
             raise PlannedFailure(f"{item.key} attempt {here.attempt}")
@@ -110,7 +110,8 @@ def poke(folder: Path, what: str, argument: str = "", pid: int | None = None) ->
     return Poke(draft.rename(folder / POKES / name), folder / f"taken-{name}")
 
 
-def _obey_a_poke(pokes: Path, journal: Recorder) -> None:
+def obey_a_poke(pokes: Path, journal: Recorder) -> None:
+    """Do what one of the pokes says that is meant for this process, if there is one."""
     for name in [] if SPARED in os.environ else os.listdir(pokes):
         what, whom, _ = name.split(".")
         taken = pokes.parent / f"taken-{name}"

@@ -46,6 +46,21 @@ def test_a_lost_transaction_is_applied_or_not(link: Link, loss: Loss, applied: b
                 client.get(path)
 
 
+def test_a_link_counts_what_the_weather_does_and_not_its_mending(link: Link) -> None:
+    with plain_client(link.hosts) as client:
+        assert client.exists("/")
+        link.heal()
+        # It may not have noticed yet.
+        assert client.retry(client.exists, "/")
+        assert link.struck == 0
+        link.change(Weather(answer_delay_s=0.01))
+        assert client.exists("/")
+        wait_until(lambda: link.struck > 0, "the delayed answer is counted")
+        struck = link.struck
+        link.cut()
+        assert link.struck >= struck + 2
+
+
 def test_held_answers_come_when_the_weather_changes(link: Link) -> None:
     with plain_client(link.hosts) as client:
         link.change(Weather(hold_answers=True))
