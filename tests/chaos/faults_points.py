@@ -96,6 +96,8 @@ class AtPoint(Fault):
             arena.kill(actor, self.name)
             arena.start(actor, {VARIABLE: text})
         else:
+            if not actor.pid:
+                arena.start(actor)  # another fault has killed it
             self._pokes[actor] = poke(arena.folder, "arm", text, actor.pid)
         self._pids[actor] = actor.pid
 
@@ -139,14 +141,14 @@ class Delays(Fault):
         return "" if points_in_the_code() else "no point is reached in the code"
 
     def inject(self, arena: Arena, chance: random.Random) -> None:
-        actors = arena.mortals("worker")
+        actors = [actor for actor in arena.mortals("worker") if actor.pid]
         self.victims = chance.sample(actors, min(self.most, len(actors)))
         self._pokes = {
             actor.pid: poke(arena.folder, "arm", self.armed, actor.pid) for actor in self.victims
         }
 
     def felt(self, arena: Arena) -> bool:
-        return all(each.was_taken() for each in self._pokes.values())
+        return bool(self._pokes) and all(each.was_taken() for each in self._pokes.values())
 
     def heal(self, arena: Arena) -> None:
         for pid, each in self._pokes.items():
