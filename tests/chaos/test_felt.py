@@ -76,7 +76,8 @@ def test_a_poke_that_was_taken_back_does_nothing(folder: Path) -> None:
 
 
 def test_every_shape_can_be_had_by_its_seed() -> None:
-    assert {drawn_shape(seed) for seed in SEEDS} == set(SHAPES)
+    drawn = {name for name, (weight, _) in SHAPES.items() if weight}
+    assert {drawn_shape(seed) for seed in SEEDS} == drawn
     assert all(drawn_shape(seed) == Workload.make(seed).shape for seed in range(20))
 
 
