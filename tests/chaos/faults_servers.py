@@ -81,12 +81,14 @@ class LongOutage(ServerDown):
 
 
 class Rolling(ServerFault):
-    """Each member is restarted in turn."""
+    """Each member is restarted in turn, when all serve: no operator does it otherwise."""
 
     lasts = (0.0, 0.1)
 
     def inject(self, arena: Arena, chance: random.Random) -> None:
         for server in arena.servers.members:
+            # Another fault may have left too few for a quorum: then this one would never serve.
+            arena.servers.make_serve()
             server.restart()
 
 
