@@ -29,6 +29,10 @@ class Operation:
     seen: dict[str, Any] = field(default_factory=dict)
     heard: str = ""
 
+    @property
+    def may_have_happened(self) -> bool:
+        return self.outcome in ("", "done")
+
 
 class Operations:
     """All operations of a run, by the names of their plans."""
@@ -58,7 +62,7 @@ class Operations:
 
     def ending(self, plan: str) -> Ending | None:
         """What the plan may have become by an operator; `removed` outweighs `cancelled`."""
-        found = {each.what for each in self.of_plan.get(plan, ()) if each.outcome in ("", "done")}
+        found = {each.what for each in self.of_plan.get(plan, ()) if each.may_have_happened}
         return "removed" if "remove" in found else "cancelled" if "cancel" in found else None
 
     def removals(self) -> list[str]:

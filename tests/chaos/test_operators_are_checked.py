@@ -167,6 +167,8 @@ def test_retries_are_counted(tmp_path: Path) -> None:
     assert any("retried once" in text for text in twice)
     early = violations_of_operations(case, [retry(retries[0].facts["key"], 1)])
     assert any("gives all attempts" in text for text in early)
+    refused = replace(retry(retries[0].facts["key"], 1), outcome="refused")
+    assert violations_of_operations(case, [*retries, refused]) == []
     none = violations_of_operations(case, [retry(retries[0].facts["key"], 9)])
     assert any("gives all attempts" in text for text in none)
 
