@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import random
 import resource
-import shutil
 import threading
 import time
 from functools import partial
@@ -93,24 +91,20 @@ class Rolling(ServerFault):
 
 
 class DiskFull(ServerFault):
-    """A file fills the file system of the server's data, until the server ends."""
+    """The file system of the server's data has no more room."""
 
     lasts = (0.5, 1.5)
 
     def unable(self, arena: Arena) -> str:
-        return "" if arena.servers.disk else "no small file system could be mounted (needs root)"
+        return "" if arena.servers.disk else "no file system could be mounted (needs root)"
 
     def inject(self, arena: Arena, chance: random.Random) -> None:
         assert arena.servers.disk is not None
-        self._ballast = arena.servers.disk / "ballast"
-        room = shutil.disk_usage(arena.servers.disk).free - _SPARE_BYTES
-        # The server writes meanwhile: then the disk is full a little earlier.
-        with contextlib.suppress(OSError), self._ballast.open("wb", buffering=0) as file:
-            for _ in range(max(0, room) // 65536):
-                file.write(bytes(65536))
+        arena.servers.disk.fill(_SPARE_BYTES)
 
     def heal(self, arena: Arena) -> None:
-        self._ballast.unlink(missing_ok=True)
+        assert arena.servers.disk is not None
+        arena.servers.disk.free()
         super().heal(arena)
 
 

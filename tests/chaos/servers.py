@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import subprocess
 import tempfile
 import threading
 import time
@@ -18,22 +16,22 @@ from zkplan.testing.loopback import server_status
 from zkplan.testing.server_process import ServerDidNotStart, ServerProcess
 from zkplan.testing.servers import ZooKeeperEnsemble, ZooKeeperServer
 
+from .disk import Disk
 from .peers import Peers
 
 Kind = Literal["embedded", "zookeeper", "ensemble"]
 KINDS: tuple[Kind, ...] = ("embedded", "zookeeper", "ensemble")
-_DISK = "size=192m"
 _LEADER_S = 3.0
 _HEALED_S = 60.0
 _POLL_S = 0.05
 
 
 class Servers:
-    """The servers of a kind, started; `disk` is the small file system of their data, if any."""
+    """The servers of a kind, started; `disk` is the file system of their data alone, if any."""
 
     def __init__(self, kind: Kind, stack: ExitStack, tick_ms: int) -> None:
         self.kind = kind
-        self.disk: Path | None = None
+        self.disk: Disk | None = None
         self.ensemble: ZooKeeperEnsemble | None = None
         self._pause = threading.Event()
         #: The links between the members of an ensemble.
@@ -107,9 +105,5 @@ class Servers:
     def _folder(self, stack: ExitStack) -> Path:
         folder = Path(tempfile.mkdtemp(prefix="zkplan-chaos-data-"))
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
-        if os.geteuid() == 0:
-            mount = ["mount", "-t", "tmpfs", "-o", _DISK, "tmpfs", str(folder)]
-            if subprocess.run(mount, capture_output=True).returncode == 0:
-                self.disk = folder
-                stack.callback(subprocess.run, ["umount", "-l", str(folder)], check=False)
+        self.disk = Disk.mounted(folder, stack)
         return folder / "server"
