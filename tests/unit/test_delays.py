@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 from zkplan.layout import Entry, later_name
 from zkplan.working.delays import Delays
 
@@ -55,3 +57,30 @@ def test_one_that_is_gone_is_forgotten() -> None:
     assert delays.next(10.5, WALL) == (second, 3610.5)
     delays.told(first, b"1000")
     assert delays.take(20.0, WALL, 50) == []
+
+
+def test_an_entry_that_is_taken_while_its_delay_is_read_is_not_due_once_more() -> None:
+    """As when the server is away meanwhile: a worker would ask for it again without a pause."""
+    delays = Delays()
+    first, second = name_due(WALL + 10, 5), name_due(WALL + 3600, 6)
+    delays.listed([first, second], 10.0)
+    assert delays.unknown(WALL) == [first, second]
+    assert [found for found, _ in delays.take(30.0, WALL + 20, 50)] == [first]
+    delays.told(first, b"10000")
+    delays.told(second, b"3600000")
+    assert delays.next(30.0, WALL + 20) == (second, 3610.0)
+
+
+def test_many_entries_are_not_gone_through_at_each_turn_of_the_worker() -> None:
+    """With a walk through all of them 2 000 turns take a minute."""
+    delays = Delays()
+    names = [name_due(WALL + 60, task) for task in range(20_000)]
+    delays.listed(names, 10.0)
+    for name in names:
+        delays.told(name, b"50000")
+    began = time.monotonic()
+    for turn in range(2000):
+        assert delays.next(10.0 + turn / 1000, WALL + turn / 1000) == (names[0], 60.0)
+    assert time.monotonic() - began < 5.0
+    assert [found for found, _ in delays.take(60.0, WALL + 50, 50)] == names[:50]
+    assert delays.next(60.0, WALL + 50) == (names[50], 60.0)

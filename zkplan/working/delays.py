@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from itertools import islice
 
 from ..layout import Later, Paths, parse_later
 from ..requests import ReadChildren, ReadData, ReadMany, Step
@@ -25,10 +26,13 @@ class Delays:
     """
 
     def __init__(self) -> None:
-        self._entries: list[tuple[str, Later]] = []
+        #: By name, the first due first.
+        self._entries: dict[str, Later] = {}
         #: By name, in monotonic time: when it was first seen, and when its delay is over then.
         self._seen: dict[str, float] = {}
         self._over: dict[str, float] = {}
+        #: The first of `_over`, which is asked for at each turn of the worker; None: not known.
+        self._soonest: tuple[float, str] | None = None
 
     def look(self, paths: Paths) -> Step[None]:
         """List them, and read the delays of those that seem far away."""
@@ -41,40 +45,47 @@ class Delays:
 
     def listed(self, names: Sequence[str], now: float) -> None:
         parsed = [(name, parse_later(name)) for name in sorted(names)]
-        self._entries = [(name, later) for name, later in parsed if later is not None]
-        self._seen = {name: self._seen.get(name, now) for name, _ in self._entries}
-        self._over = {name: at for name, at in self._over.items() if name in self._seen}
+        self._entries = {name: later for name, later in parsed if later is not None}
+        self._seen = {name: self._seen.get(name, now) for name in self._entries}
+        self._over = {name: at for name, at in self._over.items() if name in self._entries}
+        self._soonest = None
 
     def unknown(self, wall_s: float) -> list[str]:
         """Those that seem far away and whose delay was not read yet."""
         far_ms = (wall_s + NEAR_S) * 1000
-        far = (name for name, later in self._entries if later.due_ms > far_ms)
-        return [name for name in far if name not in self._over][:READ_MAX]
+        far = (name for name, later in self._entries.items() if later.due_ms > far_ms)
+        return list(islice((name for name in far if name not in self._over), READ_MAX))
 
     def told(self, name: str, data: bytes) -> None:
         # Without its delay (of an older version, or imported) it waits for its due time alone.
         is_delay = data.isdigit() and len(data) <= 13
-        if name in self._seen:
+        # One that was taken since it was asked for is no entry any more.
+        if name in self._entries:
             self._over[name] = self._seen[name] + int(data) / 1000 if is_delay else _NEVER
+            self._soonest = None
 
     def next(self, now: float, wall_s: float) -> tuple[str, float] | None:
         """The name of the next one, and its monotonic time; None where there is none."""
         if not self._entries:
             return None
-        name, first = self._entries[0]
+        name, first = next(iter(self._entries.items()))
         found = now + first.due_ms / 1000 - wall_s, name
         if self._over:
-            found = min(found, min((at, other) for other, at in self._over.items()))
+            if self._soonest is None:
+                self._soonest = min((at, other) for other, at in self._over.items())
+            found = min(found, self._soonest)
         return found[1], found[0]
 
     def take(self, now: float, wall_s: float, most: int) -> list[tuple[str, Later]]:
         """Up to `most` of those that are due; they are forgotten."""
-        due = [
+        due = (
             (name, later)
-            for name, later in self._entries
+            for name, later in self._entries.items()
             if later.due_ms <= wall_s * 1000 or self._over.get(name, _NEVER) <= now
-        ][:most]
-        for item in due:
-            self._entries.remove(item)
-            self._over.pop(item[0], None)
-        return due
+        )
+        taken = list(islice(due, most))
+        for name, _ in taken:
+            del self._entries[name]
+            self._over.pop(name, None)
+            self._soonest = None
+        return taken
