@@ -368,17 +368,18 @@ class Keeper:
         """End every request, under way and to come, by HistoryLost."""
         with self._lock:
             self._lost = why
-        self._end_waiting(HistoryLost(why))
+        self._end_waiting(lambda: HistoryLost(why))
         with self._stopping:  # what was under way fails, and is told the same
             self.client.stop()
 
-    def _end_waiting(self, error: KeeperError) -> None:
+    def _end_waiting(self, error: Callable[[], KeeperError]) -> None:
+        # Each with an error of its own: who adds tasks writes into it how many were added.
         with self._lock:
             calls = [*self._again, *self._outbox]
             self._again.clear()
             self._outbox.clear()
         for call in calls:
-            call.done(None, error)
+            call.done(None, error())
 
     def _why_closed(self) -> str:
         if os.getpid() != self._pid:
@@ -397,4 +398,4 @@ class Keeper:
             with self._stopping:  # a second stop does not wait for the first one's end
                 self.client.stop()
                 self.client.close()
-        self._end_waiting(KeeperClosed(self._why_closed()))
+        self._end_waiting(lambda: KeeperClosed(self._why_closed()))

@@ -15,7 +15,6 @@ import threading
 from collections.abc import Callable
 
 from kazoo.client import KazooClient, KazooState
-from kazoo.exceptions import KazooException
 
 from .core import Keeper
 
@@ -69,17 +68,21 @@ class HistoryWatch:
     def _last_transaction(self) -> int | None:
         """The number of a transaction made now; None where no server answers."""
         hosts = [(f"[{host}]" if ":" in host else host, port) for host, port in self._hosts()]
-        probe = self._probe(",".join(f"{host}:{port}" for host, port in hosts))
         try:
-            probe.start(timeout=_CONNECT_S)
-            probe.exists("/")
-            return int(probe.last_zxid)
-        except (KazooException, probe.handler.timeout_exception) as error:
+            probe = self._probe(",".join(f"{host}:{port}" for host, port in hosts))
+            try:
+                probe.start(timeout=_CONNECT_S)
+                # Where sessions are local, one is opened without a transaction, also by a follower
+                # that lags behind. Not without a time-out: connections may break here too.
+                probe.sync_async("/").get(timeout=_CONNECT_S)
+                probe.exists_async("/").get(timeout=_CONNECT_S)
+                return int(probe.last_zxid)
+            finally:
+                probe.stop()
+                probe.close()
+        except Exception as error:  # no descriptor or thread is left, say: there may be next time
             logger.debug("no answer to a new session either: %r", error)
             return None
-        finally:
-            probe.stop()
-            probe.close()
 
     def _hosts(self) -> list[tuple[str, int]]:
         # As they are now: the server of a folder may be at another port than before.
