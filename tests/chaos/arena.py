@@ -33,6 +33,9 @@ _START_S = 60.0
 _TAIL_LINES = 20
 #: What a worker that is told to stop gives its tasks.
 GRACE_S = 3.0
+#: For an author that faults end, and as many for the veteran.
+_SEEDS = 10_000_000_000
+_SEEDS_OF_A_LIFE = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -291,7 +294,7 @@ class Arena:
             return [*python, *program, *common, *options]
         common += ["--folder", str(self.folder)]
         if actor.role == "author":
-            first = settings.seed % 1000 * 1_000_000 + actor.spared * 500_000 + actor.lives * 1000
+            first = first_seed(settings.seed, actor.lives, actor.spared)
             common += ["--first-seed", str(first), "--backlog", str(settings.backlog)]
             common += ["--shape", settings.shape]
         if settings.mutant and broken == actor.role:
@@ -305,6 +308,14 @@ class Arena:
 
     def _ended(self, actor: Actor, pid: int, sent: float, why: str) -> None:
         self.journal.write("ended", name=actor.name, role=actor.role, pid=pid, sent=sent, why=why)
+
+
+def first_seed(seed: int, life: int, spared: bool) -> int:
+    """Where an author begins in that life; no two come to the same plan.
+
+    One that is asked for a rare shape passes over a hundred seeds for each of its plans.
+    """
+    return seed % 1000 * 2 * _SEEDS + spared * _SEEDS + life * _SEEDS_OF_A_LIFE
 
 
 @contextmanager

@@ -180,10 +180,13 @@ class Ledger:
             self.ends[line["pid"]] = (line["sent"], line["why"])
         elif event == "fault":
             self.windows.append(Window(line["name"], line["at"], line["pids"]))
-        elif event == "healed":
+        elif event in ("fault aimed", "healed"):
             for window in self.windows:
                 if window.name == line["name"] and window.end == float("inf"):
-                    window.end = line["at"]
+                    if event == "healed":
+                        window.end = line["at"]
+                    else:
+                        window.pids = line["pids"]
 
     def _begin(self, line: Line) -> None:
         fields = {name: line[name] for name in ("key", "n", "uid", "worker", "pid", "by")}

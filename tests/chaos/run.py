@@ -195,13 +195,16 @@ class Run:
         begin = time.monotonic()
         if fault.shape:
             self.arena.want(fault.shape)
+        # To inject it may take seconds, in which it is felt, and the referee judges: until it is
+        # known whom it hits, it may be anybody.
+        self.arena.journal.write("fault", name=fault.name, pids=[])
         fault.inject(self.arena, self.chance)
         # A victim that was killed has no process any more: the ends of processes tell of it.
         victims = {actor.pid for actor in fault.victims} - {0}
         pids = sorted(victims & set(pids_before)) if fault.victims and not fault.kills else []
         if fault.victims and not pids and not fault.kills:
             pids = [-1]
-        self.arena.journal.write("fault", name=fault.name, pids=pids, begin=begin)
+        self.arena.journal.write("fault aimed", name=fault.name, pids=pids)
         self.outcome.faults[fault.name] += 1
         self.outcome.marks.append((begin, float("inf"), fault.name))
 

@@ -134,7 +134,7 @@ class Stage:
         """The executions of a task so far."""
         self.referee.ledger.read()
         plans = list(self.referee.ledger.plans.values())
-        return [each for plan in plans for each in list(plan.executions[key])]
+        return [each for plan in plans for each in list(plan.executions.get(key, ()))]
 
     def has_run(self, key: str, name: str) -> bool:
         """Whether that worker, in its present life, has started the task."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import random
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,8 +13,12 @@ import pytest
 from zkplan import failpoints
 from zkplan.stress.history import Recorder
 
+from .arena import Arena, Settings, first_seed
+from .author import Author, want
 from .fault import Fault
-from .run import UnderWay
+from .ledger import Ledger
+from .referee import Referee
+from .run import Run, UnderWay
 from .tasks import POKES, obey_a_poke, poke
 from .workloads import BRIEF, SHAPES, Workload, drawn_shape
 
@@ -87,3 +93,35 @@ def test_a_brief_plan_has_its_shape_and_no_long_task() -> None:
         assert brief.shape == drawn_shape(seed)
         assert brief.digests == Workload.make(seed).digests
         assert max(item.seconds for item in brief.items.values()) <= 0.05
+
+
+def test_a_fault_may_be_felt_from_the_moment_its_injection_begins(tmp_path: Path) -> None:
+    arena = Arena(Settings("embedded", 1), tmp_path)
+    arena.actors = []
+    ledger = Ledger(tmp_path)
+
+    class Felt(Fault):
+        at = 0.0
+
+        def inject(self, arena: Arena, chance: random.Random) -> None:
+            ledger.read()
+            self.at = time.monotonic()
+            assert ledger.disturbed(2, self.at, self.at), "the referee judges meanwhile"
+
+    fault = Felt("slow")
+    Run(arena, Referee(arena))._inject(fault)
+    ledger.read()
+    assert ledger.disturbed(2, fault.at, fault.at)
+
+
+def test_no_two_lives_of_authors_come_to_the_same_plan(tmp_path: Path) -> None:
+    """The second would be judged by what was seen of the first, and removed while it runs."""
+    author = object.__new__(Author)
+    author.folder = tmp_path
+    want(tmp_path, "huge join")
+    seed = first_seed(7, 1, spared=False)
+    for _ in range(200):
+        seed = author._next(seed)
+    assert seed < first_seed(7, 2, spared=False)
+    assert first_seed(7, 5000, spared=False) < first_seed(7, 1, spared=True)
+    assert first_seed(7, 5000, spared=True) < first_seed(8, 1, spared=False)
