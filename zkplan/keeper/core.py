@@ -375,8 +375,7 @@ class Keeper:
     def _end_waiting(self, error: Callable[[], KeeperError]) -> None:
         # Each with an error of its own: who adds tasks writes into it how many were added.
         with self._lock:
-            calls = [*self._again, *self._outbox]
-            self._again.clear()
+            calls, self._again = [*self._again, *self._outbox], []
             self._outbox.clear()
         for call in calls:
             call.done(None, error())
