@@ -11,15 +11,15 @@ import tempfile
 import time
 from pathlib import Path
 
-from .arena import Settings, opened
-from .catalogue import CATALOGUE, for_kind
-from .fault import Entry
-from .mutated import NAMES
-from .referee import Referee
+from .actors.mutated import NAMES
+from .actors.workloads import SHAPES
+from .faults.catalogue import CATALOGUE, for_kind
+from .faults.fault import Entry
+from .judges.referee import Referee
 from .report import summary, write_report
 from .run import Outcome, Run
-from .servers import KINDS
-from .workloads import SHAPES
+from .world.arena import Settings, opened
+from .world.servers import KINDS
 
 
 def _say(text: str) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from statistics import median
 
-from .catalogue import CATALOGUE
+from .faults.catalogue import CATALOGUE
 from .pictures import histogram, lines, throughput
 from .run import Outcome
 from .vitals import Vitals

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 
 from zkplan.testing.server_process import ServerDidNotStart
 
-from .arena import Arena, Settings
-from .fault import Entry, Fault
-from .referee import Referee, Takeover
+from .faults.fault import Entry, Fault
+from .judges.referee import Referee, Takeover
 from .vitals import Vitals, vitals_of
+from .world.arena import Arena, Settings
 
 _TICK_S = 0.1
 _VITALS_S = 10.0

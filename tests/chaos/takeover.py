@@ -19,12 +19,12 @@ from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
-from .arena import GRACE_S, Actor, Arena, Settings, opened
-from .ledger import Execution, PlanHistory
+from .actors.workloads import Item
+from .judges.ledger import Execution, PlanHistory
+from .judges.referee import Referee
 from .pictures import histogram
-from .referee import Referee
-from .servers import KINDS, Kind
-from .workloads import Item
+from .world.arena import GRACE_S, Actor, Arena, Settings, opened
+from .world.servers import KINDS, Kind
 
 _POLL_S = 0.02
 #: A take-over that takes so much longer than its bound is given up.

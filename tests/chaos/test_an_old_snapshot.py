@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 
 import zkplan
+from tests.chaos.actors.author import Author
+from tests.chaos.actors.workloads import Workload
 
 # By its whole name: workers import what the author names, and know `tests.chaos` alone.
-from tests.chaos import checks
-from tests.chaos.author import Author
-from tests.chaos.ledger import Ledger
-from tests.chaos.referee import left_of
-from tests.chaos.workloads import Workload
+from tests.chaos.judges import checks
+from tests.chaos.judges.ledger import Ledger
+from tests.chaos.judges.referee import left_of
 from tests.crash.server import not_available
 from tests.integ.support import WorkerProcess, wait_until
 from zkplan.testing.embedded_process import EmbeddedServerProcess

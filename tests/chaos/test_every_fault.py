@@ -13,12 +13,12 @@ from tests.crash.server import not_available
 from tests.integ.support import wait_until
 from zkplan.testing.java import find_java, find_zookeeper
 
-from .arena import Settings, opened
-from .catalogue import CATALOGUE, for_kind
-from .referee import Referee
+from .actors.workloads import BRIEF
+from .faults.catalogue import CATALOGUE, for_kind
+from .judges.referee import Referee
 from .run import Run
-from .servers import KINDS, Kind
-from .workloads import BRIEF
+from .world.arena import Settings, opened
+from .world.servers import KINDS, Kind
 
 SEED = 4
 SESSION_S = 1.5

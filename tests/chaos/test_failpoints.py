@@ -14,7 +14,7 @@ import pytest
 
 from zkplan import failpoints
 
-from .faults_points import AUTHOR_POINTS, POINTS, points_in_the_code
+from .faults.points import AUTHOR_POINTS, POINTS, points_in_the_code
 
 TOP = Path(__file__).parents[2]
 REACH_TWICE = """

@@ -13,14 +13,14 @@ import pytest
 from zkplan import failpoints
 from zkplan.stress.history import Recorder
 
-from .arena import Arena, Settings, first_seed
-from .author import Author, want
-from .fault import Fault
-from .ledger import Ledger
-from .referee import Referee
+from .actors.author import Author, want
+from .actors.tasks import POKES, obey_a_poke, poke
+from .actors.workloads import BRIEF, SHAPES, Workload, drawn_shape
+from .faults.fault import Fault
+from .judges.ledger import Ledger
+from .judges.referee import Referee
 from .run import Run, UnderWay
-from .tasks import POKES, obey_a_poke, poke
-from .workloads import BRIEF, SHAPES, Workload, drawn_shape
+from .world.arena import Arena, Settings, first_seed
 
 SEEDS = range(200)
 

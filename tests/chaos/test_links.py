@@ -10,7 +10,7 @@ from kazoo.exceptions import ConnectionLoss, NoNodeError
 
 from tests.integ.support import plain_client, wait_until
 
-from .link import Link, Loss, Weather
+from .world.link import Link, Loss, Weather
 
 
 @pytest.fixture

@@ -19,10 +19,10 @@ from tests.integ.support import TOP, WorkerProcess, plain_client, wait_until
 from zkplan.layout import parse_entry
 from zkplan.testing.embedded_process import EmbeddedServerProcess
 
-from .arena import Actor, Arena, Settings
-from .catalogue import CATALOGUE
-from .referee import Referee
+from .faults.catalogue import CATALOGUE
+from .judges.referee import Referee
 from .run import Run
+from .world.arena import Actor, Arena, Settings
 
 #: The last commit before the embedded server and the named points; its records have this format.
 EARLIER = "360928aeb7847e6efbff2758cbb61771fbdef084"

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from .mutated import NAMES
-from .scenes import CATCHES, Catch
-from .stage import played
+from .actors.mutated import NAMES
+from .scenes.races import CATCHES, Catch
+from .scenes.stage import played
 
 #: Most of a scene is waiting: sessions end, processes start.
 AT_ONCE = 3

@@ -10,9 +10,9 @@ import pytest
 
 from zkplan.stress.checks import Remains
 
-from .checks_operators import Stopped, violations_of_operations, violations_of_stopped
-from .operations import Operation
-from .rest import Rest, every_edge_has_two_ends, every_task_is_in_one_place, is_quiet
+from .judges.checks_operators import Stopped, violations_of_operations, violations_of_stopped
+from .judges.operations import Operation
+from .judges.rest import Rest, every_edge_has_two_ends, every_task_is_in_one_place, is_quiet
 from .test_the_checker_bites import again, honest
 
 ADDING = 11

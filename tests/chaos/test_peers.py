@@ -12,7 +12,7 @@ from tests.crash.server import not_available
 from tests.integ.support import plain_client, wait_until
 from zkplan.testing.java import find_java, find_zookeeper
 
-from .servers import Servers
+from .world.servers import Servers
 
 WAIT_S = 40.0
 

@@ -28,7 +28,7 @@ from zkplan.testing.java import find_java, find_zookeeper
 from zkplan.testing.server_process import ServerProcess
 from zkplan.testing.servers import ZooKeeperServer
 
-from .rest import traces_of
+from .judges.rest import traces_of
 
 ROOT = "/sizes"
 TASKS, GROUP = 100_000, 100

@@ -10,9 +10,9 @@ import pytest
 
 from zkplan.stress.checks import Remains
 
-from .checks import Case, Kept, Left, late_executions, violations, wrong_refusals
-from .ledger import Batch, Execution, Ledger, PlanHistory, Window
-from .workloads import Workload, parent_of
+from .actors.workloads import Workload, parent_of
+from .judges.checks import Case, Kept, Left, late_executions, violations, wrong_refusals
+from .judges.ledger import Batch, Execution, Ledger, PlanHistory, Window
 
 SESSION_S = 3.0
 ADDING = 11

@@ -17,11 +17,11 @@ from zkplan.requests import ReadChildren, ReadData, ReadMany
 from zkplan.stress.checks import Remains
 from zkplan.stress.harness import remains_of
 
-from .arena import Arena
+from ..faults.operating import Operator
+from ..world.arena import Arena
 from .checks import Case, Kept, Left, committed_numbers, late_executions, violations
 from .checks_operators import Stopped, violations_of_operations, violations_of_stopped
 from .ledger import Execution, Ledger, PlanHistory
-from .operating import Operator
 from .rest import Rest, is_quiet, look_at, traces_of
 
 _SHOWN_S = 1.0

@@ -6,8 +6,8 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from .arena import Actor, Arena
-from .servers import KINDS, Kind
+from ..world.arena import Actor, Arena
+from ..world.servers import KINDS, Kind
 
 
 class Fault:

@@ -16,7 +16,7 @@ from zkplan.records import Dead
 from zkplan.requests import ReadChildren, ReadMany
 from zkplan.stress.history import Recorder
 
-from .operations import What
+from ..judges.operations import What
 
 _HEAR_S = 20.0
 _READ_S = 3.0

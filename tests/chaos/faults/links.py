@@ -6,9 +6,9 @@ import random
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from .arena import Actor, Arena, Role
+from ..world.arena import Actor, Arena, Role
+from ..world.link import Loss, Weather
 from .fault import Entry, Fault, Sessions, enter
-from .link import Loss, Weather
 
 MakeWeather = Callable[[random.Random], Weather]
 

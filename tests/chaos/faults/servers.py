@@ -11,9 +11,9 @@ from pathlib import Path
 
 from zkplan.testing.server_process import ServerProcess
 
-from .arena import Arena
+from ..world.arena import Arena
+from ..world.servers import Kind
 from .fault import Entry, Fault, enter
-from .servers import Kind
 
 _SPARE_BYTES = 200_000
 _MORE_BYTES = 300_000

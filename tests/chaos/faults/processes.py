@@ -6,10 +6,10 @@ import random
 import threading
 from functools import partial
 
-from .arena import Actor, Arena, Role
+from ..actors.tasks import poke
+from ..world.arena import Actor, Arena, Role
+from ..world.link import Weather
 from .fault import Entry, Fault, Sessions, enter
-from .link import Weather
-from .tasks import poke
 
 #: A process that is paused for so many sessions has lost its own.
 PAST_SESSION = (1.4, 2.0)

@@ -87,8 +87,10 @@ class Author:
         try:
             added = plan.add_tasks(specs)
         except (zkplan.PlanDrained, zkplan.PlanCancelled, zkplan.ResultNotKept) as error:
-            told = {"error": repr(error)[:300], "added": error.added}
-            self.journal.write("add refused", **told, **facts)
+            # One of an earlier commit is not told how many were added: then the add stays open.
+            if atomic or hasattr(error, "added"):
+                told = {"error": repr(error)[:300], "added": getattr(error, "added", 0)}
+                self.journal.write("add refused", **told, **facts)
             raise
         for item, task in zip(batch, added, strict=True):
             tasks[item.key] = task

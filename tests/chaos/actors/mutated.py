@@ -1,4 +1,4 @@
-"""A process with a broken protocol: python -m tests.chaos.mutated NAME worker|author|task ….
+"""A process with a broken protocol: python -m tests.chaos.actors.mutated NAME worker|author|task ….
 
 The broken variants are those of the simulation. Here they change what a real process sends. NAME
 may also be one of ALTERED, or several names joined by `+`.

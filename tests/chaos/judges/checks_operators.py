@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from ..actors.workloads import parent_of
 from .checks import (
     Case,
     an_attempt_adds_with_its_commit,
@@ -21,7 +22,6 @@ from .checks import (
 from .ledger import Execution
 from .operations import Ending, Operation
 from .rest import Rest, every_edge_has_two_ends, every_task_is_in_one_place
-from .workloads import parent_of
 
 _ATTEMPTS = 3
 _HEARD = {"cancel": {"PlanCancelled"}, "remove": {"PlanCancelled", "PlanNotFound"}}

@@ -23,13 +23,13 @@ from zkplan.failpoints import VARIABLE
 from zkplan.requests import ReadChildren
 from zkplan.testing.process import WatchedProcess
 
-from . import author
-from .arena import Actor, Arena, Settings
-from .checks import wrong_refusals
-from .ledger import Execution
-from .link import Link
-from .referee import Referee
-from .tree import Tree
+from ..actors import author
+from ..judges.checks import wrong_refusals
+from ..judges.ledger import Execution
+from ..judges.referee import Referee
+from ..judges.tree import Tree
+from ..world.arena import Actor, Arena, Settings
+from ..world.link import Link
 
 WAIT_S = 30.0
 #: Once nobody is stopped any more, everything comes to its end within this, or never.
@@ -105,7 +105,7 @@ class Stage:
     def operator(self, *command: str, points: str) -> WatchedProcess:
         """A person's command, by the broken `zkplan` where the protocol is broken."""
         mutant = self.arena.settings.mutant
-        program = ["tests.chaos.mutated", mutant] if mutant else ["zkplan"]
+        program = ["tests.chaos.actors.mutated", mutant] if mutant else ["zkplan"]
         hosts = ["--hosts", self.arena.servers.hosts, "--root", ROOT]
         process = WatchedProcess(
             [*IN_CHECKOUT, sys.executable, "-m", *program, *command, *hosts],

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from . import false_time
-from .arena import Arena, Role
+from ..world import false_time
+from ..world.arena import Arena, Role
+from ..world.servers import Kind
 from .fault import Entry, Fault, enter
-from .servers import Kind
 
 HOUR_S = 3600.0
 _READY_S = 10.0

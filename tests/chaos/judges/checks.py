@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 from zkplan.stress.checks import Remains
 
+from ..actors.workloads import parent_of
 from .ledger import Execution, Ledger, PlanHistory
-from .workloads import parent_of
 
 
 class Kept(NamedTuple):

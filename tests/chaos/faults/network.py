@@ -6,11 +6,11 @@ import random
 from collections.abc import Callable
 from functools import partial
 
-from .arena import Arena
+from ..world.arena import Arena
+from ..world.link import Weather
+from ..world.peers import PORTS, Peers
+from ..world.servers import Kind
 from .fault import Entry, Fault, enter
-from .link import Weather
-from .peers import PORTS, Peers
-from .servers import Kind
 
 #: What happens between the leader, one follower and the other one, by their numbers.
 Parting = Callable[[Peers, int, int, int], None]

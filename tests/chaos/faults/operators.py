@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import zkplan
 from tests.sim.world import ROOT
 
-from .arena import Arena
+from ..world.arena import Arena
 from .fault import Entry, Fault, enter
 from .operating import Operator
 

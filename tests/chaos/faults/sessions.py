@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 from functools import partial
 
-from .arena import Arena, Role
+from ..world.arena import Arena, Role
+from ..world.link import Weather
 from .fault import Entry, Fault, enter
-from .link import Weather
 
 
 class SessionReplaced(Fault):

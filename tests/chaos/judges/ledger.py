@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ..actors.workloads import Workload
 from .operations import Operations
-from .workloads import Workload
 
 Line = dict[str, Any]
 

@@ -22,11 +22,11 @@ from zkplan.failpoints import VARIABLE
 from zkplan.stress.history import Recorder
 from zkplan.testing.process import WatchedProcess
 
-from . import author, waiter
+from ..actors import author, waiter
+from ..actors.mutated import BROKEN
+from ..actors.tasks import POKES, SPARED
 from .link import Link
-from .mutated import BROKEN
 from .servers import Kind, Servers
-from .tasks import POKES, SPARED
 
 Role = Literal["worker", "author", "waiter"]
 _START_S = 60.0
@@ -284,7 +284,7 @@ class Arena:
         settings = self.settings
         python = [*IN_CHECKOUT, sys.executable, "-m"]
         broken = BROKEN.get(settings.mutant, "worker")
-        mutated = ["tests.chaos.mutated", settings.mutant, broken]
+        mutated = ["tests.chaos.actors.mutated", settings.mutant, broken]
         common = ["--hosts", actor.link.hosts, "--root", ROOT]
         common += ["--session-timeout", str(settings.session_s)]
         if actor.role == "worker":
@@ -299,7 +299,7 @@ class Arena:
             common += ["--shape", settings.shape]
         if settings.mutant and broken == actor.role:
             return [*python, *mutated, *common]
-        return [*python, f"tests.chaos.{actor.role}", *common]
+        return [*python, f"tests.chaos.actors.{actor.role}", *common]
 
     def _end(self, actor: Actor) -> None:
         process, actor.process = actor.process, None

@@ -12,10 +12,10 @@ from typing import NamedTuple
 import zkplan
 from zkplan.failpoints import VARIABLE
 
-from .arena import Actor, Arena
+from ..actors.tasks import Poke, poke
+from ..world.arena import Actor, Arena
 from .fault import Entry, Fault, enter
-from .faults_processes import PAST_SESSION
-from .tasks import Poke, poke
+from .processes import PAST_SESSION
 
 _REACHED = re.compile(r"""reach\(\s*"([\w.]+)"\s*\)""")
 _ALL = 100

@@ -5,9 +5,9 @@ from __future__ import annotations
 import signal
 from typing import NamedTuple
 
-from .link import Loss, Weather
+from ..actors.workloads import HELD_JOIN
+from ..world.link import Loss, Weather
 from .stage import Scene, Stage, is_stopped
-from .workloads import HELD_JOIN
 
 #: How long something that must not happen is waited for, where nothing else tells that it did not.
 GIVEN_S = 2.0

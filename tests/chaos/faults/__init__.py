@@ -1,0 +1,1 @@
+"""The faults of a run, by what they break."""

@@ -1,0 +1,1 @@
+"""What a run has recorded, and what is checked of it."""

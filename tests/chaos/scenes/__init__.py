@@ -1,0 +1,1 @@
+"""Directed races, one for each broken variant of the protocol."""

@@ -1,0 +1,1 @@
+"""What the faults of a run break: servers, disks, clocks, links, processes."""
