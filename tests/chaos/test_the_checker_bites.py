@@ -229,7 +229,12 @@ def test_a_dead_task_that_nobody_tried_enough_is_found(tmp_path: Path) -> None:
     case = honest(tmp_path, "failing", seed)
     key = next(key for key, fate in case.plan.workload.fates.items() if fate == "dead")
     case.plan.executions[key].pop()
+    # A fault of later excuses nothing.
+    after = max(each.ended or 0.0 for each in case.plan.executions[key]) + 1.0
+    case.ledger.windows.append(Window("a fault", after, []))
     assert any("attempts are counted right" in text for text in violations(replace(case)))
+    case.ledger.windows[0].begin = after - 2.0
+    assert not any("attempts are counted right" in text for text in violations(replace(case)))
 
 
 def test_of_a_refused_add_those_run_that_were_told_added(tmp_path: Path) -> None:

@@ -19,6 +19,9 @@ from zkplan.stress.checks import Remains
 from ..actors.workloads import parent_of
 from .ledger import Execution, Ledger, PlanHistory
 
+#: No task of these workloads runs longer.
+_CUT_OFF_S = 60.0
+
 
 class Kept(NamedTuple):
     """A kept result: whose it says that it is."""
@@ -80,6 +83,16 @@ class Case:
             if parent in certain and self.fate(str(parent)) == "finished":
                 certain.add(key)
         return certain
+
+    def disturbed(self, runs: list[Execution]) -> bool:
+        """Whether a fault may have cost the task of those executions an attempt.
+
+        After the last of them has ended it would have cost one more execution. One whose end nobody
+        told was cut off some time later.
+        """
+        last = max((each.ended or each.began + _CUT_OFF_S for each in runs), default=0.0)
+        early_s = 3 * self.session_s
+        return any(self.ledger.disturbed(each.pid, each.began - early_s, last) for each in runs)
 
     def fate(self, key: str) -> str:
         return self.plan.workload.fates.get(key, "absent")
@@ -249,10 +262,7 @@ def attempts_are_counted_right(case: Case) -> Iterator[str]:
         planned = [each for each in runs if each.planned]
         if case.fate(key) == "dead" and used > len(runs) + len(case.ledger.windows):
             yield f"task {key} used up {used} attempts in {len(runs)} executions"
-        lost = any(
-            case.ledger.disturbed(each.pid, each.began - 3 * case.session_s, each.began + 60)
-            for each in runs
-        )
+        lost = case.disturbed(runs)
         if case.fate(key) == "dead" and len(planned) != 3 and not lost:
             yield f"task {key} has 3 attempts, failed {len(planned)} times and nobody was lost"
     for runs in case.plan.executions.values():

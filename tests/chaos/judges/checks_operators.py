@@ -260,10 +260,7 @@ def a_retry_gives_all_attempts(case: Case, operations: list[Operation]) -> Itera
             deaths[each.facts["key"]].add(each.facts["n"])
     for key, last in deaths.items():
         runs = case.plan.executions.get(key, [])
-        lost = any(
-            case.ledger.disturbed(each.pid, each.began - 3 * case.session_s, each.began + 60)
-            for each in runs
-        )
+        lost = case.disturbed(runs)
         lives = Counter(sum(n < each.n for n in last) for each in runs if each.planned)
         for life in range(len(last)):
             if lives[life] != _ATTEMPTS and not lost:
