@@ -11,8 +11,9 @@ from types import TracebackType
 from typing import Literal
 
 #: What is lost of a transaction: the request before it reaches the server, or the answer after it
-#: was applied. Either way the connection breaks, and the client cannot tell which.
-Loss = Literal["request", "answer"]
+#: was applied. Either way the connection breaks, and the client cannot tell which. `left out`: the
+#: answer alone; the next one comes over the same connection.
+Loss = Literal["request", "answer", "left out"]
 MULTI = 14
 
 
@@ -72,11 +73,13 @@ class Proxy:
                 end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             with self._lock:
                 self._connections |= {client, server}
-            doomed: set[bytes] = set()
+            doomed: dict[bytes, Loss] = {}
             for pump in (self._requests, self._answers):
                 threading.Thread(target=pump, args=(client, server, doomed), daemon=True).start()
 
-    def _requests(self, client: socket.socket, server: socket.socket, doomed: set[bytes]) -> None:
+    def _requests(
+        self, client: socket.socket, server: socket.socket, doomed: dict[bytes, Loss]
+    ) -> None:
         first = True
         while frame := _read_frame(client):
             # The first frame of a connection is the handshake, which has no header.
@@ -88,16 +91,21 @@ class Proxy:
                         self.lost.append(loss)
                 if loss == "request":
                     break
-                if loss == "answer":
-                    doomed.add(frame[4:8])
+                if loss is not None:
+                    doomed[frame[4:8]] = loss
             first = False
             if not _send(server, frame):
                 break
         self._end(client, server)
 
-    def _answers(self, client: socket.socket, server: socket.socket, doomed: set[bytes]) -> None:
+    def _answers(
+        self, client: socket.socket, server: socket.socket, doomed: dict[bytes, Loss]
+    ) -> None:
         while frame := _read_frame(server):
-            if frame[4:8] in doomed or not _send(client, frame):
+            loss = doomed.pop(frame[4:8], None)
+            if loss == "left out":
+                continue
+            if loss is not None or not _send(client, frame):
                 break
         self._end(client, server)
 

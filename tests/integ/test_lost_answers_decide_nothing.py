@@ -244,3 +244,22 @@ def test_a_waiter_goes_on_when_its_connection_breaks(
         gate.touch()
         assert watched.task(task.number).result(30) == "open"
         assert watched.wait(30).finished == 1
+
+
+def test_a_worker_goes_on_where_a_server_leaves_out_an_answer(
+    proxied: MakeProxy,
+    zkplan_root: str,
+    zkplan_client: Client,
+    zookeeper_hosts: str,
+    tmp_path: Path,
+) -> None:
+    """As a member of an ensemble that has lost its leader: the next answer has another number."""
+    file = tmp_path / "ran"
+    zkplan_client.prepare()
+    proxy = proxied(every(4, ("left out",)))
+    with zkplan_client.create_plan("left out") as plan:
+        plan.add_tasks([TaskSpec(run_noted, [str(file), f"{number}"]) for number in range(60)])
+    with working(proxy.hosts, zkplan_root, threads=2, session_timeout=5.0):
+        assert plan.wait(60).state == "done"
+    assert proxy.lost
+    assert sorted(notes(file)) == sorted(f"{number} 0" for number in range(60))

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from kazoo.client import KazooClient
+from kazoo.exceptions import ConnectionDropped
 from kazoo.handlers.threading import SequentialThreadingHandler
 
 from ..errors import KeeperUnavailable, ZkplanError
@@ -66,6 +67,7 @@ def open_keeper(
     """
     _check_options(kazoo_options, given=isinstance(hosts, KazooClient))
     if isinstance(hosts, KazooClient):
+        _survive_missing_answers(hosts)
         return Keeper(hosts, owns=False, patience_s=patience_s)
     if not isinstance(hosts, str):
         raise TypeError(
@@ -83,6 +85,7 @@ def open_keeper(
         client = KazooClient(hosts, timeout=session_timeout_s, **(options | kazoo_options))
     except ValueError as error:
         raise _malformed(hosts, str(error)) from error
+    _survive_missing_answers(client)
     try:
         client.start(timeout=connect_timeout_s)
     except client.handler.timeout_exception:
@@ -95,6 +98,24 @@ def open_keeper(
     alike = {name: given for name, given in kazoo_options.items() if name not in _NOT_OF_PROBES}
     HistoryWatch(keeper, lambda now: _probe(now, session_timeout_s, alike))
     return keeper
+
+
+def _survive_missing_answers(client: KazooClient) -> None:
+    """Drop the connection where a server leaves out an answer.
+
+    A member of an ensemble may, when it has lost its leader. kazoo's thread would end by the next
+    answer, whose number is another one than expected, and the client would never connect again.
+    """
+    connection = client._connection
+    read = connection._read_response
+
+    def read_or_drop(header: Any, *rest: Any) -> Any:
+        pending = client._pending  # another one in each session
+        if not pending or header.xid != pending[0][2]:
+            raise ConnectionDropped(f"answer {header.xid} came before the one to an older request")
+        return read(header, *rest)
+
+    connection._read_response = read_or_drop
 
 
 def _probe(hosts: str, session_timeout_s: float, options: dict[str, Any]) -> KazooClient:
