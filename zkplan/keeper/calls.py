@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from ..errors import ZkplanError
 from ..requests import Request
 from .packets import TransactionPacket
 
@@ -35,6 +36,30 @@ class Call:
 
     def set_exception(self, error: BaseException) -> None:
         self.keeper._failed(self, error)
+
+
+def submit_or_tell(keeper: Keeper, request: Request, done: Done) -> None:
+    """As `Keeper.submit`, on a thread of kazoo: what it raises is told to `done`.
+
+    Nobody catches it there. Who waits for the answer without patience would wait for ever.
+    """
+    try:
+        keeper.submit(request, done)
+    except ZkplanError as refused:  # closed, or of a lost history, between two of its requests
+        done(None, refused)
+
+
+def created_meanwhile(call: Call) -> Done:
+    """What takes the answer to the `exists` that follows a watching read which found nothing."""
+    keeper, request, done = call.keeper, call.request, call.done
+
+    def found(stat: Any, error: BaseException | None) -> None:
+        if error is not None or stat is None:
+            done(None, error)
+        else:  # created between the two reads
+            submit_or_tell(keeper, request, done)
+
+    return found
 
 
 class Promise:

@@ -44,7 +44,7 @@ from ..requests import (
     Step,
     Ticket,
 )
-from .calls import Call, Done, Gathered, Promise
+from .calls import Call, Done, Gathered, Promise, created_meanwhile, submit_or_tell
 from .packets import ChildrenPacket, DataPacket, TransactionPacket
 
 T = TypeVar("T")
@@ -249,7 +249,7 @@ class Keeper:
             if type(asked) is ReadData and asked.watch and type(call.packet) is DataPacket:
                 # The watch of a read that found nothing is not armed; that of an `exists` is.
                 call.packet = Exists(call.packet.path, self._watched)
-                call.done = self._exists_done(call)
+                call.done = created_meanwhile(call)
                 self._hand_over(call)
                 return
             self._answered(call, None, None)
@@ -267,17 +267,6 @@ class Keeper:
             self._answered(call, None, KeeperError(said))
         else:
             self._answered(call, None, error)
-
-    def _exists_done(self, call: Call) -> Done:
-        done, request = call.done, call.request
-
-        def found(stat: Any, error: BaseException | None) -> None:
-            if error is not None or stat is None:
-                done(None, error)
-            else:  # created between the two reads
-                self.submit(request, done)
-
-        return found
 
     def _repeat_later(self, call: Call) -> None:
         with self._lock:
@@ -331,7 +320,7 @@ class Keeper:
             call.done([], None)
         gathered = Gathered(len(reads), call.done)
         for index, read in enumerate(reads):
-            self.submit(read, gathered.place(index))
+            submit_or_tell(self, read, gathered.place(index))
 
     def _flush(self) -> None:
         while True:

@@ -1,0 +1,73 @@
+"""Whoever waits for an answer is told when the keeper ends between two requests of one call."""
+
+from __future__ import annotations
+
+import queue
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from kazoo.exceptions import NoNodeError, UnimplementedError
+from kazoo.protocol.states import KeeperState
+
+from zkplan.errors import HistoryLost, KeeperClosed
+from zkplan.keeper.core import Keeper
+from zkplan.requests import ReadData, ReadMany, Request
+
+WAIT_S = 10.0
+Told = queue.SimpleQueue[tuple[Any, BaseException | None]]
+
+
+class Client:
+    """A connected client; the test answers what is in its queue."""
+
+    chroot, default_acl, connected, hosts = "", None, True, [("zk", 2181)]
+    _state = KeeperState.CONNECTED
+
+    def __init__(self) -> None:
+        self._queue: deque[tuple[Any, Any]] = deque()
+        self._connection = self._write_sock = self
+
+    def send(self, byte: bytes) -> None:
+        pass
+
+    def add_listener(self, listener: Callable[[str], None]) -> None:
+        pass
+
+    remove_listener = add_listener
+
+    def stop(self) -> None:
+        pass
+
+
+def asked(request: Request) -> tuple[Keeper, Client, Told]:
+    client, told = Client(), Told()
+    keeper = Keeper(client, owns=False)
+    keeper.submit(request, lambda answer, error: told.put((answer, error)))
+    return keeper, client, told
+
+
+@pytest.mark.parametrize("ends", [HistoryLost, KeeperClosed])
+def test_a_read_that_found_nothing_and_then_something(ends: type[Exception]) -> None:
+    keeper, client, told = asked(ReadData("/late", watch=True))
+    client._queue.popleft()[1].set_exception(NoNodeError())
+    _, exists = client._queue.popleft()
+    if ends is HistoryLost:
+        keeper.give_up("restored")
+    else:
+        keeper.close()
+    exists.set("the stat of a znode that was created meanwhile")
+    answer, error = told.get(timeout=WAIT_S)
+    assert answer is None
+    assert isinstance(error, ends)
+
+
+def test_a_batch_that_falls_apart_on_a_server_without_batches() -> None:
+    keeper, client, told = asked(ReadMany([ReadData("/a"), ReadData("/b")]))
+    keeper.close()
+    client._queue.popleft()[1].set_exception(UnimplementedError())
+    answer, error = told.get(timeout=WAIT_S)
+    assert answer is None
+    assert isinstance(error, KeeperClosed)
+    assert told.empty()  # once, not for each of its reads
