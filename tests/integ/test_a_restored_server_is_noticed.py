@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import re
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import zkplan
 from zkplan.testing.server_process import ServerProcess
+
+from .support import WorkerProcess, wait_until
 
 ROOT = "/restored"
 SESSION_S = 1.0
@@ -17,22 +21,27 @@ SESSION_S = 1.0
 LOST = 50
 
 
+def go_back(server: ServerProcess, folder: Path, lose: Callable[[int], object]) -> None:
+    """Restore the server to what it is now, after `lose` was done on it often."""
+    data, kept = server.data / "data", folder / "kept"
+    server.stop()
+    shutil.copytree(data, kept)
+    server.start()
+    for number in range(LOST):
+        lose(number)
+    server.stop()
+    shutil.rmtree(data)
+    shutil.copytree(kept, data)
+    server.start()
+
+
 def test_a_client_that_has_seen_more_than_the_server_is_told_that_it_was_restored(
     zookeeper_server: ServerProcess, tmp_path: Path
 ) -> None:
     """The server just closes its connection; without asking anew it would wait for ever."""
-    data, kept = zookeeper_server.data / "data", tmp_path / "kept"
     with zkplan.connect(zookeeper_server.hosts, ROOT, session_timeout=SESSION_S) as client:
         client.create_plan("stands in the snapshot")
-        zookeeper_server.stop()
-        shutil.copytree(data, kept)
-        zookeeper_server.start()
-        for number in range(LOST):
-            client.create_plan(f"lost {number}")
-        zookeeper_server.stop()
-        shutil.rmtree(data)
-        shutil.copytree(kept, data)
-        zookeeper_server.start()
+        go_back(zookeeper_server, tmp_path, lambda number: client.create_plan(f"lost {number}"))
         with pytest.raises(zkplan.HistoryLost, match="restored from an older state"):
             client.plans()
         with pytest.raises(zkplan.HistoryLost):
@@ -52,3 +61,27 @@ def test_a_client_whose_server_was_away_for_several_sessions_goes_on(
         zookeeper_server.start()
         client.create_plan("after")
         assert sorted(plan.name for plan in client.plans()) == ["after", "before"]
+
+
+def test_worker_processes_that_were_just_started_are_replaced_when_the_server_went_back(
+    zookeeper_server: ServerProcess, tmp_path: Path
+) -> None:
+    """Not taken for wrong usage or an unreachable server, for which a new one would fail alike."""
+    hosts = zookeeper_server.hosts
+    options = ("--session-timeout", f"{SESSION_S:g}", "--processes", "2")
+    with (
+        zkplan.connect(hosts, ROOT, session_timeout=SESSION_S) as client,
+        WorkerProcess(hosts, ROOT, tmp_path, *options) as worker,
+    ):
+        wait_until(lambda: len(client.workers()) == 2, "both are registered")
+        go_back(zookeeper_server, tmp_path, lambda n: client.create_plan(f"lost {n}"))
+        ended = r"worker process \d+ ended with 3; it is replaced"
+        wait_until(lambda: len(re.findall(ended, worker.log.read_text())) == 2, "both end")
+        with (
+            zkplan.connect(hosts, ROOT) as anew,
+            anew.create_plan("new") as plan,
+        ):
+            task = plan.add_task(abs, [-7], keep=True)
+            plan.mark_ready()
+            assert task.result(30) == 7
+        assert worker.process.is_running()

@@ -11,6 +11,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from zkplan.cli import exit_code
 from zkplan.cli.common import (
     connection_options,
     log_to_stderr,
@@ -19,6 +20,7 @@ from zkplan.cli.common import (
     print_rows,
 )
 from zkplan.cli.terminal import PrintableFormatter
+from zkplan.errors import HistoryLost, KeeperUnavailable
 
 ROWS = [
     {"name": "first", "tasks": 3, "seconds": 1.5, "extra": "x"},
@@ -163,3 +165,8 @@ def test_names_from_the_tree_cannot_drive_a_terminal(capsys: pytest.CaptureFixtu
     assert all(each.isprintable() for line in said.splitlines() for each in line)
     assert r"\x1b]0;owned\x07 \x1b[31mred \u202egnp.exe\rback\ud800\nsecond" in said
     assert [line.split()[-1] for line in said.splitlines()[-2:]] == ["one", r"two\x1b[2J"]
+
+
+def test_of_a_restored_zookeeper_a_command_says_that_it_may_be_started_anew() -> None:
+    """With 2, wrong usage, nobody would start it again."""
+    assert exit_code(HistoryLost("restored")) == exit_code(KeeperUnavailable("away")) == 3

@@ -1,6 +1,7 @@
 """The command line: one thin file per command; data on stdout, logs and progress on stderr.
 
-Exit codes: 0 ok, 1 a plan failed, 2 usage, 3 ZooKeeper unreachable, 4 timed out, 130 interrupted.
+Exit codes: 0 ok, 1 a plan failed, 2 usage, 3 ZooKeeper unreachable or restored,
+4 timed out, 130 interrupted.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import NoReturn
 import click
 
 from ..errors import (
+    HistoryLost,
     KeeperUnavailable,
     PlanCancelled,
     PlanFailed,
@@ -49,7 +51,7 @@ def cli() -> None:
 
 def exit_code(error: ZkplanError) -> int:
     """What an error means to the shell."""
-    if isinstance(error, KeeperUnavailable):
+    if isinstance(error, KeeperUnavailable | HistoryLost):  # started anew, the command may go well
         return EXIT_UNREACHABLE
     if isinstance(error, WaitTimeout):
         return EXIT_TIMED_OUT

@@ -11,7 +11,7 @@ from typing import NoReturn
 import click
 
 from ..addresses import is_embedded, lease
-from ..errors import KeeperUnavailable, WaitTimeout, ZkplanError
+from ..errors import HistoryLost, KeeperUnavailable, WaitTimeout, ZkplanError
 from ..testing.embedded_process import EmbeddedServerProcess
 from ..testing.loopback import server_version
 from ..testing.provide import Provided, of_our_own
@@ -41,7 +41,7 @@ def zookeeper_for(command: str, hosts: str | None) -> Iterator[Provided]:
                 yield of_our_own(started.hosts, f"started for zkplan {command}")
     except KeyboardInterrupt:
         _end("interrupted; nothing of it is left behind", EXIT_INTERRUPTED)
-    except (KeeperUnavailable, ServerDidNotStart) as error:
+    except (KeeperUnavailable, HistoryLost, ServerDidNotStart) as error:
         _end(str(error), EXIT_UNREACHABLE)
     except WaitTimeout as error:
         _end(str(error), EXIT_TIMED_OUT)

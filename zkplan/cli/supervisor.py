@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import signal
 import subprocess
 import sys
@@ -21,6 +22,16 @@ _YOUNG_S = 10.0
 _POLL_S = 0.2
 #: What a process may take beyond its grace to hand back and leave, before it is killed.
 _LEAVE_S = 20.0
+#: Names the descriptor on which a worker process says that it is registered.
+_READY_FD = "ZKPLAN_READY_FD"
+
+
+def tell_ready() -> None:
+    """In a worker process: tell its supervisor, where it has one, that a worker is registered."""
+    told = os.environ.pop(_READY_FD, None)  # once, and not to be inherited by what tasks start
+    if told is not None:
+        with open(int(told), "wb") as supervisor:
+            supervisor.write(b"\n")
 
 
 @dataclass
@@ -28,6 +39,8 @@ class _Seat:
     """The place of one worker process, whoever sits there now."""
 
     command: list[str]
+    #: The end of a pipe that a worker process tells through when it is registered.
+    told: int
     deaths: int = 0
     #: Monotonic time of the next start; None while a process runs.
     due: float | None = None
@@ -39,7 +52,12 @@ class _Seat:
 
     def start(self) -> None:
         # A session of its own: Ctrl-C in the terminal reaches it once, through the supervisor.
-        self.process = subprocess.Popen(self.command, start_new_session=True)
+        self.process = subprocess.Popen(
+            self.command,
+            start_new_session=True,
+            pass_fds=[self.told],
+            env=os.environ | {_READY_FD: str(self.told)},
+        )
         self.born, self.due = time.monotonic(), None
 
     def bury(self, now: float) -> None:
@@ -67,8 +85,10 @@ class Supervisor:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._count_signal)
         command = [sys.executable, "-m", "zkplan", *sys.argv[1:], "--processes", "1", *extra]
-        self._seats = [_Seat(command) for _ in range(count)]
-        #: A process lived long enough to show that usage and address are right.
+        self._ready, told = os.pipe()
+        os.set_blocking(self._ready, False)
+        self._seats = [_Seat(command, told) for _ in range(count)]
+        #: A process registered, or lived long enough to show that usage and address are right.
         self._proven = False
 
     def _count_signal(self, *_: object) -> None:
@@ -85,7 +105,9 @@ class Supervisor:
         return code
 
     def _tend(self, seat: _Seat, now: float) -> int:
-        self._proven = self._proven or now - seat.born >= _YOUNG_S
+        # Read all the time: a pipe that has filled would block the processes that write to it.
+        ready = self._one_was_ready()
+        self._proven = self._proven or ready or now - seat.born >= _YOUNG_S
         if seat.due is None and seat.process.poll() is not None:
             code = seat.process.returncode
             if code in (EXIT_USAGE, EXIT_UNREACHABLE) and not self._proven:
@@ -95,6 +117,12 @@ class Supervisor:
         elif seat.due is not None and now >= seat.due:
             seat.start()
         return 0
+
+    def _one_was_ready(self) -> bool:
+        try:
+            return bool(os.read(self._ready, 4096))
+        except BlockingIOError:
+            return False
 
     def _drain(self) -> None:
         told = False

@@ -21,7 +21,7 @@ from .common import (
     output_option,
     print_rows,
 )
-from .supervisor import Supervisor
+from .supervisor import Supervisor, tell_ready
 
 _GIVEN = click.core.ParameterSource.COMMANDLINE
 
@@ -90,7 +90,7 @@ def worker(
     )
     try:
         made = Worker(client, threads)
-        made.on_ready(lambda name: click.echo(f"worker {name} ready", err=True))
+        made.on_ready(_say_ready)
         # The first signal drains, each later one hands back at once.
         graces = itertools.chain([grace], itertools.repeat(0.0))
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -105,6 +105,11 @@ def worker(
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(0)
+
+
+def _say_ready(name: str) -> None:
+    tell_ready()
+    click.echo(f"worker {name} ready", err=True)
 
 
 def _forget_signals() -> None:
