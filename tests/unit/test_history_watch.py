@@ -34,8 +34,16 @@ class Client:
         self._stopped.set()
 
     def lose(self) -> None:
+        self.tell("SUSPENDED")
+
+    def tell(self, state: str) -> None:
         for listener in self.listeners:
-            listener("SUSPENDED")
+            listener(state)
+
+    def expire(self) -> None:
+        """As kazoo does it: the listeners are told, then it forgets."""
+        self.tell("LOST")
+        self.last_zxid = 0
 
 
 class Answer:
@@ -109,3 +117,25 @@ def test_each_that_waits_is_told_by_an_error_of_its_own() -> None:
     first, second = told.get(timeout=WAIT_S), told.get(timeout=WAIT_S)
     assert isinstance(first, HistoryLost)
     assert first is not second
+
+
+def test_one_whose_session_expired_still_knows_what_it_has_seen() -> None:
+    client = Client()
+    keeper = Keeper(client, owns=True)
+    HistoryWatch(keeper, lambda hosts: Probe(50))
+    client.expire()
+    with pytest.raises(HistoryLost):
+        keeper.ask(ReadData("/"))
+
+
+def test_a_session_that_begins_after_one_that_expired_is_asked_about_too() -> None:
+    """A server that went back takes it: the new session has seen nothing."""
+    client, told = Client(), queue.SimpleQueue[BaseException | None]()
+    client._session_timeout = 3_600_000  # it is not cut off that long
+    keeper = Keeper(client, owns=True)
+    HistoryWatch(keeper, lambda hosts: Probe(50))
+    keeper.submit(ReadData("/"), lambda answer, error: told.put(error))
+    client.expire()
+    keeper._connected = False  # the answer to its first request never comes
+    client.listeners[-1]("CONNECTED")
+    assert isinstance(told.get(timeout=WAIT_S), HistoryLost)

@@ -4,7 +4,8 @@ A server closes the connection of a client that has seen a newer transaction tha
 nothing: to the client it looks as if nobody answered. It would wait until the server has caught up,
 and then go on with what is true no more. So a client that is cut off for a session time-out asks in
 a session of its own. To open one is a transaction: it gets a larger number than any before it. A
-smaller one than this client has seen already says that those in between are lost.
+smaller one than this client has seen already says that those in between are lost. The same is asked
+when a session begins in place of one that expired.
 """
 
 from __future__ import annotations
@@ -34,36 +35,53 @@ class HistoryWatch:
         self._lock = threading.Lock()
         #: Set when the connection is back; None while there is one.
         self._back: threading.Event | None = None
+        #: The last transaction seen in any session: kazoo forgets it with each that expires.
+        self._seen = 0
         keeper.client.add_listener(self._changed)
 
     def _changed(self, state: str) -> None:
         # On kazoo's connection thread, which must not wait.
         with self._lock:
+            # kazoo tells of a lost session before it forgets what it has seen in it.
+            last = self._keeper.client.last_zxid
+            anew, self._seen = last < self._seen, max(last, self._seen)
             if state == KazooState.CONNECTED or self._keeper.client._stopped.is_set():
                 if self._back is not None:
                     self._back.set()
                     self._back = None
+                if anew and state == KazooState.CONNECTED:
+                    # A server refuses who has seen more than it, but not a session that begins.
+                    self._start(self._ask_until_told)
             elif self._back is None and os.getpid() == self._pid:
                 self._back = threading.Event()
-                name = "zkplan-history"
-                threading.Thread(
-                    target=self._ask_now_and_then, args=[self._back], name=name, daemon=True
-                ).start()
+                self._start(self._ask_now_and_then, self._back)
+
+    def _start(self, ask: Callable[..., None], *given: threading.Event) -> None:
+        threading.Thread(target=ask, args=given, name="zkplan-history", daemon=True).start()
 
     def _ask_now_and_then(self, back: threading.Event) -> None:
         pause_s = self._keeper.session_timeout_s
         while not back.wait(pause_s):
             pause_s = min(ASK_MAX_S, 2 * pause_s)
-            if self._keeper.client._stopped.is_set():
+            if self._keeper.client._stopped.is_set() or self._ask_once():
                 return
-            seen, now = self._keeper.client.last_zxid, self._last_transaction()
-            if now is not None and now < seen:
-                self._keeper.give_up(
-                    f"ZooKeeper at {self._keeper.hosts} was restored from an older state: its last "
-                    f"transaction is {now:#x}, this process has seen {seen:#x}. What it knows of "
-                    "plans is true no more: start it anew"
-                )
+
+    def _ask_until_told(self) -> None:
+        while self._ask_once() is None:
+            if self._keeper.client._stopped.wait(self._keeper.session_timeout_s):
                 return
+
+    def _ask_once(self) -> bool | None:
+        """Whether ZooKeeper was restored, None where nobody tells; the keeper is ended if so."""
+        seen, now = self._seen, self._last_transaction()
+        if now is None or now >= seen:
+            return None if now is None else False
+        self._keeper.give_up(
+            f"ZooKeeper at {self._keeper.hosts} was restored from an older state: its last "
+            f"transaction is {now:#x}, this process has seen {seen:#x}. What it knows of "
+            "plans is true no more: start it anew"
+        )
+        return True
 
     def _last_transaction(self) -> int | None:
         """The number of a transaction made now; None where no server answers."""
