@@ -203,6 +203,9 @@ def connect(
     that other process ends, the client goes on within seconds at a server of this one. Plain
     `embedded:` keeps the data in memory, until this process ends.
 
+    Through a KazooClient that was given, nobody notices that ZooKeeper was restored from an older
+    state (HistoryLost): to ask, another client of its kind would have to be made.
+
     All times in seconds: `session_timeout` is what a dead worker's tasks wait for their take-over,
     `patience` how long one request may stay without an answer. With `secret`, payloads are signed
     and only those signed with it are accepted. `kazoo_options` go to KazooClient (auth_data,
