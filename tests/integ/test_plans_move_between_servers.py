@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -181,6 +182,28 @@ def test_tasks_have_the_numbers_that_they_would_have_had(
     assert plan.retry() == 1
     with working(zookeeper_hosts, elsewhere.root):
         wait_until(lambda: plan.status().dead == 1, "the dead task failed once more")
+
+
+@pytest.mark.parametrize("delay", [b"1500", b""], ids=["delay", "of an older version"])
+def test_a_delayed_task_keeps_its_due_time_and_its_delay(
+    delay: bytes,
+    zkplan_client: Client,
+    elsewhere: Client,
+    znodes: KazooClient,
+    tmp_path: Path,
+) -> None:
+    """Without the delay, an entry of a clock that is an hour ahead would wait the whole hour."""
+    with zkplan_client.create_plan("delayed") as plan:
+        plan.add_tasks([TaskSpec(abs, [-7]), TaskSpec(abs, [-8])])
+    plan.pause()
+    entry, _ = sorted(znodes.get_children(f"{plan.path}/runnable"))
+    due = f"{int((time.time() + 3600) * 1000):013d}"
+    znodes.delete(f"{plan.path}/runnable/{entry}")
+    znodes.create(f"{zkplan_client.root}/later/{due}-{plan.number}-{entry}", delay)
+    export_plan(plan, tmp_path / "plan")
+    number = import_plan(elsewhere, tmp_path / "plan")
+    assert znodes.get(f"{elsewhere.root}/later/{due}-{number}-{entry}")[0] == delay
+    assert facts(elsewhere.plan(number)) == facts(plan)
 
 
 @pytest.mark.parametrize("state", ["empty", "defining", "cancelled", "done"])

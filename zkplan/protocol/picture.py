@@ -13,7 +13,16 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ..errors import PlanError, PlanNotFound
-from ..layout import WAKE, Entry, Later, Paths, parse_claim, parse_entry, parse_later
+from ..layout import (
+    WAKE,
+    Entry,
+    Later,
+    Paths,
+    later_name,
+    parse_claim,
+    parse_entry,
+    parse_later,
+)
 from ..records import control_from_bytes, control_to_bytes, count_from_bytes
 from ..requests import (
     Applied,
@@ -40,7 +49,8 @@ LAST = ("adds", "done", "ready")
 class Znode(NamedTuple):
     """One znode of a plan: its path below the plan, its data, for a task's `ready` its version.
 
-    A delayed entry is `later/DUE-ENTRY`: the plan's number is left out, for it changes.
+    A delayed entry is `later/DUE-ENTRY`: the plan's number is left out, for it changes. Its data
+    are its delay.
     """
 
     path: str
@@ -134,7 +144,7 @@ def read_plan(paths: Paths, plan: str, ranks: dict[str, str], sink: Sink | None)
     walk.note(*kept)
     yield from walk.copy([f"outcomes/{name}" for name in kept])
     yield from walk.copy([f"dead/{name}" for name in walk.dead])
-    walk.give_entries()
+    yield from walk.give_entries(paths, plan)
     yield from walk.copy(control)
     return walk.digest.digest()
 
@@ -228,12 +238,20 @@ class _Walk:
                     largest = max(largest, len(node.data))
             count = max(1, min(READS_PER_REQUEST, ANSWER_BYTES_MAX // largest))
 
-    def give_entries(self) -> None:
+    def give_entries(self, paths: Paths, plan: str) -> Step[None]:
+        """A delayed one with its delay: its due time alone may be that of a wrong clock."""
         if self.sink is None:
             return
-        for entry, due_ms in self.entries.items():
-            place = f"later/{due_ms:013d}-" if due_ms else "runnable/"
-            self.sink(Znode(place + entry.name))
+        entries = list(self.entries.items())
+        for start in range(0, len(entries), READS_PER_REQUEST):
+            batch = entries[start : start + READS_PER_REQUEST]
+            names = [later_name(due_ms, plan, entry) for entry, due_ms in batch if due_ms]
+            reads = [ReadData(f"{paths.later}/{name}") for name in names]
+            nodes = iter((yield ReadMany(reads)) if reads else ())
+            for entry, due_ms in batch:
+                node = next(nodes) if due_ms else None
+                place = f"later/{due_ms:013d}-" if due_ms else "runnable/"
+                self.sink(Znode(place + entry.name, node.data if node is not None else b""))
 
 
 def later_of(path: str, plan: str) -> Later | None:

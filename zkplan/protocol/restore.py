@@ -142,7 +142,8 @@ class _Source:
                 delayed = later_of(znode.path, self._plan)
                 if delayed is not None:
                     due = later_name(delayed.due_ms, self._plan, delayed.entry)
-                    yield Create(f"{self._paths.later}/{due}")
+                    # An archive of an older version has no delay: its due time alone counts then.
+                    yield Create(f"{self._paths.later}/{due}", znode.data)
             else:
                 if name.startswith(("prov-", "log-")):
                     # The number that the task's counter gives now. Those of the source may be above
