@@ -1,4 +1,4 @@
-"""Delayed entries are due by the wall clock, or once their whole delay was seen; never earlier."""
+"""Delayed entries are due by the wall clock here, or once their whole delay was seen."""
 
 from __future__ import annotations
 
@@ -36,6 +36,15 @@ def test_an_entry_of_a_clock_that_is_ahead_waits_for_its_delay_and_no_longer() -
     assert delays.next(11.0, WALL + 1) == (name, 11.5)
     assert delays.take(11.4, WALL + 1.4, 50) == []
     assert [found for found, _ in delays.take(11.5, WALL + 1.5, 50)] == [name]
+
+
+def test_an_entry_of_a_clock_that_is_behind_is_due_too_early_by_as_much() -> None:
+    """What docs/guarantees.md says of delays: no lower bound where clocks differ."""
+    delays = Delays()
+    behind_by_2, behind_by_60 = name_due(WALL - 2 + 3, 5), name_due(WALL - 60 + 3, 6)
+    delays.listed([behind_by_2, behind_by_60], 10.0)
+    assert [found for found, _ in delays.take(10.0, WALL, 50)] == [behind_by_60]
+    assert delays.next(10.0, WALL) == (behind_by_2, 11.0)
 
 
 def test_an_entry_without_its_delay_waits_for_its_time() -> None:

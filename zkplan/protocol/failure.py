@@ -78,7 +78,8 @@ def fail_again(
 ) -> Step[bool]:
     """A failed attempt with attempts left: runnable at once, or at `due_ms` through `later`.
 
-    `delay_ms` is for those whose wall clocks differ from this one.
+    `due_ms` is by the wall clock here. `delay_ms` is for those whose clocks are behind it: they
+    would wait too long. One that is ahead makes the task runnable too early.
     """
     entry = Entry(claim.rank, claim.task, claim.n + 1, claim.a + 1)
     if due_ms is None:

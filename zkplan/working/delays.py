@@ -20,9 +20,10 @@ class Delays:
     """The delayed entries as one worker sees them.
 
     The name of an entry tells when it is due, by the wall clock of the worker that failed. That
-    clock, or the one here, may be wrong by hours. So an entry that seems far away is due at the
-    latest when this worker has seen it stand for its whole delay, which its data tell: too early
-    it cannot be, and no clock that steps makes it wait much longer.
+    clock, or the one here, may be wrong by hours. Where the one here is ahead of it, the entry is
+    due too early by as much: nothing here can know that. Where it is behind, the entry seems far
+    away: it is due at the latest when this worker has seen it stand for its whole delay, which its
+    data tell. By that it is never too early, and no clock that steps makes it wait much longer.
     """
 
     def __init__(self) -> None:
