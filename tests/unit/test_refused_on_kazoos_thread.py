@@ -71,3 +71,16 @@ def test_a_batch_that_falls_apart_on_a_server_without_batches() -> None:
     assert answer is None
     assert isinstance(error, KeeperClosed)
     assert told.empty()  # once, not for each of its reads
+
+
+def test_a_request_while_the_keeper_is_closed_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    keeper = Keeper(Client(), owns=False)
+    pack = keeper._pack
+
+    def close_meanwhile(request: Request) -> Any:
+        keeper.close()
+        return pack(request)
+
+    monkeypatch.setattr(keeper, "_pack", close_meanwhile)
+    with pytest.raises(KeeperClosed):
+        keeper.submit(ReadData("/a"), lambda answer, error: None)

@@ -113,7 +113,7 @@ class Keeper:
     def submit(self, request: Request, done: Done) -> Call:
         """Send without waiting; `done(answer, error)` is called on kazoo's thread.
 
-        Raises PayloadTooLarge before anything is sent, KeeperClosed after `close`.
+        Raises PayloadTooLarge before anything is sent, KeeperClosed after `close`, HistoryLost.
         """
         if self._closed or os.getpid() != self._pid:
             raise KeeperClosed(self._why_closed())
@@ -121,6 +121,8 @@ class Keeper:
         with self._lock:
             if self._lost:
                 raise HistoryLost(self._lost)
+            if self._closed:  # meanwhile: what it had to end is ended, and this would wait for ever
+                raise KeeperClosed(self._why_closed())
             if not self._connected or self._flying >= IN_FLIGHT_MAX or self._outbox:
                 self._outbox.append(call)
                 return call
