@@ -252,9 +252,15 @@ def side_by_side(first: list[str], *others: list[str]) -> None:
         for output in outputs:
             output.seek(0)
             print(output.read().decode(errors="replace"), flush=True)
-    # With -k there may be nothing for one of them to do.
-    if any(code not in (0, NOTHING_SELECTED) for code in codes) or 0 not in codes:
+    if not passed(codes, first):
         stop(f"failed (exit codes {', '.join(map(str, codes))})")
+
+
+def passed(codes: list[int], arguments: list[str]) -> bool:
+    """Whether runs side by side did; only with -k there may be nothing for one of them to do."""
+    selects = any(argument.startswith("-k") for argument in arguments)
+    allowed = (0, NOTHING_SELECTED) if selects else (0,)
+    return 0 in codes and all(code in allowed for code in codes)
 
 
 def run(program: str, *arguments: str) -> None:
