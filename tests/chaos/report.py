@@ -44,8 +44,15 @@ def summary(outcome: Outcome) -> str:
         f"{outcome.tasks} tasks, {outcome.executions} executions, "
         f"{outcome.faults.total()} faults of {len(outcome.faults)} kinds, "
         f"{(outcome.faults - outcome.felt).total()} of them not felt, "
-        f"{len(outcome.takeovers)} takeovers, {outcome.ended - outcome.began:.0f} s, {verdict}"
+        f"{len(outcome.takeovers)} takeovers, "
+        f"everybody excused for {excused_percent(outcome):.0f} %, "
+        f"{outcome.ended - outcome.began:.0f} s, {verdict}"
     )
+
+
+def excused_percent(outcome: Outcome) -> float:
+    """The share of the time in which a repeated attempt of any worker is excused."""
+    return 100 * outcome.excused_s / max(outcome.ended - outcome.began, 0.001)
 
 
 def _unfelt(outcome: Outcome) -> str:

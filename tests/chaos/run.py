@@ -11,7 +11,9 @@ from dataclasses import dataclass, field
 
 from zkplan.testing.server_process import ServerDidNotStart
 
+from .faults.aim import EVERYBODY
 from .faults.fault import Entry, Fault
+from .judges.checks import noticed_s
 from .judges.referee import Referee, Takeover
 from .vitals import Vitals, vitals_of
 from .world.arena import Arena, Settings
@@ -50,6 +52,8 @@ class Outcome:
     executions: int = 0
     half_defined: int = 0
     drained_s: float = 0.0
+    #: For how long a repeated attempt of any worker was excused.
+    excused_s: float = 0.0
     counts: dict[str, int] = field(default_factory=dict)
     vitals: list[Vitals] = field(default_factory=list)
     lost: Counter[str] = field(default_factory=Counter)
@@ -191,20 +195,14 @@ class Run:
 
     def _inject(self, fault: Fault) -> None:
         self.tell(f"{fault.name}")
-        pids_before = [actor.pid for actor in self.arena.actors]
         begin = time.monotonic()
         if fault.shape:
             self.arena.want(fault.shape)
         # To inject it may take seconds, in which it is felt, and the referee judges: until it is
         # known whom it hits, it may be anybody.
-        self.arena.journal.write("fault", name=fault.name, pids=[])
+        self.arena.journal.write("fault", name=fault.name, **EVERYBODY.facts())
         fault.inject(self.arena, self.chance)
-        # A victim that was killed has no process any more: the ends of processes tell of it.
-        victims = {actor.pid for actor in fault.victims} - {0}
-        pids = sorted(victims & set(pids_before)) if fault.victims and not fault.kills else []
-        if fault.victims and not pids and not fault.kills:
-            pids = [-1]
-        self.arena.journal.write("fault aimed", name=fault.name, pids=pids)
+        self.arena.journal.write("fault aimed", name=fault.name, **fault.aim().facts())
         self.outcome.faults[fault.name] += 1
         self.outcome.marks.append((begin, float("inf"), fault.name))
 
@@ -278,6 +276,9 @@ class Run:
         outcome.plans, outcome.tasks = referee.finished, referee.tasks
         outcome.executions, outcome.half_defined = referee.executions, referee.half_defined
         outcome.ended_at = list(referee.ledger.ended_at)
+        outcome.excused_s = referee.ledger.excused_s(
+            outcome.began, outcome.ended, noticed_s(outcome.settings.session_s)
+        )
         outcome.counts = dict(referee.ledger.counts)
         outcome.trouble = [str(line)[:400] for line in referee.ledger.trouble]
         for actor in self.arena.actors:

@@ -11,7 +11,8 @@ import pytest
 from zkplan.stress.checks import Remains
 
 from .actors.workloads import Workload, parent_of
-from .judges.checks import Case, Kept, Left, late_executions, violations, wrong_refusals
+from .faults.aim import Aim
+from .judges.checks import Case, Kept, Left, late_executions, noticed_s, violations, wrong_refusals
 from .judges.ledger import Batch, Execution, Ledger, PlanHistory, Window
 
 SESSION_S = 3.0
@@ -231,10 +232,23 @@ def test_a_dead_task_that_nobody_tried_enough_is_found(tmp_path: Path) -> None:
     case.plan.executions[key].pop()
     # A fault of later excuses nothing.
     after = max(each.ended or 0.0 for each in case.plan.executions[key]) + 1.0
-    case.ledger.windows.append(Window("a fault", after, []))
+    case.ledger.windows.append(Window("a fault", after))
     assert any("attempts are counted right" in text for text in violations(replace(case)))
     case.ledger.windows[0].begin = after - 2.0
     assert not any("attempts are counted right" in text for text in violations(replace(case)))
+
+
+def test_attempts_that_nobody_made_are_found(tmp_path: Path) -> None:
+    seed = next(s for s in range(100) if "dead" in Workload.make(s, "failing").fates.values())
+    case = honest(tmp_path, "failing", seed)
+    key = next(key for key, fate in case.plan.workload.fates.items() if fate == "dead")
+    case.left.dead[key] = 4
+    # Neither excuses a worker of this plan: one was over long before, one hit an author.
+    case.ledger.windows.append(Window("a fault", -60.0, end=-50.0))
+    case.ledger.windows.append(Window("a fault", 1.0, Aim(names=["author"])))
+    assert any("used up 4 attempts in 3" in text for text in violations(replace(case)))
+    case.ledger.windows.append(Window("a fault", 1.0))
+    assert not any("used up" in text for text in violations(replace(case)))
 
 
 def test_of_a_refused_add_those_run_that_were_told_added(tmp_path: Path) -> None:
@@ -263,8 +277,19 @@ def test_an_add_that_was_refused_for_nothing_is_found(tmp_path: Path) -> None:
 
 def test_a_repetition_after_a_fault_is_allowed(tmp_path: Path) -> None:
     case = repeated_for_nothing(honest(tmp_path, "adding", ADDING))
-    case.ledger.windows.append(Window("a fault", 0.0, []))
+    case.ledger.windows.append(Window("a fault", 0.0))
     assert not any("attempts are counted" in text for text in violations(replace(case)))
+
+
+def test_a_fault_excuses_as_long_as_a_loss_takes_to_be_noticed(tmp_path: Path) -> None:
+    case = repeated_for_nothing(honest(tmp_path, "adding", ADDING))
+    runs = [each for some in case.plan.executions.values() for each in some]
+    repeated = next(each for each in runs if each.uid == "before")
+    healed = repeated.began - noticed_s(SESSION_S)
+    case.ledger.windows.append(Window("a fault", -100.0, end=healed + 0.1))
+    assert not any("nothing had disturbed" in text for text in violations(replace(case)))
+    case.ledger.windows[0].end = healed - 0.1
+    assert any("nothing had disturbed" in text for text in violations(replace(case)))
 
 
 def test_an_execution_after_the_commit_is_found(tmp_path: Path) -> None:

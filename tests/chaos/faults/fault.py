@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from ..world.arena import Actor, Arena
 from ..world.servers import KINDS, Kind
+from .aim import EVERYBODY, Aim
 
 
 class Fault:
@@ -24,8 +25,6 @@ class Fault:
     shows_late = False
     #: The shape of the plan that makes it felt; empty: any.
     shape = ""
-    #: Whether a process may end by itself because of it.
-    kills = False
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -37,6 +36,10 @@ class Fault:
 
     def inject(self, arena: Arena, chance: random.Random) -> None:
         raise NotImplementedError
+
+    def aim(self) -> Aim:
+        """Whom it may touch, once it is injected: only these may lose an attempt by it."""
+        return Aim(names=[actor.name for actor in self.victims]) if self.victims else EVERYBODY
 
     def felt(self, arena: Arena) -> bool:
         """Whether it has hit what it aims at: one that nobody felt has proved nothing."""

@@ -9,6 +9,7 @@ import zkplan
 from tests.sim.world import ROOT
 
 from ..world.arena import Arena
+from .aim import NOBODY, Aim
 from .fault import Entry, Fault, enter
 from .operating import Operator
 
@@ -20,7 +21,14 @@ _RIVALS = 2
 _SILENT = (zkplan.KeeperUnavailable, zkplan.PlanNotFound)
 
 
-class PlansPaused(Fault):
+class Operating(Fault):
+    """What operators do to plans takes no attempt of a task from its worker."""
+
+    def aim(self) -> Aim:
+        return NOBODY
+
+
+class PlansPaused(Operating):
     """Every plan that is running is paused; those and only those are resumed."""
 
     lasts = (0.1, 0.6)
@@ -50,7 +58,7 @@ class PlansPaused(Fault):
                     continue  # it came to its end meanwhile, one way or another
 
 
-class PlansEnded(Fault):
+class PlansEnded(Operating):
     """One or two plans that are not done, whatever they do just then, are cancelled or removed."""
 
     lasts = (0.0, 0.3)
@@ -88,7 +96,7 @@ class PlansRemoved(PlansEnded):
     removes = True
 
 
-class DeadTasksRetried(Fault):
+class DeadTasksRetried(Operating):
     """Every dead task is retried by two operators at once, over connections of their own."""
 
     lasts = (0.0, 0.3)

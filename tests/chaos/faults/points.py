@@ -14,6 +14,7 @@ from zkplan.failpoints import VARIABLE
 
 from ..actors.tasks import Poke, poke
 from ..world.arena import Actor, Arena
+from .aim import Aim
 from .fault import Entry, Fault, enter
 from .processes import PAST_SESSION
 
@@ -66,7 +67,6 @@ class AtPoint(Fault):
 
     lasts = (0.1, 0.3)
     waits_s = _WAITS_S
-    kills = True
 
     def __init__(self, name: str, point: str, action: str, where: Where) -> None:
         super().__init__(name)
@@ -100,6 +100,10 @@ class AtPoint(Fault):
                 arena.start(actor)  # another fault has killed it
             self._pokes[actor] = poke(arena.folder, "arm", text, actor.pid)
         self._pids[actor] = actor.pid
+
+    def aim(self) -> Aim:
+        # The bait too. Who is started anew is not armed.
+        return Aim(pids=list(self._pids.values()))
 
     def felt(self, arena: Arena) -> bool:
         return any(self._was_there(actor) for actor in self.victims)

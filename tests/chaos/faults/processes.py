@@ -9,6 +9,7 @@ from functools import partial
 from ..actors.tasks import poke
 from ..world.arena import Actor, Arena, Role
 from ..world.link import Weather
+from .aim import Aim
 from .fault import Entry, Fault, Sessions, enter
 
 #: A process that is paused for so many sessions has lost its own.
@@ -151,7 +152,6 @@ class AtStep(Fault):
 class Poked(Fault):
     """The next task that begins does it to the worker that runs it."""
 
-    kills = True
     lasts = (0.1, 0.5)
     waits_s = 15.0
 
@@ -167,6 +167,9 @@ class Poked(Fault):
         seconds = self.sessions * arena.settings.session_s
         arena.excuse(self.waits_s + seconds + 10)
         self._poke = poke(arena.folder, self.what, str(seconds))
+
+    def aim(self) -> Aim:
+        return Aim(poke=self.what)
 
     def felt(self, arena: Arena) -> bool:
         return self._poke.was_taken()

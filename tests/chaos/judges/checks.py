@@ -21,6 +21,12 @@ from .ledger import Execution, Ledger, PlanHistory
 
 #: No task of these workloads runs longer.
 _CUT_OFF_S = 60.0
+#: A commit is sent when its function has ended, and again until it is answered. A fault that begins
+#: so long afterwards finds nothing of the execution any more.
+_COMMITTED_S = 10.0
+#: What the ticks of a server add to a session (two of 250 ms, for it ends at a multiple of it),
+#: and the longest wait of a client between two attempts to connect, after which it is told (1 s).
+_TOLD_S = 1.5
 
 
 class Kept(NamedTuple):
@@ -41,6 +47,16 @@ class Left:
     added: int = 0
 
 
+def noticed_s(session_s: float) -> float:
+    """How long a claim may be lost by a fault that is healed, until its worker knows.
+
+    The server may have heard of the worker last when the fault ended. It ends the session one
+    time-out later; until the worker is connected again, and told, it begins what it had claimed.
+    What it claims from then on is another worker's claim. So nothing longer is excused.
+    """
+    return session_s + _TOLD_S
+
+
 @dataclass(frozen=True)
 class Case:
     """One plan before the checker."""
@@ -48,7 +64,6 @@ class Case:
     plan: PlanHistory
     left: Left
     ledger: Ledger
-    #: A worker is known to be lost so many seconds after the fault that cut it off, at the latest.
     session_s: float
     #: Slots are always free: a task starts so soon after the last that it needs has ended.
     soon_s: float = float("inf")
@@ -91,8 +106,14 @@ class Case:
         told was cut off some time later.
         """
         last = max((each.ended or each.began + _CUT_OFF_S for each in runs), default=0.0)
-        early_s = 3 * self.session_s
-        return any(self.ledger.disturbed(each.pid, each.began - early_s, last) for each in runs)
+        return any(
+            self.ledger.disturbed(each.pid, each.began - self.noticed_s, last) for each in runs
+        )
+
+    @property
+    def noticed_s(self) -> float:
+        """How long after a fault a worker may begin what it claimed before, and is to lose."""
+        return noticed_s(self.session_s)
 
     def fate(self, key: str) -> str:
         return self.plan.workload.fates.get(key, "absent")
@@ -257,19 +278,27 @@ def tasks_start_soon(case: Case) -> Iterator[str]:
 
 def attempts_are_counted_right(case: Case) -> Iterator[str]:
     """S8: attempts are used up by failures and by lost workers; again only after one of those."""
+    plan = case.plan
+    last = max((each.ended or each.began + _CUT_OFF_S for each in case.everything), default=0.0)
+    losses = case.ledger.losses(plan.begun - case.noticed_s, last)
+    # Who is retried has all attempts again; `a_retry_gives_all_attempts` counts those.
+    operations = case.ledger.operations.of_plan.get(plan.workload.name, ())
+    retried = {each.facts["key"] for each in operations if each.what == "retry"}
     for key, used in case.left.dead.items():
         runs = case.plan.executions.get(key, [])
         planned = [each for each in runs if each.planned]
-        if case.fate(key) == "dead" and used > len(runs) + len(case.ledger.windows):
+        if case.fate(key) == "dead" and used > len(runs) + losses:
             yield f"task {key} used up {used} attempts in {len(runs)} executions"
         lost = case.disturbed(runs)
-        if case.fate(key) == "dead" and len(planned) != 3 and not lost:
+        if case.fate(key) == "dead" and len(planned) != 3 and not lost and key not in retried:
             yield f"task {key} has 3 attempts, failed {len(planned)} times and nobody was lost"
     for runs in case.plan.executions.values():
         ordered = sorted(runs, key=lambda each: each.n)
         for first, second in pairwise(ordered):
-            begin = first.began - 3 * case.session_s
-            if not first.raised and not case.ledger.disturbed(first.pid, begin, second.began):
+            begin, end = first.began - case.noticed_s, second.began
+            if first.ended is not None:
+                end = min(end, first.ended + _COMMITTED_S)
+            if not first.raised and not case.ledger.disturbed(first.pid, begin, end):
                 yield f"{second} repeats {first}, which nothing had disturbed"
 
 

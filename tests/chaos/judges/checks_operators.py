@@ -88,9 +88,7 @@ def _unless_held(case: Case, execution: Execution, operation: Operation) -> Iter
     batches = case.plan.batches.values()
     numbers = {k: n for batch in batches for k, n in zip(batch.keys, batch.numbers, strict=False)}
     claimed = [number, execution.n] if (number := numbers.get(execution.key)) else None
-    lost = case.ledger.disturbed(
-        execution.pid, execution.began - 3 * case.session_s, execution.began
-    )
+    lost = case.ledger.disturbed(execution.pid, execution.began - case.noticed_s, execution.began)
     if claimed is not None and claimed not in operation.seen["numbers"] and not lost:
         yield f"{execution} began after its plan was removed, without a claim"
 

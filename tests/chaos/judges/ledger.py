@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ..actors.workloads import Workload
+from ..faults.aim import EVERYBODY, Aim
 from .operations import Operations
 
 Line = dict[str, Any]
@@ -88,12 +89,19 @@ class PlanHistory:
 
 @dataclass
 class Window:
-    """A fault from its injection to its healing; `pids` empty: everybody may feel it."""
+    """A fault from its injection to its healing, and whom it may touch."""
 
     name: str
     begin: float
-    pids: list[int]
+    aim: Aim = EVERYBODY
     end: float = float("inf")
+
+    def overlaps(self, begin: float, end: float) -> bool:
+        return self.begin <= end and self.end >= begin
+
+
+def _aim_of(line: Line) -> Aim:
+    return Aim(line["everybody"], line["names"], line["pids"], line["poke"])
 
 
 class Ledger:
@@ -108,6 +116,12 @@ class Ledger:
         self.windows: list[Window] = []
         #: Process id to when it last ended, and why: the system uses ids again.
         self.ends: dict[int, tuple[float, str]] = {}
+        self._all_ends: defaultdict[int, list[float]] = defaultdict(list)
+        #: Process id to the actors whose process had it.
+        self._actors: defaultdict[int, set[str]] = defaultdict(set)
+        self._workers: set[str] = set()
+        #: What a task was told to do, and did: when, and in which process.
+        self._pokes: list[tuple[str, float, int]] = []
         self.late: list[tuple[str, Execution]] = []
         self.trouble: list[Line] = []
         self.operations = Operations()
@@ -134,11 +148,45 @@ class Ledger:
 
     def disturbed(self, pid: int, begin: float, end: float) -> bool:
         """Whether a fault may have touched that process in between, or it has ended by then."""
-        if pid in self.ends and begin <= self.ends[pid][0] <= end:
+        if any(begin <= ended <= end for ended in self._all_ends.get(pid, ())):
             return True
         return any(
-            window.begin <= end and window.end >= begin and (not window.pids or pid in window.pids)
-            for window in self.windows
+            window.overlaps(begin, end) and self._touches(window, pid) for window in self.windows
+        )
+
+    def losses(self, begin: float, end: float) -> int:
+        """How often a worker may have lost what it held in between: once by each fault."""
+        found = 0
+        for window in self.windows:
+            if window.overlaps(begin, end):
+                found += self._workers_of(window)
+        return found
+
+    def _workers_of(self, window: Window) -> int:
+        aim = window.aim
+        if aim.everybody:
+            return max(1, len(self._workers))
+        lives = {*aim.pids, *(pid for _, _, pid in self._pokes if self._touches(window, pid))}
+        named = {name for pid in lives for name in self._actors[pid]} | set(aim.names)
+        return len(named & self._workers)
+
+    def excused_s(self, begin: float, end: float, noticed_s: float) -> float:
+        """How long in between a fault excused everybody, of before or of then."""
+        found, at = 0.0, begin
+        for window in sorted(self.windows, key=lambda each: each.begin):
+            if window.aim.everybody:
+                since, until = max(window.begin, at), min(window.end + noticed_s, end)
+                found += max(0.0, until - since)
+                at = max(at, until)
+        return found
+
+    def _touches(self, window: Window, pid: int) -> bool:
+        aim = window.aim
+        if aim.everybody or pid in aim.pids or not self._actors[pid].isdisjoint(aim.names):
+            return True
+        return any(
+            what == aim.poke and whom == pid and window.overlaps(at, at)
+            for what, at, whom in self._pokes
         )
 
     def throughput(self, begin: float, end: float) -> float:
@@ -178,15 +226,22 @@ class Ledger:
             self._waiter(event, line)
         elif event == "ended":
             self.ends[line["pid"]] = (line["sent"], line["why"])
+            self._all_ends[line["pid"]].append(line["sent"])
+        elif event == "started":
+            self._actors[line["pid"]].add(line["name"])
+            if line["role"] == "worker":
+                self._workers.add(line["name"])
+        elif event == "poked":
+            self._pokes.append((line["what"], line["at"], line["pid"]))
         elif event == "fault":
-            self.windows.append(Window(line["name"], line["at"], line["pids"]))
+            self.windows.append(Window(line["name"], line["at"], _aim_of(line)))
         elif event in ("fault aimed", "healed"):
             for window in self.windows:
                 if window.name == line["name"] and window.end == float("inf"):
                     if event == "healed":
                         window.end = line["at"]
                     else:
-                        window.pids = line["pids"]
+                        window.aim = _aim_of(line)
 
     def _begin(self, line: Line) -> None:
         fields = {name: line[name] for name in ("key", "n", "uid", "worker", "pid", "by")}

@@ -24,6 +24,7 @@ from zkplan.requests import ReadChildren
 from zkplan.testing.process import WatchedProcess
 
 from ..actors import author
+from ..faults.aim import Aim
 from ..judges.checks import wrong_refusals
 from ..judges.ledger import Execution
 from ..judges.referee import Referee
@@ -72,7 +73,8 @@ class Stage:
             actor = self._actor(name)
             self.arena.start(actor, {VARIABLE: points})
             if points:
-                self.arena.journal.write("fault", name=f"{name} armed", pids=[actor.pid])
+                aim = Aim(pids=[actor.pid])
+                self.arena.journal.write("fault", name=f"{name} armed", **aim.facts())
 
     def go(self, name: str) -> None:
         """Let it go on from the point where it is stopped."""

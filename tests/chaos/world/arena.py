@@ -249,7 +249,9 @@ class Arena:
             if not poke.name.startswith("arm."):  # it may be what disarms a worker
                 poke.unlink(missing_ok=True)
         for actor in self.actors:
-            actor.link.heal()
+            # Who was left alone is left alone: no fault excuses what a cut of its link would cost.
+            if not actor.link.is_fair:
+                actor.link.heal()
             if not self._stopped(actor):
                 self.start(actor)
 

@@ -58,7 +58,7 @@ class Link:
     """Proxies before `ports`; `hosts` is what the process is told. Safe for several threads."""
 
     def __init__(self, ports: Sequence[int]) -> None:
-        self.weather = Weather()
+        self.weather = self._fair = Weather()
         #: The newest session that went over this link.
         self.session: Session | None = None
         self.transactions = 0
@@ -89,10 +89,16 @@ class Link:
         with before.changed:
             before.changed.notify_all()
 
+    @property
+    def is_fair(self) -> bool:
+        """Whether nothing was done to it since it was healed."""
+        return self.weather is self._fair
+
     def heal(self) -> None:
         """Fair weather, over new connections: what was held is not delivered late by accident."""
         self._hang_up()
-        self.change(Weather())
+        self._fair = Weather()
+        self.change(self._fair)
 
     def close(self) -> None:
         self._ended.set()
