@@ -45,6 +45,7 @@ def summary(outcome: Outcome) -> str:
         f"{outcome.faults.total()} faults of {len(outcome.faults)} kinds, "
         f"{(outcome.faults - outcome.felt).total()} of them not felt, "
         f"{len(outcome.takeovers)} takeovers, "
+        f"{outcome.broke_off.total()} steps of faults broke off, "
         f"everybody excused for {excused_percent(outcome):.0f} %, "
         f"{outcome.ended - outcome.began:.0f} s, {verdict}"
     )

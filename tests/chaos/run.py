@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+import zkplan
 from zkplan.testing.server_process import ServerDidNotStart
 
 from .faults.aim import EVERYBODY
@@ -28,6 +29,7 @@ _AT_ONCE = ((1, 70), (2, 25), (3, 5))
 #: After the faults a plan must be done within so many session time-outs and this much besides.
 _BOUND_SESSIONS = 10.0
 _BOUND_S = 45.0
+_NO_SERVER = (ServerDidNotStart, zkplan.KeeperUnavailable)
 #: A process that has lost its session shows it within this time.
 _LATE_S = 30.0
 
@@ -41,6 +43,8 @@ class Outcome:
     ended: float = 0.0
     faults: Counter[str] = field(default_factory=Counter)
     felt: Counter[str] = field(default_factory=Counter)
+    #: Injections and healings that another fault of the same moment has cut short.
+    broke_off: Counter[str] = field(default_factory=Counter)
     skipped: dict[str, str] = field(default_factory=dict)
     marks: list[tuple[float, float, str]] = field(default_factory=list)
     takeovers: list[Takeover] = field(default_factory=list)
@@ -104,6 +108,8 @@ class Run:
         self.outcome = Outcome(arena.settings, time.monotonic())
         self._pause = threading.Event()
         self._measure_at = 0.0
+        #: Faults whose healing broke off; they are healed when all others are.
+        self._unhealed: list[Fault] = []
         #: Faults that nobody had felt when they were healed, and when that was.
         self._unfelt: dict[Fault, float] = {}
 
@@ -201,8 +207,8 @@ class Run:
         # To inject it may take seconds, in which it is felt, and the referee judges: until it is
         # known whom it hits, it may be anybody.
         self.arena.journal.write("fault", name=fault.name, **EVERYBODY.facts())
-        fault.inject(self.arena, self.chance)
-        self.arena.journal.write("fault aimed", name=fault.name, **fault.aim().facts())
+        if self._goes_on(fault, "inject", lambda: fault.inject(self.arena, self.chance)):
+            self.arena.journal.write("fault aimed", name=fault.name, **fault.aim().facts())
         self.outcome.faults[fault.name] += 1
         self.outcome.marks.append((begin, float("inf"), fault.name))
 
@@ -214,7 +220,12 @@ class Run:
             self.outcome.felt[fault.name] += 1
         else:
             self._unfelt[fault] = time.monotonic()
-        fault.heal(self.arena)
+        if not self._goes_on(fault, "heal", lambda: fault.heal(self.arena)):
+            self._unhealed.append(fault)
+            return
+        self._is_healed(fault)
+
+    def _is_healed(self, fault: Fault) -> None:
         self.arena.journal.write("healed", name=fault.name)
         now = time.monotonic()
         self.outcome.marks = [
@@ -222,11 +233,29 @@ class Run:
             for begin, end, name in self.outcome.marks
         ]
 
+    def _goes_on(self, fault: Fault, what: str, step: Callable[[], None]) -> bool:
+        """Whether that step of a fault came to its end.
+
+        Another fault of the same moment may keep a server from serving. That is no finding, for
+        `_mend` demands that all serve once that one is healed too; it is told all the same.
+        """
+        try:
+            step()
+        except _NO_SERVER as error:
+            self.arena.journal.write("fault broke off", name=fault.name, step=what, why=str(error))
+            self.outcome.broke_off[f"{fault.name} ({what})"] += 1
+            self.tell(f"{fault.name}: {what} broke off")
+            return False
+        return True
+
     def _mend(self) -> None:
         """What faults at the same time have done to each other."""
         try:
             self.arena.heal()
-        except ServerDidNotStart as error:
+            while self._unhealed:
+                self._unhealed[-1].heal(self.arena)
+                self._is_healed(self._unhealed.pop())
+        except _NO_SERVER as error:
             self.outcome.violations.append(f"a server does not start again: {error}")
 
     def _is_over(self) -> bool:
