@@ -285,10 +285,24 @@ def test_a_fault_excuses_as_long_as_a_loss_takes_to_be_noticed(tmp_path: Path) -
     case = repeated_for_nothing(honest(tmp_path, "adding", ADDING))
     runs = [each for some in case.plan.executions.values() for each in some]
     repeated = next(each for each in runs if each.uid == "before")
+    assert noticed_s(SESSION_S) < 2 * SESSION_S
     healed = repeated.began - noticed_s(SESSION_S)
     case.ledger.windows.append(Window("a fault", -100.0, end=healed + 0.1))
     assert not any("nothing had disturbed" in text for text in violations(replace(case)))
     case.ledger.windows[0].end = healed - 0.1
+    assert any("nothing had disturbed" in text for text in violations(replace(case)))
+
+
+def test_a_fault_after_the_commit_excuses_no_repetition(tmp_path: Path) -> None:
+    case = repeated_for_nothing(honest(tmp_path, "adding", ADDING))
+    runs = next(some for some in case.plan.executions.values() if some[-1].uid == "before")
+    ended = runs[-1].ended or 0.0
+    for other in runs[:-1]:
+        other.began += 100.0
+        other.ended = other.began + 0.5
+    case.ledger.windows.append(Window("a fault", ended + 5.0, end=ended + 6.0))
+    assert not any("nothing had disturbed" in text for text in violations(replace(case)))
+    case.ledger.windows[0].begin = case.ledger.windows[0].end = ended + 60.0
     assert any("nothing had disturbed" in text for text in violations(replace(case)))
 
 
