@@ -134,3 +134,13 @@ def test_the_share_in_which_everybody_is_excused(tmp_path: Path) -> None:
         Window("last", 99.0),
     ]
     assert ledger.excused_s(0.0, 100.0, early) == 10.0 + early + 1.0
+
+
+def test_a_fault_of_all_workers_excuses_everybody(arena: Arena) -> None:
+    ledger, now = Ledger(arena.folder), time.monotonic()
+    inject(arena, CATALOGUE["worker link slow"].fault())
+    ledger.read()
+    assert ledger.excused_s(now, now + 10.0, 0.0) == 0.0
+    inject(arena, CATALOGUE["all workers killed"].fault())
+    ledger.read()
+    assert ledger.excused_s(now, now + 10.0, 0.0) > 9.0

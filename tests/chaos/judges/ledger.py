@@ -174,7 +174,8 @@ class Ledger:
         """How long in between a fault excused everybody, of before or of then."""
         found, at = 0.0, begin
         for window in sorted(self.windows, key=lambda each: each.begin):
-            if window.aim.everybody:
+            # One that aims at every worker excuses as much.
+            if self._workers_of(window) >= max(1, len(self._workers)):
                 since, until = max(window.begin, at), min(window.end + noticed_s, end)
                 found += max(0.0, until - since)
                 at = max(at, until)
