@@ -151,6 +151,8 @@ class Run:
             if why:
                 self.outcome.skipped[entry.name] = why
                 continue
+            if fault.stops_from_inside and any(each.fault.stops_from_inside for each in under_way):
+                continue
             hold_s = self.arena.settings.session_s * self.chance.uniform(*fault.lasts)
             self._inject(fault)
             under_way.append(UnderWay(fault, hold_s, time.monotonic()))

@@ -72,6 +72,8 @@ class AtPoint(Fault):
         super().__init__(name)
         self.point, self.where, self.shape = point, where, where.shape
         self.armed = f"{point}={action}"
+        # The bait of another point is a stop too.
+        self.stops_from_inside = action == "stop" or bool(where.bait)
         if action == "stop":
             self.lasts = PAST_SESSION
         self._pids: dict[Actor, int] = {}

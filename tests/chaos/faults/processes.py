@@ -158,7 +158,8 @@ class Poked(Fault):
     def __init__(self, name: str, what: str, sessions: float = 0.0) -> None:
         super().__init__(name)
         self.what, self.sessions = what, sessions
-        if what == "stop":
+        self.stops_from_inside = what == "stop"
+        if self.stops_from_inside:
             self.lasts = PAST_SESSION
         elif sessions:
             self.lasts = (sessions, sessions + 0.3)
