@@ -25,7 +25,7 @@ class Fault:
     shows_late = False
     #: The shape of the plan that makes it felt; empty: any.
     shape = ""
-    #: Whether a process stops itself by it: of two such at once nobody could tell whose doing it is.
+    #: Whether a process stops itself by it: of two at once nobody could tell whose it is.
     stops_from_inside = False
 
     def __init__(self, name: str) -> None:
