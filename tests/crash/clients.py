@@ -10,6 +10,7 @@ import contextlib
 import logging
 import random
 import threading
+import time
 from typing import Any
 
 from kazoo.client import KazooClient
@@ -173,7 +174,7 @@ class KazooWriter(Writer):
 
     def work(self) -> None:
         if not self.session_id:
-            self._client.start(timeout=_REST_S_MAX)
+            self._connect()
             self.session_id = self._client.client_id[0]
         while not self.pausing.is_set():
             write = self.planner.next()
@@ -181,6 +182,16 @@ class KazooWriter(Writer):
             note(self, write, answer)
             if answer is None:
                 return
+
+    def _connect(self) -> None:
+        began = time.monotonic()
+        try:
+            self._client.start(timeout=_REST_S_MAX)
+        except self._client.handler.timeout_exception as error:
+            # At once where the connection was there, and the server died before kazoo looked.
+            if time.monotonic() - began < _REST_S_MAX:
+                raise Closed(str(error)) from error
+            raise
 
     def _answer(self, write: Write) -> Answer | None:
         # Without a retry: whether a lost request was applied is for the check to find out.

@@ -32,6 +32,28 @@ def test_an_option_of_kazoo_is_passed_on(zookeeper_hosts: str, zkplan_root: str)
         assert client.keeper.client.randomize_hosts is False
 
 
+def test_a_connection_that_is_lost_at_once_is_made_again(
+    zookeeper_hosts: str, zkplan_root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start = KazooClient.start
+    lost: list[KazooClient] = []
+
+    def lose_the_first(client: KazooClient, timeout: float) -> Any:
+        if lost:
+            return start(client, timeout)
+        # As kazoo does where the connection came and went before it looked.
+        start(client, timeout)
+        client.stop()
+        client.close()
+        lost.append(client)
+        raise client.handler.timeout_exception("Connection time-out")
+
+    monkeypatch.setattr(KazooClient, "start", lose_the_first)
+    with zkplan.connect(zookeeper_hosts, zkplan_root) as client:
+        assert client.plans() == []
+        assert client.keeper.client is lost[0]
+
+
 @pytest.mark.parametrize("hosts", [None, 2181, ["127.0.0.1:2181"]])
 def test_hosts_of_another_kind_are_refused(hosts: Any) -> None:
     with pytest.raises(TypeError, match="KazooClient"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import logging
 import select
+import time
 import urllib.parse
 from collections.abc import Sequence
 from typing import Any
@@ -86,18 +87,28 @@ def open_keeper(
     except ValueError as error:
         raise _malformed(hosts, str(error)) from error
     _survive_missing_answers(client)
-    try:
-        client.start(timeout=connect_timeout_s)
-    except client.handler.timeout_exception:
-        client.close()
+    if not _started(client, connect_timeout_s):
         raise KeeperUnavailable(
             f"no ZooKeeper answered at {hosts} within {connect_timeout_s:g} s; is it running, "
             "and is the address right?"
-        ) from None
+        )
     keeper = Keeper(client, owns=True, patience_s=patience_s)
     alike = {name: given for name, given in kazoo_options.items() if name not in _NOT_OF_PROBES}
     HistoryWatch(keeper, lambda now: _probe(now, session_timeout_s, alike))
     return keeper
+
+
+def _started(client: KazooClient, timeout_s: float) -> bool:
+    deadline = time.monotonic() + timeout_s
+    while True:
+        try:
+            client.start(timeout=max(0.0, deadline - time.monotonic()))
+            return True
+        except client.handler.timeout_exception:
+            # At once where a connection was there and is lost again, as while a leader is elected.
+            if time.monotonic() >= deadline:
+                client.close()
+                return False
 
 
 def _survive_missing_answers(client: KazooClient) -> None:
