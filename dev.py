@@ -48,12 +48,11 @@ def test(arguments: list[str]) -> None:
         pytest([], marked)
         return
     side_by_side(
+        ["tests/integ", "--zookeeper-kind=zookeeper", *marked],
+        ["tests/integ", "--zookeeper-kind=embedded", *marked],
+        ["tests/sim", "tests/differential", "tests/kazoo_suite", *marked],
         [
-            *("tests/sim", "tests/differential", "tests/kazoo_suite", "tests/integ"),
-            *("--zookeeper-kind=zookeeper", *marked),
-        ],
-        [
-            *("tests/unit", "tests/embedded", "tests/crash", "tests/chaos", "tests/integ"),
+            *("tests/unit", "tests/embedded", "tests/crash", "tests/chaos"),
             *("--zookeeper-kind=embedded", *marked),
         ],
     )
