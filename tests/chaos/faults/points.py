@@ -86,7 +86,7 @@ class AtPoint(Fault):
     def inject(self, arena: Arena, chance: random.Random) -> None:
         actors = arena.mortals("author" if self.point in AUTHOR_POINTS else "worker")
         chance.shuffle(actors)
-        arena.excuse(self.waits_s + 45)
+        arena.excuse(self.name, self.waits_s + 45)
         if self.where.bait:
             self._arm(arena, actors.pop(), self.where.bait)
         self.victims = actors[: self.where.most]
@@ -123,7 +123,7 @@ class AtPoint(Fault):
             if (asked is None or asked.was_taken()) and not self._was_there(actor):
                 arena.kill(actor, self.name)
             arena.start(actor)
-        arena.excuse(5)
+        arena.excuse(self.name, 5)
 
 
 def _is_stopped(pid: int) -> bool:

@@ -166,7 +166,7 @@ class Poked(Fault):
 
     def inject(self, arena: Arena, chance: random.Random) -> None:
         seconds = self.sessions * arena.settings.session_s
-        arena.excuse(self.waits_s + seconds + 10)
+        arena.excuse(self.name, self.waits_s + seconds + 10)
         self._poke = poke(arena.folder, self.what, str(seconds))
 
     def aim(self) -> Aim:
@@ -177,7 +177,7 @@ class Poked(Fault):
 
     def heal(self, arena: Arena) -> None:
         self._poke.take_back()
-        arena.excuse(5)
+        arena.excuse(self.name, 5)
         if self.what == "stop":
             for actor in arena.workers:
                 arena.resume(actor)

@@ -97,8 +97,8 @@ class Arena:
         self.gavel = threading.Lock()
         #: Deaths that nobody planned, with the end of the log.
         self.deaths: list[str] = []
-        #: Until then a process that dies by itself is excused: something made it, or may have.
-        self.excused_until = 0.0
+        #: By fault, until when a process that dies by itself is excused: it made it, or may have.
+        self._excused_until: dict[str, float] = {}
         (folder / POKES).mkdir()
 
     def __enter__(self) -> Arena:
@@ -218,9 +218,13 @@ class Arena:
             twin.close()
         return True
 
-    def excuse(self, seconds: float) -> None:
+    def excuse(self, fault: str, seconds: float) -> None:
         """From now on a process may die by itself for that long, and no longer."""
-        self.excused_until = time.monotonic() + seconds
+        self._excused_until[fault] = time.monotonic() + seconds
+
+    def excuses(self, now: float) -> bool:
+        """Whether a process may have ended by itself because of any of them."""
+        return any(now < until for until in self._excused_until.values())
 
     # ---- looking after them
 
@@ -234,7 +238,7 @@ class Arena:
                 process.end(0)
                 actor.process, actor.paused = None, False
             now = time.monotonic()
-            excused = now < self.excused_until or self._stopped(actor)
+            excused = self.excuses(now) or self._stopped(actor)
             self._ended(actor, process.pid, now, "by itself")
             if not excused:
                 tail = "\n".join(self.log_of(actor).splitlines()[-_TAIL_LINES:])
