@@ -291,7 +291,9 @@ class Plan:
 
         Raises PlanFailed when tasks are dead and nothing else can run (or it drained with
         failures), PlanCancelled, PlanStuck, PlanNotFound, WaitTimeout; PlanError inside the
-        plan's own `with` block, where it would wait for ever.
+        plan's own `with` block, where it would wait for ever; ZkplanError for a time below 0. The
+        last look is at the end of the time: with `timeout=0` too, a plan that cannot go on raises
+        PlanFailed or PlanStuck.
         """
         self.refuse_to_wait_inside()
         return wait_for_plan(self, timeout, progress)

@@ -19,6 +19,7 @@ from .errors import (
     ResultNotKept,
     TaskFailed,
     WaitTimeout,
+    ZkplanError,
 )
 from .layout import WAKE, parse_claim, parse_later
 from .progress import show_progress
@@ -61,10 +62,15 @@ class _Patience:
     """How long to wait, and whether the plan moves meanwhile."""
 
     def __init__(self, plan: Plan, timeout: float | None, what: str) -> None:
+        if timeout is not None and not timeout >= 0:  # so that NaN is refused too
+            raise ZkplanError(f"a time-out is 0 or more seconds, not {timeout!r}")
         self.plan, self.timeout, self.what = plan, timeout, what
         self.deadline = None if timeout is None else time.monotonic() + timeout
         self._last: PlanStatus | None = None
         self._still = 0
+        self._late_looks = 0
+        #: At the end of the time: nothing of the plan could run after the last look.
+        self._stands = False
         self._warned: set[str] = set()
 
     def pause(self, woken: threading.Event, longest: float) -> None:
@@ -72,9 +78,27 @@ class _Patience:
         if self.deadline is not None:
             longest = min(longest, self.deadline - time.monotonic())
             if longest <= 0:
-                raise WaitTimeout(f"{self.what} after {self.timeout:g} s; {self._why()}")
+                self._last_looks()
+                return
         woken.wait(longest)
         woken.clear()
+
+    def _last_looks(self) -> None:
+        """When the time is over: return for one more look, or raise WaitTimeout.
+
+        The first such look is of now, not of up to a second ago. Where it leaves nothing that could
+        run, that is proved, and a second look follows: a result that came before the proof is found
+        by it, and a plan that looks the same on both sides of the proof is in vain.
+        """
+        self._late_looks += 1
+        if self._late_looks == 1:
+            return
+        status = self._last
+        if self._late_looks == 2 and status is not None and _may_stand(status):
+            self._stands = self.plan.client.keeper.run(_stands_still(self.plan))
+            if self._stands:
+                return
+        raise WaitTimeout(f"{self.what} after {self.timeout:g} s; {self._why()}")
 
     def look(self, status: PlanStatus) -> None:
         """Raises what says that the waiting is in vain."""
@@ -87,6 +111,12 @@ class _Patience:
             )
         moved = self._last is None or status[:-1] != self._last[:-1]
         self._last = status
+        if self._stands:
+            self._stands = not moved
+            if self._stands:
+                # Without a dead task no repairs: whoever builds it by plain creates may be at it.
+                raise_in_vain(self.plan, status, repair=False)
+            return
         self._still = 0 if moved else self._still + 1
         if self._still >= STILL_LOOKS and status.state == "running":
             self._still = 0
@@ -111,11 +141,16 @@ class _Patience:
             return "the plan is paused, until `resume`"
         dead = f"{status.dead} of its tasks out of attempts; " if status and status.dead else ""
         try:
-            if status is not None and status.runnable:
+            if self._stands:
+                return dead + (
+                    "nothing of it can run now (`zkplan plan check` tells why, and mends what it "
+                    "can)"
+                )
+            if status is not None and status.state == "running" and status.tasks:
                 workers = self.plan.client.workers()
                 if not workers:
                     return dead + _no_worker(self.plan)
-                if not any(worker.claims for worker in workers):
+                if status.runnable and not any(worker.claims for worker in workers):
                     return dead + (
                         f"{status.runnable} of its tasks runnable, and none of the workers takes "
                         "them: they cannot decode them, or are only starting (`zkplan task show` "
@@ -124,6 +159,10 @@ class _Patience:
         except KeeperError:
             return dead + "ZooKeeper does not answer now"
         return dead + "it goes on"
+
+
+def _may_stand(status: PlanStatus) -> bool:
+    return status.state == "running" and not status.runnable and status.tasks > 0
 
 
 def _no_worker(plan: Plan) -> str:
@@ -261,15 +300,15 @@ def _nothing_owed(plan: Plan, wakes: list[str]) -> Step[bool]:
     return all(node is None or node.version != d.k for d, node in zip(named, ready, strict=True))
 
 
-def raise_in_vain(plan: Plan, status: PlanStatus) -> None:
-    """Nothing of the plan can run: say why."""
+def raise_in_vain(plan: Plan, status: PlanStatus, repair: bool = True) -> None:
+    """Nothing of the plan can run: say why. Returns where a repair lets it run, or would."""
     if status.dead:
         raise _failed(
             plan,
             f"{plan.path} cannot go on: {_standstill(status.dead, status.tasks)} "
             "(`retry` gives another chance)",
         )
-    report = plan.check()
+    report = plan.check(repair)
     if report.published or report.created:
         return  # it was built by plain creates; now it runs
     if report.problems or report.waiting:

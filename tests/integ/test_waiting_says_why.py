@@ -8,9 +8,10 @@ import threading
 import pytest
 
 import zkplan
-from zkplan import Client, PlanError, PlanFailed, WaitTimeout, Worker
+from zkplan import Client, PlanError, PlanFailed, PlanStuck, WaitTimeout, Worker, ZkplanError
+from zkplan.requests import ReadChildren
 
-from .support import working
+from .support import plain_client, wait_until, working
 
 WAIT_S = 30.0
 
@@ -155,3 +156,67 @@ def test_a_plan_with_dependents_of_the_dead_says_that_they_wait(
         plan.add_task(str, [plan.add_task(fail)])
     with pytest.raises(PlanFailed, match="is out of attempts, the other depends on it"):
         plan.wait(WAIT_S)
+
+
+@pytest.mark.parametrize("timeout", [0, 1])
+def test_the_end_of_the_time_tells_a_dead_plan_from_one_that_goes_on(
+    timeout: float, zkplan_client: Client, worker: Worker
+) -> None:
+    gate, name = threading.Event(), f"time-out {timeout}"
+    _gates[name] = gate
+    with zkplan_client.create_plan(attempts=1) as plan:
+        failed = plan.add_task(fail)
+        after = plan.add_task(str, [failed])
+        # The worker is in this process, and finds the gate here by its name.
+        plan.add_task(_wait_at, [name])
+    wait_until(lambda: plan.status().dead == 1, "its task is out of attempts")
+    with pytest.raises(WaitTimeout, match="1 of its tasks out of attempts; it goes on"):
+        plan.wait(timeout)
+    gate.set()
+    wait_until(lambda: plan.status().tasks == 2, "the other task has ended")
+    with pytest.raises(PlanFailed, match="cannot go on"):
+        plan.wait(timeout)
+    with pytest.raises(PlanFailed, match="cannot go on"):
+        after.result(timeout)
+
+
+_gates: dict[str, threading.Event] = {}
+
+
+def _wait_at(name: str) -> None:
+    _gates[name].wait(WAIT_S)
+
+
+def test_the_end_of_the_time_tells_of_a_plan_that_is_stuck(
+    zkplan_client: Client, zookeeper_hosts: str
+) -> None:
+    plan = zkplan_client.create_plan()
+    with plan:
+        task = plan.add_task(int)
+    with plain_client(zookeeper_hosts) as kazoo:
+        kazoo.create(f"{task.path}/dep-0000000000")
+        for entry in kazoo.get_children(f"{plan.path}/runnable"):
+            kazoo.delete(f"{plan.path}/runnable/{entry}")
+    with pytest.raises(PlanStuck, match="can never drain"):
+        plan.wait(0)
+
+
+def test_a_delayed_attempt_is_no_end_of_a_plan(zkplan_client: Client, worker: Worker) -> None:
+    with zkplan_client.create_plan(attempts=2, retry_delay=60) as plan:
+        plan.add_task(fail)
+    delayed = plan.client.paths.later
+    wait_until(
+        lambda: plan.status().runnable == 0 and zkplan_client.keeper.ask(ReadChildren(delayed)),
+        "the second attempt is delayed",
+    )
+    with pytest.raises(WaitTimeout, match="it goes on"):
+        plan.wait(0)
+
+
+@pytest.mark.parametrize("timeout", [-1, float("nan")])
+def test_a_negative_time_out_is_refused(timeout: float, zkplan_client: Client) -> None:
+    with zkplan_client.create_plan() as plan:
+        task = plan.add_task(int)
+    for wait in (plan.wait, task.result):
+        with pytest.raises(ZkplanError, match="0 or more seconds"):
+            wait(timeout)

@@ -80,7 +80,10 @@ def _failure(number: str, letter: Dead) -> str:
 @plan.command()
 @_which
 @click.option(
-    "--timeout", type=float, default=None, help="Seconds; exit code 4 when they are over."
+    "--timeout",
+    type=click.FloatRange(0),
+    default=None,
+    help="Seconds; exit code 4 when they are over and the plan can go on.",
 )
 @output_option
 @connection_options
