@@ -155,7 +155,7 @@ def test_a_worker_paused_past_its_session_cannot_commit_and_works_on(
     file, gate = tmp_path / "runs", tmp_path / "gate"
     options = ("--threads", "1", "--session-timeout", "1")
     with client.create_plan() as plan:
-        task = plan.add_task(hold_first, [str(file), str(gate)], keep=True)
+        task = plan.add_task(hold_first, [str(file), str(gate)], keep=True, name="held")
         after = plan.add_task(lambda text: text.upper(), [task])
     hosts = zookeeper_server.hosts
     with WorkerProcess(hosts, ROOT, tmp_path, *options) as paused:
@@ -172,6 +172,11 @@ def test_a_worker_paused_past_its_session_cannot_commit_and_works_on(
             with client.create_plan() as second:
                 again = second.add_task(os.getpid)
             assert again.result(30) == paused.pid
+        paused.process.end(10)
+    lost = [line for line in paused.log.read_text().splitlines() if " lost the claim " in line]
+    assert len(lost) == 1, lost
+    assert f"of held (task-{task.number}) of {plan.path}, attempt 0, so its result is" in lost[0]
+    assert paused.said("has ended: 2 executed, 1 committed, 0 failed, 1 fenced, ")
     assert task.result(10) == "result of attempt 1"
     assert paused.said("its session expired")
 

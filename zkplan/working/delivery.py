@@ -20,7 +20,7 @@ from ..protocol.publish import Published, publish
 from ..protocol.shared import GROUP_BYTES_MAX, GROUP_OPS_MAX, Dependent, Drive
 from ..protocol.wide import deliver_wide
 from ..requests import Step
-from . import endings
+from . import endings, losses
 
 if TYPE_CHECKING:
     from .engine import Engine
@@ -101,8 +101,9 @@ class Delivery:
     def _settle(self, report: Committed) -> None:
         engine = self._engine
         engine.statistics.committed += len(report.done)
-        engine.statistics.fenced += len(report.fenced)
         engine.statistics.refusals += report.refusals
+        for part in report.fenced:
+            losses.lost(engine, part.loaded.claim, losses.RESULT)
         for part in (*report.done, *report.fenced):
             engine.end_job(part.loaded.claim)
         for part in report.stale:

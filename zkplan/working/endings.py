@@ -16,6 +16,7 @@ from ..protocol.load import Loaded, load
 from ..protocol.shared import Claim
 from ..records import Dead, Failure
 from ..requests import Step
+from . import losses
 
 if TYPE_CHECKING:
     from .engine import Engine
@@ -34,7 +35,7 @@ def settle(engine: Engine, ended: Ended) -> Part | None:
     """The part to commit, or None where the claim ends in another way."""
     job = ended.job
     if ended.fenced:
-        engine.statistics.fenced += 1
+        losses.lost(engine, job.claim, losses.UNSTARTED)
         engine.end_job(job.claim)
         return None
     if ended.gave_up:
@@ -67,7 +68,6 @@ def _failed(
             # A number of attempts that only an entry made by hand has would be beyond reckoning.
             delay = min(backoff.delay_s(min(claim.a, 1000), random.random()), DELAY_S_MAX)
             due = int((time.time() + delay) * 1000)
-        engine.end_job(job.claim)
         _end(engine, claim, fail_again(claim, sealed, due, engine.paths.later, int(delay * 1000)))
         return None
     logger.warning("%s of %s is out of attempts: %s", name, claim.plan_path, failure.summary)
@@ -77,14 +77,15 @@ def _failed(
     if cascade and deliverable and all(edge.k >= 0 for _, edge in job.loaded.edges):
         # What a wide delivery has begun to deliver is the outcome, not a second wording of it.
         return Part(job.loaded, job.loaded.result or sealed, True, dead.to_bytes())
-    engine.end_job(job.claim)
     _end(engine, claim, fail_for_good(claim, sealed, dead))
     return None
 
 
 def _end(engine: Engine, claim: Claim, step: Step[bool]) -> None:
     what = f"{claim.task_path} stays claimed"
-    engine.go_contained(step, lambda _: None, what, instead=False)
+    told = losses.if_lost(engine, claim, losses.FAILURE)
+    engine.end_job(claim)
+    engine.go_contained(step, told, what, instead=True)
 
 
 def timed_out(engine: Engine, job: Job) -> None:
@@ -133,7 +134,7 @@ def reload(engine: Engine, part: Part) -> None:
 
     def loaded(found: list[Loaded]) -> None:
         if not found:
-            engine.statistics.fenced += 1
+            losses.lost(engine, part.loaded.claim, losses.RESULT)
             engine.end_job(part.loaded.claim)
             return
         part.loaded = found[0]

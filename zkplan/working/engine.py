@@ -29,7 +29,7 @@ from ..protocol.load import FirstReads, Loaded, load
 from ..protocol.shared import NO_DRIVE, Claim, Drive, Registration
 from ..records import WorkerRecord
 from ..requests import Delete, Multi, Step
-from . import endings, upkeep
+from . import endings, losses, upkeep
 from .ahead import ReadAhead
 from .containment import Complaints, contained
 from .delivery import Delivery
@@ -123,6 +123,7 @@ class Engine:
             raise
         finally:
             self._sign_off()
+            logger.info("worker %s has ended: %s", self.worker, self.statistics.summary())
             self.keeper.unlisten(self._watch_fired)
             self.slots.close()
             self.runner.close()
@@ -294,7 +295,7 @@ class Engine:
             for claim in claims if len(claims) > 1 else ():
                 self.take_on([claim])
             return
-        self.statistics.fenced += len(claims) - len(loaded)
+        losses.before_start(self, claims, loaded)
         self.start(loaded)
 
     def expect(self, count: int) -> None:
@@ -352,8 +353,9 @@ class Engine:
             self.end_job(job.claim)
         if claims:
             self.statistics.handed_back += len(claims)
+            told = losses.if_fewer(self, jobs)
             self.go_contained(
-                hand_back(claims, log), lambda _: None, "a task stays claimed", instead=0
+                hand_back(claims, log), told, "a task stays claimed", instead=len(claims)
             )
 
     # ---- ending

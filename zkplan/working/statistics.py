@@ -21,3 +21,15 @@ class Statistics:
     released: int = 0
     #: Functions that never returned: timed out, or still running when the worker stopped.
     written_off: int = 0
+
+    def summary(self) -> str:
+        """What became of the tasks, in one line.
+
+        >>> Statistics(executed=7, committed=5, fenced=1).summary()
+        '7 executed, 5 committed, 0 failed, 1 fenced, 0 handed back, 0 taken over, 0 written off'
+        """
+        return (
+            f"{self.executed} executed, {self.committed} committed, {self.failed} failed, "
+            f"{self.fenced} fenced, {self.handed_back} handed back, {self.released} taken over, "
+            f"{self.written_off} written off"
+        )

@@ -1,0 +1,75 @@
+"""What a worker tells of the claims that it lost: one line for each task, never more."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from ..protocol.load import Loaded
+from ..protocol.shared import Claim
+
+if TYPE_CHECKING:
+    from ..execution import Job
+    from .engine import Engine
+
+logger = logging.getLogger("zkplan.worker")
+
+#: What was to come of a claim that is gone.
+UNSTARTED = "it is not run here"
+RESULT = "its result is refused"
+FAILURE = "its failure is refused"
+HAND_BACK = "it is not handed back"
+
+
+def lost(engine: Engine, claim: Claim, what: str) -> None:
+    """The claim of a task is gone; to be called before its job is ended, which has the name."""
+    job = engine.jobs.get(claim.path)
+    _tell(engine, claim, (job.options.name if job is not None else "") or "", what)
+
+
+def before_start(engine: Engine, claims: list[Claim], loaded: list[Loaded]) -> None:
+    """Those of `claims` that were gone when their tasks were loaded."""
+    if len(loaded) < len(claims):
+        arrived = {item.claim.path for item in loaded}
+        for claim in claims:
+            if claim.path not in arrived:
+                _tell(engine, claim, "", UNSTARTED)
+
+
+def if_lost(engine: Engine, claim: Claim, what: str) -> Callable[[bool], None]:
+    """For the end of a step that says whether the claim was still held."""
+    job = engine.jobs.get(claim.path)
+    name = (job.options.name if job is not None else "") or ""
+    return lambda held: None if held else _tell(engine, claim, name, what)
+
+
+def if_fewer(engine: Engine, jobs: Sequence[Job]) -> Callable[[int], None]:
+    """For the end of a hand-back, which says how many of the claims were still held."""
+
+    def told(held: int) -> None:
+        if held == len(jobs):
+            return
+        if len(jobs) == 1:
+            _tell(engine, jobs[0].claim, jobs[0].options.name or "", HAND_BACK)
+            return
+        engine.statistics.fenced += len(jobs) - held
+        logger.info("lost %d of %d claims that were to be handed back", len(jobs) - held, len(jobs))
+
+    return told
+
+
+def _tell(engine: Engine, claim: Claim, name: str, what: str) -> None:
+    engine.statistics.fenced += 1
+    number = f"task-{claim.task}"
+    label = f"{name} ({number})" if name and name != number else number
+    # A lost answer can hide that this worker's own commit ended the claim: not always a loss.
+    logger.log(
+        logging.INFO if what is UNSTARTED else logging.WARNING,
+        "lost the claim of %s of %s, attempt %d, so %s: another worker took it over, the plan was "
+        "removed, or an earlier copy of the same transaction was applied",
+        label,
+        claim.plan_path,
+        claim.n,
+        what,
+    )
