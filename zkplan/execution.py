@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 RESULT_BYTES_MAX = REQUEST_BYTES_MAX - 8 * 1024
 TRACEBACK_CHARS_MAX = 16_000
 EXCEPTION_BYTES_MAX = 32 * 1024
+#: Tasks whose lost worker is remembered, to name it should they be out of attempts.
+LOSSES_MAX = 10_000
 #: Log entries of one attempt; more would make the task too large to be deleted in one transaction.
 LOGS_PER_ATTEMPT = 500
 
@@ -173,6 +175,29 @@ def current() -> Context:
         raise ZkplanError("zkplan.current() works only inside a task that a worker runs") from None
 
 
+class Losses:
+    """Which vanished workers held which tasks, as far as this process cleared their desks.
+
+    The tree does not say it: a desk goes with its claims. Written by the worker's loop, read by its
+    slots; each step is one of a dict's own.
+    """
+
+    def __init__(self) -> None:
+        self._last: dict[str, tuple[int, str]] = {}
+
+    def note(self, task_path: str, n: int, worker: str) -> None:
+        """The claim before the one of number `n` was lost with `worker`."""
+        self._last.pop(task_path, None)
+        self._last[task_path] = (n, worker)
+        if len(self._last) > LOSSES_MAX:
+            del self._last[next(iter(self._last))]
+
+    def before(self, claim: Claim) -> str:
+        """The worker lost with the claim before this one; empty where that is not known here."""
+        n, worker = self._last.get(claim.task_path, (-1, ""))
+        return worker if n == claim.n else ""
+
+
 class Runner:
     """Runs jobs for one worker. Thread-safe: each slot calls `run`."""
 
@@ -183,6 +208,7 @@ class Runner:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._loop_lock = threading.Lock()
         self._brink = threading.Lock()
+        self.losses = Losses()
 
     def run(self, job: Job) -> Ended:
         """Run the function of `job` once. Never raises: what happened is in what it gives back."""
@@ -320,8 +346,15 @@ class Runner:
                 continue
         a = job.claim.a
         lost = "a worker vanished while it" if a == 1 else f"{a} workers vanished while they"
-        message = f"{lost} ran it (killed, out of memory, crashed?)"
-        return Failure("WorkerLost", message, "", job.worker, job.claim.n, time.time())
+        worker = self.losses.before(job.claim)
+        which = f"; {'it' if a == 1 else 'the last one'} was {worker}" if worker else ""
+        message = (
+            f"{lost} ran it{which} (killed, out of memory, crashed, or its task held the "
+            "interpreter lock longer than the session time-out)"
+        )
+        # Never the worker that says so: whoever looks for the cause would look at its logs.
+        n = job.claim.n - 1 if worker else job.claim.n
+        return Failure("WorkerLost", message, "", worker, n, time.time())
 
 
 def _message(error: BaseException) -> str:

@@ -117,7 +117,8 @@ def _entry(codec: Codec, node: Node) -> str:
         failure = Failure.from_bytes(body)
     except PayloadUndecodable as error:
         return f"{noted} (undecodable: {error})"
-    return f"{_date_time(failure.when)} attempt {failure.n} on {failure.worker}: {failure.summary}"
+    where = f" on {failure.worker}" if failure.worker else ""
+    return f"{_date_time(failure.when)} attempt {failure.n}{where}: {failure.summary}"
 
 
 def _date_time(seconds: float) -> str:

@@ -82,15 +82,19 @@ def test_a_task_that_kills_its_workers_ends_as_dead_and_its_neighbours_run(
         plan.add_task(die, (str(deaths),), name="poison", priority=10)
         plan.add_tasks([TaskSpec(nap, (str(file), str(i))) for i in range(20)])
     # One loss without blame, because nobody knows yet what had started, then one for each attempt.
+    lost = []
     for _ in range(3):
         with WorkerProcess(zookeeper_server.hosts, ROOT, tmp_path, *SHORT) as process:
             wait_until(lambda p=process: not p.process.is_running(), "the worker dies")  # type: ignore[misc]
+        lost.append(process.log.read_text().partition(" ready")[0].rpartition(" ")[2])
     with (
         WorkerProcess(zookeeper_server.hosts, ROOT, tmp_path, *SHORT),
         pytest.raises(PlanFailed, match="WorkerLost") as failed,
     ):
         plan.wait(timeout=60)
     assert list(failed.value.failures) == ["poison"]
+    # The worker that buried it cleared the last desk, so it knows.
+    assert f"the last one was {lost[-1]} (" in failed.value.failures["poison"]
     assert len(notes(deaths)) == 3
     assert set(notes(file)) == {str(i) for i in range(20)}
 

@@ -12,7 +12,7 @@ import pytest
 from zkplan import codec as codecs
 from zkplan.codec import FAILURE, LOG, TASK, Codec
 from zkplan.errors import PayloadUndecodable
-from zkplan.execution import RESULT_BYTES_MAX, Job, Runner, current
+from zkplan.execution import LOSSES_MAX, RESULT_BYTES_MAX, Job, Runner, current
 from zkplan.keeper import Keeper
 from zkplan.plan import Plan
 from zkplan.protocol.load import Loaded
@@ -187,12 +187,34 @@ def test_a_task_that_killed_all_its_workers_says_so(runner: Runner) -> None:
     ended = runner.run(job_of(note, options=TaskOptions(attempts=3), a=3))
     assert failure(ended).kind == "WorkerLost"
     assert "3 workers vanished while they ran it" in failure(ended).message
+    assert "held the interpreter lock longer than the session time-out" in failure(ended).message
+    assert failure(ended).worker == "", "the worker that says so did not vanish"
     assert ended.final
 
 
 def test_a_task_that_killed_its_only_worker_says_so(runner: Runner) -> None:
     ended = runner.run(job_of(note, options=TaskOptions(attempts=1), a=1))
     assert failure(ended).message.startswith("a worker vanished while it ran it")
+
+
+def test_the_worker_that_a_task_was_lost_with_is_named(runner: Runner) -> None:
+    job = job_of(note, options=TaskOptions(attempts=2), a=2)
+    job.loaded.claim.n = 3
+    runner.losses.note(job.claim.task_path, 1, "earlier")
+    assert failure(runner.run(job)).worker == "", "who was lost with the claim before is not known"
+    runner.losses.note(job.claim.task_path, 3, "vanished")
+    found = failure(runner.run(job))
+    assert (found.worker, found.n) == ("vanished", 2)
+    assert "2 workers vanished while they ran it; the last one was vanished (" in found.message
+
+
+def test_only_so_many_losses_are_remembered(runner: Runner) -> None:
+    job = job_of(note)
+    runner.losses.note(job.claim.task_path, 0, "vanished")
+    for number in range(LOSSES_MAX):
+        assert runner.losses.before(job.claim) == "vanished"
+        runner.losses.note(f"/another-{number}", 0, "vanished")
+    assert runner.losses.before(job.claim) == ""
 
 
 @pytest.mark.parametrize("codec", [Codec(), Codec(b"another")], ids=["unsigned", "other secret"])

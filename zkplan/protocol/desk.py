@@ -35,10 +35,11 @@ RELEASES_PER_MULTI = 40
 class Cleared(NamedTuple):
     """What clearing a desk did: tasks released, dependents published, whether the desk went.
 
-    `strange`: it stays, because something lies on it that zkplan did not make.
+    `released` has each task's path, and the number that its next claim will have. `strange`: the
+    desk stays, because something lies on it that zkplan did not make.
     """
 
-    released: list[str]
+    released: list[tuple[str, int]]
     published: int = 0
     gone: bool = False
     strange: bool = False
@@ -95,7 +96,7 @@ def clear_desk(paths: Paths, worker: str) -> Step[Cleared]:
     # The same transaction proves that the worker is gone; an ephemeral cannot be created over it.
     guard: list[Op] = [Create(paths.worker(worker)), Delete(paths.worker(worker))]
     claims = [(name, parsed) for name in sorted(names) if (parsed := parse_claim(name)) is not None]
-    released: list[str] = []
+    released: list[tuple[str, int]] = []
     for start in range(0, len(claims), RELEASES_PER_MULTI):
         chunk = claims[start : start + RELEASES_PER_MULTI]
         done = yield from _release(paths, desk, guard, chunk)
@@ -116,12 +117,16 @@ def clear_desk(paths: Paths, worker: str) -> Step[Cleared]:
 
 @dataclass(slots=True)
 class _Release:
-    """The release of one claim, in the making. `end` is the entry it makes; None: none is due."""
+    """The release of one claim, in the making. `end` is the entry it makes; None: none is due.
+
+    `n` is the number in that entry.
+    """
 
     claim: str
     owner: str
     has_owner: bool
     task: str
+    n: int
     end: Create | Check | None
     #: What somebody else made below the claim or the mark.
     strange: list[str] = field(default_factory=list)
@@ -140,8 +145,8 @@ class _Release:
 
 def _release(
     paths: Paths, desk: str, guard: list[Op], claims: list[tuple[str, ClaimName]]
-) -> Step[list[str] | None]:
-    """Release `claims`; gives the task paths released, None where the worker lives after all."""
+) -> Step[list[tuple[str, int]] | None]:
+    """Release `claims`; gives `Cleared.released`, None where the worker lives after all."""
     reads: list[ReadData | ReadChildren] = []
     for name, parsed in claims:
         task_path = paths.task(parsed.plan, parsed.task)
@@ -162,7 +167,9 @@ def _release(
         if task is not None:
             entry = _next_entry(claim.data, parsed, started is not None)
             end = Create(f"{paths.plan(parsed.plan)}/runnable/{entry.name}")
-        todo.append(_Release(f"{desk}/{name}", f"{path}/owner", owner is not None, path, end))
+        todo.append(
+            _Release(f"{desk}/{name}", f"{path}/owner", owner is not None, path, parsed.n + 1, end)
+        )
     refusals = 0
     while todo:
         ops, owners = list(guard), [-1, -1]
@@ -172,7 +179,7 @@ def _release(
             owners += [index] * len(part)
         answer = yield Multi(ops)
         if isinstance(answer, Applied):
-            return [release.task for release in todo if release.end is not None]
+            return [(release.task, release.n) for release in todo if release.end is not None]
         owner = owners[answer.at]
         if owner < 0:
             return None

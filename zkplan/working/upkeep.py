@@ -181,6 +181,8 @@ class Upkeep:
                 f"{path} holds znodes that zkplan did not make, so it stays: delete them"
             )
         self.engine.statistics.released += len(done.released)
+        for task_path, n in done.released:
+            self.engine.runner.losses.note(task_path, n, desk)
         if done.released:
             logger.warning(
                 "took over from worker %s: %d tasks runnable again", desk, len(done.released)
