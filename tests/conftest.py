@@ -21,6 +21,7 @@ _QUICK_CHAOS = {
     "test_felt.py",
     "test_links.py",
     "test_operators_are_checked.py",
+    "test_report.py",
     "test_the_checker_bites.py",
 }
 _KINDS = ("zookeeper", "embedded")

@@ -10,6 +10,7 @@ import signal
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
@@ -18,10 +19,15 @@ from .actors.workloads import SHAPES
 from .faults.catalogue import CATALOGUE, for_kind
 from .faults.fault import Entry
 from .judges.referee import Referee
+from .origin import origin_of
 from .report import summary, write_report
 from .run import Outcome, Run
 from .world.arena import Settings, opened
 from .world.servers import KINDS
+
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+#: In a help text: where no default is to be told.
+_NO_DEFAULT = "%(default).0s"
 
 
 def _say(text: str) -> None:
@@ -45,39 +51,79 @@ def chaos(settings: Settings, entries: list[Entry], minutes: float, folder: Path
     """One run; the histories and the logs of all processes stay in `folder`."""
     began = time.monotonic()
     with opened(settings, folder) as arena, Referee(arena) as referee:
+        origin = origin_of(settings.kind, arena.servers.hosts)
         run = Run(arena, referee, lambda text: _say(f"{time.monotonic() - began:7.1f} s  {text}"))
         run.warm_up()
         if entries:
             run.rounds(entries, minutes)
         else:
             run.rest(minutes)
-        return run.finish()
+        outcome = run.finish()
+    outcome.origin = origin
+    return outcome
+
+
+class Interrupted(BaseException):
+    """A signal came: what is open is closed, what is mounted is unmounted, nothing is reported."""
 
 
 def _end_orderly(number: int, frame: object) -> NoReturn:
-    """As Ctrl-C: what is open is closed, what is mounted is unmounted, nothing is reported."""
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    sys.exit(128 + number)
+    for each in _SIGNALS:
+        signal.signal(each, signal.SIG_IGN)
+    raise Interrupted(number)
+
+
+def _minutes(text: str) -> float:
+    minutes = float(text)
+    if not minutes >= 0:
+        raise argparse.ArgumentTypeError(f"{text} is no length of time")
+    return minutes
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.chaos",
+        description=__doc__,
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+        allow_abbrev=False,
+    )
+    add = parser.add_argument
+    add("--kind", choices=KINDS, default="embedded", help="of server")
+    add("--minutes", type=_minutes, default=1.0, help="for how long there are new faults")
+    add("--seed", type=int, help=f"a new one where none is given, printed{_NO_DEFAULT}")
+    add("--faults", help=f"names, joined by commas; '' for none; all if not given{_NO_DEFAULT}")
+    add("--list", action="store_true", help=f"the faults, and end{_NO_DEFAULT}")
+    add("--report", type=Path, help=f"a Markdown file to write{_NO_DEFAULT}")
+    add("--workers", type=int, default=4, help="processes")
+    add("--threads", type=int, default=2, help="of each worker")
+    add("--session-timeout", type=float, default=3.0, help="in seconds")
+    add("--keep", type=Path, help=f"a new folder for histories and logs{_NO_DEFAULT}")
+    add("--backlog", type=int, default=4, help="plans that stand at once")
+    add("--shape", choices=["", *SHAPES], default="", help=f"of every plan{_NO_DEFAULT}")
+    add("--points", default="", help=f"armed in every worker{_NO_DEFAULT}")
+    add("--veterans", action="store_true", help=f"watch some that no fault ends{_NO_DEFAULT}")
+    add("--mutant", choices=["", *NAMES], default="", help=f"a broken protocol{_NO_DEFAULT}")
+    return parser
+
+
+def command_of(arguments: Sequence[str], seed: int) -> str:
+    """What makes a run like it; where things were put is no part of that."""
+    rest = iter(arguments)
+    words = []
+    for word in rest:
+        name, given, _ = word.partition("=")
+        if name in ("--report", "--keep"):
+            if not given:
+                next(rest)
+        else:
+            words.append(word)
+    if not any(word.partition("=")[0] == "--seed" for word in words):
+        words += ["--seed", str(seed)]
+    return shlex.join(["python", "-m", "tests.chaos", *words])
 
 
 def main(arguments: list[str]) -> int:
-    signal.signal(signal.SIGTERM, _end_orderly)
-    parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
-    parser.add_argument("--kind", choices=KINDS, default="embedded")
-    parser.add_argument("--minutes", type=float, default=1.0)
-    parser.add_argument("--seed", type=int, default=None, help="default: a new one, printed")
-    parser.add_argument("--faults", default=None, help="names, joined by commas; '' for none")
-    parser.add_argument("--list", action="store_true", help="the faults, and end")
-    parser.add_argument("--report", type=Path, default=None, help="a Markdown file to write")
-    parser.add_argument("--workers", type=int, default=4)
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--session-timeout", type=float, default=3.0)
-    parser.add_argument("--keep", type=Path, default=None, help="a new folder for histories, logs")
-    parser.add_argument("--backlog", type=int, default=4, help="plans that stand at once")
-    parser.add_argument("--shape", choices=["", *SHAPES], default="", help="of every plan")
-    parser.add_argument("--points", default="", help="armed in every worker")
-    parser.add_argument("--veterans", action="store_true", help="watch some that no fault ends")
-    parser.add_argument("--mutant", choices=["", *NAMES], default="", help="a broken protocol")
+    parser = _parser()
     options = parser.parse_args(arguments)
     if options.list:
         for entry in CATALOGUE.values():
@@ -99,18 +145,21 @@ def main(arguments: list[str]) -> int:
         options.shape,
         options.mutant,
     )
+    for each in _SIGNALS:
+        signal.signal(each, _end_orderly)
     folder = options.keep or Path(tempfile.mkdtemp(prefix="zkplan-chaos-"))
     folder.mkdir(parents=True, exist_ok=True)
-    outcome = chaos(settings, entries, options.minutes, folder)
+    try:
+        outcome = chaos(settings, entries, options.minutes, folder)
+    except Interrupted as signalled:
+        (number,) = signalled.args
+        _say(f"ended by {signal.Signals(number).name}; histories and logs: {folder}")
+        return 128 + int(number)
     for violation in outcome.violations[:30]:
         _say(f"VIOLATION  {violation}")
     _say(summary(outcome))
     if options.report is not None:
-        # Where things were put is no part of what can be repeated.
-        places = ("--report", str(options.report), "--keep", str(options.keep))
-        words = [word for word in arguments if word not in places]
-        command = shlex.join(["python", "-m", "tests.chaos", *words])
-        write_report(outcome, options.report, command)
+        write_report(outcome, options.report, command_of(arguments, seed))
     if outcome.passed and options.keep is None:
         shutil.rmtree(folder, ignore_errors=True)
     else:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from html import escape
 
+from .words import counted
+
 _WIDTH, _HEIGHT = 1000, 260
 _LEFT, _TOP, _BOTTOM = 50, 20, 30
 _BAR, _FAULT, _AXIS = "#4477aa", "#ee6677", "#666666"
@@ -42,7 +44,7 @@ def histogram(values: Sequence[float], width_s: float = 0.25) -> str:
     counts = [0.0] * slices
     for value in values:
         counts[int(value / width_s)] += 1
-    return _svg(_bars(counts), f"{max(counts):.0f} takeovers", f"{slices * width_s:g} s")
+    return _svg(_bars(counts), counted(int(max(counts)), "takeover"), f"{slices * width_s:g} s")
 
 
 def lines(series: Mapping[str, Sequence[tuple[float, float]]], seconds: float, unit: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from statistics import median
@@ -11,6 +11,7 @@ from .faults.catalogue import CATALOGUE
 from .pictures import histogram, lines, throughput
 from .run import Outcome
 from .vitals import Vitals
+from .words import counted
 
 #: What a process needs at first, caches and threads, it has by then.
 _EARLY_S = 300.0
@@ -38,17 +39,26 @@ def write_report(outcome: Outcome, file: Path, command: str) -> None:
 
 def summary(outcome: Outcome) -> str:
     """The run in one line."""
-    verdict = f"violations: {len(outcome.violations)}"
-    return (
-        f"{outcome.settings.kind}, seed {outcome.settings.seed}: {outcome.plans} plans, "
-        f"{outcome.tasks} tasks, {outcome.executions} executions, "
-        f"{outcome.faults.total()} faults of {len(outcome.faults)} kinds, "
-        f"{(outcome.faults - outcome.felt).total()} of them not felt, "
-        f"{len(outcome.takeovers)} takeovers, "
-        f"{outcome.broke_off.total()} steps of faults broke off, "
-        f"everybody excused for {excused_percent(outcome):.0f} %, "
-        f"{outcome.ended - outcome.began:.0f} s, {verdict}"
+    broke_off = outcome.broke_off.total()
+    return ", ".join(
+        [
+            f"{outcome.settings.kind}, seed {outcome.settings.seed}: "
+            + counted(outcome.plans, "plan"),
+            counted(outcome.tasks, "task"),
+            counted(outcome.executions, "execution"),
+            _faults(outcome),
+            f"{(outcome.faults - outcome.felt).total()} of them not felt",
+            counted(len(outcome.takeovers), "takeover"),
+            f"{counted(broke_off, 'step')} of faults broke off",
+            f"everybody excused for {excused_percent(outcome):.0f} %",
+            f"{outcome.ended - outcome.began:.0f} s",
+            f"violations: {len(outcome.violations)}",
+        ]
     )
+
+
+def _faults(outcome: Outcome) -> str:
+    return f"{counted(outcome.faults.total(), 'fault')} of {counted(len(outcome.faults), 'kind')}"
 
 
 def excused_percent(outcome: Outcome) -> float:
@@ -56,61 +66,85 @@ def excused_percent(outcome: Outcome) -> float:
     return 100 * outcome.excused_s / max(outcome.ended - outcome.began, 0.001)
 
 
-def _unfelt(outcome: Outcome) -> str:
-    """Those that hit nothing, and so have proved nothing."""
-    missed = outcome.faults - outcome.felt
-    names = ", ".join(f"{name} ({count})" for name, count in sorted(missed.items()))
-    return f"{missed.total()}: {names}" if missed else "0"
+def _listed(counts: Counter[str]) -> str:
+    """How many, and what: those that nobody felt have proved nothing."""
+    names = ", ".join(f"{name} ({count})" for name, count in sorted(counts.items()))
+    return f"{counts.total()}: {names}" if counts else "0"
 
 
 def _page(outcome: Outcome, command: str, stem: str, pictures: Sequence[str]) -> Iterator[str]:
-    settings, seconds = outcome.settings, outcome.ended - outcome.began
-    yield f"# Chaos on {_server(settings.kind)}: {len(outcome.violations)} violations"
+    violations = counted(len(outcome.violations), "violation")
+    yield f"# Chaos on {_server(outcome.settings.kind)}: {violations}"
     yield f"\n`{command}`\n"
     yield "| | |\n| --- | --- |"
-    rows = {
-        "seed": settings.seed,
-        "time": f"{seconds / 60:.1f} minutes",
-        "workers": f"{settings.workers} processes of {settings.threads} threads",
-        "session time-out": f"{settings.session_s:g} s",
-        "plans checked": outcome.plans,
-        "tasks": outcome.tasks,
-        "executions": outcome.executions,
-        "tasks per second": f"{outcome.tasks / max(seconds, 1e-9):.0f}",
-        "faults": f"{sum(outcome.faults.values())} of {len(outcome.faults)} kinds",
-        "faults that nobody felt": _unfelt(outcome),
-        "drained after the last fault": f"{outcome.drained_s:.1f} s",
-        "plans removed half defined": outcome.half_defined,
-        "**violations**": f"**{len(outcome.violations)}**",
-    }
-    yield from (f"| {name} | {value} |" for name, value in rows.items())
+    yield from (f"| {name} | {value} |" for name, value in _facts(outcome).items())
     if outcome.violations:
         yield "\n## Violations\n"
         yield from (f"- `{text}`" for text in outcome.violations[:50])
     yield "\n## Throughput\n"
     yield "Executions that returned, over time. Faults are under way where it is shaded.\n"
     yield f"![Throughput over time]({stem}-throughput.svg)"
-    yield "\n## Takeovers\n"
-    yield "From the end of a worker process to the next attempt of each task that it was running.\n"
-    yield "| Why it ended | Takeovers | Median | Worst |\n| --- | --- | --- | --- |"
-    yield from _takeovers(outcome)
+    yield from _table(
+        "Takeovers",
+        "From the end of a worker process to the next attempt of each task that it was running.",
+        "Why it ended | Takeovers | Median | Worst",
+        _takeovers(outcome),
+    )
     if "takeovers" in pictures:
         yield f"\n![Take-over times]({stem}-takeovers.svg)"
     yield from _vitals(outcome, stem)
-    yield "\n## Faults\n"
-    yield "| Fault | Times | |\n| --- | --- | --- |"
-    for name, count in sorted(outcome.faults.items()):
-        yield f"| {name} | {count} | {CATALOGUE[name].does} |"
-    yield from (f"| {name} | skipped | {why} |" for name, why in outcome.skipped.items())
-    yield "\n## Transactions lost on purpose\n"
-    yield "| Step and loss | Times |\n| --- | --- |"
-    yield from (f"| {name} | {count} |" for name, count in sorted(outcome.lost.items()))
-    yield "\n## Plans\n"
-    yield "| Shape | Plans |\n| --- | --- |"
-    yield from (f"| {name} | {count} |" for name, count in sorted(outcome.shapes.items()))
+    yield from _table("Faults", "", "Fault | Times | ", _injected(outcome))
+    yield from _table(
+        "Transactions lost on purpose", "", "Step and loss | Times", _pairs(outcome.lost)
+    )
+    yield from _table("Plans", "", "Shape | Plans", _pairs(outcome.shapes))
     if outcome.trouble:
         yield "\n## What tasks and waiters met that was not planned\n"
         yield from (f"- `{text}`" for text in outcome.trouble[:20])
+
+
+def _facts(outcome: Outcome) -> dict[str, object]:
+    settings, seconds = outcome.settings, outcome.ended - outcome.began
+    return {
+        **outcome.origin,
+        "seed": settings.seed,
+        "time": f"{seconds / 60:.1f} minutes",
+        "worker processes": f"{settings.workers}, each with {counted(settings.threads, 'thread')}",
+        "session time-out": f"{settings.session_s:g} s",
+        "plans checked": outcome.plans,
+        "tasks": outcome.tasks,
+        "executions": outcome.executions,
+        "tasks per second": f"{outcome.tasks / max(seconds, 1e-9):.0f}",
+        "faults": _faults(outcome),
+        "faults that nobody felt": _listed(outcome.faults - outcome.felt),
+        "steps of faults that broke off": _listed(outcome.broke_off),
+        "everybody excused for": f"{excused_percent(outcome):.0f} % of the time",
+        "drained after the last fault": f"{outcome.drained_s:.1f} s",
+        "plans removed half defined": outcome.half_defined,
+        "**violations**": f"**{len(outcome.violations)}**",
+    }
+
+
+def _table(title: str, text: str, header: str, rows: Iterator[str]) -> Iterator[str]:
+    """With its heading, or nothing at all where it has no rows."""
+    found = list(rows)
+    if not found:
+        return
+    yield f"\n## {title}\n"
+    if text:
+        yield f"{text}\n"
+    yield f"| {header} |\n|{' --- |' * (header.count('|') + 1)}"
+    yield from found
+
+
+def _pairs(counts: Counter[str]) -> Iterator[str]:
+    yield from (f"| {name} | {count} |" for name, count in sorted(counts.items()))
+
+
+def _injected(outcome: Outcome) -> Iterator[str]:
+    for name, count in sorted(outcome.faults.items()):
+        yield f"| {name} | {count} | {CATALOGUE[name].does} |"
+    yield from (f"| {name} | skipped | {why} |" for name, why in outcome.skipped.items())
 
 
 def _takeovers(outcome: Outcome) -> Iterator[str]:

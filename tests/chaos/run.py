@@ -62,6 +62,8 @@ class Outcome:
     vitals: list[Vitals] = field(default_factory=list)
     lost: Counter[str] = field(default_factory=Counter)
     trouble: list[str] = field(default_factory=list)
+    #: When, of which commit and with which versions.
+    origin: dict[str, object] = field(default_factory=dict)
 
     @property
     def passed(self) -> bool:

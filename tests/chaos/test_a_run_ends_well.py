@@ -82,22 +82,28 @@ def test_a_server_that_does_not_start_when_all_is_healed_is_found(tmp_path: Path
 
 
 @pytest.mark.chaos
-def test_a_run_that_is_terminated_leaves_nothing_and_reports_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_run_that_is_ended_leaves_nothing_and_says_where_its_histories_are(
+    tmp_path: Path, number: signal.Signals
+) -> None:
     kept, report = tmp_path / "kept", tmp_path / "report.md"
     command = [*IN_CHECKOUT, sys.executable, "-m", "tests.chaos", "--kind", "embedded"]
     command += ["--minutes", "5", "--workers", "1", "--faults", ""]
     command += ["--keep", str(kept), "--report", str(report)]
     # The data of the server go there too, so a file system of theirs is one of this test.
     environment = {**os.environ, "TMPDIR": str(tmp_path)}
-    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE) as process:
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, env=environment, stdout=pipe, stderr=pipe) as process:
         try:
             wait_until(lambda: list(kept.glob("worker-*.jsonl")), "a task has run", 60)
-            process.send_signal(signal.SIGTERM)
-            said, _ = process.communicate(timeout=60)
+            process.send_signal(number)
+            said, complained = process.communicate(timeout=60)
         finally:
             process.kill()
-    assert process.returncode == 128 + signal.SIGTERM
+    assert process.returncode == 128 + number
     assert b"violations" not in said
+    assert f"ended by {number.name}; histories and logs: {kept}" in said.decode()
+    assert b"Traceback" not in complained
     assert not report.exists()
     assert str(tmp_path) not in Path("/proc/mounts").read_text()
     lines = [json.loads(line) for line in _lines(kept)]

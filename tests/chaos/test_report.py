@@ -1,0 +1,133 @@
+"""The last line and the page of a run tell all that it showed, and no table without rows."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+from pathlib import Path
+
+import pytest
+
+import zkplan
+
+from .__main__ import command_of, main
+from .origin import commit_of, origin_of
+from .report import summary, write_report
+from .run import Outcome
+from .words import counted
+from .world.arena import Settings
+
+
+def outcome() -> Outcome:
+    made = Outcome(Settings("embedded", 7), 0.0, 100.0, plans=1, tasks=2, executions=1)
+    made.origin = origin_of("embedded", "")
+    return made
+
+
+def page(made: Outcome, folder: Path) -> str:
+    file = folder / "page.md"
+    write_report(made, file, "the command")
+    return file.read_text()
+
+
+def test_the_page_says_who_was_excused_and_what_broke_off(tmp_path: Path) -> None:
+    made = outcome()
+    made.excused_s = 25.0
+    made.broke_off.update({"link cut (heal)": 2})
+    text = page(made, tmp_path)
+    assert "| everybody excused for | 25 % of the time |" in text
+    assert "| steps of faults that broke off | 2: link cut (heal) (2) |" in text
+    assert "everybody excused for 25 %" in summary(made)
+    assert "2 steps of faults broke off" in summary(made)
+
+
+def test_the_page_says_where_it_comes_from(tmp_path: Path) -> None:
+    text = page(outcome(), tmp_path)
+    assert f"| zkplan | {zkplan.__version__} |" in text
+    assert f"| Python | {platform.python_version()} |" in text
+    for name in ("date", "commit", "kazoo", "processors"):
+        assert f"\n| {name} | " in text
+    assert platform.node() not in text
+    assert str(Path(__file__).parents[2]) not in text
+
+
+def test_a_real_server_is_named_with_its_version() -> None:
+    facts = origin_of("zookeeper", "127.0.0.1:1")
+    assert facts["ZooKeeper"] == "unknown"  # nobody is there to tell
+    assert facts["Java"]
+    assert "ZooKeeper" not in origin_of("embedded", "")
+
+
+def test_the_commit_has_a_plus_where_the_checkout_was_changed(tmp_path: Path) -> None:
+    assert commit_of(tmp_path) == ""
+    author = ["-c", "user.name=a", "-c", "user.email=a@example.org", "-c", "commit.gpgsign=false"]
+    for words in (["init", "-q"], [*author, "commit", "-q", "--allow-empty", "-m", "one"]):
+        environment = {**os.environ, "GIT_CONFIG_GLOBAL": os.devnull}
+        subprocess.run(["git", *words], cwd=tmp_path, check=True, env=environment)
+    clean = commit_of(tmp_path)
+    assert clean
+    assert not clean.endswith("+")
+    (tmp_path / "docs" / "evidence").mkdir(parents=True)
+    (tmp_path / "docs" / "evidence" / "page.md").touch()
+    assert commit_of(tmp_path) == clean
+    (tmp_path / "code.py").touch()
+    assert commit_of(tmp_path) == clean + "+"
+
+
+def test_a_table_without_rows_is_not_printed(tmp_path: Path) -> None:
+    made = outcome()
+    empty = page(made, tmp_path)
+    for title in ("Takeovers", "Faults", "Transactions lost on purpose", "Plans"):
+        assert f"## {title}\n" not in empty
+    made.faults.update(["worker killed"])
+    made.shapes.update(["chain"])
+    made.lost.update(["claim answer"])
+    full = page(made, tmp_path)
+    assert (
+        "| Fault | Times |  |\n| --- | --- | --- |\n| worker killed | 1 | SIGKILL, worker |" in full
+    )
+    assert "| Shape | Plans |\n| --- | --- |\n| chain | 1 |" in full
+    assert "| claim answer | 1 |" in full
+
+
+def test_one_is_not_told_as_many() -> None:
+    made = outcome()
+    made.faults.update({"worker killed": 4})
+    made.broke_off.update(["one"])
+    line = summary(made)
+    for words in ("1 plan,", "2 tasks,", "1 execution,", "4 faults of 1 kind,", "1 step of"):
+        assert words in line
+    assert counted(0, "fault") == "0 faults"
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ("", "--seed 5"),
+        ("--seed 5", "--seed 5"),
+        ("--seed=5 --minutes 2", "--seed=5 --minutes 2"),
+        ("--keep there --minutes 2 --report=page.md", "--minutes 2 --seed 5"),
+    ],
+)
+def test_the_command_has_the_seed_and_no_places(given: str, told: str) -> None:
+    assert command_of(given.split(), 5) == f"python -m tests.chaos {told}"
+
+
+@pytest.mark.parametrize("minutes", ["-1", "nan", "soon"])
+def test_a_length_of_time_that_is_none_is_refused(
+    minutes: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as refused:
+        main(["--minutes", minutes])
+    assert refused.value.code == 2
+    assert "--minutes" in capsys.readouterr().err
+
+
+def test_help_shows_the_defaults(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    said = capsys.readouterr().out
+    assert "(default: embedded)" in said
+    assert "(default: 3.0)" in said
+    assert "None" not in said
