@@ -8,6 +8,7 @@ from pathlib import Path
 from statistics import median
 
 from .faults.catalogue import CATALOGUE
+from .judges.effects import Effects
 from .pictures import histogram, lines, throughput
 from .run import Outcome
 from .vitals import Vitals
@@ -49,6 +50,7 @@ def summary(outcome: Outcome) -> str:
             _faults(outcome),
             f"{(outcome.faults - outcome.felt).total()} of them not felt",
             counted(len(outcome.takeovers), "takeover"),
+            f"{outcome.effects.repeated.total()} repeated, {outcome.effects.fenced.total()} fenced",
             f"{counted(broke_off, 'step')} of faults broke off",
             f"everybody excused for {excused_percent(outcome):.0f} %",
             f"{outcome.ended - outcome.began:.0f} s",
@@ -92,6 +94,14 @@ def _page(outcome: Outcome, command: str, stem: str, pictures: Sequence[str]) ->
     )
     if "takeovers" in pictures:
         yield f"\n![Take-over times]({stem}-takeovers.svg)"
+    yield from _table(
+        "What faults have cost",
+        "By the faults under way. Repeated: executions that had not failed as planned, whose claim "
+        "was lost\nor handed back, and whose task ran again. Fenced: executions that returned and "
+        "were not committed.",
+        "Faults | Repeated | Fenced",
+        _effects(outcome.effects),
+    )
     yield from _vitals(outcome, stem)
     yield from _table("Faults", "", "Fault | Times | ", _injected(outcome))
     yield from _table(
@@ -115,6 +125,8 @@ def _facts(outcome: Outcome) -> dict[str, object]:
         "tasks": outcome.tasks,
         "executions": outcome.executions,
         "tasks per second": f"{outcome.tasks / max(seconds, 1e-9):.0f}",
+        "repeated without a planned failure": outcome.effects.repeated.total(),
+        "returned and fenced": outcome.effects.fenced.total(),
         "faults": _faults(outcome),
         "faults that nobody felt": _listed(outcome.faults - outcome.felt),
         "steps of faults that broke off": _listed(outcome.broke_off),
@@ -135,6 +147,12 @@ def _table(title: str, text: str, header: str, rows: Iterator[str]) -> Iterator[
         yield f"{text}\n"
     yield f"| {header} |\n|{' --- |' * (header.count('|') + 1)}"
     yield from found
+
+
+def _effects(effects: Effects) -> Iterator[str]:
+    repeated, fenced = effects.repeated, effects.fenced
+    for name in sorted({*repeated, *fenced}):
+        yield f"| {name} | {repeated[name]} | {fenced[name]} |"
 
 
 def _pairs(counts: Counter[str]) -> Iterator[str]:

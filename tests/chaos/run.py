@@ -15,6 +15,7 @@ from zkplan.testing.server_process import ServerDidNotStart
 from .faults.aim import EVERYBODY
 from .faults.fault import Entry, Fault
 from .judges.checks import noticed_s
+from .judges.effects import Effects
 from .judges.referee import Referee, Takeover
 from .vitals import Vitals, vitals_of
 from .world.arena import Arena, Settings
@@ -48,6 +49,7 @@ class Outcome:
     skipped: dict[str, str] = field(default_factory=dict)
     marks: list[tuple[float, float, str]] = field(default_factory=list)
     takeovers: list[Takeover] = field(default_factory=list)
+    effects: Effects = field(default_factory=Effects)
     ended_at: list[float] = field(default_factory=list)
     violations: list[str] = field(default_factory=list)
     shapes: Counter[str] = field(default_factory=Counter)
@@ -305,6 +307,7 @@ class Run:
         outcome.ended = time.monotonic()
         outcome.violations = self.broken()
         self.unfelt()
+        outcome.effects = referee.effects
         outcome.takeovers, outcome.shapes = referee.takeovers, referee.shapes
         outcome.plans, outcome.tasks = referee.finished, referee.tasks
         outcome.executions, outcome.half_defined = referee.executions, referee.half_defined

@@ -78,7 +78,13 @@ def test_the_commit_has_a_plus_where_the_checkout_was_changed(tmp_path: Path) ->
 def test_a_table_without_rows_is_not_printed(tmp_path: Path) -> None:
     made = outcome()
     empty = page(made, tmp_path)
-    for title in ("Takeovers", "Faults", "Transactions lost on purpose", "Plans"):
+    for title in (
+        "Takeovers",
+        "What faults have cost",
+        "Faults",
+        "Transactions lost on purpose",
+        "Plans",
+    ):
         assert f"## {title}\n" not in empty
     made.faults.update(["worker killed"])
     made.shapes.update(["chain"])
@@ -89,6 +95,15 @@ def test_a_table_without_rows_is_not_printed(tmp_path: Path) -> None:
     )
     assert "| Shape | Plans |\n| --- | --- |\n| chain | 1 |" in full
     assert "| claim answer | 1 |" in full
+
+
+def test_the_page_says_what_faults_have_cost(tmp_path: Path) -> None:
+    made = outcome()
+    made.effects.repeated.update({"worker paused": 3, "leader killed": 1})
+    made.effects.fenced.update({"worker paused": 2})
+    text = page(made, tmp_path)
+    assert "| leader killed | 1 | 0 |\n| worker paused | 3 | 2 |" in text
+    assert "4 repeated, 2 fenced" in summary(made)
 
 
 def test_one_is_not_told_as_many() -> None:

@@ -23,7 +23,7 @@ from .ledger import Execution, Ledger, PlanHistory
 _CUT_OFF_S = 60.0
 #: A commit is sent when its function has ended, and again until it is answered. A fault that begins
 #: so long afterwards finds nothing of the execution any more.
-_COMMITTED_S = 10.0
+COMMITTED_S = 10.0
 #: What the ticks of a server add to a session (two of 250 ms, for it ends at a multiple of it),
 #: and the longest wait of a client between two attempts to connect, after which it is told (1 s).
 _TOLD_S = 1.5
@@ -297,7 +297,7 @@ def attempts_are_counted_right(case: Case) -> Iterator[str]:
         for first, second in pairwise(ordered):
             begin, end = first.began - case.noticed_s, second.began
             if first.ended is not None:
-                end = min(end, first.ended + _COMMITTED_S)
+                end = min(end, first.ended + COMMITTED_S)
             if not first.raised and not case.ledger.disturbed(first.pid, begin, end):
                 yield f"{second} repeats {first}, which nothing had disturbed"
 

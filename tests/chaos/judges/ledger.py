@@ -150,9 +150,16 @@ class Ledger:
         """Whether a fault may have touched that process in between, or it has ended by then."""
         if any(begin <= ended <= end for ended in self._all_ends.get(pid, ())):
             return True
-        return any(
-            window.overlaps(begin, end) and self._touches(window, pid) for window in self.windows
-        )
+        return any(True for _ in self._windows_of(pid, begin, end))
+
+    def faults_of(self, pid: int, begin: float, end: float) -> list[str]:
+        """The names of the faults that may have touched that process in between."""
+        return sorted({window.name for window in self._windows_of(pid, begin, end)})
+
+    def _windows_of(self, pid: int, begin: float, end: float) -> Iterator[Window]:
+        for window in self.windows:
+            if window.overlaps(begin, end) and self._touches(window, pid):
+                yield window
 
     def losses(self, begin: float, end: float) -> int:
         """How often a worker may have lost what it held in between: once by each fault."""

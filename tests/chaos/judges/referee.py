@@ -21,6 +21,7 @@ from ..faults.operating import Operator
 from ..world.arena import Arena
 from .checks import Case, Kept, Left, committed_numbers, late_executions, violations
 from .checks_operators import Stopped, violations_of_operations, violations_of_stopped
+from .effects import Effects
 from .ledger import Execution, Ledger, PlanHistory
 from .rest import Rest, is_quiet, look_at, traces_of
 
@@ -48,6 +49,7 @@ class Referee:
         self.ledger = Ledger(arena.folder, arena.settings.shape)
         self.violations: list[str] = []
         self.takeovers: list[Takeover] = []
+        self.effects = Effects()
         self.shapes: Counter[str] = Counter()
         self.tasks = self.executions = self.finished = 0
         self.errors: list[str] = []
@@ -202,6 +204,7 @@ class Referee:
         self.violations += violations_of_operations(case, operations)
         self.ledger.operations.forget(name)
         history.committed = committed_numbers(case)
+        self.effects.add(case)
         self.takeovers += takeovers(self.ledger, history.executions.values())
         self.finished += 1
         self.shapes[history.workload.shape + how] += 1
