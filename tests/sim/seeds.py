@@ -1,7 +1,8 @@
-"""Run many seeds, on all processors: python -m tests.sim.seeds FIRST LAST [STEP]."""
+"""Run many seeds: on all processors, or on one: python -m tests.sim.seeds FIRST LAST [STEP]."""
 
 from __future__ import annotations
 
+import argparse
 import os
 import subprocess
 import sys
@@ -35,15 +36,29 @@ def failures(first: int, last: int) -> list[str]:
 
 
 def main(arguments: list[str]) -> int:
-    failed = 0
-    for seed in range(*map(int, arguments)):
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.sim.seeds",
+        description="Run the protocol with each of these seeds, in this process.",
+    )
+    parser.add_argument("first", type=int, help="the first seed")
+    parser.add_argument("last", type=int, help="the first seed that is not run any more")
+    parser.add_argument("step", type=int, nargs="?", default=1, help="each so many (default: 1)")
+    options = parser.parse_args(arguments)
+    if options.step < 1:
+        parser.error("step must be 1 at least")
+    seeds = range(options.first, options.last, options.step)
+    found = 0
+    for seed in seeds:
         try:
             run(seed)
         except Exception as error:
-            failed = 1
+            found += 1
             why = f"{type(error).__name__}: {error}"
             sys.stdout.write(f"python -m tests.sim.replay {seed}  # {why}\n")
-    return failed
+    # Where others read the failures from, this one is not among them.
+    many = "1 seed" if len(seeds) == 1 else f"{len(seeds)} seeds"
+    sys.stderr.write(f"{many} from {options.first}, violations: {found}\n")
+    return 1 if found else 0
 
 
 if __name__ == "__main__":

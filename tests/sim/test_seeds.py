@@ -6,7 +6,8 @@ import os
 
 import pytest
 
-from .seeds import failures
+from .mutants import MUTANTS
+from .seeds import failures, main
 from .world import World
 
 #: How many seeds are run; the first is always 0, so that every run of the tests is the same.
@@ -29,3 +30,28 @@ def test_a_seed_replays_to_the_same_events() -> None:
         World(seed, second.append).run()
         assert first == second
         assert len(first) > 20
+
+
+def test_by_hand_one_line_says_how_many_seeds_ran(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["1", "6"]) == 0
+    said = capsys.readouterr()
+    assert (said.out, said.err) == ("", "5 seeds from 1, violations: 0\n")
+
+
+def test_by_hand_a_seed_that_fails_is_told_and_counted(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mutant = next(each for each in MUTANTS if each.name == "publish left out")
+    for module, name, broken in mutant.patches:
+        monkeypatch.setattr(module, name, broken)
+    assert main(["0", "2", "2"]) == 1
+    said = capsys.readouterr()
+    assert said.out.startswith("python -m tests.sim.replay 0  # ")
+    assert said.err == "1 seed from 0, violations: 1\n"
+
+
+@pytest.mark.parametrize(("words", "code"), [(["--help"], 0), (["1"], 2), (["1", "9", "0"], 2)])
+def test_by_hand_wrong_words_are_explained(words: list[str], code: int) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(words)
+    assert ended.value.code == code
