@@ -165,7 +165,7 @@ def leaky() -> Iterator[None]:
 def test_plans_run_over_tls_while_the_server_and_workers_are_killed(tmp_path: Path) -> None:
     needs_java()
     if shutil.which("openssl") is None:
-        pytest.skip("there is no openssl to make a certificate with")
+        not_available("there is no openssl to make a certificate with")
     port, runs = free_port(), tmp_path / "runs"
     runs.mkdir()
     options: dict[str, Any] = {

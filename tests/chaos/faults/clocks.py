@@ -42,7 +42,7 @@ class ClockSteps(Fault):
         self._stamp = Path()
 
     def unable(self, arena: Arena) -> str:
-        if false_time.library() is not None:
+        if false_time.preloaded() is not None:
             return ""
         why = "libfaketime is missing (Debian, Ubuntu: apt-get install libfaketime)"
         if os.environ.get("CI"):

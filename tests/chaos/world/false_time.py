@@ -18,7 +18,7 @@ _HERE = Path(__file__).parent / "clocks"
 
 
 @cache
-def library() -> Path | None:
+def preloaded() -> Path | None:
     """Where libfaketime is installed, if it is."""
     machine = f"{platform.machine()}-linux-gnu"
     for place in _PLACES:
@@ -32,7 +32,7 @@ def environment(stamp: Path) -> Mapping[str, str]:
     """What a process is started with, so that `step(stamp, …)` steps its clock."""
     step(stamp, 0)
     return {
-        "LD_PRELOAD": str(library()),
+        "LD_PRELOAD": str(preloaded()),
         _STAMP: str(stamp),
         # A step is seen after a second. Without it each look at the clock reads the file, and a
         # server in Java is too slow to serve.
