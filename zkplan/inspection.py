@@ -46,7 +46,7 @@ def describe_task(task: Task, people: bool = True) -> dict[str, Any]:
         nodes = (
             keeper.ask(ReadMany([ReadData(f"{task.path}/{name}") for name in logs])) if logs else []
         )
-        facts["log"] = [_entry(codec, found) for found in nodes if found is not None]
+        facts["log"] = [_entry(codec, found, people) for found in nodes if found is not None]
     else:
         facts["state"] = "finished"
     if outcome is not None:
@@ -107,9 +107,9 @@ def _owner(task: Task) -> dict[str, Any]:
     return {"worker": worker, "attempt": attempt}
 
 
-def _entry(codec: Codec, node: Node) -> str:
+def _entry(codec: Codec, node: Node, people: bool = True) -> str:
     # A progress note holds nothing but its value: the time is that of its znode.
-    noted = _date_time(node.created_ms / 1000)
+    noted = _date_time(node.created_ms / 1000, people)
     try:
         kind, body = codec.open(FAILURE + LOG, node.data)
         if kind == LOG:
@@ -118,11 +118,15 @@ def _entry(codec: Codec, node: Node) -> str:
     except PayloadUndecodable as error:
         return f"{noted} (undecodable: {error})"
     where = f" on {failure.worker}" if failure.worker else ""
-    return f"{_date_time(failure.when)} attempt {failure.n}{where}: {failure.summary}"
+    when = _date_time(failure.when, people)
+    return f"{when} attempt {failure.n}{where}: {failure.summary}"
 
 
-def _date_time(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds).isoformat(" ", "seconds")
+def _date_time(seconds: float, people: bool) -> str:
+    local = datetime.fromtimestamp(seconds)
+    if people:
+        return local.isoformat(" ", "seconds")
+    return local.astimezone().isoformat(timespec="seconds")
 
 
 def _outcome(codec: Codec, sealed: bytes) -> str:

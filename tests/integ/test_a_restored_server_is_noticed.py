@@ -85,3 +85,5 @@ def test_worker_processes_that_were_just_started_are_replaced_when_the_server_we
             plan.mark_ready()
             assert task.result(30) == 7
         assert worker.process.is_running()
+    assert worker.said(" ends: ZooKeeper at ")
+    assert not worker.said("Traceback")

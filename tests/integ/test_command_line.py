@@ -170,10 +170,14 @@ def test_a_plan_is_checked(run: Run, plan: zkplan.Plan) -> None:
     checked = run("plan", "check", "nightly", "-o", "json")
     assert checked.code == 0
     assert (checked.data["tasks"], checked.data["problems"]) == (3, [])
+    table = run("plan", "check", "nightly").out
+    assert [line.split() for line in table.splitlines()] == [["tasks", "3"], ["found", "nothing"]]
     plan.client.keeper.client.delete(f"{plan.path}/task-{int(number_of(plan, 0)):010d}/ready")
     damaged = run("plan", "check", "nightly", "-o", "json")
     assert damaged.code == 1
     assert "has no `ready`" in damaged.data["problems"][0]
+    table = run("plan", "check", "nightly").out
+    assert [line.split()[0] for line in table.splitlines()] == ["tasks", "problems"]
 
 
 def test_unfinished_tasks_are_listed(run: Run, plan: zkplan.Plan) -> None:
@@ -194,7 +198,8 @@ def test_workers_are_listed(run: Run, zookeeper_hosts: str, zkplan_root: str) ->
         assert listed.code == 0
         (row,) = listed.data
         assert (row["id"], row["pid"], row["slots"]) == (worker.id, os.getpid(), 3)
-        assert datetime.fromisoformat(row["started"]).year >= 2025
+        started = datetime.fromisoformat(row["started"])
+        assert (started.year >= 2025, started.tzinfo is None) == (True, False)
         assert worker.id in run("worker", "ls").out
 
 
@@ -331,3 +336,11 @@ def test_a_worker_whose_processes_cannot_connect_ends_with_three(
         assert worker.process.wait_ended(30)
         assert worker.process._process.returncode == 3
         assert worker.said("is it running")
+
+
+def test_for_programs_the_time_of_a_plan_has_its_offset(run: Run, plan: zkplan.Plan) -> None:
+    for command in (("ls",), ("show", "nightly")):
+        data = run("plan", *command, "-o", "json").data
+        created = datetime.fromisoformat((data[0] if command == ("ls",) else data)["created"])
+        assert created.tzinfo is not None
+        assert abs(created.timestamp() - plan.status().created) < 1

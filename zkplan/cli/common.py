@@ -98,9 +98,12 @@ def log_to_stderr(level: int = logging.INFO) -> None:
         logging.getLogger(name).setLevel(logging.ERROR)
 
 
-def date_time(seconds: float) -> str:
-    """Wall-clock seconds as local date and time."""
-    return datetime.fromtimestamp(seconds).isoformat(" ", "seconds")
+def date_time(seconds: float, output: str) -> str:
+    """Wall-clock seconds as local date and time; for programs in ISO 8601 with its offset."""
+    local = datetime.fromtimestamp(seconds)
+    if output == "json":
+        return local.astimezone().isoformat(timespec="seconds")
+    return local.isoformat(" ", "seconds")
 
 
 def print_rows(rows: Sequence[dict[str, Any]], output: str, columns: Sequence[str]) -> None:

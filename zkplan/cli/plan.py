@@ -33,12 +33,12 @@ def plan() -> None:
     """Look at plans and control them. PLAN: a path, a number, or a name (the newest of it)."""
 
 
-def _row(found: PlanStatus) -> dict[str, Any]:
+def _row(found: PlanStatus, output: str) -> dict[str, Any]:
     # For people `tasks` would mean all of the plan's, finished ones too.
     row = {"unfinished" if name == "tasks" else name: v for name, v in found._asdict().items()}
     row["number"] = found.path.rpartition("-")[2]
     row["finished"] = found.finished
-    row["created"] = date_time(found.created)
+    row["created"] = date_time(found.created, output)
     return row
 
 
@@ -48,7 +48,7 @@ def _row(found: PlanStatus) -> dict[str, Any]:
 def list_plans(output: str, **connection: Any) -> None:
     """All plans under the root."""
     with open_client(**connection) as client:
-        print_rows([_row(found.status()) for found in client.plans()], output, _COLUMNS)
+        print_rows([_row(found.status(), output) for found in client.plans()], output, _COLUMNS)
 
 
 @plan.command()
@@ -59,7 +59,7 @@ def show(plan: str, output: str, **connection: Any) -> None:
     """One plan in numbers, and its dead tasks."""
     with open_client(**connection) as client:
         found = client.plan(plan)
-        facts = _row(found.status())
+        facts = _row(found.status(), output)
         facts["on_failure"] = found.record.on_failure
         dead = found.dead()
         if output == "table":
@@ -90,7 +90,7 @@ def _failure(number: str, letter: Dead) -> str:
 def wait(plan: str, timeout: float | None, output: str, **connection: Any) -> None:
     """Wait until a plan is drained, with a progress bar on a terminal."""
     with open_client(**connection) as client:
-        print_facts(_row(client.plan(plan).wait(timeout, progress=True)), output)
+        print_facts(_row(client.plan(plan).wait(timeout, progress=True), output), output)
 
 
 @plan.command()
@@ -109,7 +109,8 @@ def check(plan: str, output: str, repair: bool, **connection: Any) -> None:
         "problems": report.problems,
     }
     if output == "table":
-        facts |= {name: "\n".join(facts[name]) for name in ("created", "published", "problems")}
+        told = {name: "\n".join(facts.pop(name)) for name in ("created", "published", "problems")}
+        facts |= {name: text for name, text in told.items() if text} or {"found": "nothing"}
     print_facts(facts, output)
     if report.problems:
         raise SystemExit(1)
@@ -165,7 +166,7 @@ def import_(
         if resume and found.status().state in ("paused", "defining"):
             found.resume()
         status = found.status()
-        print_facts(_row(status), output)
+        print_facts(_row(status, output), output)
     if status.state == "paused":
         click.echo(
             f"{found.path} is paused: zkplan plan resume {int(found.number)} lets it go on",

@@ -124,6 +124,7 @@ def list_workers(output: str, **connection: Any) -> None:
     """The living workers."""
     with open_client(**connection) as client:
         rows = [
-            found._asdict() | {"started": date_time(found.started)} for found in client.workers()
+            found._asdict() | {"started": date_time(found.started, output)}
+            for found in client.workers()
         ]
     print_rows(rows, output, WorkerRecord._fields)

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 from ..backoff import Backoff
 from ..codec import Codec
-from ..errors import ZkplanError
+from ..errors import HistoryLost, ZkplanError
 from ..execution import Ended, Job, Runner
 from ..keeper import Keeper
 from ..layout import Paths
@@ -118,6 +118,10 @@ class Engine:
                 if self._failure is not None:
                     raise self._failure
                 self._advance(time.monotonic())
+        except HistoryLost as error:
+            # Its text says all there is to know and to do; the way to it is of no use.
+            logger.error("worker %s ends: %s", self.worker, error)
+            raise
         except BaseException:
             logger.exception("worker %s ends by an error", self.worker)
             raise
