@@ -317,9 +317,14 @@ def raise_in_vain(plan: Plan, status: PlanStatus, repair: bool = True) -> None:
         ]
         raise PlanStuck(
             plan.path,
-            f"{plan.path} can never drain: {status.tasks} tasks remain and none can run; "
-            + "; ".join(reasons[:5]),
+            f"{plan.path} can never drain: {_remain(status.tasks)}; " + "; ".join(reasons[:5]),
         )
+
+
+def _remain(tasks: int) -> str:
+    return (
+        "one task remains and cannot run" if tasks == 1 else f"{tasks} tasks remain, none can run"
+    )
 
 
 def _standstill(dead: int, tasks: int) -> str:

@@ -49,7 +49,7 @@ def test_a_plan_that_is_running_is_not_exported_unless_it_is_paused_first(
         export_plan(plan, tmp_path / "plan")
     with working(zookeeper_hosts, zkplan_client.root):
         wait_until(lambda: plan.tasks()[0].state == "claimed", "it runs")
-        with pytest.raises(WaitTimeout, match=r"1 of its tasks are still claimed"):
+        with pytest.raises(WaitTimeout, match=r"1 of its tasks is still claimed"):
             export_plan(plan, tmp_path / "plan", pause=True)
         assert os.listdir(tmp_path) == []
         assert plan.status().state == "paused"

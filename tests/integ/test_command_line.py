@@ -126,7 +126,8 @@ def test_a_failed_plan_is_shown_retried_and_waited_for(
         assert (retried.code, retried.out) == (0, "")
         assert "runnable again" in retried.err
         wait_until(lambda: plan.status().dead == 1, "it fails again")
-        assert run("plan", "retry", "nightly").code == 0
+        again = run("plan", "retry", "nightly")
+        assert (again.code, again.err) == (0, f"{plan.path} has 1 task again\n")
         wait_until(lambda: plan.status().dead == 1, "and again")
         alive = str(int(number) + 5)
         assert run("task", "retry", "nightly", alive).code == 2

@@ -74,7 +74,7 @@ def test_a_second_signal_hands_the_tasks_back_at_once(
         wait_until(lambda: notes(file), "the task runs")
         worker.process.send(signal.SIGINT)
         wait_until(
-            lambda: worker.said("draining: 1 tasks running, up to 600 s; again to hand them back"),
+            lambda: worker.said("draining: 1 task running, up to 600 s; again to hand them back"),
             "the worker drains",
         )
         assert worker.process.is_running()
@@ -100,7 +100,7 @@ def test_one_signal_lets_a_running_task_end(
     with WorkerProcess(zookeeper_hosts, zkplan_root, tmp_path, "--grace", "60") as worker:
         wait_until(started.exists, "the task runs")
         worker.process.send(signal.SIGTERM)
-        wait_until(lambda: worker.said("draining: 1 tasks running"), "the worker drains")
+        wait_until(lambda: worker.said("draining: 1 task running"), "the worker drains")
         end.touch()
         assert exit_code(worker.process) == 0
         assert task.result(WAIT_S) == "ended"

@@ -115,10 +115,12 @@ def _wait_for_claims(plan: Plan, wait: float) -> Survey:
         keeper.run(_release_vacant(paths, set(found.claimed.values())))
         if time.monotonic() >= deadline:
             task, worker = next(iter(found.claimed.items()))
+            many = len(found.claimed)
             raise WaitTimeout(
-                f"{plan.path} is {found.stand.state}, but {len(found.claimed)} of its tasks are "
-                f"still claimed (task-{task} by worker {worker}): their results would be lost. "
-                "Let them end (--wait SECONDS), or stop the workers, then export it"
+                f"{plan.path} is {found.stand.state}, but {many} of its tasks "
+                f"{'is' if many == 1 else 'are'} still claimed (task-{task} by worker {worker}): "
+                "their results would be lost. Let them end (--wait SECONDS), or stop the workers, "
+                "then export it"
             )
         time.sleep(LOOK_S)
 

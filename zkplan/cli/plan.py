@@ -12,6 +12,7 @@ from ..archive import export_plan, import_plan
 from ..plan import Plan
 from ..protocol.control import PlanStatus
 from ..records import Dead
+from ..wording import count
 from .common import (
     connection_options,
     date_time,
@@ -182,15 +183,11 @@ def _control(name: str, act: Callable[[Plan], Any], help_text: str, said: str) -
         with open_client(**connection) as client:
             found = client.plan(plan)
             result = act(found)
-            click.echo(f"{found.path} {said.format(result)}", err=True)
+            click.echo(f"{found.path} {said.format(count(result or 0, 'task'))}", err=True)
 
 
 _control("pause", Plan.pause, "Claim nothing more of a plan until it is resumed.", "paused")
 _control("resume", Plan.resume, "Let a paused plan go on.", "resumed")
 _control("cancel", Plan.cancel, "Stop a plan for good; running tasks are told.", "cancelled")
-_control(
-    "rm", Plan.remove, "Cancel a plan and delete everything of it.", "removed, {} tasks unfinished"
-)
-_control(
-    "retry", Plan.retry, "Give all dead tasks of a plan their attempts again.", "has {} tasks again"
-)
+_control("rm", Plan.remove, "Cancel a plan and delete everything of it.", "removed, {} unfinished")
+_control("retry", Plan.retry, "Give all dead tasks of a plan their attempts again.", "has {} again")

@@ -16,11 +16,12 @@ from zkplan.demo import analysis
 from zkplan.demo.analysis import Chunk, Report
 from zkplan.demo.graph import Graph, add_graph
 from zkplan.demo.journal import Execution, executions
-from zkplan.demo.story import Story, count, how_often
+from zkplan.demo.story import Story, how_often
 from zkplan.demo.watch import Settings, Watch
 from zkplan.demo.workers import DemoFailed, Killed, Workers
 from zkplan.testing.provide import Provided
 from zkplan.testing.znodes import remove_tree
+from zkplan.wording import count
 
 logger = logging.getLogger("zkplan.demo")
 

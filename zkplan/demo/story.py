@@ -15,6 +15,7 @@ from rich.text import Text
 
 from zkplan.demo.analysis import Report
 from zkplan.demo.journal import Execution
+from zkplan.wording import count
 
 
 class Story(AbstractContextManager["Story"]):
@@ -99,11 +100,3 @@ def how_often(history: list[Execution]) -> str:
         f"{count(tasks, 'task')} {words.get(number, f'{number} times')}"
         for number, tasks in sorted(times.items())
     )
-
-
-def count(number: int, noun: str) -> str:
-    """
-    >>> count(1, "file"), count(1200, "file")
-    ('1 file', '1,200 files')
-    """
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"

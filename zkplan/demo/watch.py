@@ -14,6 +14,7 @@ from zkplan.demo.story import Story
 from zkplan.demo.workers import SESSION_TIMEOUT_S, DemoFailed, Killed, Workers
 from zkplan.layout import Paths, parse_claim
 from zkplan.requests import Create, Delete, Multi, ReadChildren
+from zkplan.wording import count
 
 #: The kill comes when this part of the tasks is done.
 _KILL_AFTER = 1 / 3
@@ -98,7 +99,7 @@ class Watch:
         if self.killed:
             who = f"{self.killed.worker} (pid {self.killed.pid}) with SIGKILL"
             self.story.say(
-                f"Killed    {who} after {done} tasks; it held {_some(self.killed.tasks)}",
+                f"Killed    {who} after {count(done, 'task')}; it held {_some(self.killed.tasks)}",
                 style="red",
             )
             self.story.say(

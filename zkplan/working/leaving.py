@@ -7,6 +7,7 @@ import time
 from typing import TYPE_CHECKING
 
 from ..protocol.desk import unregister
+from ..wording import count
 
 if TYPE_CHECKING:
     from .engine import Engine
@@ -37,8 +38,8 @@ class Leaving:
         hurry_at = time.monotonic() + grace_s
         if self._hurry_at is None:
             logger.info(
-                "draining: %d tasks running, up to %g s; again to hand them back at once",
-                len(self._engine.slots.running),
+                "draining: %s running, up to %g s; again to hand them back at once",
+                count(len(self._engine.slots.running), "task"),
                 grace_s,
             )
         elif hurry_at >= self._hurry_at:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from ..protocol.load import Loaded
 from ..protocol.shared import Claim
+from ..wording import count
 
 if TYPE_CHECKING:
     from ..execution import Job
@@ -54,7 +55,8 @@ def if_fewer(engine: Engine, jobs: Sequence[Job]) -> Callable[[int], None]:
             _tell(engine, jobs[0].claim, jobs[0].options.name or "", HAND_BACK)
             return
         engine.statistics.fenced += len(jobs) - held
-        logger.info("lost %d of %d claims that were to be handed back", len(jobs) - held, len(jobs))
+        many = count(len(jobs) - held, "claim")
+        logger.info("lost %s of %d that were to be handed back", many, len(jobs))
 
     return told
 

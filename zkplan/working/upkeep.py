@@ -16,6 +16,7 @@ from ..protocol.check import Report, check
 from ..protocol.desk import Cleared, clear_desk, vacant_desks
 from ..protocol.look import promote
 from ..requests import ReadChildren, ReadData, ReadMany, Step
+from ..wording import count
 from .delays import Delays
 
 if TYPE_CHECKING:
@@ -185,7 +186,9 @@ class Upkeep:
             self.engine.runner.losses.note(task_path, n, desk)
         if done.released:
             logger.warning(
-                "took over from worker %s: %d tasks runnable again", desk, len(done.released)
+                "took over from worker %s: %s runnable again",
+                desk,
+                count(len(done.released), "task"),
             )
 
     # ---- delayed entries
@@ -260,7 +263,9 @@ class Upkeep:
             # The worker that committed the last task may have died before it looked for the end.
             engine.delivery.finish(view.path)
         if found:
-            logger.info("%s: the check published %d tasks", view.path, len(report.published))
+            logger.info(
+                "%s: the check published %s", view.path, count(len(report.published), "task")
+            )
             engine.seeker.candidates.touched(view.number, control=False)
         for problem in report.problems:
             engine.complaints.tell(f"{view.path}: {problem}")

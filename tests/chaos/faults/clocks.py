@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from zkplan.wording import article
+
 from ..world import false_time
 from ..world.arena import Arena, Role
 from ..world.servers import Kind
@@ -101,7 +103,7 @@ enter(
             Entry(
                 f"{role} clock steps {way}",
                 "30",
-                f"the wall clock of a {role} steps {way} by an hour, then back again",
+                f"the wall clock of {article(role)} steps {way} by an hour, then back again",
                 partial(ActorsClock, seconds=seconds, whose=role),
                 weight=1,
             )

@@ -6,6 +6,8 @@ import random
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from zkplan.wording import article
+
 from ..world.arena import Actor, Arena, Role
 from ..world.link import Loss, Weather
 from .fault import Entry, Fault, Sessions, enter
@@ -131,7 +133,11 @@ def _lost_entries() -> list[Entry]:
             ("answer", 3, f"the answers of three {step}s are lost with their connections"),
             ("request", 3, f"three {step}s are lost with their connections"),
             ("late", 2, f"two {step}s reach the server after the client has connected again"),
-            ("swallow", 1, f"a {step} is applied, its answer and all later ones are swallowed"),
+            (
+                "swallow",
+                1,
+                f"{article(step)} is applied, its answer and all later ones are swallowed",
+            ),
         ):
             number = "9" if loss == "late" else case
             found.append(
