@@ -22,6 +22,7 @@ from typing import NamedTuple
 from .actors.workloads import Item
 from .judges.ledger import Execution, PlanHistory
 from .judges.referee import Referee
+from .origin import origin_of
 from .pictures import histogram
 from .world.arena import GRACE_S, Actor, Arena, Settings, opened
 from .world.servers import KINDS, Kind
@@ -154,16 +155,27 @@ class Takeovers:
         self._pause.wait(_POLL_S)
 
 
-def measure(settings: Settings, kills: int, stops: int, folder: Path) -> tuple[list[Series], str]:
-    """All series, and what the checker found; empty where every promise was kept."""
+class Measured(NamedTuple):
+    """All series, and what the checker found: empty where every promise was kept."""
+
+    series: list[Series]
+    broken: str
+    origin: dict[str, object]
+
+
+def measure(settings: Settings, kills: int, stops: int, folder: Path) -> Measured:
+    """Kill so many workers, then stop so many, one after the other."""
     with opened(settings, folder) as arena, Referee(arena) as referee:
+        origin = origin_of(settings.kind, arena.servers.hosts)
         measured = Takeovers(arena, referee)
         series = [measured.killed(kills)] if kills else []
         series += [measured.stopped(stops)] if stops else []
-        return series, "; ".join([*referee.violations, *arena.deaths])
+        return Measured(series, "; ".join([*referee.violations, *arena.deaths]), origin)
 
 
-def _page(series: Sequence[Series], settings: Settings, command: str, stem: str) -> str:
+def _page(measured: Measured, settings: Settings, command: str, stem: str) -> str:
+    series = measured.series
+    origin = "\n".join(f"| {name} | {value} |" for name, value in measured.origin.items())
     rows = "\n".join(each.row for each in series)
     pictures = "\n\n".join(
         f"![Take-over times, {each.name}]({stem}-{each.name.replace(' ', '-')}.svg)"
@@ -174,6 +186,10 @@ def _page(series: Sequence[Series], settings: Settings, command: str, stem: str)
     return f"""# How soon others go on: {settings.kind}
 
 `{command}`
+
+| | |
+| --- | --- |
+{origin}
 
 {size}, {times}.
 From the end of a worker to the next start of each task that it was running. A worker that is
@@ -209,14 +225,15 @@ def main(arguments: list[str]) -> int:
         tick_ms=options.tick,
     )
     with tempfile.TemporaryDirectory(prefix="zkplan-takeover-") as folder:
-        series, broken = measure(settings, options.kills, options.stops, Path(folder))
+        measured = measure(settings, options.kills, options.stops, Path(folder))
+    series, broken, _ = measured
     sys.stdout.write("\n".join([*(each.row for each in series), broken or "violations: 0"]) + "\n")
     if options.report is not None:
         words = [word for word in arguments if word not in ("--report", str(options.report))]
         command = shlex.join(["python", "-m", "tests.chaos.takeover", *words])
         stem = options.report.stem
         options.report.parent.mkdir(parents=True, exist_ok=True)
-        options.report.write_text(_page(series, settings, command, stem))
+        options.report.write_text(_page(measured, settings, command, stem))
         for each in series:
             name = f"{stem}-{each.name.replace(' ', '-')}.svg"
             options.report.with_name(name).write_text(histogram(each.waits))

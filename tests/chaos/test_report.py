@@ -15,6 +15,7 @@ from .__main__ import command_of, main
 from .origin import commit_of, origin_of
 from .report import summary, write_report
 from .run import Outcome
+from .takeover import Measured, Series, _page
 from .words import counted
 from .world.arena import Settings
 
@@ -50,6 +51,13 @@ def test_the_page_says_where_it_comes_from(tmp_path: Path) -> None:
         assert f"\n| {name} | " in text
     assert platform.node() not in text
     assert str(Path(__file__).parents[2]) not in text
+
+
+def test_the_page_of_takeovers_says_where_it_comes_from() -> None:
+    measured = Measured([Series("killed", 1, [3.0], 4.0)], "", origin_of("embedded", ""))
+    text = _page(measured, Settings("embedded", 7), "the command", "page")
+    assert f"| zkplan | {zkplan.__version__} |" in text
+    assert "\n| commit | " in text
 
 
 def test_a_real_server_is_named_with_its_version() -> None:
