@@ -6,14 +6,19 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from kazoo.client import KazooClient
 
 import zkplan
-from zkplan import Client, PlanCancelled, TaskSpec, WaitTimeout
+from zkplan import Client, PlanCancelled, PlanNotFound, TaskSpec, WaitTimeout
+from zkplan.protocol import control
+from zkplan.protocol.control import PlanStatus
+from zkplan.requests import ReadChildren, ReadData, ReadMany, Step
 
 from .support import WorkerProcess, note, notes, plain_client, wait_until, working
 
@@ -175,6 +180,54 @@ def test_the_status_of_a_plan_costs_the_same_whatever_its_size(zkplan_client: Cl
     large.add_tasks([TaskSpec(int) for _ in range(1000)])
     assert cost(small) == cost(large) == 2
     assert large.status().tasks == 1000
+
+
+def _status_torn(plan: zkplan.Plan, at: int, event: Callable[[], Any]) -> PlanStatus:
+    """The status by single reads, with `event` before the read number `at` of the first batch."""
+    keeper = plan.client.keeper
+
+    def one(read: ReadData | ReadChildren) -> Step[Any]:
+        return (yield read)
+
+    steps, answers, happened = control.status(plan.path), None, False
+    while True:
+        try:
+            batch = steps.send(answers)
+        except StopIteration as end:
+            return cast("PlanStatus", end.value)
+        assert isinstance(batch, ReadMany)
+        answers = []
+        for number, read in enumerate(batch.reads):
+            if number == at and not happened:
+                happened = True
+                event()
+            answers.append(keeper.run(one(read)))
+
+
+@pytest.mark.parametrize("event", ["becomes ready", "ends", "is removed"])
+def test_a_status_counts_right_whatever_happens_between_its_reads(
+    zkplan_client: Client, event: str
+) -> None:
+    """Else a plan that is just being marked done seems to have one more task."""
+    for at in range(15):
+        plan = zkplan_client.create_plan()
+        if event == "becomes ready":
+            plan.add_task(int)
+            status = _status_torn(plan, at, plan.mark_ready)
+            assert (status.tasks, status.added, status.finished) == (1, 1, 0), at
+        elif event == "ends":
+            plan.mark_ready()
+            end = partial(zkplan_client.keeper.run, control.finish(plan.path, time.time()))
+            status = _status_torn(plan, at, end)
+            assert (status.tasks, status.added, status.finished) == (0, 0, 0), at
+        else:
+            plan.add_task(int)
+            plan.mark_ready()
+            try:
+                status = _status_torn(plan, at, plan.remove)
+            except PlanNotFound:
+                continue
+            assert (status.tasks, status.added) == (1, 1), at
 
 
 def test_a_server_without_batch_reads_is_served_by_single_ones(

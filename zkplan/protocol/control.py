@@ -64,11 +64,22 @@ class PlanStatus(NamedTuple):
 
 
 def status(plan_path: str) -> Step[PlanStatus]:
-    """One batch of reads; raises PlanNotFound."""
-    names = ("", "/ready", "/done", *(f"/{name}" for name in PLAN_FIXED))
-    plan, ready, done, *fixed = yield ReadMany([ReadData(plan_path + name) for name in names])
-    if plan is None:
-        raise PlanNotFound(plan_path, f"there is no plan {plan_path}")
+    """One batch of reads, most often; raises PlanNotFound."""
+    names = ("ready", "done", *PLAN_FIXED)
+    around = [ReadData(f"{plan_path}/{name}") for name in names]
+    while True:
+        # No batch of reads is promised to be a snapshot, and a server without them is sent single
+        # ones. Tasks are counted as the children that are not of `names`; were one of these made or
+        # deleted between two reads, that count would be off by one. Hence read on both sides of the
+        # plan, until they agree: each comes once and goes once, so this ends.
+        *before, plan, ready, done, adds, authors, runnable, dead, outcomes = yield ReadMany(
+            [*around, ReadData(plan_path), *around]
+        )
+        if plan is None:
+            raise PlanNotFound(plan_path, f"there is no plan {plan_path}")
+        after = (ready, done, adds, authors, runnable, dead, outcomes)
+        if [node is None for node in before] == [node is None for node in after]:
+            break
     try:
         record = PlanRecord.from_bytes(plan.data)
     except PayloadUndecodable:
@@ -76,23 +87,18 @@ def status(plan_path: str) -> Step[PlanStatus]:
     state: str = "defining" if ready is None else control_from_bytes(ready.data)
     if done is not None:
         state = "done"
-    present = sum(node is not None for node in (ready, done, *fixed))
-    tasks = max(0, plan.child_count - present)
+    tasks = plan.child_count - sum(node is not None for node in after)
     # Besides the tasks that finished, only `adds` is ever deleted: with `done`, or by a cancel.
-    adds_gone = state in ("done", "cancelled") and fixed[PLAN_FIXED.index("adds")] is None
+    adds_gone = state in ("done", "cancelled") and adds is None
     finished = (plan.cversion - plan.child_count) // 2 - adds_gone
-    counts = {
-        name: node.child_count if node is not None else 0
-        for name, node in zip(PLAN_FIXED, fixed, strict=True)
-    }
     return PlanStatus(
         name=record.name,
         path=plan_path,
         state=state,
         tasks=tasks,
-        runnable=counts["runnable"],
-        dead=counts["dead"],
-        outcomes=counts["outcomes"],
+        runnable=runnable.child_count if runnable is not None else 0,
+        dead=dead.child_count if dead is not None else 0,
+        outcomes=outcomes.child_count if outcomes is not None else 0,
         added=tasks + max(0, finished),
         created=record.created,
     )
