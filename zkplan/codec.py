@@ -24,6 +24,12 @@ import dill
 
 from .classes import reduce_by_value
 from .errors import NotSerialisable, PayloadUndecodable
+from .global_names import global_names
+
+# dill reads the names from what `dis` prints into a `sys.stdout` that it replaces for all threads:
+# of two that pickle functions at once, as tasks that add tasks do, one function lost its globals,
+# and what others printed meanwhile was swallowed. Its callers look the name up here.
+dill.detect.nestedglobals = global_names
 
 MAGIC = b"z1"
 TASK, VALUE, FAILURE, LOG = b"T", b"V", b"E", b"L"

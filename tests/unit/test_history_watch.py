@@ -5,6 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -25,6 +26,7 @@ class Client:
 
     def __init__(self) -> None:
         self._stopped = threading.Event()
+        self._connection = SimpleNamespace(_read_sock=None, _write_sock=None)
         self.listeners: list[Callable[[str], None]] = []
 
     def add_listener(self, listener: Callable[[str], None]) -> None:

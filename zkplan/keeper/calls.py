@@ -19,14 +19,13 @@ Done = Callable[[Any, BaseException | None], None]
 class Call:
     """A request under way: what kazoo calls when the answer is here."""
 
-    __slots__ = ("abandoned", "done", "generation", "keeper", "packet", "request")
+    __slots__ = ("abandoned", "done", "keeper", "packet", "request")
 
     def __init__(self, keeper: Keeper, request: Request, packet: Any, done: Done) -> None:
         self.keeper = keeper
         self.request = request
         self.packet = packet
         self.done = done
-        self.generation = 0
         self.abandoned = False
 
     def set(self, value: Any) -> None:

@@ -3,12 +3,12 @@
 What kazoo leaves to its users is done here. A refused transaction is an answer (kazoo swallows it).
 A transaction whose answer was lost is sent again, identically, until a server answers: only that
 decides it, because a plain read after a reconnect may not see a write that still comes. Requests
-under way are bounded, so that no thread blocks in kazoo while the connection is down.
+reach the server in the order in which they were submitted, also those that are sent again: a read
+sent behind a write never overtakes it. Requests under way are bounded.
 """
 
 from __future__ import annotations
 
-import logging
 import os
 import queue
 import threading
@@ -28,7 +28,6 @@ from kazoo.exceptions import (
     ZookeeperError,
 )
 from kazoo.protocol.serialization import Exists
-from kazoo.protocol.states import KeeperState
 from kazoo.security import OPEN_ACL_UNSAFE
 
 from .. import wire
@@ -45,16 +44,14 @@ from ..requests import (
     Ticket,
 )
 from .calls import Call, Done, Gathered, Promise, created_meanwhile, submit_or_tell
+from .handing import forget_wakes, hand_over
 from .packets import ChildrenPacket, DataPacket, TransactionPacket
 
 T = TypeVar("T")
 
-#: Requests under way per client; kazoo blocks its callers at 278 while the connection is down.
+#: Requests under way per client. The socket pair that wakes kazoo takes 278 bytes.
 IN_FLIGHT_MAX = 100
-_NOT_SENDING = (KeeperState.AUTH_FAILED, KeeperState.CLOSED, KeeperState.EXPIRED_SESSION)
 _AMBIGUOUS = (ConnectionLoss, SessionExpiredError, ConnectionClosedError)
-
-logger = logging.getLogger("zkplan.keeper")
 
 
 class Keeper:
@@ -76,7 +73,6 @@ class Keeper:
         self._outbox: deque[Call] = deque()
         self._again: list[Call] = []
         self._flying = 0
-        self._generation = 0
         self._connected = self._closed = False
         self._lost = ""
         self._stopping = threading.Lock()
@@ -123,12 +119,12 @@ class Keeper:
                 raise HistoryLost(self._lost)
             if self._closed:  # meanwhile: what it had to end is ended, and this would wait for ever
                 raise KeeperClosed(self._why_closed())
-            if not self._connected or self._flying >= IN_FLIGHT_MAX or self._outbox:
+            if self._outbox or not self._may_send():
                 self._outbox.append(call)
                 return call
-            self._flying += 1
-            call.generation = self._generation
-        self._send(call)
+            whole = self._send(call)
+        if not whole:
+            self._pipeline(call)
         return call
 
     def ask(self, request: Request) -> Any:
@@ -234,16 +230,11 @@ class Keeper:
 
     def _answered(self, call: Call, value: Any, error: BaseException | None) -> None:
         self.last_answer = time.monotonic()
-        following = None
         with self._lock:
             self._flying -= 1
-            if self._outbox and self._connected and self._flying < IN_FLIGHT_MAX:
-                following = self._outbox.popleft()
-                self._flying += 1
-                following.generation = self._generation
         call.done(value, error)
-        if following is not None:
-            self._send(following)
+        if self._outbox:
+            self._flush()
 
     def _failed(self, call: Call, error: BaseException) -> None:
         if isinstance(error, NoNodeError):
@@ -252,16 +243,20 @@ class Keeper:
                 # The watch of a read that found nothing is not armed; that of an `exists` is.
                 call.packet = Exists(call.packet.path, self._watched)
                 call.done = created_meanwhile(call)
-                self._hand_over(call)
+                with self._lock:
+                    self._flying -= 1
+                    self._send(call)
                 return
             self._answered(call, None, None)
         elif self._lost:
             self._answered(call, None, HistoryLost(self._lost))
         elif isinstance(error, UnimplementedError) and type(call.request) is ReadMany:
             self._multi_read = False
-            self._send(call)
+            with self._lock:
+                self._flying -= 1
+            self._pipeline(call)
         elif isinstance(error, _AMBIGUOUS) and not self._closed:
-            self._repeat_later(call)
+            self._repeat_later(call, isinstance(error, ConnectionLoss))
         elif isinstance(error, AuthFailedError):
             self._answered(call, None, KeeperError("ZooKeeper refused the credentials"))
         elif isinstance(error, ZookeeperError):
@@ -270,54 +265,43 @@ class Keeper:
         else:
             self._answered(call, None, error)
 
-    def _repeat_later(self, call: Call) -> None:
+    def _repeat_later(self, call: Call, connection_lost: bool) -> None:
         with self._lock:
             self._flying -= 1
+            if connection_lost:
+                # kazoo says so by its state only after it has failed all that was under way. A
+                # request handed over in between would be sent before those that wait here.
+                self._connected = False
             if call.abandoned:
                 return
             if type(call.packet) is TransactionPacket:
                 call.packet.repeated = True
-            stale = self._connected and call.generation != self._generation
-            if not stale:
-                self._again.append(call)
-                return
-            # The connection came back while this call was failing: nobody else will send it again.
-            self._outbox.append(call)
-        self._flush()
+            self._again.append(call)
 
-    def _send(self, call: Call) -> None:
-        """Send a call that is counted as flying; batch reads fall apart on servers without them."""
-        if type(call.request) is ReadMany and not self._multi_read:
-            self._pipeline(call)
-        else:
-            self._hand_over(call)
+    def _may_send(self) -> bool:
+        return self._connected and self._flying < IN_FLIGHT_MAX
 
-    def _hand_over(self, call: Call) -> None:
-        """What kazoo's `_call` does, but for its bare `except`.
+    def _send(self, call: Call) -> bool:
+        """Hand a call to kazoo; False for a batch of reads that the server does not know.
 
-        That one swallows the KeyboardInterrupt which a signal raises inside `send`: Ctrl-C would be
-        lost now and then, and the request taken for unanswered and sent again.
+        Called with the lock: between the look at the connection and kazoo's queue nothing may come,
+        neither the loss of the connection nor another request.
         """
-        client = self.client
-        if client._state in _NOT_SENDING:
-            client._call(call.packet, call)  # fails the call at once, and sends nothing
-            return
-        sock = client._connection._write_sock
+        if type(call.request) is ReadMany and not self._multi_read:
+            return False
+        self._flying += 1
         try:
-            client._queue.append((call.packet, call))
-            sock.send(b"\0")
-        except (OSError, AttributeError):
-            call.set_exception(ConnectionClosedError("the connection was closed meanwhile"))
-        except BaseException:
-            # Whether the byte was sent is unknown. One too many is harmless, one too few is not.
-            sock.send(b"\0")
-            raise
+            hand_over(self.client, call.packet, call)
+        except OSError:
+            # Its owner has stopped the client; if it is started again, it tells of a connection.
+            self._flying -= 1
+            self._connected = False
+            self._again.append(call)
+        return True
 
     def _pipeline(self, call: Call) -> None:
-        """Its reads are counted as flying, each for itself; the call is not any more."""
+        """Its reads are sent and counted each for itself."""
         reads = call.request.reads  # type: ignore[union-attr]
-        with self._lock:
-            self._flying -= 1
         if not reads:
             call.done([], None)
         gathered = Gathered(len(reads), call.done)
@@ -327,25 +311,25 @@ class Keeper:
     def _flush(self) -> None:
         while True:
             with self._lock:
-                if not self._outbox or not self._connected or self._flying >= IN_FLIGHT_MAX:
+                if not self._outbox or not self._may_send():
                     return
                 call = self._outbox.popleft()
-                if call.abandoned:
+                if call.abandoned or self._send(call):
                     continue
-                self._flying += 1
-                call.generation = self._generation
-            self._send(call)
+            self._pipeline(call)
 
     def _state_changed(self, state: str) -> None:
         # On kazoo's connection thread: a blocking call here would deadlock it.
+        connected = state == KazooState.CONNECTED
         with self._lock:
-            self._connected = state == KazooState.CONNECTED
-            if self._connected:
-                self._generation += 1
+            self._connected = connected
+            if connected:
                 self._outbox.extendleft(reversed(self._again))
                 self._again.clear()
-        if self._connected:
+        if connected:
             self._flush()
+        else:
+            forget_wakes(self.client)
 
     def _watched(self, event: Any) -> None:
         with self._lock:
@@ -382,7 +366,8 @@ class Keeper:
         """Close the session if this keeper opened it; requests under way end with KeeperClosed."""
         if self._closed:
             return
-        self._closed = True
+        with self._lock:  # what was handed over before is ended by kazoo, nothing comes after
+            self._closed = True
         self.client.remove_listener(self._state_changed)
         if self._owns and os.getpid() == self._pid:
             with self._stopping:  # a second stop does not wait for the first one's end

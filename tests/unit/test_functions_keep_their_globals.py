@@ -1,0 +1,109 @@
+"""Functions that travel by value take their globals along, also when many threads send some."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import importlib.util
+import sys
+import threading
+import types
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import dill.temp
+import pytest
+
+from zkplan.codec import dump_function, load_function
+from zkplan.global_names import global_names
+
+THREADS, ROUNDS = 4, 30
+#: Functions of all kinds of code.
+MODULES = ("argparse", "asyncio.tasks", "dataclasses", "inspect", "pathlib", "typing", "unittest")
+
+
+def helper(value: int) -> int:
+    return deeper(value) + 1
+
+
+def deeper(value: int) -> int:
+    return len(range(value))
+
+
+def by_value() -> Callable[[int], int]:
+    """Of `__main__`, so that helper and what that calls travel, too."""
+    helpers = {
+        function.__name__: types.FunctionType(function.__code__, {"__name__": "__main__"})
+        for function in (helper, deeper)
+    }
+    for function in helpers.values():
+        function.__module__ = "__main__"
+        function.__globals__.update(helpers)
+    return helpers["helper"]
+
+
+def test_a_function_by_value_never_touches_the_standard_output(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It is one for all threads: what others print meanwhile would be lost."""
+
+    def replaced(*_: object) -> None:
+        raise AssertionError("sys.stdout is replaced")
+
+    monkeypatch.setattr(dill.temp, "capture", replaced)
+    assert load_function(dump_function(by_value()))(6) == 7
+
+
+def test_functions_that_threads_send_at_once_keep_their_globals() -> None:
+    """As tasks do that add tasks: a function without its globals fails where it runs."""
+    wrong: list[object] = []
+    begin = threading.Barrier(THREADS)
+
+    def send() -> None:
+        begin.wait()
+        for _ in range(ROUNDS):
+            try:
+                if load_function(dump_function(by_value()))(6) != 7:
+                    wrong.append("another result")
+            except Exception as error:
+                wrong.append(error)
+
+    switching = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        threads = [threading.Thread(target=send) for _ in range(THREADS)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(switching)
+    assert wrong == []
+
+
+def functions_of(module: str) -> Iterator[types.FunctionType]:
+    for found in vars(importlib.import_module(module)).values():
+        inside = vars(found).values() if isinstance(found, type) else [found]
+        yield from (each for each in inside if isinstance(each, types.FunctionType))
+
+
+@functools.cache
+def names_by_dill() -> Callable[[Any], list[str]]:
+    """What zkplan replaces, from a copy of the module that is not touched."""
+    found = importlib.util.find_spec("dill.detect")
+    assert found is not None
+    assert found.loader is not None
+    fresh = importlib.util.module_from_spec(found)
+    found.loader.exec_module(fresh)
+    return fresh.nestedglobals  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_the_names_of_globals_are_those_that_dill_finds(module: str) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        functions = list(functions_of(module))
+        assert functions
+        for function in functions:
+            assert set(global_names(function)) == set(names_by_dill()(function)), function

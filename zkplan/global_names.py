@@ -1,0 +1,38 @@
+"""The names of the globals that a function uses, read from its code and from nothing else."""
+
+from __future__ import annotations
+
+import dis
+from types import CodeType, FunctionType, MethodType
+from typing import Any
+
+
+def global_names(function: Any, recurse: bool = True) -> list[str]:
+    """Names that the code of `function`, and of what is defined in it, looks up as globals.
+
+    Takes a function, method or code object; of anything else it names none. Means the same as
+    `dill.detect.nestedglobals`, in any number of threads.
+
+    >>> global_names(lambda: [print(len(x)) for x in y])
+    ['len', 'print', 'y']
+    """
+    code = _code_of(function)
+    if code is None:
+        return []
+    names = {
+        instruction.argval
+        for instruction in dis.get_instructions(code)
+        if "_GLOBAL" in instruction.opname
+    }
+    if recurse:
+        for constant in code.co_consts:
+            names.update(global_names(constant))
+    return sorted(names)
+
+
+def _code_of(function: Any) -> CodeType | None:
+    if isinstance(function, MethodType):
+        function = function.__func__
+    if isinstance(function, FunctionType):
+        function = function.__code__
+    return function if isinstance(function, CodeType) else None
