@@ -47,8 +47,10 @@ def test(arguments: list[str]) -> None:
     if any(argument.startswith("tests/") for argument in arguments):
         pytest([], marked)
         return
+    # What uses neither kind of server runs once, beside the quicker kind.
+    on_zookeeper = ["-m", f"zookeeper and {marked[1]}", *arguments]
     side_by_side(
-        ["tests/integ", "--zookeeper-kind=zookeeper", *marked],
+        ["tests/integ", "--zookeeper-kind=zookeeper", *on_zookeeper],
         ["tests/integ", "--zookeeper-kind=embedded", *marked],
         ["tests/sim", "tests/differential", "tests/kazoo_suite", *marked],
         [

@@ -70,6 +70,8 @@ def zkplan_hosts(zookeeper_hosts: str) -> str:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark the tests of `integ`, and of chaos but the quick ones, so that none is forgotten."""
     for item in items:
+        if "zookeeper_kind" in getattr(item, "fixturenames", ()):
+            item.add_marker("zookeeper")
         folder = item.path.relative_to(_TESTS).parts[0] if item.path.is_relative_to(_TESTS) else ""
         if folder == "integ":
             item.add_marker("integ")

@@ -85,16 +85,16 @@ def test_a_second_signal_hands_the_tasks_back_at_once(
         assert task.result(WAIT_S) == 2
 
 
+def patient(started: str, end: str) -> str:
+    note(started, "it runs")
+    wait_until(lambda: Path(end).exists(), "it may end")
+    return "ended"
+
+
 def test_one_signal_lets_a_running_task_end(
     zkplan_client: Client, zookeeper_hosts: str, zkplan_root: str, tmp_path: Path
 ) -> None:
     started, end = tmp_path / "started", tmp_path / "end"
-
-    def patient(started: str, end: str) -> str:
-        note(started, "it runs")
-        wait_until(lambda: Path(end).exists(), "it may end")
-        return "ended"
-
     with zkplan_client.create_plan() as plan:
         task = plan.add_task(patient, [str(started), str(end)], keep=True)
     with WorkerProcess(zookeeper_hosts, zkplan_root, tmp_path, "--grace", "60") as worker:
@@ -125,3 +125,21 @@ def test_a_dead_worker_process_is_reported_and_replaced(
         )
         worker.process.send(signal.SIGTERM)
         assert exit_code(worker.process) == 0
+
+
+def test_worker_processes_whose_supervisor_is_killed_end_their_tasks_and_leave(
+    zkplan_client: Client, zookeeper_hosts: str, zkplan_root: str, tmp_path: Path
+) -> None:
+    started, end = tmp_path / "started", tmp_path / "end"
+    with zkplan_client.create_plan() as plan:
+        task = plan.add_task(patient, [str(started), str(end)], keep=True)
+    options = ("--processes", "2", "--grace", "60")
+    with WorkerProcess(zookeeper_hosts, zkplan_root, tmp_path, *options) as worker:
+        wait_until(lambda: len(zkplan_client.workers()) == 2, "both are registered")
+        wait_until(started.exists, "the task runs")
+        worker.process.end(0)
+        wait_until(lambda: worker.said("draining: 1 task running"), "its process drains")
+        wait_until(lambda: len(zkplan_client.workers()) == 1, "the idle process has left")
+        end.touch()
+        assert task.result(WAIT_S) == "ended"
+        wait_until(lambda: not zkplan_client.workers(), "the other one leaves")

@@ -1,4 +1,8 @@
-"""Several worker processes as one command: the dead are replaced, a signal drains all of them."""
+"""Several worker processes as one command: the dead are replaced, a signal drains all of them.
+
+They drain as well when this process is killed: a worker process outlives its supervisor only to end
+what it runs.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +17,7 @@ from dataclasses import dataclass, field
 
 from ..backoff import Backoff
 from . import EXIT_UNREACHABLE, EXIT_USAGE
+from .line import UpperEnd
 
 logger = logging.getLogger("zkplan.supervisor")
 
@@ -22,16 +27,6 @@ _YOUNG_S = 10.0
 _POLL_S = 0.2
 #: What a process may take beyond its grace to hand back and leave, before it is killed.
 _LEAVE_S = 20.0
-#: Names the descriptor on which a worker process says that it is registered.
-_READY_FD = "ZKPLAN_READY_FD"
-
-
-def tell_ready() -> None:
-    """In a worker process: tell its supervisor, where it has one, that a worker is registered."""
-    told = os.environ.pop(_READY_FD, None)  # once, and not to be inherited by what tasks start
-    if told is not None:
-        with open(int(told), "wb") as supervisor:
-            supervisor.write(b"\n")
 
 
 @dataclass
@@ -39,8 +34,7 @@ class _Seat:
     """The place of one worker process, whoever sits there now."""
 
     command: list[str]
-    #: The end of a pipe that a worker process tells through when it is registered.
-    told: int
+    line: UpperEnd
     deaths: int = 0
     #: Monotonic time of the next start; None while a process runs.
     due: float | None = None
@@ -55,8 +49,8 @@ class _Seat:
         self.process = subprocess.Popen(
             self.command,
             start_new_session=True,
-            pass_fds=[self.told],
-            env=os.environ | {_READY_FD: str(self.told)},
+            pass_fds=[self.line.to_pass],
+            env=os.environ | self.line.environment(),
         )
         self.born, self.due = time.monotonic(), None
 
@@ -85,9 +79,8 @@ class Supervisor:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._count_signal)
         command = [sys.executable, "-m", "zkplan", *sys.argv[1:], "--processes", "1", *extra]
-        self._ready, told = os.pipe()
-        os.set_blocking(self._ready, False)
-        self._seats = [_Seat(command, told) for _ in range(count)]
+        self._line = UpperEnd()
+        self._seats = [_Seat(command, self._line) for _ in range(count)]
         #: A process registered, or lived long enough to show that usage and address are right.
         self._proven = False
 
@@ -105,8 +98,7 @@ class Supervisor:
         return code
 
     def _tend(self, seat: _Seat, now: float) -> int:
-        # Read all the time: a pipe that has filled would block the processes that write to it.
-        ready = self._one_was_ready()
+        ready = self._line.one_was_ready()
         self._proven = self._proven or ready or now - seat.born >= _YOUNG_S
         if seat.due is None and seat.process.poll() is not None:
             code = seat.process.returncode
@@ -117,12 +109,6 @@ class Supervisor:
         elif seat.due is not None and now >= seat.due:
             seat.start()
         return 0
-
-    def _one_was_ready(self) -> bool:
-        try:
-            return bool(os.read(self._ready, 4096))
-        except BlockingIOError:
-            return False
 
     def _drain(self) -> None:
         told = False

@@ -21,7 +21,8 @@ from .common import (
     output_option,
     print_rows,
 )
-from .supervisor import Supervisor, tell_ready
+from .line import LowerEnd
+from .supervisor import Supervisor
 
 _GIVEN = click.core.ParameterSource.COMMANDLINE
 
@@ -84,19 +85,21 @@ def worker(
             extra = ["--hosts", served.hosts]
             extra = extra if is_embedded(hosts) and not served.is_elsewhere else []
             sys.exit(Supervisor(processes, grace, extra).run())
+    line = LowerEnd()
     sys.path.insert(0, os.getcwd())
     client = open_client(
         hosts, root, secret, connect_timeout, creates=True, session_timeout=session_timeout
     )
     try:
         made = Worker(client, threads)
-        made.on_ready(_say_ready)
+        made.on_ready(lambda name: _say_ready(name, line))
         # The first signal drains, each later one hands back at once.
         graces = itertools.chain([grace], itertools.repeat(0.0))
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: made.stop(next(graces)))
         # A process that a task forks must end by these signals, not drain a worker it has not.
         os.register_at_fork(after_in_child=_forget_signals)
+        line.leave_with_supervisor()
         made.run()
     finally:
         client.close()
@@ -107,8 +110,8 @@ def worker(
         os._exit(0)
 
 
-def _say_ready(name: str) -> None:
-    tell_ready()
+def _say_ready(name: str, line: LowerEnd) -> None:
+    line.tell_ready()
     click.echo(f"worker {name} ready", err=True)
 
 
