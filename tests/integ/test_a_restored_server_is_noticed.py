@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 from collections.abc import Callable
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import zkplan
+from zkplan import TaskSpec
 from zkplan.testing.server_process import ServerProcess
 
 from .support import WorkerProcess, wait_until
@@ -63,18 +65,35 @@ def test_a_client_whose_server_was_away_for_several_sessions_goes_on(
         assert sorted(plan.name for plan in client.plans()) == ["after", "before"]
 
 
+def meet(folder: str, others: int) -> None:
+    """Ends when so many have begun: each of them on a thread of another worker."""
+    Path(folder, f"{os.getpid()}").touch()
+    wait_until(lambda: len(list(Path(folder).iterdir())) == others, "the others have begun")
+
+
 def test_worker_processes_that_were_just_started_are_replaced_when_the_server_went_back(
     zookeeper_server: ServerProcess, tmp_path: Path
 ) -> None:
     """Not taken for wrong usage or an unreachable server, for which a new one would fail alike."""
     hosts = zookeeper_server.hosts
-    options = ("--session-timeout", f"{SESSION_S:g}", "--processes", "2")
+    options = ("--session-timeout", f"{SESSION_S:g}", "--processes", "2", "--threads", "1")
+    met = tmp_path / "met"
+    met.mkdir()
     with (
         zkplan.connect(hosts, ROOT, session_timeout=SESSION_S) as client,
         WorkerProcess(hosts, ROOT, tmp_path, *options) as worker,
     ):
         wait_until(lambda: len(client.workers()) == 2, "both are registered")
-        go_back(zookeeper_server, tmp_path, lambda n: client.create_plan(f"lost {n}"))
+
+        def lose(number: int) -> None:
+            with client.create_plan(f"lost {number}") as plan:
+                # Who was not connected meanwhile has lost nothing; the last plan needs both.
+                if number == LOST - 1:
+                    plan.add_tasks([TaskSpec(meet, [str(met), 2]) for _ in range(2)])
+            if number == LOST - 1:
+                plan.wait(30)
+
+        go_back(zookeeper_server, tmp_path, lose)
         ended = r"worker process \d+ ended with 3; it is replaced"
         wait_until(lambda: len(re.findall(ended, worker.log.read_text())) == 2, "both end")
         with (
