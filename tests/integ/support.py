@@ -18,9 +18,9 @@ from zkplan.testing.process import WatchedProcess
 
 TOP = Path(__file__).parents[2]
 WAIT_S = 30.0
-#: Runs a command in the checkout, with Ctrl-C as at a terminal: a shell without job control starts
-#: what runs in its background with SIGINT ignored, and tests may run so.
-IN_CHECKOUT = ("/usr/bin/env", "-C", str(TOP), "--default-signal=INT")
+#: Runs a command in the checkout, with signals as at a terminal: a shell without job control starts
+#: what runs in its background with SIGINT ignored, nohup ignores SIGHUP, and tests may run so.
+IN_CHECKOUT = ("/usr/bin/env", "-C", str(TOP), "--default-signal=INT,HUP")
 
 
 def wait_until(condition: Callable[[], Any], what: str, timeout_s: float = WAIT_S) -> Any:

@@ -160,7 +160,7 @@ def test_a_worker_paused_past_its_session_cannot_commit_and_works_on(
     hosts = zookeeper_server.hosts
     with WorkerProcess(hosts, ROOT, tmp_path, *options) as paused:
         wait_until(lambda: notes(file) == [f"began 0 {paused.pid}"], "the first attempt begins")
-        paused.process.send(signal.SIGSTOP)
+        paused.process.pause()
         with WorkerProcess(hosts, ROOT, tmp_path, *options) as other:
             assert after.result(60) == "RESULT OF ATTEMPT 1"
             plan.wait(30)
@@ -192,7 +192,7 @@ def test_a_late_result_counts_where_nobody_took_the_task_over(
         zookeeper_server.hosts, ROOT, tmp_path, "--threads", "1", "--session-timeout", "1"
     ) as worker:
         wait_until(lambda: notes(file), "the task begins")
-        worker.process.send(signal.SIGSTOP)
+        worker.process.pause()
         wait_until(lambda: not client.workers(), "its session expires")
         gate.touch()
         worker.process.send(signal.SIGCONT)

@@ -127,9 +127,11 @@ def test_a_dead_worker_process_is_reported_and_replaced(
         assert exit_code(worker.process) == 0
 
 
+@pytest.mark.parametrize("drains", [False, True])
 def test_worker_processes_whose_supervisor_is_killed_end_their_tasks_and_leave(
-    zkplan_client: Client, zookeeper_hosts: str, zkplan_root: str, tmp_path: Path
+    drains: bool, zkplan_client: Client, zookeeper_hosts: str, zkplan_root: str, tmp_path: Path
 ) -> None:
+    """Also those that drain already: the grace that they were given stays theirs."""
     started, end = tmp_path / "started", tmp_path / "end"
     with zkplan_client.create_plan() as plan:
         task = plan.add_task(patient, [str(started), str(end)], keep=True)
@@ -137,7 +139,11 @@ def test_worker_processes_whose_supervisor_is_killed_end_their_tasks_and_leave(
     with WorkerProcess(zookeeper_hosts, zkplan_root, tmp_path, *options) as worker:
         wait_until(lambda: len(zkplan_client.workers()) == 2, "both are registered")
         wait_until(started.exists, "the task runs")
+        if drains:
+            worker.process.send(signal.SIGTERM)
+            wait_until(lambda: worker.said("draining: 1 task running"), "its process drains")
         worker.process.end(0)
+        wait_until(lambda: worker.said("the supervisor of this"), "its end is noticed")
         wait_until(lambda: worker.said("draining: 1 task running"), "its process drains")
         wait_until(lambda: len(zkplan_client.workers()) == 1, "the idle process has left")
         end.touch()

@@ -29,7 +29,7 @@ class Client:
         self._queue: deque[tuple[Any, Any]] = deque()
         self._connection = self._write_sock = self
 
-    def send(self, byte: bytes) -> None:
+    def send(self, byte: bytes, flags: int) -> None:
         pass
 
     def add_listener(self, listener: Callable[[str], None]) -> None:

@@ -6,11 +6,12 @@ supervisor is gone, however it died: the kernel closes the upper end.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
-import signal
 import socket
 import threading
+from collections.abc import Callable
 
 logger = logging.getLogger("zkplan.supervisor")
 
@@ -35,7 +36,7 @@ class UpperEnd:
         return {_LINE_FD: str(self.to_pass)}
 
     def one_was_ready(self) -> bool:
-        """Whether a process said so since the last look, to be taken often: a full line blocks."""
+        """Whether a process said so since the last look."""
         try:
             return bool(self._upper.recv(4096))
         except BlockingIOError:
@@ -55,26 +56,25 @@ class LowerEnd:
     def tell_ready(self) -> None:
         """A worker is registered. Harmless when repeated."""
         if self._lower is not None:
-            try:
-                self._lower.sendall(b"\n")
-            except BrokenPipeError:
-                pass  # the supervisor is gone, and `leave_with_supervisor` knows
+            # Broken: the supervisor is gone, which is noticed below. Full: it was told by others.
+            with contextlib.suppress(BrokenPipeError, BlockingIOError):
+                self._lower.send(b"\n", socket.MSG_DONTWAIT)
 
-    def leave_with_supervisor(self) -> None:
-        """Have this process sent SIGTERM, which drains it, when its supervisor is gone.
+    def leave_with_supervisor(self, leave: Callable[[], None]) -> None:
+        """Have `leave` called, on a thread, when the supervisor is gone.
 
-        Else it would serve on beside those of the next supervisor, and nobody would replace it.
+        Else this process would serve on beside those of the next one, and nobody would replace it.
         """
         if self._lower is not None:
-            waiting = threading.Thread(target=_leave_after, args=[self._lower], daemon=True)
-            waiting.start()
+            given = [self._lower, leave]
+            threading.Thread(target=_leave_after, args=given, daemon=True).start()
 
 
-def _leave_after(lower: socket.socket) -> None:
+def _leave_after(lower: socket.socket, leave: Callable[[], None]) -> None:
     try:
         while lower.recv(1):
             pass
     except ConnectionResetError:
         pass  # it went with something unread
     logger.warning("the supervisor of this worker process is gone: it drains")
-    os.kill(os.getpid(), signal.SIGTERM)
+    leave()

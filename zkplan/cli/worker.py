@@ -99,7 +99,8 @@ def worker(
             signal.signal(number, lambda *_: made.stop(next(graces)))
         # A process that a task forks must end by these signals, not drain a worker it has not.
         os.register_at_fork(after_in_child=_forget_signals)
-        line.leave_with_supervisor()
+        # Not by a signal: a second one would hurry a worker that drains already.
+        line.leave_with_supervisor(lambda: made.stop(grace))
         made.run()
     finally:
         client.close()

@@ -86,7 +86,7 @@ class Workers:
         been committed before the kill arrives.
         """
         for pid, process in self._processes.items():
-            process.send(signal.SIGSTOP)
+            process.pause()
             time.sleep(_SETTLE_S)
             held = held_by(self.names[pid])
             if held:

@@ -58,7 +58,8 @@ class Keeper:
     """Runs requests and steps on one kazoo client.
 
     `patience_s` bounds how long `run` waits for one answer before KeeperUnavailable; None waits for
-    ever. Thread-safe. Unusable in a forked child, where it raises KeeperClosed.
+    ever. Thread-safe, but not for handlers of signals, which may interrupt a
+    request of the same thread. Unusable in a forked child, where it raises KeeperClosed.
     """
 
     def __init__(self, client: KazooClient, *, owns: bool, patience_s: float | None = 30.0) -> None:
@@ -114,17 +115,17 @@ class Keeper:
         if self._closed or os.getpid() != self._pid:
             raise KeeperClosed(self._why_closed())
         call = Call(self, request, self._pack(request), done)
+        if type(request) is ReadMany and not self._multi_read:
+            self._pipeline(call)
+            return call
         with self._lock:
-            if self._lost:
-                raise HistoryLost(self._lost)
-            if self._closed:  # meanwhile: what it had to end is ended, and this would wait for ever
-                raise KeeperClosed(self._why_closed())
+            ended = self._end()
+            if ended is not None:
+                raise ended
             if self._outbox or not self._may_send():
                 self._outbox.append(call)
                 return call
-            whole = self._send(call)
-        if not whole:
-            self._pipeline(call)
+            self._send(call)
         return call
 
     def ask(self, request: Request) -> Any:
@@ -255,6 +256,7 @@ class Keeper:
             with self._lock:
                 self._flying -= 1
             self._pipeline(call)
+            self._flush()
         elif isinstance(error, _AMBIGUOUS) and not self._closed:
             self._repeat_later(call, isinstance(error, ConnectionLoss))
         elif isinstance(error, AuthFailedError):
@@ -272,23 +274,30 @@ class Keeper:
                 # kazoo says so by its state only after it has failed all that was under way. A
                 # request handed over in between would be sent before those that wait here.
                 self._connected = False
-            if call.abandoned:
-                return
             if type(call.packet) is TransactionPacket:
                 call.packet.repeated = True
-            self._again.append(call)
+            # Once more: what waited may have been ended meanwhile, and this would wait for ever.
+            ended = self._end()
+            if ended is None and not call.abandoned:
+                self._again.append(call)
+        if ended is not None:
+            call.done(None, ended)
+
+    def _end(self) -> KeeperError | None:
+        """What ends every request, once there is such a thing."""
+        if self._lost:
+            return HistoryLost(self._lost)
+        return KeeperClosed(self._why_closed()) if self._closed else None
 
     def _may_send(self) -> bool:
-        return self._connected and self._flying < IN_FLIGHT_MAX
+        return self._connected and not self._closed and self._flying < IN_FLIGHT_MAX
 
-    def _send(self, call: Call) -> bool:
-        """Hand a call to kazoo; False for a batch of reads that the server does not know.
+    def _send(self, call: Call) -> None:
+        """Hand a call to kazoo.
 
         Called with the lock: between the look at the connection and kazoo's queue nothing may come,
         neither the loss of the connection nor another request.
         """
-        if type(call.request) is ReadMany and not self._multi_read:
-            return False
         self._flying += 1
         try:
             hand_over(self.client, call.packet, call)
@@ -297,10 +306,9 @@ class Keeper:
             self._flying -= 1
             self._connected = False
             self._again.append(call)
-        return True
 
     def _pipeline(self, call: Call) -> None:
-        """Its reads are sent and counted each for itself."""
+        """A batch of reads for a server that knows none: each is sent and counted for itself."""
         reads = call.request.reads  # type: ignore[union-attr]
         if not reads:
             call.done([], None)
@@ -309,14 +317,11 @@ class Keeper:
             submit_or_tell(self, read, gathered.place(index))
 
     def _flush(self) -> None:
-        while True:
-            with self._lock:
-                if not self._outbox or not self._may_send():
-                    return
+        with self._lock:
+            while self._outbox and self._may_send():
                 call = self._outbox.popleft()
-                if call.abandoned or self._send(call):
-                    continue
-            self._pipeline(call)
+                if not call.abandoned:
+                    self._send(call)
 
     def _state_changed(self, state: str) -> None:
         # On kazoo's connection thread: a blocking call here would deadlock it.
@@ -365,6 +370,10 @@ class Keeper:
     def close(self) -> None:
         """Close the session if this keeper opened it; requests under way end with KeeperClosed."""
         if self._closed:
+            return
+        if os.getpid() != self._pid:
+            # A thread of the parent may have held the lock at the fork, and what waits is its own.
+            self._closed = True
             return
         with self._lock:  # what was handed over before is ended by kazoo, nothing comes after
             self._closed = True

@@ -74,6 +74,15 @@ class WatchedProcess:
         """Send a signal; nothing happens where the process has ended."""
         self._process.send_signal(number)
 
+    def pause(self) -> None:
+        """Stop it (SIGSTOP), and wait until all its threads stand; SIGCONT lets it go on.
+
+        The signal alone is not the stop: on a busy machine a thread may answer one more request.
+        """
+        if self.is_running():
+            self.send(signal.SIGSTOP)
+            os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+
     def end(self, grace_s: float) -> None:
         """Terminate it, kill it after `grace_s` seconds (0: at once), reap it; may be repeated."""
         if grace_s > 0:

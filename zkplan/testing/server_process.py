@@ -117,12 +117,14 @@ class ServerProcess:
         self.start()
 
     def pause(self) -> None:
-        """Stop its process with SIGSTOP: connections stay open, nothing is answered."""
-        self._signal(signal.SIGSTOP)
+        """Stop its process with SIGSTOP: connections stay open, nothing more is answered."""
+        if self._process is not None:
+            self._process.pause()
 
     def resume(self) -> None:
         """Let a paused server go on."""
-        self._signal(signal.SIGCONT)
+        if self._process is not None:
+            self._process.send(signal.SIGCONT)
 
     def close(self) -> None:
         """End it and remove its data, unless their folder was given; it cannot be started again."""
@@ -149,10 +151,6 @@ class ServerProcess:
         process, self._process = self._process, None
         if process is not None:
             process.end(grace_s)
-
-    def _signal(self, number: signal.Signals) -> None:
-        if self._process is not None:
-            self._process.send(number)
 
     def _close_at_exit(self) -> None:
         # A forked child inherits this hook; the server is not the child's to stop.

@@ -195,7 +195,7 @@ class Arena:
         with self._lock:
             if actor.process is not None:
                 actor.paused = True
-                actor.process.send(signal.SIGSTOP)
+                actor.process.pause()
 
     def resume(self, actor: Actor) -> None:
         with self._lock:
