@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import zkplan
+from zkplan.stress.history import journal_of
 from zkplan.testing.server_process import ServerDidNotStart
 
 from .faults.aim import EVERYBODY
@@ -300,7 +301,8 @@ class Run:
         self._measure_at = now + _VITALS_S
         for actor in self.arena.actors:
             if actor.spared and actor.pid:
-                self.outcome.vitals.append(vitals_of(actor.name, actor.pid, now))
+                journal = journal_of(self.arena.folder, actor.pid)
+                self.outcome.vitals.append(vitals_of(actor.name, actor.pid, now, journal))
 
     def _sum_up(self) -> Outcome:
         outcome, referee = self.outcome, self.referee

@@ -16,6 +16,7 @@ from .origin import commit_of, origin_of
 from .report import summary, write_report
 from .run import Outcome
 from .takeover import Measured, Series, _page
+from .vitals import Vitals, vitals_of
 from .words import counted
 from .world.arena import Settings
 
@@ -81,6 +82,28 @@ def test_the_commit_has_a_plus_where_the_checkout_was_changed(tmp_path: Path) ->
     assert commit_of(tmp_path) == clean
     (tmp_path / "code.py").touch()
     assert commit_of(tmp_path) == clean + "+"
+
+
+def test_the_page_says_what_a_veteran_holds_when_it_does_least(tmp_path: Path) -> None:
+    """A peak is no leak: of each minute the fewest blocks count."""
+    made = outcome()
+    for at, blocks in ((0.0, 0), (290.0, 500), (310.0, 900), (3590.0, 510), (3600.0, 2000)):
+        made.vitals.append(Vitals("veteran", 7, at, 31_000_000, 4, 3, 7, blocks))
+    rows = [line for line in page(made, tmp_path).splitlines() if line.startswith("| veteran")]
+    assert rows == [
+        "| veteran (7) | 0.0 min | 31.0 MB | - | 4 | 3 | 7 |",
+        "| veteran (7) | 5.2 min | 31.0 MB | 500 | 4 | 3 | 7 |",
+        "| veteran (7) | 60.0 min | 31.0 MB | 510 | 4 | 3 | 7 |",
+    ]
+
+
+def test_a_process_tells_the_fewest_blocks_of_late(tmp_path: Path) -> None:
+    journal = tmp_path / "worker-1.jsonl"
+    assert vitals_of("here", os.getpid(), 0.0, journal).blocks == 0
+    cut = '{"event": "end", "blo'
+    lines = ['cks": 1}', '{"blocks": 90}', '{"event": "begin"}', '{"blocks": 80}', cut]
+    journal.write_text("\n".join(lines))
+    assert vitals_of("here", os.getpid(), 0.0, journal).blocks == 80
 
 
 def test_a_table_without_rows_is_not_printed(tmp_path: Path) -> None:

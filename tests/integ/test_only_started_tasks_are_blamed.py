@@ -13,6 +13,7 @@ import pytest
 import zkplan
 from zkplan import Client, PlanFailed, TaskSpec
 from zkplan.testing.server_process import ServerProcess
+from zkplan.working.losses import HANDED_BACK
 
 from .support import WorkerProcess, note, notes, wait_until, working
 
@@ -72,6 +73,30 @@ def test_tasks_that_had_not_started_survive_the_loss_of_their_worker(
     ran = notes(file)
     assert set(ran) == {str(i) for i in range(40)}
     assert len(ran) <= 40 + started
+
+
+def test_what_waits_behind_tasks_that_hold_all_slots_goes_to_others(
+    zookeeper_server: ServerProcess, client: Client, tmp_path: Path
+) -> None:
+    """Claimed ahead, because tasks were short: each goes back after a moment, for no attempt."""
+    file, gate = tmp_path / "starts", tmp_path / "gate"
+
+    def hold(file: str, gate: str) -> None:
+        note(file, "held")
+        wait_until(lambda: Path(gate).exists(), "the gate opens")
+
+    hosts = zookeeper_server.hosts
+    with WorkerProcess(hosts, ROOT, tmp_path, "--threads", "2", *SHORT).wait_ready() as busy:
+        warm_up(client)
+        with client.create_plan(attempts=1) as plan:
+            plan.add_tasks([TaskSpec(hold, (str(file), str(gate))) for _ in range(2)])
+            plan.add_tasks([TaskSpec(note, (str(file), str(i))) for i in range(40)])
+        wait_until(lambda: busy.said(HANDED_BACK), "claims go back")
+        with working(hosts, ROOT):
+            wait_until(lambda: len(notes(file)) == 42, "all have run, beside those that hold")
+            gate.touch()
+            assert plan.wait(30).finished == 42
+    assert sorted(notes(file)) == sorted(["held"] * 2 + [str(i) for i in range(40)])
 
 
 def test_a_task_that_kills_its_workers_ends_as_dead_and_its_neighbours_run(

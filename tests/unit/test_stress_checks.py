@@ -42,8 +42,9 @@ def evidence(
     done_at: float | None = DONE_AT,
     results: dict[int, object] | None = None,
     remains: Remains = CLEAN,
+    hand_backs: int = 0,
 ) -> Evidence:
-    history = History(executions, list(kills), lost or {}, done_at)
+    history = History(executions, list(kills), lost or {}, done_at, hand_backs)
     return Evidence(WORKLOAD, history, RESULTS if results is None else results, remains)
 
 
@@ -69,7 +70,7 @@ GROW = "attempt numbers of a task grow"
 UNIQUE = "no attempt number was used twice"
 REPEATED = "only the tasks of lost workers ran again"
 RESTED = "committed tasks never ran again"
-RELEASED = "claims were released once per lost worker"
+RELEASED = "claims were released once per lost worker or hand-back"
 ORDERED = "dependents started after their dependencies"
 FAILED = "no task failed"
 AFTER = "nothing ran after the plan was done"
@@ -102,6 +103,10 @@ def test_a_run_without_faults_passes_every_check() -> None:
                 lost={"w10": 12.0},
             ),
             id="the successor meets the worker without session",
+        ),
+        pytest.param(
+            evidence([RUN[0], execution(1, 1), RUN[2]], hand_backs=1),
+            id="handed back before it was started",
         ),
     ],
 )
@@ -184,6 +189,14 @@ def test_what_is_allowed_is_no_violation(legal: Evidence) -> None:
             RELEASED,
             evidence([RUN[0], CUT, replace(AGAIN, n=2), RUN[2]], (killed(CUT, 10.5),)),
             id="one kill used up two attempts",
+        ),
+        pytest.param(
+            RELEASED, evidence([RUN[0], execution(1, 1), RUN[2]]), id="a number used up by nobody"
+        ),
+        pytest.param(
+            RELEASED,
+            evidence([RUN[0], execution(1, 2), RUN[2]], hand_backs=1),
+            id="one hand-back used up two attempts",
         ),
         pytest.param(
             ORDERED,

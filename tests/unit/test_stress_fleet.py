@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 
 from zkplan.stress.fleet import Fleet, WorkersDie
 from zkplan.stress.history import History, Recorder, parse, read_lines
+from zkplan.working.losses import HANDED_BACK
 
 DIES = ["/bin/sh", "-c", "echo no such module; exit 1"]
 IGNORES_SIGTERM = ["/bin/sh", "-c", "trap '' TERM; echo ready; while :; do sleep 0.01; done"]
@@ -90,3 +92,18 @@ def test_workers_that_stop_when_asked_leave_no_record(
         fleet.stop(grace_s=10)
 
     assert history(tmp_path).kills == []
+
+
+def test_hand_backs_are_counted_in_what_the_workers_say(
+    make_fleet: MakeFleet, tmp_path: Path
+) -> None:
+    says = f"echo '7 claims {HANDED_BACK} for 0.2 s: handed back'; echo; "
+    with make_fleet(["/bin/sh", "-c", f"{says * 2} exec sleep 60"]) as fleet:
+        logs = list(tmp_path.glob("worker-*.log"))
+        deadline = time.monotonic() + 10
+        while not all(log.read_text().count(HANDED_BACK) == 2 for log in logs):
+            assert time.monotonic() < deadline
+        fleet.kill_one(random.Random(1))
+        fleet.note_hand_backs()
+    # Those of the killed one count; its successor may have spoken or not.
+    assert history(tmp_path).hand_backs in range(4, 7)

@@ -139,14 +139,17 @@ def no_execution_failed(evidence: Evidence) -> Iterator[str]:
 
 
 def losses_release_once(evidence: Evidence) -> Iterator[str]:
-    """L1: attempt numbers are used up by killed and lost workers only, each at most once a task."""
+    """L1: only lost workers, failures and hand-backs use up attempt numbers, each at most one."""
     history = evidence.history
-    losses = len(history.kills) + len(history.lost)
+    losses, hand_backs = len(history.kills) + len(history.lost), history.hand_backs
     for executions in history.by_task.values():
         failures = sum(bool(execution.error) for execution in executions)
         last = max(executions, key=lambda execution: execution.n)
-        if last.n > losses + failures:
-            yield f"{last} came after {losses} losses of workers and {failures} failures"
+        if last.n > losses + failures + hand_backs:
+            yield (
+                f"{last} came after {losses} losses of workers, {failures} failures and "
+                f"{hand_backs} hand-backs"
+            )
 
 
 def dependencies_come_first(evidence: Evidence) -> Iterator[str]:
@@ -223,7 +226,7 @@ CHECKS: tuple[tuple[str, str, CheckFunction], ...] = (
     ("S8", "no attempt number was used twice", attempts_are_unique),
     ("S4", "only the tasks of lost workers ran again", only_losses_repeat),
     ("S4", "committed tasks never ran again", committed_tasks_rest),
-    ("L1", "claims were released once per lost worker", losses_release_once),
+    ("L1", "claims were released once per lost worker or hand-back", losses_release_once),
     ("S3", "dependents started after their dependencies", dependencies_come_first),
     ("S3", "no task failed", no_execution_failed),
     ("S7", "nothing ran after the plan was done", nothing_runs_when_done),

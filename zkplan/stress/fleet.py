@@ -11,6 +11,7 @@ from types import TracebackType
 
 from ..errors import ZkplanError
 from ..testing.process import WatchedProcess
+from ..working.losses import HANDED_BACK
 from .history import Recorder
 
 _LOG_TAIL_LINES = 15
@@ -106,6 +107,11 @@ class Fleet:
                 note = f"It did not stop within {grace_s:g} s and was killed.{tail}"
                 self._recorder.write("died", pid=process.pid, sent=sent, note=note)
         self.close()
+
+    def note_hand_backs(self) -> None:
+        """Record how often workers say that they handed claims back: each used up a number."""
+        logs = (log.read_text(errors="replace") for log in self._logs.values())
+        self._recorder.write("handed back", times=sum(log.count(HANDED_BACK) for log in logs))
 
     def close(self) -> None:
         """End with SIGKILL all that is left."""

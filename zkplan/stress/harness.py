@@ -191,6 +191,7 @@ class _Run:
             results = {sink: _result_of(tasks[sink]) for sink in self.workload.sinks}
         remains = remains_of(self.client, plan)
         self.fleet.stop(STOP_GRACE_S)
+        self.fleet.note_hand_backs()
         history = parse(read_lines(self.folder))
         return Report(
             settings=self.settings,

@@ -48,7 +48,16 @@ def recorder_here(folder: str) -> Recorder:
 
 @functools.cache
 def _recorder(folder: str, pid: int) -> Recorder:
-    return Recorder(folder, f"worker-{pid}")
+    return Recorder(folder, _name_of(pid))
+
+
+def journal_of(folder: Path, pid: int) -> Path:
+    """The file in which the process of that ID records, once it has recorded anything."""
+    return folder / f"{_name_of(pid)}.jsonl"
+
+
+def _name_of(pid: int) -> str:
+    return f"worker-{pid}"
 
 
 @dataclass(frozen=True)
@@ -98,6 +107,8 @@ class History:
     kills: list[Kill] = field(default_factory=list)
     lost: dict[str, float] = field(default_factory=dict)
     done_at: float | None = None
+    #: How often workers handed back claims that waited: each costs a task at most one number.
+    hand_backs: int = 0
 
     @functools.cached_property
     def by_task(self) -> dict[int, list[Execution]]:
@@ -150,6 +161,7 @@ def parse(lines: Iterable[Line]) -> History:
     kills: list[Kill] = []
     lost: dict[str, float] = {}
     done_at = None
+    hand_backs = 0
     for line in lines:
         event = line["event"]
         if event == "start":
@@ -181,11 +193,13 @@ def parse(lines: Iterable[Line]) -> History:
                     note=line.get("note", ""),
                 )
             )
+        elif event == "handed back":
+            hand_backs += line["times"]
         elif event == "lost":
             lost[line["worker"]] = line["seen"]
         elif event == "done":
             done_at = line["at"]
-    return History(list(executions.values()), kills, lost, done_at)
+    return History(list(executions.values()), kills, lost, done_at, hand_backs)
 
 
 def keep(folder: Path, file: Path) -> None:

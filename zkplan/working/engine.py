@@ -333,6 +333,7 @@ class Engine:
     def _give_back_waiting(self, now: float) -> None:
         """Long tasks hold all slots: what was claimed ahead goes back for others to run."""
         jobs = self.slots.take_waiting()
+        losses.tell_handed_back(len(jobs), STALLED_S)
         self._last_end = now
         self._task_s = max(self._task_s, STALLED_S)
         self.give_back(jobs)

@@ -1,4 +1,4 @@
-"""What a worker tells of the claims that it lost: one line for each task, never more."""
+"""What a worker tells of claims that it lost, a line for each task, or gave back by itself."""
 
 from __future__ import annotations
 
@@ -21,6 +21,9 @@ UNSTARTED = "it is not run here"
 RESULT = "its result is refused"
 FAILURE = "its failure is refused"
 HAND_BACK = "it is not handed back"
+
+#: What a worker says for each time that it hands claims back unasked; `zkplan stress` counts these.
+HANDED_BACK = "waited behind tasks that hold all slots"
 
 
 def lost(engine: Engine, claim: Claim, what: str) -> None:
@@ -59,6 +62,12 @@ def if_fewer(engine: Engine, jobs: Sequence[Job]) -> Callable[[int], None]:
         logger.info("lost %s of %d that were to be handed back", many, len(jobs))
 
     return told
+
+
+def tell_handed_back(jobs: int, waited_s: float) -> None:
+    """Claims that were never started go back, so that others can run them."""
+    if jobs:
+        logger.info("%s %s for %g s: handed back", count(jobs, "claim"), HANDED_BACK, waited_s)
 
 
 def _tell(engine: Engine, claim: Claim, name: str, what: str) -> None:

@@ -58,7 +58,7 @@ class Author:
                 plan.mark_ready()
         except (zkplan.PlanCancelled, zkplan.PlanNotFound) as error:
             self.journal.write("cut short", error=repr(error)[:300], **facts)
-        self.journal.write("plan closed", **facts)
+        self.journal.write("plan closed", blocks=sys.getallocatedblocks(), **facts)
 
     def _fill(self, plan: zkplan.Plan, workload: Workload) -> None:
         tasks: dict[str, Any] = {}

@@ -7,6 +7,7 @@ import ctypes
 import os
 import resource
 import signal
+import sys
 import threading
 import uuid
 from collections.abc import Sequence
@@ -66,7 +67,7 @@ def run(facts: dict[str, Any], values: Sequence[Value], plan: str, folder: str, 
         planned = isinstance(error, PlannedFailure)
         journal.write("raised", uid=uid, planned=planned, error=repr(error)[:300])
         raise
-    journal.write("end", uid=uid)
+    journal.write("end", uid=uid, blocks=sys.getallocatedblocks())
     return item.key, digest, uid, here.attempt, pad_of(item.key, item.pad)
 
 

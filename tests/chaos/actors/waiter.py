@@ -19,7 +19,7 @@ def wait_for(plan: zkplan.Plan, journal: Recorder) -> bool:
     """Wait a while for the plan; whether it came to its end, or is gone."""
     try:
         name = plan.name
-        journal.write("wait begun", plan=name)
+        journal.write("wait begun", plan=name, blocks=sys.getallocatedblocks())
         status = plan.wait(_WAIT_S)
     except zkplan.WaitTimeout:
         return False
@@ -59,7 +59,9 @@ def main(arguments: list[str]) -> int:
     ) as client:
         while not (options.folder / STOP).exists():
             try:
-                for plan in client.plans():
+                plans = client.plans()
+                seen &= {plan.path for plan in plans}  # what is gone does not come back
+                for plan in plans:
                     if plan.path not in seen and wait_for(plan, journal):
                         seen.add(plan.path)
             except zkplan.KeeperUnavailable as error:
