@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Any
 
 from .codec import FAILURE, LOG, TASK, VALUE, Codec, describe_function
@@ -11,6 +10,7 @@ from .layout import parse_later
 from .records import Failure, TaskOptions, TaskRecord
 from .requests import Node, ReadChildren, ReadData, ReadMany
 from .task import Task
+from .wording import date_time
 
 
 def describe_task(task: Task, people: bool = True) -> dict[str, Any]:
@@ -109,7 +109,7 @@ def _owner(task: Task) -> dict[str, Any]:
 
 def _entry(codec: Codec, node: Node, people: bool = True) -> str:
     # A progress note holds nothing but its value: the time is that of its znode.
-    noted = _date_time(node.created_ms / 1000, people)
+    noted = date_time(node.created_ms / 1000, people)
     try:
         kind, body = codec.open(FAILURE + LOG, node.data)
         if kind == LOG:
@@ -118,15 +118,8 @@ def _entry(codec: Codec, node: Node, people: bool = True) -> str:
     except PayloadUndecodable as error:
         return f"{noted} (undecodable: {error})"
     where = f" on {failure.worker}" if failure.worker else ""
-    when = _date_time(failure.when, people)
+    when = date_time(failure.when, people)
     return f"{when} attempt {failure.n}{where}: {failure.summary}"
-
-
-def _date_time(seconds: float, people: bool) -> str:
-    local = datetime.fromtimestamp(seconds)
-    if people:
-        return local.isoformat(" ", "seconds")
-    return local.astimezone().isoformat(timespec="seconds")
 
 
 def _outcome(codec: Codec, sealed: bytes) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Sequence
-from datetime import datetime
 from typing import Any, TypeVar
 
 import click
@@ -96,14 +95,6 @@ def log_to_stderr(level: int = logging.INFO) -> None:
     logging.basicConfig(level=level, handlers=[handler])
     for name in ("kazoo", "zkplan.kazoo"):
         logging.getLogger(name).setLevel(logging.ERROR)
-
-
-def date_time(seconds: float, output: str) -> str:
-    """Wall-clock seconds as local date and time; for programs in ISO 8601 with its offset."""
-    local = datetime.fromtimestamp(seconds)
-    if output == "json":
-        return local.astimezone().isoformat(timespec="seconds")
-    return local.isoformat(" ", "seconds")
 
 
 def print_rows(rows: Sequence[dict[str, Any]], output: str, columns: Sequence[str]) -> None:

@@ -12,10 +12,9 @@ from ..archive import export_plan, import_plan
 from ..plan import Plan
 from ..protocol.control import PlanStatus
 from ..records import Dead
-from ..wording import count
+from ..wording import count, date_time
 from .common import (
     connection_options,
-    date_time,
     open_client,
     output_option,
     print_facts,
@@ -39,7 +38,7 @@ def _row(found: PlanStatus, output: str) -> dict[str, Any]:
     row = {"unfinished" if name == "tasks" else name: v for name, v in found._asdict().items()}
     row["number"] = found.path.rpartition("-")[2]
     row["finished"] = found.finished
-    row["created"] = date_time(found.created, output)
+    row["created"] = date_time(found.created, output != "json")
     return row
 
 

@@ -12,10 +12,10 @@ import click
 
 from ..addresses import is_embedded, lease
 from ..records import WorkerRecord
+from ..wording import date_time
 from ..worker import THREADS_DEFAULT, THREADS_MAX, Worker
 from .common import (
     connection_options,
-    date_time,
     log_to_stderr,
     open_client,
     output_option,
@@ -128,7 +128,7 @@ def list_workers(output: str, **connection: Any) -> None:
     """The living workers."""
     with open_client(**connection) as client:
         rows = [
-            found._asdict() | {"started": date_time(found.started, output)}
+            found._asdict() | {"started": date_time(found.started, output != "json")}
             for found in client.workers()
         ]
     print_rows(rows, output, WorkerRecord._fields)
