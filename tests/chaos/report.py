@@ -183,7 +183,8 @@ def _vitals(outcome: Outcome, stem: str) -> Iterator[str]:
         return
     yield "\n## Processes that lived through all of it\n"
     yield "At first, after 5 minutes and at the end. Memory is the resident size, which keeps what"
-    yield "a peak has taken; blocks are those in use by Python: the fewest in the minute before.\n"
+    yield "a peak has taken. Blocks are those that Python has in use once its garbage is collected:"
+    yield "what the process holds; the fewest in the minute before.\n"
     yield "| Process | After | Memory | Blocks | Threads | Sockets | Descriptors |"
     yield "| --- | --- | --- | --- | --- | --- | --- |"
     for name, series in sorted(found.items()):

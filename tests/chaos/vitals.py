@@ -15,7 +15,8 @@ class Vitals(NamedTuple):
     """One measurement at the monotonic time `at`; zeros where the process has ended.
 
     `memory_bytes` is the resident size, which keeps what a peak has taken. `blocks` are those that
-    its interpreter had in use, by its own account: the fewest of late. They show a leak.
+    its interpreter had in use without garbage, by its own account: the fewest of late. They show
+    what it holds, and with that a leak.
     """
 
     name: str

@@ -13,6 +13,7 @@ import zkplan
 from zkplan.records import OnFailure
 from zkplan.stress.history import Recorder, recorder_here
 
+from .held import HELD
 from .tasks import spec
 from .workloads import Item, Workload, drawn_shape
 
@@ -58,7 +59,7 @@ class Author:
                 plan.mark_ready()
         except (zkplan.PlanCancelled, zkplan.PlanNotFound) as error:
             self.journal.write("cut short", error=repr(error)[:300], **facts)
-        self.journal.write("plan closed", blocks=sys.getallocatedblocks(), **facts)
+        self.journal.write("plan closed", **HELD.noted(), **facts)
 
     def _fill(self, plan: zkplan.Plan, workload: Workload) -> None:
         tasks: dict[str, Any] = {}

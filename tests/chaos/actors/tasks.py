@@ -7,7 +7,6 @@ import ctypes
 import os
 import resource
 import signal
-import sys
 import threading
 import uuid
 from collections.abc import Sequence
@@ -17,6 +16,7 @@ from typing import Any, NamedTuple
 import zkplan
 from zkplan.stress.history import Recorder, recorder_here
 
+from .held import HELD
 from .workloads import HELD_FAILS, Item, digest_of, pad_of
 
 #: A result: key, digest, execution, attempt number, bytes that make it large.
@@ -67,7 +67,7 @@ def run(facts: dict[str, Any], values: Sequence[Value], plan: str, folder: str, 
         planned = isinstance(error, PlannedFailure)
         journal.write("raised", uid=uid, planned=planned, error=repr(error)[:300])
         raise
-    journal.write("end", uid=uid, blocks=sys.getallocatedblocks())
+    journal.write("end", uid=uid, **HELD.noted())
     return item.key, digest, uid, here.attempt, pad_of(item.key, item.pad)
 
 

@@ -10,6 +10,8 @@ from pathlib import Path
 import zkplan
 from zkplan.stress.history import Recorder, recorder_here
 
+from .held import HELD
+
 STOP = "waiters-stop"
 _POLL_S = 0.1
 _WAIT_S = 5.0
@@ -19,7 +21,7 @@ def wait_for(plan: zkplan.Plan, journal: Recorder) -> bool:
     """Wait a while for the plan; whether it came to its end, or is gone."""
     try:
         name = plan.name
-        journal.write("wait begun", plan=name, blocks=sys.getallocatedblocks())
+        journal.write("wait begun", plan=name, **HELD.noted())
         status = plan.wait(_WAIT_S)
     except zkplan.WaitTimeout:
         return False
