@@ -358,8 +358,7 @@ class Worker:
             yield from failure.fail_for_good(claim, task.failure, dead)
 
     def _hand_back(self, claims: list[Claim]) -> Script:
-        due = self.world.now + 5 if self.world.chance(0.3) else None
-        yield from failure.hand_back(claims, b"", due)
+        yield from failure.hand_back(claims)
 
     def _log(self, claim: Claim) -> Script:
         yield from failure.write_log(claim, b"progress")

@@ -99,21 +99,12 @@ def fail_for_good(claim: Claim, failure: bytes, dead: Dead) -> Step[bool]:
     return (yield from end_claim(claim, then, failure))
 
 
-def hand_back(claims: Sequence[Claim], log: bytes = b"", due_ms: int | None = None) -> Step[int]:
-    """Give claims back unused; costs no attempt. Gives how many were still held.
-
-    With `due_ms` they come back later, for a worker that cannot decode them must not see them at
-    once.
-    """
+def hand_back(claims: Sequence[Claim], log: bytes = b"") -> Step[int]:
+    """Give claims back unused; costs no attempt. Gives how many were still held."""
     count = 0
     failure: TransactionRejected | None = None
     for claim in claims:
-        entry = claim.next_entry
-        if due_ms is None:
-            then: Op = Create(f"{claim.plan_path}/runnable/{entry.name}")
-        else:
-            root = claim.plan_path.rpartition("/")[0]
-            then = Create(f"{root}/later/{later_name(due_ms, claim.plan, entry)}")
+        then = Create(f"{claim.plan_path}/runnable/{claim.next_entry.name}")
         try:
             count += yield from end_claim(claim, [then], log)
         except TransactionRejected as error:
