@@ -202,6 +202,7 @@ def test_plans_run_over_tls_while_the_server_and_workers_are_killed(tmp_path: Pa
         plan.wait(WAIT_S)
         judge(plan, runs, losses=2)
         wait_until(lambda: stranger.says("KeeperUnavailable"), "who trusts another is told", WAIT_S)
+        assert stranger.says("certificate verify failed")
         assert not stranger.says(" ready")
 
 

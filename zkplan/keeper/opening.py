@@ -31,6 +31,21 @@ _NOT_OF_PROBES = (
 )
 
 
+class _Overheard(logging.LoggerAdapter):  # type: ignore[type-arg]
+    """Passes on what kazoo says, and remembers its last complaint: kazoo tells it to nobody else.
+
+    A refused connection, a name without an address, a certificate that is not trusted.
+    """
+
+    complaint = ""
+
+    def log(self, level: int, msg: object, *args: object, **kwargs: Any) -> None:
+        super().log(level, msg, *args, **kwargs)
+        # Of its giving up it tells when it is closed, which says nothing of the reason.
+        if level >= logging.WARNING and not str(msg).startswith("Failed connecting"):
+            self.complaint = str(msg) % args if args else str(msg)
+
+
 class _Handler(SequentialThreadingHandler):  # type: ignore[misc]
     """kazoo's threads, with a cheaper wait.
 
@@ -76,20 +91,23 @@ def open_keeper(
             f"'embedded:', or a started KazooClient, not {hosts!r:.100}"
         )
     _check_hosts(hosts)
+    overheard = _Overheard(kazoo_options.get("logger") or logger, {})
     options: dict[str, Any] = {
         "connection_retry": {"max_tries": -1, "delay": 0.1, "backoff": 2, "max_delay": 1},
-        "logger": logger,
     }
     if hasattr(select, "poll"):
         options["handler"] = _Handler()
     try:
-        client = KazooClient(hosts, timeout=session_timeout_s, **(options | kazoo_options))
+        client = KazooClient(
+            hosts, timeout=session_timeout_s, **(options | kazoo_options | {"logger": overheard})
+        )
     except ValueError as error:
         raise _malformed(hosts, str(error)) from error
     _survive_missing_answers(client)
     if not _started(client, connect_timeout_s):
+        why = f" ({overheard.complaint})" if overheard.complaint else ""
         raise KeeperUnavailable(
-            f"no ZooKeeper answered at {hosts} within {connect_timeout_s:g} s; is it running, "
+            f"no ZooKeeper answered at {hosts} within {connect_timeout_s:g} s{why}; is it running, "
             "and is the address right?"
         )
     keeper = Keeper(client, owns=True, patience_s=patience_s)
