@@ -19,7 +19,8 @@ from kazoo.retry import KazooRetry
 
 from tests.differential.packing import Ask
 from tests.differential.rawclient import Answer as Frame
-from tests.differential.rawclient import Closed, Event, RawConnection
+from tests.differential.rawclient import Event, RawConnection
+from tests.rawsocket import Closed
 
 from .audit import Answer, Sent
 from .writes import FOLDERS, NO_NODE, REGISTER, ROOT, Planner, Step, Write, name_of

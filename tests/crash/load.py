@@ -10,7 +10,8 @@ from pathlib import Path
 
 from tests.differential.packing import Ask
 from tests.differential.rawclient import Answer as Frame
-from tests.differential.rawclient import Closed, RawConnection
+from tests.differential.rawclient import RawConnection
+from tests.rawsocket import Closed
 from zkplan.cli.server import READY
 
 from .audit import Found, Memory, Snapshot, settle, strangers, wrong_answers

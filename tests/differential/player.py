@@ -9,8 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from tests.rawsocket import Closed, Silent
+
 from .packing import Ask, Broken, request
-from .rawclient import PASSWORD_SIZE, Answer, Closed, Event, RawConnection, Silent
+from .rawclient import PASSWORD_SIZE, Answer, Event, RawConnection
 from .steps import (
     MOST_BYTES_OF_A_FRAME,
     Attach,

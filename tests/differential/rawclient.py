@@ -6,19 +6,13 @@ import socket
 import struct
 from typing import Any, NamedTuple
 
+from tests.rawsocket import FramedSocket, Silent
+
 from .packing import EVENT_XID, PING_XID, Ask, Reader, answer, request, xid_of
 
 ANSWER_S_MAX = 20.0
 PASSWORD_SIZE = 16
 _PING = struct.pack(">iii", 8, PING_XID, 11)
-
-
-class Closed(ConnectionError):
-    """The server has closed this connection."""
-
-
-class Silent(ConnectionError):
-    """The server sent nothing where it owed an answer."""
 
 
 class Event(NamedTuple):
@@ -54,13 +48,11 @@ class Handshake(NamedTuple):
     rest: bytes
 
 
-class RawConnection:
+class RawConnection(FramedSocket):
     """One TCP connection; the caller knows which answers it is owed."""
 
     def __init__(self, address: tuple[str, int]) -> None:
-        self.socket = socket.create_connection(address, timeout=ANSWER_S_MAX)
-        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.buffer = b""
+        super().__init__(address, ANSWER_S_MAX)
         self.frames: list[Event | Answer] = []
 
     def handshake(
@@ -68,47 +60,17 @@ class RawConnection:
     ) -> Handshake:
         """Send the first frame and read the server's; `tail` is the read-only byte, or nothing."""
         body = struct.pack(">iqiqi", 0, zxid, timeout_ms, session, len(password)) + password + tail
-        self.send(body)
+        self.send_frames(body)
         reader = Reader(self.frame())
         version, timeout, identity = reader.take(">iiq")
         return Handshake(version, timeout, identity, reader.data() or b"", reader.rest())
-
-    def send(self, *bodies: bytes) -> None:
-        """Send frames in one go. Raises Closed."""
-        self.send_bytes(b"".join(struct.pack(">i", len(body)) + body for body in bodies))
-
-    def send_bytes(self, data: bytes) -> None:
-        """Send bytes that may be no frame at all. Raises Closed."""
-        try:
-            self.socket.sendall(data)
-        except OSError as error:
-            raise Closed(str(error)) from error
-
-    def frame(self) -> bytes:
-        """The body of the next frame. Raises Closed, Silent."""
-        size = struct.unpack(">i", self._exactly(4))[0]
-        return self._exactly(size)
-
-    def _exactly(self, count: int) -> bytes:
-        while len(self.buffer) < count:
-            try:
-                data = self.socket.recv(1 << 16)
-            except TimeoutError as error:
-                raise Silent(f"nothing for {ANSWER_S_MAX} s") from error
-            except OSError as error:
-                raise Closed(str(error)) from error
-            if not data:
-                raise Closed("end of stream")
-            self.buffer += data
-        taken, self.buffer = self.buffer[:count], self.buffer[count:]
-        return taken
 
     def ask(self, asks: tuple[Ask, ...], xid: int) -> None:
         """Send requests with xids from `xid` on in one go, and record frames up to the last answer.
 
         Raises Closed or Silent; what came before is recorded.
         """
-        self.send(*(request(ask, xid + number) for number, ask in enumerate(asks)))
+        self.send_frames(*(request(ask, xid + number) for number, ask in enumerate(asks)))
         for number, ask in enumerate(asks):
             self.record_answer(ask, xid_of(ask, xid + number))
 
@@ -169,7 +131,3 @@ class RawConnection:
         finally:
             self.socket.close()
         return unread
-
-    def close(self) -> None:
-        """Close the socket, whatever is under way."""
-        self.socket.close()

@@ -9,17 +9,11 @@ import time
 from types import TracebackType
 from typing import NamedTuple
 
+from tests.rawsocket import Closed, FramedSocket
+
 from . import requests
 
 ANSWER_S_MAX = 10.0
-
-
-class Closed(AssertionError):
-    """The server closed the connection where it owed a frame."""
-
-
-class Silent(AssertionError):
-    """The server sent nothing where it owed a frame."""
 
 
 class Reply(NamedTuple):
@@ -38,7 +32,7 @@ class Event(NamedTuple):
     path: str
 
 
-class Client:
+class Client(FramedSocket):
     """One connection, and the session that its handshake gave it (0: expired)."""
 
     def __init__(
@@ -53,13 +47,7 @@ class Client:
         receive_buffer: int | None = None,
     ) -> None:
         host, _, port = hosts.rpartition(":")
-        self.socket = socket.socket()
-        if receive_buffer is not None:
-            self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
-        self.socket.settimeout(ANSWER_S_MAX)
-        self.socket.connect((host, int(port)))
-        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.buffer = b""
+        super().__init__((host, int(port)), ANSWER_S_MAX, receive_buffer)
         self.xid = 0
         self.zxid = zxid
         self.events: list[Event] = []
@@ -68,7 +56,7 @@ class Client:
             hello = requests.connect(
                 session=session, password=password, timeout_ms=timeout_ms, zxid=zxid
             )
-            self.send_bytes(requests.framed(hello))
+            self.send_frames(hello)
             self.read_handshake()
 
     def read_handshake(self) -> None:
@@ -82,41 +70,10 @@ class Client:
         """Send requests in one go; their xids."""
         first = self.xid + 1
         self.xid += len(calls)
-        bodies = [requests.numbered(first + i, call) for i, call in enumerate(calls)]
-        self.send_bytes(b"".join(map(requests.framed, bodies)))
+        self.send_frames(*(requests.numbered(first + i, call) for i, call in enumerate(calls)))
         return list(range(first, self.xid + 1))
 
-    def send_bytes(self, data: bytes) -> None:
-        try:
-            self.socket.sendall(data)
-        except TimeoutError as error:
-            raise Silent("the server does not read") from error
-        except OSError as error:
-            raise Closed(str(error)) from error
-
     # Receiving.
-
-    def frame(self) -> bytes:
-        (size,) = struct.unpack(">i", self._exactly(4))
-        return self._exactly(size)
-
-    def _exactly(self, count: int) -> bytes:
-        parts = [self.buffer]
-        have = len(self.buffer)
-        while have < count:
-            try:
-                data = self.socket.recv(1 << 20)
-            except TimeoutError as error:
-                raise Silent(f"nothing for {self.socket.gettimeout()} s") from error
-            except OSError as error:
-                raise Closed(str(error)) from error
-            if not data:
-                raise Closed("end of stream")
-            parts.append(data)
-            have += len(data)
-        whole = b"".join(parts)
-        self.buffer = whole[count:]
-        return whole[:count]
 
     def next(self) -> Reply | Event:
         """The next frame, whatever it is."""
@@ -157,12 +114,12 @@ class Client:
     def authenticate(self, scheme: str, proof: bytes) -> Reply:
         """Prove an identity; the answer, error and all."""
         body = requests.numbered(requests.AUTH_XID, requests.auth(scheme, proof))
-        self.send_bytes(requests.framed(body))
+        self.send_frames(body)
         return self.reply(requests.AUTH_XID)
 
     def pinged(self) -> None:
         """Send a ping and read up to its answer: everything sent to this client before is in."""
-        self.send_bytes(requests.framed(requests.numbered(requests.PING_XID, requests.ping())))
+        self.send_frames(requests.numbered(requests.PING_XID, requests.ping()))
         self.reply(requests.PING_XID)
 
     # The end.
@@ -188,10 +145,6 @@ class Client:
             return len(self.socket.recv(at_most, socket.MSG_PEEK | socket.MSG_DONTWAIT))
         except BlockingIOError:
             return 0
-
-    def hang_up(self) -> None:
-        """Close the socket; the session lives on."""
-        self.socket.close()
 
     def again(self, hosts: str, *, zxid: int | None = None) -> Client:
         """A new connection for the same session."""

@@ -7,6 +7,8 @@ import struct
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
+from tests.rawsocket import framed
+
 from . import requests as ask
 
 BURST_REQUESTS = 250
@@ -57,20 +59,20 @@ class Corpus:
         frames, xids = [self._hello()], []
         for number, body in enumerate(bodies, 1):
             if len(body) < 4:
-                frames.append(ask.framed(body))  # without a number: the connection is closed
+                frames.append(framed(body))  # without a number: the connection is closed
                 continue
             xid = (
                 number
                 if self._random.random() < 0.97
                 else int.from_bytes(body[:4], "big", signed=True)
             )
-            frames.append(ask.framed(struct.pack(">i", xid) + body[4:]))
+            frames.append(framed(struct.pack(">i", xid) + body[4:]))
             xids.append(ask.PING_XID if body[4:8] == PING else xid)
-        frames.append(ask.framed(ask.numbered(len(bodies) + 1, ask.close_session())))
+        frames.append(framed(ask.numbered(len(bodies) + 1, ask.close_session())))
         return Burst(b"".join(frames), len(bodies) + 1, [*xids, len(bodies) + 1])
 
     def _cut(self, bodies: list[bytes]) -> Burst:
-        data = bytearray(self._hello() + b"".join(map(ask.framed, bodies)))
+        data = bytearray(self._hello() + b"".join(map(framed, bodies)))
         self._damage(data, self._random.randint(0, 4))
         return Burst(bytes(data[: self._random.randrange(len(data) + 1)]), len(bodies), None)
 
@@ -84,9 +86,9 @@ class Corpus:
         elif kind == 4:
             stranger = self._random.choice([1, -1, self._random.getrandbits(56)])
             password = self._random.randbytes(self._random.choice([0, 16, 17, 40_000]))
-            data = ask.framed(ask.connect(session=stranger, password=password, zxid=-5)) + data
+            data = framed(ask.connect(session=stranger, password=password, zxid=-5)) + data
         elif kind == 0:
-            data = ask.framed(data)
+            data = framed(data)
         elif kind == 1:
             hello = bytearray(self._hello())
             self._damage(hello, 3)
@@ -94,7 +96,7 @@ class Corpus:
         return Burst(data, 1, None)
 
     def _hello(self) -> bytes:
-        return ask.framed(ask.connect(timeout_ms=self._random.choice([0, 500, 5_000])))
+        return framed(ask.connect(timeout_ms=self._random.choice([0, 500, 5_000])))
 
     def _bodies(self) -> list[bytes]:
         count = self._random.choice([1, 5, BURST_REQUESTS, BURST_REQUESTS, BURST_REQUESTS])

@@ -28,10 +28,6 @@ def acl(entries: Acl) -> bytes:
     return struct.pack(">i", len(entries)) + packed
 
 
-def framed(body: bytes) -> bytes:
-    return struct.pack(">i", len(body)) + body
-
-
 def numbered(xid: int, request: bytes) -> bytes:
     """The body of a frame: what the functions below give, with its number in front."""
     return struct.pack(">i", xid) + request

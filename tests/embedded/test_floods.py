@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 
+from tests.rawsocket import Closed, Silent, framed
 from zkplan.embedded import EmbeddedServer, Limits
 from zkplan.embedded.connection import Connection
 from zkplan.embedded.server import Server
 
 from . import requests as ask
-from .client import Client, Closed, Silent, monitored, word
+from .client import Client, monitored, word
 from .planting import around
 from .servers import gated_commits, serving, wait_until
 
@@ -93,7 +94,7 @@ def test_who_holds_most_is_cut_off_when_all_together_do_not_read() -> None:
         assert left
         other.pinged()
         for client in (first, *slow):
-            client.hang_up()
+            client.close()
         wait_until(lambda: len(connections(server)) == 1, "all are gone")
         assert server._server.unread_bytes == 0
 
@@ -163,7 +164,7 @@ def test_a_client_that_reads_slowly_keeps_its_session_and_one_that_stops_does_no
         slow.socket.settimeout(1)
         began = time.monotonic()
         while time.monotonic() < began + 3.0:
-            slow.socket.sendall(ask.framed(ask.numbered(ask.PING_XID, ask.ping())))
+            slow.socket.sendall(framed(ask.numbered(ask.PING_XID, ask.ping())))
             assert slow.socket.recv(400_000)
             assert other.is_silent(0.04), "its session has ended"
         stopped = time.monotonic()

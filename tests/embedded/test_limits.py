@@ -8,10 +8,11 @@ import time
 
 import pytest
 
+from tests.rawsocket import Closed, Silent, framed
 from zkplan.embedded import Limits
 
 from . import requests as ask
-from .client import Client, Closed, Silent, word
+from .client import Client, word
 from .servers import ServerProcess, serving, wait_until
 
 FRAME_BYTES_MAX = 1_048_575
@@ -43,7 +44,7 @@ def test_the_largest_frame_is_served() -> None:
 @pytest.mark.parametrize("hello", [b"", b"\0" * 27, b"\xff" * 27, bytes(20) + b"\x7f\xff\xff\xff"])
 def test_a_garbage_handshake_closes_the_connection(hello: bytes) -> None:
     with serving() as server, Client(server.hosts, shake_hands=False) as client:
-        client.send_bytes(ask.framed(hello))
+        client.send_bytes(framed(hello))
         with pytest.raises(Closed):
             client.frame()
 
@@ -65,7 +66,7 @@ def test_one_connection_too_many_is_closed_at_once() -> None:
         clients = [Client(server.hosts) for _ in range(3)]
         with pytest.raises(Closed):
             Client(server.hosts)
-        clients[0].hang_up()
+        clients[0].close()
 
         def admitted() -> bool:
             try:
@@ -242,7 +243,7 @@ def test_the_memory_of_many_half_sent_frames_is_bounded() -> None:
             after.pinged()
         assert server.memory_mib() - before < 40
         for client in clients:
-            client.hang_up()
+            client.close()
 
 
 WORDS = {

@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
+from tests.rawsocket import Closed, framed
 from zkplan.embedded import StorageError
 from zkplan.embedded.storage import Storage
 
 from . import requests as ask
-from .client import Client, Closed, Event, Reply
+from .client import Client, Event, Reply
 from .servers import gated_commits, serving, wait_until
 
 # How long a client listens for what must not arrive.
@@ -54,7 +55,7 @@ def test_a_handshake_waits_until_the_session_is_stored(tmp_path: Path) -> None:
     with serving(tmp_path) as server, gated_commits() as gate:
         gate.shut()
         with Client(server.hosts, shake_hands=False) as client:
-            client.send_bytes(ask.framed(ask.connect()))
+            client.send_bytes(framed(ask.connect()))
             assert gate.waits.wait(5)
             assert client.is_silent(LISTEN_S)
             gate.open()

@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 from kazoo.client import KazooClient
 
+from tests.rawsocket import Closed, framed
+
 from . import requests as ask
-from .client import Client, Closed, monitored
+from .client import Client, monitored
 from .servers import ServerProcess, gated_commits, serving, wait_until
 
 # Tests wait for the end of sessions, so these are short; ends may be late by a busy machine.
@@ -47,7 +49,7 @@ def test_a_session_without_a_connection_expires_too() -> None:
         owner = Client(server.hosts, timeout_ms=SHORT_MS)
         owner.done(ask.create("/e", flags=ask.EPHEMERAL))
         watcher.done(ask.exists("/e", watch=True))
-        owner.hang_up()
+        owner.close()
         wait_for_end(watcher, "/e")
         assert owner.again(server.hosts).session == 0
 
@@ -112,7 +114,7 @@ def test_what_still_arrives_on_the_connection_that_was_left_is_not_applied() -> 
             )
             server.signal(signal.SIGSTOP)
             hello = ask.connect(session=old.session, password=old.password)
-            new.send_bytes(ask.framed(hello))
+            new.send_bytes(framed(hello))
             old.send(*[ask.create(f"/late-{number}") for number in range(50)])
             server.signal(signal.SIGCONT)
             new.read_handshake()
@@ -232,7 +234,7 @@ def stopped_for(server: ServerProcess, seconds: float, client: Client) -> None:
     """Stop the server for so long; meanwhile the client sends a ping, which waits in its socket."""
     server.signal(signal.SIGSTOP)
     began = time.monotonic()
-    client.send_bytes(ask.framed(ask.numbered(ask.PING_XID, ask.ping())))
+    client.send_bytes(framed(ask.numbered(ask.PING_XID, ask.ping())))
     wait_until(lambda: time.monotonic() > began + seconds, "longer than the time-out")
     server.signal(signal.SIGCONT)
     client.reply(ask.PING_XID)
@@ -265,7 +267,7 @@ def test_a_server_that_was_held_up_gives_nobody_more_than_the_time_out(tmp_path:
         gate.open()
         watcher.reply()
         owner.reply()
-        owner.hang_up()
+        owner.close()
         wait_for_end(watcher, "/e")
 
 
@@ -276,7 +278,7 @@ def test_watches_go_with_the_connection() -> None:
         owner.ask(ask.exists("/a", watch=True))
         owner.done(ask.add_watch("/", 1))
         assert monitored(server.hosts, "zk_watch_count") > 0
-        owner.hang_up()
+        owner.close()
         wait_until(lambda: monitored(server.hosts, "zk_watch_count") == 0, "no watch is left", 2.0)
         with owner.again(server.hosts) as after:
             other.done(ask.create("/a"))
@@ -290,7 +292,7 @@ def test_a_reconnected_client_is_told_what_it_missed() -> None:
         for path in ("/changes", "/goes", "/stays", "/parent"):
             owner.done(ask.create(path))
         seen = owner.zxid
-        owner.hang_up()
+        owner.close()
         other.done(ask.set_data("/changes"))
         other.done(ask.delete("/goes"))
         other.done(ask.create("/comes"))
