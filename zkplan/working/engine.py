@@ -1,4 +1,4 @@
-"""One worker's loop: a single thread owns all its state; loads, runs and ends its tasks.
+"""One worker's loop: a single thread owns all its state, and moves what is due.
 
 Steps of the protocol run in the background of this loop; answers, watches and ended tasks arrive in
 its inbox as functions to call. So there are no locks, and every decision sees a consistent state.
@@ -22,17 +22,15 @@ from ..errors import HistoryLost, ZkplanError
 from ..execution import Ended, Job, Runner
 from ..keeper import Keeper
 from ..layout import Paths
-from ..protocol.commit import Part
 from ..protocol.desk import register
-from ..protocol.failure import hand_back
-from ..protocol.load import FirstReads, Loaded, load
-from ..protocol.shared import NO_DRIVE, Claim, Drive, Registration
+from ..protocol.shared import Registration
 from ..records import WorkerRecord
 from ..requests import Delete, Multi, Step
-from . import endings, losses, upkeep
+from . import endings, upkeep
 from .ahead import ReadAhead
 from .containment import Complaints, contained
 from .delivery import Delivery
+from .holding import STALLED_S, Holding
 from .leaving import Leaving
 from .seeking import Seeker
 from .slots import Slots
@@ -42,14 +40,6 @@ T = TypeVar("T")
 D = TypeVar("D")
 SILENCE = "ZooKeeper does not answer: its claim may be lost"
 logger = logging.getLogger("zkplan.worker")
-
-#: Claims held by one worker beyond its slots, when its tasks are short: their claiming and loading
-#: overlap with running. Far below the 1 000 at which a session's ephemerals endanger the server.
-PREFETCH_MAX = 160
-#: How much work may wait here, in seconds: what another worker could be doing meanwhile.
-PREFETCH_S = 0.05
-#: Claims that wait behind long tasks are handed back after this long, so that others can run them.
-STALLED_S = 0.2
 
 
 class Engine:
@@ -75,6 +65,7 @@ class Engine:
         self.living: list[str] = []
         self.runner = Runner(keeper, codec, plan_within)
         self.slots = Slots(threads, self.runner, self._task_ended)
+        self.holding = Holding(self)
         self.threads = threads
         self.inbox: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self.upkeep = upkeep.Upkeep(self)
@@ -84,12 +75,8 @@ class Engine:
         self.ready: Callable[[str], None] = lambda worker: None
         self._ended: deque[Ended] = deque()
         self._told = self._all_told = False
-        self.jobs: dict[str, Job] = {}
         self.flying = 0
         self._registering = False
-        self._loading = 0
-        self._task_s = 1.0
-        self._last_end = 0.0
         self.leaving = Leaving(self)
         self._failure: BaseException | None = None
         self.trusted = True
@@ -200,8 +187,7 @@ class Engine:
         if self.leaving.begun:
             self.leaving.drain(now)
             return
-        if self.slots.waiting and now - self._last_end > STALLED_S:
-            self._give_back_waiting(now)
+        self.holding.give_back_stalled(now)
         self.seeker.advance(now)
 
     def _judge_connection(self, now: float) -> None:
@@ -217,7 +203,7 @@ class Engine:
                     self.keeper.hosts,
                     now - self.keeper.last_answer,
                 )
-            for job in self.jobs.values():
+            for job in self.holding.jobs.values():
                 if not trusted and not job.stop_reason:
                     job.stop_reason = SILENCE
                 elif trusted and job.stop_reason == SILENCE:
@@ -227,7 +213,7 @@ class Engine:
 
     def _register(self) -> None:
         # While stopping too, as long as a task runs: its result is committed from a desk.
-        if self._registering or (self.leaving.begun and not self.jobs):
+        if self._registering or (self.leaving.begun and not self.holding.jobs):
             return
         self._registering = True
         self.lives += 1
@@ -257,112 +243,6 @@ class Engine:
             return 0, 1
         return self.living.index(self.me.worker), len(self.living)
 
-    # ---- holding claims
-
-    @property
-    def held(self) -> int:
-        """Claims that still need a slot: being made, being loaded, waiting, running."""
-        return self.seeker.claiming + self._loading + self.slots.waiting + len(self.slots.running)
-
-    @property
-    def free(self) -> int:
-        """How many more tasks to claim. Short tasks are claimed ahead, long ones are not."""
-        ahead = min(PREFETCH_MAX, int(PREFETCH_S * self.threads / max(self._task_s, 1e-6)))
-        return self.threads + ahead - self.held
-
-    def drive(self, parts: list[Part]) -> Drive:
-        """What this worker may claim by itself while it commits `parts`."""
-        if self.me is None or self.leaving.begun or not self.trusted:
-            return NO_DRIVE
-        versions = {}
-        for part in parts:
-            view = self.seeker.candidates.views.get(part.loaded.claim.plan)
-            if view is not None and view.running:
-                versions[view.path] = view.version
-        return Drive(max(0, self.free), versions)
-
-    def take_on(self, claims: list[Claim], read: FirstReads | None = None) -> None:
-        """Load and run tasks that this worker has claimed."""
-        if claims:
-            self._loading += len(claims)
-            self.go_contained(
-                load(claims, read),
-                lambda loaded: self._loaded(claims, loaded),
-                f"{claims[0].task_path} cannot be read",
-                instead=None,
-            )
-
-    def _loaded(self, claims: list[Claim], loaded: list[Loaded] | None) -> None:
-        self._loading -= len(claims)
-        if loaded is None:
-            # One of them cannot be read, and stays claimed here; the others must not stay with it.
-            for claim in claims if len(claims) > 1 else ():
-                self.take_on([claim])
-            return
-        losses.before_start(self, claims, loaded)
-        self.start(loaded)
-
-    def expect(self, count: int) -> None:
-        """Claims whose tasks are on their way and come through `inherited_arrived`."""
-        self._loading += count
-
-    def start(self, loaded: list[Loaded]) -> None:
-        self._last_end = time.monotonic()
-        jobs = []
-        for job in [Job(item) for item in loaded]:
-            view = self.seeker.candidates.views.get(job.claim.plan)
-            job.plan = view.record if view is not None else None
-            if view is not None and not view.running:
-                self.give_back([job])  # paused or cancelled since it was claimed
-            else:
-                jobs.append(job)
-        for job in jobs:
-            self.jobs[job.claim.path] = job
-            self.slots.put(job)
-        for job in jobs:
-            self.ahead.begin(job)
-
-    def inherited_arrived(self, loaded: Loaded | None, claim: Claim) -> None:
-        """What was read ahead came after the commit that inherited the task."""
-        self._loading -= 1
-        if loaded is not None:
-            self.start([loaded])
-        else:
-            self.take_on([claim])
-
-    def _give_back_waiting(self, now: float) -> None:
-        """Long tasks hold all slots: what was claimed ahead goes back for others to run."""
-        jobs = self.slots.take_waiting()
-        losses.tell_handed_back(len(jobs), STALLED_S)
-        self._last_end = now
-        self._task_s = max(self._task_s, STALLED_S)
-        self.give_back(jobs)
-
-    def withdraw(self, plan: str) -> None:
-        """The plan was paused or cancelled: what it has waiting here is handed back unstarted."""
-        waiting = self.slots.take_waiting()
-        for job in waiting:
-            if job.claim.plan != plan:
-                self.slots.put(job)
-        self.give_back([job for job in waiting if job.claim.plan == plan])
-
-    def end_job(self, claim: Claim) -> None:
-        """The claim is settled: nothing of its job is needed any more."""
-        self.jobs.pop(claim.path, None)
-        self.ahead.forget(claim)
-
-    def give_back(self, jobs: list[Job], log: bytes = b"") -> None:
-        """Hand claims back without using up an attempt."""
-        claims = [job.claim for job in jobs]
-        for job in jobs:
-            self.end_job(job.claim)
-        if claims:
-            self.statistics.handed_back += len(claims)
-            told = losses.if_fewer(self, jobs)
-            self.go_contained(
-                hand_back(claims, log), told, "a task stays claimed", instead=len(claims)
-            )
-
     # ---- ending
 
     def _task_ended(self, ended: Ended) -> None:
@@ -379,9 +259,8 @@ class Engine:
     def _sort_ended(self, now: float) -> None:
         while self._ended:
             ended = self._ended.popleft()
-            self._last_end = now
             self.statistics.executed += 1
-            self._task_s += 0.1 * (ended.seconds - self._task_s)
+            self.holding.ended(ended.seconds, now)
             if ended.job.abandoned:
                 continue
             part = endings.settle(self, ended)

@@ -1,0 +1,153 @@
+"""The claims that this worker holds: from the claim, or the inheritance, until each is settled."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from ..execution import Job
+from ..protocol.commit import Part
+from ..protocol.failure import hand_back
+from ..protocol.load import FirstReads, Loaded, load
+from ..protocol.shared import NO_DRIVE, Claim, Drive
+from . import losses
+
+if TYPE_CHECKING:
+    from .engine import Engine
+
+#: Claims held by one worker beyond its slots, when its tasks are short: their claiming and loading
+#: overlap with running. Far below the 1 000 at which a session's ephemerals endanger the server.
+PREFETCH_MAX = 160
+#: How much work may wait here, in seconds: what another worker could be doing meanwhile.
+PREFETCH_S = 0.05
+#: Claims that wait behind long tasks are handed back after this long, so that others can run them.
+STALLED_S = 0.2
+
+
+class Holding:
+    """What is being loaded, waits for a slot, or runs; only the loop's thread calls it."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        #: By the path of its claim, what has been loaded and is not settled.
+        self.jobs: dict[str, Job] = {}
+        self._loading = 0
+        self._task_s = 1.0
+        self._last_end = 0.0
+
+    @property
+    def held(self) -> int:
+        """Claims that still need a slot: being made, being loaded, waiting, running."""
+        slots = self._engine.slots
+        claiming = self._engine.seeker.claiming
+        return claiming + self._loading + slots.waiting + len(slots.running)
+
+    @property
+    def free(self) -> int:
+        """How many more tasks to claim. Short tasks are claimed ahead, long ones are not."""
+        threads = self._engine.threads
+        ahead = min(PREFETCH_MAX, int(PREFETCH_S * threads / max(self._task_s, 1e-6)))
+        return threads + ahead - self.held
+
+    def drive(self, parts: list[Part]) -> Drive:
+        """What this worker may claim by itself while it commits `parts`."""
+        engine = self._engine
+        if engine.me is None or engine.leaving.begun or not engine.trusted:
+            return NO_DRIVE
+        versions = {}
+        for part in parts:
+            view = engine.seeker.candidates.views.get(part.loaded.claim.plan)
+            if view is not None and view.running:
+                versions[view.path] = view.version
+        return Drive(max(0, self.free), versions)
+
+    def take_on(self, claims: list[Claim], read: FirstReads | None = None) -> None:
+        """Load and run tasks that this worker has claimed."""
+        if claims:
+            self._loading += len(claims)
+            self._engine.go_contained(
+                load(claims, read),
+                lambda loaded: self._loaded(claims, loaded),
+                f"{claims[0].task_path} cannot be read",
+                instead=None,
+            )
+
+    def _loaded(self, claims: list[Claim], loaded: list[Loaded] | None) -> None:
+        self._loading -= len(claims)
+        if loaded is None:
+            # One of them cannot be read, and stays claimed here; the others must not stay with it.
+            for claim in claims if len(claims) > 1 else ():
+                self.take_on([claim])
+            return
+        losses.before_start(self._engine, claims, loaded)
+        self.start(loaded)
+
+    def expect(self, count: int) -> None:
+        """Claims whose tasks are on their way and come through `inherited_arrived`."""
+        self._loading += count
+
+    def start(self, loaded: list[Loaded]) -> None:
+        self._last_end = time.monotonic()
+        jobs = []
+        for job in [Job(item) for item in loaded]:
+            view = self._engine.seeker.candidates.views.get(job.claim.plan)
+            job.plan = view.record if view is not None else None
+            if view is not None and not view.running:
+                self.give_back([job])  # paused or cancelled since it was claimed
+            else:
+                jobs.append(job)
+        for job in jobs:
+            self.jobs[job.claim.path] = job
+            self._engine.slots.put(job)
+        for job in jobs:
+            self._engine.ahead.begin(job)
+
+    def inherited_arrived(self, loaded: Loaded | None, claim: Claim) -> None:
+        """What was read ahead came after the commit that inherited the task."""
+        self._loading -= 1
+        if loaded is not None:
+            self.start([loaded])
+        else:
+            self.take_on([claim])
+
+    def ended(self, seconds: float, now: float) -> None:
+        """A task has run for so long: how many are claimed ahead goes by it."""
+        self._last_end = now
+        self._task_s += 0.1 * (seconds - self._task_s)
+
+    def give_back_stalled(self, now: float) -> None:
+        """Where long tasks hold all slots, what was claimed ahead goes back for others to run."""
+        if not self._engine.slots.waiting or now - self._last_end <= STALLED_S:
+            return
+        jobs = self._engine.slots.take_waiting()
+        losses.tell_handed_back(len(jobs), STALLED_S)
+        self._last_end = now
+        self._task_s = max(self._task_s, STALLED_S)
+        self.give_back(jobs)
+
+    def withdraw(self, plan: str) -> None:
+        """The plan was paused or cancelled: what it has waiting here is handed back unstarted."""
+        slots = self._engine.slots
+        waiting = slots.take_waiting()
+        for job in waiting:
+            if job.claim.plan != plan:
+                slots.put(job)
+        self.give_back([job for job in waiting if job.claim.plan == plan])
+
+    def end_job(self, claim: Claim) -> None:
+        """The claim is settled: nothing of its job is needed any more."""
+        self.jobs.pop(claim.path, None)
+        self._engine.ahead.forget(claim)
+
+    def give_back(self, jobs: list[Job], log: bytes = b"") -> None:
+        """Hand claims back without using up an attempt."""
+        claims = [job.claim for job in jobs]
+        for job in jobs:
+            self.end_job(job.claim)
+        if claims:
+            engine = self._engine
+            engine.statistics.handed_back += len(claims)
+            told = losses.if_fewer(engine, jobs)
+            engine.go_contained(
+                hand_back(claims, log), told, "a task stays claimed", instead=len(claims)
+            )
