@@ -10,7 +10,14 @@ from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from .errors import InvalidTask, PayloadTooLarge, PlanError, PlanNotFound, ZkplanError
+from .errors import (
+    InvalidTask,
+    PayloadTooLarge,
+    PlanCancelled,
+    PlanError,
+    PlanNotFound,
+    ZkplanError,
+)
 from .execution import Job
 from .layout import number_of
 from .protocol import control
@@ -66,6 +73,7 @@ class Plan:
         return self.record.name
 
     def has_name(self, name: str) -> bool:
+        """Whether it is called so, as far as this handle knows; asks nobody."""
         return self._record is not None and self._record.name == name
 
     @property
@@ -227,10 +235,15 @@ class Plan:
         self._new = False
 
     def pause(self) -> None:
-        """Nothing more is claimed until `resume`; running tasks go on."""
+        """Nothing more is claimed until `resume`; running tasks go on.
+
+        It and the next two raise PlanDrained, PlanCancelled, PlanNotFound; PlanError where the plan
+        is not marked ready, except for `cancel`. Harmless when repeated.
+        """
         self.client.keeper.run(control.change_state(self.path, "paused"))
 
     def resume(self) -> None:
+        """Let a paused plan go on."""
         self.client.keeper.run(control.change_state(self.path, "running"))
 
     def cancel(self) -> None:
@@ -242,8 +255,9 @@ class Plan:
         return self.client.keeper.run(control.remove(self.path))
 
     def retry(self) -> int:
-        """Give all dead tasks their attempts again; gives how many."""
-        return sum(self.retry_task(number) for number in self.dead())
+        """Give all dead tasks their attempts again; gives how many. Raises as `retry_task`."""
+        self._refuse_if_cancelled()
+        return sum(self._retried(number) for number in self.dead())
 
     def dead(self, most: int = 1000) -> dict[str, Dead]:
         """The tasks that are out of attempts, by number; at most `most` of them."""
@@ -262,7 +276,21 @@ class Plan:
         return found
 
     def retry_task(self, number: str) -> bool:
+        """Give the dead task of that number its attempts again; False where it is not dead.
+
+        Raises PlanNotFound; PlanCancelled, for nothing of the plan would be claimed.
+        """
+        self._refuse_if_cancelled()
+        return self._retried(number)
+
+    def _retried(self, number: str) -> bool:
         return self.client.keeper.run(retry(self.path, number))
+
+    def _refuse_if_cancelled(self) -> None:
+        if self.status().state == "cancelled":
+            raise PlanCancelled(
+                self.path, f"{self.path} was cancelled: none of its tasks would run again"
+            )
 
     # ---- watching
 

@@ -219,6 +219,29 @@ def test_a_cancelled_plan_takes_no_tasks_and_never_goes_on(zkplan_client: Client
     assert (status.state, status.tasks, status.added) == ("cancelled", 1, 1)
 
 
+def test_what_was_never_marked_ready_is_not_resumed(zkplan_client: Client) -> None:
+    """Its author may be just adding tasks; a plan that was started too early cannot be undone."""
+    plan = zkplan_client.create_plan()
+    plan.add_task(int)
+    for call in (plan.resume, plan.pause):
+        with pytest.raises(PlanError, match=r"not marked ready yet.*mark-ready"):
+            call()
+    assert plan.status().state == "defining"
+
+
+@pytest.mark.usefixtures("worker")
+def test_the_dead_of_a_cancelled_plan_are_not_retried(zkplan_client: Client) -> None:
+    with zkplan_client.create_plan(attempts=1) as plan:
+        task = plan.add_task(int, ["no number"])
+    with pytest.raises(ValueError, match="no number"):
+        task.result(30)
+    plan.cancel()
+    for call in (plan.retry, task.retry, lambda: plan.retry_task(task.number)):
+        with pytest.raises(PlanCancelled, match="would run again"):
+            call()
+    assert plan.status().dead == 1
+
+
 @pytest.mark.usefixtures("worker")
 def test_a_drained_plan_says_so(zkplan_client: Client) -> None:
     with zkplan_client.create_plan() as plan:

@@ -127,7 +127,7 @@ def test_a_failed_plan_is_shown_retried_and_waited_for(
         assert "runnable again" in retried.err
         wait_until(lambda: plan.status().dead == 1, "it fails again")
         again = run("plan", "retry", "nightly")
-        assert (again.code, again.err) == (0, f"{plan.path} has 1 task again\n")
+        assert (again.code, again.err) == (0, f"{plan.path} (nightly) has 1 task runnable again\n")
         wait_until(lambda: plan.status().dead == 1, "and again")
         alive = str(int(number) + 5)
         assert run("task", "retry", "nightly", alive).code == 2
@@ -165,6 +165,20 @@ def test_a_plan_is_paused_resumed_cancelled_and_removed(run: Run, plan: zkplan.P
     assert removed.code == 0
     assert "3 tasks unfinished" in removed.err
     assert run("plan", "ls", "-o", "json").data == []
+
+
+def test_a_plan_that_its_author_left_is_marked_ready_by_hand(
+    run: Run, zkplan_client: zkplan.Client
+) -> None:
+    plan = zkplan_client.create_plan("left")
+    plan.add_task(int)
+    ran = run("plan", "resume", "left")
+    assert ran.code == 2
+    assert "mark-ready" in ran.err
+    assert plan.status().state == "defining"
+    ran = run("plan", "mark-ready", "left")
+    assert (ran.code, ran.err) == (0, f"{plan.path} (left) may run\n")
+    assert plan.status().state == "running"
 
 
 def test_a_plan_is_checked(run: Run, plan: zkplan.Plan) -> None:

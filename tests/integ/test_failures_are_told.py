@@ -100,7 +100,7 @@ def test_an_exception_that_cannot_travel_is_told_as_text(zkplan_client: Client) 
     with zkplan_client.create_plan(attempts=1) as plan:
         task = plan.add_task(fail, name="items")
     with pytest.raises(
-        TaskFailed, match=r"items is out of attempts: Unpicklable: holds a generator"
+        TaskFailed, match=r"items \(\S+\) is out of attempts: Unpicklable: holds a generator"
     ):
         task.result(30)
 

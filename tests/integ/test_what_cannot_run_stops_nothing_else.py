@@ -80,6 +80,15 @@ def test_a_worker_that_lacks_a_module_leaves_the_task_to_others(
             lambda: lacking.said(f"No module named '{MODULE}'"), "the worker says what it lacks"
         )
         assert lacking.said("is left to others")
+
+        def told(fragment: str) -> bool:
+            with pytest.raises(WaitTimeout) as caught:
+                by_function.result(0.2)
+            assert plan.path in str(caught.value)
+            return fragment in str(caught.value)
+
+        # While the worker has the task in its hands it is claimed, and the wait says: it goes on.
+        wait_until(lambda: told(f"No module named '{MODULE}'"), "who waits is told what it lacks")
         with working(zookeeper_hosts, zkplan_root):
             assert by_function.result(60) == (0, None)
             assert by_value.result(60) == 5

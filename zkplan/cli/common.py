@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import shlex
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
@@ -11,6 +12,8 @@ import click
 
 from ..addresses import require_data
 from ..client import DEFAULT_HOSTS, DEFAULT_ROOT, Client, connect
+from ..errors import PayloadUndecodable
+from ..plan import Plan
 from .terminal import PrintableFormatter, printable
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -84,6 +87,23 @@ def open_client(
     if not creates:
         require_data(hosts)
     return connect(hosts, root, secret=secret, connect_timeout=connect_timeout, **options)
+
+
+def options_to_reach(hosts: str, root: str, **_: Any) -> str:
+    """The options by which another command reaches what this one was connected to.
+
+    For commands that are printed to be typed: every server numbers its plans from the same number
+    on, so without these options such a command may hit another plan.
+    """
+    return f"--hosts {shlex.quote(hosts)} --root {shlex.quote(root)}"
+
+
+def label_of(plan: Plan) -> str:
+    """Path and name: a bare number or path does not show that it is the wrong plan."""
+    try:
+        return f"{plan.path} ({plan.name})" if plan.name else plan.path
+    except PayloadUndecodable:  # its record is damaged, or of a later format
+        return plan.path
 
 
 def log_to_stderr(level: int = logging.INFO) -> None:

@@ -15,7 +15,9 @@ from ..records import Dead
 from ..wording import count, date_time
 from .common import (
     connection_options,
+    label_of,
     open_client,
+    options_to_reach,
     output_option,
     print_facts,
     print_rows,
@@ -136,14 +138,15 @@ def export(
     """Write a plan of which nothing is claimed to a file, to go on with it on another server."""
     with open_client(**connection) as client:
         found = client.plan(plan)
+        label, here = label_of(found), options_to_reach(**connection)
         facts = export_plan(found, out, pause=pause, wait=wait, remove=remove)
     print_facts(facts._asdict() | {"file": str(facts.file)}, output)
     if remove:
-        click.echo(f"{found.path} removed", err=True)
+        click.echo(f"{label} removed", err=True)
     elif facts.state == "paused":
         click.echo(
-            f"{found.path} stays paused here. Once it is imported elsewhere, remove it "
-            f"(zkplan plan rm {int(found.number)}), so that nothing runs twice",
+            f"{label} stays paused here. Once it is imported elsewhere, remove it, so "
+            f"that nothing runs twice:\nzkplan plan rm {int(found.number)} {here}",
             err=True,
         )
 
@@ -163,13 +166,17 @@ def import_(
     in_folder = is_embedded(connection["hosts"]) and folder_of(connection["hosts"]) is not None
     with open_client(**connection, creates=in_folder) as client:
         found = client.plan(import_plan(client, file, copy=copy, any_secret=any_secret))
-        if resume and found.status().state in ("paused", "defining"):
+        state = found.status().state
+        if resume and state == "defining":
+            found.mark_ready()
+        elif resume and state == "paused":
             found.resume()
         status = found.status()
         print_facts(_row(status, output), output)
     if status.state == "paused":
         click.echo(
-            f"{found.path} is paused: zkplan plan resume {int(found.number)} lets it go on",
+            f"{label_of(found)} is paused; this lets it go on:\n"
+            f"zkplan plan resume {int(found.number)} {options_to_reach(**connection)}",
             err=True,
         )
 
@@ -181,12 +188,24 @@ def _control(name: str, act: Callable[[Plan], Any], help_text: str, said: str) -
     def command(plan: str, **connection: Any) -> None:
         with open_client(**connection) as client:
             found = client.plan(plan)
-            result = act(found)
-            click.echo(f"{found.path} {said.format(count(result or 0, 'task'))}", err=True)
+            label = label_of(found)
+            told = said.format(count(act(found) or 0, "task"))
+            click.echo(f"{label} {told}", err=True)
 
 
+_control(
+    "mark-ready",
+    Plan.mark_ready,
+    "Let a plan run that its author has not marked ready; it has to be complete.",
+    "may run",
+)
 _control("pause", Plan.pause, "Claim nothing more of a plan until it is resumed.", "paused")
 _control("resume", Plan.resume, "Let a paused plan go on.", "resumed")
 _control("cancel", Plan.cancel, "Stop a plan for good; running tasks are told.", "cancelled")
 _control("rm", Plan.remove, "Cancel a plan and delete everything of it.", "removed, {} unfinished")
-_control("retry", Plan.retry, "Give all dead tasks of a plan their attempts again.", "has {} again")
+_control(
+    "retry",
+    Plan.retry,
+    "Give all dead tasks of a plan their attempts again.",
+    "has {} runnable again",
+)

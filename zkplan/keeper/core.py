@@ -208,8 +208,9 @@ class Keeper:
         except queue.Empty:
             call.abandoned = True
             raise KeeperUnavailable(
-                f"no answer from ZooKeeper at {self.hosts} for {patience_s:g} s; a write that "
-                "was under way may or may not be applied"
+                f"no answer from ZooKeeper at {self.hosts} for {patience_s:g} s (`patience`); a "
+                "write that was under way may or may not be applied; once it answers, plans go on "
+                "and can be asked again"
             ) from None
         if error is not None:
             raise error

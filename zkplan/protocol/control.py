@@ -131,9 +131,11 @@ def change_state(plan_path: str, state: State) -> Step[None]:
             raise PlanDrained(plan_path, f"{plan_path} is done: there is nothing to change")
         ops: list[Op] = []
         if ready is None:
-            if state == "paused":
+            if state != "cancelled":
                 raise PlanError(
-                    plan_path, f"{plan_path} is not marked ready yet, so it does not run"
+                    plan_path,
+                    f"{plan_path} is not marked ready yet, so it does not run; its author marks it "
+                    "ready, or whoever knows that it is complete: `zkplan plan mark-ready`",
                 )
             ops.append(Create(f"{plan_path}/ready", control_to_bytes(state)))
         else:

@@ -24,9 +24,9 @@ from zkplan.embedded import EmbeddedServer
 from zkplan.errors import KeeperError, PlanError, WaitTimeout, ZkplanError
 from zkplan.plan import Plan
 from zkplan.requests import ReadChildren
+from zkplan.standstill import raise_in_vain
+from zkplan.standstill import stands_still as _still
 from zkplan.testing.process import same_imports
-from zkplan.waiting import _stands_still as _still
-from zkplan.waiting import raise_in_vain
 
 _POLL_S = 0.02
 _LOG_TAIL_LINES = 15

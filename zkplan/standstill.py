@@ -1,0 +1,163 @@
+"""Why a plan does not go on: the proof that nothing of it can run, and what to tell who waits."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .codec import FAILURE
+from .errors import PayloadUndecodable, PlanFailed, PlanStuck
+from .layout import WAKE, parse_claim, parse_entry, parse_later
+from .protocol.control import PlanStatus
+from .protocol.shared import wake_dependents
+from .records import Failure
+from .requests import ReadChildren, ReadData, ReadMany, Step
+
+if TYPE_CHECKING:
+    from .plan import Plan
+
+FAILURES_SHOWN = 20
+#: Runnable tasks whose logs are looked at for the reason why nobody takes them.
+LOOKED_AT = 5
+
+
+def may_stand(status: PlanStatus) -> bool:
+    return status.state == "running" and not status.runnable and status.tasks > 0
+
+
+def no_worker(plan: Plan) -> str:
+    keeper, root = plan.client.keeper, plan.client.paths.root
+    return (
+        f"no worker is registered under {root}; start one: "
+        f"zkplan worker --hosts {keeper.hosts}{keeper.client.chroot} --root {root}"
+    )
+
+
+def not_taken(plan: Plan, count: int) -> str:
+    """There are workers, and none takes the runnable tasks: with the reason, where one told it."""
+    keeper = plan.client.keeper
+    names = keeper.ask(ReadChildren(f"{plan.path}/runnable")) or ()
+    runnable = sorted(entry.task for name in names if (entry := parse_entry(name)) is not None)
+    told = (_refusal(plan, task) for task in runnable[:LOOKED_AT])
+    why = next(filter(None, told), "they cannot decode them, or are only starting")
+    if runnable:
+        why += f" (`zkplan task show {int(plan.number)} {int(runnable[0])}` tells more)"
+    return f"{count} of its tasks runnable, and none of the workers takes them: {why}"
+
+
+def _refusal(plan: Plan, task: str) -> str:
+    """What a worker wrote that could not decode that task; empty where none has, or not for us."""
+    keeper, path = plan.client.keeper, f"{plan.path}/task-{task}"
+    logs = sorted(name for name in keeper.ask(ReadChildren(path)) or () if name.startswith("log-"))
+    node = keeper.ask(ReadData(f"{path}/{logs[-1]}")) if logs else None
+    if node is None:
+        return ""
+    try:
+        failure = Failure.from_bytes(plan.client.codec.open(FAILURE, node.data)[1])
+    except PayloadUndecodable:  # a progress note, or signed with another secret
+        return ""
+    if failure.kind != "PayloadUndecodable":
+        return ""
+    return f"task-{task} cannot be decoded by {failure.worker}: {failure.message}"
+
+
+def stands_still(plan: Plan) -> Step[bool]:
+    """Whether nothing of the plan is runnable, claimed, delayed or about to be published.
+
+    Between two reads of `runnable` that show the same last change, no task entered or left it; so a
+    task that was claimed in between stood on a desk all the time, and is seen there.
+    """
+    runnable = f"{plan.path}/runnable"
+    first = yield ReadData(runnable)
+    desks = (yield ReadChildren(plan.client.paths.desks)) or []
+    later, *held = yield ReadMany(
+        [
+            ReadChildren(plan.client.paths.later),
+            *(ReadChildren(plan.client.paths.desk(desk)) for desk in desks),
+        ]
+    )
+    wakes = [
+        f"{plan.client.paths.desk(desk)}/{name}"
+        for desk, names in zip(desks, held, strict=True)
+        for name in names or ()
+        if name.startswith(WAKE)
+    ]
+    second = yield ReadData(runnable)
+    if first is None or second is None or first.pzxid != second.pzxid or second.child_count:
+        return False
+    for name in later or ():
+        delayed = parse_later(name)
+        if delayed is not None and delayed.plan == plan.number:
+            return False
+    for names in held:
+        for name in names or ():
+            claim = parse_claim(name)
+            if claim is not None and claim.plan == plan.number:
+                return False
+    return (yield from _nothing_owed(plan, wakes))
+
+
+def _nothing_owed(plan: Plan, wakes: list[str]) -> Step[bool]:
+    """Whether none of `wakes` names a task of the plan that is complete and not published.
+
+    A wake that was settled says nothing: its worker leaves it until its next commit.
+    """
+    if not wakes:
+        return True
+    nodes = yield ReadMany([ReadData(path) for path in wakes])
+    if None in nodes:
+        return False  # settled since it was listed: what it named may be claimed now
+    named = [d for node in nodes for d in wake_dependents(node.data) if d.plan == plan.number]
+    if not named:
+        return True
+    ready = yield ReadMany([ReadData(f"{plan.path}/task-{d.task}/ready") for d in named])
+    return all(node is None or node.version != d.k for d, node in zip(named, ready, strict=True))
+
+
+def raise_in_vain(plan: Plan, status: PlanStatus, repair: bool = True) -> None:
+    """Nothing of the plan can run: say why. Returns where a repair lets it run, or would."""
+    if status.dead:
+        raise failed(
+            plan,
+            f"{plan.path} cannot go on: {_standstill(status.dead, status.tasks)} "
+            f"(`zkplan plan retry {int(plan.number)}` gives another chance)",
+        )
+    report = plan.check(repair)
+    if report.published or report.created:
+        return  # it was built by plain creates; now it runs
+    if report.problems or report.waiting:
+        reasons = report.problems or [
+            f"{name} waits for {', '.join(deps)}" for name, deps in report.waiting.items()
+        ]
+        raise PlanStuck(
+            plan.path,
+            f"{plan.path} can never drain: {_remain(status.tasks)}; " + "; ".join(reasons[:5]),
+        )
+
+
+def _remain(tasks: int) -> str:
+    return (
+        "one task remains and cannot run" if tasks == 1 else f"{tasks} tasks remain, none can run"
+    )
+
+
+def _standstill(dead: int, tasks: int) -> str:
+    """
+    >>> _standstill(1, 1), _standstill(2, 2)
+    ('its only unfinished task is out of attempts', 'all 2 unfinished tasks are out of attempts')
+    >>> _standstill(1, 3)
+    '1 of its 3 unfinished tasks is out of attempts, the others depend on it'
+    """
+    if tasks <= 1:
+        return "its only unfinished task is out of attempts"
+    if dead >= tasks:
+        return f"all {tasks} unfinished tasks are out of attempts"
+    verb, them = ("is", "it") if dead == 1 else ("are", "them")
+    rest = "the other depends" if tasks - dead == 1 else "the others depend"
+    return f"{dead} of its {tasks} unfinished tasks {verb} out of attempts, {rest} on {them}"
+
+
+def failed(plan: Plan, message: str) -> PlanFailed:
+    dead = plan.dead(FAILURES_SHOWN)
+    failures = {letter.name or f"task-{number}": letter.error for number, letter in dead.items()}
+    shown = "; ".join(f"{name}: {error}" for name, error in list(failures.items())[:3])
+    return PlanFailed(plan.path, f"{message}: {shown}" if shown else message, failures)
