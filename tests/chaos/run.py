@@ -18,6 +18,7 @@ from .faults.fault import Entry, Fault
 from .judges.checks import noticed_s
 from .judges.effects import Effects
 from .judges.referee import Referee, Takeover
+from .judges.scope import Scope
 from .vitals import Vitals, vitals_of
 from .world.arena import Arena, Settings
 
@@ -51,6 +52,7 @@ class Outcome:
     marks: list[tuple[float, float, str]] = field(default_factory=list)
     takeovers: list[Takeover] = field(default_factory=list)
     effects: Effects = field(default_factory=Effects)
+    scope: Scope = field(default_factory=Scope)
     ended_at: list[float] = field(default_factory=list)
     violations: list[str] = field(default_factory=list)
     shapes: Counter[str] = field(default_factory=Counter)
@@ -309,7 +311,7 @@ class Run:
         outcome.ended = time.monotonic()
         outcome.violations = self.broken()
         self.unfelt()
-        outcome.effects = referee.effects
+        outcome.effects, outcome.scope = referee.effects, referee.scope
         outcome.takeovers, outcome.shapes = referee.takeovers, referee.shapes
         outcome.plans, outcome.tasks = referee.finished, referee.tasks
         outcome.executions, outcome.half_defined = referee.executions, referee.half_defined

@@ -11,6 +11,7 @@ from .faults.aim import Aim
 from .judges.checks import Case, violations
 from .judges.effects import NO_FAULT, Effects
 from .judges.ledger import Execution, Window
+from .judges.scope import Scope
 from .test_the_checker_bites import honest, winner
 
 PID = 2
@@ -86,3 +87,18 @@ def test_a_result_that_nobody_got_may_be_committed_all_the_same(case: Case) -> N
     assert one.returned
     assert not gone.committed
     assert not effects(gone).fenced
+
+
+@pytest.mark.parametrize("shape", ["failing", "diamonds"])
+def test_every_execution_is_accounted_for(shape: str, tmp_path: Path) -> None:
+    """The first of its task, after a planned failure, or repeated: none twice, none left out."""
+    case = honest(tmp_path, shape, 11)
+    if shape == "diamonds":
+        lost_before(case, None)
+    scope = Scope()
+    scope.add(case)
+    repeated = effects(case).repeated.total()
+    assert (scope.retried > 0, repeated > 0) == (shape == "failing", shape == "diamonds")
+    everything = [each for runs in case.plan.executions.values() for each in runs]
+    assert scope.ran + scope.retried + repeated == len(everything)
+    assert scope.values == sum(len(each.got) for each in everything) > 0

@@ -12,6 +12,7 @@ import pytest
 import zkplan
 
 from .__main__ import command_of, main
+from .judges.scope import Scope
 from .origin import commit_of, origin_of
 from .report import summary, write_report
 from .run import Outcome
@@ -38,9 +39,9 @@ def test_the_page_says_who_was_excused_and_what_broke_off(tmp_path: Path) -> Non
     made.excused_s = 25.0
     made.broke_off.update({"link cut (heal)": 2})
     text = page(made, tmp_path)
-    assert "| everybody excused for | 25 % of the time |" in text
+    assert "| S8 lenient for | 25 % of the time |" in text
     assert "| steps of faults that broke off | 2: link cut (heal) (2) |" in text
-    assert "everybody excused for 25 %" in summary(made)
+    assert "S8 lenient for 25 %" in summary(made)
     assert "2 steps of faults broke off" in summary(made)
 
 
@@ -121,9 +122,8 @@ def test_a_table_without_rows_is_not_printed(tmp_path: Path) -> None:
     made.shapes.update(["chain"])
     made.lost.update(["claim answer"])
     full = page(made, tmp_path)
-    assert (
-        "| Fault | Times |  |\n| --- | --- | --- |\n| worker killed | 1 | SIGKILL, worker |" in full
-    )
+    assert "| Fault | Times | What it does |\n| --- | --- | --- |\n" in full
+    assert "| worker killed | 1 | SIGKILL, worker |" in full
     assert "| Shape | Plans |\n| --- | --- |\n| chain | 1 |" in full
     assert "| claim answer | 1 |" in full
 
@@ -135,6 +135,18 @@ def test_the_page_says_what_faults_have_cost(tmp_path: Path) -> None:
     text = page(made, tmp_path)
     assert "| leader killed | 1 | 0 |\n| worker paused | 3 | 2 |" in text
     assert "4 repeated, 2 fenced" in summary(made)
+
+
+def test_the_page_says_how_much_was_judged(tmp_path: Path) -> None:
+    made = outcome()
+    made.tasks, made.executions = 12, 16
+    made.scope = Scope(ran=10, retried=4, values=25, kept=3, waits=2, dead=1)
+    made.effects.repeated.update({"worker paused": 2})
+    text = page(made, tmp_path)
+    assert "| tasks | 12 added, 10 of them ran, 1 ended dead |" in text
+    assert "| executions | 16: 10 first ones, 4 after a planned failure, 2 after a fault |" in text
+    for many, what in ((16, "S3"), (25, "returned them (S4)"), (3, "oracle (S4)"), (2, "S7")):
+        assert any(what in line and f"| {many} |" in line for line in text.splitlines())
 
 
 def test_one_is_not_told_as_many() -> None:

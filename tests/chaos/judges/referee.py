@@ -24,6 +24,7 @@ from .checks_operators import Stopped, violations_of_operations, violations_of_s
 from .effects import Effects
 from .ledger import Execution, Ledger, PlanHistory
 from .rest import Rest, is_quiet, look_at, traces_of
+from .scope import Scope
 
 _SHOWN_S = 1.0
 _LOOK_S = 0.3
@@ -49,7 +50,7 @@ class Referee:
         self.ledger = Ledger(arena.folder, arena.settings.shape)
         self.violations: list[str] = []
         self.takeovers: list[Takeover] = []
-        self.effects = Effects()
+        self.effects, self.scope = Effects(), Scope()
         self.shapes: Counter[str] = Counter()
         self.tasks = self.executions = self.finished = 0
         self.errors: list[str] = []
@@ -205,6 +206,7 @@ class Referee:
         self.ledger.operations.forget(name)
         history.committed = committed_numbers(case)
         self.effects.add(case)
+        self.scope.add(case)
         self.takeovers += takeovers(self.ledger, history.executions.values())
         self.finished += 1
         self.shapes[history.workload.shape + how] += 1
