@@ -164,7 +164,9 @@ def test_a_plan_is_paused_resumed_cancelled_and_removed(run: Run, plan: zkplan.P
     removed = run("plan", "rm", "nightly")
     assert removed.code == 0
     assert "3 tasks unfinished" in removed.err
-    assert run("plan", "ls", "-o", "json").data == []
+    left = run("plan", "ls", "-o", "json")
+    assert left.data == []
+    assert f"no plan under {plan.client.root}" in left.err
 
 
 def test_a_plan_that_its_author_left_is_marked_ready_by_hand(

@@ -50,7 +50,10 @@ def _row(found: PlanStatus, output: str) -> dict[str, Any]:
 def list_plans(output: str, **connection: Any) -> None:
     """All plans under the root."""
     with open_client(**connection) as client:
-        print_rows([_row(found.status(), output) for found in client.plans()], output, _COLUMNS)
+        rows = [_row(found.status(), output) for found in client.plans()]
+    print_rows(rows, output, _COLUMNS)
+    if not rows:  # so that a mistyped root does not look like one without plans
+        click.echo(f"no plan under {connection['root']} of {connection['hosts']}", err=True)
 
 
 @plan.command()

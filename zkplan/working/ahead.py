@@ -48,7 +48,7 @@ class ReadAhead:
         """A job starts: read the dependents that its commit may hand to this worker."""
         loaded = job.loaded
         if loaded.claim.task_path not in self._batches:
-            most = min(AHEAD_MAX, self._engine.holding.free)
+            most = min(AHEAD_MAX, self._engine.claims.free)
             self._read(loaded.claim.task_path, loaded.edges, most)
 
     def committing(self, parts: Iterable[Part]) -> None:
@@ -73,7 +73,7 @@ class ReadAhead:
             batch.readings, batch.arrived = readings, True
             for claim, position, value in batch.waiting:
                 loaded = self._use(batch, claim, position, value)
-                self._engine.holding.inherited_arrived(loaded, claim)
+                self._engine.claims.inherited_arrived(loaded, claim)
             if batch.further and task_path in self._batches:
                 self._read_further(batch)
 

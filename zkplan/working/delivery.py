@@ -57,7 +57,7 @@ class Delivery:
         """Start what commits may start now."""
         engine = self._engine
         while self._parts and self._committing < COMMITS_MAX and engine.me is not None:
-            if self._committing and len(self._parts) < GROUP_WORTH and engine.holding.held:
+            if self._committing and len(self._parts) < GROUP_WORTH and engine.claims.held:
                 return  # more is about to end: let it share the transaction
             if not self._parts[0].fits:
                 self._deliver_wide(self._parts.popleft())
@@ -65,7 +65,7 @@ class Delivery:
             parts = self._group()
             self._committing += 1
             wakes, self._old_wakes = self._old_wakes, []
-            engine.go(commit(engine.me, parts, wakes, engine.holding.drive(parts)), self._committed)
+            engine.go(commit(engine.me, parts, wakes, engine.claims.drive(parts)), self._committed)
             engine.ahead.committing(parts)
 
     def _group(self) -> list[Part]:
@@ -85,18 +85,18 @@ class Delivery:
         if report.worker_gone:
             engine.lost_registration()
         ready, unread, on_the_way = engine.ahead.take(report)
-        engine.holding.expect(on_the_way)
+        engine.claims.expect(on_the_way)
         self._settle(report)
         if report.full:
-            self._publish(report.full, report.wake, engine.holding.drive(report.done))
+            self._publish(report.full, report.wake, engine.claims.drive(report.done))
         elif report.wake:
             self._old_wakes.append(report.wake)
         ended = {part.loaded.claim.plan_path for part in report.done if not part.loaded.edges}
         for plan_path in ended:
             self.finish(plan_path)
-        engine.holding.take_on(unread)
+        engine.claims.take_on(unread)
         # Last, because the interpreter runs them only once this thread waits again.
-        engine.holding.start(ready)
+        engine.claims.start(ready)
 
     def _settle(self, report: Committed) -> None:
         engine = self._engine
@@ -105,7 +105,7 @@ class Delivery:
         for part in report.fenced:
             losses.lost(engine, part.loaded.claim, losses.RESULT)
         for part in (*report.done, *report.fenced):
-            engine.holding.end_job(part.loaded.claim)
+            engine.claims.end_job(part.loaded.claim)
         for part in report.stale:
             endings.reload(engine, part)
         for part, error in report.poison:
@@ -118,7 +118,7 @@ class Delivery:
 
         def published(done: Published) -> None:
             engine.statistics.refusals += done.refusals
-            engine.holding.take_on(done.claims, done.read)
+            engine.claims.take_on(done.claims, done.read)
 
         what = f"publishing {len(full)} tasks of plan {full[0].plan}"
         step = publish(engine.me, full, wake, drive)
@@ -133,7 +133,7 @@ class Delivery:
         def attempt() -> Step[bool | ZkplanError]:
             try:
                 step = deliver_wide(
-                    me, part, lambda: engine.holding.drive([part]), engine.holding.take_on
+                    me, part, lambda: engine.claims.drive([part]), engine.claims.take_on
                 )
                 return (yield from step)
             except (ResultNotKept, PlanCancelled, PayloadTooLarge) as error:

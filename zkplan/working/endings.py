@@ -36,10 +36,10 @@ def settle(engine: Engine, ended: Ended) -> Part | None:
     job = ended.job
     if ended.fenced:
         losses.lost(engine, job.claim, losses.UNSTARTED)
-        engine.holding.end_job(job.claim)
+        engine.claims.end_job(job.claim)
         return None
     if ended.gave_up:
-        engine.holding.give_back([job])
+        engine.claims.give_back([job])
         return None
     if ended.undecodable:
         _leave_to_others(engine, job, ended.undecodable)
@@ -58,7 +58,12 @@ def _failed(
     name = options.name or f"task-{claim.task}"
     if not final and claim.a + 1 < options.attempts:
         logger.info(
-            "%s failed (attempt %d of %d): %s", name, claim.a + 1, options.attempts, failure.summary
+            "%s of %s failed (attempt %d of %d): %s",
+            name,
+            claim.plan_path,
+            claim.a + 1,
+            options.attempts,
+            failure.summary,
         )
         due, delay = None, 0.0
         if options.retry_delay > 0:
@@ -84,7 +89,7 @@ def _failed(
 def _end(engine: Engine, claim: Claim, step: Step[bool]) -> None:
     what = f"{claim.task_path} stays claimed"
     told = losses.if_lost(engine, claim, losses.FAILURE)
-    engine.holding.end_job(claim)
+    engine.claims.end_job(claim)
     engine.go_contained(step, told, what, instead=True)
 
 
@@ -118,7 +123,7 @@ def _leave_to_others(engine: Engine, job: Job, why: str) -> None:
         logger.warning("%s cannot be decoded here and is left to others: %s", claim.task_path, why)
         failure = Failure("PayloadUndecodable", why, "", job.worker, claim.n, time.time())
         log = engine.codec.seal(FAILURE, failure.to_bytes())
-    engine.holding.give_back([job], log)
+    engine.claims.give_back([job], log)
 
 
 def reload(engine: Engine, part: Part) -> None:
@@ -135,7 +140,7 @@ def reload(engine: Engine, part: Part) -> None:
     def loaded(found: list[Loaded]) -> None:
         if not found:
             losses.lost(engine, part.loaded.claim, losses.RESULT)
-            engine.holding.end_job(part.loaded.claim)
+            engine.claims.end_job(part.loaded.claim)
             return
         part.loaded = found[0]
         engine.delivery.add(part)
@@ -150,7 +155,7 @@ def reload(engine: Engine, part: Part) -> None:
 
 def poisoned(engine: Engine, part: Part, error: Exception) -> None:
     """A part that ZooKeeper refuses for a reason of its own fails alone; the others go on."""
-    job = engine.holding.jobs.get(part.loaded.claim.path) or Job(part.loaded)
+    job = engine.claims.jobs.get(part.loaded.claim.path) or Job(part.loaded)
     failure = engine.runner.describe(error, job)
     # A failure that cannot be delivered either is held: tried again it would be tried for ever.
     held = bool(part.dead)

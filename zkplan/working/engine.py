@@ -28,9 +28,9 @@ from ..records import WorkerRecord
 from ..requests import Delete, Multi, Step
 from . import endings, upkeep
 from .ahead import ReadAhead
+from .claims import STALLED_S, Claims
 from .containment import Complaints, contained
 from .delivery import Delivery
-from .holding import STALLED_S, Holding
 from .leaving import Leaving
 from .seeking import Seeker
 from .slots import Slots
@@ -65,7 +65,7 @@ class Engine:
         self.living: list[str] = []
         self.runner = Runner(keeper, codec, plan_within)
         self.slots = Slots(threads, self.runner, self._task_ended)
-        self.holding = Holding(self)
+        self.claims = Claims(self)
         self.threads = threads
         self.inbox: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self.upkeep = upkeep.Upkeep(self)
@@ -187,7 +187,7 @@ class Engine:
         if self.leaving.begun:
             self.leaving.drain(now)
             return
-        self.holding.give_back_stalled(now)
+        self.claims.give_back_stalled(now)
         self.seeker.advance(now)
 
     def _judge_connection(self, now: float) -> None:
@@ -203,7 +203,7 @@ class Engine:
                     self.keeper.hosts,
                     now - self.keeper.last_answer,
                 )
-            for job in self.holding.jobs.values():
+            for job in self.claims.jobs.values():
                 if not trusted and not job.stop_reason:
                     job.stop_reason = SILENCE
                 elif trusted and job.stop_reason == SILENCE:
@@ -213,7 +213,7 @@ class Engine:
 
     def _register(self) -> None:
         # While stopping too, as long as a task runs: its result is committed from a desk.
-        if self._registering or (self.leaving.begun and not self.holding.jobs):
+        if self._registering or (self.leaving.begun and not self.claims.jobs):
             return
         self._registering = True
         self.lives += 1
@@ -260,7 +260,7 @@ class Engine:
         while self._ended:
             ended = self._ended.popleft()
             self.statistics.executed += 1
-            self.holding.ended(ended.seconds, now)
+            self.claims.ended(ended.seconds, now)
             if ended.job.abandoned:
                 continue
             part = endings.settle(self, ended)

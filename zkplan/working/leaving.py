@@ -50,12 +50,12 @@ class Leaving:
     def drain(self, now: float) -> None:
         """One turn of the loop: hand back what waits, after the grace also what runs; sign off."""
         engine = self._engine
-        engine.holding.give_back(engine.slots.take_waiting())
+        engine.claims.give_back(engine.slots.take_waiting())
         if self._hurry_at is not None and now >= self._hurry_at:
             for job in list(engine.slots.running):
                 job.stop_reason = "the worker stops"
                 engine.write_off(job)
-                engine.holding.give_back([job])
+                engine.claims.give_back([job])
         if not self._holds_anything() and not engine.flying and engine.me is not None:
             me, engine.me = engine.me, None
             engine.go(unregister(me), lambda gone: None)
@@ -73,11 +73,11 @@ class Leaving:
             return True
         engine = self._engine
         return now > self._give_up_at or (
-            engine.me is None and not engine.flying and not engine.holding.held
+            engine.me is None and not engine.flying and not engine.claims.held
         )
 
     def _holds_anything(self) -> bool:
         # `jobs` too: one that moves from the queue to its thread, or from there to the ended ones,
         # is in neither for a moment, and leaving then would drop its result.
         engine = self._engine
-        return bool(engine.holding.jobs or engine.holding.held or engine.delivery.waiting)
+        return bool(engine.claims.jobs or engine.claims.held or engine.delivery.waiting)

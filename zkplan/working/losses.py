@@ -28,7 +28,7 @@ HANDED_BACK = "waited behind tasks that hold all slots"
 
 def lost(engine: Engine, claim: Claim, what: str) -> None:
     """The claim of a task is gone; to be called before its job is ended, which has the name."""
-    job = engine.holding.jobs.get(claim.path)
+    job = engine.claims.jobs.get(claim.path)
     _tell(engine, claim, (job.options.name if job is not None else "") or "", what)
 
 
@@ -43,7 +43,7 @@ def before_start(engine: Engine, claims: list[Claim], loaded: list[Loaded]) -> N
 
 def if_lost(engine: Engine, claim: Claim, what: str) -> Callable[[bool], None]:
     """For the end of a step that says whether the claim was still held."""
-    job = engine.holding.jobs.get(claim.path)
+    job = engine.claims.jobs.get(claim.path)
     name = (job.options.name if job is not None else "") or ""
     return lambda held: None if held else _tell(engine, claim, name, what)
 

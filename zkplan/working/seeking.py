@@ -59,7 +59,7 @@ class Seeker:
             self._must_list, self._listing = False, True
             engine.go(list_plans(engine.paths, watch=True), self._plans_listed)
         most = LOOKS_MAX - self._looking
-        for view in self.candidates.to_look(now, most, hungry=engine.holding.free > 0):
+        for view in self.candidates.to_look(now, most, hungry=engine.claims.free > 0):
             self._look(view)
         self._claim(now)
 
@@ -89,15 +89,15 @@ class Seeker:
             view.update(found, self._engine.share, time.monotonic())
         self.candidates.file(view)
         if view.state != "running" and before == "running":
-            self._engine.holding.withdraw(view.number)
+            self._engine.claims.withdraw(view.number)
         if view.state == "cancelled" and before != "cancelled":
-            for job in self._engine.holding.jobs.values():
+            for job in self._engine.claims.jobs.values():
                 if job.claim.plan == view.number:
                     job.stop_reason = "its plan was cancelled"
 
     def _claim(self, now: float) -> None:
         engine = self._engine
-        free, held, me = engine.holding.free, engine.holding.held, engine.me
+        free, held, me = engine.claims.free, engine.claims.held, engine.me
         if self.claiming or not engine.trusted or free <= 0 or me is None:
             return
         if held > engine.threads and free < held:
@@ -142,7 +142,7 @@ class Seeker:
             view.own.clear()
             view.must_look = True
             self.candidates.file(view)
-        self._engine.holding.take_on(made.claims, made.read)
+        self._engine.claims.take_on(made.claims, made.read)
 
 
 def _look(view: PlanView, watch: bool) -> Step[PlanLook]:

@@ -89,7 +89,7 @@ class Upkeep:
     def _poll(self, now: float) -> None:
         """Look for work that no watch announced: a watch may be lost with its connection."""
         engine = self.engine
-        self._idle_polls = 0 if engine.holding.held else self._idle_polls + 1
+        self._idle_polls = 0 if engine.claims.held else self._idle_polls + 1
         self._poll_at = now + engine.backoff.delay_s(self._idle_polls, random.random())
         if self._idle_polls > 1:
             engine.seeker.look_again()
@@ -106,7 +106,7 @@ class Upkeep:
         if self._beating or me is None:
             return
         self._beating = True
-        held = list(self.engine.holding.jobs)
+        held = list(self.engine.claims.jobs)
         # Claims of an earlier life lie on its desk, until somebody clears it.
         desks = sorted({path.rpartition("/")[0] for path in held})
 
@@ -120,7 +120,7 @@ class Upkeep:
                 for name in names or ()
             }
             for path in held:
-                job = self.engine.holding.jobs.get(path)
+                job = self.engine.claims.jobs.get(path)
                 if job is not None and path not in standing:
                     job.stop_reason = "its claim was released: another worker has the task"
 
@@ -143,7 +143,7 @@ class Upkeep:
             engine.living = living
         place, count = engine.share
         # Its own desk of an earlier life is cleared once nothing that lies on it still runs.
-        mine = {path.split("/")[-2] for path in engine.holding.jobs}
+        mine = {path.split("/")[-2] for path in engine.claims.jobs}
         for desk in vacant:
             if desk in mine:
                 continue

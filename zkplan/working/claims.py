@@ -24,7 +24,7 @@ PREFETCH_S = 0.05
 STALLED_S = 0.2
 
 
-class Holding:
+class Claims:
     """What is being loaded, waits for a slot, or runs; only the loop's thread calls it."""
 
     def __init__(self, engine: Engine) -> None:
