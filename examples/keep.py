@@ -14,3 +14,5 @@ with zkplan.connect(os.environ.get("ZKPLAN_HOSTS", "127.0.0.1:2181")) as client:
         passed_on.result()
     except zkplan.ResultNotKept as error:
         print(type(error).__name__, error.task)
+    number = kept.number  # a finished task is known by it, in this program and in others
+    print(plan.task(number).result(), [outcome.kind for outcome in plan.outcomes()])

@@ -1,22 +1,29 @@
-"""What a task looks like from outside: read from its znodes, without decoding user code."""
+"""What a task looks like from outside; values of users are decoded only where that is asked for."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from .codec import FAILURE, LOG, TASK, VALUE, Codec, describe_function
+from .codec import FAILURE, LOG, TASK, VALUE, Codec, describe_function, load
+from .edges import dependencies, dependents
 from .errors import InvalidTask, PayloadUndecodable
-from .layout import parse_later
+from .listing import Listing, TaskSummary
+from .protocol.load import read_all
 from .records import Failure, TaskOptions, TaskRecord
 from .requests import Node, ReadChildren, ReadData, ReadMany
 from .task import Task
 from .wording import date_time
 
+#: Facts that are lines of text for people, lists for programs.
+_LISTS = ("waits_for", "feeds", "log")
 
-def describe_task(task: Task, people: bool = True) -> dict[str, Any]:
+
+def describe_task(task: Task, people: bool = True, values: bool = False) -> dict[str, Any]:
     """State, options, edges, attempts, outcome of a task. Raises InvalidTask if it never existed.
 
-    `people` joins lists into lines of text.
+    `people` joins lists into lines of text. `values` shows the result and the progress notes as
+    Python writes them: decoding them runs code of whoever wrote them. Why some of them could not be
+    decoded is in the list `undecoded` then.
     """
     keeper, codec = task.plan.client.keeper, task.plan.client.codec
     node, names, outcome = keeper.ask(
@@ -34,28 +41,66 @@ def describe_task(task: Task, people: bool = True) -> dict[str, Any]:
             f"{task.path} does not exist: finished without a kept result, or never added",
         )
     facts: dict[str, Any] = {"path": task.path}
+    shown = _Values() if values else None
     if node is not None and names is not None:
         facts |= _definition(codec, node.data)
-        facts["state"] = _state(task, names)
-        if facts["state"] == "claimed":
-            facts |= _owner(task)
-        facts["waits_for"] = sorted(name for name in names if name.startswith("dep-"))
-        facts["arrived"] = sorted(name for name in names if name.startswith("arg-"))
-        facts["feeds"] = sum(name.startswith("prov-") for name in names)
-        logs = sorted(name for name in names if name.startswith("log-"))
-        nodes = (
-            keeper.ask(ReadMany([ReadData(f"{task.path}/{name}") for name in logs])) if logs else []
-        )
-        facts["log"] = [_entry(codec, found, people) for found in nodes if found is not None]
+        around = _surroundings(task, names, people)
+        if not around:
+            return describe_task(task, people, values)  # finished meanwhile
+        facts |= around
+        logs = [f"{task.path}/{name}" for name in sorted(names) if name.startswith("log-")]
+        nodes = keeper.run(read_all([ReadData(path) for path in logs]))
+        facts["log"] = [_entry(codec, found, people, shown) for found in nodes if found is not None]
     else:
         facts["state"] = "finished"
     if outcome is not None:
         facts["outcome"] = _outcome(codec, outcome.data)
+        if shown is not None:
+            facts |= _value(codec, outcome.data, shown)
     if people:
-        for name in ("waits_for", "arrived", "log"):
-            if name in facts:
-                facts[name] = "\n".join(facts[name])
+        facts |= {name: "\n".join(facts[name]) for name in _LISTS if name in facts}
+    if shown is not None:
+        facts["undecoded"] = shown.failed
     return facts
+
+
+def _surroundings(task: Task, names: list[str], people: bool) -> dict[str, Any]:
+    """Where the task stands, and the tasks at the other ends of its edges; empty if it is gone."""
+    client, plan = task.plan.client, task.plan.path
+    provs = [name for name in names if name.startswith("prov-")]
+    deps = [name for name in names if name.startswith("dep-")]
+    sides = {
+        "waits_for": dependencies(client.keeper, plan, task.number, deps),
+        "feeds": dependents(client.keeper, task.path, provs),
+    }
+    numbers = [number for side in sides.values() for number in side.tasks]
+    listing = Listing(client.keeper, client.paths, client.codec, plan)
+    found = {each.number: each for each in listing.of([task.number, *numbers])}
+    if task.number not in found:
+        return {}
+    me = found[task.number]
+    facts: dict[str, Any] = {"state": me.state}
+    if me.due is not None:
+        facts["due"] = date_time(me.due, people)
+    if me.state == "claimed":
+        facts |= _owner(task, me.worker)
+    for name, side in sides.items():
+        facts[name] = [_named(found[number], people) for number in side.tasks if number in found]
+        if not people:
+            facts[f"{name}_count"] = len(deps if name == "waits_for" else provs)
+        elif side.more:
+            facts[name].append(f"… and {side.more:,} more" + (f", {side.why}" if side.why else ""))
+    facts["arrived"] = sum(name.startswith("arg-") for name in names)
+    return facts
+
+
+def _named(found: TaskSummary, people: bool) -> str | dict[str, Any]:
+    due = "" if found.due is None else date_time(found.due, people)
+    if not people:
+        seen = {"number": found.number, "name": found.name, "state": found.state}
+        return seen | ({"due": due} if due else {})
+    parts = [f"task-{found.number}", found.name, found.state, f"(due {due})" if due else ""]
+    return " ".join(part for part in parts if part)
 
 
 def _definition(codec: Codec, sealed: bytes) -> dict[str, Any]:
@@ -74,48 +119,46 @@ def _definition(codec: Codec, sealed: bytes) -> dict[str, Any]:
     }
 
 
-def _state(task: Task, names: list[str]) -> str:
-    plan = task.plan
-    dead, ready, later = plan.client.keeper.ask(
-        ReadMany(
-            [
-                ReadData(f"{plan.path}/dead/{task.number}"),
-                ReadData(f"{task.path}/ready"),
-                ReadChildren(plan.client.paths.later),
-            ]
-        )
-    )
-    if dead is not None:
-        return "dead"
-    if "hold" in names or ready is None:
-        return "being defined"
-    if "owner" in names:
-        return "claimed"
-    if any(name.startswith("dep-") for name in names):
-        return "waiting"
-    place = (plan.number, task.number)
-    delayed = (found for name in later or () if (found := parse_later(name)) is not None)
-    return "later" if any((d.plan, d.entry.task) == place for d in delayed) else "runnable"
-
-
-def _owner(task: Task) -> dict[str, Any]:
-    """Who works on it, under which fencing number; both unknown where it has ended meanwhile."""
+def _owner(task: Task, worker: str) -> dict[str, Any]:
+    """Who works on it, under which fencing number; that is unknown where it has ended meanwhile."""
     node = task.plan.client.keeper.ask(ReadData(f"{task.path}/owner"))
-    worker, _, attempt = (
+    owner, _, attempt = (
         (node.data if node is not None else b"").decode(errors="replace").partition(" ")
     )
-    return {"worker": worker, "attempt": attempt}
+    return {"worker": worker or owner, "attempt": attempt}
 
 
-def _entry(codec: Codec, node: Node, people: bool = True) -> str:
+class _Values:
+    """Values as Python writes them, and why some of them cannot be decoded here."""
+
+    def __init__(self) -> None:
+        self.failed: list[str] = []
+
+    def text(self, body: bytes) -> str:
+        try:
+            return repr(load(body))
+        except PayloadUndecodable as error:
+            return self.refused(str(error))
+        except Exception as error:  # the classes of the user may raise anything
+            return self.refused(f"{type(error).__name__}: {error}")
+
+    def refused(self, why: str) -> str:
+        self.failed.append(why)
+        return f"(undecodable: {why})"
+
+
+def _entry(codec: Codec, node: Node, people: bool = True, values: _Values | None = None) -> str:
     # A progress note holds nothing but its value: the time is that of its znode.
     noted = date_time(node.created_ms / 1000, people)
     try:
         kind, body = codec.open(FAILURE + LOG, node.data)
         if kind == LOG:
-            return f"{noted} progress note of {len(body)} bytes"
+            said = f" of {len(body)} bytes" if values is None else f": {values.text(body)}"
+            return f"{noted} progress note{said}"
         failure = Failure.from_bytes(body)
     except PayloadUndecodable as error:
+        if values is not None:
+            values.refused(str(error))
         return f"{noted} (undecodable: {error})"
     where = f" on {failure.worker}" if failure.worker else ""
     when = date_time(failure.when, people)
@@ -126,8 +169,17 @@ def _outcome(codec: Codec, sealed: bytes) -> str:
     try:
         kind, body = codec.open(VALUE + FAILURE, sealed)
         if kind == VALUE:
-            return f"a result of {len(body)} bytes (Task.result() reads it)"
+            return f"a result of {len(body)} bytes (Task.result() reads it, --values shows it)"
         failure = Failure.from_bytes(body)
     except PayloadUndecodable as error:
         return f"(undecodable: {error})"
     return f"failed: {failure.summary}\n{failure.traceback}".rstrip()
+
+
+def _value(codec: Codec, sealed: bytes, values: _Values) -> dict[str, str]:
+    """The value of an outcome that is a result."""
+    try:
+        kind, body = codec.open(VALUE + FAILURE, sealed)
+    except PayloadUndecodable as error:
+        return {"value": values.refused(str(error))}
+    return {"value": values.text(body)} if kind == VALUE else {}

@@ -19,7 +19,8 @@ class TaskSummary(NamedTuple):
     """An unfinished task as one look saw it.
 
     `state` is `being defined`, `waiting` (for other tasks), `runnable`, `later` (delayed),
-    `claimed` or `dead`. `attempts` counts those used up; `worker` is who claims it, else empty.
+    `claimed` or `dead`. `attempts` counts those used up; `worker` is who claims it, else empty;
+    `due` is when one that is `later` becomes runnable, in wall-clock seconds.
     """
 
     number: str
@@ -27,6 +28,15 @@ class TaskSummary(NamedTuple):
     state: str
     attempts: int = 0
     worker: str = ""
+    due: float | None = None
+
+
+class _Place(NamedTuple):
+    """What the index that holds a task says of it."""
+
+    state: str = ""
+    attempts: int = 0
+    due: float | None = None
 
 
 class Listing:
@@ -39,25 +49,29 @@ class Listing:
 
     def tasks(self, most: int) -> list[TaskSummary]:
         """The first `most` unfinished ones, by their numbers. Raises PlanNotFound."""
+        names = self._keeper.ask(ReadChildren(self._plan))
+        if names is None:
+            raise PlanNotFound(self._plan, f"there is no plan {self._plan}")
+        return self.of(sorted(name[5:] for name in names if name.startswith("task-"))[:most])
+
+    def of(self, numbers: list[str]) -> list[TaskSummary]:
+        """The tasks of these numbers, in this order, without those that have finished."""
         directories = [f"{self._plan}/{name}" for name in ("runnable", "dead")]
-        names, runnable, dead, later, desks = self._keeper.ask(
+        runnable, dead, later, desks = self._keeper.ask(
             ReadMany(
                 [
                     ReadChildren(path)
-                    for path in (self._plan, *directories, self._paths.later, self._paths.desks)
+                    for path in (*directories, self._paths.later, self._paths.desks)
                 ]
             )
         )
-        if names is None:
-            raise PlanNotFound(self._plan, f"there is no plan {self._plan}")
-        numbers = sorted(name[5:] for name in names if name.startswith("task-"))[:most]
-        places = dict.fromkeys(dead or (), ("dead", 0, ""))
+        places = dict.fromkeys(dead or (), _Place("dead"))
         for entry in map(parse_entry, runnable or ()):
             if entry is not None:
-                places[entry.task] = ("runnable", entry.a, "")
+                places[entry.task] = _Place("runnable", entry.a)
         for delayed in map(parse_later, later or ()):
             if delayed is not None and delayed.plan == self._number:
-                places[delayed.entry.task] = ("later", delayed.entry.a, "")
+                places[delayed.entry.task] = _Place("later", delayed.entry.a, delayed.due_ms / 1000)
         # Desks last: a task that was claimed after its entry was seen counts as claimed.
         claims = self._claims(desks or [])
         found: list[TaskSummary] = []
@@ -80,7 +94,7 @@ class Listing:
     def _summaries(
         self,
         numbers: list[str],
-        places: dict[str, tuple[str, int, str]],
+        places: dict[str, _Place],
         claims: dict[str, tuple[str, str]],
     ) -> list[TaskSummary]:
         reads: list[ReadData | ReadChildren] = []
@@ -94,21 +108,15 @@ class Listing:
             node, names, index = answers[3 * at : 3 * at + 3]
             if node is None or names is None:
                 continue  # finished meanwhile
-            state, attempts, worker = places.get(number, ("", 0, ""))
+            place, worker = places.get(number, _Place()), ""
             if number in claims:
-                state, worker = "claimed", claims[number][0]
-                attempts = _used(index.data) if index is not None else attempts
+                used = _used(index.data) if index is not None else place.attempts
+                place, worker = _Place("claimed", used), claims[number][0]
             elif index is not None:
-                state, attempts = "dead", Dead.from_bytes(index.data).a
-            found.append(
-                TaskSummary(
-                    number,
-                    _name_of(self._codec, node.data),
-                    state or _place(names),
-                    attempts,
-                    worker,
-                )
-            )
+                place = _Place("dead", Dead.from_bytes(index.data).a)
+            name = _name_of(self._codec, node.data)
+            state = place.state or _place(names)
+            found.append(TaskSummary(number, name, state, place.attempts, worker, place.due))
         return found
 
 

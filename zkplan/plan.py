@@ -20,6 +20,7 @@ from .errors import (
 )
 from .execution import Job
 from .layout import number_of
+from .outcomes import OutcomeSummary, kept_outcomes
 from .protocol import control
 from .protocol.author import Author
 from .protocol.check import Report, check
@@ -106,7 +107,8 @@ class Plan:
             raise InvalidTask(
                 name,
                 f"{self.path} has no unfinished or dead task named {name!r}; a finished one is "
-                "known by its number only",
+                "known by its number only, and listed if its outcome was kept (Plan.outcomes, "
+                f"zkplan task ls {int(self.number)} --outcomes)",
             )
         raise InvalidTask(
             name,
@@ -300,6 +302,13 @@ class Plan:
         Read in batches while the plan goes on, so each is true of its own moment.
         """
         return self.client.unfinished_tasks(self, most)
+
+    def outcomes(self, most: int = 1000) -> list[OutcomeSummary]:
+        """The kept results and failures, by number; at most `most` of them. Raises PlanNotFound.
+
+        `task(number).result()` gives the value of one. A result does not know the name of its task.
+        """
+        return kept_outcomes(self.client.keeper, self.client.codec, self.path, most)
 
     def status(self) -> PlanStatus:
         """The plan in numbers: one batch of reads, whatever its size. Raises PlanNotFound."""

@@ -205,8 +205,46 @@ def test_unfinished_tasks_are_listed(run: Run, plan: zkplan.Plan) -> None:
         ("divide", "waiting"),
     ]
     table = run("task", "ls", "nightly", "--limit", "1").out.splitlines()
-    assert table[0].split() == ["number", "name", "state", "attempts", "worker"]
+    assert table[0].split() == ["number", "name", "state", "attempts", "worker", "due"]
     assert len(table) == 2
+
+
+def test_a_delayed_task_is_listed_and_shown_with_its_due_time(
+    run: Run, zkplan_client: Client, zookeeper_hosts: str, zkplan_root: str
+) -> None:
+    with zkplan_client.create_plan("delayed", retry_delay=3600) as plan:
+        task = plan.add_task(lambda: 1 // 0, name="late")
+        plan.add_task(str, [task], name="last")
+    with working(zookeeper_hosts, zkplan_root):
+        wait_until(lambda: plan.tasks()[0].state == "later", "it is delayed")
+        row, other = run("task", "ls", "delayed", "-o", "json").data
+        assert datetime.fromisoformat(row["due"]).tzinfo is not None
+        assert other["due"] is None
+        due = str(datetime.fromisoformat(row["due"]).replace(tzinfo=None))
+        assert run("task", "ls", "delayed").out.splitlines()[1].endswith(f"  {due}")
+        assert run("task", "show", "delayed", "late", "-o", "json").data["due"] == row["due"]
+        shown = run("task", "show", "delayed", "last").out
+        assert f"waits_for    task-{task.number} late later (due {due})\n" in shown
+
+
+def test_kept_outcomes_are_listed(
+    run: Run, plan: zkplan.Plan, zookeeper_hosts: str, zkplan_root: str
+) -> None:
+    with working(zookeeper_hosts, zkplan_root):
+        assert run("plan", "wait", "nightly", "--timeout", "30").code == 1
+    rows = run("task", "ls", "nightly", "--outcomes", "-o", "json").data
+    assert [(row["kind"], row["name"]) for row in rows] == [
+        ("result", ""),
+        ("result", ""),
+        ("failure", "divide"),
+    ]
+    assert all(datetime.fromisoformat(row["when"]).tzinfo is not None for row in rows)
+    table = run("task", "ls", "nightly", "--outcomes", "--limit", "1").out.splitlines()
+    assert table[0].split() == ["number", "kind", "size", "name", "when"]
+    assert [line.split()[:2] for line in table[1:]] == [[rows[0]["number"], "result"]]
+    shown = run("task", "show", "nightly", rows[1]["number"], "--values", "-o", "json").data
+    assert shown["value"] == "2"
+    assert run("task", "show", "nightly", "second").code == 2
 
 
 def test_workers_are_listed(run: Run, zookeeper_hosts: str, zkplan_root: str) -> None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import zkplan
 from zkplan import Client, InvalidTask, Plan, PlanNotFound, TaskSpec, Worker
+from zkplan.edges import dependencies
 from zkplan.inspection import describe_task
 from zkplan.layout import WAKE
 
@@ -124,6 +126,25 @@ def test_a_kept_result_is_shown_with_the_way_to_read_it(
         task = plan.add_task(lambda: "value")
     task.result(WAIT_S)
     assert "Task.result() reads it" in describe_task(task)["outcome"]
+
+
+def test_a_task_that_ends_while_it_is_looked_at_is_shown_as_finished(
+    zkplan_client: Client, worker: Worker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate.clear()
+    with zkplan_client.create_plan() as plan:
+        task = plan.add_task(wait_at_the_gate, [str(tmp_path / "runs")])
+    wait_until(lambda: notes(tmp_path / "runs"), "it runs")
+
+    def after_its_end(*given: Any) -> Any:
+        gate.set()
+        task.result(WAIT_S)
+        return dependencies(*given)
+
+    monkeypatch.setattr("zkplan.inspection.dependencies", after_its_end)
+    shown = describe_task(task)
+    assert shown["state"] == "finished"
+    assert "Task.result() reads it" in shown["outcome"]
 
 
 def test_the_claims_of_a_worker_are_counted_without_its_wakes(

@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 import zkplan
 from zkplan import codec as codecs
-from zkplan import layout, listing, records
+from zkplan import edges, layout, listing, records
 from zkplan.archive.file import Header, open_archive
 from zkplan.codec import FAILURE, LOG, TASK, VALUE, Codec
 from zkplan.errors import InvariantViolated, PayloadUndecodable, ZkplanError
@@ -82,6 +82,7 @@ DECODERS: dict[str, Fuzzed] = {
     "protocol.shared.wake_dependents": Fuzzed(shared.wake_dependents, BODIES),
     "protocol.desk._next_entry": Fuzzed(lambda data: desk._next_entry(data, CLAIM, True), BODIES),
     "protocol.picture.later_of": Fuzzed(lambda name: picture.later_of(name, "0000000001"), NAMES),
+    "edges._edge": Fuzzed(edges._edge, BODIES),
     "listing._used": Fuzzed(listing._used, BODIES),
     "listing._name_of": Fuzzed(lambda data: listing._name_of(CODEC, data), ENVELOPES),
 }

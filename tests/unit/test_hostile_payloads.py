@@ -122,6 +122,9 @@ def test_a_forged_argument_or_result_is_not_decoded(envelope: bytes) -> None:
     with pytest.raises(PayloadUndecodable):
         waiting.open_outcome(task, envelope)
     assert "undecodable" in inspection._outcome(OURS, envelope)
+    asked_for = inspection._Values()
+    assert "undecodable" in inspection._value(OURS, envelope, asked_for)["value"]
+    assert len(asked_for.failed) == 1
 
 
 @pytest.mark.parametrize("envelope", [*forged(LOG), *forged(FAILURE)])
@@ -130,7 +133,28 @@ def test_a_forged_log_is_not_decoded(envelope: bytes) -> None:
     assert Context(damaged, runner()).logs == []
     assert runner().last_failure(damaged).kind == "WorkerLost"
     node = Node(envelope, 0, 0, 0, 0, 0, 0)
-    assert "undecodable" in inspection._entry(OURS, node)
+    asked_for = inspection._Values()
+    for values in (None, asked_for):
+        assert "undecodable" in inspection._entry(OURS, node, values=values)
+    assert len(asked_for.failed) == 1
+
+
+@pytest.mark.parametrize("body", bodies(VALUE)[:2])
+def test_a_value_that_is_not_asked_for_is_not_decoded(body: bytes) -> None:
+    assert "bytes" in inspection._outcome(OURS, OURS.seal(VALUE, body))
+    node = Node(OURS.seal(LOG, body), 0, 0, 0, 0, 0, 0)
+    assert "bytes" in inspection._entry(OURS, node)
+
+
+def test_what_a_value_raises_where_it_is_shown_is_told() -> None:
+    class Shy:
+        def __repr__(self) -> str:
+            raise RuntimeError("not to be shown")
+
+    values = inspection._Values()
+    shown = values.text(codecs.dump(Shy()))
+    assert shown == "(undecodable: RuntimeError: not to be shown)"
+    assert values.failed == ["RuntimeError: not to be shown"]
 
 
 def test_a_signed_failure_that_is_damaged_is_told() -> None:

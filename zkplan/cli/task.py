@@ -1,14 +1,18 @@
-"""`zkplan task ls|show|retry`: the unfinished tasks; one task, its attempts and its outcome."""
+"""`zkplan task ls|show|retry`: unfinished tasks, kept outcomes; one task with all of its facts."""
 
 from __future__ import annotations
 
+import os
+import sys
 from typing import Any
 
 import click
 
-from ..errors import InvalidTask
+from ..errors import InvalidTask, PayloadUndecodable
 from ..inspection import describe_task
 from ..listing import TaskSummary
+from ..outcomes import OutcomeSummary
+from ..wording import count, date_time
 from .common import connection_options, open_client, output_option, print_facts, print_rows
 
 _plan = click.argument("plan", metavar="PLAN")
@@ -26,24 +30,52 @@ def task() -> None:
 @click.option(
     "--limit", type=click.IntRange(1), default=1000, show_default=True, help="At most so many."
 )
+@click.option(
+    "--outcomes", is_flag=True, help="The kept results and failures instead, of finished tasks too."
+)
 @output_option
 @connection_options
-def list_tasks(plan: str, limit: int, output: str, **connection: Any) -> None:
+def list_tasks(plan: str, limit: int, outcomes: bool, output: str, **connection: Any) -> None:
     """The unfinished tasks of a plan, oldest first: where each one is."""
+    rows: list[dict[str, Any]]
     with open_client(**connection) as client:
-        rows = [found._asdict() for found in client.plan(plan).tasks(limit)]
-    print_rows(rows, output, TaskSummary._fields)
+        found = client.plan(plan)
+        if outcomes:
+            rows = [kept._asdict() for kept in found.outcomes(limit)]
+        else:
+            rows = [task._asdict() for task in found.tasks(limit)]
+    for row in rows:
+        name = "when" if outcomes else "due"
+        if row[name] is not None:
+            row[name] = date_time(row[name], output != "json")
+    print_rows(rows, output, OutcomeSummary._fields if outcomes else TaskSummary._fields)
 
 
 @task.command()
 @_plan
 @_task
+@click.option(
+    "--values",
+    is_flag=True,
+    help="Decode the result and the progress notes, and print them as Python writes them. Decoding "
+    "runs code of whoever wrote them, here and with your rights.",
+)
 @output_option
 @connection_options
-def show(plan: str, task: str, output: str, **connection: Any) -> None:
+def show(plan: str, task: str, values: bool, output: str, **connection: Any) -> None:
     """State, options, edges, log and outcome of a task, with the traceback of its last failure."""
+    if values:
+        sys.path.insert(0, os.getcwd())  # as a worker: the classes of values are where it was found
     with open_client(**connection) as client:
-        print_facts(describe_task(client.plan(plan).task(task), people=output == "table"), output)
+        found = client.plan(plan).task(task)
+        facts = describe_task(found, people=output == "table", values=values)
+        undecoded = facts.pop("undecoded", [])
+        print_facts(facts, output)
+    if undecoded:
+        raise PayloadUndecodable(
+            f"{found.path}: {count(len(undecoded), 'value')} cannot be shown here, where a module "
+            f"or the secret (ZKPLAN_SECRET) may be missing: {undecoded[0]}"
+        )
 
 
 @task.command()

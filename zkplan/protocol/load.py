@@ -155,7 +155,7 @@ def load(claims: list[Claim], read: FirstReads | None = None) -> Step[list[Loade
     S3: the desk is listed after the last argument was read. A claim still in it proves that all
     which was read belongs to this attempt. Claims whose task was removed with its plan are deleted.
     """
-    answers = read.answers if read is not None else (yield from _read_all(first_reads(claims)))
+    answers = read.answers if read is not None else (yield from read_all(first_reads(claims)))
     failpoints.reach("load.between")
     task_paths = [claim.task_path for claim in claims]
     readings, held = yield from _read_rest(task_paths, answers, _desks(claims))
@@ -182,7 +182,7 @@ def load_ahead(plan_path: str, tasks: list[str]) -> Step[dict[str, Reading]]:
     reads: list[ReadData | ReadChildren] = []
     for path in paths:
         reads += (ReadData(path), ReadChildren(path))
-    readings, _ = yield from _read_rest(paths, (yield from _read_all(reads)), [])
+    readings, _ = yield from _read_rest(paths, (yield from read_all(reads)), [])
     return {
         task: reading for task, reading in zip(tasks, readings, strict=True) if reading is not None
     }
@@ -203,7 +203,7 @@ def _read_rest(
         readings.append(reading)
     if not second:
         return readings, answers[2 * len(task_paths) :]
-    answers = yield from _read_all(second + last)
+    answers = yield from read_all(second + last)
     at = 0
     for reading in readings:
         if reading is not None and reading.names:
@@ -244,7 +244,7 @@ def drop_removed(claims: list[Claim]) -> Step[set[str]]:
     return removed
 
 
-def _read_all(reads: list[ReadData | ReadChildren]) -> Step[list[Any]]:
+def read_all(reads: list[ReadData | ReadChildren]) -> Step[list[Any]]:
     """Read in batches whose answers stay small enough for the server to hold.
 
     Nothing limits the answer to a batch of reads: a hundred results of half a megabyte end a server

@@ -1,0 +1,104 @@
+"""The kept outcomes of a plan are found again: which tasks have one, of what kind and size."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from kazoo.client import KazooClient
+
+import zkplan
+from zkplan import Client, InvalidTask, PlanNotFound, TaskSpec, Worker
+from zkplan.protocol.load import VALUES_FIRST
+
+from .support import WAIT_S, wait_until
+
+
+def fail() -> None:
+    raise ValueError("on purpose")
+
+
+@pytest.mark.usefixtures("worker")
+def test_results_and_failures_are_listed_by_their_numbers(zkplan_client: Client) -> None:
+    before = time.time()
+    with zkplan_client.create_plan(attempts=1) as plan:
+        kept = plan.add_task(lambda: "x" * 1000, name="kept", keep=True)
+        plan.add_task(lambda: 1, name="not kept", keep=False)
+        dies = plan.add_task(fail, name="dies")
+        nameless = plan.add_task(fail)
+        last = plan.add_task(len, [kept])
+    wait_until(lambda: plan.status().dead == 2 and plan.status().tasks == 2, "all have ended")
+    found = plan.outcomes()
+    assert [(each.number, each.kind, each.name) for each in found] == [
+        (kept.number, "result", ""),
+        (dies.number, "failure", "dies"),
+        (nameless.number, "failure", ""),
+        (last.number, "result", ""),
+    ]
+    assert 1000 < found[0].size < 1100
+    assert all(before - 60 < each.when < time.time() + 60 for each in found)
+    assert plan.task(found[3].number).result(WAIT_S) == 1000
+    assert plan.outcomes(most=2) == found[:2]
+    assert plan.retry() == 2
+
+
+@pytest.mark.usefixtures("worker")
+def test_the_failures_of_a_cascade_are_listed_with_their_names(zkplan_client: Client) -> None:
+    with zkplan_client.create_plan(on_failure="cascade", attempts=1) as plan:
+        source = plan.add_task(fail, name="source")
+        plan.add_task(str, [source], name="report")
+    wait_until(plan.is_drained, "it drains")
+    assert [(each.kind, each.name) for each in plan.outcomes()] == [
+        ("failure", "source"),
+        ("failure", "report"),
+    ]
+
+
+@pytest.mark.usefixtures("worker")
+def test_large_results_are_listed_in_several_reads(zkplan_client: Client) -> None:
+    with zkplan_client.create_plan() as plan:
+        sizes = [200_000 if n < VALUES_FIRST else n for n in range(VALUES_FIRST + 50)]
+        plan.add_tasks([TaskSpec(bytes, [size]) for size in sizes])
+    plan.wait(WAIT_S)
+    found = plan.outcomes()
+    assert len(found) == len(sizes)
+    assert all(each.size >= size for each, size in zip(found, sizes, strict=True))
+
+
+def test_a_plan_without_outcomes_lists_none_and_a_missing_one_is_an_error(
+    zkplan_client: Client, znodes: KazooClient
+) -> None:
+    plan = zkplan_client.create_plan()
+    assert plan.outcomes() == []
+    znodes.delete(f"{plan.path}/outcomes")
+    assert plan.outcomes() == []
+    plan.remove()
+    with pytest.raises(PlanNotFound):
+        plan.outcomes()
+
+
+def test_what_cannot_be_read_is_listed_as_such_and_strange_names_are_passed_over(
+    zkplan_client: Client,
+    worker: Worker,
+    zookeeper_hosts: str,
+    zkplan_root: str,
+    znodes: KazooClient,
+) -> None:
+    with zkplan_client.create_plan() as plan:
+        task = plan.add_task(lambda: 1)
+    task.result(WAIT_S)
+    znodes.create(f"{plan.path}/outcomes/strange", b"")
+    with zkplan.connect(zookeeper_hosts, root=zkplan_root, secret="another") as other:
+        (found,) = other.plan(plan.path).outcomes()
+    assert (found.number, found.kind) == (task.number, "undecodable")
+
+
+def test_who_looks_for_a_finished_task_by_its_name_is_told_how_to_find_it(
+    zkplan_client: Client, worker: Worker
+) -> None:
+    with zkplan_client.create_plan() as plan:
+        task = plan.add_task(lambda: 1, name="answer")
+    task.result(WAIT_S)
+    command = f"zkplan task ls {int(plan.number)} --outcomes"
+    with pytest.raises(InvalidTask, match=rf"Plan\.outcomes, {command}"):
+        plan.task("answer")

@@ -1,0 +1,143 @@
+"""A task is shown with the tasks at the other ends of its edges, and with its due time."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+import pytest
+from kazoo.client import KazooClient
+
+import zkplan.edges
+from zkplan import Client, Plan, Task, TaskSpec
+from zkplan.edges import NAMED
+from zkplan.inspection import describe_task
+
+from .support import wait_until
+
+
+def fail() -> None:
+    raise ValueError("on purpose")
+
+
+def join(*values: Any) -> int:
+    return len(values)
+
+
+def fan_in(plan: Plan, width: int) -> tuple[list[Task], Task]:
+    sources = plan.add_tasks([TaskSpec(int, name=f"source {n}") for n in range(width)])
+    return sources, plan.add_task(join, sources, name="join")
+
+
+def test_what_a_task_waits_for_is_named_with_its_state(zkplan_client: Client) -> None:
+    plan = zkplan_client.create_plan()
+    sources, joined = fan_in(plan, 3)
+    last = plan.add_task(str, [joined])
+    shown = describe_task(joined)
+    assert sorted(shown["waits_for"].splitlines()) == [
+        f"task-{source.number} source {n} runnable" for n, source in enumerate(sources)
+    ]
+    assert shown["feeds"] == f"task-{last.number} waiting"
+    assert shown["arrived"] == 0
+    told = describe_task(joined, people=False)
+    assert (told["waits_for_count"], told["feeds_count"]) == (3, 1)
+    assert {"number": sources[1].number, "name": "source 1", "state": "runnable"} in told[
+        "waits_for"
+    ]
+    assert told["feeds"] == [{"number": last.number, "name": "", "state": "waiting"}]
+    assert describe_task(last)["waits_for"] == f"task-{joined.number} join waiting"
+
+
+def test_of_many_the_first_are_named_and_all_are_counted(zkplan_client: Client) -> None:
+    plan = zkplan_client.create_plan()
+    source = plan.add_task(int, name="source")
+    plan.add_tasks([TaskSpec(str, [source], name=f"fed {n}") for n in range(NAMED + 5)])
+    wide = fan_in(plan, 2 * 600 + 100)[1]  # defined in several transactions
+    for task, side, count in ((source, "feeds", NAMED + 5), (wide, "waits_for", 1300)):
+        lines = describe_task(task)[side].splitlines()
+        assert len(lines) == NAMED + 1
+        assert lines[-1] == f"… and {count - NAMED:,} more"
+        told = describe_task(task, people=False)
+        assert (len(told[side]), told[f"{side}_count"]) == (NAMED, count)
+
+
+@pytest.mark.usefixtures("worker")
+def test_a_dead_task_is_the_first_of_those_that_are_waited_for(zkplan_client: Client) -> None:
+    with zkplan_client.create_plan() as plan:
+        arrives = plan.add_task(int, name="arrives")
+        dies = plan.add_task(fail, name="dies", attempts=1)
+        late = [plan.add_task(fail, name=f"late {n}", retry_delay=3600) for n in range(NAMED + 10)]
+        joined = plan.add_task(join, [arrives, dies, *late], name="join")
+    wait_until(lambda: plan.status().dead, "one is dead")
+    wait_until(lambda: plan.status().runnable == 0, "the others are delayed")
+    wait_until(lambda: describe_task(joined)["arrived"] == 1, "one has arrived")
+    lines = describe_task(joined)["waits_for"].splitlines()
+    assert lines[0] == f"task-{dies.number} dies dead"
+    number = late[-1].number
+    assert lines[1].startswith(f"task-{number} late {NAMED + 9} later (due 20")
+    assert lines[-1] == "… and 11 more"
+    told = describe_task(joined, people=False)["waits_for"]
+    assert datetime.fromisoformat(told[1]["due"]).tzinfo is not None
+
+
+@pytest.mark.usefixtures("worker")
+def test_a_delayed_task_says_when_it_is_due(zkplan_client: Client) -> None:
+    with zkplan_client.create_plan() as plan:
+        task = plan.add_task(fail, retry_delay=3600)
+    (found,) = wait_until(
+        lambda: [each for each in plan.tasks() if each.state == "later"], "it is delayed"
+    )
+    # The delay is less up to 30 % by chance.
+    left_s = found.due - datetime.now().timestamp()
+    assert 2000 < left_s <= 3600
+    assert describe_task(task)["due"] == datetime.fromtimestamp(found.due).isoformat(" ", "seconds")
+    told = datetime.fromisoformat(describe_task(task, people=False)["due"])
+    assert told.timestamp() == int(found.due)
+
+
+def test_a_task_that_is_not_delayed_is_due_at_no_time(zkplan_client: Client) -> None:
+    plan = zkplan_client.create_plan()
+    task = plan.add_task(int)
+    assert [each.due for each in plan.tasks()] == [None]
+    assert "due" not in describe_task(task)
+
+
+def test_a_search_that_grows_too_long_says_how_far_it_came(
+    zkplan_client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = zkplan_client.create_plan()
+    source = plan.add_task(int, name="far away")
+    plan.add_tasks([TaskSpec(int) for _ in range(zkplan.edges.TASKS_FIRST)])
+    last = plan.add_task(str, [source])
+    assert describe_task(last)["waits_for"] == f"task-{source.number} far away runnable"
+    limit = zkplan.edges.TASKS_FIRST
+    monkeypatch.setattr(zkplan.edges, "SEARCH_READS_MAX", limit)
+    assert describe_task(last)["waits_for"] == (
+        f"… and 1 more, not found among the first {limit} znodes read"
+    )
+
+
+def test_an_edge_whose_other_end_is_gone_is_told_of(
+    zkplan_client: Client, znodes: KazooClient
+) -> None:
+    plan = zkplan_client.create_plan()
+    (kept, lost), joined = fan_in(plan, 2)
+    (prov,) = (name for name in znodes.get_children(lost.path) if name.startswith("prov-"))
+    znodes.set(f"{lost.path}/{prov}", b"not an edge")
+    assert describe_task(lost)["feeds"] == ""
+    assert describe_task(joined)["waits_for"].splitlines() == [
+        f"task-{kept.number} source 0 runnable",
+        "… and 1 more, that no unfinished task provides",
+    ]
+
+
+def test_of_a_plan_by_plain_creates_any_task_may_be_waited_for(
+    zkplan_client: Client, znodes: KazooClient
+) -> None:
+    """There the order of the numbers says nothing."""
+    plan = zkplan_client.create_plan()
+    first, later = plan.add_tasks([TaskSpec(join), TaskSpec(int, name="added later")])
+    znodes.create(f"{first.path}/dep-0000000000")
+    edge = f'{{"dep": "task-{first.number}/dep-0000000000"}}'.encode()
+    znodes.create(f"{later.path}/prov-", edge, sequence=True)
+    assert describe_task(first)["waits_for"] == f"task-{later.number} added later runnable"

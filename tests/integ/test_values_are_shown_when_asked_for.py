@@ -1,0 +1,172 @@
+"""`zkplan task show --values` prints results and progress notes; without it nothing is decoded."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import NamedTuple
+
+import pytest
+
+import zkplan
+from zkplan import Client, Task
+
+from .support import TOP, WAIT_S, wait_until, working
+
+NAME = "module_of_a_user"
+MODULE = """
+import zkplan
+
+
+class Answer:
+    def __repr__(self):
+        return "<Answer\\x1b>"
+
+    def __reduce__(self):
+        return made, ()
+
+
+def made():
+    open("decoded", "a").close()
+    return Answer()
+
+
+def answer():
+    return Answer()
+
+
+def give_up():
+    zkplan.current().log(Answer())
+    zkplan.current().log({"half": 21})
+    raise ValueError("on purpose")
+"""
+
+
+class Shown(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+def show(task: Task, hosts: str, folder: Path, *options: str, secret: str = "") -> Shown:
+    """`zkplan task show` as it is when installed: a process that finds zkplan, and no task."""
+    code = "import sys; sys.path.remove(''); from zkplan.cli import main; main()"
+    command = [sys.executable, "-c", code, "task", "show", task.plan.path, task.number, *options]
+    settings = {"HOSTS": hosts, "ROOT": task.plan.client.root, "SECRET": secret}
+    ran = subprocess.run(
+        command,
+        cwd=folder,
+        env={
+            **os.environ,
+            "PYTHONPATH": str(TOP),
+            **{f"ZKPLAN_{name}": value for name, value in settings.items()},
+        },
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    return Shown(ran.returncode, ran.stdout, ran.stderr)
+
+
+@pytest.fixture
+def code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The folder of a user's module, which this process finds."""
+    (tmp_path / f"{NAME}.py").write_text(MODULE)
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    yield tmp_path
+    sys.modules.pop(NAME, None)
+
+
+@pytest.fixture
+def module(code: Path) -> ModuleType:
+    return importlib.import_module(NAME)
+
+
+def decoded(folder: Path) -> bool:
+    """Whether a value was decoded in `folder` since the last look."""
+    mark = folder / "decoded"
+    found = mark.exists()
+    mark.unlink(missing_ok=True)
+    return found
+
+
+def test_a_result_is_shown_where_its_module_is(
+    zkplan_client: Client,
+    worker: zkplan.Worker,
+    zookeeper_hosts: str,
+    code: Path,
+    module: ModuleType,
+) -> None:
+    with zkplan_client.create_plan() as plan:
+        task = plan.add_task(module.answer)
+    plan.wait(WAIT_S)
+    plain = show(task, zookeeper_hosts, code)
+    assert plain.code == 0, plain.err
+    assert "--values shows it" in plain.out
+    assert not decoded(code)
+
+    shown = show(task, zookeeper_hosts, code, "--values")
+    assert shown.code == 0, shown.err
+    assert "value    <Answer\\x1b>\n" in shown.out
+    assert decoded(code)
+    told = show(task, zookeeper_hosts, code, "--values", "-o", "json")
+    assert json.loads(told.out)["value"] == "<Answer\x1b>"
+
+    elsewhere = show(task, zookeeper_hosts, code / "elsewhere", "--values")
+    assert elsewhere.code == 2
+    assert "finished" in elsewhere.out
+    assert f"1 value cannot be shown here, where a module or the secret (ZKPLAN_SECRET) may be " \
+        f"missing: ModuleNotFoundError: No module named '{NAME}'" in elsewhere.err  # fmt: skip
+    assert "Traceback" not in elsewhere.err
+
+
+def test_progress_notes_are_shown_and_those_that_cannot_be_hide_no_other(
+    zkplan_client: Client,
+    worker: zkplan.Worker,
+    zookeeper_hosts: str,
+    code: Path,
+    module: ModuleType,
+) -> None:
+    with zkplan_client.create_plan() as plan:
+        task = plan.add_task(module.give_up, attempts=1)
+    wait_until(lambda: plan.status().dead, "it is dead")
+    plain = show(task, zookeeper_hosts, code)
+    assert plain.out.count("progress note of ") == 2
+    assert not decoded(code)
+    shown = show(task, zookeeper_hosts, code, "--values").out
+    assert "progress note: <Answer\\x1b>\n" in shown
+    assert "progress note: {'half': 21}\n" in shown
+    elsewhere = show(task, zookeeper_hosts, code / "elsewhere", "--values")
+    assert elsewhere.code == 2
+    assert "progress note: (undecodable: ModuleNotFoundError: " in elsewhere.out
+    assert "progress note: {'half': 21}\n" in elsewhere.out
+    assert "ValueError: on purpose" in elsewhere.out
+
+
+def test_what_is_signed_is_shown_to_holders_of_the_secret(
+    zookeeper_hosts: str, zkplan_root: str, tmp_path: Path
+) -> None:
+    with (
+        zkplan.connect(zookeeper_hosts, root=zkplan_root, secret="ours") as client,
+        working(zookeeper_hosts, zkplan_root, secret="ours"),
+    ):
+        with client.create_plan() as plan:
+            task = plan.add_task(int, [7])
+        plan.wait(WAIT_S)
+        assert (
+            "value    7\n" in show(task, zookeeper_hosts, tmp_path, "--values", secret="ours").out
+        )
+        for secret in ("", "another"):
+            refused = show(task, zookeeper_hosts, tmp_path, "--values", secret=secret)
+            assert refused.code == 2
+            assert "another secret was used (ZKPLAN_SECRET)" in refused.err
+            assert "value    (undecodable: the signature does not fit" in refused.out
