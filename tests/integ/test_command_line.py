@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Callable
 from datetime import datetime
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
@@ -18,7 +15,7 @@ from zkplan import Client
 from zkplan.cli import main
 from zkplan.testing.loopback import free_port
 
-from .support import TOP, WorkerProcess, wait_until, working
+from .support import wait_until, working
 
 
 class Ran(NamedTuple):
@@ -312,85 +309,6 @@ def test_every_command_has_help(command: list[str], run: Run) -> None:
     ran = run(*command, "--help")
     assert ran.code == 0
     assert ran.out.startswith("Usage: zkplan")
-
-
-def test_every_option_of_a_worker_can_come_from_the_environment(
-    zookeeper_hosts: str, zkplan_root: str, zkplan_client: Client
-) -> None:
-    """As in a container: no arguments at all."""
-    environment = {
-        **os.environ,
-        "ZKPLAN_HOSTS": zookeeper_hosts,
-        "ZKPLAN_ROOT": zkplan_root,
-        "ZKPLAN_SECRET": "shh",
-        "ZKPLAN_WORKER_THREADS": "5",
-        "ZKPLAN_WORKER_GRACE": "3",
-        "ZKPLAN_WORKER_SESSION_TIMEOUT": "4",
-    }
-    process = subprocess.Popen(
-        [sys.executable, "-m", "zkplan", "worker"],
-        cwd=TOP,
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        (found,) = wait_until(zkplan_client.workers, "the worker is registered")
-        assert (found.slots, found.pid) == (5, process.pid)
-        with zkplan.connect(zookeeper_hosts, root=zkplan_root, secret="shh") as client:
-            with client.create_plan() as plan:
-                task = plan.add_task(lambda: "signed")
-            assert task.result(30) == "signed"
-    finally:
-        process.terminate()
-        out, err = process.communicate(timeout=30)
-    assert process.returncode == 0
-    assert out == ""
-    assert f"worker {found.id} ready" in err
-
-
-def test_a_worker_finds_functions_in_its_current_folder(
-    zookeeper_hosts: str, zkplan_root: str, zkplan_client: Client, tmp_path: Path
-) -> None:
-    name = f"here_{os.getpid()}"
-    (tmp_path / f"{name}.py").write_text("def work(x):\n    return x * 2\n")
-    sys.path.insert(0, str(tmp_path))
-    try:
-        function = __import__(name).work
-    finally:
-        sys.path.remove(str(tmp_path))
-    with zkplan_client.create_plan() as plan:
-        task = plan.add_task(function, [21])
-    command = [sys.executable, "-m", "zkplan", "worker", "--hosts", zookeeper_hosts]
-    process = subprocess.Popen(
-        [*command, "--root", zkplan_root],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(TOP)},
-        stderr=subprocess.DEVNULL,
-    )
-    try:
-        assert task.result(30) == 42
-    finally:
-        process.terminate()
-        process.wait(30)
-
-
-def test_a_worker_whose_processes_cannot_connect_ends_with_three(
-    zkplan_root: str, tmp_path: Path
-) -> None:
-    with WorkerProcess(
-        f"127.0.0.1:{free_port()}",
-        zkplan_root,
-        tmp_path,
-        "--processes",
-        "2",
-        "--connect-timeout",
-        "0.3",
-    ) as worker:
-        assert worker.process.wait_ended(30)
-        assert worker.process._process.returncode == 3
-        assert worker.said("is it running")
 
 
 def test_for_programs_the_time_of_a_plan_has_its_offset(run: Run, plan: zkplan.Plan) -> None:
