@@ -309,6 +309,7 @@ class Keeper:
         signal would most often come then.
         """
         self.client._queue.append((call.packet, call))
+        # Behind it: what a signal's handler raises here leaves the count too low, never too high.
         self._flying += 1
 
     def _pipeline(self, call: Call) -> None:
