@@ -58,8 +58,9 @@ class Keeper:
     """Runs requests and steps on one kazoo client.
 
     `patience_s` bounds how long `run` waits for one answer before KeeperUnavailable; None waits for
-    ever. Thread-safe, but not for handlers of signals, which may interrupt a
-    request of the same thread. Unusable in a forked child, where it raises KeeperClosed.
+    ever. Thread-safe, but not for handlers of signals, which may interrupt a request of the same
+    thread: that one goes on only when they have returned. They may raise. Unusable in a forked
+    child, where it raises KeeperClosed.
     """
 
     def __init__(self, client: KazooClient, *, owns: bool, patience_s: float | None = 30.0) -> None:
