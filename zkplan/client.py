@@ -32,7 +32,11 @@ DEFAULT_ROOT = "/zkplan"
 
 
 class Client:
-    """A connection to the plans under one root. Safe for several threads; a context manager."""
+    """A connection to the plans under one root. Safe for several threads; a context manager.
+
+    Not to be used by handlers of signals: one may interrupt a request of the same thread, and then
+    waits for it in vain. They may raise, or set an event that another thread waits for.
+    """
 
     def __init__(
         self,

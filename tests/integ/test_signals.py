@@ -149,3 +149,25 @@ def test_worker_processes_whose_supervisor_is_killed_end_their_tasks_and_leave(
         end.touch()
         assert task.result(WAIT_S) == "ended"
         wait_until(lambda: not zkplan_client.workers(), "the other one leaves")
+
+
+def test_one_signal_hurries_a_worker_process_that_drains_without_its_supervisor(
+    zkplan_client: Client, zookeeper_hosts: str, zkplan_root: str, tmp_path: Path
+) -> None:
+    """It says `again to hand them back at once`, and was not told by a signal before."""
+    started, end = tmp_path / "started", tmp_path / "end"
+    with zkplan_client.create_plan() as plan:
+        plan.add_task(patient, [str(started), str(end)])
+    options = ("--processes", "2", "--grace", "60")
+    with WorkerProcess(zookeeper_hosts, zkplan_root, tmp_path, *options) as worker:
+        wait_until(lambda: len(zkplan_client.workers()) == 2, "both are registered")
+        wait_until(started.exists, "the task runs")
+        worker.process.end(0)
+        wait_until(lambda: worker.said("draining: 1 task running"), "its process drains")
+        [left] = wait_until(
+            lambda: len(found := zkplan_client.workers()) == 1 and found, "the idle one has left"
+        )
+        os.kill(left.pid, signal.SIGTERM)
+        wait_until(lambda: not zkplan_client.workers(), "it leaves", 20)
+        assert plan.status().runnable == 1
+        end.touch()

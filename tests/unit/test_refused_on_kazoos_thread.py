@@ -29,6 +29,9 @@ class Client:
         self._queue: deque[tuple[Any, Any]] = deque()
         self._connection = self._write_sock = self
 
+    def gettimeout(self) -> None:
+        pass
+
     def send(self, byte: bytes, flags: int) -> None:
         pass
 

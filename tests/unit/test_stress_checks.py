@@ -43,8 +43,10 @@ def evidence(
     results: dict[int, object] | None = None,
     remains: Remains = CLEAN,
     hand_backs: int = 0,
+    handed_back: int | None = None,
 ) -> Evidence:
-    history = History(executions, list(kills), lost or {}, done_at, hand_backs)
+    claims = hand_backs if handed_back is None else handed_back
+    history = History(executions, list(kills), lost or {}, done_at, hand_backs, claims)
     return Evidence(WORKLOAD, history, RESULTS if results is None else results, remains)
 
 
@@ -197,6 +199,11 @@ def test_what_is_allowed_is_no_violation(legal: Evidence) -> None:
             RELEASED,
             evidence([RUN[0], execution(1, 2), RUN[2]], hand_backs=1),
             id="one hand-back used up two attempts",
+        ),
+        pytest.param(
+            RELEASED,
+            evidence([execution(0, 1), execution(1, 1), execution(2, 1)], hand_backs=1),
+            id="one claim was handed back, and three used up a number",
         ),
         pytest.param(
             ORDERED,

@@ -106,4 +106,6 @@ def test_hand_backs_are_counted_in_what_the_workers_say(
         fleet.kill_one(random.Random(1))
         fleet.note_hand_backs()
     # Those of the killed one count; its successor may have spoken or not.
-    assert history(tmp_path).hand_backs in range(4, 7)
+    found = history(tmp_path)
+    assert found.hand_backs in range(4, 7)
+    assert found.handed_back == 7 * found.hand_backs

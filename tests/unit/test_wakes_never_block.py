@@ -70,6 +70,15 @@ def test_its_wake_comes_when_there_is_room(line: Line) -> None:
     assert returns(lambda: [reader.recv(1) for _ in range(others + 1)])
 
 
+def test_a_request_of_a_program_with_a_default_timeout_does_not_wait_for_room(line: Line) -> None:
+    """Such a socket waits, whatever the flags, and then raises what a stopped client raises."""
+    fill(line)
+    line.client._connection._write_sock.settimeout(0.2)  # socket.setdefaulttimeout
+    line.submit(READ)
+    line.submit(READ)
+    assert line.waiting.count("ReadManyPacket") == 2
+
+
 def test_a_loss_beside_many_requests_of_others_does_not_block(line: Line) -> None:
     fill(line)
     line.submit(READ)
@@ -148,6 +157,16 @@ def test_a_request_that_fails_while_the_keeper_is_closed_is_told(
 
     monkeypatch.setattr(line.keeper, "_repeat_later", close_meanwhile)
     line.submit(READ)
+    line.down()
+    _, error = line.answers.get(timeout=1)
+    assert isinstance(error, KeeperClosed)
+
+
+def test_a_request_that_is_under_way_at_the_end_is_told_that_the_client_is_closed(
+    line: Line,
+) -> None:
+    line.submit(CLAIM)
+    line.keeper.close()
     line.down()
     _, error = line.answers.get(timeout=1)
     assert isinstance(error, KeeperClosed)

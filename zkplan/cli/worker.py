@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import signal
 import sys
@@ -93,14 +92,20 @@ def worker(
     try:
         made = Worker(client, threads)
         made.on_ready(lambda name: _say_ready(name, line))
-        # The first signal drains, each later one hands back at once.
-        graces = itertools.chain([grace], itertools.repeat(0.0))
+        # The first of these drains, each later signal hands back at once.
+        draining = False
+
+        def leave() -> None:
+            nonlocal draining
+            draining = True  # no Event: its lock could be held by what a signal interrupts
+            made.stop(grace)
+
         for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: made.stop(next(graces)))
+            signal.signal(number, lambda *_: made.stop(0) if draining else leave())
         # A process that a task forks must end by these signals, not drain a worker it has not.
         os.register_at_fork(after_in_child=_forget_signals)
-        # Not by a signal: a second one would hurry a worker that drains already.
-        line.leave_with_supervisor(lambda: made.stop(grace))
+        # A worker that drains already is not hurried by it: its grace can only be shortened.
+        line.leave_with_supervisor(leave)
         made.run()
     finally:
         client.close()

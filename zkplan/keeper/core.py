@@ -44,7 +44,7 @@ from ..requests import (
     Ticket,
 )
 from .calls import Call, Done, Gathered, Promise, created_meanwhile, submit_or_tell
-from .handing import forget_wakes, hand_over
+from .handing import forget_wakes, wake
 from .packets import ChildrenPacket, DataPacket, TransactionPacket
 
 T = TypeVar("T")
@@ -58,8 +58,9 @@ class Keeper:
     """Runs requests and steps on one kazoo client.
 
     `patience_s` bounds how long `run` waits for one answer before KeeperUnavailable; None waits for
-    ever. Thread-safe, but not for handlers of signals, which may interrupt a
-    request of the same thread. Unusable in a forked child, where it raises KeeperClosed.
+    ever. Thread-safe, but not for handlers of signals, which may interrupt a request of the same
+    thread: that one goes on only when they have returned. They may raise. Unusable in a forked
+    child, where it raises KeeperClosed.
     """
 
     def __init__(self, client: KazooClient, *, owns: bool, patience_s: float | None = 30.0) -> None:
@@ -118,14 +119,20 @@ class Keeper:
         if type(request) is ReadMany and not self._multi_read:
             self._pipeline(call)
             return call
-        with self._lock:
-            ended = self._end()
-            if ended is not None:
-                raise ended
-            if self._outbox or not self._may_send():
-                self._outbox.append(call)
-                return call
-            self._send(call)
+        try:
+            with self._lock:
+                ended = self._end()
+                if ended is not None:
+                    raise ended
+                if self._outbox or not self._may_send():
+                    self._outbox.append(call)
+                    return call
+                self._send(call)
+            wake(self.client, 1)
+        except BaseException:
+            # A signal's handler may have raised: whether the first one was sent is unknown.
+            wake(self.client, 1)
+            raise
         return call
 
     def ask(self, request: Request) -> Any:
@@ -248,6 +255,7 @@ class Keeper:
                 with self._lock:
                     self._flying -= 1
                     self._send(call)
+                wake(self.client, 1)
                 return
             self._answered(call, None, None)
         elif self._lost:
@@ -258,7 +266,7 @@ class Keeper:
                 self._flying -= 1
             self._pipeline(call)
             self._flush()
-        elif isinstance(error, _AMBIGUOUS) and not self._closed:
+        elif isinstance(error, _AMBIGUOUS):
             self._repeat_later(call, isinstance(error, ConnectionLoss))
         elif isinstance(error, AuthFailedError):
             self._answered(call, None, KeeperError("ZooKeeper refused the credentials"))
@@ -294,19 +302,17 @@ class Keeper:
         return self._connected and not self._closed and self._flying < IN_FLIGHT_MAX
 
     def _send(self, call: Call) -> None:
-        """Hand a call to kazoo.
+        """Put a call into kazoo's queue. Called with the lock; a wake follows, without it.
 
-        Called with the lock: between the look at the connection and kazoo's queue nothing may come,
-        neither the loss of the connection nor another request.
+        Between the look at the connection and the queue nothing may come, neither the loss of the
+        connection nor another request. kazoo fails what is in its queue, and takes another one,
+        only after it has told of a loss: so each call is sent or failed. A wake lets other threads
+        go on, and takes as long as they do: with the lock, kazoo's own would wait for it, and a
+        signal would most often come then.
         """
+        self.client._queue.append((call.packet, call))
+        # Behind it: what a signal's handler raises here leaves the count too low, never too high.
         self._flying += 1
-        try:
-            hand_over(self.client, call.packet, call)
-        except OSError:
-            # Its owner has stopped the client; if it is started again, it tells of a connection.
-            self._flying -= 1
-            self._connected = False
-            self._again.append(call)
 
     def _pipeline(self, call: Call) -> None:
         """A batch of reads for a server that knows none: each is sent and counted for itself."""
@@ -318,11 +324,14 @@ class Keeper:
             submit_or_tell(self, read, gathered.place(index))
 
     def _flush(self) -> None:
+        sent = 0
         with self._lock:
             while self._outbox and self._may_send():
                 call = self._outbox.popleft()
                 if not call.abandoned:
                     self._send(call)
+                    sent += 1
+        wake(self.client, sent)
 
     def _state_changed(self, state: str) -> None:
         # On kazoo's connection thread: a blocking call here would deadlock it.

@@ -1,4 +1,4 @@
-"""Handing requests to kazoo's thread: what its `_call` does, but never blocking or swallowing.
+"""Waking kazoo's thread for requests: what its `_call` does, but never blocking or swallowing.
 
 kazoo's thread takes one request from its queue for each byte on a socket pair: a wake. A wake too
 many is harmless, one too few leaves a request unsent.
@@ -9,33 +9,10 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
-from typing import Any
 
 from kazoo.client import KazooClient
 
 _MANY = 4096
-
-
-def hand_over(client: KazooClient, packet: Any, call: Any) -> None:
-    """Have `packet` sent; `call` is told the outcome. Raises OSError where the client is stopped.
-
-    kazoo's bare `except` would swallow the KeyboardInterrupt which a signal raises inside `send`:
-    Ctrl-C would be lost now and then, and the request taken for unanswered and sent again.
-    """
-    requests, wakes = client._queue, client._connection._write_sock
-    if wakes is None:
-        raise OSError("the client is stopped")
-    try:
-        requests.append((packet, call))
-        _wake(wakes, 1)
-    except OSError:
-        if (packet, call) in requests:
-            requests.remove((packet, call))
-            raise
-        # Otherwise the stop took it from the queue, and tells the call.
-    except BaseException:
-        _wake(wakes, 1)  # whether the first one was sent is unknown
-        raise
 
 
 def forget_wakes(client: KazooClient) -> None:
@@ -46,25 +23,40 @@ def forget_wakes(client: KazooClient) -> None:
     it, be it kazoo's own thread, until there is a connection again.
     """
     connection = client._connection
-    reader, wakes = connection._read_sock, connection._write_sock
-    if reader is None or wakes is None:
+    reader = connection._read_sock
+    if reader is None:
         return
     while connection.handler.select([reader], [], [], 0)[0] and len(reader.recv(_MANY)) == _MANY:
         pass
     # Others who use the client may have handed over more meanwhile. Looked at after the wakes were
     # taken: a request stands in the queue before its wake is sent.
-    _wake(wakes, len(client._queue))
+    wake(client, len(client._queue))
 
 
-def _wake(wakes: socket.socket, times: int) -> None:
-    """Never waits: kazoo's thread, which makes room, may be waiting for a lock of the caller."""
+def wake(client: KazooClient, times: int) -> None:
+    """Have kazoo send what was put into its queue, so many requests. Never waits for room.
+
+    Kazoo's thread, which makes room, may be the caller, or wait for a lock of it. kazoo's own call
+    has a bare `except`, which swallows what a signal's handler raises here, such as
+    KeyboardInterrupt, and takes the request for unanswered.
+    """
+    wakes = client._connection._write_sock
+    if wakes is None:
+        return  # stopped: who waits was told
     try:
+        if wakes.gettimeout() is not None:
+            # Of a program with socket.setdefaulttimeout: such a socket waits, whatever the flags.
+            wakes.settimeout(None)
         for sent in range(times):  # noqa: B007 - read below
             wakes.send(b"\0", socket.MSG_DONTWAIT)
     except BlockingIOError:
         # Full: others who share the client wait for room, too.
         waiting = threading.Thread(target=_wake_in_time, args=[wakes, times - sent], daemon=True)
         waiting.start()
+    except OSError:
+        # The client was stopped meanwhile; else a handler raised it: TimeoutError is an OSError.
+        if client._connection._write_sock is wakes:
+            raise
 
 
 def _wake_in_time(wakes: socket.socket, times: int) -> None:

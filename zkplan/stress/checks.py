@@ -142,14 +142,21 @@ def losses_release_once(evidence: Evidence) -> Iterator[str]:
     """L1: only lost workers, failures and hand-backs use up attempt numbers, each at most one."""
     history = evidence.history
     losses, hand_backs = len(history.kills) + len(history.lost), history.hand_backs
+    owed = 0
     for executions in history.by_task.values():
         failures = sum(bool(execution.error) for execution in executions)
         last = max(executions, key=lambda execution: execution.n)
+        owed += max(0, last.n - losses - failures)
         if last.n > losses + failures + hand_backs:
             yield (
                 f"{last} came after {losses} losses of workers, {failures} failures and "
                 f"{hand_backs} hand-backs"
             )
+    if owed > history.handed_back:
+        yield (
+            f"{owed} attempt numbers were used up beyond losses and failures, but only "
+            f"{history.handed_back} claims were handed back"
+        )
 
 
 def dependencies_come_first(evidence: Evidence) -> Iterator[str]:

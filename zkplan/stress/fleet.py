@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import signal
 import time
 from collections.abc import Sequence
@@ -15,6 +16,7 @@ from ..working.losses import HANDED_BACK
 from .history import Recorder
 
 _LOG_TAIL_LINES = 15
+_CLAIMS = re.compile(rf"([\d,]+) claims? {HANDED_BACK}")
 
 
 class WorkersDie(ZkplanError):
@@ -109,9 +111,10 @@ class Fleet:
         self.close()
 
     def note_hand_backs(self) -> None:
-        """Record how often workers say that they handed claims back: each used up a number."""
+        """Record what workers say that they handed back: each claim used up a number."""
         logs = (log.read_text(errors="replace") for log in self._logs.values())
-        self._recorder.write("handed back", times=sum(log.count(HANDED_BACK) for log in logs))
+        counts = [int(found.replace(",", "")) for log in logs for found in _CLAIMS.findall(log)]
+        self._recorder.write("handed back", times=len(counts), claims=sum(counts))
 
     def close(self) -> None:
         """End with SIGKILL all that is left."""

@@ -107,8 +107,10 @@ class History:
     kills: list[Kill] = field(default_factory=list)
     lost: dict[str, float] = field(default_factory=dict)
     done_at: float | None = None
-    #: How often workers handed back claims that waited: each costs a task at most one number.
+    #: How often workers handed back claims that waited: each costs a task at most one number,
     hand_backs: int = 0
+    #: and all of them together cost as many numbers as there were claims.
+    handed_back: int = 0
 
     @functools.cached_property
     def by_task(self) -> dict[int, list[Execution]]:
@@ -161,7 +163,7 @@ def parse(lines: Iterable[Line]) -> History:
     kills: list[Kill] = []
     lost: dict[str, float] = {}
     done_at = None
-    hand_backs = 0
+    hand_backs = handed_back = 0
     for line in lines:
         event = line["event"]
         if event == "start":
@@ -195,11 +197,12 @@ def parse(lines: Iterable[Line]) -> History:
             )
         elif event == "handed back":
             hand_backs += line["times"]
+            handed_back += line["claims"]
         elif event == "lost":
             lost[line["worker"]] = line["seen"]
         elif event == "done":
             done_at = line["at"]
-    return History(list(executions.values()), kills, lost, done_at, hand_backs)
+    return History(list(executions.values()), kills, lost, done_at, hand_backs, handed_back)
 
 
 def keep(folder: Path, file: Path) -> None:

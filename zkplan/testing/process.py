@@ -81,7 +81,8 @@ class WatchedProcess:
         """
         if self.is_running():
             self.send(signal.SIGSTOP)
-            os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+            with contextlib.suppress(ChildProcessError):  # ended, and reaped by another thread
+                os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
     def end(self, grace_s: float) -> None:
         """Terminate it, kill it after `grace_s` seconds (0: at once), reap it; may be repeated."""
