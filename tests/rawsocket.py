@@ -52,11 +52,16 @@ class FramedSocket:
 
     def frame(self) -> bytes:
         """The body of the next frame. Raises Closed, Silent."""
-        (size,) = struct.unpack(">i", self._exactly(4))
-        return self._exactly(size)
+        self._await(4)
+        (size,) = struct.unpack_from(">i", self.buffer)
+        assert size >= 0, f"the server sent {size} as the size of a frame"
+        self._await(4 + size)
+        body = bytes(self.buffer[4 : 4 + size])
+        del self.buffer[: 4 + size]
+        return body
 
-    def _exactly(self, count: int) -> bytes:
-        # What has come stays where the rest is late: who asks again goes on from there.
+    def _await(self, count: int) -> None:
+        # What has come stays, its size too, where the rest is late: who asks again gets all of it.
         while len(self.buffer) < count:
             try:
                 data = self.socket.recv(1 << 20)
@@ -67,9 +72,6 @@ class FramedSocket:
             if not data:
                 raise Closed("end of stream")
             self.buffer += data
-        taken = bytes(self.buffer[:count])
-        del self.buffer[:count]
-        return taken
 
     def close(self) -> None:
         """Close the socket, whatever is under way; a session lives on."""

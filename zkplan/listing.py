@@ -8,10 +8,11 @@ from .codec import TASK, Codec
 from .errors import PayloadUndecodable, PlanNotFound
 from .keeper import Keeper
 from .layout import Paths, number_of, parse_claim, parse_entry, parse_later
+from .protocol.load import read_all
 from .records import Dead, TaskOptions, TaskRecord
 from .requests import ReadChildren, ReadData, ReadMany
 
-#: Tasks of one batch of a listing: their constant arguments come along, up to 1 MB each.
+#: Tasks looked at together: between their reads, and those of the indexes, little time passes.
 TASKS_PER_READ = 100
 
 
@@ -102,7 +103,8 @@ class Listing:
             path = self._paths.task(self._number, number)
             index = claims[number][1] if number in claims else f"{self._plan}/dead/{number}"
             reads += (ReadData(path), ReadChildren(path), ReadData(index))
-        answers = self._keeper.ask(ReadMany(reads)) if reads else []
+        # Constant arguments come along, up to 1 MB for each task: never all in one answer.
+        answers = self._keeper.run(read_all(reads))
         found = []
         for at, number in enumerate(numbers):
             node, names, index = answers[3 * at : 3 * at + 3]

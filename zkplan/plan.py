@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from .deadletters import dead_letters, retry_all
 from .errors import (
     InvalidTask,
     PayloadTooLarge,
@@ -26,9 +27,9 @@ from .protocol.author import Author
 from .protocol.check import Report, check
 from .protocol.control import PlanStatus
 from .protocol.failure import retry
-from .protocol.shared import GROUP_BYTES_MAX, READS_PER_REQUEST
+from .protocol.shared import GROUP_BYTES_MAX
 from .records import Dead, PlanRecord
-from .requests import ReadChildren, ReadData, ReadMany
+from .requests import ReadData
 from .task import Task, TaskSpec, define
 from .waiting import wait_for_plan
 
@@ -257,35 +258,24 @@ class Plan:
         return self.client.keeper.run(control.remove(self.path))
 
     def retry(self) -> int:
-        """Give all dead tasks their attempts again; gives how many. Raises as `retry_task`."""
+        """Give all dead tasks their attempts again; gives how many. Raises as `retry_task`.
+
+        PayloadUndecodable, of damaged dead letters, only when all others are retried.
+        """
         self._refuse_if_cancelled()
-        return sum(self._retried(number) for number in self.dead())
+        return retry_all(self.client.keeper, self.path)
 
     def dead(self, most: int = 1000) -> dict[str, Dead]:
-        """The tasks that are out of attempts, by number; at most `most` of them."""
-        names = self.client.keeper.ask(ReadChildren(f"{self.path}/dead"))
-        if names is None:
-            raise PlanNotFound(self.path, f"there is no plan {self.path}")
-        chosen, found = sorted(names)[:most], {}
-        for start in range(0, len(chosen), READS_PER_REQUEST):
-            chunk = chosen[start : start + READS_PER_REQUEST]
-            nodes = self.client.keeper.ask(
-                ReadMany([ReadData(f"{self.path}/dead/{number}") for number in chunk])
-            )
-            for number, node in zip(chunk, nodes, strict=True):
-                if node is not None:
-                    found[number] = Dead.from_bytes(node.data)
-        return found
+        """The tasks that are out of attempts, by number; at most `most`. Raises PlanNotFound."""
+        return dead_letters(self.client.keeper, self.path, most)
 
     def retry_task(self, number: str) -> bool:
         """Give the dead task of that number its attempts again; False where it is not dead.
 
-        Raises PlanNotFound; PlanCancelled, for nothing of the plan would be claimed.
+        Raises PlanNotFound; PlanCancelled, for nothing of the plan would be claimed;
+        PayloadUndecodable where its dead letter is damaged.
         """
         self._refuse_if_cancelled()
-        return self._retried(number)
-
-    def _retried(self, number: str) -> bool:
         return self.client.keeper.run(retry(self.path, number))
 
     def _refuse_if_cancelled(self) -> None:

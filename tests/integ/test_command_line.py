@@ -180,6 +180,36 @@ def test_a_plan_that_its_author_left_is_marked_ready_by_hand(
     assert plan.status().state == "running"
 
 
+@pytest.mark.parametrize("name", ["\x1b[31mred", "two\nlines"])
+def test_the_name_of_a_plan_is_printed_as_one_line_of_text(
+    run: Run, zkplan_client: zkplan.Client, name: str
+) -> None:
+    """Whoever writes the tree can give any name: it must not reach into the terminal."""
+    plan = zkplan_client.create_plan("hostile")
+    node = plan.client.keeper.client
+    node.set(plan.path, json.dumps({"name": name}).encode())
+    ran = run("plan", "cancel", str(int(plan.number)))
+    said = name.replace("\x1b", "\\x1b").replace("\n", "\\n")
+    assert (ran.code, ran.err) == (0, f"{plan.path} ({said}) cancelled\n")
+
+
+def test_who_marks_a_plan_ready_that_does_not_run_all_the_same_is_told(
+    run: Run, plan: zkplan.Plan, zkplan_client: zkplan.Client
+) -> None:
+    plan.pause()
+    ran = run("plan", "mark-ready", "nightly")
+    assert ran.code == 0
+    assert "may run" not in ran.err
+    assert f"{plan.path} (nightly) was ready and is paused" in ran.err
+    hosts = zkplan_client.keeper.hosts
+    assert f"zkplan plan resume {int(plan.number)} --hosts {hosts} --root " in ran.err
+    empty = zkplan_client.create_plan("empty")
+    empty.mark_ready()
+    assert empty.is_drained()
+    ran = run("plan", "mark-ready", "empty")
+    assert (ran.code, ran.err) == (0, f"{empty.path} (empty) is done\n")
+
+
 def test_a_plan_is_checked(run: Run, plan: zkplan.Plan) -> None:
     checked = run("plan", "check", "nightly", "-o", "json")
     assert checked.code == 0

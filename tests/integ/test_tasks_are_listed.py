@@ -14,6 +14,8 @@ from zkplan import Client, InvalidTask, Plan, PlanNotFound, TaskSpec, Worker
 from zkplan.edges import dependencies
 from zkplan.inspection import describe_task
 from zkplan.layout import WAKE
+from zkplan.protocol.load import VALUES_FIRST
+from zkplan.requests import Node
 
 from .support import note, notes, wait_until
 
@@ -176,3 +178,25 @@ def test_names_that_would_break_a_table_are_refused(name: str, zkplan_client: Cl
     for attempt in refused:
         with pytest.raises(InvalidTask, match="printable"):
             attempt()
+
+
+def test_large_arguments_do_not_come_in_one_answer(
+    zkplan_client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing else limits an answer: a hundred of a megabyte end a server with the usual heap."""
+    with zkplan_client.create_plan() as plan:
+        plan.add_tasks([TaskSpec(len, [bytes([n]) * 200_000]) for n in range(80)])
+    keeper = zkplan_client.keeper
+    received = keeper._await
+    sizes = []
+
+    def measured(*given: Any) -> Any:
+        answers = received(*given)
+        if isinstance(answers, list):
+            sizes.append(sum(len(node.data) for node in answers if isinstance(node, Node)))
+        return answers
+
+    monkeypatch.setattr(keeper, "_await", measured)
+    assert len(plan.tasks()) == 80
+    assert sum(sizes) > 80 * 200_000
+    assert max(sizes) <= VALUES_FIRST * 201_000

@@ -99,9 +99,12 @@ def options_to_reach(hosts: str, root: str, **_: Any) -> str:
 
 
 def label_of(plan: Plan) -> str:
-    """Path and name: a bare number or path does not show that it is the wrong plan."""
+    """Path and name: a bare number or path does not show that it is the wrong plan.
+
+    Printable and one line, as the cells of a table: whoever writes the tree can give any name.
+    """
     try:
-        return f"{plan.path} ({plan.name})" if plan.name else plan.path
+        return _cell(f"{plan.path} ({plan.name})" if plan.name else plan.path)
     except PayloadUndecodable:  # its record is damaged, or of a later format
         return plan.path
 

@@ -196,12 +196,24 @@ def _control(name: str, act: Callable[[Plan], Any], help_text: str, said: str) -
             click.echo(f"{label} {told}", err=True)
 
 
-_control(
-    "mark-ready",
-    Plan.mark_ready,
-    "Let a plan run that its author has not marked ready; it has to be complete.",
-    "may run",
-)
+@plan.command("mark-ready")
+@_which
+@connection_options
+def mark_ready(plan: str, **connection: Any) -> None:
+    """Let a plan run that its author has not marked ready; it has to be complete."""
+    with open_client(**connection) as client:
+        found = client.plan(plan)
+        label = label_of(found)
+        found.mark_ready()
+        state = found.status().state
+    # One that is ready already stays as it is: paused, say.
+    if state == "paused":
+        resume = f"zkplan plan resume {int(found.number)} {options_to_reach(**connection)}"
+        click.echo(f"{label} was ready and is paused; this lets it go on:\n{resume}", err=True)
+    else:
+        click.echo(f"{label} {'is done' if state == 'done' else 'may run'}", err=True)
+
+
 _control("pause", Plan.pause, "Claim nothing more of a plan until it is resumed.", "paused")
 _control("resume", Plan.resume, "Let a paused plan go on.", "resumed")
 _control("cancel", Plan.cancel, "Stop a plan for good; running tasks are told.", "cancelled")
