@@ -137,7 +137,9 @@ def _facts(outcome: Outcome) -> dict[str, object]:
         "worker processes": f"{settings.workers}, each with {counted(settings.threads, 'thread')}",
         "session time-out": f"{settings.session_s:g} s",
         "plans checked": outcome.plans,
-        "tasks": f"{outcome.tasks} added, {scope.ran} of them ran, {scope.dead} ended dead",
+        # A plan that an operator removed does not tell any more how many were added to it.
+        "tasks": f"{scope.ran} ran, {scope.dead} ended dead; "
+        f"{outcome.tasks} were added to plans that nobody removed",
         "executions": f"{outcome.executions}: {scope.ran} first ones, {scope.retried} after a "
         f"planned failure, {outcome.effects.repeated.total()} after a fault",
         "tasks per second": f"{outcome.tasks / max(seconds, 1e-9):.0f}",

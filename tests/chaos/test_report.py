@@ -143,7 +143,7 @@ def test_the_page_says_how_much_was_judged(tmp_path: Path) -> None:
     made.scope = Scope(ran=10, retried=4, values=25, kept=3, waits=2, dead=1)
     made.effects.repeated.update({"worker paused": 2})
     text = page(made, tmp_path)
-    assert "| tasks | 12 added, 10 of them ran, 1 ended dead |" in text
+    assert "| tasks | 10 ran, 1 ended dead; 12 were added to plans that nobody removed |" in text
     assert "| executions | 16: 10 first ones, 4 after a planned failure, 2 after a fault |" in text
     for many, what in ((16, "S3"), (25, "returned them (S4)"), (3, "oracle (S4)"), (2, "S7")):
         assert any(what in line and f"| {many} |" in line for line in text.splitlines())
