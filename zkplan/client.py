@@ -112,9 +112,11 @@ class Client:
             return named[-1]
         if not path.startswith(self.paths.root + "/plan-"):
             raise PlanNotFound(path, f"{path} is not a plan under {self.paths.root}")
-        plan = Plan(self, path)
-        _ = plan.record
-        return plan
+        node = self.keeper.ask(ReadData(path))
+        if node is None:
+            raise PlanNotFound(path, f"there is no plan {path}")
+        # One whose record is damaged, or of a later format, can be cancelled and removed by this.
+        return Plan(self, path, _readable(node.data))
 
     def workers(self) -> list[WorkerRecord]:
         """The living workers."""
