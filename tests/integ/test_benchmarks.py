@@ -7,12 +7,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from zkplan.testing.loopback import free_port
 
 _TOP = Path(__file__).resolve().parents[2]
 #: A benchmark that hangs is ended. Its speed is no matter of a test: it takes 20 s, and took more
 #: than 100 s on a machine whose two processors had twelve processes to run.
 _HANGS_S = 400
+pytestmark = pytest.mark.timeout(_HANGS_S + 20)
 
 
 def benchmarks(*arguments: str) -> subprocess.CompletedProcess[str]:
