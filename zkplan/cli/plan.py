@@ -178,10 +178,14 @@ def import_(
         print_facts(_row(status, output), output)
     if status.state == "paused":
         click.echo(
-            f"{label_of(found)} is paused; this lets it go on:\n"
-            f"zkplan plan resume {int(found.number)} {options_to_reach(**connection)}",
+            f"{label_of(found)} is paused; this lets it go on:\n{_resume(found, connection)}",
             err=True,
         )
+
+
+def _resume(found: Plan, connection: dict[str, Any]) -> str:
+    """The command to be typed."""
+    return f"zkplan plan resume {int(found.number)} {options_to_reach(**connection)}"
 
 
 def _control(name: str, act: Callable[[Plan], Any], help_text: str, said: str) -> None:
@@ -208,8 +212,8 @@ def mark_ready(plan: str, **connection: Any) -> None:
         state = found.status().state
     # One that is ready already stays as it is: paused, say.
     if state == "paused":
-        resume = f"zkplan plan resume {int(found.number)} {options_to_reach(**connection)}"
-        click.echo(f"{label} was ready and is paused; this lets it go on:\n{resume}", err=True)
+        told = f"{label} was ready and is paused; this lets it go on:"
+        click.echo(f"{told}\n{_resume(found, connection)}", err=True)
     else:
         click.echo(f"{label} {'is done' if state == 'done' else 'may run'}", err=True)
 
