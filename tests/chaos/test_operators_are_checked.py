@@ -10,7 +10,9 @@ import pytest
 
 from zkplan.stress.checks import Remains
 
+from .faults.aim import Aim
 from .judges.checks_operators import Stopped, violations_of_operations, violations_of_stopped
+from .judges.ledger import Window
 from .judges.operations import Operation
 from .judges.rest import Rest, every_edge_has_two_ends, every_task_is_in_one_place, is_quiet
 from .test_the_checker_bites import again, honest
@@ -171,6 +173,28 @@ def test_retries_are_counted(tmp_path: Path) -> None:
     assert violations_of_operations(case, [*retries, refused]) == []
     none = violations_of_operations(case, [retry(retries[0].facts["key"], 9)])
     assert any("gives all attempts" in text for text in none)
+
+
+def test_an_attempt_may_be_lost_before_its_first_line(tmp_path: Path) -> None:
+    """Its worker has noted in ZooKeeper that it starts: it counts, and nobody tells of it."""
+    case = honest(tmp_path, "held", 0)
+    key = next(item.key for item in case.plan.workload.items.values() if item.fails == 5)
+    runs = case.plan.executions[key]
+    retries = [retry(key, 3)]
+    # Claim 2 is the one that was lost, claim 3 found no attempt left.
+    runs[2:] = [replace(each, n=each.n + 2) for each in runs[2:]]
+    del runs[-2]
+    case.ledger._workers.add("worker0")
+    assert len(violations_of_operations(case, retries)) == 1
+    unrelated = Window("a fault", 1.0, Aim(names=["author"]))
+    case.ledger.windows.append(unrelated)
+    assert len(violations_of_operations(case, retries)) == 1
+    # Not one that touched any of the executions that are known.
+    case.ledger.windows.append(Window("a fault", NOW - 2.0, Aim(names=["worker0"])))
+    assert violations_of_operations(case, retries) == []
+    # One loss uses up one attempt.
+    del runs[1]
+    assert len(violations_of_operations(case, retries)) == 1
 
 
 def resting() -> Rest:

@@ -251,6 +251,23 @@ def test_attempts_that_nobody_made_are_found(tmp_path: Path) -> None:
     assert not any("used up" in text for text in violations(replace(case)))
 
 
+def test_a_dead_task_may_have_lost_an_attempt_of_which_nobody_tells(tmp_path: Path) -> None:
+    seed = next(s for s in range(100) if "dead" in Workload.make(s, "failing").fates.values())
+    case = honest(tmp_path, "failing", seed)
+    key = next(key for key, fate in case.plan.workload.fates.items() if fate == "dead")
+    last = case.plan.executions[key].pop()
+    # The worker of the last attempt was lost: the next claim had none left, and wrote one more.
+    case.left.dead[key] = 4
+    case.ledger._workers.add("worker0")
+    case.ledger.windows.append(Window("a fault", 1.0, Aim(names=["author"])))
+    assert any("failed 2 times" in text for text in violations(replace(case)))
+    case.ledger.windows.append(Window("a fault", last.began, Aim(names=["worker0"])))
+    assert not any("failed 2 times" in text for text in violations(replace(case)))
+    # The numbers of its claims are without a gap: nothing was lost.
+    case.left.dead[key] = 3
+    assert any("failed 2 times" in text for text in violations(replace(case)))
+
+
 def test_of_a_refused_add_those_run_that_were_told_added(tmp_path: Path) -> None:
     case = honest(tmp_path, "hub", 0)
     batch = next(batch for batch in case.plan.batches.values() if len(batch.keys) > 1)

@@ -251,17 +251,22 @@ def a_death_is_retried_once(case: Case, operations: list[Operation]) -> Iterator
 
 def a_retry_gives_all_attempts(case: Case, operations: list[Operation]) -> Iterator[str]:
     """S8: between two deaths of a task it has all its attempts, as always with growing numbers."""
-    deaths: defaultdict[str, set[int]] = defaultdict(set)
+    deaths: defaultdict[str, dict[int, float]] = defaultdict(dict)
     for each in operations:
         # Where failures travel, what a dead letter tells of is gone, and a retry of it is refused.
         if each.what == "retry" and each.may_have_happened:
-            deaths[each.facts["key"]].add(each.facts["n"])
+            deaths[each.facts["key"]].setdefault(each.facts["n"], each.begun)
     for key, last in deaths.items():
         runs = case.plan.executions.get(key, [])
         lost = case.disturbed(runs)
         lives = Counter(sum(n < each.n for n in last) for each in runs if each.planned)
-        for life in range(len(last)):
-            if lives[life] != _ATTEMPTS and not lost:
+        began = {each.n for each in runs}
+        first, since = 0, case.plan.begun
+        for life, (n, at) in enumerate(sorted(last.items())):
+            untold = sum(number not in began for number in range(first, n + 1))
+            most = case.lost_without_a_line(untold, since, at)
+            if not 0 <= _ATTEMPTS - lives[life] <= most and not lost:
                 yield f"task {key} failed {lives[life]} times, not {_ATTEMPTS}, in life {life}"
+            first, since = n + 1, at
         if lives[len(last)] >= _ATTEMPTS and not lost:
             yield f"task {key} failed {lives[len(last)]} times in its last life"
