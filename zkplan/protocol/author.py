@@ -233,17 +233,17 @@ class Author:
         yield from self.learn(again=True)
 
     def _explain_plan(self) -> Step[None]:
-        # Twice where something is missing: between the reads of one batch a worker may have ended
-        # the plan, or made what a plan of plain creates lacks. Neither happens to a plan again.
-        for _ in range(2):
-            plan, done, ready, adds, authors = yield ReadMany(
-                [
-                    ReadData(f"{self.plan_path}{part}")
-                    for part in ("", "/done", "/ready", "/adds", "/authors")
-                ]
-            )
-            if adds is not None and authors is not None:
+        parts = ("", "/done", "/ready", "/adds", "/authors")
+        reads = ReadMany([ReadData(f"{self.plan_path}{part}") for part in parts])
+        missed: list[bool] = []
+        while True:
+            plan, done, ready, adds, authors = nodes = yield reads
+            # Where something is missing, until it is so twice: between the reads of one batch a
+            # worker may have ended the plan, or made what a plan of plain creates lacks.
+            missing = [node is None for node in nodes]
+            if missing == missed or not any(missing[3:]):
                 break
+            missed = missing
         if plan is None:
             raise PlanNotFound(self.plan_path, f"{self.plan_path} was removed; create a new plan")
         if done is not None:
@@ -255,13 +255,13 @@ class Author:
             raise PlanCancelled(
                 self.plan_path, f"{self.plan_path} was cancelled; create a new plan"
             )
-        if adds is None:
-            raise PlanNotFound(
-                self.plan_path, f"{self.plan_path} is being removed; create a new plan"
-            )
         if authors is None:
             raise PlanNotFound(
                 self.plan_path,
                 f"{self.plan_path} has no `authors`, so no task can be added: zkplan did not make "
                 "it, or it is being removed; if ready, `zkplan plan check` mends the first",
+            )
+        if adds is None:
+            raise PlanNotFound(
+                self.plan_path, f"{self.plan_path} is being removed; create a new plan"
             )
