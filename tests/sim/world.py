@@ -14,6 +14,7 @@ from zkplan.embedded import tree as server
 from zkplan.layout import Paths
 from zkplan.protocol.adding import NewTask
 from zkplan.protocol.commit import Part
+from zkplan.protocol.desk import sign_off
 from zkplan.records import control_from_bytes
 
 from . import authors
@@ -30,6 +31,8 @@ ROOT = "/z"
 STORM_STEPS = 500
 #: How often a slow actor's request waits on when its turn has come, as if the actor were stopped.
 SLOWNESS = 0.97
+#: The share of runs whose workers have supervisors.
+SUPERVISED = 0.4
 #: After the faults everything must drain in so many steps.
 DRAIN_STEPS = 6000
 
@@ -45,6 +48,8 @@ class World:
         self.nodes = self.auditor.nodes
         self.names = self.auditor.names
         self.mix = draw_mix(rng)
+        #: Whether the workers have supervisors, which sign off those that crash.
+        self.supervised = random.Random(f"supervised {seed}").random() < SUPERVISED
         self.now = 0
         self.plans: list[Plan] = []
         self.workers: list[Worker] = []
@@ -252,6 +257,10 @@ class World:
             self.dying.append(self.network.crash(worker.client))
             self.workers.remove(worker)
             self._end(worker.client)
+            if worker.me is not None and self.supervised:
+                # Its session is still open, and what it sent may still arrive.
+                script = sign_off(self.paths, worker.me.worker)
+                self.network.start(self._connect("supervisor"), "sign off", script, {})
             self._new_worker()
 
     def _crash_author(self) -> None:

@@ -1,4 +1,4 @@
-"""The line between a supervisor and its worker processes: `ready` goes up, its end is noticed.
+"""The line between a supervisor and its worker processes: who is ready goes up, its end is noticed.
 
 One socket pair for all of them. A process that holds the lower end reads nothing from it until the
 supervisor is gone, however it died: the kernel closes the upper end.
@@ -25,6 +25,7 @@ class UpperEnd:
     def __init__(self) -> None:
         self._upper, self._lower = socket.socketpair()
         self._upper.setblocking(False)
+        self._begun = b""
 
     @property
     def to_pass(self) -> int:
@@ -35,12 +36,19 @@ class UpperEnd:
         """What a worker process must find in its environment."""
         return {_LINE_FD: str(self.to_pass)}
 
-    def one_was_ready(self) -> bool:
-        """Whether a process said so since the last look."""
+    def registered(self) -> list[tuple[int, str]]:
+        """The worker processes that have registered since the last look, each with its worker's ID.
+
+        All that was told before: also by those that have ended meanwhile.
+        """
         try:
-            return bool(self._upper.recv(4096))
+            while True:
+                self._begun += self._upper.recv(4096)
         except BlockingIOError:
-            return False
+            pass
+        *told, self._begun = self._begun.split(b"\n")
+        pairs = (line.decode().split(" ", 1) for line in told)
+        return [(int(process), worker) for process, worker in pairs]
 
 
 class LowerEnd:
@@ -53,12 +61,13 @@ class LowerEnd:
         if self._lower is not None:
             self._lower.set_inheritable(False)
 
-    def tell_ready(self) -> None:
-        """A worker is registered. Harmless when repeated."""
+    def tell_ready(self, worker: str) -> None:
+        """A worker is registered, under this ID."""
         if self._lower is not None:
-            # Broken: the supervisor is gone, which is noticed below. Full: it was told by others.
+            # Broken: the supervisor is gone, which is noticed below. Full: it reads nothing, so it
+            # would not see the end of this process either. So short a message goes as a whole.
             with contextlib.suppress(BrokenPipeError, BlockingIOError):
-                self._lower.send(b"\n", socket.MSG_DONTWAIT)
+                self._lower.send(f"{os.getpid()} {worker}\n".encode(), socket.MSG_DONTWAIT)
 
     def leave_with_supervisor(self, leave: Callable[[], None]) -> None:
         """Have `leave` called, on a thread, when the supervisor is gone.

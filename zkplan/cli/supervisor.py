@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from ..backoff import Backoff
 from . import EXIT_UNREACHABLE, EXIT_USAGE
 from .line import UpperEnd
+from .signing_off import SigningOff
 
 logger = logging.getLogger("zkplan.supervisor")
 
@@ -35,6 +36,8 @@ class _Seat:
 
     command: list[str]
     line: UpperEnd
+    #: The ID of its worker, once that is registered.
+    worker: str = ""
     deaths: int = 0
     #: Monotonic time of the next start; None while a process runs.
     due: float | None = None
@@ -52,7 +55,7 @@ class _Seat:
             pass_fds=[self.line.to_pass],
             env=os.environ | self.line.environment(),
         )
-        self.born, self.due = time.monotonic(), None
+        self.born, self.due, self.worker = time.monotonic(), None, ""
 
     def bury(self, now: float) -> None:
         """Its process is dead: say so, and when the next one starts."""
@@ -70,11 +73,15 @@ class _Seat:
 class Supervisor:
     """Runs `count` processes of this very command until a signal; a second one hurries them.
 
-    `extra` are options that these processes get besides, and which win over those given here.
+    `extra` are options that these processes get besides, and which win over those given here. The
+    workers of those that die are signed off, so that others take their tasks over at once.
     """
 
-    def __init__(self, count: int, grace_s: float, extra: Sequence[str] = ()) -> None:
+    def __init__(
+        self, count: int, grace_s: float, signing_off: SigningOff, extra: Sequence[str] = ()
+    ) -> None:
         self._grace_s = grace_s
+        self._signing_off = signing_off
         self._signals = 0
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._count_signal)
@@ -98,17 +105,28 @@ class Supervisor:
         return code
 
     def _tend(self, seat: _Seat, now: float) -> int:
-        ready = self._line.one_was_ready()
-        self._proven = self._proven or ready or now - seat.born >= _YOUNG_S
-        if seat.due is None and seat.process.poll() is not None:
+        has_ended = seat.due is None and seat.process.poll() is not None
+        # Behind that look: what it told before its end is known.
+        self._learn_who_is_ready()
+        self._proven = self._proven or now - seat.born >= _YOUNG_S
+        if has_ended:
             code = seat.process.returncode
             if code in (EXIT_USAGE, EXIT_UNREACHABLE) and not self._proven:
                 # Wrong usage or no ZooKeeper, from the start: a new one would fail alike.
                 return code
             seat.bury(now)
+            if seat.worker:
+                self._signing_off.has_died(seat.worker)
         elif seat.due is not None and now >= seat.due:
             seat.start()
         return 0
+
+    def _learn_who_is_ready(self) -> None:
+        for process, worker in self._line.registered():
+            self._proven = True
+            for seat in self._seats:
+                if seat.process.pid == process:
+                    seat.worker = worker
 
     def _drain(self) -> None:
         told = False

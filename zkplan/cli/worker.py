@@ -21,6 +21,7 @@ from .common import (
     print_rows,
 )
 from .line import LowerEnd
+from .signing_off import SigningOff
 from .supervisor import Supervisor
 
 _GIVEN = click.core.ParameterSource.COMMANDLINE
@@ -83,7 +84,9 @@ def worker(
             # where another one serves the folder, each follows it by itself.
             extra = ["--hosts", served.hosts]
             extra = extra if is_embedded(hosts) and not served.is_elsewhere else []
-            sys.exit(Supervisor(processes, grace, extra).run())
+            reached = served.hosts if extra else hosts
+            signing_off = SigningOff(lambda: open_client(reached, root, secret, connect_timeout))
+            sys.exit(Supervisor(processes, grace, signing_off, extra).run())
     line = LowerEnd()
     sys.path.insert(0, os.getcwd())
     client = open_client(
@@ -117,7 +120,7 @@ def worker(
 
 
 def _say_ready(name: str, line: LowerEnd) -> None:
-    line.tell_ready()
+    line.tell_ready(name)
     click.echo(f"worker {name} ready", err=True)
 
 

@@ -69,8 +69,18 @@ def unregister(me: Registration) -> Step[bool]:
     if isinstance(answer, Applied):
         return True
     # Something is left on the desk: others clear it as soon as they see that the worker is gone.
-    yield Multi([Delete(me.worker_path)])
+    yield from sign_off(me.paths, me.worker)
     return False
+
+
+def sign_off(paths: Paths, worker: str) -> Step[bool]:
+    """End the registration of a worker that is gone, before its session ends; False: it has none.
+
+    For who knows that its process is dead. What that sent last may still arrive: a claim is refused
+    from now on, and a commit once its claim is released, as after the end of its session.
+    """
+    answer = yield Multi([Delete(paths.worker(worker))])
+    return isinstance(answer, Applied) or answer.repeated
 
 
 def vacant_desks(paths: Paths) -> Step[tuple[list[str], list[str]]]:

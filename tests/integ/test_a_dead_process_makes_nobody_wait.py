@@ -1,0 +1,71 @@
+"""A worker process dies beside its supervisor: its tasks do not wait for the end of its session."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from pathlib import Path
+
+import zkplan
+from zkplan import Client
+from zkplan.testing.server_process import ServerProcess
+
+from .support import WAIT_S, WorkerProcess, note, notes, wait_until
+
+#: Longer than anything here is waited for.
+SESSION_S = 60.0
+OPTIONS = ("--processes", "2", "--session-timeout", f"{SESSION_S:g}")
+assert WAIT_S < SESSION_S
+
+
+def hold_at_first(file: str) -> int:
+    """The first time it runs until its process ends; then it gives the number of its claim."""
+    note(file, str(os.getpid()))
+    if len(notes(file)) == 1:
+        threading.Event().wait()
+    return zkplan.current().attempt
+
+
+def test_the_tasks_of_a_process_that_was_killed_are_taken_over_before_its_session_ends(
+    zookeeper_hosts: str, zkplan_root: str, zkplan_client: Client, tmp_path: Path
+) -> None:
+    file = tmp_path / "runs"
+    with WorkerProcess(zookeeper_hosts, zkplan_root, tmp_path, *OPTIONS) as worker:
+        first = wait_until(
+            lambda: len(found := zkplan_client.workers()) == 2 and found, "both are registered"
+        )
+        with zkplan_client.create_plan() as plan:
+            task = plan.add_task(hold_at_first, [str(file)])
+        [victim] = [int(pid) for pid in wait_until(lambda: notes(file), "the task runs")]
+        [lost] = [found.id for found in first if found.pid == victim]
+        os.kill(victim, signal.SIGKILL)
+        assert task.result(WAIT_S) == 1  # the claims of a task are counted from 0
+        assert int(notes(file)[1]) != victim
+        assert worker.said(f"worker {lost} is signed off")
+        wait_until(lambda: len(zkplan_client.workers()) == 2, "it is replaced")
+
+
+def test_a_supervisor_that_cannot_sign_off_says_so_and_goes_on(
+    zookeeper_server: ServerProcess, tmp_path: Path
+) -> None:
+    hosts, options = zookeeper_server.hosts, (*OPTIONS, "--connect-timeout", "0.5")
+    with (
+        zkplan.connect(hosts, session_timeout=SESSION_S, patience=WAIT_S) as client,
+        WorkerProcess(hosts, "/zkplan", tmp_path, *options) as worker,
+    ):
+        first = wait_until(lambda: len(found := client.workers()) == 2 and found, "both registered")
+        zookeeper_server.kill()
+        os.kill(first[0].pid, signal.SIGKILL)
+        wait_until(
+            lambda: worker.said(f"worker {first[0].id} cannot be signed off"), "it tells of that"
+        )
+        zookeeper_server.start()
+        # The session of the dead one stands, as that of a machine that died.
+        known = {found.id for found in first}
+        wait_until(
+            lambda: {found.id for found in client.workers()} > known, "another one is started"
+        )
+        os.kill(first[1].pid, signal.SIGKILL)
+        wait_until(lambda: worker.said(f"worker {first[1].id} is signed off"), "it still serves")
+    assert not worker.said("Traceback")
