@@ -59,6 +59,10 @@ class Lease:
         if release is not None and os.getpid() == self._pid:
             release()
 
+    def find(self) -> str:
+        """Where its server is by now. Starts none."""
+        return self.hosts
+
     def follow(self, client: KazooClient) -> None:
         """Keep a started client connected when the folder is served elsewhere, until `release`."""
 
@@ -84,6 +88,12 @@ class _Elsewhere(Lease):
         self._next: Lease | None = None
         self._released = threading.Event()
         self._searching = threading.Lock()
+
+    def find(self) -> str:
+        """See Lease."""
+        from .embedded import address_of
+
+        return address_of(self._folder) or self.hosts
 
     def follow(self, client: KazooClient) -> None:
         """See Lease: kazoo tells on its own thread, where nobody may wait."""
@@ -119,7 +129,6 @@ class _Elsewhere(Lease):
                 return
 
     def _go_on(self, client: KazooClient, may_serve: bool) -> None:
-        from .embedded import address_of
 
         if may_serve:
             # At the port of before, where those are waiting who cannot be told.
@@ -130,7 +139,7 @@ class _Elsewhere(Lease):
                 before.release()
             self.hosts = found.hosts
         else:
-            self.hosts = address_of(self._folder) or self.hosts
+            self.hosts = self.find()
         client.set_hosts(self.hosts)
 
     def release(self) -> None:

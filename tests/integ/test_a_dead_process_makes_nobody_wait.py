@@ -11,7 +11,7 @@ import zkplan
 from zkplan import Client
 from zkplan.testing.server_process import ServerProcess
 
-from .support import WAIT_S, WorkerProcess, note, notes, wait_until
+from .support import WAIT_S, WorkerProcess, note, notes, plain_client, wait_until
 
 #: Longer than anything here is waited for.
 SESSION_S = 60.0
@@ -42,30 +42,58 @@ def test_the_tasks_of_a_process_that_was_killed_are_taken_over_before_its_sessio
         os.kill(victim, signal.SIGKILL)
         assert task.result(WAIT_S) == 1  # the claims of a task are counted from 0
         assert int(notes(file)[1]) != victim
-        assert worker.said(f"worker {lost} is signed off")
+        wait_until(lambda: worker.said(f"worker {lost} is signed off"), "it tells of that")
         wait_until(lambda: len(zkplan_client.workers()) == 2, "it is replaced")
 
 
-def test_a_supervisor_that_cannot_sign_off_says_so_and_goes_on(
+def test_a_worker_that_has_registered_anew_is_signed_off_under_its_new_id(
+    zookeeper_hosts: str, zkplan_root: str, zkplan_client: Client, tmp_path: Path
+) -> None:
+    with WorkerProcess(zookeeper_hosts, zkplan_root, tmp_path, *OPTIONS) as worker:
+        first = wait_until(
+            lambda: len(found := zkplan_client.workers()) == 2 and found, "both are registered"
+        )
+        with plain_client(zookeeper_hosts) as znodes:
+            znodes.delete(f"{zkplan_root}/worker/{first[0].id}")
+        wait_until(lambda: worker.said(f"worker {first[0].id}-2 ready"), "it registers anew")
+        os.kill(first[0].pid, signal.SIGKILL)
+        wait_until(lambda: worker.said(f"worker {first[0].id}-2 is signed off"), "it is signed off")
+
+
+def test_a_process_that_dies_while_the_others_drain_is_signed_off(
+    zookeeper_hosts: str, zkplan_root: str, zkplan_client: Client, tmp_path: Path
+) -> None:
+    file = tmp_path / "runs"
+    with WorkerProcess(
+        zookeeper_hosts, zkplan_root, tmp_path, *OPTIONS, "--grace", "600"
+    ) as worker:
+        wait_until(lambda: len(zkplan_client.workers()) == 2, "both are registered")
+        with zkplan_client.create_plan() as plan:
+            task = plan.add_task(hold_at_first, [str(file)])
+        [victim] = [int(pid) for pid in wait_until(lambda: notes(file), "the task runs")]
+        worker.process.send(signal.SIGTERM)
+        wait_until(lambda: worker.said("draining: 1 task running"), "it drains")
+        os.kill(victim, signal.SIGKILL)
+        assert worker.process.wait_ended(WAIT_S)
+        assert zkplan_client.workers() == []
+    with WorkerProcess(zookeeper_hosts, zkplan_root, tmp_path):
+        assert task.result(WAIT_S) == 1
+
+
+def test_a_supervisor_that_cannot_sign_off_tries_again(
     zookeeper_server: ServerProcess, tmp_path: Path
 ) -> None:
-    hosts, options = zookeeper_server.hosts, (*OPTIONS, "--connect-timeout", "0.5")
+    hosts = zookeeper_server.hosts
     with (
         zkplan.connect(hosts, session_timeout=SESSION_S, patience=WAIT_S) as client,
-        WorkerProcess(hosts, "/zkplan", tmp_path, *options) as worker,
+        WorkerProcess(hosts, "/zkplan", tmp_path, *OPTIONS, "--connect-timeout", "3") as worker,
     ):
         first = wait_until(lambda: len(found := client.workers()) == 2 and found, "both registered")
+        dead = first[0]
         zookeeper_server.kill()
-        os.kill(first[0].pid, signal.SIGKILL)
-        wait_until(
-            lambda: worker.said(f"worker {first[0].id} cannot be signed off"), "it tells of that"
-        )
+        os.kill(dead.pid, signal.SIGKILL)
+        wait_until(lambda: worker.said(f"worker {dead.id} cannot be signed off yet"), "it says so")
         zookeeper_server.start()
-        # The session of the dead one stands, as that of a machine that died.
-        known = {found.id for found in first}
-        wait_until(
-            lambda: {found.id for found in client.workers()} > known, "another one is started"
-        )
-        os.kill(first[1].pid, signal.SIGKILL)
-        wait_until(lambda: worker.said(f"worker {first[1].id} is signed off"), "it still serves")
+        wait_until(lambda: worker.said(f"worker {dead.id} is signed off"), "it tries again", 50)
+        wait_until(lambda: dead.id not in [each.id for each in client.workers()], "it is gone")
     assert not worker.said("Traceback")

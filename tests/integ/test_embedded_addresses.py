@@ -259,6 +259,26 @@ def test_whoever_takes_the_folder_over_the_others_find_it(tmp_path: Path) -> Non
         assert supervisor.process.wait_ended(60)
 
 
+def test_a_supervisor_does_not_serve_the_folder_to_sign_a_dead_worker_off(tmp_path: Path) -> None:
+    """It would stop that server again, under those who have gone over to it."""
+    address = f"embedded:{tmp_path}/data"
+    options = ("--processes", "2", "--session-timeout", "60")
+    with (
+        serving(address) as other,
+        WorkerProcess(address, "/zkplan", tmp_path / "worker", *options) as supervisor,
+        zkplan.connect(address) as client,
+    ):
+        wait_until(lambda: len(client.workers()) == 2, "both workers are registered")
+        dead = client.workers()[0]
+        end(other, signal.SIGKILL)
+        os.kill(dead.pid, signal.SIGKILL)
+        wait_until(lambda: supervisor.said(f"{dead.id} is signed off"), "it is signed off")
+        log = supervisor.log.read_text().splitlines()
+        takers = [line for line in log if "serving" in line]
+        assert len(takers) <= 1  # where it is this process, there is none
+        assert (tmp_path / "data" / "lock").read_text() != f"{supervisor.pid}\n"
+
+
 def test_a_process_that_comes_back_at_once_has_its_folder_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,6 +1,6 @@
-"""The line between a supervisor and its worker processes: who is ready goes up, its end is noticed.
+"""The line between a supervisor and a worker process: who registered goes up, its end is noticed.
 
-One socket pair for all of them. A process that holds the lower end reads nothing from it until the
+A socket pair for each process. One that holds the lower end reads nothing from it until the
 supervisor is gone, however it died: the kernel closes the upper end.
 """
 
@@ -20,35 +20,41 @@ _LINE_FD = "ZKPLAN_SUPERVISOR_FD"
 
 
 class UpperEnd:
-    """The supervisor's end."""
+    """The supervisor's end of the line to one process."""
 
     def __init__(self) -> None:
         self._upper, self._lower = socket.socketpair()
         self._upper.setblocking(False)
         self._begun = b""
+        #: The ID under which a worker of that process registered last; empty before.
+        self.worker = ""
 
     @property
     def to_pass(self) -> int:
-        """The descriptor that a worker process must inherit."""
+        """The descriptor that the process must inherit."""
         return self._lower.fileno()
 
     def environment(self) -> dict[str, str]:
-        """What a worker process must find in its environment."""
+        """What the process must find in its environment."""
         return {_LINE_FD: str(self.to_pass)}
 
-    def registered(self) -> list[tuple[int, str]]:
-        """The worker processes that have registered since the last look, each with its worker's ID.
+    def was_passed(self) -> None:
+        """The process has its end: what is here of it is needed no longer."""
+        self._lower.close()
 
-        All that was told before: also by those that have ended meanwhile.
-        """
+    def listen(self) -> None:
+        """Take in all that was told, also by a process that has ended meanwhile."""
         try:
-            while True:
-                self._begun += self._upper.recv(4096)
+            while told := self._upper.recv(4096):
+                *names, self._begun = (self._begun + told).split(b"\n")
+                if names:
+                    self.worker = names[-1].decode()
         except BlockingIOError:
             pass
-        *told, self._begun = self._begun.split(b"\n")
-        pairs = (line.decode().split(" ", 1) for line in told)
-        return [(int(process), worker) for process, worker in pairs]
+
+    def close(self) -> None:
+        """Nobody is at the other end any more."""
+        self._upper.close()
 
 
 class LowerEnd:
@@ -64,10 +70,10 @@ class LowerEnd:
     def tell_ready(self, worker: str) -> None:
         """A worker is registered, under this ID."""
         if self._lower is not None:
-            # Broken: the supervisor is gone, which is noticed below. Full: it reads nothing, so it
-            # would not see the end of this process either. So short a message goes as a whole.
+            # Broken: the supervisor is gone, which is noticed below. Full: after hundreds of lost
+            # sessions in which it was not awake; so short a message goes as a whole or not at all.
             with contextlib.suppress(BrokenPipeError, BlockingIOError):
-                self._lower.send(f"{os.getpid()} {worker}\n".encode(), socket.MSG_DONTWAIT)
+                self._lower.send(f"{worker}\n".encode(), socket.MSG_DONTWAIT)
 
     def leave_with_supervisor(self, leave: Callable[[], None]) -> None:
         """Have `leave` called, on a thread, when the supervisor is gone.

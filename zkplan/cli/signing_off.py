@@ -3,51 +3,89 @@
 from __future__ import annotations
 
 import logging
-import queue
+import random
 import threading
+import time
 from collections.abc import Callable
 
+from ..backoff import Backoff
 from ..client import Client
-from ..errors import ZkplanError
 from ..protocol.desk import sign_off
 
 logger = logging.getLogger("zkplan.supervisor")
+
+_RETRY = Backoff(initial_s=0.2, max_s=5.0)
+#: A server that was away gives sessions their whole time-out again: it is tried for so many.
+_TIME_OUTS = 2
 
 
 class SigningOff:
     """Does it on a thread of its own, over a connection that lasts as long as there are dead ones.
 
-    Where that fails they are not lost: ZooKeeper ends their sessions after the time-out, as those
-    of workers on a machine that died with its supervisor.
+    Where ZooKeeper is away it tries again for as long as it matters. Without it nothing is lost:
+    ZooKeeper ends the sessions of the dead, as those on a machine that died with its supervisor.
     """
 
-    def __init__(self, opened: Callable[[], Client]) -> None:
+    def __init__(self, opened: Callable[[], Client], session_timeout_s: float) -> None:
         self._opened = opened
-        self._dead: queue.SimpleQueue[str] = queue.SimpleQueue()
-        # A daemon: who tells the supervisor to stop does not wait for ZooKeeper.
+        self._matters_s = _TIME_OUTS * session_timeout_s
+        self._changed = threading.Condition()
+        #: Who is to be signed off, and since when its process is dead; the oldest first.
+        self._dead: dict[str, float] = {}
+        # A daemon: at the end of the process nobody waits for ZooKeeper.
         threading.Thread(target=self._serve, daemon=True).start()
 
     def has_died(self, worker: str) -> None:
-        """The process of that worker has ended; it is not waited for that it is signed off."""
-        self._dead.put(worker)
+        """The process of that worker is dead. Returns at once."""
+        with self._changed:
+            self._dead[worker] = time.monotonic()
+            self._changed.notify_all()
+
+    def finish(self, timeout_s: float) -> None:
+        """Wait until all are signed off, or given up, but not for longer than that."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._dead, timeout_s)
 
     def _serve(self) -> None:
+        failures = 0
         while True:
-            worker = self._dead.get()
+            with self._changed:
+                self._changed.wait_for(lambda: bool(self._dead))
             try:
                 with self._opened() as client:
-                    self._sign_off(client, worker)
-                    while not self._dead.empty():
-                        worker = self._dead.get()
-                        self._sign_off(client, worker)
-            except ZkplanError as error:
-                logger.warning(
-                    "worker %s cannot be signed off, its tasks wait for the end of its session: %s",
-                    worker,
-                    error,
-                )
+                    while worker := self._oldest():
+                        if client.keeper.run(sign_off(client.paths, worker)):
+                            logger.info("worker %s is signed off: others take its tasks", worker)
+                        self._forget(worker)
+                failures = 0
+            except Exception as error:
+                # Whatever it was, such as want of memory or threads: the thread has to live on.
+                if not failures:
+                    logger.warning(
+                        "worker %s cannot be signed off yet; its tasks wait for that, or for the "
+                        "end of its session: %s",
+                        self._oldest(),
+                        error,
+                    )
+                self._pause(_RETRY.delay_s(failures, random.random()))
+                failures += 1
 
-    @staticmethod
-    def _sign_off(client: Client, worker: str) -> None:
-        if client.keeper.run(sign_off(client.paths, worker)):
-            logger.info("worker %s is signed off: others take its tasks over", worker)
+    def _oldest(self) -> str:
+        with self._changed:
+            return next(iter(self._dead), "")
+
+    def _forget(self, worker: str) -> None:
+        with self._changed:
+            self._dead.pop(worker, None)
+            self._changed.notify_all()
+
+    def _pause(self, seconds: float) -> None:
+        """Leave ZooKeeper alone for a while; give up those whose sessions have ended by then."""
+        until = time.monotonic() + seconds
+        with self._changed:
+            while (left := until - time.monotonic()) > 0:
+                self._changed.wait(left)
+            for worker, since in list(self._dead.items()):
+                if until - since > self._matters_s:
+                    del self._dead[worker]
+            self._changed.notify_all()

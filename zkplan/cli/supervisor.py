@@ -7,6 +7,7 @@ what it runs.
 from __future__ import annotations
 
 import logging
+import math
 import os
 import signal
 import subprocess
@@ -28,6 +29,8 @@ _YOUNG_S = 10.0
 _POLL_S = 0.2
 #: What a process may take beyond its grace to hand back and leave, before it is killed.
 _LEAVE_S = 20.0
+#: What those that died while the others drained may take to be signed off.
+_SIGN_OFF_S = 2.0
 
 
 @dataclass
@@ -35,19 +38,18 @@ class _Seat:
     """The place of one worker process, whoever sits there now."""
 
     command: list[str]
-    line: UpperEnd
-    #: The ID of its worker, once that is registered.
-    worker: str = ""
     deaths: int = 0
     #: Monotonic time of the next start; None while a process runs.
     due: float | None = None
     born: float = 0.0
     process: subprocess.Popen[bytes] = field(init=False)
+    line: UpperEnd = field(init=False)
 
     def __post_init__(self) -> None:
         self.start()
 
     def start(self) -> None:
+        self.line = UpperEnd()
         # A session of its own: Ctrl-C in the terminal reaches it once, through the supervisor.
         self.process = subprocess.Popen(
             self.command,
@@ -55,10 +57,12 @@ class _Seat:
             pass_fds=[self.line.to_pass],
             env=os.environ | self.line.environment(),
         )
-        self.born, self.due, self.worker = time.monotonic(), None, ""
+        self.line.was_passed()
+        self.born, self.due = time.monotonic(), None
 
     def bury(self, now: float) -> None:
         """Its process is dead: say so, and when the next one starts."""
+        self.line.close()
         self.deaths = self.deaths + 1 if now - self.born < _YOUNG_S else 0
         delay = _RESTART.delay_s(self.deaths, 0.5)
         self.due = now + delay
@@ -86,8 +90,7 @@ class Supervisor:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._count_signal)
         command = [sys.executable, "-m", "zkplan", *sys.argv[1:], "--processes", "1", *extra]
-        self._line = UpperEnd()
-        self._seats = [_Seat(command, self._line) for _ in range(count)]
+        self._seats = [_Seat(command) for _ in range(count)]
         #: A process registered, or lived long enough to show that usage and address are right.
         self._proven = False
 
@@ -105,33 +108,32 @@ class Supervisor:
         return code
 
     def _tend(self, seat: _Seat, now: float) -> int:
-        has_ended = seat.due is None and seat.process.poll() is not None
-        # Behind that look: what it told before its end is known.
-        self._learn_who_is_ready()
-        self._proven = self._proven or now - seat.born >= _YOUNG_S
-        if has_ended:
+        if seat.due is None:
+            has_ended = seat.process.poll() is not None
+            # Behind that look: so what it told before its end is known.
+            seat.line.listen()
+            self._proven = self._proven or bool(seat.line.worker) or now - seat.born >= _YOUNG_S
+            if not has_ended:
+                return 0
             code = seat.process.returncode
             if code in (EXIT_USAGE, EXIT_UNREACHABLE) and not self._proven:
                 # Wrong usage or no ZooKeeper, from the start: a new one would fail alike.
                 return code
+            self._sign_off(seat)
             seat.bury(now)
-            if seat.worker:
-                self._signing_off.has_died(seat.worker)
-        elif seat.due is not None and now >= seat.due:
+        elif now >= seat.due:
             seat.start()
         return 0
 
-    def _learn_who_is_ready(self) -> None:
-        for process, worker in self._line.registered():
-            self._proven = True
-            for seat in self._seats:
-                if seat.process.pid == process:
-                    seat.worker = worker
+    def _sign_off(self, seat: _Seat) -> None:
+        """Its process is dead. One that ended with 0 has signed off by itself, or has tried to."""
+        if seat.process.returncode and seat.line.worker:
+            self._signing_off.has_died(seat.line.worker)
 
     def _drain(self) -> None:
         told = False
         deadline = time.monotonic() + self._grace_s + _LEAVE_S
-        while living := [seat.process for seat in self._seats if seat.process.poll() is None]:
+        while living := self._living():
             # One signal drains, a second one hurries; more change nothing. One for each look: two
             # that follow at once can arrive as one.
             if not told or self._signals > 1:
@@ -145,6 +147,16 @@ class Supervisor:
                 living[0].wait(_POLL_S)
             except subprocess.TimeoutExpired:
                 pass
+        self._signing_off.finish(_SIGN_OFF_S)
+
+    def _living(self) -> list[subprocess.Popen[bytes]]:
+        """The processes that run on, while nobody takes the places of those that have ended."""
+        for seat in self._seats:
+            if seat.due is None and seat.process.poll() is not None:
+                seat.line.listen()
+                self._sign_off(seat)
+                seat.due = math.inf
+        return [seat.process for seat in self._seats if seat.due is None]
 
 
 def _manner(code: int) -> str:

@@ -84,8 +84,9 @@ def worker(
             # where another one serves the folder, each follows it by itself.
             extra = ["--hosts", served.hosts]
             extra = extra if is_embedded(hosts) and not served.is_elsewhere else []
-            reached = served.hosts if extra else hosts
-            signing_off = SigningOff(lambda: open_client(reached, root, secret, connect_timeout))
+            signing_off = SigningOff(
+                lambda: open_client(served.find(), root, secret, connect_timeout), session_timeout
+            )
             sys.exit(Supervisor(processes, grace, signing_off, extra).run())
     line = LowerEnd()
     sys.path.insert(0, os.getcwd())

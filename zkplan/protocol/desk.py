@@ -80,7 +80,7 @@ def sign_off(paths: Paths, worker: str) -> Step[bool]:
     from now on, and a commit once its claim is released, as after the end of its session.
     """
     answer = yield Multi([Delete(paths.worker(worker))])
-    return isinstance(answer, Applied) or answer.repeated
+    return isinstance(answer, Applied) or (answer.repeated and answer.reason is Reason.NO_NODE)
 
 
 def vacant_desks(paths: Paths) -> Step[tuple[list[str], list[str]]]:
