@@ -6,6 +6,7 @@ import json
 import logging
 import random
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
@@ -24,6 +25,8 @@ from .support import note, notes, wait_until, working
 #: Workers that serve the healthy plans, and what one of them may ask each second beside garbage:
 #: its heartbeat, its desks, its sweep of idle plans. Spinning, it asks thousands.
 WORKERS, STEPS_PER_S = 2, 60
+#: A worker checks one idle plan each second.
+TOLD_S = 25.0
 #: What no decoder accepts, and what some would accept too much of.
 JUNK = [
     b"",
@@ -46,6 +49,8 @@ class Litter:
     def __init__(self, client: Client, znodes: KazooClient, seed: int) -> None:
         self.client, self.znodes, self.root = client, znodes, client.root
         self.random = random.Random(seed)
+        #: What workers have to say: each of these texts within one of their messages.
+        self.wanted: list[str] = []
 
     def junk(self) -> bytes:
         return self.random.choice(JUNK)
@@ -67,6 +72,20 @@ class Litter:
         """Of a task of a victim, below the root."""
         return f"{plan.path}/task-{plan_tasks(self.znodes, plan)[number]}"[len(self.root) + 1 :]
 
+    def must_be_told(self, text: str) -> None:
+        self.wanted.append(text)
+
+    def must_fail(self, plan: Plan, name: str, why: str) -> None:
+        """That task of a victim ends as dead, because of a znode that its error names."""
+        self.must_be_told(f"{name} of {plan.path} is out of attempts: {why}")
+
+    def in_the_way_of(self, plan: Plan, name: str, path: str) -> None:
+        self.must_fail(
+            plan,
+            name,
+            f"RuntimeError: its commit is refused again and again, the last time by {path}: ",
+        )
+
     # ---- the kinds
 
     def names_that_are_no_plans(self) -> None:
@@ -78,6 +97,10 @@ class Litter:
         for number, data in enumerate(JUNK):
             self.put(f"plan-00000090{number:02d}", data)
             self.put(f"plan-00000090{number:02d}/ready", b"")
+            # An empty record is that of a plan of plain creates; another one is odd, no more.
+            if number not in (0, 7):
+                path = f"{self.root}/plan-00000090{number:02d}"
+                self.must_be_told(f"{path} is left to other workers: ")
 
     def a_number_taken_ahead(self) -> None:
         stat = self.znodes.exists(self.root)
@@ -97,6 +120,7 @@ class Litter:
         entry = min(self.znodes.get_children(f"{self.root}/{below}"))
         self.put(f"{below}/{entry}/child/grandchild")
         plan.mark_ready()
+        self.must_be_told(f"{plan.path}/runnable holds names that are no entries")
 
     def desks(self) -> None:
         plan = self.victim()
@@ -109,6 +133,7 @@ class Litter:
             self.put(f"desk/{where}/{plan.number}-{number}.{n}.u/below/below", "٣٣٣٣.²".encode())
             self.put(f"desk/{where}/0000099999-0000000001.{n}.u")
         self.put("desk/no-worker-5/wake-0", f"{plan.number} {number} 0 50".encode())
+        self.must_be_told(f"{self.root}/desk/no-worker holds znodes that zkplan did not make")
 
     def workers(self) -> None:
         for name in NAMES:
@@ -122,6 +147,7 @@ class Litter:
         self.put("later/0000000000001-0000099999-5000-0000000001.0.0/below")
         self.put(f"later/0000000000001-{plan.number}-5000-0000000777.0.0")
         self.put(f"later/9999999999999-{plan.number}-5000-0000000777.0.0")
+        self.must_be_told(f"{self.root}/later holds names that are no entries")
 
     def letters_and_outcomes(self) -> None:
         for on_failure in ("hold", "cascade"):
@@ -132,6 +158,9 @@ class Litter:
                 self.put(f"{below}/outcomes/{number}/below")
                 self.put(f"{below}/dead/{number}/below")
             plan.mark_ready()
+            # What stands in the place of an outcome that is kept refuses the commit.
+            second = plan_tasks(self.znodes, plan)[1]
+            self.in_the_way_of(plan, "second", f"{plan.path}/outcomes/{second}")
 
     def broken_tasks(self) -> None:
         for on_failure in ("hold", "cascade"):
@@ -139,14 +168,25 @@ class Litter:
                 plan = self.victim(on_failure=on_failure)
                 self.put(f"{self.path(plan, 0)}/{child}/below")
                 plan.mark_ready()
+                task = f"{self.root}/{self.path(plan, 0)}"
+                if child.startswith(("arg-", "prov-")):
+                    self.must_fail(plan, "first", f"InvariantViolated: {task} has ")
+                elif child == "result":
+                    self.must_be_told(f"{task} cannot be decoded here and is left to others: ")
+                # A note or a hold of somebody else goes with the task: it harms nothing.
             for number, data in ((0, JUNK[4]), (1, JUNK[1]), (1, b"0"), (2, JUNK[4])):
                 plan = self.victim(on_failure=on_failure)
-                self.znodes.set(f"{self.root}/{self.path(plan, number)}/ready", data)
+                ready = f"{self.root}/{self.path(plan, number)}/ready"
+                self.znodes.set(ready, data)
                 plan.mark_ready()
+                if number == 1:  # the only one whose count of arrivals a commit compares
+                    self.in_the_way_of(plan, "first", ready)
             plan = self.victim(on_failure=on_failure)
-            self.znodes.set(f"{self.root}/{self.path(plan, 0)}", self.junk())
+            task = f"{self.root}/{self.path(plan, 0)}"
+            self.znodes.set(task, self.junk())
             self.put(f"{self.path(plan, 1)}/dep-0000000003")
             plan.mark_ready()
+            self.must_be_told(f"{task} cannot be decoded here and is left to others: ")
 
     def edges_to_nowhere(self) -> None:
         for on_failure in ("hold", "cascade"):
@@ -157,6 +197,8 @@ class Litter:
                     path = f"{self.path(plan, 0)}/prov-"
                     self.put(path, json.dumps(edge).encode(), sequence=True)
                     plan.mark_ready()
+                    task = f"{self.root}/{self.path(plan, 0)}"
+                    self.must_fail(plan, "first", f"InvariantViolated: {task} has ")
             plan = self.victim(on_failure=on_failure)
             wide = plan.add_task(bytes, [700_000], name="wide")
             plan.add_tasks([zkplan.TaskSpec(len, [wide]) for _ in range(3)])
@@ -164,12 +206,15 @@ class Litter:
             self.znodes.create(f"{wide.path}/prov-", json.dumps(edge).encode(), sequence=True)
             self.znodes.create(f"{wide.path}/prov-", self.junk(), sequence=True)
             plan.mark_ready()
+            self.must_fail(plan, "wide", f"InvariantViolated: {wide.path} has ")
 
     def counts_beyond_all(self) -> None:
         plan = self.victim()
+        ready = f"{self.root}/{self.path(plan, 1)}/ready"
         for _ in range(50):
-            self.znodes.set(f"{self.root}/{self.path(plan, 1)}/ready", b"2")
+            self.znodes.set(ready, b"2")
         plan.mark_ready()
+        self.in_the_way_of(plan, "first", ready)
 
     def owners_that_stay(self) -> None:
         for below in ("owner", "owner/below/below"):
@@ -177,6 +222,8 @@ class Litter:
             for number in range(3):
                 self.put(f"{self.path(plan, number)}/{below}")
             plan.mark_ready()
+        # The last of them: an owner without znodes below it goes with the task.
+        self.must_be_told("is never claimed: there are znodes below it or below the mark")
 
     def strange_children_of_plans(self) -> None:
         for name in ("task-x", "foo", "adds/below", "authors/below/below", "ready/below", "done/x"):
@@ -184,6 +231,10 @@ class Litter:
             plan.add_task(int)
             plan.mark_ready()
             self.put(f"{plan.path[len(self.root) + 1 :]}/{name}")
+            if name in ("task-x", "foo"):
+                self.must_be_told(f"{plan.path}: {name}: is none of zkplan's znodes")
+            elif name == "adds/below":
+                self.must_be_told(f"{plan.path} does not end: ")
         for name in ("authors", "adds", "outcomes", "dead", "runnable"):
             plan = self.client.create_plan("lacks one")
             if name != "runnable":
@@ -193,9 +244,17 @@ class Litter:
 
 
 KINDS: list[Callable[[Litter], None]] = [
-    made for name, made in vars(Litter).items() if name not in ("junk", "put", "victim", "path")
+    made for name, made in vars(Litter).items()
+    if name not in ("junk", "put", "victim", "path", "must_be_told", "must_fail", "in_the_way_of")
     and not name.startswith("_")
 ]  # fmt: skip
+#: Kinds that no worker tells of, and why that is right.
+SILENT = {
+    "names_that_are_no_plans": "others may keep what they like beside the plans",
+    "a_number_taken_ahead": "authors pass over it; the plan looks like one that is being defined",
+    "workers": "any name may be a worker's; `zkplan worker ls` lists it, and what would be its "
+    "share of the tasks is taken by the others after a moment",
+}
 
 
 def plan_tasks(znodes: KazooClient, plan: Plan) -> list[str]:
@@ -258,13 +317,15 @@ class Healthy:
             assert plan.wait(60).state == "done", plan.name
 
 
+#: The oldest plans are checked first, and only a check tells of what the last kind leaves.
+ALL = KINDS[::-1]
 #: Several kinds at once, because each test takes the seconds that a worker needs to come to rest.
-GROUPS = [KINDS[start::4] for start in range(4)]
+GROUPS = [ALL[start::4] for start in range(4)]
 
 
 @pytest.mark.parametrize(
     "kinds",
-    [*GROUPS, KINDS],
+    [*GROUPS, ALL],
     ids=["-".join(k.__name__[:8] for k in group) for group in GROUPS] + ["all"],
 )
 def test_healthy_plans_finish_beside_garbage_which_costs_little_and_is_told_once(
@@ -280,7 +341,9 @@ def test_healthy_plans_finish_beside_garbage_which_costs_little_and_is_told_once
     seed = random.randrange(10**6)
     litter = Litter(zkplan_client, znodes, seed)
     for kind in kinds:
+        known = len(litter.wanted)
         kind(litter)
+        assert (len(litter.wanted) == known) == (kind.__name__ in SILENT), kind
     (tmp_path / "first").mkdir()
     (tmp_path / "second").mkdir()
     first = Healthy(zkplan_client, znodes, tmp_path / "first")
@@ -294,8 +357,17 @@ def test_healthy_plans_finish_beside_garbage_which_costs_little_and_is_told_once
         second.wait()
         rates = wait_until(lambda: quiet(workers), f"the workers rest (seed {seed})")
         assert max(rates) <= STEPS_PER_S
+        deadline = time.monotonic() + TOLD_S
+        wait_until(lambda: not untold(litter, caplog) or time.monotonic() > deadline, "the end")
+        assert untold(litter, caplog) == [], f"(seed {seed})"
     told = Counter(record.getMessage() for record in caplog.records)
     assert max(told.values(), default=0) <= WORKERS, told.most_common(3)
+
+
+def untold(litter: Litter, caplog: pytest.LogCaptureFixture) -> list[str]:
+    """What no worker has said yet, and has to."""
+    said = [record.getMessage() for record in caplog.records]
+    return [text for text in litter.wanted if not any(text in message for message in said)]
 
 
 def quiet(workers: list[zkplan.Worker]) -> list[float]:
@@ -327,7 +399,12 @@ def test_every_command_says_what_is_wrong_without_a_traceback(
             main(list(arguments))
         said = capsys.readouterr()
         said.out.encode(), said.err.encode()
-        assert ended.value.code == 0 or said.err or "problems" in said.out, arguments
+        assert said.out or said.err, arguments
+        if ended.value.code == 1:
+            assert "problems" in said.out, arguments
+        elif ended.value.code != 0:
+            # What it is about; of a name that is no plan's, what it was taken for.
+            assert arguments[2] in said.err or "there is no plan " in said.err, said.err
         return int(ended.value.code or 0)
 
     zkplan_client.prepare()
