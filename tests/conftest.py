@@ -25,6 +25,7 @@ _QUICK_CHAOS = {
     "test_report.py",
     "test_the_checker_bites.py",
     "test_the_readme_names_every_fault.py",
+    "test_vitals.py",
 }
 _KINDS = ("zookeeper", "embedded")
 
