@@ -43,7 +43,7 @@ def demo(arguments: list[str]) -> None:
 def test(arguments: list[str]) -> None:
     """lint, then all tests: on a real ZooKeeper and, side by side, on the embedded server"""
     lint([])
-    marked = ["-m", "not chaos and not bench", *arguments]
+    marked = ["-m", "(not chaos or sample) and not bench", *arguments]
     if any(argument.startswith("tests/") for argument in arguments):
         pytest([], marked)
         return
@@ -98,15 +98,16 @@ def stress(arguments: list[str]) -> None:
 
 
 def chaos(arguments: list[str]) -> None:
-    """a short run of every fault on real processes, on each kind of server"""
+    """every fault once on real processes, on each kind of server; access, take-over, versions"""
     marked = ["-m", "chaos and not slow", *arguments]
     if any(argument.startswith("tests/") for argument in arguments):
         pytest([], marked)
         return
+    every = [f"tests/chaos/test_{name}.py" for name in ("every_fault", "takeover")]
     # What knows one kind of server only runs once, beside the quickest kind.
     side_by_side(
-        ["tests/chaos/test_every_fault.py", "--zookeeper-kind=ensemble", *marked],
-        ["tests/chaos/test_every_fault.py", "--zookeeper-kind=zookeeper", *marked],
+        [*every, "--zookeeper-kind=ensemble", *marked],
+        [*every, "tests/chaos/test_access.py", "--zookeeper-kind=zookeeper", *marked],
         ["tests/chaos", "--zookeeper-kind=embedded", *marked],
     )
 

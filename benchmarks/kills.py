@@ -49,7 +49,8 @@ def _beside_each_other(bench: Bench, load: Load) -> Row:
         "ratio",
         total=killed / calm,
         note=f"{killed:,.0f} and {calm:,.0f} tasks/s; {number} kills, "
-        f"{len(waits)} takeovers after {median(waits or [0]):.1f} s",
+        f"{len(waits)} takeovers after {median(waits or [0]):.1f} s "
+        f"(median; session time-out {SESSION_TIMEOUT_S:g} s)",
         runs=[_facts(report) for pair in pairs for report in pair],
     )
     if not bench.quick:

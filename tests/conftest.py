@@ -25,6 +25,20 @@ _QUICK_CHAOS = {
     "test_report.py",
     "test_the_checker_bites.py",
     "test_the_readme_names_every_fault.py",
+    "test_the_sample.py",
+    "test_vitals.py",
+}
+#: The share of the fire that runs with every change: a fault of each sort, and broken protocols
+#: beside the real one. By the module, and what stands in brackets in the name of the test.
+SAMPLE = {
+    ("test_every_fault.py", "embedded-worker killed"),
+    ("test_every_fault.py", "embedded-link cut"),
+    ("test_every_fault.py", "embedded-commit answer lost"),
+    ("test_every_fault.py", "embedded-worker expired"),
+    ("test_every_fault.py", "embedded-worker paused"),
+    ("test_every_fault.py", "embedded-server killed"),
+    ("test_mutants_are_caught.py", "release keeps N, death_in_a_task"),
+    ("test_mutants_are_caught.py", "add without identity, answer_to_an_add_lost"),
 }
 _KINDS = ("zookeeper", "embedded")
 
@@ -77,3 +91,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("integ")
         elif folder == "chaos" and item.path.name not in _QUICK_CHAOS:
             item.add_marker("chaos")
+            callspec = getattr(item, "callspec", None)
+            if callspec is not None and (item.path.name, callspec.id) in SAMPLE:
+                item.add_marker("sample")

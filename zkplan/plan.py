@@ -14,6 +14,7 @@ from .deadletters import dead_letters, retry_all
 from .errors import (
     InvalidTask,
     PayloadTooLarge,
+    PayloadUndecodable,
     PlanCancelled,
     PlanError,
     PlanNotFound,
@@ -80,12 +81,15 @@ class Plan:
 
     @property
     def record(self) -> PlanRecord:
-        """The plan's immutable record; raises PlanNotFound."""
+        """The plan's immutable record; raises PlanNotFound, PayloadUndecodable."""
         if self._record is None:
             node = self.client.keeper.ask(ReadData(self.path))
             if node is None:
                 raise PlanNotFound(self.path, f"there is no plan {self.path}")
-            self._record = PlanRecord.from_bytes(node.data)
+            try:
+                self._record = PlanRecord.from_bytes(node.data)
+            except PayloadUndecodable as error:
+                raise PayloadUndecodable(f"{self.path}: {error}") from None
         return self._record
 
     def task(self, which: str | int) -> Task:

@@ -22,6 +22,7 @@ from .judges.referee import Referee
 from .origin import origin_of
 from .report import summary, write_report
 from .run import Outcome, Run
+from .vitals import growth
 from .world.arena import Settings, opened
 from .world.servers import KINDS
 
@@ -59,6 +60,7 @@ def chaos(settings: Settings, entries: list[Entry], minutes: float, folder: Path
         else:
             run.rest(minutes)
         outcome = run.finish()
+    outcome.violations += growth(outcome.vitals, outcome.began)
     outcome.origin = origin
     return outcome
 

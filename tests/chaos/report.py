@@ -11,7 +11,7 @@ from .faults.catalogue import CATALOGUE
 from .judges.effects import Effects
 from .pictures import histogram, lines, throughput
 from .run import Outcome
-from .vitals import Vitals
+from .vitals import BLOCKS_MORE, MEMORY_MORE, Vitals, by_process, early_and_late
 from .words import counted
 
 JUDGED = """\
@@ -27,8 +27,14 @@ time-out, the server's tick, and what a worker takes. Where other faults hold up
 workers meanwhile it is longer; `python -m tests.chaos.takeover` measures without those. By
 itself: at a point of the code that a fault has armed, or by a task that exits, crashes or eats
 its memory."""
-#: What a process needs at first, caches and threads, it has by then.
-_EARLY_S = 300.0
+VETERANS = f"""\
+At first, from the 5th to the 10th minute, and in the last 5 minutes. Of the early minutes it is the
+most, of the last ones the least: a violation is more threads, sockets or descriptors, over
+{BLOCKS_MORE:.0%} more blocks, or over {MEMORY_MORE:.0%} more memory. Memory is the resident size,
+which keeps what a peak has taken. Blocks are those that Python has in use once its garbage is
+collected: what the process holds; always the least. For that, garbage is collected once a minute
+besides, as no worker does by itself: memory may be a little larger without. A run of less than 15
+minutes is not judged so."""
 
 
 def write_report(outcome: Outcome, file: Path, command: str) -> None:
@@ -202,29 +208,29 @@ def _takeovers(outcome: Outcome) -> Iterator[str]:
 
 def _vitals(outcome: Outcome, stem: str) -> Iterator[str]:
     """Of those that no fault ended: early in the run, and at its end."""
-    found: defaultdict[str, list[Vitals]] = defaultdict(list)
-    for vitals in outcome.vitals:
-        found[vitals.name].append(vitals)
+    found = by_process(outcome.vitals)
     if not found:
         return
-    yield "\n## Processes that lived through all of it\n"
-    yield "At first, after 5 minutes and at the end. Memory is the resident size, which keeps what"
-    yield "a peak has taken. Blocks are those that Python has in use once its garbage is collected:"
-    yield "what the process holds; the fewest in the minute before.\n"
-    yield "| Process | After | Memory | Blocks | Threads | Sockets | Descriptors |"
+    yield f"\n## Processes that lived through all of it\n\n{VETERANS}\n"
+    yield "| Process | When | Memory | Blocks | Threads | Sockets | Descriptors |"
     yield "| --- | --- | --- | --- | --- | --- | --- |"
-    for name, series in sorted(found.items()):
-        early = [each for each in series if each.at - outcome.began >= _EARLY_S] or series
-        for each in (series[0], early[0], series[-1]):
-            minutes = (each.at - outcome.began) / 60
-            memory = f"{each.memory_bytes / 1e6:.1f} MB"
-            late = [other.blocks for other in series if 0 <= each.at - other.at <= 60]
-            blocks = min((count for count in late if count), default=0)
-            yield (
-                f"| {name} ({each.pid}) | {minutes:.1f} min | {memory} | {blocks or '-'} | "
-                f"{each.threads} | {each.sockets} | {each.descriptors} |"
-            )
+    for series in found.values():
+        pair = early_and_late(series, outcome.began)
+        yield _vitals_row(f"{(series[0].at - outcome.began) / 60:.1f} min", series[0])
+        if pair is None:
+            yield _vitals_row(f"{(series[-1].at - outcome.began) / 60:.1f} min", series[-1])
+        else:
+            yield _vitals_row("early", pair[0])
+            yield _vitals_row("late", pair[1])
     yield f"\n![Memory over time]({stem}-memory.svg)"
+
+
+def _vitals_row(when: str, held: Vitals) -> str:
+    memory = f"{held.memory_bytes / 1e6:.1f} MB"
+    return (
+        f"| {held.name} ({held.pid}) | {when} | {memory} | {held.blocks or '-'} | "
+        f"{held.threads} | {held.sockets} | {held.descriptors} |"
+    )
 
 
 def memory(outcome: Outcome) -> str:

@@ -91,7 +91,6 @@ def judge(plan: zkplan.Plan, runs: Path, losses: int) -> None:
     assert found == []
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(180)
 def test_who_lacks_the_password_harms_nothing_and_says_so(
     tmp_path: Path, server: ServerProcess
@@ -158,11 +157,15 @@ def leaky() -> Iterator[None]:
     gc.collect()
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(180)
 @pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
 @pytest.mark.usefixtures("leaky")
-def test_plans_run_over_tls_while_the_server_and_workers_are_killed(tmp_path: Path) -> None:
+def test_plans_run_over_tls_while_the_server_and_workers_are_killed(
+    tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    wanted = request.config.getoption("--zookeeper-kind")
+    if wanted not in ("both", "zookeeper"):
+        pytest.skip(f"only {wanted} is wanted, and this needs a ZooKeeper that speaks TLS")
     needs_java()
     if shutil.which("openssl") is None:
         not_available("there is no openssl to make a certificate with")

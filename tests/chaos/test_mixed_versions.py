@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 import zkplan
+from tests.crash.server import not_available
 from tests.integ.support import TOP, WorkerProcess, plain_client, wait_until
 from zkplan.layout import parse_entry
 from zkplan.testing.embedded_process import EmbeddedServerProcess
@@ -38,7 +39,7 @@ def earlier(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ["git", "-C", str(TOP), "archive", "--format=tar", EARLIER, "zkplan"], capture_output=True
     )
     if archive.returncode != 0:
-        pytest.skip(f"this checkout has no commit {EARLIER[:7]} (a tarball, or a shallow clone)")
+        not_available(f"this checkout has no commit {EARLIER[:7]} (a tarball, or a shallow clone)")
     folder = tmp_path_factory.mktemp("earlier")
     with tarfile.open(fileobj=io.BytesIO(archive.stdout)) as files:
         files.extractall(folder, filter="data")
@@ -72,7 +73,6 @@ class MixedArena(Arena):
         return command
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_earlier_and_present_workers_share_plans(tmp_path: Path, earlier: Path) -> None:
     logging.getLogger("kazoo").setLevel(logging.CRITICAL)

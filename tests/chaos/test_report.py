@@ -85,17 +85,22 @@ def test_the_commit_has_a_plus_where_the_checkout_was_changed(tmp_path: Path) ->
     assert commit_of(tmp_path) == clean + "+"
 
 
-def test_the_page_says_what_a_veteran_holds_when_it_does_least(tmp_path: Path) -> None:
-    """A peak is no leak: of each minute the fewest blocks count."""
+def test_the_page_says_what_a_veteran_holds_early_and_late(tmp_path: Path) -> None:
+    """A peak is no leak: of those minutes the fewest blocks count."""
     made = outcome()
-    for at, blocks in ((0.0, 0), (290.0, 500), (310.0, 900), (3590.0, 510), (3600.0, 2000)):
+    for at, blocks in ((0.0, 0), (290.0, 400), (310.0, 900), (590.0, 500), (3590.0, 510)):
         made.vitals.append(Vitals("veteran", 7, at, 31_000_000, 4, 3, 7, blocks))
+    made.vitals.append(Vitals("veteran", 7, 3600.0, 33_000_000, 5, 2, 7, 2000))
     rows = [line for line in page(made, tmp_path).splitlines() if line.startswith("| veteran")]
     assert rows == [
         "| veteran (7) | 0.0 min | 31.0 MB | - | 4 | 3 | 7 |",
-        "| veteran (7) | 5.2 min | 31.0 MB | 500 | 4 | 3 | 7 |",
-        "| veteran (7) | 60.0 min | 31.0 MB | 510 | 4 | 3 | 7 |",
+        "| veteran (7) | early | 31.0 MB | 500 | 4 | 3 | 7 |",
+        "| veteran (7) | late | 31.0 MB | 510 | 4 | 2 | 7 |",
     ]
+    short = outcome()
+    short.vitals = [each for each in made.vitals if each.at < 600]
+    rows = [line for line in page(short, tmp_path).splitlines() if line.startswith("| veteran")]
+    assert [row.split(" | ")[1] for row in rows] == ["0.0 min", "9.8 min"]
 
 
 def test_a_process_tells_the_fewest_blocks_of_late(tmp_path: Path) -> None:

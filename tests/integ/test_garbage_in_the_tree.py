@@ -2,204 +2,30 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import random
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 from kazoo.client import KazooClient
-from kazoo.exceptions import NodeExistsError
 
 import zkplan
 from zkplan import Client, Plan, PlanNotFound, PlanStuck
 from zkplan.cli import main
 
+from .litter import KINDS, SILENT, Litter, plan_tasks
 from .support import note, notes, wait_until, working
 
 #: Workers that serve the healthy plans, and what one of them may ask each second beside garbage:
 #: its heartbeat, its desks, its sweep of idle plans. Spinning, it asks thousands.
 WORKERS, STEPS_PER_S = 2, 60
-#: What no decoder accepts, and what some would accept too much of.
-JUNK = [
-    b"",
-    b"\xff\xfe\x00junk",
-    b"{nonsense",
-    b"[" * 50_000,
-    b"9" * 6000,
-    b'{"format":99}',
-    b'{"defaults":' + b"[" * 900 + b"]" * 900 + b"}",
-    b'{"name":"\\ud800","created":1e11,"error":"\\udfff","n":true,"k":-1}',
-    b'{"n":NaN,"a":1e999,"when":Infinity,"created":-1e12,"state":["running"]}',
-    bytes(1000),
-]
-NAMES = ["foo", "5000-x", "0000000001", "٣٣٣٣-0000000001.0.0", "5000-0000000001.01.0", "-", "ä b"]
-
-
-class Litter:
-    """Leaves garbage under a root, from one seed; each method leaves one kind of it."""
-
-    def __init__(self, client: Client, znodes: KazooClient, seed: int) -> None:
-        self.client, self.znodes, self.root = client, znodes, client.root
-        self.random = random.Random(seed)
-
-    def junk(self) -> bytes:
-        return self.random.choice(JUNK)
-
-    def put(self, path: str, data: bytes | None = None, **options: bool) -> None:
-        data = self.junk() if data is None else data
-        with suppress(NodeExistsError):  # another kind has made it
-            self.znodes.create(f"{self.root}/{path}", data, makepath=True, **options)
-
-    def victim(self, **options: object) -> Plan:
-        """A plan of its own for garbage: a chain, a join, kept results."""
-        plan = self.client.create_plan("victim", attempts=2, retry_delay=0.0, **options)  # type: ignore[arg-type]
-        first = plan.add_task(int, name="first")
-        second = plan.add_task(str, [first], name="second", keep=True)
-        plan.add_task(lambda *values: values, [first, second], name="join")
-        return plan
-
-    def path(self, plan: Plan, number: int) -> str:
-        """Of a task of a victim, below the root."""
-        return f"{plan.path}/task-{plan_tasks(self.znodes, plan)[number]}"[len(self.root) + 1 :]
-
-    # ---- the kinds
-
-    def names_that_are_no_plans(self) -> None:
-        for name in ("plan-", "plan-x", "plan-٣٣٣٣٣٣٣٣٣٣", "plan-00000000001", "other"):
-            self.put(f"{name}/runnable/5000-0000000001.0.0")
-            self.put(f"{name}/ready", b"")
-
-    def broken_plans(self) -> None:
-        for number, data in enumerate(JUNK):
-            self.put(f"plan-00000090{number:02d}", data)
-            self.put(f"plan-00000090{number:02d}/ready", b"")
-
-    def a_number_taken_ahead(self) -> None:
-        stat = self.znodes.exists(self.root)
-        self.put(f"plan-{(stat.cversion + stat.children_count) // 2 + 1:010d}/authors/x/y")
-        plan = self.victim()
-        self.put(f"{plan.path[len(self.root) + 1 :]}/task-{8:010d}")
-
-    def strange_entries(self) -> None:
-        plan = self.victim()
-        below = f"{plan.path[len(self.root) + 1 :]}/runnable"
-        with self.znodes.transaction() as many:
-            for number in range(1500):
-                many.create(f"{self.root}/{below}/strange-{number}")
-        for name in NAMES:
-            self.put(f"{below}/{name}")
-        self.put(f"{below}/5000-0000000777.0.0")
-        entry = min(self.znodes.get_children(f"{self.root}/{below}"))
-        self.put(f"{below}/{entry}/child/grandchild")
-        plan.mark_ready()
-
-    def desks(self) -> None:
-        plan = self.victim()
-        plan.mark_ready()
-        for name in NAMES:
-            self.put(f"desk/no-worker/{name}/below")
-            self.put(f"desk/no-worker-2/wake-{name}/below")
-        number = plan_tasks(self.znodes, plan)[0]
-        for where, n in (("no-worker-3", 0), ("no-worker-4", 9_999_999_999)):
-            self.put(f"desk/{where}/{plan.number}-{number}.{n}.u/below/below", "٣٣٣٣.²".encode())
-            self.put(f"desk/{where}/0000099999-0000000001.{n}.u")
-        self.put("desk/no-worker-5/wake-0", f"{plan.number} {number} 0 50".encode())
-
-    def workers(self) -> None:
-        for name in NAMES:
-            self.put(f"worker/{name}")
-
-    def delayed_entries(self) -> None:
-        plan = self.victim()
-        plan.mark_ready()
-        for name in NAMES:
-            self.put(f"later/0000000000001-{plan.number}-{name}")
-        self.put("later/0000000000001-0000099999-5000-0000000001.0.0/below")
-        self.put(f"later/0000000000001-{plan.number}-5000-0000000777.0.0")
-        self.put(f"later/9999999999999-{plan.number}-5000-0000000777.0.0")
-
-    def letters_and_outcomes(self) -> None:
-        for on_failure in ("hold", "cascade"):
-            plan = self.victim(on_failure=on_failure)
-            failing = plan.add_task(int, ["no number"], name="failing")
-            below = plan.path[len(self.root) + 1 :]
-            for number in [*plan_tasks(self.znodes, plan), failing.number, "x", "0000009999"]:
-                self.put(f"{below}/outcomes/{number}/below")
-                self.put(f"{below}/dead/{number}/below")
-            plan.mark_ready()
-
-    def broken_tasks(self) -> None:
-        for on_failure in ("hold", "cascade"):
-            for child in ("arg-x", "arg-0000000007", "prov-0000000007", "log-x", "result", "hold"):
-                plan = self.victim(on_failure=on_failure)
-                self.put(f"{self.path(plan, 0)}/{child}/below")
-                plan.mark_ready()
-            for number, data in ((0, JUNK[4]), (1, JUNK[1]), (1, b"0"), (2, JUNK[4])):
-                plan = self.victim(on_failure=on_failure)
-                self.znodes.set(f"{self.root}/{self.path(plan, number)}/ready", data)
-                plan.mark_ready()
-            plan = self.victim(on_failure=on_failure)
-            self.znodes.set(f"{self.root}/{self.path(plan, 0)}", self.junk())
-            self.put(f"{self.path(plan, 1)}/dep-0000000003")
-            plan.mark_ready()
-
-    def edges_to_nowhere(self) -> None:
-        for on_failure in ("hold", "cascade"):
-            for dep in ("task-0000000777/dep-0000000000", "task-x/dep-0000000000"):
-                for k in (1, 2, -1, 0):
-                    plan = self.victim(on_failure=on_failure)
-                    edge = {"dep": dep, "k": k, "entry": "٣"}
-                    path = f"{self.path(plan, 0)}/prov-"
-                    self.put(path, json.dumps(edge).encode(), sequence=True)
-                    plan.mark_ready()
-            plan = self.victim(on_failure=on_failure)
-            wide = plan.add_task(bytes, [700_000], name="wide")
-            plan.add_tasks([zkplan.TaskSpec(len, [wide]) for _ in range(3)])
-            edge = {"dep": "task-0000000777/dep-0000000000", "k": 2, "entry": "5000"}
-            self.znodes.create(f"{wide.path}/prov-", json.dumps(edge).encode(), sequence=True)
-            self.znodes.create(f"{wide.path}/prov-", self.junk(), sequence=True)
-            plan.mark_ready()
-
-    def counts_beyond_all(self) -> None:
-        plan = self.victim()
-        for _ in range(50):
-            self.znodes.set(f"{self.root}/{self.path(plan, 1)}/ready", b"2")
-        plan.mark_ready()
-
-    def owners_that_stay(self) -> None:
-        for below in ("owner", "owner/below/below"):
-            plan = self.victim()
-            for number in range(3):
-                self.put(f"{self.path(plan, number)}/{below}")
-            plan.mark_ready()
-
-    def strange_children_of_plans(self) -> None:
-        for name in ("task-x", "foo", "adds/below", "authors/below/below", "ready/below", "done/x"):
-            plan = self.client.create_plan("odd")
-            plan.add_task(int)
-            plan.mark_ready()
-            self.put(f"{plan.path[len(self.root) + 1 :]}/{name}")
-        for name in ("authors", "adds", "outcomes", "dead", "runnable"):
-            plan = self.client.create_plan("lacks one")
-            if name != "runnable":
-                plan.add_task(int)
-            self.znodes.delete(f"{plan.path}/{name}", recursive=True)
-            plan.mark_ready()
-
-
-KINDS: list[Callable[[Litter], None]] = [
-    made for name, made in vars(Litter).items() if name not in ("junk", "put", "victim", "path")
-    and not name.startswith("_")
-]  # fmt: skip
-
-
-def plan_tasks(znodes: KazooClient, plan: Plan) -> list[str]:
-    return sorted(name[5:] for name in znodes.get_children(plan.path) if name.startswith("task-"))
+#: A worker checks one idle plan each second.
+TOLD_S = 25.0
 
 
 def fail_once(file: str) -> int:
@@ -258,13 +84,15 @@ class Healthy:
             assert plan.wait(60).state == "done", plan.name
 
 
+#: The oldest plans are checked first, and only a check tells of what the last kind leaves.
+ALL = KINDS[::-1]
 #: Several kinds at once, because each test takes the seconds that a worker needs to come to rest.
-GROUPS = [KINDS[start::4] for start in range(4)]
+GROUPS = [ALL[start::4] for start in range(4)]
 
 
 @pytest.mark.parametrize(
     "kinds",
-    [*GROUPS, KINDS],
+    [*GROUPS, ALL],
     ids=["-".join(k.__name__[:8] for k in group) for group in GROUPS] + ["all"],
 )
 def test_healthy_plans_finish_beside_garbage_which_costs_little_and_is_told_once(
@@ -280,7 +108,9 @@ def test_healthy_plans_finish_beside_garbage_which_costs_little_and_is_told_once
     seed = random.randrange(10**6)
     litter = Litter(zkplan_client, znodes, seed)
     for kind in kinds:
+        known = len(litter.wanted)
         kind(litter)
+        assert (len(litter.wanted) == known) == (kind.__name__ in SILENT), kind
     (tmp_path / "first").mkdir()
     (tmp_path / "second").mkdir()
     first = Healthy(zkplan_client, znodes, tmp_path / "first")
@@ -294,8 +124,17 @@ def test_healthy_plans_finish_beside_garbage_which_costs_little_and_is_told_once
         second.wait()
         rates = wait_until(lambda: quiet(workers), f"the workers rest (seed {seed})")
         assert max(rates) <= STEPS_PER_S
+        deadline = time.monotonic() + TOLD_S
+        wait_until(lambda: not untold(litter, caplog) or time.monotonic() > deadline, "the end")
+        assert untold(litter, caplog) == [], f"(seed {seed})"
     told = Counter(record.getMessage() for record in caplog.records)
     assert max(told.values(), default=0) <= WORKERS, told.most_common(3)
+
+
+def untold(litter: Litter, caplog: pytest.LogCaptureFixture) -> list[str]:
+    """What no worker has said yet, and has to."""
+    said = [record.getMessage() for record in caplog.records]
+    return [text for text in litter.wanted if not any(text in message for message in said)]
 
 
 def quiet(workers: list[zkplan.Worker]) -> list[float]:
@@ -327,7 +166,12 @@ def test_every_command_says_what_is_wrong_without_a_traceback(
             main(list(arguments))
         said = capsys.readouterr()
         said.out.encode(), said.err.encode()
-        assert ended.value.code == 0 or said.err or "problems" in said.out, arguments
+        assert said.out or said.err, arguments
+        if ended.value.code == 1:
+            assert "problems" in said.out, arguments
+        elif ended.value.code != 0:
+            # What it is about; of a name that is no plan's, what it was taken for.
+            assert arguments[2] in said.err or "there is no plan " in said.err, said.err
         return int(ended.value.code or 0)
 
     zkplan_client.prepare()

@@ -1,9 +1,10 @@
-"""dev.py: runs side by side pass only where each of them has run something."""
+"""dev.py: what its commands run, and when runs side by side pass."""
 
 from __future__ import annotations
 
 import importlib.util
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -25,9 +26,41 @@ _FILE = Path(__file__).parents[2] / "dev.py"
 def test_a_run_that_collects_nothing_passes_only_with_a_selection(
     codes: list[int], arguments: list[str], good: bool
 ) -> None:
+    assert dev().passed(codes, arguments) is good
+
+
+def dev() -> ModuleType:
+    """The module; nothing imports it by name."""
     spec = importlib.util.spec_from_file_location("dev", _FILE)
     assert spec is not None
     assert spec.loader is not None
-    dev = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(dev)
-    assert dev.passed(codes, arguments) is good
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def runs_of(command: str, monkeypatch: pytest.MonkeyPatch) -> dict[str, list[str]]:
+    """The arguments of its runs of pytest that play faults, by the kind of server."""
+    module, runs = dev(), list[list[str]]()
+    monkeypatch.setattr(module, "lint", lambda _: None)
+    monkeypatch.setattr(module, "side_by_side", lambda *them: runs.extend(them))
+    getattr(module, command)([])
+    chaotic = [run for run in runs if any(word.startswith("tests/chaos") for word in run)]
+    return {word.partition("=")[2]: run for run in chaotic for word in run if "-kind=" in word}
+
+
+def test_a_share_of_the_faults_runs_with_every_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = runs_of("test", monkeypatch)
+    assert set(runs) == {"embedded"}
+    marked = runs["embedded"][runs["embedded"].index("-m") + 1]
+    assert marked == "(not chaos or sample) and not bench"
+
+
+def test_chaos_runs_every_fault_and_takeover_on_every_kind(monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = runs_of("chaos", monkeypatch)
+    assert set(runs) == {"embedded", "zookeeper", "ensemble"}
+    assert all("chaos and not slow" in run for run in runs.values())
+    assert "tests/chaos" in runs["embedded"]
+    for kind in ("zookeeper", "ensemble"):
+        assert {"tests/chaos/test_every_fault.py", "tests/chaos/test_takeover.py"} < {*runs[kind]}
+    assert "tests/chaos/test_access.py" in runs["zookeeper"]

@@ -135,7 +135,7 @@ def _release_vacant(paths: Paths, desks: set[str]) -> Step[None]:
 def _write(plan: Plan, found: Survey, target: Path) -> Exported | None:
     """Write the file; None, and no file, where the plan was changed while it was read."""
     keeper, paths, number = plan.client.keeper, plan.client.paths, plan.number
-    record = PlanRecord.from_bytes(found.record)
+    record = plan.record
     tasks = plan.status().tasks
     header = Header(
         record.name, record.uid, found.stand.state, tasks, found.creates, plan.path, time.time()

@@ -66,7 +66,7 @@ class ArchiveWriter:
     """Writes a file beside `target` that takes its name once it is whole and on the disk."""
 
     def __init__(self, target: Path, header: Header) -> None:
-        self._target = target
+        self._target, self._origin = target, header.origin
         self._half = target.with_name(f".{target.name}.{os.getpid()}.half")
         self._digest = hashlib.sha256()
         self._raw: BinaryIO = self._half.open("xb")
@@ -79,8 +79,8 @@ class ArchiveWriter:
     def add(self, znode: Znode) -> None:
         if not _SHAPE.fullmatch(znode.path):
             raise ZkplanError(
-                f"the plan has a znode {znode.path!r:.100}, which is none of zkplan's: delete it "
-                "or move it away, then export the plan again"
+                f"{self._origin} has a znode {znode.path!r:.100}, which is none of zkplan's: "
+                "delete it or move it away, then export the plan again"
             )
         line: dict[str, Any] = {"znode": znode.path}
         if znode.data.isascii() and (text := znode.data.decode("ascii")).isprintable():

@@ -62,6 +62,8 @@ class Part:
     dead: bytes = b""
     adds: list[NewTask] = field(default_factory=list)
     reloads: int = 0
+    #: What refused it last: the path of a znode, and why.
+    refused_by: str = ""
 
     @property
     def kept(self) -> bool:
@@ -298,6 +300,7 @@ def _sort_out(
 ) -> Step[None]:
     """One part's operation was refused: decide from the culprit what to do with that part."""
     part = rest[owner]
+    part.refused_by = f"{answer.path}: {answer.reason.value}"
     claim = part.loaded.claim
     missing = answer.reason is Reason.NO_NODE
     if answer.path == claim.path and missing:

@@ -29,6 +29,8 @@ class Delays:
     def __init__(self) -> None:
         #: By name, the first due first.
         self._entries: dict[str, Later] = {}
+        #: One of the names that are no entries, and are passed over; empty where there is none.
+        self.strange = ""
         #: By name, in monotonic time: when it was first seen, and when its delay is over then.
         self._seen: dict[str, float] = {}
         self._over: dict[str, float] = {}
@@ -47,6 +49,7 @@ class Delays:
     def listed(self, names: Sequence[str], now: float) -> None:
         parsed = [(name, parse_later(name)) for name in sorted(names)]
         self._entries = {name: later for name, later in parsed if later is not None}
+        self.strange = next((name for name, later in parsed if later is None), "")
         self._seen = {name: self._seen.get(name, now) for name in self._entries}
         self._over = {name: at for name, at in self._over.items() if name in self._entries}
         self._soonest = None

@@ -131,7 +131,10 @@ def reload(engine: Engine, part: Part) -> None:
     me = engine.me
     part.reloads += 1
     if part.reloads > RELOADS_MAX:
-        poisoned(engine, part, RuntimeError("its znodes change faster than it can be committed"))
+        why = "its znodes change faster than it can be committed"
+        if part.refused_by:
+            why = f"its commit is refused again and again, the last time by {part.refused_by}"
+        poisoned(engine, part, RuntimeError(why))
         return
     if me is None:
         engine.delivery.add(part)

@@ -194,12 +194,19 @@ class Upkeep:
     # ---- delayed entries
 
     def _list_later(self) -> None:
-        if not self._listing:
-            self._listing = True
-            self.engine.go(self._delays.look(self.engine.paths), self._later_listed)
+        if self._listing:
+            return
+        self._listing, known = True, self._delays.strange
 
-    def _later_listed(self, _: None) -> None:
-        self._listing = False
+        def listed(_: None) -> None:
+            self._listing = False
+            if self._delays.strange and not known:
+                self.engine.complaints.tell(
+                    f"{self.engine.paths.later} holds names that are no entries, and are passed "
+                    f"over: {self._delays.strange!r:.100}"
+                )
+
+        self.engine.go(self._delays.look(self.engine.paths), listed)
 
     def _promote_at(self) -> float:
         """Monotonic time at which the first delayed entry is due."""

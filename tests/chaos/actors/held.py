@@ -7,8 +7,8 @@ import sys
 import threading
 import time
 
-#: Collecting takes some ten milliseconds in which no thread goes on.
-_EVERY_S = 2.0
+#: Seldom: a worker that nobody watches collects no garbage on purpose, and this one is to be alike.
+_EVERY_S = 60.0
 
 
 class Held:

@@ -1,0 +1,54 @@
+"""A dead worker's tasks run elsewhere within a bound, a stopped one's at once: a few of each."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pytest
+
+from tests.crash.server import not_available
+from zkplan.testing.java import find_java, find_zookeeper
+
+from .takeover import Series, measure, settings_for
+from .world.servers import KINDS, Kind
+
+SEED = 5
+SESSION_S, TICK_MS = 3.0, 250
+TIMES = 4
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    wanted = metafunc.config.getoption("--zookeeper-kind")
+    if "kind" in metafunc.fixturenames:
+        metafunc.parametrize("kind", [kind for kind in KINDS if wanted in ("both", kind)])
+
+
+def series(kind: Kind, folder: Path, kills: int = 0, stops: int = 0) -> Series:
+    """What so many kills, or clean stops, one after another, have shown."""
+    if kind != "embedded" and (find_java() is None or find_zookeeper() is None):
+        not_available("no ZooKeeper is installed here")
+    logging.getLogger("kazoo").setLevel(logging.CRITICAL)
+    measured = measure(settings_for(kind, SEED, SESSION_S, TICK_MS), kills, stops, folder)
+    assert measured.broken == ""
+    (found,) = measured.series
+    assert len(found.waits) >= TIMES, "so many were ended while they ran something"
+    return found
+
+
+@pytest.mark.timeout(300)
+def test_a_dead_workers_tasks_run_elsewhere_a_second_after_its_session(
+    kind: Kind, tmp_path: Path
+) -> None:
+    found = series(kind, tmp_path, kills=TIMES)
+    assert found.bound_s == SESSION_S + TICK_MS / 1000 + 1.0
+    assert found.met, found.row
+
+
+@pytest.mark.timeout(300)
+def test_a_stopped_workers_tasks_run_elsewhere_long_before_its_session_would_end(
+    kind: Kind, tmp_path: Path
+) -> None:
+    """Its own bound of half a second is for a quiet machine: the measurement demands it."""
+    found = series(kind, tmp_path, stops=TIMES)
+    assert max(found.waits) < SESSION_S / 2, found.row
