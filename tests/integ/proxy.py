@@ -12,9 +12,11 @@ from typing import Literal
 
 #: What is lost of a transaction: the request before it reaches the server, or the answer after it
 #: was applied. Either way the connection breaks, and the client cannot tell which. `left out`: the
-#: answer alone; the next one comes over the same connection.
-Loss = Literal["request", "answer", "left out"]
+#: answer alone; the next one comes over the same connection. `stumbled`: the answer says no more
+#: than that the server failed.
+Loss = Literal["request", "answer", "left out", "stumbled"]
 MULTI = 14
+MARSHALLING_ERROR = -5
 
 
 class Proxy:
@@ -105,6 +107,9 @@ class Proxy:
             loss = doomed.pop(frame[4:8], None)
             if loss == "left out":
                 continue
+            if loss == "stumbled":
+                frame = struct.pack("!i", 16) + frame[4:16] + struct.pack("!i", MARSHALLING_ERROR)
+                loss = None
             if loss is not None or not _send(client, frame):
                 break
         self._end(client, server)

@@ -263,3 +263,33 @@ def test_a_worker_goes_on_where_a_server_leaves_out_an_answer(
         assert plan.wait(60).state == "done"
     assert proxy.lost
     assert sorted(notes(file)) == sorted(f"{number} 0" for number in range(60))
+
+
+def test_a_worker_goes_on_where_a_server_stumbles_over_its_transactions(
+    proxied: MakeProxy,
+    zkplan_root: str,
+    zkplan_client: Client,
+    zookeeper_hosts: str,
+    tmp_path: Path,
+) -> None:
+    """A leader may answer MarshallingError to what it could not prepare just then."""
+    file = tmp_path / "ran"
+    zkplan_client.prepare()
+    proxy = proxied(every(4, ("stumbled",)))
+    with zkplan_client.create_plan("stumbled") as plan:
+        plan.add_tasks([TaskSpec(run_noted, [str(file), f"{number}"]) for number in range(60)])
+    with working(proxy.hosts, zkplan_root, threads=2, session_timeout=5.0):
+        assert plan.wait(60).state == "done"
+    assert proxy.lost
+    assert sorted(notes(file)) == sorted(f"{number} 0" for number in range(60))
+
+
+def test_who_always_makes_a_server_stumble_is_told(
+    proxied: MakeProxy, zkplan_root: str, zkplan_client: Client
+) -> None:
+    zkplan_client.prepare()
+    proxy = proxied(every(1, ("stumbled",)))
+    told = pytest.raises(zkplan.KeeperError, match="ZooKeeper answered MarshallingError")
+    with zkplan.connect(proxy.hosts, root=zkplan_root) as client, told:
+        client.create_plan("never")
+    assert len(proxy.lost) == 4

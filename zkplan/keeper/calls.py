@@ -19,7 +19,7 @@ Done = Callable[[Any, BaseException | None], None]
 class Call:
     """A request under way: what kazoo calls when the answer is here."""
 
-    __slots__ = ("abandoned", "done", "keeper", "packet", "request")
+    __slots__ = ("abandoned", "done", "keeper", "packet", "request", "stumbles")
 
     def __init__(self, keeper: Keeper, request: Request, packet: Any, done: Done) -> None:
         self.keeper = keeper
@@ -27,6 +27,8 @@ class Call:
         self.packet = packet
         self.done = done
         self.abandoned = False
+        #: How often a server has answered that it failed at this, and nothing of the request.
+        self.stumbles = 0
 
     def set(self, value: Any) -> None:
         self.keeper._answered(

@@ -11,10 +11,18 @@ from collections.abc import Sequence
 from typing import Any
 
 from kazoo.client import KazooClient
-from kazoo.exceptions import ConnectionDropped
+from kazoo.exceptions import (
+    ConnectionDropped,
+    MarshallingError,
+    OperationTimeoutError,
+    RequestTimeoutError,
+    SystemZookeeperError,
+    ThrottledOpError,
+)
 from kazoo.handlers.threading import SequentialThreadingHandler
 
 from ..errors import KeeperUnavailable, ZkplanError
+from .calls import Call
 from .core import Keeper
 from .history import HistoryWatch
 
@@ -22,6 +30,20 @@ from .history import HistoryWatch
 #: handler, Python would print its warnings in programs that never set up logging.
 logger = logging.getLogger("zkplan.kazoo")
 logger.addHandler(logging.NullHandler())
+
+#: Answers that say something of the server, and nothing of the request.
+_SERVER_FAILED = frozenset(
+    error.code
+    for error in (
+        MarshallingError,
+        OperationTimeoutError,
+        RequestTimeoutError,
+        SystemZookeeperError,
+        ThrottledOpError,
+    )
+)
+#: So often a request is sent again after such an answer: there may be something wrong with it.
+_STUMBLES_MAX = 3
 
 #: Options of KazooClient that are given by other names.
 _OURS = ("self", "hosts", "timeout", "kwargs")
@@ -83,7 +105,7 @@ def open_keeper(
     """
     _check_options(kazoo_options, given=isinstance(hosts, KazooClient))
     if isinstance(hosts, KazooClient):
-        _survive_missing_answers(hosts)
+        _survive_bad_answers(hosts)
         return Keeper(hosts, owns=False, patience_s=patience_s)
     if not isinstance(hosts, str):
         raise TypeError(
@@ -103,7 +125,7 @@ def open_keeper(
         )
     except ValueError as error:
         raise _malformed(hosts, str(error)) from error
-    _survive_missing_answers(client)
+    _survive_bad_answers(client)
     if not _started(client, connect_timeout_s):
         why = f" ({overheard.complaint})" if overheard.complaint else ""
         raise KeeperUnavailable(
@@ -129,11 +151,14 @@ def _started(client: KazooClient, timeout_s: float) -> bool:
                 return False
 
 
-def _survive_missing_answers(client: KazooClient) -> None:
-    """Drop the connection where a server leaves out an answer.
+def _survive_bad_answers(client: KazooClient) -> None:
+    """Drop the connection where a server leaves out an answer, or fails at a request.
 
-    A member of an ensemble may, when it has lost its leader. kazoo's thread would end by the next
-    answer, whose number is another one than expected, and the client would never connect again.
+    A member of an ensemble may leave one out when it has lost its leader: kazoo's thread would end
+    by the next answer, whose number is another one than expected, and the client would never
+    connect again. Over a request at the wrong moment a leader may stumble (seen: MarshallingError
+    for a commit while sessions ended). Whether it is applied nobody says: so it is sent again as
+    one whose answer was lost, with all that were sent behind it, in their order.
     """
     connection = client._connection
     read = connection._read_response
@@ -142,6 +167,10 @@ def _survive_missing_answers(client: KazooClient) -> None:
         pending = client._pending  # another one in each session
         if not pending or header.xid != pending[0][2]:
             raise ConnectionDropped(f"answer {header.xid} came before the one to an older request")
+        call = pending[0][1]
+        if header.err in _SERVER_FAILED and type(call) is Call and call.stumbles < _STUMBLES_MAX:
+            call.stumbles += 1
+            raise ConnectionDropped(f"a server failed at a request ({header.err})")
         return read(header, *rest)
 
     connection._read_response = read_or_drop
