@@ -15,7 +15,7 @@ from zkplan.testing.server_process import ServerDidNotStart
 
 from .faults.aim import EVERYBODY
 from .faults.fault import Entry, Fault
-from .judges.checks import noticed_s
+from .judges.case import noticed_s
 from .judges.effects import Effects
 from .judges.referee import Referee, Takeover
 from .judges.scope import Scope
@@ -185,7 +185,7 @@ class Run:
         return [fault.name for fault in self._unfelt]
 
     def broken(self) -> list[str]:
-        return [*self.outcome.violations, *self.referee.violations, *self.arena.deaths]
+        return [*self.outcome.violations, *self.referee.violations, *self.arena.too_slow]
 
     def finish(self) -> Outcome:
         """No more faults: everything must come to its end, and nothing may be left."""
@@ -203,7 +203,7 @@ class Run:
         outcome.drained_s = time.monotonic() - peace
         arena.end_waiters()
         self._leave_nothing()
-        referee.ledger.read()
+        referee.judge_histories()
         return self._sum_up()
 
     # ---- pieces

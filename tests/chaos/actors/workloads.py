@@ -44,6 +44,11 @@ class Item(NamedTuple):
         return cls(**{**facts, "needs": tuple(facts["needs"]), "adds": adds})
 
 
+def attempts_of(item: Item) -> int | None:
+    """How many it has; None: those of its plan, more than it can need."""
+    return item.attempts or (3 if item.doomed or item.fails >= HELD_FAILS else None)
+
+
 def drawn_shape(seed: int) -> str:
     """The shape of that seed's plan, where none is said."""
     return _drawn(random.Random(seed))

@@ -25,7 +25,6 @@ from zkplan.testing.process import WatchedProcess
 
 from ..actors import author
 from ..faults.aim import Aim
-from ..judges.checks import wrong_refusals
 from ..judges.ledger import Execution
 from ..judges.referee import Referee
 from ..judges.tree import Tree
@@ -196,7 +195,6 @@ class Stage:
 
     def _look(self) -> None:
         self._found += self._tree.look()
-        self._found += wrong_refusals(self.referee.ledger)
         if self._found or self.referee.violations:
             raise Found
 
