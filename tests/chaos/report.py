@@ -9,6 +9,7 @@ from statistics import median
 
 from .faults.catalogue import CATALOGUE
 from .judges.effects import Effects
+from .peace import Breath
 from .pictures import histogram, lines, throughput
 from .run import Outcome
 from .vitals import Vitals
@@ -27,6 +28,9 @@ time-out, the server's tick, and what a worker takes. Where other faults hold up
 workers meanwhile it is longer; `python -m tests.chaos.takeover` measures without those. By
 itself: at a point of the code that a fault has armed, or by a task that exits, crashes or eats
 its memory."""
+OUTAGES = """\
+From when all servers serve again to the first task that begins. Where other faults are under way
+then it is longer."""
 #: What a process needs at first, caches and threads, it has by then.
 _EARLY_S = 300.0
 
@@ -108,6 +112,7 @@ def _page(outcome: Outcome, command: str, stem: str, pictures: Sequence[str]) ->
     )
     if "takeovers" in pictures:
         yield f"\n![Take-over times]({stem}-takeovers.svg)"
+    yield from _table("After outages", OUTAGES, "Fault | Times | Median | Worst", _back(outcome))
     yield from _table(
         "What faults have cost",
         "By the faults under way. Repeated: executions that had not failed as planned, whose claim "
@@ -148,10 +153,30 @@ def _facts(outcome: Outcome) -> dict[str, object]:
         "faults that nobody felt": _listed(outcome.faults - outcome.felt),
         "steps of faults that broke off": _listed(outcome.broke_off),
         "S8 lenient for": f"{excused_percent(outcome):.0f} % of the time",
-        "drained after the last fault": f"{outcome.drained_s:.1f} s",
+        "drained after the last fault": f"{outcome.drained_s:.1f} s "
+        f"of {outcome.drain_allowed_s:.0f} s allowed",
+        "waits in between, without new faults, until all plans were done": _breaths(
+            outcome.breaths
+        ),
         "plans removed half defined": outcome.half_defined,
         "**violations**": f"**{len(outcome.violations)}**",
     }
+
+
+def _breaths(breaths: Sequence[Breath]) -> str:
+    if not breaths:
+        return "none"
+    worst = max(breaths, key=lambda each: each.lasted_s / each.allowed_s)
+    lasted = f"{worst.lasted_s:.1f} s of {worst.allowed_s:.0f} s allowed"
+    return f"{len(breaths)}, the one nearest to its bound took {lasted}"
+
+
+def _back(outcome: Outcome) -> Iterator[str]:
+    found: defaultdict[str, list[float]] = defaultdict(list)
+    for name, seconds in outcome.back_s:
+        found[name].append(seconds)
+    for name, waits in sorted(found.items()):
+        yield f"| {name} | {len(waits)} | {median(waits):.2f} s | {max(waits):.2f} s |"
 
 
 def _judged(outcome: Outcome) -> Iterator[str]:

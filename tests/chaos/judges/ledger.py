@@ -149,6 +149,7 @@ class Ledger:
         self.deaths: list[Death] = []
         self.trouble: list[Line] = []
         self.operations = Operations()
+        self.began_at: list[float] = []
         self.ended_at: list[float] = []
         self.counts: defaultdict[str, int] = defaultdict(int)
         self._running: dict[str, Execution] = {}
@@ -249,6 +250,11 @@ class Ledger:
             for window in self.windows
         )
 
+    def goes_on_s(self, at: float) -> float | None:
+        """How long after that time a task began; None: none has."""
+        first = bisect.bisect_left(self.began_at, at)
+        return self.began_at[first] - at if first < len(self.began_at) else None
+
     def throughput(self, begin: float, end: float) -> float:
         """Executions that returned, a second."""
         times = self.ended_at
@@ -318,6 +324,7 @@ class Ledger:
             damaged=line["damaged"],
         )
         self._running[execution.uid] = execution
+        bisect.insort(self.began_at, execution.began)
         plan = self._plan(int(line["plan"].rpartition("-")[2]))
         if plan.committed is not None:
             self.late.append((line["plan"], execution))

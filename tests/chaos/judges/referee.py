@@ -6,6 +6,7 @@ import sys
 import threading
 import time
 from collections import Counter
+from collections.abc import Collection
 from contextlib import suppress
 from itertools import pairwise
 from typing import NamedTuple
@@ -33,10 +34,10 @@ from .ledger import Execution, Ledger, PlanHistory
 from .rest import Rest, is_quiet, look_at, traces_of
 from .scope import Scope
 
-_SHOWN_S = 1.0
+SHOWN_S = 1.0
 _LOOK_S = 0.3
 #: What an author that is gone was defining is given up after that.
-_HALF_DEFINED_S = 5.0
+HALF_DEFINED_S = 5.0
 _BATCH = 200
 
 
@@ -51,7 +52,7 @@ class Takeover(NamedTuple):
 class Referee:
     """Reads the histories and judges. `violations` grows; `finished` counts checked plans."""
 
-    def __init__(self, arena: Arena, shown_s: float = _SHOWN_S) -> None:
+    def __init__(self, arena: Arena, shown_s: float = SHOWN_S) -> None:
         """A done plan stands for `shown_s` before it is removed: waiters should find it."""
         self.arena, self._shown_s = arena, shown_s
         self.ledger = Ledger(arena.folder, arena.settings.shape)
@@ -163,7 +164,7 @@ class Referee:
     def _retry(self, plan: zkplan.Plan) -> None:
         """Go on with a held plan, where no other operator does."""
         since = self._dead_since.setdefault(plan.name, time.monotonic())
-        if time.monotonic() - since < _SHOWN_S:
+        if time.monotonic() - since < SHOWN_S:
             return
         del self._dead_since[plan.name]
         operator = Operator(self._client, self.arena.journal)
@@ -176,7 +177,7 @@ class Referee:
         before, self._rests[plan.name] = self._rests.get(plan.name), rest
         since = self._done_since.setdefault(plan.name, time.monotonic())
         quiet = rest == before and is_quiet(rest)
-        if not quiet or time.monotonic() - since < _SHOWN_S:
+        if not quiet or time.monotonic() - since < SHOWN_S:
             return
         with self.arena.gavel:
             self.ledger.read()
@@ -235,17 +236,19 @@ class Referee:
         history.waited.clear()
         history.workload.forget()
 
-    def give_up(self) -> list[str]:
-        """What stands though it should be done, and why as far as zkplan itself can tell."""
+    def give_up(self, names: Collection[str]) -> list[str]:
+        """Which of those plans stand though they should be done, and why as far as can be told."""
         found = []
         for plan in self._client.plans():
+            if plan.name not in names:
+                continue
             status, report = plan.status(), plan.check(repair=False)
             history = self.ledger.plans.get(plan.name)
             found.append(
                 f"L3 {plan.name} ({history.workload.shape if history else '?'}) is not done: "
                 f"{status}; check says {report.problems[:5]}, waiting {list(report.waiting)[:5]}"
             )
-        for name in self._look_at_removed():
+        for name in set(self._look_at_removed()) & set(names):
             traces = traces_of(self._client, self.ledger.operations.of_plan[name][0].path)
             found.append(f"S6 {name} was removed, and this is left: {traces}")
         return found
@@ -257,7 +260,7 @@ class Referee:
         """
         since = self._left_since.setdefault(plan.name, time.monotonic())
         is_open = any(batch.state == "begun" for batch in history.batches.values())
-        if not is_open or time.monotonic() - since < _HALF_DEFINED_S:
+        if not is_open or time.monotonic() - since < HALF_DEFINED_S:
             return
         if any("still being defined" in each for each in plan.check(False).problems):
             with self.arena.gavel:

@@ -186,7 +186,9 @@ class Stage:
 
         wait_until(lambda: over() or time.monotonic() > deadline, "the end", 2 * BOUND_S)
         if not over():
-            self._found += self.referee.give_up() or ["the plan was not judged"]
+            self._found += self.referee.give_up(self.referee.standing) or [
+                "the plan was not judged"
+            ]
         self._look()
 
     def _is_begun(self) -> bool:
