@@ -17,6 +17,7 @@ _TESTS = Path(__file__).parent
 #: The tests of chaos that start no workers. A module that is not named here counts as one that
 #: does: forgotten, it runs too seldom, and does not stop the quick tests for minutes.
 _QUICK_CHAOS = {
+    "test_aims.py",
     "test_effects.py",
     "test_failpoints.py",
     "test_felt.py",
