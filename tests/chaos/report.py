@@ -20,9 +20,9 @@ The numbers are those of docs/protocol.md; tests/chaos/README.md tells the check
 that each of them bites. All of them hold all the time but one: S8 says that an attempt is repeated
 only after a fault that may have touched its worker, and is lenient while a fault may have touched
 all workers (a server that is down, say). A process may end by itself only where a fault ends that
-very process, with the exit code that the fault gives. A fault is felt where it reached what it was aimed at;
-steps of it break off where another one keeps a server down. What an author that was killed had
-half defined is cancelled, and judged as every cancelled plan."""
+very process, with the exit code that the fault gives. A fault is felt where it reached what it was
+aimed at; steps of it break off where another one keeps a server down. What an author that was
+killed had half defined is cancelled, and judged as every cancelled plan."""
 TAKEOVERS = """\
 From the end of a worker process to the next attempt of each task that it was running: the session
 time-out, the server's tick, and what a worker takes. Where other faults hold up servers or all
