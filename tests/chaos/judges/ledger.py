@@ -60,6 +60,7 @@ class Batch:
     added: int = 0
     numbers: list[str] = field(default_factory=list)
     begun: float = 0.0
+    answered: float = 0.0
 
     @property
     def certain(self) -> list[str]:
@@ -354,6 +355,7 @@ class Ledger:
             batch = plan.batches[line["batch"]]
             batch.state, batch.error = event.removeprefix("add "), line.get("error", "")
             batch.added = line.get("added", 0)
+            batch.answered = line["at"]
             batch.numbers = line.get("numbers", [])
 
     def _waiter(self, event: str, line: Line) -> None:

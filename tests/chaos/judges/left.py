@@ -21,15 +21,18 @@ def wrongly_kept(case: Case, certain: set[str], standing: set[str]) -> Iterator[
 
     `certain` tasks were added, whatever became of open adds; those that are `standing` have not
     finished. A task that only those need which it adds itself has no dependents: they get its
-    result with the commit that makes them.
+    result with the commit that makes them. Nor has one that ended before those were added.
     """
     workload, batches = case.plan.workload, case.plan.batches.values()
     possible = {key for batch in batches for key in batch.possible}
+    answered = {key: batch.answered for batch in batches for key in batch.certain}
+    ended = {each.key: each.ended or 0.0 for each in case.everything if each.returned}
     needed, maybe = set[str](), set[str]()
     for item in workload.items.values():
         others = {key for key in item.needs if key != parent_of(item.key)}
         if item.key in certain:
-            needed |= others
+            at = answered.get(item.key, 0.0)  # what a task adds is added at once, with its edges
+            needed |= {key for key in others if ended.get(key, 0.0) >= at}
         if item.key.partition("/")[0] in possible:
             maybe |= others
     counts = Counter(each.key for each in case.left.kept)

@@ -25,6 +25,7 @@ from zkplan.testing.process import WatchedProcess
 
 from ..actors import author
 from ..faults.aim import Aim
+from ..faults.operating import Operator
 from ..judges.ledger import Execution
 from ..judges.referee import Referee
 from ..judges.tree import Tree
@@ -115,6 +116,13 @@ class Stage:
         )
         self._stack.callback(process.end, 0)
         return process
+
+    def retry(self, plan: zkplan.Plan) -> bool:
+        """Retry every dead task, if there is one; recorded, for each has all its attempts then."""
+        letters = plan.dead()
+        for number, letter in letters.items():
+            Operator(self.client, self.arena.journal).retry(plan, number, letter)
+        return bool(letters)
 
     def allow_add(self, number: int) -> None:
         """Let a gated author go on with that add."""
