@@ -17,11 +17,13 @@ _TESTS = Path(__file__).parent
 #: The tests of chaos that start no workers. A module that is not named here counts as one that
 #: does: forgotten, it runs too seldom, and does not stop the quick tests for minutes.
 _QUICK_CHAOS = {
+    "test_aims.py",
     "test_effects.py",
     "test_failpoints.py",
     "test_felt.py",
     "test_links.py",
     "test_operators_are_checked.py",
+    "test_peace.py",
     "test_report.py",
     "test_the_checker_bites.py",
     "test_the_readme_names_every_fault.py",

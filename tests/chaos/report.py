@@ -9,6 +9,7 @@ from statistics import median
 
 from .faults.catalogue import CATALOGUE
 from .judges.effects import Effects
+from .peace import Breath
 from .pictures import histogram, lines, throughput
 from .run import Outcome
 from .vitals import BLOCKS_MORE, MEMORY_MORE, Vitals, by_process, early_and_late
@@ -18,9 +19,10 @@ JUDGED = """\
 The numbers are those of docs/protocol.md; tests/chaos/README.md tells the checks, and its mutants
 that each of them bites. All of them hold all the time but one: S8 says that an attempt is repeated
 only after a fault that may have touched its worker, and is lenient while a fault may have touched
-all workers (a server that is down, say). A fault is felt where it reached what it was aimed at;
-steps of it break off where another one keeps a server down. What an author that was killed had
-half defined is removed."""
+all workers (a server that is down, say). A process may end by itself only where a fault ends that
+very process, with the exit code that the fault gives. A fault is felt where it reached what it was
+aimed at; steps of it break off where another one keeps a server down. What an author that was
+killed had half defined is cancelled, and judged as every cancelled plan."""
 TAKEOVERS = """\
 From the end of a worker process to the next attempt of each task that it was running: the session
 time-out, the server's tick, and what a worker takes. Where other faults hold up servers or all
@@ -35,6 +37,9 @@ which keeps what a peak has taken. Blocks are those that Python has in use once 
 collected: what the process holds; always the least. For that, garbage is collected once a minute
 besides, as no worker does by itself: memory may be a little larger without. A run of less than 15
 minutes is not judged so."""
+OUTAGES = """\
+From when all servers serve again to the first task that begins. Where other faults are under way
+then it is longer."""
 
 
 def write_report(outcome: Outcome, file: Path, command: str) -> None:
@@ -114,6 +119,7 @@ def _page(outcome: Outcome, command: str, stem: str, pictures: Sequence[str]) ->
     )
     if "takeovers" in pictures:
         yield f"\n![Take-over times]({stem}-takeovers.svg)"
+    yield from _table("After outages", OUTAGES, "Fault | Times | Median | Worst", _back(outcome))
     yield from _table(
         "What faults have cost",
         "By the faults under way. Repeated: executions that had not failed as planned, whose claim "
@@ -154,10 +160,30 @@ def _facts(outcome: Outcome) -> dict[str, object]:
         "faults that nobody felt": _listed(outcome.faults - outcome.felt),
         "steps of faults that broke off": _listed(outcome.broke_off),
         "S8 lenient for": f"{excused_percent(outcome):.0f} % of the time",
-        "drained after the last fault": f"{outcome.drained_s:.1f} s",
-        "plans removed half defined": outcome.half_defined,
+        "drained after the last fault": f"{outcome.drained_s:.1f} s "
+        f"of {outcome.drain_allowed_s:.0f} s allowed",
+        "waits in between, without new faults, until all plans were done": _breaths(
+            outcome.breaths
+        ),
+        "plans cancelled half defined": outcome.half_defined,
         "**violations**": f"**{len(outcome.violations)}**",
     }
+
+
+def _breaths(breaths: Sequence[Breath]) -> str:
+    if not breaths:
+        return "none"
+    worst = max(breaths, key=lambda each: each.lasted_s / each.allowed_s)
+    lasted = f"{worst.lasted_s:.1f} s of {worst.allowed_s:.0f} s allowed"
+    return f"{len(breaths)}, the one nearest to its bound took {lasted}"
+
+
+def _back(outcome: Outcome) -> Iterator[str]:
+    found: defaultdict[str, list[float]] = defaultdict(list)
+    for name, seconds in outcome.back_s:
+        found[name].append(seconds)
+    for name, waits in sorted(found.items()):
+        yield f"| {name} | {len(waits)} | {median(waits):.2f} s | {max(waits):.2f} s |"
 
 
 def _judged(outcome: Outcome) -> Iterator[str]:

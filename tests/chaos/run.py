@@ -15,10 +15,11 @@ from zkplan.testing.server_process import ServerDidNotStart
 
 from .faults.aim import EVERYBODY
 from .faults.fault import Entry, Fault
-from .judges.checks import noticed_s
+from .judges.case import noticed_s
 from .judges.effects import Effects
 from .judges.referee import Referee, Takeover
 from .judges.scope import Scope
+from .peace import Breath, Peace
 from .vitals import Vitals, vitals_of
 from .world.arena import Arena, Settings
 
@@ -29,9 +30,10 @@ _WARM_S = 60.0
 _PEACE = (0.1, 1.0)
 #: How many faults at once, with these weights.
 _AT_ONCE = ((1, 70), (2, 25), (3, 5))
-#: After the faults a plan must be done within so many session time-outs and this much besides.
-_BOUND_SESSIONS = 10.0
-_BOUND_S = 45.0
+#: In so many of a hundred rounds no new fault comes until every plan that stands then is done.
+_BREATHS_PERCENT = 5
+#: Workers that are told to stop at the end do so within their grace, and clear each other's desks.
+_LEAVE_S = 45.0
 _NO_SERVER = (ServerDidNotStart, zkplan.KeeperUnavailable)
 #: A process that has lost its session shows it within this time.
 _LATE_S = 30.0
@@ -61,6 +63,10 @@ class Outcome:
     executions: int = 0
     half_defined: int = 0
     drained_s: float = 0.0
+    drain_allowed_s: float = 0.0
+    breaths: list[Breath] = field(default_factory=list)
+    #: By fault: after how many seconds with servers again a task began.
+    back_s: list[tuple[str, float]] = field(default_factory=list)
     #: For how long a repeated attempt of any worker was excused.
     excused_s: float = 0.0
     counts: dict[str, int] = field(default_factory=dict)
@@ -105,11 +111,8 @@ class Run:
         arena: Arena,
         referee: Referee,
         tell: Callable[[str], None] = lambda text: None,
-        bound_s: float | None = None,
     ) -> None:
-        """After the faults something must come to its end every `bound_s` seconds."""
-        session_s = arena.settings.session_s
-        self._bound_s = _BOUND_S + _BOUND_SESSIONS * session_s if bound_s is None else bound_s
+        self._back: list[tuple[str, float]] = []
         self.arena, self.referee, self.tell = arena, referee, tell
         self.chance = random.Random(arena.settings.seed)
         self.outcome = Outcome(arena.settings, time.monotonic())
@@ -141,7 +144,24 @@ class Run:
                 entry.name: entry for entry in self.chance.choices(entries, weights, k=number)
             }
             self.at_once(list(chosen.values()))
+            if self.chance.randrange(100) < _BREATHS_PERCENT:
+                self.breathe()
             self._spend(self.arena.settings.session_s * self.chance.uniform(*_PEACE))
+
+    def breathe(self) -> None:
+        """No new fault until every plan that stands now is done: none may need one to go on."""
+        peace = self._peace()
+        while peace.standing and not self.broken():
+            self._spend(_TICK_S)
+            if peace.lasted_s > peace.allowed_s:
+                self.outcome.violations += self.referee.give_up(peace.standing)
+                break
+        breath = Breath(len(peace.names), peace.lasted_s, peace.allowed_s)
+        self.outcome.breaths.append(breath)
+        self.tell(f"no new fault for {breath.lasted_s:.1f} s of {breath.allowed_s:.0f}")
+
+    def _peace(self) -> Peace:
+        return Peace(self.referee, self.arena.settings.session_s)
 
     def rest(self, minutes: float) -> None:
         """No faults at all: what the others are compared with."""
@@ -185,25 +205,17 @@ class Run:
         return [fault.name for fault in self._unfelt]
 
     def broken(self) -> list[str]:
-        return [*self.outcome.violations, *self.referee.violations, *self.arena.deaths]
+        return [*self.outcome.violations, *self.referee.violations, *self.arena.too_slow]
 
     def finish(self) -> Outcome:
         """No more faults: everything must come to its end, and nothing may be left."""
-        arena, referee, outcome = self.arena, self.referee, self.outcome
+        arena, referee = self.arena, self.referee
         self._mend()
         arena.end_authors()
-        peace = time.monotonic()
-        bound = self._bound_s
-        while not self._is_over():
-            self._spend(_TICK_S)
-            now = time.monotonic()
-            if now - max(peace, referee.progress) > bound:
-                outcome.violations += referee.give_up()
-                break
-        outcome.drained_s = time.monotonic() - peace
+        self._drain(self._peace())
         arena.end_waiters()
         self._leave_nothing()
-        referee.ledger.read()
+        referee.judge_histories()
         return self._sum_up()
 
     # ---- pieces
@@ -237,6 +249,8 @@ class Run:
     def _is_healed(self, fault: Fault) -> None:
         self.arena.journal.write("healed", name=fault.name)
         now = time.monotonic()
+        if fault.is_outage:
+            self._back.append((fault.name, now))
         self.outcome.marks = [
             (begin, now, name) if name == fault.name and end == float("inf") else (begin, end, name)
             for begin, end, name in self.outcome.marks
@@ -267,6 +281,22 @@ class Run:
         except _NO_SERVER as error:
             self.outcome.violations.append(f"a server does not start again: {error}")
 
+    def _drain(self, peace: Peace) -> None:
+        """Until the last plan is done, or its time is over."""
+        outcome = self.outcome
+        while not self._is_over():
+            self._spend(_TICK_S)
+            peace.see()
+            if peace.lasted_s > peace.allowed_s:
+                standing = self.referee.give_up(self.referee.standing)
+                outcome.violations += [*standing, *self._still_there()]
+                break
+        outcome.drained_s, outcome.drain_allowed_s = peace.lasted_s, peace.allowed_s
+
+    def _still_there(self) -> list[str]:
+        authors = [actor for actor in self.arena.of("author") if actor.process is not None]
+        return [f"L3 {actor.name} was told to end, and adds all the same" for actor in authors]
+
     def _is_over(self) -> bool:
         authors = all(actor.process is None for actor in self.arena.of("author"))
         return bool(self.outcome.violations) or (authors and self.referee.is_idle())
@@ -275,7 +305,7 @@ class Run:
         """The workers stop cleanly; before the last goes, every desk must be cleared."""
         if self.broken():
             return
-        deadline = time.monotonic() + _BOUND_S
+        deadline = time.monotonic() + _LEAVE_S
         *most, last = self.arena.workers
         for actor in most:
             self.arena.stop(actor, "the end")
@@ -315,6 +345,10 @@ class Run:
         outcome.takeovers, outcome.shapes = referee.takeovers, referee.shapes
         outcome.plans, outcome.tasks = referee.finished, referee.tasks
         outcome.executions, outcome.half_defined = referee.executions, referee.half_defined
+        for name, healed in self._back:
+            seconds = referee.ledger.goes_on_s(healed)
+            if seconds is not None:
+                outcome.back_s.append((name, seconds))
         outcome.ended_at = list(referee.ledger.ended_at)
         outcome.excused_s = referee.ledger.excused_s(
             outcome.began, outcome.ended, noticed_s(outcome.settings.session_s)

@@ -182,7 +182,8 @@ def measure(settings: Settings, kills: int, stops: int, folder: Path) -> Measure
         measured = Takeovers(arena, referee)
         series = [measured.killed(kills)] if kills else []
         series += [measured.stopped(stops)] if stops else []
-        return Measured(series, "; ".join([*referee.violations, *arena.deaths]), origin)
+        referee.judge_histories()
+        return Measured(series, "; ".join([*referee.violations, *arena.too_slow]), origin)
 
 
 def _page(measured: Measured, settings: Settings, command: str, stem: str) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -14,7 +16,7 @@ from zkplan.stress.history import Recorder
 from .faults.catalogue import CATALOGUE
 from .faults.fault import Fault
 from .faults.points import AtPoint, Where
-from .judges.checks import noticed_s
+from .judges.case import noticed_s
 from .judges.ledger import Ledger, Window
 from .judges.referee import Referee
 from .run import Run
@@ -102,7 +104,7 @@ def test_the_operations_of_operators_and_the_links_of_authors_excuse_no_worker(
 def test_a_process_that_ended_is_remembered_when_its_id_is_used_again(tmp_path: Path) -> None:
     journal, ledger = Recorder(str(tmp_path), "arena"), Ledger(tmp_path)
     for sent in (10.0, 20.0):
-        journal.write("ended", pid=7, sent=sent, why="a fault")
+        journal.write("ended", pid=7, sent=sent, why="a fault", killed=True)
     journal.close()
     ledger.read()
     assert ledger.disturbed(7, 9.0, 11.0)
@@ -144,3 +146,109 @@ def test_a_fault_of_all_workers_excuses_everybody(arena: Arena) -> None:
     inject(arena, CATALOGUE["all workers killed"].fault())
     ledger.read()
     assert ledger.excused_s(now, now + 10.0, 0.0) > 9.0
+
+
+# ---- whose death a fault has made
+
+
+def blamed(arena: Arena) -> list[str]:
+    """Whose deaths no fault has made."""
+    arena.tend()
+    ledger = Ledger(arena.folder)
+    ledger.read()
+    return [death.name for death in ledger.deaths if not ledger.made(death)]
+
+
+def die(arena: Arena, actor: Actor, number: signal.Signals) -> int:
+    """End it from outside, as by itself; its process ID."""
+    pid, process = actor.pid, actor.process
+    assert process is not None
+    os.kill(pid, number)
+    assert process.wait_ended(10)
+    return pid
+
+
+def test_a_point_makes_the_deaths_of_those_that_it_kills_and_no_other(arena: Arena) -> None:
+    """Also of others while it waits: an author, or a worker that nothing was armed in."""
+    fault = AtPoint("a point", "claim.made", "kill", Where())
+    inject(arena, fault)
+    (victim,) = fault.victims
+    others = [actor for actor in arena.actors if actor is not victim]
+    for actor in (victim, *others):
+        die(arena, actor, signal.SIGKILL)
+    assert blamed(arena) == [actor.name for actor in others]
+    # Its next life is not armed.
+    die(arena, victim, signal.SIGKILL)
+    assert blamed(arena).count(victim.name) == 1
+
+
+@pytest.mark.parametrize(
+    ("action", "number"), [("kill", signal.SIGTERM), ("stop", signal.SIGKILL)], ids=str
+)
+def test_who_dies_at_a_point_dies_as_the_point_kills(
+    arena: Arena, action: str, number: signal.Signals
+) -> None:
+    fault = AtPoint("a point", "claim.made", action, Where())
+    inject(arena, fault)
+    die(arena, fault.victims[0], number)
+    assert blamed(arena) == [fault.victims[0].name]
+
+
+def test_a_point_that_is_healed_has_killed_nobody_later(arena: Arena) -> None:
+    run = Run(arena, Referee(arena))
+    fault = AtPoint("a point", "claim.made", "kill", Where())
+    run._inject(fault)
+    run._heal(fault)
+    die(arena, fault.victims[0], signal.SIGKILL)
+    assert blamed(arena) == [fault.victims[0].name]
+
+
+def test_a_poke_makes_the_death_of_the_process_that_took_it(arena: Arena) -> None:
+    inject(arena, CATALOGUE["task segfaults"].fault())
+    taker = Recorder(str(arena.folder), "worker-1")
+    taker.write("poked", what="segfault", pid=arena.actors[2].pid)
+    taker.close()
+    for number in (1, 2):
+        die(arena, arena.actors[number], signal.SIGSEGV)
+    assert blamed(arena) == ["worker1"]
+
+
+@pytest.mark.parametrize("name", ["task exits", "task holds the interpreter", "task forks"])
+def test_who_took_a_poke_dies_as_the_poke_says(arena: Arena, name: str) -> None:
+    fault = CATALOGUE[name].fault()
+    inject(arena, fault)
+    taker = Recorder(str(arena.folder), "worker-1")
+    taker.write("poked", what=fault.aim().poke, pid=arena.actors[2].pid)
+    taker.close()
+    die(arena, arena.actors[2], signal.SIGSEGV)
+    assert blamed(arena) == ["worker2"]
+
+
+def test_an_author_that_is_told_to_end_has_to_end_well(arena: Arena) -> None:
+    arena.end_authors()
+    author = arena.of("author")[0]
+    die(arena, author, signal.SIGABRT)
+    assert blamed(arena) == ["author"]
+
+
+def test_the_referee_tells_of_each_death_once(arena: Arena) -> None:
+    referee = Referee(arena)
+    pid = die(arena, arena.actors[0], signal.SIGKILL)
+    arena.tend()
+    for _ in range(2):
+        referee.judge_histories()
+    (found,) = referee.violations
+    assert f"worker0 (pid {pid}) ended by itself, with -9" in found
+
+
+def test_the_referee_tells_of_an_add_that_was_refused_wrongly_in_any_run(arena: Arena) -> None:
+    author = Recorder(str(arena.folder), "worker-7")
+    facts = {"seed": 3, "batch": 0}
+    author.write("plan begun", **facts)
+    author.write("add begun", keys=["0"], atomic=True, **facts)
+    author.write("add refused", error="ResultNotKept('T')", added=0, **facts)
+    author.close()
+    referee = Referee(arena)
+    referee.judge_histories()
+    (found,) = referee.violations
+    assert found.startswith("S4 adds are refused rightly")

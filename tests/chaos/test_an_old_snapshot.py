@@ -16,7 +16,8 @@ from tests.chaos.actors.author import Author
 from tests.chaos.actors.workloads import Workload
 
 # By its whole name: workers import what the author names, and know `tests.chaos` alone.
-from tests.chaos.judges import checks
+from tests.chaos.judges import attempts, checks
+from tests.chaos.judges.case import Case
 from tests.chaos.judges.ledger import Ledger
 from tests.chaos.judges.referee import left_of
 from tests.crash.server import not_available
@@ -32,7 +33,11 @@ WORKERS = 2
 #: Of a plan with some seconds of work: it stands half done when it is kept.
 SLOW_SEED = 44
 #: A task's place in the two histories is not the same, so these have no meaning here.
-OF_ONE_HISTORY = (checks.attempts_are_counted_right, checks.waiters_hear_the_truth)
+OF_ONE_HISTORY = (
+    attempts.attempts_are_counted_right,
+    attempts.only_losses_and_failures_repeat,
+    checks.waiters_hear_the_truth,
+)
 
 
 @pytest.fixture
@@ -154,7 +159,7 @@ def broken(scene: Scene, plan: zkplan.Plan, client: zkplan.Client) -> list[str]:
         lost += len(runs) - len(kept)
         history.executions[key] = kept
     assert lost, "nothing ran between the snapshot and its return: this test would show nothing"
-    case = checks.Case(history, left_of(client, plan, plan.status().added), scene.ledger, SESSION_S)
+    case = Case(history, left_of(client, plan, plan.status().added), scene.ledger, SESSION_S)
     return [
         f"{number} {check.__name__}: {found}"
         for number, check in checks.CHECKS

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from .faults.aim import Aim
-from .judges.checks import Case, violations
+from .judges.case import Case
+from .judges.checks import violations
 from .judges.effects import NO_FAULT, Effects
 from .judges.ledger import Execution, Window
 from .judges.scope import Scope

@@ -125,12 +125,3 @@ def test_no_two_lives_of_authors_come_to_the_same_plan(tmp_path: Path) -> None:
     assert seed < first_seed(7, 2, spared=False)
     assert first_seed(7, 5000, spared=False) < first_seed(7, 1, spared=True)
     assert first_seed(7, 5000, spared=True) < first_seed(8, 1, spared=False)
-
-
-def test_the_end_of_one_fault_takes_no_excuse_from_another(tmp_path: Path) -> None:
-    arena = Arena(Settings("embedded", 1), tmp_path)
-    arena.excuse("author dies at a point", 60.0)
-    arena.excuse("task segfaults", 0.0)
-    assert arena.excuses(time.monotonic())
-    arena.excuse("author dies at a point", 0.0)
-    assert not arena.excuses(time.monotonic())

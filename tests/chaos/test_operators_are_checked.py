@@ -11,11 +11,12 @@ import pytest
 from zkplan.stress.checks import Remains
 
 from .faults.aim import Aim
+from .judges.case import Kept, Letter
 from .judges.checks_operators import Stopped, violations_of_operations, violations_of_stopped
 from .judges.ledger import Window
 from .judges.operations import Operation
 from .judges.rest import Rest, every_edge_has_two_ends, every_task_is_in_one_place, is_quiet
-from .test_the_checker_bites import again, honest
+from .test_the_checker_bites import DONE, again, honest
 
 ADDING = 11
 NOW = 1e6
@@ -30,7 +31,9 @@ def cancelled(folder: Path) -> Stopped:
     standing = set(whole.plan.workload.fates) - set(whole.plan.executions)
     # A task that an unfinished one adds does not exist.
     standing = {key for key in standing if not any(key.startswith(f"{p}/") for p in standing)}
-    case = replace(whole, left=replace(whole.left, kept=[], remains=Remains(plan=["ready"])))
+    kept = [each for each in whole.left.kept if each.key in whole.plan.executions]
+    remains = Remains(plan=[name for name in DONE if name != "done"])
+    case = replace(whole, left=replace(whole.left, kept=kept, remains=remains))
     stopped = Stopped(case, "cancelled", [cancel()], standing)
     added = len(stopped.certain)
     return replace(stopped, case=replace(case, left=replace(case.left, added=added)))
@@ -78,8 +81,33 @@ def one_too_many(stopped: Stopped) -> Stopped:
 
 
 def done_all_the_same(stopped: Stopped) -> Stopped:
-    left = replace(stopped.case.left, remains=Remains(plan=["ready", "done"]))
+    left = replace(stopped.case.left, remains=Remains(plan=[*DONE]))
     return replace(stopped, case=replace(stopped.case, left=left))
+
+
+def stranger_left(stopped: Stopped) -> Stopped:
+    remains = Remains(plan=[*stopped.case.left.remains.plan, "lock-1"])
+    left = replace(stopped.case.left, remains=remains)
+    return replace(stopped, case=replace(stopped.case, left=left))
+
+
+def ran_while_it_waited(stopped: Stopped) -> Stopped:
+    """As of a join that its author had not defined wholly when it died."""
+    return replace(stopped, unready={stopped.case.everything[0].key})
+
+
+def inner_kept(stopped: Stopped) -> Stopped:
+    case = stopped.case
+    keys = {each.key for each in case.left.kept}
+    inner = next(e for e in case.everything if e.returned and e.key not in keys)
+    kept = [*case.left.kept, Kept(inner.key, inner.digest, inner.uid)]
+    return replace(stopped, case=replace(case, left=replace(case.left, kept=kept)))
+
+
+def standing_kept(stopped: Stopped) -> Stopped:
+    case, key = stopped.case, next(iter(stopped.standing))
+    kept = [*case.left.kept, Kept(key, case.plan.workload.digests[key], "uid")]
+    return replace(stopped, case=replace(case, left=replace(case.left, kept=kept)))
 
 
 def resumed(stopped: Stopped) -> Stopped:
@@ -107,6 +135,10 @@ TAMPERED: dict[str, tuple[str, Callable[[Stopped], Stopped]]] = {
     "counts agree": ("S7", one_too_many),
     "`done` stands in a cancelled plan": ("S9", done_all_the_same),
     "a cancelled plan was resumed": ("S9", resumed),
+    "lock-1 is left": ("S9", stranger_left),
+    "what waits has not run": ("S3", ran_while_it_waited),
+    "though it has dependents": ("S4", inner_kept),
+    "which has not finished": ("S4", standing_kept),
     "it rests whole": ("S1, S2", in_two_places),
     "attempts are unique": ("S8", same_attempt),
 }
@@ -180,10 +212,15 @@ def test_an_attempt_may_be_lost_before_its_first_line(tmp_path: Path) -> None:
     case = honest(tmp_path, "held", 0)
     key = next(item.key for item in case.plan.workload.items.values() if item.fails == 5)
     runs = case.plan.executions[key]
-    retries = [retry(key, 3)]
-    # Claim 2 is the one that was lost, claim 3 found no attempt left.
-    runs[2:] = [replace(each, n=each.n + 2) for each in runs[2:]]
-    del runs[-2]
+    # In its second life its starts are noted. Claim 5 is the one that was lost.
+    retries = [retry(key, 2)]
+    runs[5:] = [replace(each, n=each.n + 1) for each in runs[5:]]
+    assert violations_of_operations(case, retries) == []
+    runs[5].raised, runs[5].planned = "PlannedFailure", True
+    case.left.dead[key] = Letter(7, 4)
+    runs.append(replace(runs[5], n=9, uid="again", a=0))
+    retries.append(replace(retry(key, 7), facts={"key": key, "n": 7, "a": 4}))
+    del case.left.dead[key], runs[5]
     case.ledger._workers.add("worker0")
     assert len(violations_of_operations(case, retries)) == 1
     unrelated = Window("a fault", 1.0, Aim(names=["author"]))
@@ -193,7 +230,7 @@ def test_an_attempt_may_be_lost_before_its_first_line(tmp_path: Path) -> None:
     case.ledger.windows.append(Window("a fault", NOW - 2.0, Aim(names=["worker0"])))
     assert violations_of_operations(case, retries) == []
     # One loss uses up one attempt.
-    del runs[1]
+    del runs[4]
     assert len(violations_of_operations(case, retries)) == 1
 
 

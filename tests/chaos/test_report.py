@@ -14,6 +14,7 @@ import zkplan
 from .__main__ import command_of, main
 from .judges.scope import Scope
 from .origin import commit_of, origin_of
+from .peace import Breath
 from .report import summary, write_report
 from .run import Outcome
 from .takeover import Measured, Series, _page
@@ -43,6 +44,19 @@ def test_the_page_says_who_was_excused_and_what_broke_off(tmp_path: Path) -> Non
     assert "| steps of faults that broke off | 2: link cut (heal) (2) |" in text
     assert "S8 lenient for 25 %" in summary(made)
     assert "2 steps of faults broke off" in summary(made)
+
+
+def test_the_page_says_how_long_it_took_without_faults(tmp_path: Path) -> None:
+    made = outcome()
+    assert "until all plans were done | none |" in page(made, tmp_path)
+    assert "## After outages" not in page(made, tmp_path)
+    made.drained_s, made.drain_allowed_s = 5.0, 30.0
+    made.breaths = [Breath(3, 9.0, 40.0), Breath(1, 8.0, 20.0)]
+    made.back_s = [("outage", 0.5), ("outage", 2.5)]
+    text = page(made, tmp_path)
+    assert "| drained after the last fault | 5.0 s of 30 s allowed |" in text
+    assert "| 2, the one nearest to its bound took 8.0 s of 20 s allowed |" in text
+    assert "| outage | 2 | 1.50 s | 2.50 s |" in text
 
 
 def test_the_page_says_where_it_comes_from(tmp_path: Path) -> None:

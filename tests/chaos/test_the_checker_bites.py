@@ -10,13 +10,16 @@ import pytest
 
 from zkplan.stress.checks import Remains
 
-from .actors.workloads import Workload, parent_of
+from .actors.workloads import Workload, attempts_of, parent_of
 from .faults.aim import Aim
-from .judges.checks import Case, Kept, Left, late_executions, noticed_s, violations, wrong_refusals
+from .judges.case import Case, Kept, Left, Letter, noticed_s
+from .judges.checks import late_executions, violations, wrong_refusals
 from .judges.ledger import Batch, Execution, Ledger, PlanHistory, Window
 
 SESSION_S = 3.0
 ADDING = 11
+#: What stands of a plan that is done.
+DONE = ("authors", "dead", "done", "outcomes", "ready", "runnable")
 
 
 def honest(folder: Path, shape: str, seed: int) -> Case:
@@ -26,11 +29,16 @@ def honest(folder: Path, shape: str, seed: int) -> Case:
     for number, batch in enumerate(workload.batches):
         history.batches[number] = Batch([item.key for item in batch], True, "done")
     at, dead, kept = 0.0, {}, []
-    needed = {key for item in workload.items.values() for key in item.needs}
+    needed = {
+        key
+        for item in workload.items.values()
+        for key in item.needs
+        if key != parent_of(item.key)  # it gets the value with the commit that adds it
+    }
     for item in workload.items.values():
         fate = workload.fates.get(item.key)
         if fate in ("dead", "cut"):
-            dead[item.key] = 3
+            dead[item.key] = Letter(2, 3) if fate == "dead" else Letter(0, 1)
         if fate in (None, "cut"):
             continue
         raises = 3 if fate == "dead" else item.fails
@@ -40,6 +48,7 @@ def honest(folder: Path, shape: str, seed: int) -> Case:
                 Execution(
                     item.key,
                     n,
+                    n % 3 if attempts_of(item) == 3 else n,
                     f"{item.key}#{n}",
                     "worker",
                     2,
@@ -59,7 +68,7 @@ def honest(folder: Path, shape: str, seed: int) -> Case:
             kept.append(Kept(item.key, workload.digests[item.key], uid))
     history.waited.append({"state": "done", "failed": bool(dead), "at": at + 1})
     added = len(workload.fates)
-    left = Left(Remains(plan=["done", "ready"]), kept, dead, added)
+    left = Left(Remains(plan=[*DONE]), kept, dead, added, [*dead])
     return Case(history, left, Ledger(folder), SESSION_S)
 
 
@@ -162,6 +171,36 @@ def left_over(case: Case) -> Case:
     return replace(case, left=replace(case.left, remains=remains))
 
 
+def stranger_left(case: Case) -> Case:
+    return replace(case, left=replace(case.left, remains=Remains(plan=[*DONE, "lock-1"])))
+
+
+def child_missing(case: Case) -> Case:
+    names = [name for name in DONE if name != "outcomes"]
+    return replace(case, left=replace(case.left, remains=Remains(plan=names)))
+
+
+def inner_kept(case: Case) -> Case:
+    keys = {each.key for each in case.left.kept}
+    inner = next(e for e in case.everything if e.returned and e.key not in keys)
+    kept = [*case.left.kept, Kept(inner.key, inner.digest, inner.uid)]
+    return replace(case, left=replace(case.left, kept=kept))
+
+
+def kept_twice(case: Case) -> Case:
+    return replace(case, left=replace(case.left, kept=[*case.left.kept, case.left.kept[0]]))
+
+
+def failure_of_a_finished(case: Case) -> Case:
+    return replace(case, left=replace(case.left, failed=[case.left.kept[0].key]))
+
+
+def ran_before_ready(case: Case) -> Case:
+    first = min(each.began for each in case.everything)
+    case.plan.batches[case.plan.workload.ready_before - 1].begun = first + 0.1
+    return case
+
+
 def never_done(case: Case) -> Case:
     return replace(case, left=replace(case.left, remains=Remains(plan=["ready", "adds"])))
 
@@ -204,8 +243,14 @@ TAMPERED: dict[str, tuple[str, Callable[[Case], Case]]] = {
     "kept is what is to be kept": ("S4", not_kept),
     "nothing is left": ("S7", left_over),
     "`done` is missing": ("S7", never_done),
+    "lock-1 is left": ("S7", stranger_left),
+    "`outcomes` is missing": ("S7", child_missing),
+    "though it has dependents": ("S4", inner_kept),
+    "is kept 2 times": ("S4", kept_twice),
+    "failure kept, and no dead letter": ("S4", failure_of_a_finished),
+    "nothing runs before it is ready": ("S9", ran_before_ready),
     "counts agree": ("S7", one_too_many),
-    "attempts are counted right": ("S8", repeated_for_nothing),
+    "only losses and failures repeat": ("S8", repeated_for_nothing),
     "waiters hear the truth": ("S7", done_too_early),
     "tasks start soon": ("L2", started_late),
 }
@@ -225,47 +270,180 @@ def test_a_tampered_history_is_found(tmp_path: Path, what: str) -> None:
     assert any(text.startswith(number) and what in text for text in found), found
 
 
+def test_of_each_dead_task_a_failure_is_kept(tmp_path: Path) -> None:
+    case, key = doomed(tmp_path)
+    case.left.failed.remove(key)
+    assert any(f"task {key} has no failure kept" in text for text in violations(replace(case)))
+    case.left.failed.extend([key, key])
+    assert any(f"failure of {key} is kept 2 times" in text for text in violations(replace(case)))
+
+
+def test_a_result_that_only_the_tasks_of_its_commit_need_is_kept(tmp_path: Path) -> None:
+    """They get it with that commit; for all others a kept result stands that nobody asked for."""
+    case = honest(tmp_path, "adding", ADDING)
+    items = case.plan.workload.items
+    needed = {key for item in items.values() for key in item.needs if parent_of(item.key) != key}
+    lent = {key for item in items.values() for key in item.needs} - needed
+    assert lent & {each.key for each in case.left.kept}
+    assert violations(replace(case)) == []
+
+
+def test_who_ended_before_it_was_needed_had_no_dependents(tmp_path: Path) -> None:
+    """As where the plan runs while its author still defines a wide join."""
+    case = inner_kept(honest(tmp_path, "diamonds", 0))
+    assert any("though it has dependents" in text for text in violations(replace(case)))
+    inner = case.left.kept[-1].key
+    for batch in case.plan.batches.values():
+        if any(inner in case.plan.workload.items[key].needs for key in batch.keys):
+            batch.answered = max(each.ended or 0.0 for each in case.everything) + 1.0
+    assert not any("though it has" in text for text in violations(replace(case)))
+
+
+def test_what_open_adds_may_need_may_be_kept_or_not(tmp_path: Path) -> None:
+    case = honest(tmp_path, "diamonds", 0)
+    last = case.plan.batches[max(case.plan.batches)]
+    needed = {key for name in last.keys for key in case.plan.workload.items[name].needs}
+    last.state = "begun"
+    for key in last.keys:
+        case.plan.executions.pop(key, None)
+    kept = [each for each in case.left.kept if each.key not in last.keys]
+    for name in ("kept", "not kept"):
+        found = violations(replace(case, left=replace(case.left, kept=kept)))
+        assert not any("kept is what" in text for text in found), name
+        runs = [e for key in needed - set(last.keys) for e in case.plan.executions[key]]
+        kept = [*kept, *(Kept(each.key, each.digest, each.uid) for each in runs)]
+
+
+# ---- how attempts are counted
+
+
+def doomed(folder: Path) -> tuple[Case, str]:
+    """With a task of three attempts that is dead, and its key."""
+    seed = next(s for s in range(100) if "dead" in Workload.make(s, "failing").fates.values())
+    case = honest(folder, "failing", seed)
+    return case, next(key for key, fate in case.plan.workload.fates.items() if fate == "dead")
+
+
+def counting(case: Case) -> list[str]:
+    found = violations(replace(case))
+    return [text for text in found if text.startswith("S8 attempts are counted right")]
+
+
 def test_a_dead_task_that_nobody_tried_enough_is_found(tmp_path: Path) -> None:
-    seed = next(s for s in range(100) if "dead" in Workload.make(s, "failing").fates.values())
-    case = honest(tmp_path, "failing", seed)
-    key = next(key for key, fate in case.plan.workload.fates.items() if fate == "dead")
+    case, key = doomed(tmp_path)
     case.plan.executions[key].pop()
-    # A fault of later excuses nothing.
-    after = max(each.ended or 0.0 for each in case.plan.executions[key]) + 1.0
-    case.ledger.windows.append(Window("a fault", after))
-    assert any("attempts are counted right" in text for text in violations(replace(case)))
-    case.ledger.windows[0].begin = after - 2.0
-    assert not any("attempts are counted right" in text for text in violations(replace(case)))
+    for letter in (Letter(2, 3), Letter(1, 3), Letter(1, 2)):
+        case.left.dead[key] = letter
+        assert any(f"task {key} died" in text for text in counting(case)), letter
+    # No fault excuses that: who is lost leaves the task alive.
+    case.ledger.windows.append(Window("a fault", 0.0))
+    for letter in (Letter(2, 3), Letter(1, 3), Letter(1, 2)):
+        case.left.dead[key] = letter
+        assert any(f"task {key} died" in text for text in counting(case)), letter
 
 
-def test_attempts_that_nobody_made_are_found(tmp_path: Path) -> None:
-    seed = next(s for s in range(100) if "dead" in Workload.make(s, "failing").fates.values())
-    case = honest(tmp_path, "failing", seed)
-    key = next(key for key, fate in case.plan.workload.fates.items() if fate == "dead")
-    case.left.dead[key] = 4
+def test_a_task_that_goes_on_after_its_last_attempt_is_found(tmp_path: Path) -> None:
+    case, key = doomed(tmp_path)
+    case.left.dead[key] = Letter(3, 4)
     # Neither excuses a worker of this plan: one was over long before, one hit an author.
     case.ledger.windows.append(Window("a fault", -60.0, end=-50.0))
     case.ledger.windows.append(Window("a fault", 1.0, Aim(names=["author"])))
-    assert any("used up 4 attempts in 3" in text for text in violations(replace(case)))
-    case.ledger.windows.append(Window("a fault", 1.0))
-    assert not any("used up" in text for text in violations(replace(case)))
+    assert any("its last attempt, and another" in text for text in counting(case))
+    one = case.plan.executions[key][-1]
+    case.plan.executions[key].append(replace(one, n=3, a=3, uid="fourth", began=one.began + 1.0))
+    case.left.dead[key] = Letter(3, 4)
+    assert any("began with 3 attempts used up of 3" in text for text in counting(case))
 
 
-def test_a_dead_task_may_have_lost_an_attempt_of_which_nobody_tells(tmp_path: Path) -> None:
-    seed = next(s for s in range(100) if "dead" in Workload.make(s, "failing").fates.values())
-    case = honest(tmp_path, "failing", seed)
-    key = next(key for key, fate in case.plan.workload.fates.items() if fate == "dead")
-    last = case.plan.executions[key].pop()
-    # The worker of the last attempt was lost: the next claim had none left, and wrote one more.
-    case.left.dead[key] = 4
+def handed_back(folder: Path) -> tuple[Case, list[Execution]]:
+    """A task of three attempts whose second claim was handed back: it costs none of them."""
+    case, key = doomed(folder)
+    runs = case.plan.executions[key]
+    second = replace(runs[1], uid="back", ended=None, raised="", planned=False, pid=77)
+    runs[1:] = [second, *(replace(each, n=each.n + 1) for each in runs[1:])]
+    case.ledger._stops[77].append(second.began + 0.1)
+    case.ledger.windows.append(
+        Window("worker told to stop", second.began, Aim(names=["worker0"], hands_back=True))
+    )
+    case.ledger._actors[77].add("worker0")
+    case.left.dead[key] = Letter(3, 3)
+    return case, runs
+
+
+def test_a_hand_back_that_costs_an_attempt_is_found(tmp_path: Path) -> None:
+    case, runs = handed_back(tmp_path)
+    assert violations(replace(case)) == []
+    # As the audit had it: one failure less, for the hand-back counted as one.
+    runs[2].a = 2
+    del runs[3]
+    case.left.dead[runs[0].key] = Letter(2, 3)
+    (found,) = counting(case)
+    assert "began with 2 attempts used up, not [1]" in found
+
+
+def test_only_who_was_stopped_may_have_handed_back(tmp_path: Path) -> None:
+    case, runs = handed_back(tmp_path)
+    case.ledger._stops.clear()
+    assert any("nothing had disturbed" in text for text in violations(replace(case)))
+    # A stop after the function had ended, and after its grace, gives nothing back.
+    case.ledger._stops[77].append(runs[1].began + 5.0)
+    runs[1].ended = runs[1].began + 0.5
+    assert any("nothing had disturbed" in text for text in violations(replace(case)))
+
+
+@pytest.mark.parametrize(("n", "costs"), [(1, 0), (2, 1)], ids=["first", "second"])
+def test_the_first_loss_after_failures_is_free_and_the_next_one_is_not(
+    tmp_path: Path, n: int, costs: int
+) -> None:
+    """Claims 0 and, for the second loss, 1 are known; claim `n` is killed while it runs."""
+    case, key = doomed(tmp_path)
+    runs = case.plan.executions[key]
+    one = replace(runs[1], ended=None, raised="", planned=False)
+    lost = [
+        replace(one, n=at, uid=f"lost{at}", pid=70 + at, began=one.began - 0.4 + at / 10)
+        for at in range(1, n + 1)
+    ]
+    rest = [replace(each, n=each.n + n, a=each.a + costs) for each in runs[1:]]
+    if costs:
+        rest.pop()
+    runs[1:] = [*lost, *rest]
+    for each in lost:
+        case.ledger._kills[each.pid].append(each.began + 0.05)
+    case.left.dead[key] = Letter(runs[-1].n, 3)
+    assert violations(replace(case)) == []
+    following = runs[n + 1]
+    following.a += 1 - 2 * costs
+    assert any(f"{following} began with" in text for text in counting(case))
+
+
+def test_of_an_ordinary_task_too_attempts_are_counted(tmp_path: Path) -> None:
+    """It has more than it can need, and so would never die of a miscount."""
+    case = honest(tmp_path, "failing", 0)
+    failing = next(r for r in case.plan.executions.values() if len(r) > 1 and not r[-1].raised)
+    failing[-1].a -= 1
+    (found,) = counting(case)
+    assert f"{failing[-1]} began with" in found
+
+
+def test_an_attempt_may_be_lost_of_which_nobody_tells(tmp_path: Path) -> None:
+    case, runs = handed_back(tmp_path)
+    key = runs[0].key
+    # The last claim noted its start, and was killed: the next one had no attempt left.
+    runs.pop()
+    case.left.dead[key] = Letter(4, 4)
     case.ledger._workers.add("worker0")
-    case.ledger.windows.append(Window("a fault", 1.0, Aim(names=["author"])))
-    assert any("failed 2 times" in text for text in violations(replace(case)))
-    case.ledger.windows.append(Window("a fault", last.began, Aim(names=["worker0"])))
-    assert not any("failed 2 times" in text for text in violations(replace(case)))
+    assert any("died after 3 attempts" in text for text in counting(case))
+    case.ledger.windows.append(Window("a fault", runs[-1].began, Aim(names=["author"])))
+    assert any("died after 3 attempts" in text for text in counting(case))
+    # Who is told to stop loses none.
+    aim = Aim(names=["worker0"], hands_back=True)
+    case.ledger.windows.append(Window("worker told to stop", runs[-1].began, aim))
+    assert any("died after 3 attempts" in text for text in counting(case))
+    case.ledger.windows.append(Window("a fault", runs[-1].began, Aim(names=["worker0"])))
+    assert counting(case) == []
     # The numbers of its claims are without a gap: nothing was lost.
-    case.left.dead[key] = 3
-    assert any("failed 2 times" in text for text in violations(replace(case)))
+    case.left.dead[key] = Letter(3, 3)
+    assert any(f"task {key} died" in text for text in counting(case))
 
 
 def test_of_a_refused_add_those_run_that_were_told_added(tmp_path: Path) -> None:
@@ -295,7 +473,7 @@ def test_an_add_that_was_refused_for_nothing_is_found(tmp_path: Path) -> None:
 def test_a_repetition_after_a_fault_is_allowed(tmp_path: Path) -> None:
     case = repeated_for_nothing(honest(tmp_path, "adding", ADDING))
     case.ledger.windows.append(Window("a fault", 0.0))
-    assert not any("attempts are counted" in text for text in violations(replace(case)))
+    assert not any(text.startswith("S8") for text in violations(replace(case)))
 
 
 def test_a_fault_excuses_as_long_as_a_loss_takes_to_be_noticed(tmp_path: Path) -> None:

@@ -20,7 +20,15 @@ from zkplan import Client, Plan, Task, TaskFailed, TaskSpec
 from zkplan.testing.server_process import ServerProcess
 from zkplan.testing.servers import ZooKeeperEnsemble
 
-from .support import WorkerProcess, note, notes, wait_for_more, wait_until, working
+from .support import (
+    WorkerProcess,
+    note,
+    notes,
+    plain_client,
+    wait_for_more,
+    wait_until,
+    working,
+)
 
 ROOT = "/zkplan"
 
@@ -313,3 +321,25 @@ def test_a_server_that_hangs_holds_everything_up_and_nothing_more(
         zookeeper_server.resume()
         assert task.result(60) == "done"
         plan.wait(30)
+
+
+def test_two_answers_that_tell_of_one_lost_registration_make_one_new_life(
+    zookeeper_hosts: str, zkplan_root: str, zkplan_client: Client
+) -> None:
+    """A life that is given up though its session lives would have a desk that nobody can clear."""
+    with (
+        working(zookeeper_hosts, zkplan_root) as worker,
+        plain_client(zookeeper_hosts) as raw,
+    ):
+        engine = worker._engine
+        first = engine.me
+        assert first is not None
+        raw.delete(first.worker_path)  # as the end of its session does
+        engine.post(lambda: engine.lost_registration(first))
+        second = wait_until(lambda: engine.me is not first and engine.me, "it registers anew")
+        heard = threading.Event()
+        engine.post(lambda: engine.lost_registration(first))
+        engine.post(heard.set)
+        assert heard.wait(10)
+        assert engine.me is second
+        assert [each.id for each in zkplan_client.workers()] == [f"{first.worker}-2"]

@@ -58,6 +58,11 @@ class WatchedProcess:
         """The id of the process itself, not of a wrapper: signals may be sent to it."""
         return self._process.pid
 
+    @property
+    def code(self) -> int | None:
+        """Its exit code, that of a signal negative; None while it runs."""
+        return self._process.poll()
+
     def is_running(self) -> bool:
         """Whether it still runs; a stopped (SIGSTOP) process does."""
         return self._process.poll() is None

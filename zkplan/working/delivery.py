@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ..errors import (
@@ -17,7 +18,7 @@ from ..errors import (
 from ..protocol import control
 from ..protocol.commit import Committed, Part, commit
 from ..protocol.publish import Published, publish
-from ..protocol.shared import GROUP_BYTES_MAX, GROUP_OPS_MAX, Dependent, Drive
+from ..protocol.shared import GROUP_BYTES_MAX, GROUP_OPS_MAX, Dependent, Drive, Registration
 from ..protocol.wide import deliver_wide
 from ..requests import Step
 from . import endings, losses
@@ -65,7 +66,8 @@ class Delivery:
             parts = self._group()
             self._committing += 1
             wakes, self._old_wakes = self._old_wakes, []
-            engine.go(commit(engine.me, parts, wakes, engine.claims.drive(parts)), self._committed)
+            committed = partial(self._committed, engine.me)
+            engine.go(commit(engine.me, parts, wakes, engine.claims.drive(parts)), committed)
             engine.ahead.committing(parts)
 
     def _group(self) -> list[Part]:
@@ -79,11 +81,11 @@ class Delivery:
             parts.append(self._parts.popleft())
         return parts
 
-    def _committed(self, report: Committed) -> None:
+    def _committed(self, me: Registration, report: Committed) -> None:
         engine = self._engine
         self._committing -= 1
         if report.worker_gone:
-            engine.lost_registration()
+            engine.lost_registration(me)
         ready, unread, on_the_way = engine.ahead.take(report)
         engine.claims.expect(on_the_way)
         self._settle(report)

@@ -229,10 +229,16 @@ class Engine:
             self._touched(None)
             self.ready(me.worker)
 
-    def lost_registration(self) -> None:
-        """The session expired: a new life under a new ID; the old claims stand until released."""
-        if self.me is not None:
-            logger.warning("worker %s: its session expired; registering anew", self.me.worker)
+    def lost_registration(self, me: Registration) -> None:
+        """The session expired: a new life under a new ID; the old claims stand until released.
+
+        Several transactions under way may tell of it, the last one when the next life has begun.
+        That one must not be given up: its registration would stand as long as this process, and
+        nobody could clear its desk.
+        """
+        if self.me is not me:
+            return
+        logger.warning("worker %s: its session expired; registering anew", me.worker)
         self.me = None
         self.delivery.lost_desk()
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from ..protocol.claim import Claimed, claim
 from ..protocol.look import PlanLook, list_plans, look
+from ..protocol.shared import Registration
 from ..records import PlanRecord
 from ..requests import ReadData, Step
 from .candidates import Candidates, PlanView
@@ -123,12 +124,12 @@ class Seeker:
                 view.leave_alone(time.monotonic())
                 self.candidates.file(view)
             else:
-                self._claimed(view, made)
+                self._claimed(me, view, made)
 
         step = claim(me, view.number, view.version, names)
         engine.go_contained(step, claimed, f"{view.path} is left to other workers", instead=None)
 
-    def _claimed(self, view: PlanView, made: Claimed) -> None:
+    def _claimed(self, me: Registration, view: PlanView, made: Claimed) -> None:
         self._engine.statistics.conflicts += made.conflicts
         for name in made.barred:
             view.bar(name)
@@ -137,7 +138,7 @@ class Seeker:
                 "the mark of its task, where zkplan makes none; delete them"
             )
         if made.worker_gone:
-            self._engine.lost_registration()
+            self._engine.lost_registration(me)
         if made.plan_changed or made.worker_gone:
             view.own.clear()
             view.must_look = True

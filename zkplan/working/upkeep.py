@@ -112,8 +112,8 @@ class Upkeep:
 
         def beat(answers: list[Any]) -> None:
             self._beating = False
-            if answers[0] is None and self.engine.me is me:
-                self.engine.lost_registration()
+            if answers[0] is None:
+                self.engine.lost_registration(me)
             standing = {
                 f"{desk}/{name}"
                 for desk, names in zip(desks, answers[1:], strict=True)

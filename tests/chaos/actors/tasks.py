@@ -17,7 +17,7 @@ import zkplan
 from zkplan.stress.history import Recorder, recorder_here
 
 from .held import HELD
-from .workloads import HELD_FAILS, Item, digest_of, pad_of
+from .workloads import Item, attempts_of, digest_of, pad_of
 
 #: A result: key, digest, execution, attempt number, bytes that make it large.
 Value = tuple[str, str, str, int, bytes]
@@ -25,6 +25,8 @@ POKES = "pokes"
 #: Set in the environment of a worker whose tasks obey no pokes.
 SPARED = "ZKPLAN_CHAOS_SPARED"
 _ANYBODY = "anybody"
+#: Of a process whose task exits; nothing else gives it.
+EXIT_CODE = 7
 _MEMORY_BYTES = 64 * 1024 * 1024
 
 
@@ -47,6 +49,7 @@ def run(facts: dict[str, Any], values: Sequence[Value], plan: str, folder: str, 
         plan=plan,
         key=item.key,
         n=here.attempt,
+        a=here._job.claim.a,  # nobody is told how many attempts are used up
         worker=here.worker,
         pid=os.getpid(),
         uid=uid,
@@ -76,9 +79,8 @@ def spec(
 ) -> zkplan.TaskSpec:
     """The task of an item; `tasks` has what it needs, by key. It is put there as well."""
     needed = [tasks[key] for key in item.needs]
-    attempts = item.attempts or (3 if item.doomed or item.fails >= HELD_FAILS else None)
     made = zkplan.TaskSpec(
-        run, [item.facts(), needed, plan, folder, by], name=item.key, attempts=attempts
+        run, [item.facts(), needed, plan, folder, by], name=item.key, attempts=attempts_of(item)
     )
     tasks[item.key] = made
     return made
@@ -135,7 +137,7 @@ def _act(what: str, argument: str) -> None:
 
             failpoints.arm(argument)
         case "exit":
-            os._exit(7)
+            os._exit(EXIT_CODE)
         case "segfault":
             ctypes.string_at(0)
         case "kill":

@@ -14,6 +14,12 @@ Fate = Literal["finished", "dead", "cut"]
 _PAD_BYTES = 100_000
 #: More often than a task of a held plan has attempts, less often than twice that.
 HELD_FAILS = 5
+#: Between two attempts of a task, at most: a delay of 0.1 s that doubles.
+_DELAY_S = 0.4
+#: Until the referee retries a task that is dead.
+_RETRY_S = 2.0
+#: Of each task on a machine that does other things besides: 50 tasks a second.
+_TASK_S = 0.02
 BRIEF = "brief"
 _BRIEF_S = 0.05
 
@@ -42,6 +48,11 @@ class Item(NamedTuple):
     def of(cls, facts: Mapping[str, Any]) -> Item:
         adds = tuple(cls.of(item) for item in facts["adds"])
         return cls(**{**facts, "needs": tuple(facts["needs"]), "adds": adds})
+
+
+def attempts_of(item: Item) -> int | None:
+    """How many it has; None: those of its plan, more than it can need."""
+    return item.attempts or (3 if item.doomed or item.fails >= HELD_FAILS else None)
 
 
 def drawn_shape(seed: int) -> str:
@@ -125,6 +136,22 @@ class Workload:
     def gated(self) -> bool:
         """Whether its author waits to be told before each add but the first."""
         return self.shape in SCRIPTS and SCRIPTS[self.shape].gated
+
+    @property
+    def work_s(self) -> float:
+        """How long it takes at most where nobody is lost: its longest path, and what a task costs.
+
+        A task of a held plan that is out of attempts waits for the retry.
+        """
+        found: dict[str, float] = {}
+        for item in self.items.values():
+            parent = parent_of(item.key)
+            above = [found[key] for key in (*item.needs, *([parent] if parent else []))]
+            tries = 3 if item.doomed else item.fails + 1
+            retries = item.fails // 3 if self.held else 0
+            took = item.seconds * tries + _DELAY_S * (tries - 1) + _RETRY_S * retries
+            found[item.key] = max(above, default=0.0) + took
+        return max(found.values(), default=0.0) + _TASK_S * len(found)
 
     def forget(self) -> None:
         """Give back the memory of what can be computed again."""

@@ -13,13 +13,17 @@ class Aim:
 
     `names` are those of actors, in all lives that they have meanwhile: what is wrong with a link is
     wrong for whoever is started behind it. `pids` are single lives. `poke` is what the nearest task
-    is told to do, which names its process itself.
+    is told to do, which names its process itself. `codes` are the exit codes with which it may end
+    those processes by themselves, that of a signal negative; none: whoever dies died of something
+    else. One that `hands_back` tells them to stop: no attempt is used up by it.
     """
 
     everybody: bool = False
     names: Sequence[str] = ()
     pids: Sequence[int] = ()
     poke: str = ""
+    codes: Sequence[int] = ()
+    hands_back: bool = False
 
     def facts(self) -> dict[str, Any]:
         """For the journal."""
@@ -28,6 +32,8 @@ class Aim:
             "names": list(self.names),
             "pids": list(self.pids),
             "poke": self.poke,
+            "codes": list(self.codes),
+            "hands_back": self.hands_back,
         }
 
 

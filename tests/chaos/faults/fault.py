@@ -28,6 +28,9 @@ class Fault:
     #: Whether a process stops itself by it: of two at once nobody could tell whose it is.
     stops_from_inside = False
 
+    #: Whether nobody has a server meanwhile: how soon plans go on afterwards is measured.
+    is_outage = False
+
     def __init__(self, name: str) -> None:
         self.name = name
         self.victims: list[Actor] = []

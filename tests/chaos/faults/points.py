@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import random
 import re
+import signal
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -86,7 +87,6 @@ class AtPoint(Fault):
     def inject(self, arena: Arena, chance: random.Random) -> None:
         actors = arena.mortals("author" if self.point in AUTHOR_POINTS else "worker")
         chance.shuffle(actors)
-        arena.excuse(self.name, self.waits_s + 45)
         if self.where.bait:
             self._arm(arena, actors.pop(), self.where.bait)
         self.victims = actors[: self.where.most]
@@ -105,7 +105,8 @@ class AtPoint(Fault):
 
     def aim(self) -> Aim:
         # The bait too. Who is started anew is not armed.
-        return Aim(pids=list(self._pids.values()))
+        codes = [-signal.SIGKILL] if self.armed.endswith("=kill") else []
+        return Aim(pids=list(self._pids.values()), codes=codes)
 
     def felt(self, arena: Arena) -> bool:
         return any(self._was_there(actor) for actor in self.victims)
@@ -123,7 +124,6 @@ class AtPoint(Fault):
             if (asked is None or asked.was_taken()) and not self._was_there(actor):
                 arena.kill(actor, self.name)
             arena.start(actor)
-        arena.excuse(self.name, 5)
 
 
 def _is_stopped(pid: int) -> bool:
@@ -169,11 +169,11 @@ def _at(point: str, where: Where) -> list[Entry]:
         Entry(
             f"{who} {verb} at point {point}",
             "6",
-            f"{signal} inside the step, between two requests of it",
+            f"{sent} inside the step, between two requests of it",
             partial(AtPoint, point=point, action=action, where=where),
             weight=1,
         )
-        for verb, action, signal in (("pauses", "stop", "SIGSTOP"), ("dies", "kill", "SIGKILL"))
+        for verb, action, sent in (("pauses", "stop", "SIGSTOP"), ("dies", "kill", "SIGKILL"))
     ]
 
 

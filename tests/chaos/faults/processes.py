@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import random
+import signal
 import threading
 from functools import partial
 
-from ..actors.tasks import poke
+from ..actors.tasks import EXIT_CODE, poke
 from ..world.arena import Actor, Arena, Role
 from ..world.link import Weather
 from .aim import Aim
 from .fault import Entry, Fault, Sessions, enter
 
+#: How the process ends whose task does that. One that does anything else outlives it.
+_ENDS = {"exit": [EXIT_CODE], "segfault": [-signal.SIGSEGV]}
 #: A process that is paused for so many sessions has lost its own.
 PAST_SESSION = (1.4, 2.0)
 
@@ -45,7 +48,10 @@ class Drained(Killed):
     def inject(self, arena: Arena, chance: random.Random) -> None:
         self.victims = [chance.choice(arena.mortals(self.role))]
         if not arena.stop(self.victims[0], self.name, 15):
-            arena.deaths.append(f"{self.victims[0].name} did not stop within 15 s of SIGTERM")
+            arena.too_slow.append(f"{self.victims[0].name} did not stop within 15 s of SIGTERM")
+
+    def aim(self) -> Aim:
+        return Aim(names=[actor.name for actor in self.victims], hands_back=True)
 
 
 class Paused(Fault):
@@ -166,18 +172,16 @@ class Poked(Fault):
 
     def inject(self, arena: Arena, chance: random.Random) -> None:
         seconds = self.sessions * arena.settings.session_s
-        arena.excuse(self.name, self.waits_s + seconds + 10)
         self._poke = poke(arena.folder, self.what, str(seconds))
 
     def aim(self) -> Aim:
-        return Aim(poke=self.what)
+        return Aim(poke=self.what, codes=_ENDS.get(self.what, ()))
 
     def felt(self, arena: Arena) -> bool:
         return self._poke.was_taken()
 
     def heal(self, arena: Arena) -> None:
         self._poke.take_back()
-        arena.excuse(self.name, 5)
         if self.what == "stop":
             for actor in arena.workers:
                 arena.resume(actor)

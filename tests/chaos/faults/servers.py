@@ -32,6 +32,7 @@ class ServerDown(ServerFault):
     def __init__(self, name: str, how: str, which: str) -> None:
         super().__init__(name)
         self.how, self.which = how, which
+        self.is_outage = which in ("all", "followers")
         if how == "pause":
             self.lasts = (0.2, 1.6)
 

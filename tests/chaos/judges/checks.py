@@ -7,125 +7,17 @@ records whose values it got.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from functools import cached_property
-from itertools import pairwise
-from typing import NamedTuple
-
-from zkplan.stress.checks import Remains
 
 from ..actors.workloads import parent_of
-from .ledger import Execution, Ledger, PlanHistory
-
-#: No task of these workloads runs longer.
-_CUT_OFF_S = 60.0
-#: A commit is sent when its function has ended, and again until it is answered. A fault that begins
-#: so long afterwards finds nothing of the execution any more.
-COMMITTED_S = 10.0
-#: What the ticks of a server add to a session (two of 250 ms, for it ends at a multiple of it),
-#: and the longest wait of a client between two attempts to connect, after which it is told (1 s).
-_TOLD_S = 1.5
-
-
-class Kept(NamedTuple):
-    """A kept result: whose it says that it is."""
-
-    key: str
-    digest: str
-    uid: str
-
-
-@dataclass(frozen=True)
-class Left:
-    """What stood in ZooKeeper when the plan was done. `dead` maps task keys to used attempts."""
-
-    remains: Remains
-    kept: list[Kept]
-    dead: dict[str, int] = field(default_factory=dict)
-    added: int = 0
-
-
-def noticed_s(session_s: float) -> float:
-    """How long a claim may be lost by a fault that is healed, until its worker knows.
-
-    The server may have heard of the worker last when the fault ended. It ends the session one
-    time-out later; until the worker is connected again, and told, it begins what it had claimed.
-    What it claims from then on is another worker's claim. So nothing longer is excused.
-    """
-    return session_s + _TOLD_S
-
-
-@dataclass(frozen=True)
-class Case:
-    """One plan before the checker."""
-
-    plan: PlanHistory
-    left: Left
-    ledger: Ledger
-    session_s: float
-    #: Slots are always free: a task starts so soon after the last that it needs has ended.
-    soon_s: float = float("inf")
-
-    @cached_property
-    def committed(self) -> dict[str, set[str]]:
-        """The executions whose values anybody got, by task."""
-        found: defaultdict[str, set[str]] = defaultdict(set)
-        for execution in self.everything:
-            for uid in execution.got:
-                if uid in self.by_uid:
-                    found[self.by_uid[uid].key].add(uid)
-        for kept in self.left.kept:
-            found[kept.key].add(kept.uid)
-        return dict(found)
-
-    @cached_property
-    def everything(self) -> list[Execution]:
-        return [each for runs in self.plan.executions.values() for each in runs]
-
-    @cached_property
-    def by_uid(self) -> dict[str, Execution]:
-        return {execution.uid: execution for execution in self.everything}
-
-    @cached_property
-    def acknowledged(self) -> set[str]:
-        """The tasks that have to run: told to their author, or added by a committed task."""
-        batches = self.plan.batches.values()
-        certain = {key for batch in batches for key in batch.certain}
-        for key in self.plan.workload.items:
-            parent = parent_of(key)
-            if parent in certain and self.fate(str(parent)) == "finished":
-                certain.add(key)
-        return certain
-
-    def disturbed(self, runs: list[Execution]) -> bool:
-        """Whether a fault may have cost the task of those executions an attempt.
-
-        After the last of them has ended it would have cost one more execution. One whose end nobody
-        told was cut off some time later.
-        """
-        last = max((each.ended or each.began + _CUT_OFF_S for each in runs), default=0.0)
-        return any(
-            self.ledger.disturbed(each.pid, each.began - self.noticed_s, last) for each in runs
-        )
-
-    def lost_without_a_line(self, claims: int, begin: float, end: float) -> int:
-        """How many attempts at most were used up by executions of which nobody told, in that time.
-
-        A worker notes in ZooKeeper that a function starts, and is lost before that function has
-        written its first line. `claims` is the number of those under which nothing is known to
-        have begun.
-        """
-        return min(claims, self.ledger.losses(begin - self.noticed_s, end))
-
-    @property
-    def noticed_s(self) -> float:
-        """How long after a fault a worker may begin what it claimed before, and is to lose."""
-        return noticed_s(self.session_s)
-
-    def fate(self, key: str) -> str:
-        return self.plan.workload.fates.get(key, "absent")
+from .attempts import (
+    attempts_are_counted_right,
+    attempts_are_unique,
+    only_losses_and_failures_repeat,
+)
+from .case import Case
+from .ledger import Ledger, PlanHistory
+from .left import kept_is_what_is_to_be_kept, nothing_is_left
 
 
 def results_are_fixed_once(case: Case) -> Iterator[str]:
@@ -160,14 +52,6 @@ def the_last_claim_commits(case: Case) -> Iterator[str]:
             for other in case.plan.executions[key]:
                 if other.n > winner.n:
                     yield f"{winner} was committed, though {other} had a later claim"
-
-
-def attempts_are_unique(case: Case) -> Iterator[str]:
-    """S8: no two executions of a task have the same attempt number."""
-    for key, runs in case.plan.executions.items():
-        for n, count in Counter(each.n for each in runs).items():
-            if count > 1:
-                yield f"task {key} was executed {count} times as attempt {n}"
 
 
 def arguments_are_exact(case: Case) -> Iterator[str]:
@@ -229,30 +113,13 @@ def an_attempt_adds_with_its_commit(case: Case) -> Iterator[str]:
             yield f"{execution} was added by {maker}, which was not committed"
 
 
-def kept_is_what_is_to_be_kept(case: Case) -> Iterator[str]:
-    """S4: the results of tasks without dependents stand; all do where the plan keeps them."""
-    workload = case.plan.workload
-    kept = {each.key for each in case.left.kept}
-    needed = {key for item in workload.items.values() for key in item.needs}
-    for key in case.acknowledged:
-        is_sink = key not in needed
-        if case.fate(key) == "finished" and (is_sink or workload.growing) and key not in kept:
-            yield f"the result of {key} is not kept"
-
-
-def nothing_is_left(case: Case) -> Iterator[str]:
-    """S6, S7: of a done plan nothing is left but outcomes and dead letters."""
-    left = case.left.remains
-    yield from (f"{name} is left" for name in left.plan if name.startswith("task-"))
-    if "done" not in left.plan:
-        yield "`done` is missing"
-    if "adds" in left.plan:
-        yield "`adds` stands beside `done`"
-    for kind in ("runnable", "later", "claims"):
-        yield from (f"{kind}: {name} is left" for name in getattr(left, kind))
-    for key in case.left.dead:
-        if case.fate(key) not in ("dead", "cut"):
-            yield f"task {key} has a dead letter, the oracle says: {case.fate(key)}"
+def nothing_runs_before_it_is_ready(case: Case) -> Iterator[str]:
+    """S9: an author marks its plan ready only after the adds that are to come before."""
+    plan = case.plan
+    before = [b.begun for n, b in plan.batches.items() if n < plan.workload.ready_before]
+    for execution in case.everything:
+        if execution.began < max(before, default=0.0):
+            yield f"{execution} began before its plan was marked ready"
 
 
 def counts_agree(case: Case) -> Iterator[str]:
@@ -283,35 +150,6 @@ def tasks_start_soon(case: Case) -> Iterator[str]:
         late_s = first.began - max(needed, default=first.began)
         if late_s > case.soon_s:
             yield f"{first} began {late_s:.1f} s after the last that it needs had ended"
-
-
-def attempts_are_counted_right(case: Case) -> Iterator[str]:
-    """S8: attempts are used up by failures and by lost workers; again only after one of those."""
-    plan = case.plan
-    last = max((each.ended or each.began + _CUT_OFF_S for each in case.everything), default=0.0)
-    losses = case.ledger.losses(plan.begun - case.noticed_s, last)
-    # Who is retried has all attempts again; `a_retry_gives_all_attempts` counts those.
-    operations = case.ledger.operations.of_plan.get(plan.workload.name, ())
-    retried = {each.facts["key"] for each in operations if each.what == "retry"}
-    for key, used in case.left.dead.items():
-        runs = case.plan.executions.get(key, [])
-        planned = [each for each in runs if each.planned]
-        if case.fate(key) == "dead" and used > len(runs) + losses:
-            yield f"task {key} used up {used} attempts in {len(runs)} executions"
-        if case.fate(key) == "dead" and key not in retried and not case.disturbed(runs):
-            numbers = {each.n for each in runs}
-            # Where the last attempt was lost, the next claim runs nothing and counts itself too.
-            untold = max(numbers, default=-1) + 1 - len(numbers) + (used > 3)
-            if not 0 <= 3 - len(planned) <= case.lost_without_a_line(untold, plan.begun, last):
-                yield f"task {key} has 3 attempts, failed {len(planned)} times and nobody was lost"
-    for runs in case.plan.executions.values():
-        ordered = sorted(runs, key=lambda each: each.n)
-        for first, second in pairwise(ordered):
-            begin, end = first.began - case.noticed_s, second.began
-            if first.ended is not None:
-                end = min(end, first.ended + COMMITTED_S)
-            if not first.raised and not case.ledger.disturbed(first.pid, begin, end):
-                yield f"{second} repeats {first}, which nothing had disturbed"
 
 
 def waiters_hear_the_truth(case: Case) -> Iterator[str]:
@@ -345,6 +183,8 @@ CHECKS: tuple[tuple[str, Callable[[Case], Iterator[str]]], ...] = (
     ("S4", kept_is_what_is_to_be_kept),
     ("S7", nothing_is_left),
     ("S7", counts_agree),
+    ("S9", nothing_runs_before_it_is_ready),
+    ("S8", only_losses_and_failures_repeat),
     ("S8", attempts_are_counted_right),
     ("L2", tasks_start_soon),
     ("S7", waiters_hear_the_truth),
@@ -378,6 +218,11 @@ def late_executions(ledger: Ledger) -> Iterator[str]:
         n = committed.get(execution.key)
         if n is not None and execution.n >= n:
             yield f"S4: {name}: {execution} began after attempt {n} was committed"
+
+
+def wrong_deaths(ledger: Ledger) -> list[str]:
+    """Nobody ends by itself but as a fault makes it; to be asked once all histories are read."""
+    return [f"- {death}" for death in list(ledger.deaths) if not ledger.made(death)]
 
 
 def wrong_refusals(ledger: Ledger) -> list[str]:

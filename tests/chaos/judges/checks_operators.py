@@ -2,34 +2,43 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from zkplan.layout import parse_task
+
 from ..actors.workloads import parent_of
-from .checks import (
-    Case,
-    an_attempt_adds_with_its_commit,
-    arguments_are_exact,
+from .attempts import (
     attempts_are_counted_right,
     attempts_are_unique,
+    miscounted,
+    only_losses_and_failures_repeat,
+)
+from .case import Case, Letter
+from .checks import (
+    an_attempt_adds_with_its_commit,
+    arguments_are_exact,
+    nothing_runs_before_it_is_ready,
     results_are_fixed_once,
     results_are_the_oracles,
     the_last_claim_commits,
     values_come_from_executions,
 )
 from .ledger import Execution
+from .left import strangers, wrongly_kept
 from .operations import Ending, Operation
 from .rest import Rest, every_edge_has_two_ends, every_task_is_in_one_place
 
-_ATTEMPTS = 3
 _HEARD = {"cancel": {"PlanCancelled"}, "remove": {"PlanCancelled", "PlanNotFound"}}
 
 
 @dataclass(frozen=True)
 class Stopped:
-    """A plan that did not come to its own end. `standing`: the keys of the tasks that were left.
+    """A plan that did not come to its own end: an operator ended it, or its author half defined it.
+
+    `standing`: the keys of the tasks that were left.
 
     `rest` is None of a removed plan, of which nothing is left when it is judged.
     """
@@ -38,6 +47,8 @@ class Stopped:
     ending: Ending
     operations: list[Operation]
     standing: set[str] = field(default_factory=set)
+    #: Those of them that still wait for an edge, or for their author to define them wholly.
+    unready: set[str] = field(default_factory=set)
     rest: Rest | None = None
 
     @property
@@ -151,8 +162,23 @@ def it_stays_cancelled(stopped: Stopped) -> Iterator[str]:
         yield from (
             f"`{name}` stands in a cancelled plan" for name in ("done", "adds") if name in names
         )
+        others = [name for name in names if parse_task(name) is None]
+        yield from strangers([name for name in others if name not in ("done", "adds")], "")
     if any(each.seen.get("resumed") for each in stopped.operations):
         yield "a cancelled plan was resumed"
+
+
+def what_waits_has_not_run(stopped: Stopped) -> Iterator[str]:
+    """S3: a task begins when its last edge has been delivered, and when it is wholly defined."""
+    for key in sorted(stopped.unready):
+        for execution in stopped.case.plan.executions.get(key, ())[:1]:
+            yield f"{execution} ran, and the task still waits for an edge or its author"
+
+
+def kept_is_what_is_to_be_kept(stopped: Stopped) -> Iterator[str]:
+    """S4: as of a plan that is done."""
+    if stopped.ending == "cancelled":
+        yield from wrongly_kept(stopped.case, stopped.certain, stopped.standing)
 
 
 def it_rests_whole(stopped: Stopped) -> Iterator[str]:
@@ -170,7 +196,9 @@ SHARED: tuple[tuple[str, Callable[[Case], Iterator[str]]], ...] = (
     ("S3", arguments_are_exact),
     ("S4", results_are_the_oracles),
     ("S4", an_attempt_adds_with_its_commit),
+    ("S8", only_losses_and_failures_repeat),
     ("S8", attempts_are_counted_right),
+    ("S9", nothing_runs_before_it_is_ready),
 )
 OWN: tuple[tuple[str, Callable[[Stopped], Iterator[str]]], ...] = (
     ("S9", nothing_is_claimed_afterwards),
@@ -179,6 +207,8 @@ OWN: tuple[tuple[str, Callable[[Stopped], Iterator[str]]], ...] = (
     ("S4", adds_are_whole),
     ("S7", counts_agree),
     ("S9", it_stays_cancelled),
+    ("S3", what_waits_has_not_run),
+    ("S4", kept_is_what_is_to_be_kept),
     ("S1, S2", it_rests_whole),
 )
 
@@ -251,22 +281,14 @@ def a_death_is_retried_once(case: Case, operations: list[Operation]) -> Iterator
 
 def a_retry_gives_all_attempts(case: Case, operations: list[Operation]) -> Iterator[str]:
     """S8: between two deaths of a task it has all its attempts, as always with growing numbers."""
-    deaths: defaultdict[str, dict[int, float]] = defaultdict(dict)
+    deaths: defaultdict[str, dict[Letter, float]] = defaultdict(dict)
     for each in operations:
         # Where failures travel, what a dead letter tells of is gone, and a retry of it is refused.
         if each.what == "retry" and each.may_have_happened:
-            deaths[each.facts["key"]].setdefault(each.facts["n"], each.begun)
-    for key, last in deaths.items():
-        runs = case.plan.executions.get(key, [])
-        lost = case.disturbed(runs)
-        lives = Counter(sum(n < each.n for n in last) for each in runs if each.planned)
-        began = {each.n for each in runs}
-        first, since = 0, case.plan.begun
-        for life, (n, at) in enumerate(sorted(last.items())):
-            untold = sum(number not in began for number in range(first, n + 1))
-            most = case.lost_without_a_line(untold, since, at)
-            if not 0 <= _ATTEMPTS - lives[life] <= most and not lost:
-                yield f"task {key} failed {lives[life]} times, not {_ATTEMPTS}, in life {life}"
-            first, since = n + 1, at
-        if lives[len(last)] >= _ATTEMPTS and not lost:
-            yield f"task {key} failed {lives[len(last)]} times in its last life"
+            letter = Letter(each.facts["n"], each.facts["a"])
+            deaths[each.facts["key"]].setdefault(letter, each.begun)
+    for key, known in deaths.items():
+        last = case.left.dead.get(key)
+        if last is not None:
+            known.setdefault(last, float("inf"))
+        yield from miscounted(case, key, known)

@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from .checks import COMMITTED_S, Case
+from .case import COMMITTED_S, Case
 from .ledger import Execution
 
 #: A process may end by itself, and a claim be released.

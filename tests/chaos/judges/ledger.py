@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..actors.workloads import Workload
 from ..faults.aim import EVERYBODY, Aim
@@ -24,6 +24,7 @@ class Execution:
 
     key: str
     n: int
+    a: int
     uid: str
     worker: str
     pid: int
@@ -58,6 +59,8 @@ class Batch:
     error: str = ""
     added: int = 0
     numbers: list[str] = field(default_factory=list)
+    begun: float = 0.0
+    answered: float = 0.0
 
     @property
     def certain(self) -> list[str]:
@@ -101,7 +104,27 @@ class Window:
 
 
 def _aim_of(line: Line) -> Aim:
-    return Aim(line["everybody"], line["names"], line["pids"], line["poke"])
+    return Aim(
+        line["everybody"],
+        line["names"],
+        line["pids"],
+        line["poke"],
+        line["codes"],
+        line["hands_back"],
+    )
+
+
+class Death(NamedTuple):
+    """A process that ended though nobody had ended it; `code` of a signal is negative."""
+
+    name: str
+    pid: int
+    at: float
+    code: int
+    tail: str
+
+    def __str__(self) -> str:
+        return f"{self.name} (pid {self.pid}) ended by itself, with {self.code}:\n{self.tail}"
 
 
 class Ledger:
@@ -116,15 +139,18 @@ class Ledger:
         self.windows: list[Window] = []
         #: Process id to when it last ended, and why: the system uses ids again.
         self.ends: dict[int, tuple[float, str]] = {}
-        self._all_ends: defaultdict[int, list[float]] = defaultdict(list)
+        self._kills: defaultdict[int, list[float]] = defaultdict(list)
+        self._stops: defaultdict[int, list[float]] = defaultdict(list)
         #: Process id to the actors whose process had it.
         self._actors: defaultdict[int, set[str]] = defaultdict(set)
         self._workers: set[str] = set()
         #: What a task was told to do, and did: when, and in which process.
         self._pokes: list[tuple[str, float, int]] = []
         self.late: list[tuple[str, Execution]] = []
+        self.deaths: list[Death] = []
         self.trouble: list[Line] = []
         self.operations = Operations()
+        self.began_at: list[float] = []
         self.ended_at: list[float] = []
         self.counts: defaultdict[str, int] = defaultdict(int)
         self._running: dict[str, Execution] = {}
@@ -148,9 +174,23 @@ class Ledger:
 
     def disturbed(self, pid: int, begin: float, end: float) -> bool:
         """Whether a fault may have touched that process in between, or it has ended by then."""
-        if any(begin <= ended <= end for ended in self._all_ends.get(pid, ())):
+        ends = [*self._kills.get(pid, ()), *self._stops.get(pid, ())]
+        if any(begin <= ended <= end for ended in ends):
             return True
         return any(True for _ in self._windows_of(pid, begin, end))
+
+    def loses(self, pid: int, begin: float, end: float) -> bool:
+        """Whether that process may have lost a claim in between: it was killed, or cut off."""
+        if any(begin <= killed <= end for killed in self._kills.get(pid, ())):
+            return True
+        return any(not each.aim.hands_back for each in self._windows_of(pid, begin, end))
+
+    def stopped(self, pid: int, begin: float, end: float) -> bool:
+        """Whether that process was told to stop, and what it still ran was given back in between.
+
+        It had then until its grace was over.
+        """
+        return any(begin <= left <= end for left in self._stops.get(pid, ()))
 
     def faults_of(self, pid: int, begin: float, end: float) -> list[str]:
         """The names of the faults that may have touched that process in between."""
@@ -162,10 +202,10 @@ class Ledger:
                 yield window
 
     def losses(self, begin: float, end: float) -> int:
-        """How often a worker may have lost what it held in between: once by each fault."""
-        found = 0
+        """How often a worker may have lost what it held in between: once by each fault, or kill."""
+        found = sum(begin <= at <= end for kills in self._kills.values() for at in kills)
         for window in self.windows:
-            if window.overlaps(begin, end):
+            if window.overlaps(begin, end) and not window.aim.hands_back:
                 found += self._workers_of(window)
         return found
 
@@ -196,6 +236,25 @@ class Ledger:
             what == aim.poke and whom == pid and window.overlaps(at, at)
             for what, at, whom in self._pokes
         )
+
+    def made(self, death: Death) -> bool:
+        """Whether a fault has made that death: it aims at that process, and ends it like that.
+
+        Who took a poke may be found dead only when the fault is over, if another one kept the
+        arena busy; whoever has a point armed when a fault ends is killed by it there and then.
+        """
+        return any(
+            death.code in window.aim.codes
+            and self._touches(window, death.pid)
+            and window.begin <= death.at
+            and (death.at <= window.end or bool(window.aim.poke))
+            for window in self.windows
+        )
+
+    def goes_on_s(self, at: float) -> float | None:
+        """How long after that time a task began; None: none has."""
+        first = bisect.bisect_left(self.began_at, at)
+        return self.began_at[first] - at if first < len(self.began_at) else None
 
     def throughput(self, begin: float, end: float) -> float:
         """Executions that returned, a second."""
@@ -234,7 +293,11 @@ class Ledger:
             self._waiter(event, line)
         elif event == "ended":
             self.ends[line["pid"]] = (line["sent"], line["why"])
-            self._all_ends[line["pid"]].append(line["sent"])
+            ends = self._kills if line["killed"] else self._stops
+            ends[line["pid"]].append(line["sent"])
+        elif event == "died":
+            death = Death(line["name"], line["pid"], line["at"], line["code"], line["tail"])
+            self.deaths.append(death)
         elif event == "started":
             self._actors[line["pid"]].add(line["name"])
             if line["role"] == "worker":
@@ -252,7 +315,7 @@ class Ledger:
                         window.aim = _aim_of(line)
 
     def _begin(self, line: Line) -> None:
-        fields = {name: line[name] for name in ("key", "n", "uid", "worker", "pid", "by")}
+        fields = {name: line[name] for name in ("key", "n", "a", "uid", "worker", "pid", "by")}
         execution = Execution(
             **fields,
             began=line["at"],
@@ -262,6 +325,7 @@ class Ledger:
             damaged=line["damaged"],
         )
         self._running[execution.uid] = execution
+        bisect.insort(self.began_at, execution.began)
         plan = self._plan(int(line["plan"].rpartition("-")[2]))
         if plan.committed is not None:
             self.late.append((line["plan"], execution))
@@ -286,11 +350,12 @@ class Ledger:
         elif event == "plan closed":
             plan.closed = True
         elif event == "add begun":
-            plan.batches[line["batch"]] = Batch(line["keys"], line["atomic"])
+            plan.batches[line["batch"]] = Batch(line["keys"], line["atomic"], begun=line["at"])
         else:
             batch = plan.batches[line["batch"]]
             batch.state, batch.error = event.removeprefix("add "), line.get("error", "")
             batch.added = line.get("added", 0)
+            batch.answered = line["at"]
             batch.numbers = line.get("numbers", [])
 
     def _waiter(self, event: str, line: Line) -> None:

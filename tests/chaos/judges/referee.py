@@ -6,6 +6,7 @@ import sys
 import threading
 import time
 from collections import Counter
+from collections.abc import Collection
 from contextlib import suppress
 from itertools import pairwise
 from typing import NamedTuple
@@ -19,17 +20,24 @@ from zkplan.stress.harness import remains_of
 
 from ..faults.operating import Operator
 from ..world.arena import Arena
-from .checks import Case, Kept, Left, committed_numbers, late_executions, violations
+from .case import Case, Kept, Left, Letter
+from .checks import (
+    committed_numbers,
+    late_executions,
+    violations,
+    wrong_deaths,
+    wrong_refusals,
+)
 from .checks_operators import Stopped, violations_of_operations, violations_of_stopped
 from .effects import Effects
 from .ledger import Execution, Ledger, PlanHistory
 from .rest import Rest, is_quiet, look_at, traces_of
 from .scope import Scope
 
-_SHOWN_S = 1.0
+SHOWN_S = 1.0
 _LOOK_S = 0.3
 #: What an author that is gone was defining is given up after that.
-_HALF_DEFINED_S = 5.0
+HALF_DEFINED_S = 5.0
 _BATCH = 200
 
 
@@ -44,11 +52,12 @@ class Takeover(NamedTuple):
 class Referee:
     """Reads the histories and judges. `violations` grows; `finished` counts checked plans."""
 
-    def __init__(self, arena: Arena, shown_s: float = _SHOWN_S) -> None:
+    def __init__(self, arena: Arena, shown_s: float = SHOWN_S) -> None:
         """A done plan stands for `shown_s` before it is removed: waiters should find it."""
         self.arena, self._shown_s = arena, shown_s
         self.ledger = Ledger(arena.folder, arena.settings.shape)
         self.violations: list[str] = []
+        self._judging = threading.Lock()
         self.takeovers: list[Takeover] = []
         self.effects, self.scope = Effects(), Scope()
         self.shapes: Counter[str] = Counter()
@@ -93,9 +102,16 @@ class Referee:
                 raise
             self._stop.wait(_LOOK_S)
 
+    def judge_histories(self) -> None:
+        """What shows in histories alone, of whatever plan: to be asked again at the very end."""
+        with self._judging:
+            self.ledger.read()
+            self.violations += late_executions(self.ledger)
+            found = [*wrong_deaths(self.ledger), *wrong_refusals(self.ledger)]
+            self.violations += [text for text in found if text not in self.violations]
+
     def _look(self) -> None:
-        self.ledger.read()
-        self.violations += late_executions(self.ledger)
+        self.judge_histories()
         plans = self._client.plans()
         for plan in plans:
             history = self.ledger.plans.get(plan.name)
@@ -124,7 +140,7 @@ class Referee:
         if status.dead and status.state == "running" and history.workload.shape == "held":
             self._retry(plan)
         if left and status.state == "running" and status.tasks:
-            self._remove_half_defined(plan, history)
+            self._end_half_defined(plan, history)
         if not left or status.state != "done":
             if left and status.state == "running" and not status.tasks:
                 plan.is_drained()  # an adopted plan without tasks has no worker that ends it
@@ -148,7 +164,7 @@ class Referee:
     def _retry(self, plan: zkplan.Plan) -> None:
         """Go on with a held plan, where no other operator does."""
         since = self._dead_since.setdefault(plan.name, time.monotonic())
-        if time.monotonic() - since < _SHOWN_S:
+        if time.monotonic() - since < SHOWN_S:
             return
         del self._dead_since[plan.name]
         operator = Operator(self._client, self.arena.journal)
@@ -161,7 +177,7 @@ class Referee:
         before, self._rests[plan.name] = self._rests.get(plan.name), rest
         since = self._done_since.setdefault(plan.name, time.monotonic())
         quiet = rest == before and is_quiet(rest)
-        if not quiet or time.monotonic() - since < _SHOWN_S:
+        if not quiet or time.monotonic() - since < SHOWN_S:
             return
         with self.arena.gavel:
             self.ledger.read()
@@ -169,10 +185,12 @@ class Referee:
                 return  # meanwhile
             if self.ledger.operations.ending(plan.name) is None:
                 self.violations.append(f"S9: {plan.name} is cancelled, and nobody cancelled it")
-            standing = {task.name for task in plan.tasks(sys.maxsize)}
+            tasks = plan.tasks(sys.maxsize)
+            standing = {task.name for task in tasks}
+            unready = {task.name for task in tasks if rest.waits(task.number)}
             case = self._case(history, left_of(self._client, plan, added))
             operations = self.ledger.operations.of_plan[plan.name]
-            self._judge_stopped(Stopped(case, "cancelled", operations, standing, rest))
+            self._judge_stopped(Stopped(case, "cancelled", operations, standing, unready, rest))
             plan.remove()
         del self._rests[plan.name]
 
@@ -218,31 +236,36 @@ class Referee:
         history.waited.clear()
         history.workload.forget()
 
-    def give_up(self) -> list[str]:
-        """What stands though it should be done, and why as far as zkplan itself can tell."""
+    def give_up(self, names: Collection[str]) -> list[str]:
+        """Which of those plans stand though they should be done, and why as far as can be told."""
         found = []
         for plan in self._client.plans():
+            if plan.name not in names:
+                continue
             status, report = plan.status(), plan.check(repair=False)
             history = self.ledger.plans.get(plan.name)
             found.append(
                 f"L3 {plan.name} ({history.workload.shape if history else '?'}) is not done: "
                 f"{status}; check says {report.problems[:5]}, waiting {list(report.waiting)[:5]}"
             )
-        for name in self._look_at_removed():
+        for name in set(self._look_at_removed()) & set(names):
             traces = traces_of(self._client, self.ledger.operations.of_plan[name][0].path)
             found.append(f"S6 {name} was removed, and this is left: {traces}")
         return found
 
-    def _remove_half_defined(self, plan: zkplan.Plan, history: PlanHistory) -> None:
-        """An author that died within the steps of a wide join leaves a task that never runs."""
+    def _end_half_defined(self, plan: zkplan.Plan, history: PlanHistory) -> None:
+        """An author that died within the steps of a wide join leaves a task that never runs.
+
+        An operator would cancel the plan: then it is judged as every cancelled one.
+        """
         since = self._left_since.setdefault(plan.name, time.monotonic())
         is_open = any(batch.state == "begun" for batch in history.batches.values())
-        if not is_open or time.monotonic() - since < _HALF_DEFINED_S:
+        if not is_open or time.monotonic() - since < HALF_DEFINED_S:
             return
         if any("still being defined" in each for each in plan.check(False).problems):
+            with self.arena.gavel:
+                Operator(self._client, self.arena.journal).cancel(plan)
             self.half_defined += 1
-            history.committed = {}
-            plan.remove()
 
     def orphans(self) -> list[str]:
         """What stands below the root though no worker and no plan is left."""
@@ -259,17 +282,21 @@ class Referee:
 def left_of(client: zkplan.Client, plan: zkplan.Plan, added: int) -> Left:
     """What stands of a done plan."""
     remains = remains_of(client, plan)
-    kept = []
+    kept, failed = [], []
     for start in range(0, len(remains.outcomes), _BATCH):
         chunk = remains.outcomes[start : start + _BATCH]
         reads = [ReadData(f"{plan.path}/outcomes/{number}") for number in chunk]
-        for node in client.keeper.ask(ReadMany(reads)):
+        for number, node in zip(chunk, client.keeper.ask(ReadMany(reads)), strict=True):
             kind, body = client.codec.open(VALUE + FAILURE, node.data)
             if kind == VALUE:
                 value = load(body)
                 kept.append(Kept(value[0], value[1], value[2]))
-    dead = {each.name: each.a for each in plan.dead(100_000).values()}
-    return Left(remains, kept, dead, added)
+            else:
+                failed.append(number)
+    letters = plan.dead(100_000)
+    dead = {each.name: Letter(each.n, each.a) for each in letters.values()}
+    names = [letters[number].name if number in letters else f"?{number}" for number in failed]
+    return Left(remains, kept, dead, added, names)
 
 
 def takeovers(ledger: Ledger, tasks: object) -> list[Takeover]:

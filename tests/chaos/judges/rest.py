@@ -32,6 +32,11 @@ class Rest:
     provisions: list[str] = field(default_factory=list)
     claims: list[str] = field(default_factory=list)
 
+    def waits(self, number: str) -> bool:
+        """Whether that task still waits for an edge, or is not defined wholly."""
+        names = self.children.get(number, ())
+        return any(name == "hold" or name.startswith("dep-") for name in names)
+
     @property
     def edges(self) -> list[str]:
         return [

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import pairwise
 
-from .checks import Case
+from .case import Case
 
 
 @dataclass

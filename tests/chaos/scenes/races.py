@@ -165,12 +165,12 @@ def two_retries(stage: Stage) -> None:
     (number,) = plan.dead()
     operator = stage.operator("task", "retry", plan.number, number, points="retry.between=stop")
     stage.until(lambda: is_stopped(operator.pid), "the operator has read the dead letter")
-    plan.retry()
+    stage.retry(plan)
     stage.until(lambda: [dead.n for dead in plan.dead().values()] == [1], "it is dead again")
     operator.send(signal.SIGCONT)
     stage.until(lambda: not operator.is_running(), "the operator is done")
     stage.during(GIVEN_S / 2, lambda: len(stage.runs("T")) > 2)
-    stage.until(plan.retry, "it is tried once more")
+    stage.until(lambda: stage.retry(plan), "it is tried once more")
 
 
 def join_defined_while_it_runs(stage: Stage) -> None:

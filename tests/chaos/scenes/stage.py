@@ -25,7 +25,7 @@ from zkplan.testing.process import WatchedProcess
 
 from ..actors import author
 from ..faults.aim import Aim
-from ..judges.checks import wrong_refusals
+from ..faults.operating import Operator
 from ..judges.ledger import Execution
 from ..judges.referee import Referee
 from ..judges.tree import Tree
@@ -117,6 +117,13 @@ class Stage:
         self._stack.callback(process.end, 0)
         return process
 
+    def retry(self, plan: zkplan.Plan) -> bool:
+        """Retry every dead task, if there is one; recorded, for each has all its attempts then."""
+        letters = plan.dead()
+        for number, letter in letters.items():
+            Operator(self.client, self.arena.journal).retry(plan, number, letter)
+        return bool(letters)
+
     def allow_add(self, number: int) -> None:
         """Let a gated author go on with that add."""
         (self.arena.folder / f"{author.GATE}{number}").touch()
@@ -187,7 +194,9 @@ class Stage:
 
         wait_until(lambda: over() or time.monotonic() > deadline, "the end", 2 * BOUND_S)
         if not over():
-            self._found += self.referee.give_up() or ["the plan was not judged"]
+            self._found += self.referee.give_up(self.referee.standing) or [
+                "the plan was not judged"
+            ]
         self._look()
 
     def _is_begun(self) -> bool:
@@ -196,7 +205,6 @@ class Stage:
 
     def _look(self) -> None:
         self._found += self._tree.look()
-        self._found += wrong_refusals(self.referee.ledger)
         if self._found or self.referee.violations:
             raise Found
 

@@ -95,10 +95,8 @@ class Arena:
         self._lock = threading.RLock()
         #: Who judges or removes a plan holds it: nobody removes what is being judged.
         self.gavel = threading.Lock()
-        #: Deaths that nobody planned, with the end of the log.
-        self.deaths: list[str] = []
-        #: By fault, until when a process that dies by itself is excused: it made it, or may have.
-        self._excused_until: dict[str, float] = {}
+        #: Who was told to stop and did not. Who ended by itself is in the journal.
+        self.too_slow: list[str] = []
         (folder / POKES).mkdir()
 
     def __enter__(self) -> Arena:
@@ -173,7 +171,7 @@ class Arena:
                 return
             sent = time.monotonic()
             process.end(0)
-            self._ended(actor, process.pid, sent, why)
+            self._ended(actor, process.pid, sent, why, killed=True)
 
     def stop(self, actor: Actor, why: str, grace_s: float = GRACE_S + 5) -> bool:
         """SIGTERM; whether it ended within the grace. It is killed where it did not."""
@@ -188,7 +186,8 @@ class Arena:
         process.end(0)
         # What it ran was its own until its grace was over.
         left = min(time.monotonic(), sent + GRACE_S)
-        self._ended(actor, process.pid, left, why if ended else f"{why}, but too slow")
+        how = why if ended else f"{why}, but too slow"
+        self._ended(actor, process.pid, left, how, killed=not ended)
         return ended
 
     def pause(self, actor: Actor) -> None:
@@ -218,18 +217,10 @@ class Arena:
             twin.close()
         return True
 
-    def excuse(self, fault: str, seconds: float) -> None:
-        """From now on a process may die by itself for that long, and no longer."""
-        self._excused_until[fault] = time.monotonic() + seconds
-
-    def excuses(self, now: float) -> bool:
-        """Whether a process may have ended by itself because of any of them."""
-        return any(now < until for until in self._excused_until.values())
-
     # ---- looking after them
 
     def tend(self) -> None:
-        """Start again what ended by itself, and remember it where nothing had made it."""
+        """Start again what ended by itself; how it ended is for the checker to judge."""
         for actor in self.actors:
             with self._lock:
                 process = actor.process
@@ -237,12 +228,11 @@ class Arena:
                     continue
                 process.end(0)
                 actor.process, actor.paused = None, False
-            now = time.monotonic()
-            excused = self.excuses(now) or self._stopped(actor)
-            self._ended(actor, process.pid, now, "by itself")
-            if not excused:
+            self._ended(actor, process.pid, time.monotonic(), "by itself", killed=True)
+            if not self._stopped(actor) or process.code:
                 tail = "\n".join(self.log_of(actor).splitlines()[-_TAIL_LINES:])
-                self.deaths.append(f"{actor.name} (pid {process.pid}) ended by itself:\n{tail}")
+                facts = {"name": actor.name, "pid": process.pid, "code": process.code}
+                self.journal.write("died", **facts, tail=tail)
             if not self._stopped(actor):
                 self.start(actor)
 
@@ -312,8 +302,10 @@ class Arena:
         if process is not None:
             process.end(0)
 
-    def _ended(self, actor: Actor, pid: int, sent: float, why: str) -> None:
-        self.journal.write("ended", name=actor.name, role=actor.role, pid=pid, sent=sent, why=why)
+    def _ended(self, actor: Actor, pid: int, sent: float, why: str, killed: bool) -> None:
+        """`killed`: it had no time to hand back what it ran."""
+        who = {"name": actor.name, "role": actor.role, "pid": pid}
+        self.journal.write("ended", **who, sent=sent, why=why, killed=killed)
 
 
 def first_seed(seed: int, life: int, spared: bool) -> int:
