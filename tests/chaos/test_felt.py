@@ -13,13 +13,14 @@ import pytest
 from zkplan import failpoints
 from zkplan.stress.history import Recorder
 
+from . import run as runs
 from .actors.author import Author, want
 from .actors.tasks import POKES, obey_a_poke, poke
 from .actors.workloads import BRIEF, SHAPES, Workload, drawn_shape
-from .faults.fault import Fault
+from .faults.fault import Entry, Fault
 from .judges.ledger import Ledger
 from .judges.referee import Referee
-from .run import Run, UnderWay
+from .run import Outcome, Run, UnderWay
 from .world.arena import Arena, Settings, first_seed
 
 SEEDS = range(200)
@@ -52,6 +53,65 @@ def test_a_fault_that_nobody_feels_ends_all_the_same() -> None:
     fault = Fault("never")
     fault.waits_s = 5.0
     assert UnderWay(fault, hold_s=0.5, began=10.0).is_over(15.0, felt=False)
+
+
+class Shown(Fault):
+    """It is felt at the looks of those numbers."""
+
+    lasts = (0.0, 0.0)
+
+    def __init__(self, name: str, at: range, late: bool) -> None:
+        super().__init__(name)
+        self.at, self.shows_late, self.looks = at, late, 0
+
+    def inject(self, arena: Arena, chance: random.Random) -> None:
+        """Nothing."""
+
+    def felt(self, arena: Arena) -> bool:
+        self.looks += 1
+        return self.looks in self.at
+
+    def heal(self, arena: Arena) -> None:
+        """Nothing."""
+
+
+def outcome_of(fault: Fault, folder: Path) -> Outcome:
+    """After that fault alone, once it waits no more to be felt."""
+    arena = Arena(Settings("embedded", 1), folder)
+    arena.actors = []
+    arena.heal = lambda: None  # type: ignore[method-assign]
+    run = Run(arena, Referee(arena))
+    run.at_once([Entry(fault.name, "", "", lambda name: fault)])
+    while run.still_waiting():
+        time.sleep(0.01)
+    return run.outcome
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_fault_that_nobody_ever_feels_is_remembered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, late: bool
+) -> None:
+    monkeypatch.setattr(runs, "LATE_S", 0.1)
+    outcome = outcome_of(Shown("never", range(0), late), tmp_path)
+    assert outcome.unfelt == {"never": 1}
+    assert not outcome.felt
+
+
+def test_a_fault_that_is_felt_after_its_healing_is_waited_for(tmp_path: Path) -> None:
+    outcome = outcome_of(Shown("late", range(10, 11), late=True), tmp_path)
+    assert outcome.felt == {"late": 1}
+    assert not outcome.unfelt
+
+
+def test_a_fault_that_shows_nothing_late_is_not_asked_again(tmp_path: Path) -> None:
+    outcome = outcome_of(Shown("missed", range(10, 11), late=False), tmp_path)
+    assert outcome.unfelt == {"missed": 1}
+
+
+def test_a_fault_that_was_felt_while_it_lasted_was_felt(tmp_path: Path) -> None:
+    outcome = outcome_of(Shown("early", range(1, 2), late=False), tmp_path)
+    assert outcome.felt == {"early": 1}
+    assert not outcome.unfelt
 
 
 def test_a_poke_is_taken_once_by_the_process_it_is_for(folder: Path) -> None:

@@ -45,6 +45,15 @@ def test_the_page_says_who_was_excused_and_what_broke_off(tmp_path: Path) -> Non
     assert "2 steps of faults broke off" in summary(made)
 
 
+def test_the_page_lists_what_nobody_felt(tmp_path: Path) -> None:
+    made = outcome()
+    made.faults.update({"worker expired": 3})
+    made.felt.update({"worker expired": 2})
+    made.unfelt.update({"worker expired": 1})
+    assert "| faults that nobody felt | 1: worker expired (1) |" in page(made, tmp_path)
+    assert "1 of them not felt" in summary(made)
+
+
 def test_the_page_says_where_it_comes_from(tmp_path: Path) -> None:
     text = page(outcome(), tmp_path)
     assert f"| zkplan | {zkplan.__version__} |" in text
