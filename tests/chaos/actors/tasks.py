@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import json
 import os
 import resource
 import signal
 import threading
+import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,6 +26,9 @@ Value = tuple[str, str, str, int, bytes]
 POKES = "pokes"
 #: Set in the environment of a worker whose tasks obey no pokes.
 SPARED = "ZKPLAN_CHAOS_SPARED"
+#: Set in the environment of a process that is to tell there which of its armed points have acted.
+TOLD = "ZKPLAN_CHAOS_TOLD"
+EXIT_CODE = 7
 _ANYBODY = "anybody"
 _MEMORY_BYTES = 64 * 1024 * 1024
 
@@ -89,11 +94,54 @@ def _add(item: Item, me: zkplan.Task, plan: str, folder: str, uid: str) -> None:
     me.plan.add_tasks([spec(added, tasks, plan, folder, uid) for added in item.adds])
 
 
+class Deed(NamedTuple):
+    """What a process says that it has done, or does next."""
+
+    pid: int
+    did: str
+    number: float = 0.0
+
+
+Tell = Callable[..., None]
+
+
+def teller(file: Path) -> Tell:
+    """What appends the deeds of this process to that file, each in one write."""
+
+    def tell(did: str, number: float = 0.0) -> None:
+        with file.open("a") as account:
+            account.write(json.dumps([os.getpid(), did, number]) + "\n")
+
+    return tell
+
+
+def account_in(file: Path) -> list[Deed]:
+    """The deeds that were told there so far."""
+    if not file.exists():
+        return []
+    return [Deed(*json.loads(line)) for line in file.read_text().splitlines()]
+
+
+def tell_of_points(tell: Tell) -> None:
+    """From now on each point that acts is told before, as `point action`."""
+    # Workers of an earlier commit, which run this too, have no points.
+    from zkplan import failpoints
+
+    failpoints.tell = lambda name, action: tell(f"{name} {action}")
+
+
 class Poke(NamedTuple):
-    """What the next task that begins has to do: a file until it is taken, then another one."""
+    """What the next task that begins has to do: a file until it is taken, then another one.
+
+    What its process has done then is in a third.
+    """
 
     file: Path
     taken: Path
+    told: Path
+
+    def account(self) -> list[Deed]:
+        return account_in(self.told)
 
     def was_taken(self) -> bool:
         return self.taken.exists()
@@ -107,7 +155,8 @@ def poke(folder: Path, what: str, argument: str = "", pid: int | None = None) ->
     draft = folder / f"poke-{uuid.uuid4().hex[:8]}"
     draft.write_text(argument)
     name = f"{what}.{_ANYBODY if pid is None else pid}.{draft.name}"
-    return Poke(draft.rename(folder / POKES / name), folder / f"taken-{name}")
+    taken, told = folder / f"taken-{name}", folder / f"told-{name}"
+    return Poke(draft.rename(folder / POKES / name), taken, told)
 
 
 def obey_a_poke(pokes: Path, journal: Recorder) -> None:
@@ -123,39 +172,47 @@ def obey_a_poke(pokes: Path, journal: Recorder) -> None:
             continue  # another task was nearer
         argument = taken.read_text()
         journal.write("poked", what=what, pid=os.getpid())
-        _act(what, argument)
+        _act(what, argument, teller(pokes.parent / f"told-{name}"))
         return
 
 
-def _act(what: str, argument: str) -> None:
+def _act(what: str, argument: str, tell: Tell) -> None:
     match what:
         case "arm":
-            # Workers of an earlier commit, which run this too, have no points.
             from zkplan import failpoints
 
+            tell_of_points(tell)
             failpoints.arm(argument)
         case "exit":
-            os._exit(7)
+            tell("exits")
+            os._exit(EXIT_CODE)
         case "segfault":
+            tell("segfaults")
             ctypes.string_at(0)
         case "kill":
             os.kill(os.getpid(), signal.SIGKILL)
         case "stop":
+            tell("stops")
             os.kill(os.getpid(), signal.SIGSTOP)
         case "hold interpreter":
+            began = time.monotonic()
             # A function called through PyDLL keeps the interpreter lock.
             ctypes.PyDLL(None).usleep(int(float(argument) * 1e6))
+            tell("held the interpreter", time.monotonic() - began)
         case "fork":
-            _fork(float(argument))
+            tell("forked", _fork(float(argument)))
         case "memory":
             _use_up_memory()
+            tell("refused", 0)
 
 
-def _fork(seconds: float) -> None:
+def _fork(seconds: float) -> int:
     """A child that outlives its parent's task holds what it inherited: sockets and descriptors."""
-    if os.fork() == 0:
+    child = os.fork()
+    if child == 0:
         threading.Event().wait(seconds)
         os._exit(0)
+    return child
 
 
 def _use_up_memory() -> None:

@@ -99,6 +99,8 @@ class Arena:
         self.deaths: list[str] = []
         #: By fault, until when a process that dies by itself is excused: it made it, or may have.
         self._excused_until: dict[str, float] = {}
+        #: Process id to how it ended: its code, or the number of a signal, negative.
+        self.endings: dict[int, int | None] = {}
         (folder / POKES).mkdir()
 
     def __enter__(self) -> Arena:
@@ -163,6 +165,7 @@ class Arena:
             if actor.spared:
                 inherited[SPARED] = "1"
             actor.process = WatchedProcess(self._command(actor), actor.log, inherited)
+            self.endings.pop(actor.pid, None)  # of an earlier process with that id
             self.journal.write("started", name=actor.name, role=actor.role, pid=actor.pid)
 
     def kill(self, actor: Actor, why: str) -> None:
@@ -173,7 +176,7 @@ class Arena:
                 return
             sent = time.monotonic()
             process.end(0)
-            self._ended(actor, process.pid, sent, why)
+            self._ended(actor, process, sent, why)
 
     def stop(self, actor: Actor, why: str, grace_s: float = GRACE_S + 5) -> bool:
         """SIGTERM; whether it ended within the grace. It is killed where it did not."""
@@ -188,7 +191,7 @@ class Arena:
         process.end(0)
         # What it ran was its own until its grace was over.
         left = min(time.monotonic(), sent + GRACE_S)
-        self._ended(actor, process.pid, left, why if ended else f"{why}, but too slow")
+        self._ended(actor, process, left, why if ended else f"{why}, but too slow")
         return ended
 
     def pause(self, actor: Actor) -> None:
@@ -239,7 +242,7 @@ class Arena:
                 actor.process, actor.paused = None, False
             now = time.monotonic()
             excused = self.excuses(now) or self._stopped(actor)
-            self._ended(actor, process.pid, now, "by itself")
+            self._ended(actor, process, now, "by itself")
             if not excused:
                 tail = "\n".join(self.log_of(actor).splitlines()[-_TAIL_LINES:])
                 self.deaths.append(f"{actor.name} (pid {process.pid}) ended by itself:\n{tail}")
@@ -312,8 +315,11 @@ class Arena:
         if process is not None:
             process.end(0)
 
-    def _ended(self, actor: Actor, pid: int, sent: float, why: str) -> None:
-        self.journal.write("ended", name=actor.name, role=actor.role, pid=pid, sent=sent, why=why)
+    def _ended(self, actor: Actor, process: WatchedProcess, sent: float, why: str) -> None:
+        pid, code = process.pid, process.exit_code
+        self.endings[pid] = code
+        facts = {"name": actor.name, "role": actor.role, "pid": pid, "code": code}
+        self.journal.write("ended", sent=sent, why=why, **facts)
 
 
 def first_seed(seed: int, life: int, spared: bool) -> int:
