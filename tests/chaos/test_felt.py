@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import os
 import random
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.integ.support import IN_CHECKOUT
 from zkplan import failpoints
 from zkplan.stress.history import Recorder
 
 from . import run as runs
 from .actors.author import Author, want
-from .actors.tasks import POKES, obey_a_poke, poke
+from .actors.tasks import ONE_HEAP, POKES, obey_a_poke, poke
 from .actors.workloads import BRIEF, SHAPES, Workload, drawn_shape
+from .faults.catalogue import CATALOGUE
 from .faults.fault import Entry, Fault
 from .judges.ledger import Ledger
 from .judges.referee import Referee
@@ -24,6 +28,34 @@ from .run import Outcome, Run, UnderWay
 from .world.arena import Arena, Settings, first_seed
 
 SEEDS = range(200)
+EATS_BESIDE_ANOTHER_THREAD = """
+import threading
+from tests.chaos.actors.tasks import use_up_memory
+
+got, refused, phase, is_over = [0, 0], [0, 0], 0, False
+
+def allocate():
+    while not is_over:
+        try:
+            bytearray(20_000)
+            got[phase] += 1
+        except MemoryError:
+            refused[phase] += 1
+
+other = threading.Thread(target=allocate)
+other.start()
+told = []
+mine = use_up_memory(0.3, lambda: told.append(1))
+phase = 1
+while got[1] < 100:
+    pass
+is_over = True
+other.join()
+assert mine > 0, mine
+assert told == [1], told
+assert refused[0] > 0, (got, refused)
+assert refused[1] == 0, (got, refused)
+"""
 
 
 @pytest.fixture
@@ -139,6 +171,21 @@ def test_a_poke_that_was_taken_back_does_nothing(folder: Path) -> None:
     obey_a_poke(folder / POKES, journal)
     assert not taken_back.was_taken()
     journal.close()
+
+
+def test_a_task_that_eats_memory_leaves_none_to_other_threads_and_gives_it_back() -> None:
+    environment = os.environ | ONE_HEAP
+    command = [*IN_CHECKOUT, sys.executable, "-c", EATS_BESIDE_ANOTHER_THREAD]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_every_fault_says_itself_whether_it_was_felt() -> None:
+    assert [name for name, entry in CATALOGUE.items() if not says_itself(entry)] == []
+
+
+def says_itself(entry: Entry) -> bool:
+    return type(entry.fault()).felt is not Fault.felt
 
 
 def test_every_shape_can_be_had_by_its_seed() -> None:

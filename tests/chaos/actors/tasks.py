@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import json
 import os
@@ -30,7 +29,13 @@ SPARED = "ZKPLAN_CHAOS_SPARED"
 TOLD = "ZKPLAN_CHAOS_TOLD"
 EXIT_CODE = 7
 _ANYBODY = "anybody"
-_MEMORY_BYTES = 64 * 1024 * 1024
+#: In the environment of a process: what one thread uses up, the others miss.
+ONE_HEAP = {"MALLOC_ARENA_MAX": "1"}
+#: What of a process is limited, and how the system names what it has of it.
+_MEMORY = {resource.RLIMIT_AS: "VmSize", resource.RLIMIT_DATA: "VmData"}
+_MARGIN_BYTES = 1024 * 1024
+_PIECES = (65_536, 4_096, 512, 128, 32)
+_WITHOUT_MEMORY_S = 0.4
 
 
 class PlannedFailure(Exception):
@@ -109,10 +114,14 @@ def teller(file: Path) -> Tell:
     """What appends the deeds of this process to that file, each in one write."""
 
     def tell(did: str, number: float = 0.0) -> None:
-        with file.open("a") as account:
-            account.write(json.dumps([os.getpid(), did, number]) + "\n")
+        with file.open("ab") as account:
+            account.write(_line(did, number))
 
     return tell
+
+
+def _line(did: str, number: float) -> bytes:
+    return json.dumps([os.getpid(), did, number]).encode() + b"\n"
 
 
 def account_in(file: Path) -> list[Deed]:
@@ -172,11 +181,12 @@ def obey_a_poke(pokes: Path, journal: Recorder) -> None:
             continue  # another task was nearer
         argument = taken.read_text()
         journal.write("poked", what=what, pid=os.getpid())
-        _act(what, argument, teller(pokes.parent / f"told-{name}"))
+        _act(what, argument, pokes.parent / f"told-{name}")
         return
 
 
-def _act(what: str, argument: str, tell: Tell) -> None:
+def _act(what: str, argument: str, told: Path) -> None:
+    tell = teller(told)
     match what:
         case "arm":
             from zkplan import failpoints
@@ -202,8 +212,7 @@ def _act(what: str, argument: str, tell: Tell) -> None:
         case "fork":
             tell("forked", _fork(float(argument)))
         case "memory":
-            _use_up_memory()
-            tell("refused", 0)
+            _tell_of_memory(told)
 
 
 def _fork(seconds: float) -> int:
@@ -215,14 +224,48 @@ def _fork(seconds: float) -> int:
     return child
 
 
-def _use_up_memory() -> None:
-    """Allocate more than the process may have, while its other threads want memory too."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
-    pages = int(Path("/proc/self/statm").read_text().split()[0])
-    limit = pages * resource.getpagesize() + _MEMORY_BYTES
-    resource.setrlimit(resource.RLIMIT_AS, (limit, hard))
+def _tell_of_memory(told: Path) -> None:
+    """Use it up; what is told at the first refusal is made before, for then it could not be."""
+    line = _line("refused", 1)
+    account = os.open(told, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+    use_up_memory(_WITHOUT_MEMORY_S, lambda: os.write(account, line))
+    os.close(account)
+
+
+def use_up_memory(seconds: float, tell: Callable[[], object]) -> int:
+    """Leave the process no memory for so long, whatever its threads ask for; how often it got none.
+
+    `tell` is called at the first time: the process may not live long enough to tell of the last.
+    What is left is filled with pieces that become smaller and smaller, again and again, for other
+    threads give some back. They miss it only where all threads have one heap (`ONE_HEAP`): one of
+    their own has its addresses from the start, and no limit refuses these.
+    """
+    limits = {kind: resource.getrlimit(kind) for kind in _MEMORY}
+    until, refused = time.monotonic() + seconds, 0
+    held: object = None
+    for kind, name in _MEMORY.items():
+        resource.setrlimit(kind, (_used(name) + _MARGIN_BYTES, limits[kind][1]))
     try:
-        with contextlib.suppress(MemoryError):
-            bytearray(2 * _MEMORY_BYTES)
+        while time.monotonic() < until:
+            for size in _PIECES:
+                try:
+                    while True:
+                        held = (bytes(size), held)
+                except MemoryError:
+                    if not refused:
+                        tell()
+                    refused += 1
+            time.sleep(0.001)
+    except MemoryError:
+        refused += 1  # even what looks at the clock
     finally:
-        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+        held = None  # first: to lift a limit takes memory
+        for kind, limit in limits.items():
+            resource.setrlimit(kind, limit)
+    return refused
+
+
+def _used(name: str) -> int:
+    """How much of it the process has, in bytes."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith(f"{name}:")) * 1024

@@ -24,7 +24,7 @@ from zkplan.testing.process import WatchedProcess
 
 from ..actors import author, waiter
 from ..actors.mutated import BROKEN
-from ..actors.tasks import POKES, SPARED
+from ..actors.tasks import ONE_HEAP, POKES, SPARED
 from .link import Link
 from .servers import Kind, Servers
 
@@ -161,7 +161,7 @@ class Arena:
             inherited = dict(os.environ)
             if actor.role == "worker" and self.settings.points:
                 inherited[VARIABLE] = self.settings.points
-            inherited |= dict(environment or {})
+            inherited |= ONE_HEAP | dict(environment or {})
             if actor.spared:
                 inherited[SPARED] = "1"
             actor.process = WatchedProcess(self._command(actor), actor.log, inherited)
