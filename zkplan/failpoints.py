@@ -26,6 +26,14 @@ def _nothing(name: str) -> None:
     """What `reach` is where nothing is armed."""
 
 
+def _nobody(name: str, action: str) -> None:
+    """What `tell` is where nobody wants to know."""
+
+
+#: Told which point acts, and how, just before it does: a test may record it.
+tell: Callable[[str, str], None] = _nobody
+
+
 #: Call as `failpoints.reach("name")`, through the module: a test may arm it later.
 reach: Callable[[str], None] = _nothing
 
@@ -47,10 +55,12 @@ def arm(text: str) -> None:
             points[armed] = (action, seconds, probability, passes - 1)
             return
         if action == "sleep":
+            tell(name, action)
             time.sleep(seconds)
             return
         # Once: a process that was continued has to go on, whatever it passes again.
         if points.pop(armed, None) is not None:
+            tell(name, action)
             os.kill(os.getpid(), _SIGNALS[action])
 
     reach = reached if points else _nothing

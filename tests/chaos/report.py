@@ -72,7 +72,7 @@ def summary(outcome: Outcome) -> str:
             counted(outcome.tasks, "task"),
             counted(outcome.executions, "execution"),
             _faults(outcome),
-            f"{(outcome.faults - outcome.felt).total()} of them not felt",
+            f"{outcome.unfelt.total()} of them not felt",
             counted(len(outcome.takeovers), "takeover"),
             f"{outcome.effects.repeated.total()} repeated, {outcome.effects.fenced.total()} fenced",
             f"{counted(broke_off, 'step')} of faults broke off",
@@ -157,7 +157,7 @@ def _facts(outcome: Outcome) -> dict[str, object]:
         "tasks per second": f"{outcome.tasks / max(seconds, 1e-9):.0f}",
         "returned too late, and fenced": outcome.effects.fenced.total(),
         "faults": _faults(outcome),
-        "faults that nobody felt": _listed(outcome.faults - outcome.felt),
+        "faults that nobody felt": _listed(outcome.unfelt),
         "steps of faults that broke off": _listed(outcome.broke_off),
         "S8 lenient for": f"{excused_percent(outcome):.0f} % of the time",
         "drained after the last fault": f"{outcome.drained_s:.1f} s "

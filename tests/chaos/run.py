@@ -35,8 +35,8 @@ _BREATHS_PERCENT = 5
 #: Workers that are told to stop at the end do so within their grace, and clear each other's desks.
 _LEAVE_S = 45.0
 _NO_SERVER = (ServerDidNotStart, zkplan.KeeperUnavailable)
-#: A process that has lost its session shows it within this time.
-_LATE_S = 30.0
+#: A process that has lost its session shows it within this time after the healing.
+LATE_S = 30.0
 
 
 @dataclass
@@ -48,6 +48,8 @@ class Outcome:
     ended: float = 0.0
     faults: Counter[str] = field(default_factory=Counter)
     felt: Counter[str] = field(default_factory=Counter)
+    #: Faults that nobody has felt, and will not: they have proved nothing.
+    unfelt: Counter[str] = field(default_factory=Counter)
     #: Injections and healings that another fault of the same moment has cut short.
     broke_off: Counter[str] = field(default_factory=Counter)
     skipped: dict[str, str] = field(default_factory=dict)
@@ -83,15 +85,26 @@ class Outcome:
 
 @dataclass
 class UnderWay:
-    """A fault that holds for `hold_s`: from its injection, or from when it was felt."""
+    """A fault that holds for `hold_s`: from its injection, or from when it was felt.
+
+    Once felt it stays so: what is felt while it lasts may not show any more when it is healed.
+    """
 
     fault: Fault
     hold_s: float
     began: float
+    #: Whether its injection came to its end: of one that broke off nobody knows what was felt.
+    whole: bool = True
+    felt: bool = field(init=False, default=False)
     waiting: bool = field(init=False)
 
     def __post_init__(self) -> None:
         self.waiting = self.fault.waits_s > 0
+
+    def look(self, arena: Arena) -> bool:
+        """Whether somebody has felt it by now."""
+        self.felt = self.felt or (self.whole and self.fault.felt(arena))
+        return self.felt
 
     def is_over(self, now: float, felt: bool) -> bool:
         """Whether it is to be healed; `felt` counts where it waits for that, and not for ever."""
@@ -120,8 +133,8 @@ class Run:
         self._measure_at = 0.0
         #: Faults whose healing broke off; they are healed when all others are.
         self._unhealed: list[Fault] = []
-        #: Faults that nobody had felt when they were healed, and when that was.
-        self._unfelt: dict[Fault, float] = {}
+        #: Faults that are healed and may still show that they were felt, and until when.
+        self._late: dict[Fault, float] = {}
 
     def warm_up(self) -> None:
         """Until tasks run: a fault before the first task tests nothing of tasks."""
@@ -181,28 +194,31 @@ class Run:
             if fault.stops_from_inside and any(each.fault.stops_from_inside for each in under_way):
                 continue
             hold_s = self.arena.settings.session_s * self.chance.uniform(*fault.lasts)
-            self._inject(fault)
-            under_way.append(UnderWay(fault, hold_s, time.monotonic()))
+            whole = self._inject(fault)
+            under_way.append(UnderWay(fault, hold_s, time.monotonic(), whole))
         while under_way:
             for each in list(under_way):
-                if each.is_over(time.monotonic(), each.fault.felt(self.arena)):
-                    self._heal(each.fault)
+                if each.is_over(time.monotonic(), each.look(self.arena)):
+                    self._heal(each)
                     under_way.remove(each)
             self._spend(_TICK_S if under_way else 0.0)
-        self.unfelt()
         if entries:
             self._mend()
 
-    def unfelt(self) -> list[str]:
-        """The faults that have been healed, and that nobody has felt so far, lately."""
+    def still_waiting(self) -> list[str]:
+        """The faults that are healed, and may still show that they were felt.
+
+        Who waited in vain is one more that nobody felt.
+        """
         now = time.monotonic()
-        for fault, healed in list(self._unfelt.items()):
-            if fault.shows_late and fault.felt(self.arena):
+        for fault, until in list(self._late.items()):
+            if fault.felt(self.arena):
                 self.outcome.felt[fault.name] += 1
-                del self._unfelt[fault]
-            elif now - healed > _LATE_S:
-                del self._unfelt[fault]
-        return [fault.name for fault in self._unfelt]
+                del self._late[fault]
+            elif now > until:
+                self.outcome.unfelt[fault.name] += 1
+                del self._late[fault]
+        return [fault.name for fault in self._late]
 
     def broken(self) -> list[str]:
         return [*self.outcome.violations, *self.referee.violations, *self.arena.too_slow]
@@ -211,6 +227,8 @@ class Run:
         """No more faults: everything must come to its end, and nothing may be left."""
         arena, referee = self.arena, self.referee
         self._mend()
+        while self.still_waiting() and not self.broken():
+            self._spend(_TICK_S)  # before anybody ends who may have to show it
         arena.end_authors()
         self._drain(self._peace())
         arena.end_waiters()
@@ -220,7 +238,7 @@ class Run:
 
     # ---- pieces
 
-    def _inject(self, fault: Fault) -> None:
+    def _inject(self, fault: Fault) -> bool:
         self.tell(f"{fault.name}")
         begin = time.monotonic()
         if fault.shape:
@@ -228,23 +246,29 @@ class Run:
         # To inject it may take seconds, in which it is felt, and the referee judges: until it is
         # known whom it hits, it may be anybody.
         self.arena.journal.write("fault", name=fault.name, **EVERYBODY.facts())
-        if self._goes_on(fault, "inject", lambda: fault.inject(self.arena, self.chance)):
+        whole = self._goes_on(fault, "inject", lambda: fault.inject(self.arena, self.chance))
+        if whole:
             self.arena.journal.write("fault aimed", name=fault.name, **fault.aim().facts())
         self.outcome.faults[fault.name] += 1
         self.outcome.marks.append((begin, float("inf"), fault.name))
+        return whole
 
-    def _heal(self, fault: Fault) -> None:
+    def _heal(self, each: UnderWay) -> None:
+        fault = each.fault
         if fault.shape:
             self.arena.want("")
         # Asked before: what is mended does not show any more that it was broken.
-        if fault.felt(self.arena):
-            self.outcome.felt[fault.name] += 1
-        else:
-            self._unfelt[fault] = time.monotonic()
+        felt = each.look(self.arena)
         if not self._goes_on(fault, "heal", lambda: fault.heal(self.arena)):
             self._unhealed.append(fault)
-            return
-        self._is_healed(fault)
+        else:
+            self._is_healed(fault)
+        if felt:
+            self.outcome.felt[fault.name] += 1
+        elif fault.shows_late and each.whole:
+            self._late[fault] = time.monotonic() + LATE_S
+        else:
+            self.outcome.unfelt[fault.name] += 1
 
     def _is_healed(self, fault: Fault) -> None:
         self.arena.journal.write("healed", name=fault.name)
@@ -319,6 +343,7 @@ class Run:
         until = time.monotonic() + seconds
         while True:
             self.arena.tend()
+            self.still_waiting()
             self._measure()
             left = until - time.monotonic()
             if left <= 0:
@@ -340,7 +365,7 @@ class Run:
         outcome, referee = self.outcome, self.referee
         outcome.ended = time.monotonic()
         outcome.violations = self.broken()
-        self.unfelt()
+        outcome.unfelt.update(fault.name for fault in self._late)  # something is broken
         outcome.effects, outcome.scope = referee.effects, referee.scope
         outcome.takeovers, outcome.shapes = referee.takeovers, referee.shapes
         outcome.plans, outcome.tasks = referee.finished, referee.tasks

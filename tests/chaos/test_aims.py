@@ -19,7 +19,7 @@ from .faults.points import AtPoint, Where
 from .judges.case import noticed_s
 from .judges.ledger import Ledger, Window
 from .judges.referee import Referee
-from .run import Run
+from .run import Run, UnderWay
 from .world.arena import Actor, Arena, Settings
 from .world.link import Link
 from .world.servers import Servers
@@ -197,8 +197,7 @@ def test_who_dies_at_a_point_dies_as_the_point_kills(
 def test_a_point_that_is_healed_has_killed_nobody_later(arena: Arena) -> None:
     run = Run(arena, Referee(arena))
     fault = AtPoint("a point", "claim.made", "kill", Where())
-    run._inject(fault)
-    run._heal(fault)
+    run._heal(UnderWay(fault, 1.0, time.monotonic(), run._inject(fault)))
     die(arena, fault.victims[0], signal.SIGKILL)
     assert blamed(arena) == [fault.victims[0].name]
 

@@ -65,7 +65,7 @@ def test_a_fault_breaks_no_promise(chaos: Run, fault: str) -> None:
     why = entry.fault().unable(chaos.arena)
     if why:
         pytest.skip(why)
-    before = len(chaos.broken())
+    before, unfelt = len(chaos.broken()), chaos.outcome.unfelt.total()
     chaos.at_once([entry])
     standing, finished = set(chaos.referee.standing), chaos.referee.finished
 
@@ -73,13 +73,15 @@ def test_a_fault_breaks_no_promise(chaos: Run, fault: str) -> None:
         chaos.arena.tend()
         new = chaos.broken()[before:]
         assert new == []
+        waiting = chaos.still_waiting()  # first: who has waited in vain is counted by this look
+        assert chaos.outcome.unfelt.total() == unfelt, f"nobody felt {fault!r}"
         done = not standing & set(chaos.referee.standing)
-        whole = done and chaos.arena.is_whole() and not chaos.unfelt()
+        whole = done and chaos.arena.is_whole() and not waiting
         return whole and chaos.referee.finished > finished
 
     wait_until(
         over,
         f"{fault!r} was felt, the plans that stood then are done, and everybody has a session; "
-        f"not felt: {chaos.unfelt()}; plans: {standing}",
+        f"not felt: {chaos.still_waiting()}; plans: {standing}",
         BOUND_S,
     )

@@ -4,25 +4,58 @@ from __future__ import annotations
 
 import os
 import random
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.integ.support import IN_CHECKOUT
 from zkplan import failpoints
 from zkplan.stress.history import Recorder
 
+from . import run as runs
 from .actors.author import Author, want
-from .actors.tasks import POKES, obey_a_poke, poke
+from .actors.tasks import ONE_HEAP, POKES, obey_a_poke, poke
 from .actors.workloads import BRIEF, SHAPES, Workload, drawn_shape
-from .faults.fault import Fault
+from .faults.catalogue import CATALOGUE
+from .faults.fault import Entry, Fault
 from .judges.ledger import Ledger
 from .judges.referee import Referee
-from .run import Run, UnderWay
+from .run import Outcome, Run, UnderWay
 from .world.arena import Arena, Settings, first_seed
 
 SEEDS = range(200)
+EATS_BESIDE_ANOTHER_THREAD = """
+import threading
+from tests.chaos.actors.tasks import use_up_memory
+
+got, refused, phase, is_over = [0, 0], [0, 0], 0, False
+
+def allocate():
+    while not is_over:
+        try:
+            bytearray(20_000)
+            got[phase] += 1
+        except MemoryError:
+            refused[phase] += 1
+
+other = threading.Thread(target=allocate)
+other.start()
+told = []
+mine = use_up_memory(0.3, lambda: told.append(1))
+phase = 1
+while got[1] < 100:
+    pass
+is_over = True
+other.join()
+assert mine > 0, mine
+assert told == [1], told
+assert refused[0] > 0, (got, refused)
+assert refused[1] == 0, (got, refused)
+"""
 
 
 @pytest.fixture
@@ -54,6 +87,65 @@ def test_a_fault_that_nobody_feels_ends_all_the_same() -> None:
     assert UnderWay(fault, hold_s=0.5, began=10.0).is_over(15.0, felt=False)
 
 
+class Shown(Fault):
+    """It is felt at the looks of those numbers."""
+
+    lasts = (0.0, 0.0)
+
+    def __init__(self, name: str, at: range, late: bool) -> None:
+        super().__init__(name)
+        self.at, self.shows_late, self.looks = at, late, 0
+
+    def inject(self, arena: Arena, chance: random.Random) -> None:
+        """Nothing."""
+
+    def felt(self, arena: Arena) -> bool:
+        self.looks += 1
+        return self.looks in self.at
+
+    def heal(self, arena: Arena) -> None:
+        """Nothing."""
+
+
+def outcome_of(fault: Fault, folder: Path) -> Outcome:
+    """After that fault alone, once it waits no more to be felt."""
+    arena = Arena(Settings("embedded", 1), folder)
+    arena.actors = []
+    arena.heal = lambda: None  # type: ignore[method-assign]
+    run = Run(arena, Referee(arena))
+    run.at_once([Entry(fault.name, "", "", lambda name: fault)])
+    while run.still_waiting():
+        time.sleep(0.01)
+    return run.outcome
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_fault_that_nobody_ever_feels_is_remembered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, late: bool
+) -> None:
+    monkeypatch.setattr(runs, "LATE_S", 0.1)
+    outcome = outcome_of(Shown("never", range(0), late), tmp_path)
+    assert outcome.unfelt == {"never": 1}
+    assert not outcome.felt
+
+
+def test_a_fault_that_is_felt_after_its_healing_is_waited_for(tmp_path: Path) -> None:
+    outcome = outcome_of(Shown("late", range(10, 11), late=True), tmp_path)
+    assert outcome.felt == {"late": 1}
+    assert not outcome.unfelt
+
+
+def test_a_fault_that_shows_nothing_late_is_not_asked_again(tmp_path: Path) -> None:
+    outcome = outcome_of(Shown("missed", range(10, 11), late=False), tmp_path)
+    assert outcome.unfelt == {"missed": 1}
+
+
+def test_a_fault_that_was_felt_while_it_lasted_was_felt(tmp_path: Path) -> None:
+    outcome = outcome_of(Shown("early", range(1, 2), late=False), tmp_path)
+    assert outcome.felt == {"early": 1}
+    assert not outcome.unfelt
+
+
 def test_a_poke_is_taken_once_by_the_process_it_is_for(folder: Path) -> None:
     journal = Recorder(str(folder), "test")
     other = poke(folder, "arm", "here=sleep:0", os.getpid() + 1)
@@ -79,6 +171,21 @@ def test_a_poke_that_was_taken_back_does_nothing(folder: Path) -> None:
     obey_a_poke(folder / POKES, journal)
     assert not taken_back.was_taken()
     journal.close()
+
+
+def test_a_task_that_eats_memory_leaves_none_to_other_threads_and_gives_it_back() -> None:
+    environment = os.environ | ONE_HEAP
+    command = [*IN_CHECKOUT, sys.executable, "-c", EATS_BESIDE_ANOTHER_THREAD]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_every_fault_says_itself_whether_it_was_felt() -> None:
+    assert [name for name, entry in CATALOGUE.items() if not says_itself(entry)] == []
+
+
+def says_itself(entry: Entry) -> bool:
+    return type(entry.fault()).felt is not Fault.felt
 
 
 def test_every_shape_can_be_had_by_its_seed() -> None:

@@ -59,6 +59,15 @@ def test_the_page_says_how_long_it_took_without_faults(tmp_path: Path) -> None:
     assert "| outage | 2 | 1.50 s | 2.50 s |" in text
 
 
+def test_the_page_lists_what_nobody_felt(tmp_path: Path) -> None:
+    made = outcome()
+    made.faults.update({"worker expired": 3})
+    made.felt.update({"worker expired": 2})
+    made.unfelt.update({"worker expired": 1})
+    assert "| faults that nobody felt | 1: worker expired (1) |" in page(made, tmp_path)
+    assert "1 of them not felt" in summary(made)
+
+
 def test_the_page_says_where_it_comes_from(tmp_path: Path) -> None:
     text = page(outcome(), tmp_path)
     assert f"| zkplan | {zkplan.__version__} |" in text

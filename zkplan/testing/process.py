@@ -58,14 +58,14 @@ class WatchedProcess:
         """The id of the process itself, not of a wrapper: signals may be sent to it."""
         return self._process.pid
 
-    @property
-    def code(self) -> int | None:
-        """Its exit code, that of a signal negative; None while it runs."""
-        return self._process.poll()
-
     def is_running(self) -> bool:
         """Whether it still runs; a stopped (SIGSTOP) process does."""
         return self._process.poll() is None
+
+    @property
+    def exit_code(self) -> int | None:
+        """How it ended: its code, or the number of a signal, negative; None while it runs."""
+        return self._process.poll()
 
     def wait_ended(self, timeout_s: float) -> bool:
         """Wait up to `timeout_s` seconds for its end; whether it ended."""

@@ -74,6 +74,10 @@ class ServerProcess:
         """Whether its process runs; a paused one does."""
         return self._process is not None and self._process.is_running()
 
+    def broke_down(self) -> bool:
+        """Whether its process has ended, though nobody has ended it here."""
+        return self._process is not None and not self._process.is_running()
+
     def start(self: S, *, wait: bool = True) -> S:
         """Start it and wait until it serves requests; nothing happens where it runs.
 

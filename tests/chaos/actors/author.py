@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import random
 import sys
 import threading
@@ -14,7 +15,7 @@ from zkplan.records import OnFailure
 from zkplan.stress.history import Recorder, recorder_here
 
 from .held import HELD
-from .tasks import spec
+from .tasks import TOLD, spec, tell_of_points, teller
 from .workloads import Item, Workload, drawn_shape
 
 STOP = "authors-stop"
@@ -132,6 +133,8 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--shape", default="", help="of every plan; else the seeds decide")
     parser.add_argument("--session-timeout", type=float, default=10.0)
     options = parser.parse_args(arguments)
+    if TOLD in os.environ:
+        tell_of_points(teller(Path(os.environ[TOLD])))
     with zkplan.connect(
         options.hosts,
         options.root,

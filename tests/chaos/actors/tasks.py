@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
+import json
 import os
 import resource
 import signal
 import threading
+import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,10 +25,18 @@ Value = tuple[str, str, str, int, bytes]
 POKES = "pokes"
 #: Set in the environment of a worker whose tasks obey no pokes.
 SPARED = "ZKPLAN_CHAOS_SPARED"
-_ANYBODY = "anybody"
+#: Set in the environment of a process that is to tell there which of its armed points have acted.
+TOLD = "ZKPLAN_CHAOS_TOLD"
 #: Of a process whose task exits; nothing else gives it.
 EXIT_CODE = 7
-_MEMORY_BYTES = 64 * 1024 * 1024
+_ANYBODY = "anybody"
+#: In the environment of a process: what one thread uses up, the others miss.
+ONE_HEAP = {"MALLOC_ARENA_MAX": "1"}
+#: What of a process is limited, and how the system names what it has of it.
+_MEMORY = {resource.RLIMIT_AS: "VmSize", resource.RLIMIT_DATA: "VmData"}
+_MARGIN_BYTES = 1024 * 1024
+_PIECES = (65_536, 4_096, 512, 128, 32)
+_WITHOUT_MEMORY_S = 0.4
 
 
 class PlannedFailure(Exception):
@@ -91,11 +100,58 @@ def _add(item: Item, me: zkplan.Task, plan: str, folder: str, uid: str) -> None:
     me.plan.add_tasks([spec(added, tasks, plan, folder, uid) for added in item.adds])
 
 
+class Deed(NamedTuple):
+    """What a process says that it has done, or does next."""
+
+    pid: int
+    did: str
+    number: float = 0.0
+
+
+Tell = Callable[..., None]
+
+
+def teller(file: Path) -> Tell:
+    """What appends the deeds of this process to that file, each in one write."""
+
+    def tell(did: str, number: float = 0.0) -> None:
+        with file.open("ab") as account:
+            account.write(_line(did, number))
+
+    return tell
+
+
+def _line(did: str, number: float) -> bytes:
+    return json.dumps([os.getpid(), did, number]).encode() + b"\n"
+
+
+def account_in(file: Path) -> list[Deed]:
+    """The deeds that were told there so far."""
+    if not file.exists():
+        return []
+    return [Deed(*json.loads(line)) for line in file.read_text().splitlines()]
+
+
+def tell_of_points(tell: Tell) -> None:
+    """From now on each point that acts is told before, as `point action`."""
+    # Workers of an earlier commit, which run this too, have no points.
+    from zkplan import failpoints
+
+    failpoints.tell = lambda name, action: tell(f"{name} {action}")
+
+
 class Poke(NamedTuple):
-    """What the next task that begins has to do: a file until it is taken, then another one."""
+    """What the next task that begins has to do: a file until it is taken, then another one.
+
+    What its process has done then is in a third.
+    """
 
     file: Path
     taken: Path
+    told: Path
+
+    def account(self) -> list[Deed]:
+        return account_in(self.told)
 
     def was_taken(self) -> bool:
         return self.taken.exists()
@@ -109,7 +165,8 @@ def poke(folder: Path, what: str, argument: str = "", pid: int | None = None) ->
     draft = folder / f"poke-{uuid.uuid4().hex[:8]}"
     draft.write_text(argument)
     name = f"{what}.{_ANYBODY if pid is None else pid}.{draft.name}"
-    return Poke(draft.rename(folder / POKES / name), folder / f"taken-{name}")
+    taken, told = folder / f"taken-{name}", folder / f"told-{name}"
+    return Poke(draft.rename(folder / POKES / name), taken, told)
 
 
 def obey_a_poke(pokes: Path, journal: Recorder) -> None:
@@ -125,49 +182,91 @@ def obey_a_poke(pokes: Path, journal: Recorder) -> None:
             continue  # another task was nearer
         argument = taken.read_text()
         journal.write("poked", what=what, pid=os.getpid())
-        _act(what, argument)
+        _act(what, argument, pokes.parent / f"told-{name}")
         return
 
 
-def _act(what: str, argument: str) -> None:
+def _act(what: str, argument: str, told: Path) -> None:
+    tell = teller(told)
     match what:
         case "arm":
-            # Workers of an earlier commit, which run this too, have no points.
             from zkplan import failpoints
 
+            tell_of_points(tell)
             failpoints.arm(argument)
         case "exit":
+            tell("exits")
             os._exit(EXIT_CODE)
         case "segfault":
+            tell("segfaults")
             ctypes.string_at(0)
         case "kill":
             os.kill(os.getpid(), signal.SIGKILL)
         case "stop":
+            tell("stops")
             os.kill(os.getpid(), signal.SIGSTOP)
         case "hold interpreter":
+            began = time.monotonic()
             # A function called through PyDLL keeps the interpreter lock.
             ctypes.PyDLL(None).usleep(int(float(argument) * 1e6))
+            tell("held the interpreter", time.monotonic() - began)
         case "fork":
-            _fork(float(argument))
+            tell("forked", _fork(float(argument)))
         case "memory":
-            _use_up_memory()
+            _tell_of_memory(told)
 
 
-def _fork(seconds: float) -> None:
+def _fork(seconds: float) -> int:
     """A child that outlives its parent's task holds what it inherited: sockets and descriptors."""
-    if os.fork() == 0:
+    child = os.fork()
+    if child == 0:
         threading.Event().wait(seconds)
         os._exit(0)
+    return child
 
 
-def _use_up_memory() -> None:
-    """Allocate more than the process may have, while its other threads want memory too."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
-    pages = int(Path("/proc/self/statm").read_text().split()[0])
-    limit = pages * resource.getpagesize() + _MEMORY_BYTES
-    resource.setrlimit(resource.RLIMIT_AS, (limit, hard))
+def _tell_of_memory(told: Path) -> None:
+    """Use it up; what is told at the first refusal is made before, for then it could not be."""
+    line = _line("refused", 1)
+    account = os.open(told, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+    use_up_memory(_WITHOUT_MEMORY_S, lambda: os.write(account, line))
+    os.close(account)
+
+
+def use_up_memory(seconds: float, tell: Callable[[], object]) -> int:
+    """Leave the process no memory for so long, whatever its threads ask for; how often it got none.
+
+    `tell` is called at the first time: the process may not live long enough to tell of the last.
+    What is left is filled with pieces that become smaller and smaller, again and again, for other
+    threads give some back. They miss it only where all threads have one heap (`ONE_HEAP`): one of
+    their own has its addresses from the start, and no limit refuses these.
+    """
+    limits = {kind: resource.getrlimit(kind) for kind in _MEMORY}
+    until, refused = time.monotonic() + seconds, 0
+    held: object = None
+    for kind, name in _MEMORY.items():
+        resource.setrlimit(kind, (_used(name) + _MARGIN_BYTES, limits[kind][1]))
     try:
-        with contextlib.suppress(MemoryError):
-            bytearray(2 * _MEMORY_BYTES)
+        while time.monotonic() < until:
+            for size in _PIECES:
+                try:
+                    while True:
+                        held = (bytes(size), held)
+                except MemoryError:
+                    if not refused:
+                        tell()
+                    refused += 1
+            time.sleep(0.001)
+    except MemoryError:
+        refused += 1  # even what looks at the clock
     finally:
-        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+        held = None  # first: to lift a limit takes memory
+        for kind, limit in limits.items():
+            resource.setrlimit(kind, limit)
+    return refused
+
+
+def _used(name: str) -> int:
+    """How much of it the process has, in bytes."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith(f"{name}:")) * 1024

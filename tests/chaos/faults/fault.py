@@ -47,23 +47,29 @@ class Fault:
         return Aim(names=[actor.name for actor in self.victims]) if self.victims else EVERYBODY
 
     def felt(self, arena: Arena) -> bool:
-        """Whether it has hit what it aims at: one that nobody felt has proved nothing."""
-        return True
+        """Whether it has hit what it aims at: one that nobody felt has proved nothing.
+
+        Asked again and again from its injection on, and once more when it is to be healed.
+        """
+        raise NotImplementedError
 
     def heal(self, arena: Arena) -> None:
         raise NotImplementedError
 
 
 class Sessions:
-    """The sessions that some actors had, and whether each has another one by now."""
+    """The sessions that some actors had, and whether each has another one by now.
+
+    Only in the same process: whoever is started anew has a new session anyway.
+    """
 
     def __init__(self, actors: Sequence[Actor]) -> None:
-        self._had = {actor: actor.link.session for actor in actors}
+        self._had = {actor: (actor.pid, actor.link.session) for actor in actors}
 
     def are_over(self) -> bool:
         return all(
-            had is not None and actor.link.session not in (None, had)
-            for actor, had in self._had.items()
+            had is not None and actor.pid == pid and actor.link.session not in (None, had)
+            for actor, (pid, had) in self._had.items()
         )
 
 

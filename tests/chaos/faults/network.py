@@ -33,6 +33,9 @@ class Partition(Fault):
         self.ports = [each.port for each in (leader, one, other)]
         self.parting(servers.peers, *self.numbers)
 
+    def felt(self, arena: Arena) -> bool:
+        return True  # not shown yet
+
     def heal(self, arena: Arena) -> None:
         arena.servers.make_serve()
 

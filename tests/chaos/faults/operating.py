@@ -29,10 +29,14 @@ _REFUSED = {
 
 
 class Operator:
-    """One operator at one connection. An operation without an answer stays open in the journal."""
+    """One operator at one connection. An operation without an answer stays open in the journal.
+
+    `done` counts those that were answered and not refused.
+    """
 
     def __init__(self, client: zkplan.Client, journal: Recorder) -> None:
         self.client, self.journal = client, journal
+        self.done = 0
 
     def pause(self, plan: zkplan.Plan) -> None:
         uid = self._begin("pause", plan)
@@ -74,6 +78,7 @@ class Operator:
         except tuple(_REFUSED) as error:
             outcome = _REFUSED[type(error)]
         self.journal.write("operator answered", uid=uid, outcome=outcome)
+        self.done += outcome == "done"
         return outcome
 
     def _saw(self, uid: str, **seen: object) -> None:

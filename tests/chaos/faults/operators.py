@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from concurrent.futures import ThreadPoolExecutor
+import threading
+from concurrent.futures import Future, ThreadPoolExecutor
 
 import zkplan
 from tests.sim.world import ROOT
@@ -18,11 +19,56 @@ _CONNECT_S = 30.0
 #: Plans that are ended at once; the others go on beside them.
 _ENDED_MAX = 2
 _RIVALS = 2
-_SILENT = (zkplan.KeeperUnavailable, zkplan.PlanNotFound)
+_LOOK_S = 0.1
 
 
 class Operating(Fault):
-    """What operators do to plans takes no attempt of a task from its worker."""
+    """What operators do to plans takes no attempt of a task from its worker.
+
+    Whether a plan is there to which it can be done changes from moment to moment. So operators look
+    again, on threads of their own, until one operation was done: that is what makes it felt.
+    """
+
+    waits_s = 30.0
+    rivals = 1
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self._healed = threading.Event()
+        self._done = threading.Event()
+        self._at_work: list[Future[None]] = []
+
+    def inject(self, arena: Arena, chance: random.Random) -> None:
+        pool = ThreadPoolExecutor(self.rivals)
+        for _ in range(self.rivals):
+            own = random.Random(chance.random())
+            self._at_work.append(pool.submit(self._look_for_plans, arena, own))
+        pool.shutdown(wait=False)
+
+    def _look_for_plans(self, arena: Arena, chance: random.Random) -> None:
+        try:
+            with zkplan.connect(arena.servers.hosts, ROOT, patience=_PATIENCE_S) as client:
+                operator = Operator(client, arena.journal)
+                while not self._done.is_set() and not self._healed.is_set():
+                    self.operate(operator, arena, chance)
+                    if operator.done:
+                        self._done.set()
+                    self._healed.wait(_LOOK_S)
+        except zkplan.KeeperUnavailable:
+            return  # another fault has the servers; what has no answer stays open in the journal
+
+    def operate(self, operator: Operator, arena: Arena, chance: random.Random) -> None:
+        """What one look leads to."""
+        raise NotImplementedError
+
+    def felt(self, arena: Arena) -> bool:
+        return self._done.is_set()
+
+    def heal(self, arena: Arena) -> None:
+        """What operators do is done; nobody begins anything more."""
+        self._healed.set()
+        for each in self._at_work:
+            each.result()
 
     def aim(self) -> Aim:
         return NOBODY
@@ -33,21 +79,24 @@ class PlansPaused(Operating):
 
     lasts = (0.1, 0.6)
 
-    def inject(self, arena: Arena, chance: random.Random) -> None:
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
         self._paused: list[str] = []
-        try:
-            with zkplan.connect(arena.servers.hosts, ROOT, patience=_PATIENCE_S) as client:
-                operator = Operator(client, arena.journal)
-                for plan in client.plans():
-                    if plan.status().state == "running":
-                        self._paused.append(plan.path)  # first: it may happen without an answer
-                        operator.pause(plan)
-        except _SILENT:
-            return  # another fault has the servers; what was paused is known
+
+    def operate(self, operator: Operator, arena: Arena, chance: random.Random) -> None:
+        for plan in operator.client.plans():
+            try:
+                if plan.status().state != "running":
+                    continue
+                self._paused.append(plan.path)  # first: it may happen without an answer
+                operator.pause(plan)
+            except zkplan.PlanNotFound:
+                continue  # it was done, and removed
 
     def heal(self, arena: Arena) -> None:
         # Whatever another fault has done to the servers: no plan may stay paused.
         arena.servers.make_serve()
+        super().heal(arena)
         with zkplan.connect(arena.servers.hosts, ROOT, connect_timeout=_CONNECT_S) as client:
             for path in self._paused:
                 try:
@@ -64,32 +113,22 @@ class PlansEnded(Operating):
     lasts = (0.0, 0.3)
     removes = False
 
-    def inject(self, arena: Arena, chance: random.Random) -> None:
+    def operate(self, operator: Operator, arena: Arena, chance: random.Random) -> None:
         with arena.gavel:
-            try:
-                with zkplan.connect(arena.servers.hosts, ROOT, patience=_PATIENCE_S) as client:
-                    self._end_some(client, arena, chance)
-            except zkplan.KeeperUnavailable:
-                return  # what has no answer stays open in the journal
-
-    def _end_some(self, client: zkplan.Client, arena: Arena, chance: random.Random) -> None:
-        operator = Operator(client, arena.journal)
-        standing = [plan for plan in client.plans() if plan.name.startswith("chaos-")]
-        chance.shuffle(standing)
-        count = chance.randint(1, _ENDED_MAX)
-        for plan in standing:
-            try:
-                if plan.status().state not in ("defining", "running", "paused"):
+            plans = operator.client.plans()
+            standing = [plan for plan in plans if plan.name.startswith("chaos-")]
+            chance.shuffle(standing)
+            count = chance.randint(1, _ENDED_MAX)
+            for plan in standing:
+                try:
+                    if plan.status().state not in ("defining", "running", "paused"):
+                        continue
+                    (operator.remove if self.removes else operator.cancel)(plan)
+                except zkplan.PlanNotFound:
                     continue
-                (operator.remove if self.removes else operator.cancel)(plan)
-            except zkplan.PlanNotFound:
-                continue
-            count -= 1
-            if count == 0:
-                return
-
-    def heal(self, arena: Arena) -> None:
-        """What operators do is done."""
+                count -= 1
+                if count == 0:
+                    return
 
 
 class PlansRemoved(PlansEnded):
@@ -97,26 +136,22 @@ class PlansRemoved(PlansEnded):
 
 
 class DeadTasksRetried(Operating):
-    """Every dead task is retried by two operators at once, over connections of their own."""
+    """Every dead task is retried by two operators at once, over connections of their own.
+
+    Only a plan that holds its dead tasks lets them be retried; the referee does it too, later.
+    """
 
     lasts = (0.0, 0.3)
+    rivals = _RIVALS
+    shape = "held"
 
-    def inject(self, arena: Arena, chance: random.Random) -> None:
-        def retry_all(_: int) -> None:
+    def operate(self, operator: Operator, arena: Arena, chance: random.Random) -> None:
+        for plan in operator.client.plans():
             try:
-                with zkplan.connect(arena.servers.hosts, ROOT, patience=_PATIENCE_S) as client:
-                    operator = Operator(client, arena.journal)
-                    for plan in client.plans():
-                        for number, letter in plan.dead().items():
-                            operator.retry(plan, number, letter)
-            except _SILENT:
-                return  # what has no answer stays open in the journal
-
-        with ThreadPoolExecutor(_RIVALS) as pool:
-            list(pool.map(retry_all, range(_RIVALS)))
-
-    def heal(self, arena: Arena) -> None:
-        """What operators do is done."""
+                for number, letter in plan.dead().items():
+                    operator.retry(plan, number, letter)
+            except zkplan.PlanNotFound:
+                continue
 
 
 enter(

@@ -13,8 +13,9 @@ from typing import NamedTuple
 import zkplan
 from zkplan.failpoints import VARIABLE
 
-from ..actors.tasks import Poke, poke
+from ..actors.tasks import TOLD, Poke, account_in, poke
 from ..world.arena import Actor, Arena
+from ..world.proc import is_stopped
 from .aim import Aim
 from .fault import Entry, Fault, enter
 from .processes import PAST_SESSION
@@ -60,6 +61,26 @@ def points_in_the_code() -> frozenset[str]:
     return frozenset(name for file in sources for name in _REACHED.findall(file.read_text()))
 
 
+class Armed(NamedTuple):
+    """A process, the point that is armed in it and how, and where it tells that it came there."""
+
+    pid: int
+    text: str
+    told: Path
+
+    def was_there(self, arena: Arena) -> bool:
+        """Whether it says so, and stands still or has died since."""
+        point, _, action = self.text.partition("=")
+        if not any(
+            (deed.pid, deed.did) == (self.pid, f"{point} {action}")
+            for deed in account_in(self.told)
+        ):
+            return False
+        if action == "stop":
+            return is_stopped(self.pid)
+        return arena.endings.get(self.pid) == -signal.SIGKILL
+
+
 class AtPoint(Fault):
     """A point is armed in some processes, each of which it stops or kills once.
 
@@ -77,7 +98,7 @@ class AtPoint(Fault):
         self.stops_from_inside = action == "stop" or bool(where.bait)
         if action == "stop":
             self.lasts = PAST_SESSION
-        self._pids: dict[Actor, int] = {}
+        self._those: dict[Actor, Armed] = {}
         self._pokes: dict[Actor, Poke] = {}
 
     def unable(self, arena: Arena) -> str:
@@ -96,41 +117,33 @@ class AtPoint(Fault):
     def _arm(self, arena: Arena, actor: Actor, text: str) -> None:
         if actor.role == "author":
             arena.kill(actor, self.name)
-            arena.start(actor, {VARIABLE: text})
+            told = arena.folder / f"told-{actor.name}-{actor.lives}"
+            arena.start(actor, {VARIABLE: text, TOLD: str(told)})
         else:
             if not actor.pid:
                 arena.start(actor)  # another fault has killed it
             self._pokes[actor] = poke(arena.folder, "arm", text, actor.pid)
-        self._pids[actor] = actor.pid
+            told = self._pokes[actor].told
+        self._those[actor] = Armed(actor.pid, text, told)
 
     def aim(self) -> Aim:
         # The bait too. Who is started anew is not armed.
         codes = [-signal.SIGKILL] if self.armed.endswith("=kill") else []
-        return Aim(pids=list(self._pids.values()), codes=codes)
+        return Aim(pids=[armed.pid for armed in self._those.values()], codes=codes)
 
     def felt(self, arena: Arena) -> bool:
-        return any(self._was_there(actor) for actor in self.victims)
-
-    def _was_there(self, actor: Actor) -> bool:
-        # `tend` starts anew what has ended.
-        return actor.pid != self._pids[actor] or (not actor.paused and _is_stopped(actor.pid))
+        return any(self._those[actor].was_there(arena) for actor in self.victims)
 
     def heal(self, arena: Arena) -> None:
         # Who stands at the point goes on as if nothing had been; who never came there is armed.
-        for actor in self._pids:
+        for actor, armed in self._those.items():
             asked = self._pokes.get(actor)
             if asked is not None:
                 asked.take_back()
-            if (asked is None or asked.was_taken()) and not self._was_there(actor):
+            is_armed = actor.pid == armed.pid and (asked is None or asked.was_taken())
+            if is_armed and not armed.was_there(arena):
                 arena.kill(actor, self.name)
             arena.start(actor)
-
-
-def _is_stopped(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
-    except OSError:
-        return False
 
 
 class Delays(Fault):
@@ -154,7 +167,7 @@ class Delays(Fault):
         }
 
     def felt(self, arena: Arena) -> bool:
-        return bool(self._pokes) and all(each.was_taken() for each in self._pokes.values())
+        return bool(self._pokes) and all(each.account() for each in self._pokes.values())
 
     def heal(self, arena: Arena) -> None:
         for pid, each in self._pokes.items():

@@ -10,11 +10,17 @@ from functools import partial
 from ..actors.tasks import EXIT_CODE, poke
 from ..world.arena import Actor, Arena, Role
 from ..world.link import Weather
+from ..world.proc import is_gone, is_stopped
 from .aim import Aim
 from .fault import Entry, Fault, Sessions, enter
 
-#: How the process ends whose task does that. One that does anything else outlives it.
-_ENDS = {"exit": [EXIT_CODE], "segfault": [-signal.SIGSEGV]}
+#: How the process ends whose task does that. One that does anything else outlives it. Without
+#: memory it is aborted, or ends by the MemoryError that meets its main thread.
+_ENDS = {
+    "exit": [EXIT_CODE],
+    "segfault": [-signal.SIGSEGV],
+    "memory": [-signal.SIGABRT, 1],
+}
 #: A process that is paused for so many sessions has lost its own.
 PAST_SESSION = (1.4, 2.0)
 
@@ -23,16 +29,28 @@ class Killed(Fault):
     """SIGKILL to one, or to all, of a role; started again when it heals."""
 
     lasts = (0.0, 0.3)
+    #: How its process ends by it: a code, or the number of a signal, negative.
+    code: int = -signal.SIGKILL
 
     def __init__(self, name: str, role: Role, everyone: bool = False) -> None:
         super().__init__(name)
         self.role, self.everyone = role, everyone
+        self._pids: list[int] = []
 
     def inject(self, arena: Arena, chance: random.Random) -> None:
         actors = arena.mortals(self.role)
         self.victims = actors if self.everyone else [chance.choice(actors)]
+        # Another fault may have ended some of them.
+        self._pids = [actor.pid for actor in self.victims if actor.pid]
         for actor in self.victims:
-            arena.kill(actor, self.name)
+            self._end(arena, actor)
+
+    def _end(self, arena: Arena, actor: Actor) -> None:
+        arena.kill(actor, self.name)
+
+    def felt(self, arena: Arena) -> bool:
+        ended = [arena.endings.get(pid) for pid in self._pids]
+        return bool(ended) and all(code == self.code for code in ended)
 
     def heal(self, arena: Arena) -> None:
         for actor in self.victims:
@@ -42,13 +60,14 @@ class Killed(Fault):
 class Drained(Killed):
     """SIGTERM to one; whatever it does not end within its grace is handed back."""
 
+    code = 0
+
     def __init__(self, name: str) -> None:
         super().__init__(name, "worker")
 
-    def inject(self, arena: Arena, chance: random.Random) -> None:
-        self.victims = [chance.choice(arena.mortals(self.role))]
-        if not arena.stop(self.victims[0], self.name, 15):
-            arena.too_slow.append(f"{self.victims[0].name} did not stop within 15 s of SIGTERM")
+    def _end(self, arena: Arena, actor: Actor) -> None:
+        if not arena.stop(actor, self.name, 15):
+            arena.too_slow.append(f"{actor.name} did not stop within 15 s of SIGTERM")
 
     def aim(self) -> Aim:
         return Aim(names=[actor.name for actor in self.victims], hands_back=True)
@@ -83,9 +102,10 @@ class PausedShortly(Paused):
     """SIGSTOP for less than the session."""
 
     lasts = (0.1, 0.5)
+    shows_late = False
 
     def felt(self, arena: Arena) -> bool:
-        return True
+        return all(actor.paused and is_stopped(actor.pid) for actor in self.victims)
 
 
 class Expired(Fault):
@@ -123,8 +143,10 @@ class AtStep(Fault):
         self.role, self.step, self.what = role, step, what
         if what == "pause":
             self.lasts = PAST_SESSION
+        self.shows_late = what == "expire"
         self._once = threading.Lock()
         self._hit = False
+        self._sessions: Sessions | None = None
 
     def inject(self, arena: Arena, chance: random.Random) -> None:
         actor = chance.choice(arena.mortals(self.role))
@@ -136,17 +158,20 @@ class AtStep(Fault):
     def _seen(self, arena: Arena, actor: Actor, step: str) -> None:
         if step != self.step or not self._once.acquire(blocking=False):
             return
-        self._hit = True
         match self.what:
             case "kill":
+                pid = actor.pid
                 arena.kill(actor, self.name)
+                self._hit = arena.endings.get(pid) == -signal.SIGKILL
             case "pause":
                 arena.pause(actor)
+                self._hit = is_stopped(actor.pid)
             case _:
+                self._sessions = Sessions([actor])
                 threading.Thread(target=arena.expire, args=(actor,), daemon=True).start()
 
     def felt(self, arena: Arena) -> bool:
-        return self._hit
+        return self._hit or (self._sessions is not None and self._sessions.are_over())
 
     def heal(self, arena: Arena) -> None:
         self._once.acquire(blocking=False)
@@ -178,7 +203,21 @@ class Poked(Fault):
         return Aim(poke=self.what, codes=_ENDS.get(self.what, ()))
 
     def felt(self, arena: Arena) -> bool:
-        return self._poke.was_taken()
+        for pid, did, number in self._poke.account():
+            match did:
+                case "exits":
+                    return arena.endings.get(pid) == EXIT_CODE
+                case "segfaults":
+                    return arena.endings.get(pid) == -signal.SIGSEGV
+                case "stops":
+                    return is_stopped(pid)
+                case "held the interpreter":
+                    return number >= arena.settings.session_s
+                case "forked":
+                    return not is_gone(int(number))
+                case "refused":
+                    return number > 0
+        return False
 
     def heal(self, arena: Arena) -> None:
         self._poke.take_back()

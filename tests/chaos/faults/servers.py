@@ -7,16 +7,16 @@ import resource
 import threading
 import time
 from functools import partial
-from pathlib import Path
 
 from zkplan.testing.server_process import ServerProcess
 
 from ..world.arena import Arena
+from ..world.proc import is_gone, is_stopped
 from ..world.servers import Kind
 from .fault import Entry, Fault, enter
 
-_SPARE_BYTES = 200_000
-_MORE_BYTES = 300_000
+_SPARE_BYTES = 16_384
+_LIMIT_BYTES = 300_000
 
 
 class ServerFault(Fault):
@@ -35,9 +35,13 @@ class ServerDown(ServerFault):
         self.is_outage = which in ("all", "followers")
         if how == "pause":
             self.lasts = (0.2, 1.6)
+        self._pids: list[int] = []
 
     def inject(self, arena: Arena, chance: random.Random) -> None:
-        for server in self._chosen(arena, chance):
+        chosen, self._dropped = self._chosen(arena, chance), _dropped(arena)
+        # Another fault may have them down.
+        self._pids = [server.pid for server in chosen if server.pid is not None]
+        for server in chosen:
             match self.how:
                 case "kill":
                     server.kill()
@@ -45,6 +49,13 @@ class ServerDown(ServerFault):
                     server.stop()
                 case _:
                     server.pause()
+
+    def felt(self, arena: Arena) -> bool:
+        if self.how == "pause":
+            return bool(self._pids) and all(is_stopped(pid) for pid in self._pids)
+        # A member of an ensemble may have had no client.
+        broke = self.which != "all" or _dropped(arena) > self._dropped
+        return bool(self._pids) and all(is_gone(pid) for pid in self._pids) and broke
 
     def _chosen(self, arena: Arena, chance: random.Random) -> list[ServerProcess]:
         match self.which:
@@ -85,16 +96,29 @@ class Rolling(ServerFault):
     lasts = (0.0, 0.1)
 
     def inject(self, arena: Arena, chance: random.Random) -> None:
+        self._pids: list[int] = []
         for server in arena.servers.members:
             # Another fault may have left too few for a quorum: then this one would never serve.
             arena.servers.make_serve()
+            self._pids += [server.pid] if server.pid is not None else []
             server.restart()
 
+    def felt(self, arena: Arena) -> bool:
+        return len(self._pids) == len(arena.servers.members) and all(map(is_gone, self._pids))
 
-class DiskFull(ServerFault):
-    """The file system of the server's data has no more room."""
+
+class NoRoom(ServerFault):
+    """The server's data cannot grow: felt when it ends by itself, and waited for."""
 
     lasts = (0.5, 1.5)
+    waits_s = 30.0
+
+    def felt(self, arena: Arena) -> bool:
+        return any(server.broke_down() for server in arena.servers.members)
+
+
+class DiskFull(NoRoom):
+    """The file system of the server's data has no more room."""
 
     def unable(self, arena: Arena) -> str:
         return "" if arena.servers.disk else "no file system could be mounted (needs root)"
@@ -109,18 +133,16 @@ class DiskFull(ServerFault):
         super().heal(arena)
 
 
-class FileLimit(ServerFault):
-    """The server's files may not grow any more: writes fail in part, then wholly."""
+class FileLimit(NoRoom):
+    """No file of the server may be written beyond a size: writes fail in part, then wholly.
 
-    lasts = (0.5, 1.5)
+    The size is small against the log, which is written from its start again after each checkpoint
+    and so need not grow: one above what the files have would be met never, or much later.
+    """
 
     def inject(self, arena: Arena, chance: random.Random) -> None:
         server = arena.servers.members[0]
-        largest = max(
-            (file.stat().st_size for file in Path(server.data).rglob("*") if file.is_file()),
-            default=0,
-        )
-        limit = largest + chance.randint(0, _MORE_BYTES)
+        limit = chance.randint(0, _LIMIT_BYTES)
         if server.pid is not None:
             resource.prlimit(server.pid, resource.RLIMIT_FSIZE, (limit, limit))
 
@@ -128,6 +150,11 @@ class FileLimit(ServerFault):
         # The limit stays with the process.
         arena.servers.members[0].kill()
         super().heal(arena)
+
+
+def _dropped(arena: Arena) -> int:
+    """How many connections servers have ended."""
+    return sum(actor.link.dropped for actor in arena.actors)
 
 
 def _down(how: str, which: str) -> partial[ServerDown]:
@@ -169,6 +196,13 @@ enter(
         Entry("quorum lost", "15", "both followers are killed", _down("kill", "followers"), _THREE),
         Entry("rolling restart", "36", "each member is restarted in turn", Rolling, _THREE),
         Entry("disk full", "19", "the disk of the server's data is full", DiskFull, _ONE, 1),
-        Entry("file limit", "19", "the server's files may not grow", FileLimit, ("embedded",), 1),
+        Entry(
+            "file limit",
+            "19",
+            "the server's files may not be written beyond a size",
+            FileLimit,
+            ("embedded",),
+            1,
+        ),
     ]
 )

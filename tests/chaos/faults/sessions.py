@@ -7,7 +7,7 @@ from functools import partial
 
 from ..world.arena import Arena, Role
 from ..world.link import Weather
-from .fault import Entry, Fault, enter
+from .fault import Entry, Fault, Sessions, enter
 
 
 class SessionReplaced(Fault):
@@ -18,6 +18,7 @@ class SessionReplaced(Fault):
     """
 
     lasts = (0.3, 2.0)
+    waits_s = 15.0
 
     def __init__(self, name: str, whose: Role | None) -> None:
         super().__init__(name)
@@ -26,10 +27,13 @@ class SessionReplaced(Fault):
     def inject(self, arena: Arena, chance: random.Random) -> None:
         actors = arena.actors if self.whose is None else [chance.choice(arena.of(self.whose))]
         self.victims = [] if self.whose is None else actors
-        self._actors = actors
+        self._actors, self._sessions = actors, Sessions(actors)
         for actor in actors:
             actor.link.change(Weather(new_sessions=True))
             actor.link.cut()
+
+    def felt(self, arena: Arena) -> bool:
+        return self._sessions.are_over()
 
     def heal(self, arena: Arena) -> None:
         """No cut: the session of now is as good as any."""

@@ -24,7 +24,7 @@ from zkplan.testing.process import WatchedProcess
 
 from ..actors import author, waiter
 from ..actors.mutated import BROKEN
-from ..actors.tasks import POKES, SPARED
+from ..actors.tasks import ONE_HEAP, POKES, SPARED
 from .link import Link
 from .servers import Kind, Servers
 
@@ -97,6 +97,8 @@ class Arena:
         self.gavel = threading.Lock()
         #: Who was told to stop and did not. Who ended by itself is in the journal.
         self.too_slow: list[str] = []
+        #: Process id to how it ended: its code, or the number of a signal, negative.
+        self.endings: dict[int, int | None] = {}
         (folder / POKES).mkdir()
 
     def __enter__(self) -> Arena:
@@ -157,10 +159,11 @@ class Arena:
             inherited = dict(os.environ)
             if actor.role == "worker" and self.settings.points:
                 inherited[VARIABLE] = self.settings.points
-            inherited |= dict(environment or {})
+            inherited |= ONE_HEAP | dict(environment or {})
             if actor.spared:
                 inherited[SPARED] = "1"
             actor.process = WatchedProcess(self._command(actor), actor.log, inherited)
+            self.endings.pop(actor.pid, None)  # of an earlier process with that id
             self.journal.write("started", name=actor.name, role=actor.role, pid=actor.pid)
 
     def kill(self, actor: Actor, why: str) -> None:
@@ -171,7 +174,7 @@ class Arena:
                 return
             sent = time.monotonic()
             process.end(0)
-            self._ended(actor, process.pid, sent, why, killed=True)
+            self._ended(actor, process, sent, why, killed=True)
 
     def stop(self, actor: Actor, why: str, grace_s: float = GRACE_S + 5) -> bool:
         """SIGTERM; whether it ended within the grace. It is killed where it did not."""
@@ -187,7 +190,7 @@ class Arena:
         # What it ran was its own until its grace was over.
         left = min(time.monotonic(), sent + GRACE_S)
         how = why if ended else f"{why}, but too slow"
-        self._ended(actor, process.pid, left, how, killed=not ended)
+        self._ended(actor, process, left, how, killed=not ended)
         return ended
 
     def pause(self, actor: Actor) -> None:
@@ -228,10 +231,10 @@ class Arena:
                     continue
                 process.end(0)
                 actor.process, actor.paused = None, False
-            self._ended(actor, process.pid, time.monotonic(), "by itself", killed=True)
-            if not self._stopped(actor) or process.code:
+            self._ended(actor, process, time.monotonic(), "by itself", killed=True)
+            if not self._stopped(actor) or process.exit_code:
                 tail = "\n".join(self.log_of(actor).splitlines()[-_TAIL_LINES:])
-                facts = {"name": actor.name, "pid": process.pid, "code": process.code}
+                facts = {"name": actor.name, "pid": process.pid, "code": process.exit_code}
                 self.journal.write("died", **facts, tail=tail)
             if not self._stopped(actor):
                 self.start(actor)
@@ -302,9 +305,17 @@ class Arena:
         if process is not None:
             process.end(0)
 
-    def _ended(self, actor: Actor, pid: int, sent: float, why: str, killed: bool) -> None:
+    def _ended(
+        self, actor: Actor, process: WatchedProcess, sent: float, why: str, killed: bool
+    ) -> None:
         """`killed`: it had no time to hand back what it ran."""
-        who = {"name": actor.name, "role": actor.role, "pid": pid}
+        self.endings[process.pid] = process.exit_code
+        who = {
+            "name": actor.name,
+            "role": actor.role,
+            "pid": process.pid,
+            "code": process.exit_code,
+        }
         self.journal.write("ended", **who, sent=sent, why=why, killed=killed)
 
 

@@ -65,8 +65,12 @@ class Link:
         self.lost: list[str] = []
         #: How often the weather did something: to a frame, or to a connection.
         self.struck = 0
+        #: How many connections a server has ended, and not the process or this link.
+        self.dropped = 0
         self._lock = threading.Lock()
         self._open: set[socket.socket] = set()
+        #: Of these, those that this link has ended.
+        self._ended_here: set[socket.socket] = set()
         self._ended = threading.Event()
         #: Nobody gets through to a server before: a late request is on its way.
         self._late_until = 0.0
@@ -134,7 +138,7 @@ class Link:
         with self._lock:
             self._open |= {client, server}
         doomed: dict[bytes, Loss] = {}
-        answers = (server.makefile("rb"), client, doomed)
+        answers = (server.makefile("rb"), server, client, doomed)
         threading.Thread(target=self._answers, args=answers, daemon=True).start()
         with client.makefile("rb") as stream:
             self._requests(stream, client, server, doomed)
@@ -184,13 +188,22 @@ class Link:
                 self.lost.append(f"{step} {loss}")
         return loss
 
-    def _answers(self, stream: BinaryIO, client: socket.socket, doomed: dict[bytes, Loss]) -> None:
+    def _answers(
+        self,
+        stream: BinaryIO,
+        server: socket.socket,
+        client: socket.socket,
+        doomed: dict[bytes, Loss],
+    ) -> None:
         with stream:
-            self._pass_on(stream, client, doomed)
+            if self._pass_on(stream, client, doomed):
+                with self._lock:
+                    self.dropped += server in self._open and server not in self._ended_here
         # The other side may still owe the server a late request.
         hang_up(client)
 
-    def _pass_on(self, stream: BinaryIO, client: socket.socket, doomed: dict[bytes, Loss]) -> None:
+    def _pass_on(self, stream: BinaryIO, client: socket.socket, doomed: dict[bytes, Loss]) -> bool:
+        """Whether the answers have come to an end, and not what took them on."""
         first, deaf = True, False
         while frame := read_frame(stream):
             if first:
@@ -198,14 +211,15 @@ class Link:
                 self.session = session_of(frame) or self.session
             elif doomed and frame[4:8] in doomed:
                 if doomed[frame[4:8]] == "answer":
-                    return
+                    return False
                 deaf = True
             if self.weather.drop_events and struct.unpack_from("!i", frame, 4)[0] == EVENT_XID:
                 self._strike()
                 continue
             self._wait_out("hold_answers", self.weather.answer_delay_s)
             if not deaf and not send(client, frame):
-                return
+                return False
+        return True
 
     def _wait_out(self, hold: str, delay_s: float) -> None:
         if delay_s:
@@ -222,6 +236,7 @@ class Link:
     def _hang_up(self) -> None:
         with self._lock:
             ends = list(self._open)
+            self._ended_here |= self._open
         for end in ends:
             hang_up(end)
 
@@ -230,8 +245,11 @@ class Link:
             self.struck += 1
 
     def _end(self, *ends: socket.socket) -> None:
+        with self._lock:
+            self._ended_here |= set(ends)
         for end in ends:
             hang_up(end)
             end.close()
         with self._lock:
             self._open -= set(ends)
+            self._ended_here -= set(ends)
