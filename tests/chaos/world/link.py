@@ -67,6 +67,7 @@ class Link:
         self.struck = 0
         self._lock = threading.Lock()
         self._open: set[socket.socket] = set()
+        self._let_in: dict[socket.socket, int] = {}
         self._ended = threading.Event()
         #: Nobody gets through to a server before: a late request is on its way.
         self._late_until = 0.0
@@ -88,6 +89,12 @@ class Link:
         before, self.weather = self.weather, weather
         with before.changed:
             before.changed.notify_all()
+
+    @property
+    def at(self) -> set[int]:
+        """The ports of the servers that have let its process in, over connections that stand."""
+        with self._lock:
+            return set(self._let_in.values())
 
     @property
     def is_fair(self) -> bool:
@@ -134,7 +141,7 @@ class Link:
         with self._lock:
             self._open |= {client, server}
         doomed: dict[bytes, Loss] = {}
-        answers = (server.makefile("rb"), client, doomed)
+        answers = (server.makefile("rb"), client, doomed, port)
         threading.Thread(target=self._answers, args=answers, daemon=True).start()
         with client.makefile("rb") as stream:
             self._requests(stream, client, server, doomed)
@@ -184,18 +191,28 @@ class Link:
                 self.lost.append(f"{step} {loss}")
         return loss
 
-    def _answers(self, stream: BinaryIO, client: socket.socket, doomed: dict[bytes, Loss]) -> None:
+    def _answers(
+        self, stream: BinaryIO, client: socket.socket, doomed: dict[bytes, Loss], port: int
+    ) -> None:
         with stream:
-            self._pass_on(stream, client, doomed)
+            self._pass_on(stream, client, doomed, port)
+        with self._lock:
+            self._let_in.pop(client, None)
         # The other side may still owe the server a late request.
         hang_up(client)
 
-    def _pass_on(self, stream: BinaryIO, client: socket.socket, doomed: dict[bytes, Loss]) -> None:
+    def _pass_on(
+        self, stream: BinaryIO, client: socket.socket, doomed: dict[bytes, Loss], port: int
+    ) -> None:
         first, deaf = True, False
         while frame := read_frame(stream):
             if first:
                 first = False
-                self.session = session_of(frame) or self.session
+                session = session_of(frame)
+                if session is not None:
+                    self.session = session
+                    with self._lock:
+                        self._let_in[client] = port
             elif doomed and frame[4:8] in doomed:
                 if doomed[frame[4:8]] == "answer":
                     return
@@ -222,6 +239,7 @@ class Link:
     def _hang_up(self) -> None:
         with self._lock:
             ends = list(self._open)
+            self._let_in.clear()
         for end in ends:
             hang_up(end)
 
