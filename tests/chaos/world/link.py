@@ -71,6 +71,7 @@ class Link:
         self._open: set[socket.socket] = set()
         #: Of these, those that this link has ended.
         self._ended_here: set[socket.socket] = set()
+        self._let_in: dict[socket.socket, int] = {}
         self._ended = threading.Event()
         #: Nobody gets through to a server before: a late request is on its way.
         self._late_until = 0.0
@@ -92,6 +93,12 @@ class Link:
         before, self.weather = self.weather, weather
         with before.changed:
             before.changed.notify_all()
+
+    @property
+    def at(self) -> set[int]:
+        """The ports of the servers that have let its process in, over connections that stand."""
+        with self._lock:
+            return set(self._let_in.values())
 
     @property
     def is_fair(self) -> bool:
@@ -138,7 +145,7 @@ class Link:
         with self._lock:
             self._open |= {client, server}
         doomed: dict[bytes, Loss] = {}
-        answers = (server.makefile("rb"), server, client, doomed)
+        answers = (server.makefile("rb"), server, client, doomed, port)
         threading.Thread(target=self._answers, args=answers, daemon=True).start()
         with client.makefile("rb") as stream:
             self._requests(stream, client, server, doomed)
@@ -194,21 +201,30 @@ class Link:
         server: socket.socket,
         client: socket.socket,
         doomed: dict[bytes, Loss],
+        port: int,
     ) -> None:
         with stream:
-            if self._pass_on(stream, client, doomed):
-                with self._lock:
-                    self.dropped += server in self._open and server not in self._ended_here
+            has_ended = self._pass_on(stream, client, doomed, port)
+        with self._lock:
+            if has_ended:
+                self.dropped += server in self._open and server not in self._ended_here
+            self._let_in.pop(client, None)
         # The other side may still owe the server a late request.
         hang_up(client)
 
-    def _pass_on(self, stream: BinaryIO, client: socket.socket, doomed: dict[bytes, Loss]) -> bool:
+    def _pass_on(
+        self, stream: BinaryIO, client: socket.socket, doomed: dict[bytes, Loss], port: int
+    ) -> bool:
         """Whether the answers have come to an end, and not what took them on."""
         first, deaf = True, False
         while frame := read_frame(stream):
             if first:
                 first = False
-                self.session = session_of(frame) or self.session
+                session = session_of(frame)
+                if session is not None:
+                    self.session = session
+                    with self._lock:
+                        self._let_in[client] = port
             elif doomed and frame[4:8] in doomed:
                 if doomed[frame[4:8]] == "answer":
                     return False
@@ -237,6 +253,7 @@ class Link:
         with self._lock:
             ends = list(self._open)
             self._ended_here |= self._open
+            self._let_in.clear()
         for end in ends:
             hang_up(end)
 

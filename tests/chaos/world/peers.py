@@ -6,6 +6,7 @@ import socket
 import struct
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal
@@ -35,7 +36,7 @@ class Way:
 
 
 @dataclass(eq=False)
-class _Connection:
+class Connection:
     """One connection between two members; `ends` are the proxy's own, by member."""
 
     opener: int
@@ -49,8 +50,12 @@ class Peers:
 
     def __init__(self) -> None:
         self._ways: dict[tuple[int, int, Port], Way] = {}
+        #: How often a way let something through; and how often it refused or broke a connection,
+        #: held something or kept it back for a while. By sender, receiver and port.
+        self.passed: Counter[tuple[int, int, Port]] = Counter()
+        self.struck: Counter[tuple[int, int, Port]] = Counter()
         self._changed = threading.Condition()
-        self._open: set[_Connection] = set()
+        self._open: set[Connection] = set()
         self._doors: list[socket.socket] = []
         self._ended = False
 
@@ -75,7 +80,7 @@ class Peers:
         for port in ports:
             self._set(one, other, port, refused=True)
             self._set(other, one, port, refused=True)
-            self._hang_up({one, other}, port)
+            self._hang_up(one, other, port)
 
     def leave(self, member: int, others: Iterable[int]) -> None:
         """The others notice at once that `member` is gone, and it notices nothing: all is silent.
@@ -86,7 +91,7 @@ class Peers:
             for port in PORTS:
                 self._set(member, other, port, held=True)
                 self._set(other, member, port, held=True, refused=True)
-                self._hang_up({member, other}, port, only=other)
+                self._hang_up(member, other, port, only=other)
 
     def hold(self, sender: int, receiver: int) -> None:
         """From now on nothing that `sender` says reaches `receiver`; the other way all passes."""
@@ -101,13 +106,22 @@ class Peers:
     def hang_up(self, one: int, other: int) -> None:
         """Break the connections between these two; they may connect again at once."""
         for port in PORTS:
-            self._hang_up({one, other}, port)
+            self._hang_up(one, other, port)
 
     def heal(self) -> None:
         """All ways are open; what was held is delivered, as TCP does after a partition."""
         with self._changed:
             self._ways = {key: Way() for key in self._ways}
             self._changed.notify_all()
+
+    def standing(self, one: int, other: int, port: Port) -> set[Connection]:
+        """The connections between these two on that port; one that is made again is another one."""
+        with self._changed:
+            return {
+                each
+                for each in self._open
+                if {each.opener, each.target} == {one, other} and each.port == port
+            }
 
     def close(self) -> None:
         self._ended = True
@@ -128,12 +142,15 @@ class Peers:
             self._ways[sender, receiver, port] = Way(**{**vars(way), **facts})
             self._changed.notify_all()
 
-    def _hang_up(self, pair: set[int], port: Port, only: int | None = None) -> None:
+    def _hang_up(self, one: int, other: int, port: Port, only: int | None = None) -> None:
+        mine = self.standing(one, other, port)
         with self._changed:
-            mine = [c for c in self._open if {c.opener, c.target} == pair and c.port == port]
             ends = [
                 end for each in mine for whose, end in each.ends.items() if only in (None, whose)
             ]
+            for each in mine:
+                self.struck[each.opener, each.target, port] += 1
+                self.struck[each.target, each.opener, port] += 1
         for end in ends:
             hang_up(end)
 
@@ -143,13 +160,15 @@ class Peers:
                 end, _ = door.accept()
             except OSError:
                 return
-            made = _Connection(member, other, port, {member: end})
+            made = Connection(member, other, port, {member: end})
             if self._ways[member, other, port].refused:
+                with self._changed:
+                    self.struck[member, other, port] += 1
                 end.close()
                 continue
             threading.Thread(target=self._connect, args=(made, real), daemon=True).start()
 
-    def _connect(self, made: _Connection, real: int) -> None:
+    def _connect(self, made: Connection, real: int) -> None:
         # Not even the connection itself gets through a silent way: a member that is connected to
         # and told nothing listens to nobody else meanwhile.
         self._wait_out(made.opener, made.target, made.port)
@@ -191,7 +210,7 @@ class Peers:
             return target
         return None
 
-    def _pump(self, made: _Connection, sender: int, receiver: int) -> None:
+    def _pump(self, made: Connection, sender: int, receiver: int) -> None:
         source, sink = made.ends[sender], made.ends[receiver]
         is_hello = made.port == "election" and sender == made.opener
         while True:
@@ -201,6 +220,8 @@ class Peers:
             self._wait_out(sender, receiver, made.port)
             if not data or not send(sink, data):
                 break
+            with self._changed:
+                self.passed[sender, receiver, made.port] += 1
         hang_up(source)
         hang_up(sink)
 
@@ -208,6 +229,8 @@ class Peers:
         key = sender, receiver, port
         with self._changed:
             delay_s = self._ways[key].delay_s
+            if delay_s or self._ways[key].held:
+                self.struck[key] += 1
             if delay_s:
                 self._changed.wait_for(lambda: not self._ways[key].delay_s, delay_s)
             self._changed.wait_for(lambda: not self._ways[key].held)

@@ -11,6 +11,9 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Literal
 
+from kazoo.client import KazooClient
+from kazoo.exceptions import KazooException
+
 from zkplan.testing.embedded_process import EmbeddedServerProcess
 from zkplan.testing.loopback import server_status
 from zkplan.testing.server_process import ServerDidNotStart, ServerProcess
@@ -24,6 +27,7 @@ KINDS: tuple[Kind, ...] = ("embedded", "zookeeper", "ensemble")
 _LEADER_S = 3.0
 _HEALED_S = 60.0
 _POLL_S = 0.05
+_ASK_S = 2.0
 
 
 class Servers:
@@ -84,6 +88,19 @@ class Servers:
         """Whether all serve under one leader; one left behind may lead on for a moment."""
         modes = [member.mode for member in self.members]
         return None not in modes and (self.ensemble is None or modes.count("leader") == 1)
+
+    def wall_clock(self) -> float | None:
+        """The time that the server which dates all writes puts on one; None where none is made."""
+        client = KazooClient(self.hosts)
+        try:
+            client.start(timeout=_ASK_S)
+            made = client.create_async("/clock-", ephemeral=True, sequence=True, include_data=True)
+            return float(made.get(timeout=_ASK_S)[1].ctime) / 1000
+        except (client.handler.timeout_exception, KazooException):
+            return None
+        finally:
+            client.stop()
+            client.close()
 
     def leader(self) -> ServerProcess:
         """The leader; any member where another fault has left them without one."""
