@@ -18,6 +18,7 @@ _TESTS = Path(__file__).parent
 #: does: forgotten, it runs too seldom, and does not stop the quick tests for minutes.
 _QUICK_CHAOS = {
     "test_aims.py",
+    "test_attempts_are_counted.py",
     "test_effects.py",
     "test_failpoints.py",
     "test_felt.py",

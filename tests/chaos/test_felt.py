@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integ.support import IN_CHECKOUT
+from tests.integ.support import IN_CHECKOUT, wait_until
 from zkplan import failpoints
 from zkplan.stress.history import Recorder
 
@@ -114,8 +114,7 @@ def outcome_of(fault: Fault, folder: Path) -> Outcome:
     arena.heal = lambda: None  # type: ignore[method-assign]
     run = Run(arena, Referee(arena))
     run.at_once([Entry(fault.name, "", "", lambda name: fault)])
-    while run.still_waiting():
-        time.sleep(0.01)
+    wait_until(lambda: not run.still_waiting(), "it waits no more")
     return run.outcome
 
 

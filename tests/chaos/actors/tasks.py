@@ -244,6 +244,7 @@ def use_up_memory(seconds: float, tell: Callable[[], object]) -> int:
     limits = {kind: resource.getrlimit(kind) for kind in _MEMORY}
     until, refused = time.monotonic() + seconds, 0
     held: object = None
+    pause = threading.Event()
     for kind, name in _MEMORY.items():
         resource.setrlimit(kind, (_used(name) + _MARGIN_BYTES, limits[kind][1]))
     try:
@@ -256,7 +257,10 @@ def use_up_memory(seconds: float, tell: Callable[[], object]) -> int:
                     if not refused:
                         tell()
                     refused += 1
-            time.sleep(0.001)
+            try:
+                pause.wait(0.001)  # for the others to find that there is none
+            except MemoryError:
+                refused += 1
     except MemoryError:
         refused += 1  # even what looks at the clock
     finally:
