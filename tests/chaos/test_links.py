@@ -105,6 +105,17 @@ def test_a_second_client_ends_the_session_that_the_link_has_seen(link: Link) -> 
         wait_until(lambda: client.client_id not in (None, session), "it has another session")
 
 
+def test_a_client_that_asked_one_question_beside_it_does_not_hide_the_session(link: Link) -> None:
+    with plain_client(link.hosts) as client:
+        with plain_client(link.hosts) as asks:
+            assert link.session is not None
+            assert tuple(link.session) == asks.client_id
+        wait_until(
+            lambda: link.session is not None and tuple(link.session) == client.client_id,
+            "the session that stands is known again",
+        )
+
+
 def test_a_session_is_replaced_without_a_word(link: Link) -> None:
     states: list[str] = []
     with plain_client(link.hosts) as client:

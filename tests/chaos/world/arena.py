@@ -155,7 +155,7 @@ class Arena:
                 return
             actor.lives += 1
             actor.log = self.folder / f"{actor.name}-{actor.lives}.log"
-            actor.link.session = None  # of its former life
+            actor.link.forget_session()
             inherited = dict(os.environ)
             if actor.role == "worker" and self.settings.points:
                 inherited[VARIABLE] = self.settings.points

@@ -59,8 +59,8 @@ class Link:
 
     def __init__(self, ports: Sequence[int]) -> None:
         self.weather = self._fair = Weather()
-        #: The newest session that went over this link.
-        self.session: Session | None = None
+        #: The newest session that went over this link, whether it stands or not.
+        self._newest: Session | None = None
         self.transactions = 0
         self.lost: list[str] = []
         #: How often the weather did something: to a frame, or to a connection.
@@ -71,7 +71,8 @@ class Link:
         self._open: set[socket.socket] = set()
         #: Of these, those that this link has ended.
         self._ended_here: set[socket.socket] = set()
-        self._let_in: dict[socket.socket, int] = {}
+        #: Who was let in, by a server at which port and with which session; the newest is last.
+        self._let_in: dict[socket.socket, tuple[int, Session]] = {}
         self._ended = threading.Event()
         #: Nobody gets through to a server before: a late request is on its way.
         self._late_until = 0.0
@@ -98,7 +99,23 @@ class Link:
     def at(self) -> set[int]:
         """The ports of the servers that have let its process in, over connections that stand."""
         with self._lock:
-            return set(self._let_in.values())
+            return {port for port, _ in self._let_in.values()}
+
+    @property
+    def session(self) -> Session | None:
+        """The session of its process: the newest that has a connection, or had one.
+
+        Another one may come and go beside it, with which a client asks whether history was lost.
+        """
+        with self._lock:
+            standing = [session for _, session in self._let_in.values()]
+            return standing[-1] if standing else self._newest
+
+    def forget_session(self) -> None:
+        """Its process has ended: the next one has no session yet."""
+        with self._lock:
+            self._newest = None
+            self._let_in.clear()
 
     @property
     def is_fair(self) -> bool:
@@ -222,9 +239,9 @@ class Link:
                 first = False
                 session = session_of(frame)
                 if session is not None:
-                    self.session = session
                     with self._lock:
-                        self._let_in[client] = port
+                        self._newest = session
+                        self._let_in[client] = (port, session)
             elif doomed and frame[4:8] in doomed:
                 if doomed[frame[4:8]] == "answer":
                     return False
