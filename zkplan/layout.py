@@ -13,6 +13,8 @@ PLAN_FIXED = ("adds", "authors", "runnable", "dead", "outcomes")
 RANK_MIDDLE = 5000
 PRIORITY_MIN, PRIORITY_MAX = -4999, 5000
 WAKE = "wake-"
+#: The child of a task that says: an edge of it was delivered, and its outcome went to somebody.
+DELIVERED = "delivered"
 
 # One name for one entry: with leading zeros, or digits of other scripts, two names of a directory
 # would stand for the same N. Ten digits, because int() refuses numbers of thousands of digits.

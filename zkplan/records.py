@@ -61,7 +61,7 @@ def _seconds(value: Any, what: str) -> float:
 
 @dataclass(frozen=True, slots=True)
 class TaskOptions:
-    """How a task is run. Times in seconds; `keep` None keeps what has no dependents."""
+    """How a task is run. Times in seconds; `keep` None keeps a result that goes to nobody."""
 
     name: str = ""
     attempts: int = 3

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import logging
 import os
+import re
 import subprocess
 import sys
 import tarfile
@@ -29,6 +30,8 @@ from .world.arena import Actor, Arena, Settings
 EARLIER = "360928aeb7847e6efbff2758cbb61771fbdef084"
 FAULTS = ("worker killed", "worker told to stop", "worker expired", "author killed")
 ROUNDS = 24
+#: Workers of that commit keep what goes only to tasks that its own function adds (docs/adr/0015).
+EARLIER_RULE = re.compile(r"^S4 .* \(adding\): the result of \S+ is kept, though it has dep")
 ROOT = "/versions"
 
 
@@ -86,7 +89,7 @@ def test_earlier_and_present_workers_share_plans(tmp_path: Path, earlier: Path) 
             for number in range(ROUNDS):
                 run.at_once([CATALOGUE[FAULTS[number % len(FAULTS)]]])
             outcome = run.finish()
-    assert outcome.violations == []
+    assert [text for text in outcome.violations if not EARLIER_RULE.search(text)] == []
     assert outcome.plans > 0
     ran: Counter[bool] = Counter()
     for line in (line for path in tmp_path.glob("worker-*.jsonl") for line in _begun(path)):

@@ -127,8 +127,11 @@ def test_the_result_of_the_adding_task_is_an_argument_of_what_it_adds(
 
     with zkplan_client.create_plan() as plan:
         plan.add_task(parent)
-    plan.wait(30)
+    status = plan.wait(30)
     assert notes(file) == ["[1, 2] [1, 2, 3]"]
+    # It went to them, as along an edge: only the last result went to nobody.
+    assert status.finished == 3
+    assert len(plan.outcomes()) == 1
 
 
 def note_sum(file: str, *values: Any) -> None:

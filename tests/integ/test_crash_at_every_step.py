@@ -47,6 +47,25 @@ def test_a_plan_without_effects_ends_the_same_wherever_its_worker_dies() -> None
     assert str(report) == f"{len(report.steps)} crashes, 0 differences"
 
 
+def large() -> bytes:
+    return bytes(300_000)
+
+
+def test_an_inner_result_is_kept_nowhere_wherever_its_wide_delivery_breaks_off() -> None:
+    def build(client: Client) -> Plan:
+        plan = client.create_plan()
+        top = plan.add_task(large)
+        for _ in range(3):
+            plan.add_task(len, [top], keep=False)
+        return plan
+
+    report = crash_at_every_step(build, outcome=lambda plan: plan.outcomes())
+
+    assert report.differences == [], report
+    assert report.undisturbed == ("drained", [])
+    assert any("create plan-" in step.what and "/delivered" in step.what for step in report.steps)
+
+
 @pytest.mark.slow
 def test_an_effect_that_is_repeated_is_reported_with_the_step(tmp_path: Path) -> None:
     """The promise is at least once for effects: the helper finds the step where it shows."""

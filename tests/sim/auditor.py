@@ -17,7 +17,7 @@ from zkplan.records import control_from_bytes
 from zkplan.requests import Create, Delete, Op, SetData
 
 from .network import Fiber
-from .story import Meant, Violation
+from .story import FAILED, Meant, Violation
 
 #: Kinds of fibers whose deletions of claims are releases on behalf of a worker that is gone.
 CLEARS = "clear"
@@ -78,6 +78,10 @@ class Auditor:
             self._judge_edge(path)
         for task in touched.values():
             self._judge(task)
+            if task.alive and task.path not in self.nodes:
+                task.alive = False
+                if not task.removed:
+                    self._judge_end(task)
 
     def _claims_before(self, ops: Sequence[Op]) -> dict[str, str]:
         """The claims this transaction deletes, by task: they were current when it was applied."""
@@ -247,7 +251,20 @@ class Auditor:
         self._prov_of[dep] = prov
 
     def _argument(self, task: Meant, position: int, data: bytes) -> None:
-        self._fix(task.deps[position], data)
+        dep = task.deps[position]
+        self._fix(dep, data)
+        if not dep.commits or task in dep.adds:
+            dep.delivered = True
+
+    def _judge_end(self, task: Meant) -> None:
+        """S4: kept is an outcome that failed, that is to be kept, or that went to nobody."""
+        asked = task.keep if task.keep is not None else not task.delivered
+        is_kept = f"{task.path.rpartition('/')[0]}/outcomes/{task.number}" in self.nodes
+        if is_kept != (asked or (task.fixed or b"").startswith(FAILED)):
+            done = "kept" if is_kept else "not kept"
+            raise Violation(
+                f"S4 the outcome of {task.name} is {done}: keep={task.keep}, {task.delivered=}"
+            )
 
     def _fix(self, task: Meant, outcome: bytes) -> None:
         if task.fixed is None:
@@ -285,23 +302,22 @@ class Auditor:
     def _judge(self, task: Meant) -> None:
         node = self.nodes.get(task.path)
         if node is None:
-            task.alive = False
             if task.places and not task.removed:
                 raise Violation(f"S6 {task.name} is gone, left are {task.places}")
             return
         deps = arguments = 0
         hold = owner = False
         for name in node.children:
-            first = name[0]
-            if first == "d":
+            kind = name.partition("-")[0]
+            if kind == "dep":
                 deps += 1
                 if f"arg-{name[4:]}" in node.children:
                     raise Violation(f"S2 {task.name}: {name} and its argument stand together")
-            elif first == "a":
+            elif kind == "arg":
                 arguments += 1
-            elif first == "o":
+            elif kind == "owner":
                 owner = True
-            elif first == "h":
+            elif kind == "hold":
                 hold = True
         ready = self.nodes.get(f"{task.path}/ready")
         if ready is None:

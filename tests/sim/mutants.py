@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
-from zkplan.layout import Entry, parse_claim, parse_entry
+from zkplan.layout import DELIVERED, Entry, parse_claim, parse_entry
 from zkplan.protocol import adding, desk, holding, publish, wide
 from zkplan.protocol import commit as committing
 from zkplan.protocol import load as loading
@@ -149,6 +149,10 @@ def _retry_without_witness(world: World, fiber: Fiber, op: Op) -> Op:
     return NOTHING if "/retry-" in op.path else op
 
 
+def _deliver_without_mark(world: World, fiber: Fiber, op: Op) -> Op:
+    return NOTHING if op.path.endswith(f"/{DELIVERED}") else op
+
+
 # Steps changed.
 
 Answers = Generator[Any, Any, Any]
@@ -245,4 +249,5 @@ MUTANTS = (
         "edge on a task of the same commit", patches=((committing, "added_ops", _lend_nothing),)
     ),
     Mutant("wide delivery that loses adds", patches=((wide, "added_ops", _add_nothing),)),
+    Mutant("wide delivery without its mark", _deliver_without_mark),
 )

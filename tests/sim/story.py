@@ -16,7 +16,8 @@ class Violation(AssertionError):
 class Meant:
     """One task as its author meant it, and its history.
 
-    `fixed` is the outcome that the tree accepted. `numbers` counts the znodes created for it,
+    `fixed` is the outcome that the tree accepted, `delivered` says that it went to a dependent.
+    `numbers` counts the znodes created for it,
     `commits` the transactions that finished it.
     """
 
@@ -33,6 +34,7 @@ class Meant:
     commits: int = 0
     removed: bool = False
     fixed: bytes | None = None
+    delivered: bool = False
     alive: bool = False
     places: list[str] = field(default_factory=list)
     wakes: int = 0

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from .. import failpoints
 from ..errors import PayloadTooLarge, PlanCancelled, TransactionRejected, ZkplanError
+from ..layout import DELIVERED
 from ..requests import (
     Applied,
     Check,
@@ -52,8 +53,8 @@ FOREIGN_MAX = 20
 class Part:
     """One finished task: its sealed outcome, and what its commit does besides delivering it.
 
-    `keep` None keeps the outcome of a task without dependents. `dead` is the dead letter of a
-    failure that travels down the edges. `adds` are tasks that the function added.
+    `keep` None keeps an outcome that went to nobody. `dead` is the dead letter of a failure that
+    travels down the edges. `adds` are tasks that the function added.
     """
 
     loaded: Loaded
@@ -67,7 +68,11 @@ class Part:
 
     @property
     def kept(self) -> bool:
-        return bool(self.dead) or (not self.loaded.edges if self.keep is None else self.keep)
+        """Whether its end leaves the outcome under `outcomes`."""
+        if self.dead or self.keep is not None:
+            return bool(self.dead or self.keep)
+        # Edges that a wide delivery has used up are no longer there to be seen: its mark is.
+        return not (self.loaded.edges or self._lent or DELIVERED in self.loaded.others)
 
     @property
     def op_count(self) -> int:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 
 from .. import failpoints
 from ..errors import PayloadUndecodable, TransactionRejected
+from ..layout import DELIVERED
 from ..records import Edge
 from ..requests import (
     Applied,
@@ -59,8 +60,6 @@ def deliver_wide(
     `capacity` and `taken` let the worker start on the dependents while later edges are delivered.
     """
     loaded = part.loaded
-    # Decided while the edges stand: once they are delivered, every task looks like one without.
-    part.keep = part.kept
     if loaded.result is None:
         if not (yield from _fix_result(part)):
             return False
@@ -88,6 +87,7 @@ def deliver_wide(
             if not (yield from _reload_edges(loaded)):
                 return False
             edges = loaded.edges
+        failpoints.reach("wide.delivered")
         yield from _drop_spent(loaded)
         finished = yield from _finish(part)
         if finished is not None:
@@ -148,6 +148,9 @@ def _deliver(
 ) -> Step[bool]:
     claim = loaded.claim
     ops: list[Op] = [Check(f"{claim.task_path}/result")]
+    marks = DELIVERED not in loaded.others
+    if marks:
+        ops.append(Create(f"{claim.task_path}/{DELIVERED}"))
     places: list[tuple[Dependent, int]] = []
     for prov, edge in edges:
         dependent = f"{claim.plan_path}/task-{edge.task}"
@@ -167,6 +170,8 @@ def _deliver(
         if wake.rpartition("/")[2] not in (names or ()):
             return False
         full = yield from still_full(me, named)
+    if marks:
+        loaded.others.append(DELIVERED)
     published = yield from publish(me, full, wake, capacity())
     taken(published.claims)
     return True

@@ -340,6 +340,7 @@ SCRIPTS: dict[str, Script] = {
     "join": Script(((Item("r0"), Item("r1"), Item("T", ("r0", "r1"))),)),
     "adding itself": Script(((Item("p", adds=(Item("p/0", ("p",)),)),),)),
     "wide adding": Script(((Item("top", pad=_PAD_BYTES, adds=(Item("top/0"),)), *_LEAVES),)),
+    "wide": Script(((Item("top", pad=_PAD_BYTES), *_LEAVES),)),
     "late": Script(((Item("a"),), (Item("b", seconds=0.5),)), ready_before=0, gated=True),
     "retried": Script(((Item("T", fails=2, attempts=1),),), held=True),
     "held join": Script((_MANY, (Item("T", tuple(item.key for item in _MANY)),)), ready_before=2),

@@ -47,6 +47,7 @@ POINTS = {
     "commit.made": Where(),
     "publish.before": Where("diamonds"),
     "wide.between": Where("wide delivery", _ALL),
+    "wide.delivered": Where("wide delivery", _ALL),
     "finish.between": Where(most=_ALL),
     "clear.listed": Where(most=_ALL, bait="task.before=stop"),
     "clear.wake": Where("diamonds", _ALL, "publish.before=stop"),

@@ -7,12 +7,11 @@ from collections.abc import Iterator
 
 from zkplan.layout import PLAN_FIXED
 
-from ..actors.workloads import parent_of
 from .case import Case
 
 
 def kept_is_what_is_to_be_kept(case: Case) -> Iterator[str]:
-    """S4: the results of tasks without dependents stand; all do where the plan keeps them."""
+    """S4: the results that went to nobody stand; all do where the plan keeps them."""
     yield from wrongly_kept(case, case.acknowledged, set())
 
 
@@ -20,8 +19,7 @@ def wrongly_kept(case: Case, certain: set[str], standing: set[str]) -> Iterator[
     """What is kept and must not be, and the other way round.
 
     `certain` tasks were added, whatever became of open adds; those that are `standing` have not
-    finished. A task that only those need which it adds itself has no dependents: they get its
-    result with the commit that makes them. Nor has one that ended before those were added.
+    finished. What was added after a task had ended does not make it a dependency of anything.
     """
     workload, batches = case.plan.workload, case.plan.batches.values()
     possible = {key for batch in batches for key in batch.possible}
@@ -29,12 +27,11 @@ def wrongly_kept(case: Case, certain: set[str], standing: set[str]) -> Iterator[
     ended = {each.key: each.ended or 0.0 for each in case.everything if each.returned}
     needed, maybe = set[str](), set[str]()
     for item in workload.items.values():
-        others = {key for key in item.needs if key != parent_of(item.key)}
         if item.key in certain:
             at = answered.get(item.key, 0.0)  # what a task adds is added at once, with its edges
-            needed |= {key for key in others if ended.get(key, 0.0) >= at}
+            needed |= {key for key in item.needs if ended.get(key, 0.0) >= at}
         if item.key.partition("/")[0] in possible:
-            maybe |= others
+            maybe.update(item.needs)
     counts = Counter(each.key for each in case.left.kept)
     for key in certain - standing:
         is_sink = key not in maybe

@@ -184,6 +184,14 @@ def join_defined_while_it_runs(stage: Stage) -> None:
     stage.go("author")
 
 
+def death_after_the_last_edge(stage: Stage) -> None:
+    """Who delivered a result along all its edges dies before the task is gone."""
+    stage.start("author")
+    stage.start("worker0", points="wide.delivered=kill")
+    stage.dead("worker0")
+    stage.start("worker1")
+
+
 class Catch(NamedTuple):
     """A broken variant, by its name in tests/sim/mutants.py, and what shows it in a scene.
 
@@ -244,4 +252,5 @@ CATCHES = (
     ),
     Catch("edge on a task of the same commit", Scene(undisturbed, "adding itself"), ("L3",)),
     Catch("wide delivery that loses adds", Scene(undisturbed, "wide adding"), ("L3",)),
+    Catch("wide delivery without its mark", Scene(death_after_the_last_edge, "wide", 1.5), ("S4",)),
 )
