@@ -8,7 +8,8 @@ import pytest
 from kazoo.client import KazooClient
 from kazoo.exceptions import ConnectionLoss, NoNodeError
 
-from tests.integ.support import plain_client, wait_until
+import zkplan
+from tests.integ.support import plain_client, wait_until, working
 
 from .world.link import Link, Loss, Weather
 
@@ -128,3 +129,20 @@ def test_a_session_is_replaced_without_a_word(link: Link) -> None:
         assert client.client_id != session
         assert client.exists("/of-the-old-session"), "the old session has not ended yet"
         assert "LOST" not in states
+
+
+def test_the_steps_of_a_worker_are_told_apart(link: Link) -> None:
+    """What claims at once starts like a claim: inheriting commits, and publications."""
+    steps: list[str] = []
+    link.change(Weather(seen=steps.append))
+    with zkplan.connect(link.hosts, root="/steps", session_timeout=10) as client:
+        with client.create_plan() as plan:
+            sources = [plan.add_task(int, name=name) for name in "ab"]
+            plan.add_task(str, [plan.add_task(max, sources)])
+        added = len(steps)
+        with working(link.hosts, "/steps", threads=1):
+            plan.wait(30)
+    assert "add" in steps[:added]
+    told = [step for step in steps[added:] if step != "other"]
+    assert (told[0], told[-1]) == ("register", "leave")
+    assert set(told[1:-1]) == {"claim", "commit", "publish"}

@@ -132,6 +132,10 @@ class Expired(Fault):
         """Nothing to mend: the client itself has to."""
 
 
+#: The plans in which a step is sure to be sent.
+_SHAPES = {"publish": "diamonds"}
+
+
 class AtStep(Fault):
     """Something happens to a process between the sending of a step and its answer."""
 
@@ -141,37 +145,54 @@ class AtStep(Fault):
     def __init__(self, name: str, role: Role, step: str, what: str) -> None:
         super().__init__(name)
         self.role, self.step, self.what = role, step, what
+        self.shape = _SHAPES.get(step, "")
         if what == "pause":
             self.lasts = PAST_SESSION
         self.shows_late = what == "expire"
         self._once = threading.Lock()
-        self._hit = False
+        self._is_hit = False
         self._sessions: Sessions | None = None
 
     def inject(self, arena: Arena, chance: random.Random) -> None:
         actor = chance.choice(arena.mortals(self.role))
         self.victims = [actor]
-        # The answer is held back, so that the process cannot act on it before it is hit.
-        weather = Weather(answer_delay_s=0.02, seen=partial(self._seen, arena, actor))
+        weather = Weather()
+        weather.lose = partial(self._comes, weather)
+        weather.seen = partial(self._seen, arena, actor, weather)
         actor.link.change(weather)
 
-    def _seen(self, arena: Arena, actor: Actor, step: str) -> None:
-        if step != self.step or not self._once.acquire(blocking=False):
+    def _comes(self, weather: Weather, step: str, number: int) -> None:
+        """Its answer is held back, so that the process cannot act on it before it is hit.
+
+        Only this one: whom each answer reaches late gets no work where others are faster.
+        """
+        if step == self.step and self._once.acquire(blocking=False):
+            weather.hold_answers = True
+
+    def _seen(self, arena: Arena, actor: Actor, weather: Weather, step: str) -> None:
+        if step != self.step or not weather.hold_answers:
             return
+        if self.what == "expire":
+            self._sessions = Sessions([actor])
+            threading.Thread(target=self._hit, args=(arena, actor, weather), daemon=True).start()
+        else:
+            self._hit(arena, actor, weather)
+
+    def _hit(self, arena: Arena, actor: Actor, weather: Weather) -> None:
         match self.what:
             case "kill":
                 pid = actor.pid
                 arena.kill(actor, self.name)
-                self._hit = arena.endings.get(pid) == -signal.SIGKILL
+                self._is_hit = arena.endings.get(pid) == -signal.SIGKILL
             case "pause":
                 arena.pause(actor)
-                self._hit = is_stopped(actor.pid)
+                self._is_hit = is_stopped(actor.pid)
             case _:
-                self._sessions = Sessions([actor])
-                threading.Thread(target=arena.expire, args=(actor,), daemon=True).start()
+                arena.expire(actor)
+        weather.hold_answers = False
 
     def felt(self, arena: Arena) -> bool:
-        return self._hit or (self._sessions is not None and self._sessions.are_over())
+        return self._is_hit or (self._sessions is not None and self._sessions.are_over())
 
     def heal(self, arena: Arena) -> None:
         self._once.acquire(blocking=False)

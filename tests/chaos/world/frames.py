@@ -53,8 +53,12 @@ def step_of(frame: bytes) -> str:
     if b"/worker/" in path:
         if kind == _CREATE:
             return "clear" if b"/runnable/" in frame or frame.count(path) > 1 else "register"
-        # A commit that claims the next task at once starts with the checks of a claim.
-        return "commit" if b"/arg-" in frame else "claim"
+        if kind == _DELETE:
+            return "leave"
+        # What claims the next task at once starts with the checks of a claim.
+        if b"/arg-" in frame:
+            return "commit"
+        return "publish" if b"/wake-" in frame else "claim"
     if b"/desk/" in path:
         return "commit" if kind == _DELETE else "log"
     if kind == _SET and path.endswith(b"/ready"):
