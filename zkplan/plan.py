@@ -142,7 +142,7 @@ class Plan:
 
         Atomic, and acknowledged when it returns (inside a `with` block: when the block ends).
         `retry_delay` and `timeout` in seconds; a higher `priority` runs earlier; `keep` True keeps
-        the result for `Task.result` (default: results of tasks without dependents). An option left
+        the result for `Task.result` (default: results that went to nobody). An option left
         at None takes the plan's default.
 
         Raises InvalidTask (also for arguments that do not fit the function), ForeignTask,

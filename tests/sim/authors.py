@@ -41,7 +41,7 @@ def graph(world: World, plan: Plan, size: int) -> list[Meant]:
     tasks: list[Meant] = []
     for index in range(size):
         deps = _deps(rng, shape, tasks, index == size - 1)
-        keep = rng.choice((None, None, True))
+        keep = rng.choice((None, None, True, False))
         task = Meant(f"{plan.name}.{len(plan.tasks) + index}", deps, rng.randint(1, 3), keep)
         if world.chance(world.mix.adds):
             task.adds = _inner(rng, task, rng.randint(1, 2), list(tasks))

@@ -16,12 +16,14 @@ from zkplan.layout import DELIVERED, Entry, parse_claim, parse_entry
 from zkplan.protocol import adding, desk, holding, publish, wide
 from zkplan.protocol import commit as committing
 from zkplan.protocol import load as loading
+from zkplan.protocol.commit import Part
 from zkplan.protocol.publish import Published
 from zkplan.requests import (
     Applied,
     Check,
     Create,
     Delete,
+    Multi,
     Op,
     ReadChildren,
     ReadMany,
@@ -172,6 +174,7 @@ _real_load = loading.load
 _real_commit = committing.commit
 _real_settle = adding.settle_finished
 _real_added = adding.added_ops
+_real_fix = wide._fix_result
 
 
 def _load_without_claim(claims: list[Any], read: Any = None) -> Answers:
@@ -205,6 +208,21 @@ def _repeat_is_fenced(*arguments: Any) -> Answers:
 def _settle_all(plan_path: str, task: Any, _among: object = None) -> Answers:
     """A step of a wide join asks again for what an earlier step has arranged."""
     return _real_settle(plan_path, task)
+
+
+def _mark_with_the_result(part: Part) -> Answers:
+    """`delivered` stands as soon as the result does, whether anybody takes it or not."""
+    step, answer, marked = _real_fix(part), None, False
+    while True:
+        try:
+            request = step.send(answer)
+        except StopIteration as stop:
+            part.loaded.others += [DELIVERED] * marked
+            return stop.value
+        if type(request) is Multi:
+            mark = Create(f"{part.loaded.claim.task_path}/{DELIVERED}")
+            request, marked = Multi([*request.ops, mark]), True
+        answer = yield request
 
 
 def _lend_nothing(plan_path: str, tasks: Any, first: int, _finishing: object) -> list[Op]:
@@ -250,4 +268,5 @@ MUTANTS = (
     ),
     Mutant("wide delivery that loses adds", patches=((wide, "added_ops", _add_nothing),)),
     Mutant("wide delivery without its mark", _deliver_without_mark),
+    Mutant("mark made with the result", patches=((wide, "_fix_result", _mark_with_the_result),)),
 )

@@ -301,7 +301,7 @@ class Worker:
             yield from self._take_on(published.claims, published.read)
         elif report.wake:
             self.old_wakes.append(report.wake)
-        for part in report.done:
+        for part in (*report.done, *report.fenced):
             if not part.loaded.edges:
                 yield from self._finish_of(part)
 
@@ -330,13 +330,12 @@ class Worker:
         self.to_load.append(claim)
 
     def _deliver_wide(self, me: Registration, part: Part) -> Script:
-        without_dependents = not part.loaded.edges
         try:
             done = yield from wide.deliver_wide(me, part, self._drive, self._take)
         except (PlanCancelled, ResultNotKept):
             self._fail_later(part)
             return
-        if done and without_dependents:
+        if done:
             yield from self._finish_of(part)
 
     def _fail_later(self, part: Part) -> None:

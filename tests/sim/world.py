@@ -33,6 +33,8 @@ STORM_STEPS = 500
 SLOWNESS = 0.97
 #: The share of runs whose workers have supervisors.
 SUPERVISED = 0.4
+#: The share of runs without losses in which somebody waits for the plans.
+AWAITED = 0.3
 #: After the faults everything must drain in so many steps.
 DRAIN_STEPS = 6000
 
@@ -50,6 +52,10 @@ class World:
         self.mix = draw_mix(rng)
         #: Whether the workers have supervisors, which sign off those that crash.
         self.supervised = random.Random(f"supervised {seed}").random() < SUPERVISED
+        #: Whether somebody looks now and then whether a plan is done, as a waiter does. A crash may
+        #: leave that to be found; otherwise whoever ends the last task ends the plan.
+        lost = self.mix.crashes + self.mix.author_crashes + self.mix.removes
+        self.awaited = bool(lost) or random.Random(f"awaited {seed}").random() < AWAITED
         self.now = 0
         self.plans: list[Plan] = []
         self.workers: list[Worker] = []
@@ -81,7 +87,8 @@ class World:
     def is_wide(self, part: Part) -> bool:
         if not self.mix.wide:
             return False
-        wide = len(part.loaded.edges) >= self.mix.wide or part.loaded.result is not None
+        edges = len(part.loaded.edges)
+        wide = edges >= self.mix.wide or not edges or part.loaded.result is not None
         return wide and self.rng.random() < 0.7
 
     def cascades(self, number: str) -> bool:
@@ -101,7 +108,9 @@ class World:
 
     def plans_to_finish(self) -> list[str]:
         """As a waiter would find: no task left and no `done`."""
-        found = []
+        found: list[str] = []
+        if not self.awaited:
+            return found
         for plan in self.plans:
             node = self.nodes.get(f"{ROOT}/plan-{plan.number}") if plan.number else None
             if node is None or "ready" not in node.children or "done" in node.children:

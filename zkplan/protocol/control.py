@@ -30,12 +30,12 @@ from ..requests import (
 )
 from .adding import task_count
 from .foreign import below, delete_below
-from .shared import GROUP_OPS_MAX
+from .shared import GROUP_OPS_MAX, REFUSALS_MAX
 
 #: Tasks removed per round of `remove`.
 REMOVED_PER_ROUND = 100
 #: Rounds of `remove`; a worker that is still busy with the plan explains a few.
-REMOVALS_MAX = 1000
+REMOVALS_MAX = 100
 #: Refusals that another client's change explains: read again. Others would come again for ever.
 _RACES = (Reason.NO_NODE, Reason.NODE_EXISTS, Reason.BAD_VERSION)
 
@@ -121,7 +121,7 @@ def change_state(plan_path: str, state: State) -> Step[None]:
 
     Cancelling also deletes `adds`, so that whoever adds a task is refused.
     """
-    while True:
+    for _ in range(REFUSALS_MAX):
         plan, ready, done, adds = yield ReadMany(
             [ReadData(plan_path + name) for name in ("", "/ready", "/done", "/adds")]
         )
@@ -154,15 +154,16 @@ def change_state(plan_path: str, state: State) -> Step[None]:
             return
         if answer.reason not in (*_RACES, Reason.NOT_EMPTY):
             raise TransactionRejected(f"{plan_path}: {answer.path}: {answer.reason.value}")
+    raise _too_busy(f"changing {plan_path}")
 
 
 def finish(plan_path: str, when: float) -> Step[bool]:
     """Create `done` if no task is left; whether the plan is done.
 
     The version of `adds` is read before the tasks are counted, and deleted at that version: an add
-    in between makes this refused (S7).
+    in between makes this refused (S7). Whoever adds without end ends the plan later, or a check.
     """
-    while True:
+    for _ in range(REFUSALS_MAX):
         adds, plan, ready, done, dead = yield ReadMany(
             [ReadData(plan_path + name) for name in ("/adds", "", "/ready", "/done", "/dead")]
         )
@@ -186,6 +187,7 @@ def finish(plan_path: str, when: float) -> Step[bool]:
             return True
         if answer.reason not in _RACES:
             raise TransactionRejected(f"ending {plan_path}: {answer.path}: {answer.reason.value}")
+    return False
 
 
 def remove(plan_path: str) -> Step[int]:
@@ -210,7 +212,7 @@ def remove(plan_path: str) -> Step[int]:
         for start in range(0, len(tasks), REMOVED_PER_ROUND):
             removed += yield from _remove_tasks(plan_path, tasks[start : start + REMOVED_PER_ROUND])
     else:
-        raise _too_busy(plan_path)
+        raise _too_busy(f"removing {plan_path}")
     yield from _remove_delayed(plan_path)
     for _ in range(REMOVALS_MAX):
         for name in [name for name in names if name != "ready"]:
@@ -224,7 +226,7 @@ def remove(plan_path: str) -> Step[int]:
         names = yield ReadChildren(plan_path)
         if names is None:
             return removed
-    raise _too_busy(plan_path)
+    raise _too_busy(f"removing {plan_path}")
 
 
 def _remove_tasks(plan_path: str, tasks: list[str]) -> Step[int]:
@@ -275,8 +277,12 @@ def _remove_flat(path: str) -> Step[None]:
             return
         if answer.reason is not Reason.NOT_EMPTY:
             raise TransactionRejected(f"removing {path}: {answer.reason.value}")
-    raise _too_busy(path)
+    raise _too_busy(f"removing {path}")
 
 
-def _too_busy(path: str) -> TransactionRejected:
-    return TransactionRejected(f"removing {path}: others write to it all the time; do it again")
+def _too_busy(what: str) -> TransactionRejected:
+    """Where a server has diverged from its ensemble, what it shows is refused for ever."""
+    return TransactionRejected(
+        f"{what}: others write to it all the time, so do it again; if it is refused for ever, this "
+        "client's ZooKeeper server shows what the others do not have (docs/operating.md)"
+    )

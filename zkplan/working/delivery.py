@@ -93,8 +93,9 @@ class Delivery:
             self._publish(report.full, report.wake, engine.claims.drive(report.done))
         elif report.wake:
             self._old_wakes.append(report.wake)
-        ended = {part.loaded.claim.plan_path for part in report.done if not part.loaded.edges}
-        for plan_path in ended:
+        # A commit sent twice is fenced by its own first copy, which may have ended the last task.
+        ended = (*report.done, *report.fenced)
+        for plan_path in {part.loaded.claim.plan_path for part in ended if not part.loaded.edges}:
             self.finish(plan_path)
         engine.claims.take_on(unread)
         # Last, because the interpreter runs them only once this thread waits again.
@@ -149,13 +150,16 @@ class Delivery:
                 self._settle(Committed(poison=[(part, ended)]))
                 return
             self._settle(Committed(done=[part]) if ended else Committed(fenced=[part]))
-            if ended and part.kept:
+            if ended:
                 self.finish(part.loaded.claim.plan_path)
 
         engine.go(attempt(), delivered)
 
     def finish(self, plan_path: str) -> None:
-        """A task without dependents is done: the plan may be."""
+        """A task without dependents is done, or one whose dependents may have ended before it.
+
+        That was the plan's last task, perhaps.
+        """
         if plan_path in self._finishing:
             self._finishing[plan_path] = True
             return

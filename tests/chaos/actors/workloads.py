@@ -341,6 +341,7 @@ SCRIPTS: dict[str, Script] = {
     "adding itself": Script(((Item("p", adds=(Item("p/0", ("p",)),)),),)),
     "wide adding": Script(((Item("top", pad=_PAD_BYTES, adds=(Item("top/0"),)), *_LEAVES),)),
     "wide": Script(((Item("top", pad=_PAD_BYTES), *_LEAVES),)),
+    "wide end": Script(((Item("T", pad=5 * _PAD_BYTES),),)),
     "late": Script(((Item("a"),), (Item("b", seconds=0.5),)), ready_before=0, gated=True),
     "retried": Script(((Item("T", fails=2, attempts=1),),), held=True),
     "held join": Script((_MANY, (Item("T", tuple(item.key for item in _MANY)),)), ready_before=2),

@@ -6,7 +6,7 @@ import signal
 from typing import NamedTuple
 
 from ..actors.workloads import HELD_JOIN
-from ..world.link import Loss, Weather
+from ..world.link import Weather
 from .stage import Scene, Stage, is_stopped
 
 #: How long something that must not happen is waited for, where nothing else tells that it did not.
@@ -134,15 +134,8 @@ def answer_to_an_add_lost(stage: Stage) -> None:
 
 def answers_to_commits_lost(stage: Stage) -> None:
     """Each commit is answered only the second time, when it is refused."""
-    commits = 0
-
-    def lose(step: str, number: int) -> Loss | None:
-        nonlocal commits
-        commits += step == "commit"
-        return "answer" if step == "commit" and commits % 2 else None
-
     link = stage.link("worker0")
-    link.change(Weather(lose=lose))
+    link.change(Weather(lose_first="commit"))
     stage.start("author", "worker0")
     stage.until(lambda: link.lost, "an answer is lost")
 
@@ -253,4 +246,5 @@ CATCHES = (
     Catch("edge on a task of the same commit", Scene(undisturbed, "adding itself"), ("L3",)),
     Catch("wide delivery that loses adds", Scene(undisturbed, "wide adding"), ("L3",)),
     Catch("wide delivery without its mark", Scene(death_after_the_last_edge, "wide", 1.5), ("S4",)),
+    Catch("mark made with the result", Scene(undisturbed, "wide end"), ("S4",)),
 )

@@ -29,6 +29,8 @@ from .frames import (
 Loss = Literal["request", "answer", "late", "swallow"]
 HOST = "127.0.0.1"
 LATE_S = 0.4
+#: Where a request begins in its frame, behind the length and the number.
+_CONTENT_AT = 8
 
 
 @dataclass
@@ -49,6 +51,8 @@ class Weather:
     drop_events: bool = False
     #: Who connects again gets a new session, and is not told that the old one is over.
     new_sessions: bool = False
+    #: Of each transaction of that step the answer is lost, when it is sent for the first time.
+    lose_first: str = ""
     lose: Callable[[str, int], Loss | None] | None = None
     seen: Callable[[str], None] | None = None
     changed: threading.Condition = field(default_factory=threading.Condition)
@@ -63,6 +67,8 @@ class Link:
         self._newest: Session | None = None
         self.transactions = 0
         self.lost: list[str] = []
+        #: What was lost when it came first: it comes again under another number.
+        self._lost_once: set[int] = set()
         #: How often the weather did something: to a frame, or to a connection.
         self.struck = 0
         #: How many connections a server has ended, and not the process or this link.
@@ -184,7 +190,7 @@ class Link:
             first = False
             self._wait_out("hold_requests", self.weather.request_delay_s)
             weather = self.weather
-            loss = self._loss(weather, step)
+            loss = self._loss(weather, step, frame)
             if loss == "request":
                 break
             if loss == "late":
@@ -201,12 +207,16 @@ class Link:
             if step and weather.seen is not None:
                 weather.seen(step)
 
-    def _loss(self, weather: Weather, step: str) -> Loss | None:
+    def _loss(self, weather: Weather, step: str, frame: bytes) -> Loss | None:
         if not step:
             return None
         with self._lock:
             self.transactions += 1
             loss = weather.lose(step, self.transactions) if weather.lose else None
+            content = hash(frame[_CONTENT_AT:])
+            if step == weather.lose_first and content not in self._lost_once:
+                self._lost_once.add(content)
+                loss = "answer"
             if loss:
                 self.struck += 1
                 self.lost.append(f"{step} {loss}")

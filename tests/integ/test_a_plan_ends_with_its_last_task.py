@@ -1,0 +1,58 @@
+"""Whoever ends the last task of a plan ends the plan: nobody has to wait for it, or to check it."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.integ.support import WorkerProcess, wait_until, working
+from zkplan import Client
+from zkplan.failpoints import VARIABLE
+from zkplan.working import upkeep
+
+#: More than one transaction delivers.
+WIDE_BYTES = 500_000
+
+
+@pytest.fixture(autouse=True)
+def _nobody_checks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(upkeep, "CHECK_FIRST_S", 1000.0)
+
+
+def large() -> bytes:
+    return bytes(WIDE_BYTES)
+
+
+@pytest.mark.parametrize("keep", [None, False])
+def test_a_large_result_without_dependents_ends_its_plan(
+    zookeeper_hosts: str, zkplan_root: str, zkplan_client: Client, keep: bool | None
+) -> None:
+    with zkplan_client.create_plan() as plan:
+        plan.add_task(large, keep=keep)
+    with working(zookeeper_hosts, zkplan_root):
+        wait_until(lambda: plan.status().state == "done", "the plan is done")
+    assert len(plan.outcomes()) == (keep is None)
+
+
+def test_who_goes_on_after_the_last_edge_ends_the_plan(
+    zookeeper_hosts: str,
+    zkplan_root: str,
+    zkplan_client: Client,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with zkplan_client.create_plan() as plan:
+        top = plan.add_task(large, priority=-100)
+        for _ in range(4):
+            plan.add_task(len, [top], keep=False)
+    monkeypatch.setenv(VARIABLE, "wide.delivered=kill")
+    options = ("--session-timeout", "2")
+    with WorkerProcess(zookeeper_hosts, zkplan_root, tmp_path, *options) as doomed:
+        assert doomed.process.wait_ended(30)
+        assert doomed.process.exit_code == -signal.SIGKILL
+    assert plan.status().tasks > 0
+    with working(zookeeper_hosts, zkplan_root):
+        wait_until(lambda: plan.status().state == "done", "the plan is done")
+    assert plan.outcomes() == []
