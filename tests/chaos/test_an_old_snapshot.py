@@ -93,6 +93,22 @@ class Scene:
         aim = self.ended() + more
         wait_until(lambda: self.ended() >= aim, f"{more} more tasks end")
 
+    def wait_until_all_work(self, workers: list[WorkerProcess]) -> None:
+        """Until each has begun a task of now.
+
+        One that saw nothing after the snapshot is let in when it is back, and what it writes brings
+        the server to where the others were: nobody can tell then that anything is lost.
+        """
+        pids, now = {worker.process.pid for worker in workers}, time.monotonic()
+
+        def all_work() -> bool:
+            self.ledger.read()
+            plans = self.ledger.plans.values()
+            runs = [run for plan in plans for each in plan.executions.values() for run in each]
+            return pids <= {run.pid for run in runs if run.began > now}
+
+        wait_until(all_work, "each worker begins a task")
+
     def keep(self) -> None:
         """As a back-up does it that is sure to be whole: the server is stopped meanwhile."""
         self.server.stop()
@@ -121,7 +137,7 @@ def test_all_start_anew_and_the_plans_go_on_from_the_snapshot(
         scene.keep()
         scene.wait_for_tasks(10)
         lost = scene.author(scene.client, 22)
-        scene.wait_for_tasks(5)
+        scene.wait_until_all_work(old)
         scene.put_back()
 
         for worker in old:
