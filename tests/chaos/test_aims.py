@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 import time
 from collections.abc import Iterator
@@ -13,37 +14,27 @@ import pytest
 
 from zkplan.stress.history import Recorder
 
+from .faults import network
 from .faults.catalogue import CATALOGUE
 from .faults.fault import Fault
+from .faults.network import Clinging
 from .faults.points import AtPoint, Where
 from .judges.case import noticed_s
 from .judges.ledger import Ledger, Window
 from .judges.referee import Referee
-from .run import Run, UnderWay
-from .world.arena import Actor, Arena, Settings
+from .quiet import sleeping
+from .run import Run
+from .under_way import UnderWay
+from .world.arena import Actor, Arena, Role
 from .world.link import Link
 from .world.servers import Servers
 
 
-class Sleepers(Arena):
-    """Real processes that do nothing."""
-
-    def _command(self, actor: Actor) -> list[str]:
-        return ["sleep", "600"]
-
-
 @pytest.fixture
 def arena(tmp_path: Path) -> Iterator[Arena]:
-    arena = Sleepers(Settings("embedded", 1), tmp_path)
-    arena.actors = [Actor(f"worker{n}", "worker", Link([])) for n in range(4)]
-    arena.actors.append(Actor("author", "author", Link([])))
-    for actor in arena.actors:
-        arena.start(actor)
-    yield arena
-    for actor in arena.actors:
-        arena.kill(actor, "the end")
-        actor.link.close()
-    arena.journal.close()
+    names: list[tuple[str, Role]] = [*((f"worker{n}", "worker") for n in range(4))]
+    with sleeping(tmp_path, [*names, ("author", "author")]) as arena:
+        yield arena
 
 
 def inject(arena: Arena, fault: Fault) -> None:
@@ -119,11 +110,34 @@ def test_a_link_that_nothing_was_done_to_is_not_cut_when_all_is_mended(arena: Ar
         fault = CATALOGUE["worker link slow"].fault()
         inject(arena, fault)
         before = {actor.name: actor.link.weather for actor in arena.actors}
-        arena.heal()
+        Arena.heal(arena)
         after = {actor.name: actor.link.weather for actor in arena.actors}
     (victim,) = fault.victims
     assert {name for name in before if before[name] is not after[name]} == {victim.name}
     assert victim.link.is_fair
+
+
+@pytest.mark.parametrize("name", ["worker session replaced", "workers reach one follower"])
+def test_a_link_that_was_mended_without_a_cut_is_not_cut_afterwards(
+    arena: Arena, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    fault = CATALOGUE[name].fault()
+    cuts: list[Link] = []
+    monkeypatch.setattr(Link, "_hang_up", lambda link: cuts.append(link))
+    monkeypatch.setattr(Servers, "make_serve", lambda servers: None)
+    monkeypatch.setattr(network, "wait_a_while", lambda ready: None)
+    with ExitStack() as stack:
+        arena.servers = Servers("embedded", stack, 250)
+        if isinstance(fault, Clinging):
+            fault.ports = [1, 2, 3]
+            fault.before_parting(arena, random.Random(1))
+        else:
+            fault.inject(arena, random.Random(1))
+        cuts.clear()
+        fault.heal(arena)
+        Arena.heal(arena)
+    assert cuts == []
+    assert all(actor.link.is_fair for actor in arena.actors)
 
 
 def test_the_share_in_which_everybody_is_excused(tmp_path: Path) -> None:

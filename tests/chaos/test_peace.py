@@ -17,18 +17,11 @@ from .faults.catalogue import CATALOGUE
 from .judges.ledger import Ledger
 from .judges.referee import Referee
 from .peace import Peace, recovery_s
+from .quiet import Quiet
 from .run import Run
-from .world.arena import Arena, Settings
 
 SEED = 5
 NAME = f"chaos-{SEED}"
-
-
-class Quiet(Arena):
-    """An arena that nobody is in."""
-
-    def heal(self) -> None:
-        """There is nothing."""
 
 
 class Stubborn(Referee):
@@ -53,8 +46,7 @@ class Stubborn(Referee):
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     monkeypatch.setattr(peace, "recovery_s", lambda session_s: 0.3)
-    arena = Quiet(Settings("embedded", 1), tmp_path)
-    arena.actors = []
+    arena = Quiet(tmp_path)
     referee = Stubborn(arena)
     plan = referee.ledger._plan(SEED)
     plan.workload = Workload.make(SEED, "one")
@@ -122,8 +114,7 @@ def test_how_soon_a_task_begins_after_an_outage_is_known(tmp_path: Path) -> None
 
 
 def test_the_time_until_plans_go_on_is_taken_after_faults_of_all_servers(tmp_path: Path) -> None:
-    arena = Quiet(Settings("embedded", 1), tmp_path)
-    arena.actors = []
+    arena = Quiet(tmp_path)
     run = Run(arena, Referee(arena))
     for name in ("outage", "all servers down for 20 s", "server killed", "quorum lost"):
         run._is_healed(CATALOGUE[name].fault())
