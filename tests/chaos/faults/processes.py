@@ -15,11 +15,11 @@ from .aim import Aim
 from .fault import Entry, Fault, Sessions, enter, links_of, stops_of
 
 #: How the process ends whose task does that. One that does anything else outlives it. Without
-#: memory it is aborted, or ends by the MemoryError that meets its main thread.
+#: memory the interpreter aborts or crashes, or the MemoryError meets its main thread.
 _ENDS = {
     "exit": [EXIT_CODE],
     "segfault": [-signal.SIGSEGV],
-    "memory": [-signal.SIGABRT, 1],
+    "memory": [-signal.SIGABRT, -signal.SIGSEGV, 1],
 }
 #: A worker that is told to stop ends within this time, whatever other faults do to it meanwhile.
 _BESIDE_OTHERS_S = 15.0
@@ -266,7 +266,7 @@ class Poked(Fault):
                 case "forked":
                     return not is_gone(int(number))
                 case "refused":
-                    # It does not survive it.
+                    # Who lives on has lost a thread, or nothing: that is not what it aims at.
                     return number > 0 and arena.endings.get(pid) in _ENDS["memory"]
         return False
 
