@@ -48,10 +48,12 @@ def sleeping(
     """All of them run."""
     arena = Sleepers(folder, does or {})
     arena.actors = [Actor(name, role, Link([])) for name, role in names]
-    for actor in arena.actors:
-        arena.start(actor)
-    yield arena
-    for actor in arena.actors:
-        arena.kill(actor, "the end")
-        actor.link.close()
-    arena.journal.close()
+    try:
+        for actor in arena.actors:
+            arena.start(actor)
+        yield arena
+    finally:
+        for actor in arena.actors:
+            arena.kill(actor, "the end")
+            actor.link.close()
+        arena.journal.close()
