@@ -29,7 +29,9 @@ _QUICK_CHAOS = {
     "test_the_checker_bites.py",
     "test_the_readme_names_every_fault.py",
     "test_the_sample.py",
+    "test_trouble_is_found.py",
     "test_vitals.py",
+    "test_what_is_removed_is_gone.py",
 }
 #: The share of the fire that runs with every change: a fault of each sort, and broken protocols
 #: beside the real one. By the module, and what stands in brackets in the name of the test.
