@@ -31,7 +31,9 @@ _QUICK_CHAOS = {
     "test_the_checker_bites.py",
     "test_the_readme_names_every_fault.py",
     "test_the_sample.py",
+    "test_trouble_is_found.py",
     "test_vitals.py",
+    "test_what_is_removed_is_gone.py",
     "test_who_is_told_to_end.py",
 }
 #: The share of the fire that runs with every change: a fault of each sort, and broken protocols

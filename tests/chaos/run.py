@@ -17,8 +17,9 @@ from .faults.aim import EVERYBODY
 from .faults.fault import Entry, Fault
 from .judges.case import noticed_s
 from .judges.effects import Effects
-from .judges.referee import Referee, Takeover
+from .judges.referee import Referee
 from .judges.scope import Scope
+from .judges.takeovers import Takeover
 from .peace import Breath, Peace
 from .under_way import Felt, UnderWay
 from .vitals import Vitals, vitals_of
@@ -72,7 +73,6 @@ class Outcome:
     back_s: list[tuple[str, float]] = field(default_factory=list)
     #: For how long a repeated attempt of any worker was excused.
     excused_s: float = 0.0
-    counts: dict[str, int] = field(default_factory=dict)
     vitals: list[Vitals] = field(default_factory=list)
     lost: Counter[str] = field(default_factory=Counter)
     trouble: list[str] = field(default_factory=list)
@@ -101,6 +101,8 @@ class Run:
         self._measure_at = 0.0
         #: Whether a fault of this round makes servers end by themselves.
         self._servers_may_fall = False
+        #: When the last author was there.
+        self._left_at = self.outcome.began
         #: Faults whose healing broke off; they are healed when all others are.
         self._unhealed: list[Fault] = []
         self.felt = Felt(arena, self.outcome.felt, self.outcome.unfelt)
@@ -136,7 +138,8 @@ class Run:
         while peace.standing and not self.broken():
             self._spend(_TICK_S)
             if peace.lasted_s > peace.allowed_s:
-                self.outcome.violations += self.referee.give_up(peace.standing)
+                standing = self.referee.give_up(peace.standing)
+                self.outcome.violations += standing or [_missed(peace)]
                 break
         breath = Breath(len(peace.names), peace.lasted_s, peace.allowed_s)
         self.outcome.breaths.append(breath)
@@ -187,6 +190,8 @@ class Run:
             self._spend(_TICK_S)  # before anybody ends who may have to show it
         arena.end_authors()
         self._drain(self._peace())
+        if referee.is_idle(self._left_at):
+            self.outcome.violations += [*referee.never_judged(), *referee.come_back()]
         arena.end_waiters()
         self._see_off_waiters()
         self._leave_nothing()
@@ -269,12 +274,13 @@ class Run:
     def _drain(self, peace: Peace) -> None:
         """Until the last plan is done, or its time is over."""
         outcome = self.outcome
+        self._left_at = time.monotonic()
         while not self._is_over():
             self._spend(_TICK_S)
             peace.see()
             if peace.lasted_s > peace.allowed_s:
                 standing = self.referee.give_up(self.referee.standing)
-                outcome.violations += [*standing, *self._still_there()]
+                outcome.violations += [*standing, *self._still_there()] or [_missed(peace)]
                 break
         outcome.drained_s, outcome.drain_allowed_s = peace.lasted_s, peace.allowed_s
 
@@ -297,8 +303,10 @@ class Run:
                 ]
 
     def _is_over(self) -> bool:
-        authors = all(actor.process is None for actor in self.arena.of("author"))
-        return bool(self.outcome.violations) or (authors and self.referee.is_idle())
+        """The last plan is looked for after the last author has ended."""
+        if any(actor.process is not None for actor in self.arena.of("author")):
+            self._left_at = time.monotonic()
+        return bool(self.outcome.violations) or self.referee.is_idle(self._left_at)
 
     def _leave_nothing(self) -> None:
         """The workers stop cleanly; before the last goes, every desk must be cleared."""
@@ -354,8 +362,14 @@ class Run:
         outcome.excused_s = referee.ledger.excused_s(
             outcome.began, outcome.ended, noticed_s(outcome.settings.session_s)
         )
-        outcome.counts = dict(referee.ledger.counts)
         outcome.trouble = [str(line)[:400] for line in referee.ledger.trouble]
         for actor in self.arena.actors:
             outcome.lost.update(actor.link.lost)
         return outcome
+
+
+def _missed(peace: Peace) -> str:
+    return (
+        f"L3 without new faults it took {peace.lasted_s:.1f} s, and {peace.allowed_s:.1f} s are "
+        "allowed; at the second look nothing stood any more"
+    )

@@ -15,13 +15,15 @@ import pytest
 from zkplan.stress.history import Recorder
 
 from .faults import network
+from .faults.aim import Aim
 from .faults.catalogue import CATALOGUE
 from .faults.fault import Fault
 from .faults.network import Clinging
 from .faults.points import AtPoint, Where
 from .judges.case import noticed_s
-from .judges.ledger import Ledger, Window
+from .judges.ledger import Ledger
 from .judges.referee import Referee
+from .judges.windows import Death, Window
 from .quiet import sleeping
 from .run import Run
 from .under_way import UnderWay
@@ -235,6 +237,29 @@ def test_who_took_a_poke_dies_as_the_poke_says(arena: Arena, name: str) -> None:
     taker.close()
     die(arena, arena.actors[2], signal.SIGSEGV)
     assert blamed(arena) == ["worker2"]
+
+
+def test_a_poke_makes_a_death_soon_or_none(tmp_path: Path) -> None:
+    """Who has gone on after it died of something else."""
+    arena, worker = Recorder(str(tmp_path), "arena"), Recorder(str(tmp_path), "worker-77")
+    arena.write("fault", name="task eats memory", **Aim(poke="memory", codes=[-6, 1]).facts())
+    worker.write("poked", what="memory", pid=77)
+    arena.write("healed", name="task eats memory")
+    arena.close()
+    ledger, now = Ledger(tmp_path), time.monotonic()
+    ledger.read()
+
+    def made(seconds: float) -> bool:
+        return ledger.made(Death("worker0", 77, now + seconds, 1, ""))
+
+    # Nobody has seen it alive since: an arena that waits for servers finds it late.
+    assert [made(seconds) for seconds in (0.5, 60.0, 3600.0)] == [True, True, False]
+    ledger._heard[77] = now + 30.0
+    assert [made(seconds) for seconds in (0.5, 60.0, 3600.0)] == [True, False, False]
+    worker.write("raised late", uid="1")
+    worker.close()
+    ledger.read()
+    assert ledger._heard[77] == now + 30.0
 
 
 def test_an_author_that_is_told_to_end_has_to_end_well(arena: Arena) -> None:

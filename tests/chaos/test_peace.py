@@ -31,7 +31,6 @@ class Stubborn(Referee):
 
     @property
     def standing(self) -> list[str]:
-        self.progress = time.monotonic()
         self.finished += 1
         return [NAME] if self.stays else []
 
@@ -56,6 +55,26 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
 def test_a_plan_that_stays_without_a_fault_is_found_in_the_middle_of_a_run(run: Run) -> None:
     run.breathe()
     assert run.outcome.violations == [f"L3 {NAME} is not done"]
+
+
+class Silent(Stubborn):
+    """Has nothing to say of what stood for too long."""
+
+    def give_up(self, names: Collection[str]) -> list[str]:
+        return []
+
+
+@pytest.mark.parametrize("where", ["in between", "at the end"])
+def test_a_bound_that_was_missed_is_told_though_nothing_stands_any_more(
+    run: Run, where: str
+) -> None:
+    run.referee.__class__ = Silent
+    if where == "in between":
+        run.breathe()
+    else:
+        run._drain(run._peace())
+    (found,) = run.outcome.violations
+    assert found.startswith("L3 without new faults it took ")
 
 
 def test_the_end_of_other_plans_does_not_put_off_the_end_of_peace(run: Run) -> None:

@@ -31,11 +31,17 @@ Told = Callable[[Sleepers], None]
 class Satisfied(Referee):
     """No plan stands, and none has left anything."""
 
-    def is_idle(self) -> bool:
+    def is_idle(self, since: float = 0.0) -> bool:
         return True
 
     def orphans(self) -> list[str]:
         return []
+
+    def never_judged(self) -> Iterator[str]:
+        return iter(())
+
+    def come_back(self) -> Iterator[str]:
+        return iter(())
 
 
 def at_the_end(arena: Sleepers) -> None:
