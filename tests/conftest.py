@@ -21,7 +21,9 @@ _QUICK_CHAOS = {
     "test_attempts_are_counted.py",
     "test_effects.py",
     "test_failpoints.py",
+    "test_faults_do_not_undo_each_other.py",
     "test_felt.py",
+    "test_felt_by_this_fault.py",
     "test_links.py",
     "test_operators_are_checked.py",
     "test_peace.py",
@@ -29,7 +31,10 @@ _QUICK_CHAOS = {
     "test_the_checker_bites.py",
     "test_the_readme_names_every_fault.py",
     "test_the_sample.py",
+    "test_trouble_is_found.py",
     "test_vitals.py",
+    "test_what_is_removed_is_gone.py",
+    "test_who_is_told_to_end.py",
 }
 #: The share of the fire that runs with every change: a fault of each sort, and broken protocols
 #: beside the real one. By the module, and what stands in brackets in the name of the test.

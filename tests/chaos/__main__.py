@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import argparse
 import logging
-import shlex
 import shutil
 import signal
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
@@ -19,7 +17,7 @@ from .actors.workloads import SHAPES
 from .faults.catalogue import CATALOGUE, for_kind
 from .faults.fault import Entry
 from .judges.referee import Referee
-from .origin import origin_of
+from .origin import command_of, origin_of
 from .report import summary, write_report
 from .run import Outcome, Run
 from .vitals import growth
@@ -106,22 +104,6 @@ def _parser() -> argparse.ArgumentParser:
     add("--veterans", action="store_true", help=f"watch some that no fault ends{_NO_DEFAULT}")
     add("--mutant", choices=["", *NAMES], default="", help=f"a broken protocol{_NO_DEFAULT}")
     return parser
-
-
-def command_of(arguments: Sequence[str], seed: int) -> str:
-    """What makes a run like it; where things were put is no part of that."""
-    rest = iter(arguments)
-    words = []
-    for word in rest:
-        name, given, _ = word.partition("=")
-        if name in ("--report", "--keep"):
-            if not given:
-                next(rest)
-        else:
-            words.append(word)
-    if not any(word.partition("=")[0] == "--seed" for word in words):
-        words += ["--seed", str(seed)]
-    return shlex.join(["python", "-m", "tests.chaos", *words])
 
 
 def main(arguments: list[str]) -> int:

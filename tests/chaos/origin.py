@@ -1,10 +1,12 @@
-"""Where a report comes from: when, of which commit, with which versions, on how many processors."""
+"""Where a report comes from: when, of which commit, with which versions, by which command."""
 
 from __future__ import annotations
 
 import os
 import platform
+import shlex
 import subprocess
+from collections.abc import Sequence
 from datetime import datetime, timezone
 from importlib.metadata import version
 from pathlib import Path
@@ -32,6 +34,22 @@ def origin_of(kind: Kind, hosts: str) -> dict[str, object]:
     if kind != "embedded":
         facts |= {"ZooKeeper": server_version(hosts), "Java": _java() or "unknown"}
     return {**facts, "processors": len(os.sched_getaffinity(0))}
+
+
+def command_of(arguments: Sequence[str], seed: int, program: str = "tests.chaos") -> str:
+    """What makes a run like it; where things were put is no part of that."""
+    rest = iter(arguments)
+    words = []
+    for word in rest:
+        name, given, _ = word.partition("=")
+        if name in ("--report", "--keep"):
+            if not given:
+                next(rest)
+        else:
+            words.append(word)
+    if not any(word.partition("=")[0] == "--seed" for word in words):
+        words += ["--seed", str(seed)]
+    return shlex.join(["python", "-m", program, *words])
 
 
 def commit_of(checkout: Path) -> str:

@@ -67,7 +67,10 @@ class Peace:
 
 
 class Breath(NamedTuple):
-    """No new faults for `lasted_s` of `allowed_s`: then every plan was done that had stood."""
+    """No new faults for `lasted_s` of `allowed_s`, until the `plans` that had stood were done.
+
+    Or until something was violated: that they stood for longer, say.
+    """
 
     plans: int
     lasted_s: float

@@ -136,6 +136,7 @@ def _page(outcome: Outcome, command: str, stem: str, pictures: Sequence[str]) ->
     yield from _table("Plans", "", "Shape | Plans", _pairs(outcome.shapes))
     if outcome.trouble:
         yield "\n## What tasks and waiters met that was not planned\n"
+        yield "What no fault explains is among the violations.\n"
         yield from (f"- `{text}`" for text in outcome.trouble[:20])
 
 

@@ -17,9 +17,11 @@ from .faults.aim import EVERYBODY
 from .faults.fault import Entry, Fault
 from .judges.case import noticed_s
 from .judges.effects import Effects
-from .judges.referee import Referee, Takeover
+from .judges.referee import Referee
 from .judges.scope import Scope
+from .judges.takeovers import Takeover
 from .peace import Breath, Peace
+from .under_way import Felt, UnderWay
 from .vitals import Vitals, vitals_of
 from .world.arena import Arena, Settings
 
@@ -34,9 +36,9 @@ _AT_ONCE = ((1, 70), (2, 25), (3, 5))
 _BREATHS_PERCENT = 5
 #: Workers that are told to stop at the end do so within their grace, and clear each other's desks.
 _LEAVE_S = 45.0
+#: A waiter looks whether it is to end after each wait for a plan; at the end none stands.
+_WAITERS_S = 30.0
 _NO_SERVER = (ServerDidNotStart, zkplan.KeeperUnavailable)
-#: A process that has lost its session shows it within this time after the healing.
-LATE_S = 30.0
 
 
 @dataclass
@@ -71,7 +73,6 @@ class Outcome:
     back_s: list[tuple[str, float]] = field(default_factory=list)
     #: For how long a repeated attempt of any worker was excused.
     excused_s: float = 0.0
-    counts: dict[str, int] = field(default_factory=dict)
     vitals: list[Vitals] = field(default_factory=list)
     lost: Counter[str] = field(default_factory=Counter)
     trouble: list[str] = field(default_factory=list)
@@ -81,39 +82,6 @@ class Outcome:
     @property
     def passed(self) -> bool:
         return not self.violations
-
-
-@dataclass
-class UnderWay:
-    """A fault that holds for `hold_s`: from its injection, or from when it was felt.
-
-    Once felt it stays so: what is felt while it lasts may not show any more when it is healed.
-    """
-
-    fault: Fault
-    hold_s: float
-    began: float
-    #: Whether its injection came to its end: of one that broke off nobody knows what was felt.
-    whole: bool = True
-    felt: bool = field(init=False, default=False)
-    waiting: bool = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.waiting = self.fault.waits_s > 0
-
-    def look(self, arena: Arena) -> bool:
-        """Whether somebody has felt it by now."""
-        self.felt = self.felt or (self.whole and self.fault.felt(arena))
-        return self.felt
-
-    def is_over(self, now: float, felt: bool) -> bool:
-        """Whether it is to be healed; `felt` counts where it waits for that, and not for ever."""
-        if self.waiting:
-            if felt:
-                self.waiting, self.began = False, now
-            elif now < self.began + self.fault.waits_s:
-                return False
-        return now >= self.began + self.hold_s
 
 
 class Run:
@@ -131,10 +99,13 @@ class Run:
         self.outcome = Outcome(arena.settings, time.monotonic())
         self._pause = threading.Event()
         self._measure_at = 0.0
+        #: Whether a fault of this round makes servers end by themselves.
+        self._servers_may_fall = False
+        #: When the last author was there.
+        self._left_at = self.outcome.began
         #: Faults whose healing broke off; they are healed when all others are.
         self._unhealed: list[Fault] = []
-        #: Faults that are healed and may still show that they were felt, and until when.
-        self._late: dict[Fault, float] = {}
+        self.felt = Felt(arena, self.outcome.felt, self.outcome.unfelt)
 
     def warm_up(self) -> None:
         """Until tasks run: a fault before the first task tests nothing of tasks."""
@@ -167,7 +138,8 @@ class Run:
         while peace.standing and not self.broken():
             self._spend(_TICK_S)
             if peace.lasted_s > peace.allowed_s:
-                self.outcome.violations += self.referee.give_up(peace.standing)
+                standing = self.referee.give_up(peace.standing)
+                self.outcome.violations += standing or [_missed(peace)]
                 break
         breath = Breath(len(peace.names), peace.lasted_s, peace.allowed_s)
         self.outcome.breaths.append(breath)
@@ -191,8 +163,10 @@ class Run:
             if why:
                 self.outcome.skipped[entry.name] = why
                 continue
-            if fault.stops_from_inside and any(each.fault.stops_from_inside for each in under_way):
-                continue
+            if any(fault.claims & each.fault.claims for each in under_way):
+                continue  # they would undo each other
+            self._see_servers()
+            self._servers_may_fall |= fault.breaks_servers
             hold_s = self.arena.settings.session_s * self.chance.uniform(*fault.lasts)
             whole = self._inject(fault)
             under_way.append(UnderWay(fault, hold_s, time.monotonic(), whole))
@@ -205,21 +179,6 @@ class Run:
         if entries:
             self._mend()
 
-    def still_waiting(self) -> list[str]:
-        """The faults that are healed, and may still show that they were felt.
-
-        Who waited in vain is one more that nobody felt.
-        """
-        now = time.monotonic()
-        for fault, until in list(self._late.items()):
-            if fault.felt(self.arena):
-                self.outcome.felt[fault.name] += 1
-                del self._late[fault]
-            elif now > until:
-                self.outcome.unfelt[fault.name] += 1
-                del self._late[fault]
-        return [fault.name for fault in self._late]
-
     def broken(self) -> list[str]:
         return [*self.outcome.violations, *self.referee.violations, *self.arena.too_slow]
 
@@ -227,12 +186,16 @@ class Run:
         """No more faults: everything must come to its end, and nothing may be left."""
         arena, referee = self.arena, self.referee
         self._mend()
-        while self.still_waiting() and not self.broken():
+        while self.felt.still_waiting() and not self.broken():
             self._spend(_TICK_S)  # before anybody ends who may have to show it
         arena.end_authors()
         self._drain(self._peace())
+        if referee.is_idle(self._left_at):
+            self.outcome.violations += [*referee.never_judged(), *referee.come_back()]
         arena.end_waiters()
+        self._see_off_waiters()
         self._leave_nothing()
+        self._see_servers()
         referee.judge_histories()
         return self._sum_up()
 
@@ -258,17 +221,12 @@ class Run:
         if fault.shape:
             self.arena.want("")
         # Asked before: what is mended does not show any more that it was broken.
-        felt = each.look(self.arena)
+        each.look(self.arena)
         if not self._goes_on(fault, "heal", lambda: fault.heal(self.arena)):
             self._unhealed.append(fault)
         else:
             self._is_healed(fault)
-        if felt:
-            self.outcome.felt[fault.name] += 1
-        elif fault.shows_late and each.whole:
-            self._late[fault] = time.monotonic() + LATE_S
-        else:
-            self.outcome.unfelt[fault.name] += 1
+        self.felt.count(each)
 
     def _is_healed(self, fault: Fault) -> None:
         self.arena.journal.write("healed", name=fault.name)
@@ -304,16 +262,25 @@ class Run:
                 self._is_healed(self._unhealed.pop())
         except _NO_SERVER as error:
             self.outcome.violations.append(f"a server does not start again: {error}")
+        self._see_servers()
+        self._servers_may_fall = False
+
+    def _see_servers(self) -> None:
+        """A server ends by itself only where a fault of this round makes it."""
+        fallen = self.arena.fallen()
+        if not self._servers_may_fall:
+            self.outcome.violations += fallen
 
     def _drain(self, peace: Peace) -> None:
         """Until the last plan is done, or its time is over."""
         outcome = self.outcome
+        self._left_at = time.monotonic()
         while not self._is_over():
             self._spend(_TICK_S)
             peace.see()
             if peace.lasted_s > peace.allowed_s:
                 standing = self.referee.give_up(self.referee.standing)
-                outcome.violations += [*standing, *self._still_there()]
+                outcome.violations += [*standing, *self._still_there()] or [_missed(peace)]
                 break
         outcome.drained_s, outcome.drain_allowed_s = peace.lasted_s, peace.allowed_s
 
@@ -321,9 +288,25 @@ class Run:
         authors = [actor for actor in self.arena.of("author") if actor.process is not None]
         return [f"L3 {actor.name} was told to end, and adds all the same" for actor in authors]
 
+    def _see_off_waiters(self) -> None:
+        """Until each has ended; that it did so with 0 is for `tend` to see, as of everybody."""
+        deadline = time.monotonic() + _WAITERS_S
+        while not self.broken():
+            self._spend(_TICK_S)
+            left = [actor for actor in self.arena.of("waiter") if actor.process is not None]
+            if not left:
+                return
+            if time.monotonic() > deadline:
+                self.outcome.violations += [
+                    f"{actor.name} was told to end, and is there after {_WAITERS_S:g} s"
+                    for actor in left
+                ]
+
     def _is_over(self) -> bool:
-        authors = all(actor.process is None for actor in self.arena.of("author"))
-        return bool(self.outcome.violations) or (authors and self.referee.is_idle())
+        """The last plan is looked for after the last author has ended."""
+        if any(actor.process is not None for actor in self.arena.of("author")):
+            self._left_at = time.monotonic()
+        return bool(self.outcome.violations) or self.referee.is_idle(self._left_at)
 
     def _leave_nothing(self) -> None:
         """The workers stop cleanly; before the last goes, every desk must be cleared."""
@@ -343,7 +326,8 @@ class Run:
         until = time.monotonic() + seconds
         while True:
             self.arena.tend()
-            self.still_waiting()
+            self._see_servers()
+            self.felt.still_waiting()
             self._measure()
             left = until - time.monotonic()
             if left <= 0:
@@ -365,7 +349,7 @@ class Run:
         outcome, referee = self.outcome, self.referee
         outcome.ended = time.monotonic()
         outcome.violations = self.broken()
-        outcome.unfelt.update(fault.name for fault in self._late)  # something is broken
+        self.felt.give_up()  # something is broken
         outcome.effects, outcome.scope = referee.effects, referee.scope
         outcome.takeovers, outcome.shapes = referee.takeovers, referee.shapes
         outcome.plans, outcome.tasks = referee.finished, referee.tasks
@@ -378,8 +362,14 @@ class Run:
         outcome.excused_s = referee.ledger.excused_s(
             outcome.began, outcome.ended, noticed_s(outcome.settings.session_s)
         )
-        outcome.counts = dict(referee.ledger.counts)
         outcome.trouble = [str(line)[:400] for line in referee.ledger.trouble]
         for actor in self.arena.actors:
             outcome.lost.update(actor.link.lost)
         return outcome
+
+
+def _missed(peace: Peace) -> str:
+    return (
+        f"L3 without new faults it took {peace.lasted_s:.1f} s, and {peace.allowed_s:.1f} s are "
+        "allowed; at the second look nothing stood any more"
+    )

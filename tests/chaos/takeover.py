@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import logging
 import random
-import shlex
 import sys
 import tempfile
 import threading
@@ -22,7 +21,7 @@ from typing import NamedTuple
 from .actors.workloads import Item
 from .judges.ledger import Execution, PlanHistory
 from .judges.referee import Referee
-from .origin import origin_of
+from .origin import command_of, origin_of
 from .pictures import histogram
 from .world.arena import GRACE_S, Actor, Arena, Settings, opened
 from .world.servers import KINDS, Kind
@@ -234,8 +233,7 @@ def main(arguments: list[str]) -> int:
     series, broken, _ = measured
     sys.stdout.write("\n".join([*(each.row for each in series), broken or "violations: 0"]) + "\n")
     if options.report is not None:
-        words = [word for word in arguments if word not in ("--report", str(options.report))]
-        command = shlex.join(["python", "-m", "tests.chaos.takeover", *words])
+        command = command_of(arguments, options.seed, "tests.chaos.takeover")
         stem = options.report.stem
         options.report.parent.mkdir(parents=True, exist_ok=True)
         options.report.write_text(_page(measured, settings, command, stem))

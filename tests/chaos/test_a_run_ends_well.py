@@ -17,8 +17,9 @@ from zkplan.testing.server_process import ServerDidNotStart
 
 from .faults.fault import Entry, Fault
 from .judges.referee import Referee
+from .quiet import Quiet
 from .run import Run
-from .world.arena import Arena, Settings
+from .world.arena import Arena
 
 
 def _lines(folder: Path) -> list[str]:
@@ -29,7 +30,6 @@ class InTheWay(Fault):
     """No server starts before all faults are healed for the first time."""
 
     lasts = (0.0, 0.0)
-    is_healed = False
 
     def __init__(self, name: str, step: str) -> None:
         super().__init__(name)
@@ -48,19 +48,11 @@ class InTheWay(Fault):
             raise ServerDidNotStart("the disk is full")
 
 
-class Quiet(Arena):
-    """An arena that nobody is in."""
-
-    def heal(self) -> None:
-        """There is nothing."""
-
-
 @pytest.mark.parametrize(("step", "healings"), [("inject", 1), ("heal", 2)])
 def test_a_fault_that_another_one_cuts_short_ends_no_run(
     tmp_path: Path, step: str, healings: int
 ) -> None:
-    arena = Quiet(Settings("embedded", 1), tmp_path)
-    arena.actors = []
+    arena = Quiet(tmp_path)
     fault = InTheWay("one", step)
     run = Run(arena, Referee(arena))
     run.at_once([Entry("one", "", "", lambda name: fault)])
@@ -77,8 +69,7 @@ def test_a_server_that_does_not_start_when_all_is_healed_is_found(tmp_path: Path
         def heal(self) -> None:
             raise ServerDidNotStart("its log is damaged")
 
-    arena = Broken(Settings("embedded", 1), tmp_path)
-    arena.actors = []
+    arena = Broken(tmp_path)
     run = Run(arena, Referee(arena))
     run.at_once([Entry("one", "", "", lambda name: InTheWay(name, "heal"))])
     assert any("does not start again" in found for found in run.broken())

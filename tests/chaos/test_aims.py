@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 import time
 from collections.abc import Iterator
@@ -13,37 +14,29 @@ import pytest
 
 from zkplan.stress.history import Recorder
 
+from .faults import network
+from .faults.aim import Aim
 from .faults.catalogue import CATALOGUE
 from .faults.fault import Fault
+from .faults.network import Clinging
 from .faults.points import AtPoint, Where
 from .judges.case import noticed_s
-from .judges.ledger import Ledger, Window
+from .judges.ledger import Ledger
 from .judges.referee import Referee
-from .run import Run, UnderWay
-from .world.arena import Actor, Arena, Settings
+from .judges.windows import Death, Window
+from .quiet import sleeping
+from .run import Run
+from .under_way import UnderWay
+from .world.arena import Actor, Arena, Role
 from .world.link import Link
 from .world.servers import Servers
 
 
-class Sleepers(Arena):
-    """Real processes that do nothing."""
-
-    def _command(self, actor: Actor) -> list[str]:
-        return ["sleep", "600"]
-
-
 @pytest.fixture
 def arena(tmp_path: Path) -> Iterator[Arena]:
-    arena = Sleepers(Settings("embedded", 1), tmp_path)
-    arena.actors = [Actor(f"worker{n}", "worker", Link([])) for n in range(4)]
-    arena.actors.append(Actor("author", "author", Link([])))
-    for actor in arena.actors:
-        arena.start(actor)
-    yield arena
-    for actor in arena.actors:
-        arena.kill(actor, "the end")
-        actor.link.close()
-    arena.journal.close()
+    names: list[tuple[str, Role]] = [*((f"worker{n}", "worker") for n in range(4))]
+    with sleeping(tmp_path, [*names, ("author", "author")]) as arena:
+        yield arena
 
 
 def inject(arena: Arena, fault: Fault) -> None:
@@ -119,11 +112,34 @@ def test_a_link_that_nothing_was_done_to_is_not_cut_when_all_is_mended(arena: Ar
         fault = CATALOGUE["worker link slow"].fault()
         inject(arena, fault)
         before = {actor.name: actor.link.weather for actor in arena.actors}
-        arena.heal()
+        Arena.heal(arena)
         after = {actor.name: actor.link.weather for actor in arena.actors}
     (victim,) = fault.victims
     assert {name for name in before if before[name] is not after[name]} == {victim.name}
     assert victim.link.is_fair
+
+
+@pytest.mark.parametrize("name", ["worker session replaced", "workers reach one follower"])
+def test_a_link_that_was_mended_without_a_cut_is_not_cut_afterwards(
+    arena: Arena, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    fault = CATALOGUE[name].fault()
+    cuts: list[Link] = []
+    monkeypatch.setattr(Link, "_hang_up", lambda link: cuts.append(link))
+    monkeypatch.setattr(Servers, "make_serve", lambda servers: None)
+    monkeypatch.setattr(network, "wait_a_while", lambda ready: None)
+    with ExitStack() as stack:
+        arena.servers = Servers("embedded", stack, 250)
+        if isinstance(fault, Clinging):
+            fault.ports = [1, 2, 3]
+            fault.before_parting(arena, random.Random(1))
+        else:
+            fault.inject(arena, random.Random(1))
+        cuts.clear()
+        fault.heal(arena)
+        Arena.heal(arena)
+    assert cuts == []
+    assert all(actor.link.is_fair for actor in arena.actors)
 
 
 def test_the_share_in_which_everybody_is_excused(tmp_path: Path) -> None:
@@ -221,6 +237,29 @@ def test_who_took_a_poke_dies_as_the_poke_says(arena: Arena, name: str) -> None:
     taker.close()
     die(arena, arena.actors[2], signal.SIGSEGV)
     assert blamed(arena) == ["worker2"]
+
+
+def test_a_poke_makes_a_death_soon_or_none(tmp_path: Path) -> None:
+    """Who has gone on after it died of something else."""
+    arena, worker = Recorder(str(tmp_path), "arena"), Recorder(str(tmp_path), "worker-77")
+    arena.write("fault", name="task eats memory", **Aim(poke="memory", codes=[-6, 1]).facts())
+    worker.write("poked", what="memory", pid=77)
+    arena.write("healed", name="task eats memory")
+    arena.close()
+    ledger, now = Ledger(tmp_path), time.monotonic()
+    ledger.read()
+
+    def made(seconds: float) -> bool:
+        return ledger.made(Death("worker0", 77, now + seconds, 1, ""))
+
+    # Nobody has seen it alive since: an arena that waits for servers finds it late.
+    assert [made(seconds) for seconds in (0.5, 60.0, 3600.0)] == [True, True, False]
+    ledger._heard[77] = now + 30.0
+    assert [made(seconds) for seconds in (0.5, 60.0, 3600.0)] == [True, False, False]
+    worker.write("raised late", uid="1")
+    worker.close()
+    ledger.read()
+    assert ledger._heard[77] == now + 30.0
 
 
 def test_an_author_that_is_told_to_end_has_to_end_well(arena: Arena) -> None:

@@ -10,7 +10,9 @@ import pytest
 from .faults.aim import Aim
 from .judges.case import Case, Letter, noticed_s
 from .judges.checks import violations
-from .judges.ledger import Execution, Window
+from .judges.ledger import Execution
+from .judges.windows import Window
+from .test_operators_are_checked import retry
 from .test_the_checker_bites import ADDING, SESSION_S, doomed, honest, repeated_for_nothing
 
 
@@ -134,6 +136,50 @@ def test_an_attempt_may_be_lost_of_which_nobody_tells(tmp_path: Path) -> None:
     # The numbers of its claims are without a gap: nothing was lost.
     case.left.dead[key] = Letter(3, 3)
     assert any(f"task {key} died" in text for text in counting(case))
+
+
+@pytest.mark.parametrize("outcome", ["refused", "gone", "done", ""])
+def test_a_retry_that_did_not_happen_excuses_no_count(tmp_path: Path, outcome: str) -> None:
+    case, key = doomed(tmp_path)
+    case.plan.executions[key][1].a = 7
+    retried = replace(retry(key, 2), outcome=outcome)
+    case.ledger.operations.of_plan[case.plan.workload.name].append(retried)
+    assert bool(counting(case)) == (outcome in ("refused", "gone"))
+
+
+def kills(case: Case, *pids: int, at: float) -> None:
+    """Those processes, of workers of their own, were killed then."""
+    for pid in pids:
+        case.ledger._kills[pid].append(at)
+        case.ledger._actors[pid].add(f"worker{pid}")
+        case.ledger._workers.add(f"worker{pid}")
+
+
+def test_a_kill_and_its_fault_are_one_loss(tmp_path: Path) -> None:
+    ledger = (case := honest(tmp_path, "one", 0)).ledger
+    kills(case, 77, at=10.0)
+    assert ledger.losses(9.0, 12.0) == 1
+    ledger.windows.append(Window("worker killed", 9.9, Aim(names=["worker77"]), 10.5))
+    assert ledger.losses(9.0, 12.0) == 1
+    # By another fault it is one more, as is the kill of another worker.
+    ledger.windows.append(Window("link cut", 9.9, Aim(names=["worker78"]), 10.5))
+    assert ledger.losses(9.0, 12.0) == 1
+    kills(case, 78, at=11.0)
+    assert ledger.losses(9.0, 12.0) == 3
+    # Who is told to stop loses nothing by it, and is killed where that takes too long.
+    kills(case, 79, at=20.0)
+    aim = Aim(names=["worker79"], hands_back=True)
+    ledger.windows.append(Window("worker told to stop", 19.0, aim, 21.0))
+    assert ledger.losses(18.0, 22.0) == 1
+
+
+def test_who_died_at_a_point_and_is_found_late_is_one_loss(tmp_path: Path) -> None:
+    ledger = (case := honest(tmp_path, "one", 0)).ledger
+    kills(case, 77, at=12.0)
+    ledger.windows.append(Window("at a point", 9.0, Aim(pids=[77], codes=[-9]), 11.0))
+    assert ledger.losses(10.0, 13.0) == 1
+    ledger.windows[0].aim = Aim(pids=[77])
+    assert ledger.losses(10.0, 13.0) == 2
 
 
 def test_a_repetition_after_a_fault_is_allowed(tmp_path: Path) -> None:

@@ -66,14 +66,18 @@ def test_a_fault_breaks_no_promise(chaos: Run, fault: str) -> None:
     if why:
         pytest.skip(why)
     before, unfelt = len(chaos.broken()), chaos.outcome.unfelt.total()
+    broke_off = chaos.outcome.broke_off.copy()
     chaos.at_once([entry])
+    assert chaos.outcome.broke_off == broke_off, "no other fault is in its way"
     standing, finished = set(chaos.referee.standing), chaos.referee.finished
 
     def over() -> bool:
         chaos.arena.tend()
         new = chaos.broken()[before:]
         assert new == []
-        waiting = chaos.still_waiting()  # first: who has waited in vain is counted by this look
+        waiting = (
+            chaos.felt.still_waiting()
+        )  # first: who has waited in vain is counted by this look
         assert chaos.outcome.unfelt.total() == unfelt, f"nobody felt {fault!r}"
         done = not standing & set(chaos.referee.standing)
         whole = done and chaos.arena.is_whole() and not waiting
@@ -82,6 +86,6 @@ def test_a_fault_breaks_no_promise(chaos: Run, fault: str) -> None:
     wait_until(
         over,
         f"{fault!r} was felt, the plans that stood then are done, and everybody has a session; "
-        f"not felt: {chaos.still_waiting()}; plans: {standing}",
+        f"not felt: {chaos.felt.still_waiting()}; plans: {standing}",
         BOUND_S,
     )

@@ -16,7 +16,7 @@ from tests.integ.support import IN_CHECKOUT, wait_until
 from zkplan import failpoints
 from zkplan.stress.history import Recorder
 
-from . import run as runs
+from . import under_way
 from .actors.author import Author, want
 from .actors.tasks import ONE_HEAP, POKES, obey_a_poke, poke
 from .actors.workloads import BRIEF, SHAPES, Workload, drawn_shape
@@ -24,8 +24,10 @@ from .faults.catalogue import CATALOGUE
 from .faults.fault import Entry, Fault
 from .judges.ledger import Ledger
 from .judges.referee import Referee
-from .run import Outcome, Run, UnderWay
-from .world.arena import Arena, Settings, first_seed
+from .quiet import Quiet
+from .run import Outcome, Run
+from .under_way import UnderWay
+from .world.arena import Arena, first_seed
 
 SEEDS = range(200)
 EATS_BESIDE_ANOTHER_THREAD = """
@@ -66,19 +68,19 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_a_fault_that_waits_for_nothing_holds_for_its_time() -> None:
-    under_way = UnderWay(Fault("any"), hold_s=2.0, began=10.0)
-    assert not under_way.is_over(11.9, felt=True)
-    assert under_way.is_over(12.0, felt=False)
+    each = UnderWay(Fault("any"), hold_s=2.0, began=10.0)
+    assert not each.is_over(11.9, felt=True)
+    assert each.is_over(12.0, felt=False)
 
 
 def test_a_fault_that_waits_holds_for_its_time_once_it_was_felt() -> None:
     fault = Fault("rare")
     fault.waits_s = 5.0
-    under_way = UnderWay(fault, hold_s=2.0, began=10.0)
-    assert not under_way.is_over(14.0, felt=False)
-    assert not under_way.is_over(14.0, felt=True)
-    assert not under_way.is_over(15.9, felt=True)
-    assert under_way.is_over(16.0, felt=True)
+    each = UnderWay(fault, hold_s=2.0, began=10.0)
+    assert not each.is_over(14.0, felt=False)
+    assert not each.is_over(14.0, felt=True)
+    assert not each.is_over(15.9, felt=True)
+    assert each.is_over(16.0, felt=True)
 
 
 def test_a_fault_that_nobody_feels_ends_all_the_same() -> None:
@@ -109,12 +111,10 @@ class Shown(Fault):
 
 def outcome_of(fault: Fault, folder: Path) -> Outcome:
     """After that fault alone, once it waits no more to be felt."""
-    arena = Arena(Settings("embedded", 1), folder)
-    arena.actors = []
-    arena.heal = lambda: None  # type: ignore[method-assign]
+    arena = Quiet(folder)
     run = Run(arena, Referee(arena))
     run.at_once([Entry(fault.name, "", "", lambda name: fault)])
-    wait_until(lambda: not run.still_waiting(), "it waits no more")
+    wait_until(lambda: not run.felt.still_waiting(), "it waits no more")
     return run.outcome
 
 
@@ -122,7 +122,7 @@ def outcome_of(fault: Fault, folder: Path) -> Outcome:
 def test_a_fault_that_nobody_ever_feels_is_remembered(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, late: bool
 ) -> None:
-    monkeypatch.setattr(runs, "LATE_S", 0.1)
+    monkeypatch.setattr(under_way, "LATE_S", 0.1)
     outcome = outcome_of(Shown("never", range(0), late), tmp_path)
     assert outcome.unfelt == {"never": 1}
     assert not outcome.felt
@@ -202,8 +202,7 @@ def test_a_brief_plan_has_its_shape_and_no_long_task() -> None:
 
 
 def test_a_fault_may_be_felt_from_the_moment_its_injection_begins(tmp_path: Path) -> None:
-    arena = Arena(Settings("embedded", 1), tmp_path)
-    arena.actors = []
+    arena = Quiet(tmp_path)
     ledger = Ledger(tmp_path)
 
     class Felt(Fault):

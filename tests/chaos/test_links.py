@@ -146,3 +146,14 @@ def test_the_steps_of_a_worker_are_told_apart(link: Link) -> None:
     told = [step for step in steps[added:] if step != "other"]
     assert (told[0], told[-1]) == ("register", "leave")
     assert set(told[1:-1]) == {"claim", "commit", "publish"}
+
+
+def test_a_link_that_calms_down_keeps_its_connections(link: Link) -> None:
+    with plain_client(link.hosts) as client:
+        assert client.exists("/")
+        before = set(link._let_in)
+        link.change(Weather(answer_delay_s=0.01))
+        link.calm()
+        assert link.is_fair
+        assert client.exists("/")
+        assert set(link._let_in) == before

@@ -13,9 +13,9 @@ from zkplan.stress.checks import Remains
 from .faults.aim import Aim
 from .judges.case import Kept, Letter
 from .judges.checks_operators import Stopped, violations_of_operations, violations_of_stopped
-from .judges.ledger import Window
-from .judges.operations import Operation
+from .judges.operations import Operation, Operations
 from .judges.rest import Rest, every_edge_has_two_ends, every_task_is_in_one_place, is_quiet
+from .judges.windows import Window
 from .test_the_checker_bites import DONE, again, honest
 
 ADDING = 11
@@ -185,6 +185,34 @@ def test_what_operators_were_told_and_saw_is_checked(tmp_path: Path, what: str) 
     found = violations_of_operations(stopped.case, stopped.operations)
     assert len(found) == 1
     assert found[0].startswith("S9")
+
+
+def test_a_waiter_without_a_server_has_a_fault_to_blame(tmp_path: Path) -> None:
+    stopped = cancelled(tmp_path)
+    operation = stopped.operations[0]
+    operation.heard, operation.heard_at = "KeeperUnavailable", NOW + 5.0
+    assert len(violations_of_operations(stopped.case, stopped.operations)) == 1
+    # Of a worker it is none, for a waiter of an operator has no link that is cut.
+    windows = stopped.case.ledger.windows
+    windows.append(Window("worker killed", NOW, Aim(names=["worker0"])))
+    windows.append(Window("server killed", NOW - 60.0, end=NOW - 50.0))
+    windows.append(Window("server killed", NOW + 6.0))
+    assert len(violations_of_operations(stopped.case, stopped.operations)) == 1
+    windows.append(Window("server killed", NOW + 4.0))
+    assert violations_of_operations(stopped.case, stopped.operations) == []
+
+
+def test_an_operator_that_was_told_of_the_removal_is_owed_it() -> None:
+    operations = Operations()
+    begun = {"event": "operator begun", "uid": "1", "what": "remove", "plan": "P", "path": "/p"}
+    operations.take({**begun, "at": 1.0})
+    assert operations.ending("P") == "removed"
+    assert not operations.was_removed("P", 9.0)
+    operations.take({"event": "operator answered", "uid": "1", "outcome": "done", "at": 2.0})
+    assert not operations.was_removed("P", 1.5)
+    assert operations.was_removed("P", 9.0)
+    operations.take({"event": "operator heard", "uid": "1", "heard": "PlanNotFound", "at": 3.0})
+    assert operations.named("P", "remove")[0].heard_at == 3.0
 
 
 def retry(key: str, n: int) -> Operation:

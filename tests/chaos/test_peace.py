@@ -17,18 +17,11 @@ from .faults.catalogue import CATALOGUE
 from .judges.ledger import Ledger
 from .judges.referee import Referee
 from .peace import Peace, recovery_s
+from .quiet import Quiet
 from .run import Run
-from .world.arena import Arena, Settings
 
 SEED = 5
 NAME = f"chaos-{SEED}"
-
-
-class Quiet(Arena):
-    """An arena that nobody is in."""
-
-    def heal(self) -> None:
-        """There is nothing."""
 
 
 class Stubborn(Referee):
@@ -38,7 +31,6 @@ class Stubborn(Referee):
 
     @property
     def standing(self) -> list[str]:
-        self.progress = time.monotonic()
         self.finished += 1
         return [NAME] if self.stays else []
 
@@ -53,8 +45,7 @@ class Stubborn(Referee):
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     monkeypatch.setattr(peace, "recovery_s", lambda session_s: 0.3)
-    arena = Quiet(Settings("embedded", 1), tmp_path)
-    arena.actors = []
+    arena = Quiet(tmp_path)
     referee = Stubborn(arena)
     plan = referee.ledger._plan(SEED)
     plan.workload = Workload.make(SEED, "one")
@@ -64,6 +55,26 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
 def test_a_plan_that_stays_without_a_fault_is_found_in_the_middle_of_a_run(run: Run) -> None:
     run.breathe()
     assert run.outcome.violations == [f"L3 {NAME} is not done"]
+
+
+class Silent(Stubborn):
+    """Has nothing to say of what stood for too long."""
+
+    def give_up(self, names: Collection[str]) -> list[str]:
+        return []
+
+
+@pytest.mark.parametrize("where", ["in between", "at the end"])
+def test_a_bound_that_was_missed_is_told_though_nothing_stands_any_more(
+    run: Run, where: str
+) -> None:
+    run.referee.__class__ = Silent
+    if where == "in between":
+        run.breathe()
+    else:
+        run._drain(run._peace())
+    (found,) = run.outcome.violations
+    assert found.startswith("L3 without new faults it took ")
 
 
 def test_the_end_of_other_plans_does_not_put_off_the_end_of_peace(run: Run) -> None:
@@ -122,8 +133,7 @@ def test_how_soon_a_task_begins_after_an_outage_is_known(tmp_path: Path) -> None
 
 
 def test_the_time_until_plans_go_on_is_taken_after_faults_of_all_servers(tmp_path: Path) -> None:
-    arena = Quiet(Settings("embedded", 1), tmp_path)
-    arena.actors = []
+    arena = Quiet(tmp_path)
     run = Run(arena, Referee(arena))
     for name in ("outage", "all servers down for 20 s", "server killed", "quorum lost"):
         run._is_healed(CATALOGUE[name].fault())

@@ -11,9 +11,9 @@ import pytest
 
 import zkplan
 
-from .__main__ import command_of, main
+from .__main__ import main
 from .judges.scope import Scope
-from .origin import commit_of, origin_of
+from .origin import command_of, commit_of, origin_of
 from .peace import Breath
 from .report import summary, write_report
 from .run import Outcome
@@ -198,6 +198,7 @@ def test_one_is_not_told_as_many() -> None:
 )
 def test_the_command_has_the_seed_and_no_places(given: str, told: str) -> None:
     assert command_of(given.split(), 5) == f"python -m tests.chaos {told}"
+    assert command_of(given.split(), 5, "another") == f"python -m another {told}"
 
 
 @pytest.mark.parametrize("minutes", ["-1", "nan", "soon"])

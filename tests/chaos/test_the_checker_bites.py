@@ -336,6 +336,18 @@ def test_of_a_refused_add_those_run_that_were_told_added(tmp_path: Path) -> None
     assert lost in " ".join(violations(replace(case)))
 
 
+def test_with_an_open_add_no_more_count_than_the_plan_has(tmp_path: Path) -> None:
+    case = honest(tmp_path, "random", 1)
+    last = case.plan.batches[max(case.plan.batches)]
+    last.state = "begun"
+    whole = len(case.plan.workload.items)
+    assert len(case.acknowledged) < whole
+    for added in (len(case.acknowledged) - 1, len(case.acknowledged), whole, whole + 1):
+        found = violations(replace(case, left=replace(case.left, added=added)))
+        wrong = not len(case.acknowledged) <= added <= whole
+        assert any("counts agree" in text for text in found) == wrong, added
+
+
 def test_an_add_that_was_refused_for_nothing_is_found(tmp_path: Path) -> None:
     case = honest(tmp_path, "hub", 0)
     case.ledger.plans[case.plan.workload.name] = case.plan

@@ -78,6 +78,11 @@ class ServerProcess:
         """Whether its process has ended, though nobody has ended it here."""
         return self._process is not None and not self._process.is_running()
 
+    @property
+    def exit_code(self) -> int | None:
+        """How it broke down: its code, or the number of a signal, negative; else None."""
+        return self._process.exit_code if self._process is not None else None
+
     def start(self: S, *, wait: bool = True) -> S:
         """Start it and wait until it serves requests; nothing happens where it runs.
 

@@ -16,7 +16,7 @@ from zkplan.wording import article
 from ..world import false_time
 from ..world.arena import Actor, Arena, Role
 from ..world.servers import Kind
-from .fault import Entry, Fault, enter
+from .fault import SERVERS, Entry, Fault, enter
 from .patience import wait_a_while
 
 HOUR_S = 3600.0
@@ -34,8 +34,8 @@ class ClockSteps(Fault):
     def __init__(self, name: str, seconds: float) -> None:
         super().__init__(name)
         self.seconds = seconds
-        self._stamp = Path()
-        self._was_felt = False
+        #: What steps the clock, once it was stepped.
+        self._stamp: Path | None = None
 
     def unable(self, arena: Arena) -> str:
         if false_time.preloaded() is not None:
@@ -48,13 +48,11 @@ class ClockSteps(Fault):
 
     def felt(self, arena: Arena) -> bool:
         """Whether the process has dated something by a clock that is off by the step."""
-        self._was_felt = self._was_felt or any(
-            abs(off - self.seconds) < _EXACT_S for off in self.offsets(arena)
-        )
-        return self._was_felt
+        return any(abs(off - self.seconds) < _EXACT_S for off in self.offsets(arena))
 
     def heal(self, arena: Arena) -> None:
-        false_time.step(self._stamp, 0)
+        if self._stamp is not None:
+            false_time.step(self._stamp, 0)
 
     def offsets(self, arena: Arena) -> list[float]:
         """By how much what it has dated was off."""
@@ -104,6 +102,8 @@ class ServersClock(ClockSteps):
     It is started anew where it has the real clock; of an ensemble another one leads then, which is
     started anew in its turn.
     """
+
+    claims = frozenset({SERVERS})
 
     def inject(self, arena: Arena, chance: random.Random) -> None:
         for _ in arena.servers.members:

@@ -6,9 +6,27 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from ..world.arena import Actor, Arena
+from ..world.arena import ROLES, Actor, Arena, Role
 from ..world.servers import KINDS, Kind
 from .aim import EVERYBODY, Aim
+
+#: What a fault may claim, besides what belongs to a role.
+SHAPE, SERVERS = "shape", "servers"
+
+
+def links_of(role: Role | None) -> frozenset[str]:
+    """What is claimed by who changes the weather of that role's links; None: of all."""
+    return frozenset(f"links of {each}" for each in (ROLES if role is None else (role,)))
+
+
+def points_of(role: Role) -> frozenset[str]:
+    """What is claimed by who arms points in that role: to arm some disarms all others."""
+    return frozenset({f"points of {role}"})
+
+
+def stops_of(role: Role) -> frozenset[str]:
+    """What is claimed by who stops processes of that role: their healing lets all go on."""
+    return frozenset({f"stops of {role}"})
 
 
 class Fault:
@@ -25,15 +43,23 @@ class Fault:
     shows_late = False
     #: The shape of the plan that makes it felt; empty: any.
     shape = ""
-    #: Whether a process stops itself by it: of two at once nobody could tell whose it is.
-    stops_from_inside = False
-
+    #: Whether servers end by themselves by it: else one that does is a finding.
+    breaks_servers = False
     #: Whether nobody has a server meanwhile: how soon plans go on afterwards is measured.
     is_outage = False
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.victims: list[Actor] = []
+
+    @property
+    def claims(self) -> frozenset[str]:
+        """What it has for itself while it lasts: a round has no second fault that claims it too.
+
+        One of both would undo what the other one has done, or replace it. Claimed are the shape of
+        plans, all servers, the links of a role, its points, and who of it stands still.
+        """
+        return frozenset({SHAPE} if self.shape else ())
 
     def unable(self, arena: Arena) -> str:
         """Why it cannot be injected here and now; empty where it can."""

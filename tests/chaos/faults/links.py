@@ -10,7 +10,7 @@ from zkplan.wording import article
 
 from ..world.arena import Actor, Arena, Role
 from ..world.link import Loss, Weather
-from .fault import Entry, Fault, Sessions, enter
+from .fault import Entry, Fault, Sessions, enter, links_of
 
 MakeWeather = Callable[[random.Random], Weather]
 
@@ -21,6 +21,10 @@ class BadWeather(Fault):
     def __init__(self, name: str, weather: MakeWeather, whose: Role | None = None) -> None:
         super().__init__(name)
         self.weather, self.whose = weather, whose
+
+    @property
+    def claims(self) -> frozenset[str]:
+        return links_of(self.whose)
 
     def inject(self, arena: Arena, chance: random.Random) -> None:
         if self.whose is None:

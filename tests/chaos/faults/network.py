@@ -12,7 +12,7 @@ from ..world.link import Weather
 from ..world.peers import PORTS, Peers, Port
 from ..world.servers import Kind, Servers
 from ..world.watch import Watch
-from .fault import Entry, Fault, enter
+from .fault import SERVERS, Entry, Fault, enter, links_of
 from .patience import wait_a_while
 
 #: What happens between the leader, one follower and the other one, by their numbers.
@@ -47,11 +47,12 @@ class Partition(Fault):
     lasts = (0.5, 3.0)
     # An election, or a write that one member does not come to know of.
     waits_s = 10.0
+    claims = frozenset({SERVERS})
 
     def __init__(self, name: str, parting: Parting, shown: Shown) -> None:
         super().__init__(name)
         self.parting, self.shown = parting, shown
-        self._was_felt = False
+        self.numbers: tuple[int, ...] = ()
 
     def inject(self, arena: Arena, chance: random.Random) -> None:
         servers = arena.servers
@@ -67,10 +68,8 @@ class Partition(Fault):
         """What must stand by then."""
 
     def felt(self, arena: Arena) -> bool:
-        if not self._was_felt:
-            self.parted.watch.look()
-            self._was_felt = self.shown(self.parted)
-        return self._was_felt
+        self.parted.watch.look()
+        return self.shown(self.parted)
 
     def heal(self, arena: Arena) -> None:
         arena.servers.make_serve()
@@ -82,11 +81,13 @@ class Clinging(Partition):
     They are there before: a member that has lost its leader lets nobody in any more.
     """
 
+    claims = frozenset({SERVERS}) | links_of("worker")
+
     def __init__(self, name: str, parting: Parting, shown: Shown, whom: int) -> None:
         super().__init__(name, parting, shown)
         self.whom = whom
         self.clinging: Sequence[Actor] = ()
-        self._there: set[Actor] = set()
+        self._clung = False
 
     def before_parting(self, arena: Arena, chance: random.Random) -> None:
         workers = arena.workers
@@ -95,20 +96,19 @@ class Clinging(Partition):
             actor.link.change(Weather(only=self.ports[self.whom]))
             actor.link.cut()
         wait_a_while(self._cling)
+        self._clung = self._cling()
 
     def felt(self, arena: Arena) -> bool:
-        return self._cling() and super().felt(arena)
+        return self._clung and super().felt(arena)
 
     def heal(self, arena: Arena) -> None:
         for actor in self.clinging:
-            actor.link.change(Weather())
+            actor.link.calm()
         super().heal(arena)
 
     def _cling(self) -> bool:
-        """Whether each of them has been let in there, and nowhere else."""
-        port = self.ports[self.whom]
-        self._there |= {actor for actor in self.clinging if actor.link.at == {port}}
-        return len(self._there) == len(self.clinging)
+        """Whether each of them is let in there, and nowhere else."""
+        return all(actor.link.at == {self.ports[self.whom]} for actor in self.clinging)
 
 
 class Unacknowledged(Clinging):
@@ -121,10 +121,11 @@ class Unacknowledged(Clinging):
     lasts = (0.3, 1.0)
 
     def heal(self, arena: Arena) -> None:
-        leader, *others = self.numbers
-        for other in others:
-            arena.servers.peers.cut(leader, other)
-        wait_a_while(lambda: arena.servers.members[leader - 1].mode != "leader")
+        if self.numbers:
+            leader, *others = self.numbers
+            for other in others:
+                arena.servers.peers.cut(leader, other)
+            wait_a_while(lambda: arena.servers.members[leader - 1].mode != "leader")
         super().heal(arena)
 
 
@@ -138,7 +139,7 @@ def _cut_leader(peers: Peers, leader: int, one: int, other: int) -> None:
 
 def _is_leader_cut(seen: Parted) -> bool:
     lost_both = seen.struck(seen.one, seen.leader) and seen.struck(seen.other, seen.leader)
-    return lost_both and seen.watch.mode(seen.leader) != "leader"
+    return lost_both and seen.watch.is_out(seen.leader)
 
 
 def _leave(peers: Peers, leader: int, one: int, other: int) -> None:
@@ -175,8 +176,9 @@ def _partial_data(peers: Peers, leader: int, one: int, other: int) -> None:
 
 def _is_one_out(seen: Parted) -> bool:
     """It serves nobody, the other two go on."""
-    modes = [seen.watch.mode(number) for number in (seen.leader, seen.one, seen.other)]
-    return seen.struck(seen.leader, seen.one) and modes == ["leader", None, "follower"]
+    modes = [seen.watch.mode(number) for number in (seen.leader, seen.other)]
+    is_out = seen.watch.is_out(seen.one)
+    return seen.struck(seen.leader, seen.one) and is_out and modes == ["leader", "follower"]
 
 
 def _follower_left(peers: Peers, leader: int, one: int, other: int) -> None:

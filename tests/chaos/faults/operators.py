@@ -15,7 +15,7 @@ from .fault import Entry, Fault, enter
 from .operating import Operator
 
 _PATIENCE_S = 3.0
-_CONNECT_S = 30.0
+_CONNECT_S = 10.0
 #: Plans that are ended at once; the others go on beside them.
 _ENDED_MAX = 2
 _RIVALS = 2
@@ -94,10 +94,11 @@ class PlansPaused(Operating):
                 continue  # it was done, and removed
 
     def heal(self, arena: Arena) -> None:
-        # Whatever another fault has done to the servers: no plan may stay paused.
-        arena.servers.make_serve()
+        """No plan may stay paused: where another fault has the servers, it is done again later."""
         super().heal(arena)
-        with zkplan.connect(arena.servers.hosts, ROOT, connect_timeout=_CONNECT_S) as client:
+        with zkplan.connect(
+            arena.servers.hosts, ROOT, connect_timeout=_CONNECT_S, patience=_CONNECT_S
+        ) as client:
             for path in self._paused:
                 try:
                     plan = client.plan(path)

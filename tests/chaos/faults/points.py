@@ -14,10 +14,10 @@ import zkplan
 from zkplan.failpoints import VARIABLE
 
 from ..actors.tasks import TOLD, Poke, account_in, poke
-from ..world.arena import Actor, Arena
+from ..world.arena import Actor, Arena, Role
 from ..world.proc import is_stopped
 from .aim import Aim
-from .fault import Entry, Fault, enter
+from .fault import Entry, Fault, enter, points_of, stops_of
 from .processes import PAST_SESSION
 
 _REACHED = re.compile(r"""reach\(\s*"([\w.]+)"\s*\)""")
@@ -95,19 +95,25 @@ class AtPoint(Fault):
         super().__init__(name)
         self.point, self.where, self.shape = point, where, where.shape
         self.armed = f"{point}={action}"
+        self.role: Role = "author" if point in AUTHOR_POINTS else "worker"
         # The bait of another point is a stop too.
-        self.stops_from_inside = action == "stop" or bool(where.bait)
+        self._stops = action == "stop" or bool(where.bait)
         if action == "stop":
             self.lasts = PAST_SESSION
         self._those: dict[Actor, Armed] = {}
         self._pokes: dict[Actor, Poke] = {}
+
+    @property
+    def claims(self) -> frozenset[str]:
+        stops = stops_of(self.role) if self._stops else frozenset()
+        return super().claims | points_of(self.role) | stops
 
     def unable(self, arena: Arena) -> str:
         found = points_in_the_code()
         return "" if self.point in found else f"{self.point} is not reached in the code"
 
     def inject(self, arena: Arena, chance: random.Random) -> None:
-        actors = arena.mortals("author" if self.point in AUTHOR_POINTS else "worker")
+        actors = arena.mortals(self.role)
         chance.shuffle(actors)
         if self.where.bait:
             self._arm(arena, actors.pop(), self.where.bait)
@@ -144,6 +150,8 @@ class AtPoint(Fault):
             is_armed = actor.pid == armed.pid and (asked is None or asked.was_taken())
             if is_armed and not armed.was_there(arena):
                 arena.kill(actor, self.name)
+            if self._stops:
+                arena.resume(actor)
             arena.start(actor)
 
 
@@ -156,6 +164,10 @@ class Delays(Fault):
     def __init__(self, name: str, armed: str, most: int) -> None:
         super().__init__(name)
         self.armed, self.most = armed, most
+
+    @property
+    def claims(self) -> frozenset[str]:
+        return points_of("worker")
 
     def unable(self, arena: Arena) -> str:
         return "" if points_in_the_code() else "no point is reached in the code"

@@ -12,15 +12,17 @@ from ..world.arena import Actor, Arena, Role
 from ..world.link import Weather
 from ..world.proc import is_gone, is_stopped
 from .aim import Aim
-from .fault import Entry, Fault, Sessions, enter
+from .fault import Entry, Fault, Sessions, enter, links_of, stops_of
 
 #: How the process ends whose task does that. One that does anything else outlives it. Without
-#: memory it is aborted, or ends by the MemoryError that meets its main thread.
+#: memory the interpreter aborts or crashes, or the MemoryError meets its main thread.
 _ENDS = {
     "exit": [EXIT_CODE],
     "segfault": [-signal.SIGSEGV],
-    "memory": [-signal.SIGABRT, 1],
+    "memory": [-signal.SIGABRT, -signal.SIGSEGV, 1],
 }
+#: A worker that is told to stop ends within this time, whatever other faults do to it meanwhile.
+_BESIDE_OTHERS_S = 15.0
 #: A process that is paused for so many sessions has lost its own.
 PAST_SESSION = (1.4, 2.0)
 
@@ -66,8 +68,7 @@ class Drained(Killed):
         super().__init__(name, "worker")
 
     def _end(self, arena: Arena, actor: Actor) -> None:
-        if not arena.stop(actor, self.name, 15):
-            arena.too_slow.append(f"{actor.name} did not stop within 15 s of SIGTERM")
+        arena.stop(actor, self.name, _BESIDE_OTHERS_S)
 
     def aim(self) -> Aim:
         return Aim(names=[actor.name for actor in self.victims], hands_back=True)
@@ -82,6 +83,10 @@ class Paused(Fault):
     def __init__(self, name: str, role: Role, everyone: bool = False) -> None:
         super().__init__(name)
         self.role, self.everyone = role, everyone
+
+    @property
+    def claims(self) -> frozenset[str]:
+        return stops_of(self.role)
 
     def inject(self, arena: Arena, chance: random.Random) -> None:
         actors = arena.of(self.role)
@@ -122,11 +127,12 @@ class Expired(Fault):
         actors = arena.of(self.role)
         self.victims = actors if self.everyone else [chance.choice(actors)]
         self._sessions = Sessions(self.victims)
-        for actor in self.victims:
-            arena.expire(actor)
+        # Later its session may end by something else.
+        done = [arena.expire(actor) for actor in self.victims]
+        self._is_done = all(done)
 
     def felt(self, arena: Arena) -> bool:
-        return self._sessions.are_over()
+        return self._is_done and self._sessions.are_over()
 
     def heal(self, arena: Arena) -> None:
         """Nothing to mend: the client itself has to."""
@@ -149,9 +155,16 @@ class AtStep(Fault):
         if what == "pause":
             self.lasts = PAST_SESSION
         self.shows_late = what == "expire"
-        self._once = threading.Lock()
+        #: Taken by the first such step that comes, and by the first that was sent.
+        self._once, self._hit_once = threading.Lock(), threading.Lock()
+        self._is_over = threading.Event()
         self._is_hit = False
         self._sessions: Sessions | None = None
+
+    @property
+    def claims(self) -> frozenset[str]:
+        stops = stops_of(self.role) if self.what == "pause" else frozenset()
+        return super().claims | links_of(self.role) | stops
 
     def inject(self, arena: Arena, chance: random.Random) -> None:
         actor = chance.choice(arena.mortals(self.role))
@@ -164,21 +177,30 @@ class AtStep(Fault):
     def _comes(self, weather: Weather, step: str, number: int) -> None:
         """Its answer is held back, so that the process cannot act on it before it is hit.
 
-        Only this one: whom each answer reaches late gets no work where others are faster.
+        Until it is: an expired one gets no answer before its session is over. Only this one: whom
+        each answer reaches late gets no work where others are faster.
         """
         if step == self.step and self._once.acquire(blocking=False):
             weather.hold_answers = True
 
     def _seen(self, arena: Arena, actor: Actor, weather: Weather, step: str) -> None:
-        if step != self.step or not weather.hold_answers:
+        # More of that step may be sent while the answers are held.
+        if step != self.step or not weather.hold_answers or not self._hit_once.acquire(False):
             return
         if self.what == "expire":
-            self._sessions = Sessions([actor])
+            # On a thread of its own: what its client sends meanwhile goes on.
             threading.Thread(target=self._hit, args=(arena, actor, weather), daemon=True).start()
         else:
             self._hit(arena, actor, weather)
 
     def _hit(self, arena: Arena, actor: Actor, weather: Weather) -> None:
+        try:
+            self._do(arena, actor)
+        finally:
+            weather.hold_answers = False
+            self._is_over.set()
+
+    def _do(self, arena: Arena, actor: Actor) -> None:
         match self.what:
             case "kill":
                 pid = actor.pid
@@ -188,16 +210,20 @@ class AtStep(Fault):
                 arena.pause(actor)
                 self._is_hit = is_stopped(actor.pid)
             case _:
-                arena.expire(actor)
-        weather.hold_answers = False
+                self._sessions = Sessions([actor])
+                self._is_hit = arena.expire(actor)
 
     def felt(self, arena: Arena) -> bool:
-        return self._is_hit or (self._sessions is not None and self._sessions.are_over())
+        return self._is_hit and (self._sessions is None or self._sessions.are_over())
 
     def heal(self, arena: Arena) -> None:
         self._once.acquire(blocking=False)
+        if not self._hit_once.acquire(blocking=False):
+            self._is_over.wait()  # who is being hit is not mended before
         for actor in self.victims:
             actor.link.heal()
+            if self.what == "pause":
+                arena.resume(actor)
             arena.start(actor)
 
 
@@ -210,11 +236,14 @@ class Poked(Fault):
     def __init__(self, name: str, what: str, sessions: float = 0.0) -> None:
         super().__init__(name)
         self.what, self.sessions = what, sessions
-        self.stops_from_inside = what == "stop"
-        if self.stops_from_inside:
+        if what == "stop":
             self.lasts = PAST_SESSION
         elif sessions:
             self.lasts = (sessions, sessions + 0.3)
+
+    @property
+    def claims(self) -> frozenset[str]:
+        return stops_of("worker") if self.what == "stop" else frozenset()
 
     def inject(self, arena: Arena, chance: random.Random) -> None:
         seconds = self.sessions * arena.settings.session_s
@@ -237,7 +266,8 @@ class Poked(Fault):
                 case "forked":
                     return not is_gone(int(number))
                 case "refused":
-                    return number > 0
+                    # Who lives on has lost a thread, or nothing: that is not what it aims at.
+                    return number > 0 and arena.endings.get(pid) in _ENDS["memory"]
         return False
 
     def heal(self, arena: Arena) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import resource
-import threading
 import time
 from functools import partial
 
@@ -13,7 +12,7 @@ from zkplan.testing.server_process import ServerProcess
 from ..world.arena import Arena
 from ..world.proc import is_gone, is_stopped
 from ..world.servers import Kind
-from .fault import Entry, Fault, enter
+from .fault import SERVERS, Entry, Fault, enter
 
 _SPARE_BYTES = 16_384
 _LIMIT_BYTES = 300_000
@@ -21,6 +20,8 @@ _LIMIT_BYTES = 300_000
 
 class ServerFault(Fault):
     """Healed by making all servers serve."""
+
+    claims = frozenset({SERVERS})
 
     def heal(self, arena: Arena) -> None:
         arena.servers.make_serve()
@@ -53,7 +54,7 @@ class ServerDown(ServerFault):
     def felt(self, arena: Arena) -> bool:
         if self.how == "pause":
             return bool(self._pids) and all(is_stopped(pid) for pid in self._pids)
-        # A member of an ensemble may have had no client.
+        # A member of an ensemble may have had no client: the others go on.
         broke = self.which != "all" or _dropped(arena) > self._dropped
         return bool(self._pids) and all(is_gone(pid) for pid in self._pids) and broke
 
@@ -76,14 +77,14 @@ class Outage(ServerDown):
 
 
 class LongOutage(ServerDown):
-    """All servers are down for 20 s, whatever the session time-out."""
+    """All servers are down for 20 s, whatever the session time-out: until then it is not felt."""
 
     DOWN_S = 20.0
     lasts = (0.0, 0.1)
+    waits_s = DOWN_S + 5.0
 
-    def heal(self, arena: Arena) -> None:
-        threading.Event().wait(max(0.0, self._since + self.DOWN_S - time.monotonic()))
-        super().heal(arena)
+    def felt(self, arena: Arena) -> bool:
+        return time.monotonic() >= self._since + self.DOWN_S and super().felt(arena)
 
     def inject(self, arena: Arena, chance: random.Random) -> None:
         super().inject(arena, chance)
@@ -112,6 +113,7 @@ class NoRoom(ServerFault):
 
     lasts = (0.5, 1.5)
     waits_s = 30.0
+    breaks_servers = True
 
     def felt(self, arena: Arena) -> bool:
         return any(server.broke_down() for server in arena.servers.members)

@@ -7,7 +7,7 @@ from functools import partial
 
 from ..world.arena import Arena, Role
 from ..world.link import Weather
-from .fault import Entry, Fault, Sessions, enter
+from .fault import Entry, Fault, Sessions, enter, links_of
 
 
 class SessionReplaced(Fault):
@@ -24,6 +24,10 @@ class SessionReplaced(Fault):
         super().__init__(name)
         self.whose = whose
 
+    @property
+    def claims(self) -> frozenset[str]:
+        return links_of(self.whose)
+
     def inject(self, arena: Arena, chance: random.Random) -> None:
         actors = arena.actors if self.whose is None else [chance.choice(arena.of(self.whose))]
         self.victims = [] if self.whose is None else actors
@@ -38,7 +42,7 @@ class SessionReplaced(Fault):
     def heal(self, arena: Arena) -> None:
         """No cut: the session of now is as good as any."""
         for actor in self._actors:
-            actor.link.change(Weather())
+            actor.link.calm()
 
 
 enter(

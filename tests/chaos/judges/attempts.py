@@ -40,7 +40,9 @@ def attempts_are_counted_right(case: Case) -> Iterator[str]:
     """S8: attempts are used up by failures and by lost workers, and until none is left."""
     operations = case.ledger.operations.of_plan.get(case.plan.workload.name, ())
     # Who is retried has all again; `a_retry_gives_all_attempts` looks at those.
-    retried = {each.facts["key"] for each in operations if each.what == "retry"}
+    retried = {
+        each.facts["key"] for each in operations if each.what == "retry" and each.may_have_happened
+    }
     for key in sorted({*case.plan.executions, *case.left.dead} - retried):
         if case.fate(key) != "cut":
             letter = case.left.dead.get(key)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Set
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
@@ -92,14 +93,21 @@ class Case:
 
     @cached_property
     def acknowledged(self) -> set[str]:
-        """The tasks that have to run: told to their author, or added by a committed task."""
-        batches = self.plan.batches.values()
-        certain = {key for batch in batches for key in batch.certain}
+        """The tasks that have to run."""
+        return self.certain()
+
+    def certain(self, standing: Set[str] = frozenset()) -> set[str]:
+        """The tasks that were added for certain: told to their author, or by a committed task.
+
+        Those that are `standing` have committed nothing.
+        """
+        found = {key for batch in self.plan.batches.values() for key in batch.certain}
         for key in self.plan.workload.items:
             parent = parent_of(key)
-            if parent in certain and self.fate(str(parent)) == "finished":
-                certain.add(key)
-        return certain
+            committed = parent in found and parent not in standing
+            if committed and self.fate(str(parent)) == "finished":
+                found.add(key)
+        return found
 
     def lost_without_a_line(self, claims: int, begin: float, end: float) -> int:
         """How many attempts at most were used up by executions of which nobody told, in that time.

@@ -17,7 +17,7 @@ from .attempts import (
 )
 from .case import Case
 from .ledger import Ledger, PlanHistory
-from .left import kept_is_what_is_to_be_kept, nothing_is_left
+from .left import kept_is_what_is_to_be_kept, nothing_is_left, wrongly_counted
 
 
 def results_are_fixed_once(case: Case) -> Iterator[str]:
@@ -124,13 +124,7 @@ def nothing_runs_before_it_is_ready(case: Case) -> Iterator[str]:
 
 def counts_agree(case: Case) -> Iterator[str]:
     """S7: as many tasks were ever added as were acknowledged; an open add may count too."""
-    batches = case.plan.batches.values()
-    most = len(case.acknowledged) + sum(
-        len(case.plan.workload.items) for batch in batches if batch.state == "begun"
-    )
-    if not len(case.acknowledged) <= case.left.added <= most:
-        counted = len(case.acknowledged)
-        yield f"{case.left.added} tasks were added, {counted} were acknowledged, {most} at most"
+    yield from wrongly_counted(case, case.acknowledged)
 
 
 def adds_are_refused_rightly(plan: PlanHistory) -> Iterator[str]:

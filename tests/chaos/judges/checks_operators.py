@@ -27,7 +27,7 @@ from .checks import (
     values_come_from_executions,
 )
 from .ledger import Execution
-from .left import strangers, wrongly_kept
+from .left import strangers, wrongly_counted, wrongly_kept
 from .operations import Ending, Operation
 from .rest import Rest, every_edge_has_two_ends, every_task_is_in_one_place
 
@@ -60,15 +60,8 @@ class Stopped:
 
     @cached_property
     def certain(self) -> set[str]:
-        """The tasks that were added for certain: by their author, or by a committed task."""
-        batches = self.case.plan.batches.values()
-        found = {key for batch in batches for key in batch.certain}
-        for key in self.case.plan.workload.items:
-            parent = parent_of(key)
-            committed = parent in found and parent not in self.standing
-            if committed and self.case.fate(str(parent)) == "finished":
-                found.add(key)
-        return found
+        """The tasks that were added for certain."""
+        return self.case.certain(self.standing)
 
 
 def nothing_is_claimed_afterwards(stopped: Stopped) -> Iterator[str]:
@@ -147,12 +140,8 @@ def adds_are_whole(stopped: Stopped) -> Iterator[str]:
 
 def counts_agree(stopped: Stopped) -> Iterator[str]:
     """S7: the tasks ever added are those that were acknowledged; an open add may count too."""
-    batches = stopped.case.plan.batches.values()
-    is_open = any(batch.state == "begun" for batch in batches)
-    most = len(stopped.case.plan.workload.items) if is_open else len(stopped.certain)
-    added = stopped.case.left.added
-    if stopped.ending == "cancelled" and not len(stopped.certain) <= added <= most:
-        yield f"{added} tasks were added, {len(stopped.certain)} were acknowledged, {most} at most"
+    if stopped.ending == "cancelled":
+        yield from wrongly_counted(stopped.case, stopped.certain)
 
 
 def it_stays_cancelled(stopped: Stopped) -> Iterator[str]:
@@ -256,7 +245,9 @@ def waiters_hear_of_it(case: Case, operations: list[Operation]) -> Iterator[str]
     for operation in operations:
         if operation.what not in _HEARD or operation.outcome != "done" or not operation.heard:
             continue
-        allowed = _HEARD[operation.what] | {"KeeperUnavailable"}
+        allowed = set(_HEARD[operation.what])
+        if _had_no_server(case, operation):
+            allowed.add("KeeperUnavailable")
         if case.plan.workload.shape in ("failing", "held"):
             allowed.add("PlanFailed")
         if operation.what == "remove":
@@ -265,6 +256,12 @@ def waiters_hear_of_it(case: Case, operations: list[Operation]) -> Iterator[str]
             allowed.add("PlanNotFound")
         if operation.heard not in allowed:
             yield f"after {operation.what} a waiter heard {operation.heard}"
+
+
+def _had_no_server(case: Case, operation: Operation) -> bool:
+    """Whether a fault of the servers may have kept them from whoever waited meanwhile."""
+    until = operation.heard_at or operation.answered or operation.begun
+    return case.ledger.disturbed(0, operation.begun - case.noticed_s, until)
 
 
 def a_death_is_retried_once(case: Case, operations: list[Operation]) -> Iterator[str]:

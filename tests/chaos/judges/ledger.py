@@ -9,13 +9,18 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from ..actors.workloads import Workload
-from ..faults.aim import EVERYBODY, Aim
 from .operations import Operations
+from .windows import Death, Window, aim_of
 
 Line = dict[str, Any]
+#: Within this a poke ends who took it: at the latest when its worker has closed, which takes the
+#: grace and some requests more.
+_POKED_S = 10.0
+#: Within this the arena finds who died by itself, however busy: to mend servers takes a minute.
+_FOUND_S = 90.0
 
 
 @dataclass(slots=True)
@@ -90,43 +95,6 @@ class PlanHistory:
     committed: dict[str, int] | None = None
 
 
-@dataclass
-class Window:
-    """A fault from its injection to its healing, and whom it may touch."""
-
-    name: str
-    begin: float
-    aim: Aim = EVERYBODY
-    end: float = float("inf")
-
-    def overlaps(self, begin: float, end: float) -> bool:
-        return self.begin <= end and self.end >= begin
-
-
-def _aim_of(line: Line) -> Aim:
-    return Aim(
-        line["everybody"],
-        line["names"],
-        line["pids"],
-        line["poke"],
-        line["codes"],
-        line["hands_back"],
-    )
-
-
-class Death(NamedTuple):
-    """A process that ended though nobody had ended it; `code` of a signal is negative."""
-
-    name: str
-    pid: int
-    at: float
-    code: int
-    tail: str
-
-    def __str__(self) -> str:
-        return f"{self.name} (pid {self.pid}) ended by itself, with {self.code}:\n{self.tail}"
-
-
 class Ledger:
     """All histories of a folder. `read` takes in what was appended since."""
 
@@ -148,7 +116,10 @@ class Ledger:
         self._pokes: list[tuple[str, float, int]] = []
         self.late: list[tuple[str, Execution]] = []
         self.deaths: list[Death] = []
+        #: What tasks raised that was not planned, and waits that broke; `judges/trouble.py`.
         self.trouble: list[Line] = []
+        #: Process id to the time of the last line that it wrote itself.
+        self._heard: defaultdict[int, float] = defaultdict(float)
         self.operations = Operations()
         self.began_at: list[float] = []
         self.ended_at: list[float] = []
@@ -202,19 +173,37 @@ class Ledger:
                 yield window
 
     def losses(self, begin: float, end: float) -> int:
-        """How often a worker may have lost what it held in between: once by each fault, or kill."""
-        found = sum(begin <= at <= end for kills in self._kills.values() for at in kills)
-        for window in self.windows:
-            if window.overlaps(begin, end) and not window.aim.hands_back:
-                found += self._workers_of(window)
-        return found
+        """How often a worker may have lost what it held in between: once by each fault, or kill.
+
+        A kill that is what one of those faults does is none more.
+        """
+        windows = [
+            window
+            for window in list(self.windows)
+            if window.overlaps(begin, end) and not window.aim.hands_back
+        ]
+        # As a list first: whoever reads the histories adds to it.
+        kills = [(pid, at) for pid, ends in list(self._kills.items()) for at in list(ends)]
+        alone = sum(
+            begin <= at <= end and not any(self._kills_by(each, pid, at) for each in windows)
+            for pid, at in kills
+        )
+        return alone + sum(self._workers_of(window) for window in windows)
+
+    def _kills_by(self, window: Window, pid: int, at: float) -> bool:
+        """Whether that end of a process may be what the fault does to it.
+
+        Whoever dies by itself is found dead when the arena looks.
+        """
+        until = window.end + (_FOUND_S if window.aim.codes else 0.0)
+        return window.begin <= at <= until and self._touches(window, pid)
 
     def _workers_of(self, window: Window) -> int:
         aim = window.aim
         if aim.everybody:
             return max(1, len(self._workers))
         lives = {*aim.pids, *(pid for _, _, pid in self._pokes if self._touches(window, pid))}
-        named = {name for pid in lives for name in self._actors[pid]} | set(aim.names)
+        named = {name for pid in lives for name in list(self._actors[pid])} | set(aim.names)
         return len(named & self._workers)
 
     def excused_s(self, begin: float, end: float, noticed_s: float) -> float:
@@ -232,9 +221,21 @@ class Ledger:
         aim = window.aim
         if aim.everybody or pid in aim.pids or not self._actors[pid].isdisjoint(aim.names):
             return True
-        return any(
-            what == aim.poke and whom == pid and window.overlaps(at, at)
+        return bool(self._poked(window, pid))
+
+    def _poked(self, window: Window, pid: int) -> list[float]:
+        """When that process took a poke of that fault."""
+        return [
+            at
             for what, at, whom in self._pokes
+            if what == window.aim.poke and whom == pid and window.overlaps(at, at)
+        ]
+
+    def lacked_memory(self, pid: int, at: float) -> bool:
+        """Whether that process had been left without memory just before."""
+        return any(
+            what == "memory" and whom == pid and poked <= at <= poked + _POKED_S
+            for what, poked, whom in self._pokes
         )
 
     def made(self, death: Death) -> bool:
@@ -247,20 +248,29 @@ class Ledger:
             death.code in window.aim.codes
             and self._touches(window, death.pid)
             and window.begin <= death.at
-            and (death.at <= window.end or bool(window.aim.poke))
+            and (
+                self._was_soon(death, self._poked(window, death.pid))
+                if window.aim.poke
+                else death.at <= window.end
+            )
             for window in self.windows
+        )
+
+    def _was_soon(self, death: Death, pokes: list[float]) -> bool:
+        """Whether the process died soon after one of those pokes.
+
+        When it is found dead the arena may have been busy; but what it has written, it wrote alive.
+        """
+        alive = self._heard[death.pid]
+        return any(
+            death.at <= at + _POKED_S or (alive <= at + _POKED_S and death.at <= at + _FOUND_S)
+            for at in pokes
         )
 
     def goes_on_s(self, at: float) -> float | None:
         """How long after that time a task began; None: none has."""
         first = bisect.bisect_left(self.began_at, at)
         return self.began_at[first] - at if first < len(self.began_at) else None
-
-    def throughput(self, begin: float, end: float) -> float:
-        """Executions that returned, a second."""
-        times = self.ended_at
-        count = bisect.bisect(times, end) - bisect.bisect(times, begin)
-        return count / (end - begin) if end > begin else 0.0
 
     def _news(self, path: Path) -> Iterator[Line]:
         offset = self._offsets.get(path, 0)
@@ -275,6 +285,8 @@ class Ledger:
     def _take(self, line: Line, pid: int) -> None:
         event = line["event"]
         self.counts[event] += 1
+        if pid:
+            self._heard[pid] = max(self._heard[pid], line["at"])
         if event == "begin":
             self._begin(line)
         elif event in ("end", "raised"):
@@ -284,7 +296,8 @@ class Ledger:
             if event == "end":
                 bisect.insort(self.ended_at, line["at"])
             elif not execution.planned:
-                self.trouble.append({**line, "execution": str(execution)})
+                told = {"execution": str(execution), "pid": execution.pid}
+                self.trouble.append({**line, **told})
         elif event.startswith(("plan ", "add ")):
             self._author(event, line, pid)
         elif event.startswith("operator "):
@@ -305,14 +318,14 @@ class Ledger:
         elif event == "poked":
             self._pokes.append((line["what"], line["at"], line["pid"]))
         elif event == "fault":
-            self.windows.append(Window(line["name"], line["at"], _aim_of(line)))
+            self.windows.append(Window(line["name"], line["at"], aim_of(line)))
         elif event in ("fault aimed", "healed"):
             for window in self.windows:
                 if window.name == line["name"] and window.end == float("inf"):
                     if event == "healed":
                         window.end = line["at"]
                     else:
-                        window.aim = _aim_of(line)
+                        window.aim = aim_of(line)
 
     def _begin(self, line: Line) -> None:
         fields = {name: line[name] for name in ("key", "n", "a", "uid", "worker", "pid", "by")}

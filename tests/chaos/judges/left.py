@@ -51,6 +51,15 @@ def wrongly_kept(case: Case, certain: set[str], standing: set[str]) -> Iterator[
     yield from (f"the failure of {key} is kept {n} times" for key, n in failed.items() if n > 1)
 
 
+def wrongly_counted(case: Case, certain: set[str]) -> Iterator[str]:
+    """Whether as many tasks were ever added as were `certain` to be; an open add may count too."""
+    is_open = any(batch.state == "begun" for batch in case.plan.batches.values())
+    most = len(case.plan.workload.items) if is_open else len(certain)
+    added = case.left.added
+    if not len(certain) <= added <= most:
+        yield f"{added} tasks were added, {len(certain)} were acknowledged, {most} at most"
+
+
 def strangers(names: list[str], besides: str) -> Iterator[str]:
     """The children of a plan that zkplan has not made, or has not removed."""
     expected = {*PLAN_FIXED, "ready"} - {"adds"}

@@ -28,6 +28,7 @@ class Operation:
     outcome: str = ""
     seen: dict[str, Any] = field(default_factory=dict)
     heard: str = ""
+    heard_at: float = 0.0
 
     @property
     def may_have_happened(self) -> bool:
@@ -55,7 +56,7 @@ class Operations:
         elif event == "operator saw":
             operation.seen = line
         else:
-            operation.heard = line["heard"]
+            operation.heard, operation.heard_at = line["heard"], line["at"]
 
     def named(self, plan: str, what: What) -> list[Operation]:
         return [each for each in self.of_plan.get(plan, ()) if each.what == what]
@@ -67,7 +68,13 @@ class Operations:
 
     def removals(self) -> list[str]:
         """The plans that an operator has, or may have, removed."""
-        return [name for name in self.of_plan if self.ending(name) == "removed"]
+        # As a list first: whoever reads the histories adds to it.
+        return [name for name in list(self.of_plan) if self.ending(name) == "removed"]
+
+    def was_removed(self, plan: str, before: float) -> bool:
+        """Whether an operator was told by then that it is removed."""
+        removals = self.named(plan, "remove")
+        return any(each.outcome == "done" and (each.answered or 0.0) < before for each in removals)
 
     def forget(self, plan: str) -> None:
         """Give back the memory of what was judged."""

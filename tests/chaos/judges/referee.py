@@ -6,10 +6,8 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from contextlib import suppress
-from itertools import pairwise
-from typing import NamedTuple
 
 import zkplan
 from tests.sim.world import ROOT
@@ -30,23 +28,19 @@ from .checks import (
 )
 from .checks_operators import Stopped, violations_of_operations, violations_of_stopped
 from .effects import Effects
-from .ledger import Execution, Ledger, PlanHistory
-from .rest import Rest, is_quiet, look_at, traces_of
+from .ledger import Ledger, PlanHistory
+from .members import Silence, children_at, shown_by
+from .removals import Removals
+from .rest import Rest, is_quiet, look_at, sync, traces_of
 from .scope import Scope
+from .takeovers import Takeover, takeovers
+from .trouble import unplanned
 
 SHOWN_S = 1.0
 _LOOK_S = 0.3
 #: What an author that is gone was defining is given up after that.
 HALF_DEFINED_S = 5.0
 _BATCH = 200
-
-
-class Takeover(NamedTuple):
-    """A task went on `seconds` after the process that ran it had ended, for the reason `why`."""
-
-    at: float
-    seconds: float
-    why: str
 
 
 class Referee:
@@ -62,10 +56,14 @@ class Referee:
         self.effects, self.scope = Effects(), Scope()
         self.shapes: Counter[str] = Counter()
         self.tasks = self.executions = self.finished = 0
-        self.errors: list[str] = []
-        #: Names of the plans that stood at the last look.
+        #: Names of the plans that stood at the last look, and when that began.
         self.standing: list[str] = []
-        self.progress = time.monotonic()
+        self._looked_at = 0.0
+        #: By the names of plans: why the last look at each came to no end.
+        self._troubles: dict[str, str] = {}
+        self._removals = Removals(
+            self.violations.append, lambda path: shown_by(arena.servers.members, path)
+        )
         self.half_defined = 0
         self._left_since: dict[str, float] = {}
         self._done_since: dict[str, float] = {}
@@ -87,16 +85,16 @@ class Referee:
         self._thread.join(60)
         self._client.close()
 
-    def is_idle(self) -> bool:
-        """Whether no plan stands any more."""
-        return not self.standing
+    def is_idle(self, since: float = 0.0) -> bool:
+        """Whether no plan stands any more, at a look that began later than that."""
+        return self._looked_at >= since and not self.standing
 
     def _run(self) -> None:
         while not self._stop.is_set():
             try:
                 self._look()
-            except (zkplan.KeeperUnavailable, zkplan.PlanNotFound) as error:
-                self.errors.append(repr(error)[:200])
+            except zkplan.KeeperUnavailable:
+                self._removals.no_answer()  # as in every outage: one that lasts fails the peace
             except Exception as error:  # A referee that stops silently would find nothing.
                 self.violations.append(f"the referee itself failed: {error!r}")
                 raise
@@ -107,26 +105,53 @@ class Referee:
         with self._judging:
             self.ledger.read()
             self.violations += late_executions(self.ledger)
-            found = [*wrong_deaths(self.ledger), *wrong_refusals(self.ledger)]
+            found = [
+                *wrong_deaths(self.ledger),
+                *wrong_refusals(self.ledger),
+                *unplanned(self.ledger),
+            ]
             self.violations += [text for text in found if text not in self.violations]
 
     def _look(self) -> None:
+        began = time.monotonic()
         self.judge_histories()
+        sync(self._client, self._client.paths.root)
         plans = self._client.plans()
+        self._removals.listed({plan.path for plan in plans})
         for plan in plans:
             history = self.ledger.plans.get(plan.name)
             if history is not None:
-                self._look_at(plan, history)
+                self._try(plan, history, began)
+            if self._stop.is_set():
+                return
         removed = self._look_at_removed()
-        self.standing = [plan.name for plan in plans] + removed
+        told = {plan.name for plan in plans if self._removals.is_told(plan.path)}
+        self.standing = [name for name in [*(p.name for p in plans), *removed] if name not in told]
+        self._looked_at = began
 
-    def _look_at(self, plan: zkplan.Plan, history: PlanHistory) -> None:
+    def _try(self, plan: zkplan.Plan, history: PlanHistory, began: float) -> None:
+        """Look at it; what goes wrong there keeps nobody from the others.
+
+        A plan that is gone in the middle of it was removed by an operator, or is found at the end
+        as one that was never judged.
+        """
+        try:
+            self._look_at(plan, history, began)
+        except (zkplan.KeeperUnavailable, zkplan.PlanNotFound) as error:
+            self._troubles[plan.name] = repr(error)[:200]
+            if isinstance(error, zkplan.KeeperUnavailable):
+                self._removals.no_answer()
+        else:
+            self._troubles.pop(plan.name, None)
+
+    def _look_at(self, plan: zkplan.Plan, history: PlanHistory, began: float) -> None:
         if history.committed is not None:
-            plan.remove()  # an earlier removal was cut short
+            if not self._removals.is_told(plan.path):
+                self._removals.stands(plan.name, plan.path, "was judged", began)
+                self._removals.remove(plan)  # an earlier removal was cut short
             return
         if self.ledger.operations.ending(plan.name) == "removed":
-            with self.arena.gavel:
-                plan.remove()  # nobody knows how far an operator came
+            self._look_at_half_removed(plan, began)
             return
         left = self.ledger.has_left(history)
         if left and not history.closed and plan.name not in self._adopted:
@@ -155,7 +180,19 @@ class Referee:
             case = self._case(history, left_of(self._client, plan, status.added))
             self.violations += violations(case)
             self._judged(case)
-            plan.remove()
+            self._removals.remove(plan)
+
+    def _look_at_half_removed(self, plan: zkplan.Plan, began: float) -> None:
+        """Nobody knows how far an operator came; only who was told that it is gone is owed that."""
+        operations = self.ledger.operations
+        if operations.was_removed(plan.name, began):
+            how = "was removed by an operator, who was told so"
+            self._removals.stands(plan.name, plan.path, how, began)
+        with self.arena.gavel:
+            self.ledger.read()
+            known = operations.was_removed(plan.name, float("inf"))
+            if not known or self._removals.is_told(plan.path):
+                self._removals.remove(plan)
 
     def _case(self, history: PlanHistory, left: Left) -> Case:
         settings = self.arena.settings
@@ -191,7 +228,7 @@ class Referee:
             case = self._case(history, left_of(self._client, plan, added))
             operations = self.ledger.operations.of_plan[plan.name]
             self._judge_stopped(Stopped(case, "cancelled", operations, standing, unready, rest))
-            plan.remove()
+            self._removals.remove(plan)
         del self._rests[plan.name]
 
     def _look_at_removed(self) -> list[str]:
@@ -201,16 +238,28 @@ class Referee:
             history = self.ledger.plans.get(name)
             if history is None or history.committed is not None:
                 continue
-            operations = self.ledger.operations.of_plan[name]
             with self.arena.gavel:
-                self.ledger.read()
-                traces = traces_of(self._client, operations[0].path)
-                if traces or not self.ledger.has_left(history):
-                    waiting.append(name)
-                    continue
-                case = self._case(history, Left(Remains(), [], {}, 0))
-                self._judge_stopped(Stopped(case, "removed", operations))
+                try:
+                    is_gone = self._judge_removed(name, history)
+                except zkplan.KeeperUnavailable as error:
+                    self._troubles[name], is_gone = repr(error)[:200], False
+            if not is_gone:
+                waiting.append(name)
         return waiting
+
+    def _judge_removed(self, name: str, history: PlanHistory) -> bool:
+        """Judge it if nothing is left of it; whether that was done."""
+        operations = self.ledger.operations.of_plan[name]
+        self.ledger.read()
+        if history.committed is not None:
+            return True  # meanwhile, by another thread
+        path = operations[0].path
+        if traces_of(self._client, path) or not self.ledger.has_left(history):
+            return False
+        self._removals.is_gone(name, path)
+        case = self._case(history, Left(Remains(), [], {}, 0))
+        self._judge_stopped(Stopped(case, "removed", operations))
+        return True
 
     def _judge_stopped(self, stopped: Stopped) -> None:
         self.violations += violations_of_stopped(stopped)
@@ -230,7 +279,6 @@ class Referee:
         self.shapes[history.workload.shape + how] += 1
         self.tasks += case.left.added
         self.executions += len(case.everything)
-        self.progress = time.monotonic()
         # What was judged is not looked at again; a long run must not fill the memory.
         history.executions.clear()
         history.waited.clear()
@@ -238,20 +286,58 @@ class Referee:
 
     def give_up(self, names: Collection[str]) -> list[str]:
         """Which of those plans stand though they should be done, and why as far as can be told."""
-        found = []
-        for plan in self._client.plans():
-            if plan.name not in names:
-                continue
-            status, report = plan.status(), plan.check(repair=False)
-            history = self.ledger.plans.get(plan.name)
-            found.append(
-                f"L3 {plan.name} ({history.workload.shape if history else '?'}) is not done: "
-                f"{status}; check says {report.problems[:5]}, waiting {list(report.waiting)[:5]}"
-            )
-        for name in set(self._look_at_removed()) & set(names):
-            traces = traces_of(self._client, self.ledger.operations.of_plan[name][0].path)
-            found.append(f"S6 {name} was removed, and this is left: {traces}")
+        found: list[str] = []
+        try:
+            for plan in self._client.plans():
+                if plan.name in names and not self._removals.is_told(plan.path):
+                    found += self._why_it_stands(plan)
+            for name in set(self._look_at_removed()) & set(names):
+                traces = traces_of(self._client, self.ledger.operations.of_plan[name][0].path)
+                if traces:
+                    found.append(f"S6 {name} was removed, and this is left: {traces}")
+        except zkplan.KeeperUnavailable as error:
+            found.append(f"L3 nobody says what stands of {sorted(names)}: {error!r}")
         return found
+
+    def _why_it_stands(self, plan: zkplan.Plan) -> Iterator[str]:
+        history = self.ledger.plans.get(plan.name)
+        if history is not None and history.committed is not None:
+            yield self._removals.sentence(plan.name, plan.path, "was judged, and still stands")
+            return
+        try:
+            status, report = plan.status(), plan.check(repair=False)
+        except zkplan.PlanNotFound:
+            return  # it was done in this moment, or an operator removes it
+        trouble = self._troubles.get(plan.name)
+        yield (
+            f"L3 {plan.name} ({history.workload.shape if history else '?'}) is not done: "
+            f"{status}; check says {report.problems[:5]}, waiting {list(report.waiting)[:5]}"
+            + (f"; the referee's last look at it: {trouble}" if trouble else "")
+        )
+
+    def never_judged(self) -> Iterator[str]:
+        """The plans that are gone, and nobody knows why; to be asked once none stands any more."""
+        for name, history in list(self.ledger.plans.items()):
+            if history.path and history.committed is None:
+                trouble = self._troubles.get(name)
+                acknowledged = sum(len(batch.certain) for batch in history.batches.values())
+                yield (
+                    f"L3 {name} ({history.path}) was made and never judged; {acknowledged} of its "
+                    "tasks were acknowledged, and no operator removed it"
+                    + (f"; the referee's last look at it: {trouble}" if trouble else "")
+                )
+
+    def come_back(self) -> Iterator[str]:
+        """The plans that were removed, and that a member shows all the same; once all serve."""
+        root = self._client.paths.root
+        for number, names in children_at(self.arena.servers.members, root).items():
+            if isinstance(names, Silence):
+                yield f"member {number} gives no answer at the end: {names.why}"
+                continue
+            for path in sorted({f"{root}/{name}" for name in names} & self._removals.done.keys()):
+                if not self._removals.is_told(path):
+                    name = self._removals.done[path].name
+                    yield self._removals.sentence(name, path, "was judged and removed, and stands")
 
     def _end_half_defined(self, plan: zkplan.Plan, history: PlanHistory) -> None:
         """An author that died within the steps of a wide join leaves a task that never runs.
@@ -297,16 +383,3 @@ def left_of(client: zkplan.Client, plan: zkplan.Plan, added: int) -> Left:
     dead = {each.name: Letter(each.n, each.a) for each in letters.values()}
     names = [letters[number].name if number in letters else f"?{number}" for number in failed]
     return Left(remains, kept, dead, added, names)
-
-
-def takeovers(ledger: Ledger, tasks: object) -> list[Takeover]:
-    """From the end of a process to the next attempt of what it ran."""
-    found = []
-    runs: list[Execution]
-    for runs in tasks:  # type: ignore[attr-defined]
-        for first, second in pairwise(sorted(runs, key=lambda each: each.n)):
-            at, why = ledger.ends.get(first.pid, (0.0, ""))
-            ran = first.began <= at and (first.ended is None or first.ended >= at)
-            if ran and second.began >= at:
-                found.append(Takeover(at, second.began - at, why))
-    return found

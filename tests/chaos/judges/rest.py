@@ -47,7 +47,7 @@ class Rest:
         ]
 
 
-def _sync(client: zkplan.Client, path: str) -> None:
+def sync(client: zkplan.Client, path: str) -> None:
     """Have the server that answers us know all that any server has acknowledged."""
     raw = client.keeper.client
     try:
@@ -58,7 +58,7 @@ def _sync(client: zkplan.Client, path: str) -> None:
 
 def traces_of(client: zkplan.Client, path: str) -> list[str]:
     """What is left of a removed plan, anywhere."""
-    _sync(client, path)
+    sync(client, path)
     number, paths = number_of(path), client.paths
     plan, later, desks = client.keeper.ask(
         ReadMany([ReadChildren(path), ReadChildren(paths.later), ReadChildren(paths.desks)])
@@ -75,7 +75,7 @@ def traces_of(client: zkplan.Client, path: str) -> list[str]:
 def look_at(client: zkplan.Client, plan: zkplan.Plan) -> Rest:
     """Read all of it; two looks that are equal saw it at rest."""
     rest, ask, paths = Rest(), client.keeper.ask, client.paths
-    _sync(client, plan.path)
+    sync(client, plan.path)
     names, runnable, dead, later, desks = ask(
         ReadMany(
             [

@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 from ..actors.workloads import HELD_JOIN
 from ..world.link import Weather
-from .stage import Scene, Stage, is_stopped
+from ..world.proc import is_stopped
+from .stage import Scene, Stage
 
 #: How long something that must not happen is waited for, where nothing else tells that it did not.
 GIVEN_S = 2.0

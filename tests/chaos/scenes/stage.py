@@ -31,6 +31,7 @@ from ..judges.referee import Referee
 from ..judges.tree import Tree
 from ..world.arena import Actor, Arena, Settings
 from ..world.link import Link
+from ..world.proc import is_stopped
 
 WAIT_S = 30.0
 #: Once nobody is stopped any more, everything comes to its end within this, or never.
@@ -221,14 +222,6 @@ class Stage:
 
     def close(self) -> None:
         self._stack.close()
-
-
-def is_stopped(pid: int) -> bool:
-    """Whether the process was stopped by a signal."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
-    except OSError:
-        return False
 
 
 @contextmanager

@@ -29,6 +29,7 @@ from .link import Link
 from .servers import Kind, Servers
 
 Role = Literal["worker", "author", "waiter"]
+ROLES: tuple[Role, ...] = ("worker", "author", "waiter")
 _START_S = 60.0
 _TAIL_LINES = 20
 #: What a worker that is told to stop gives its tasks.
@@ -104,16 +105,16 @@ class Arena:
     def __enter__(self) -> Arena:
         with ExitStack() as stack:
             self.servers = Servers(self.settings.kind, stack, self.settings.tick_ms)
+            stack.callback(self.servers.keep_logs, self.folder)
             names: list[tuple[str, Role]] = [
                 *((f"worker{n}", "worker") for n in range(self.settings.workers)),
                 *(("author", "author"), ("waiter", "waiter")),
             ]
             self.actors = [Actor(name, role, Link(self.servers.ports)) for name, role in names]
             if self.settings.veterans:
-                roles: tuple[Role, ...] = ("worker", "author", "waiter")
                 self.actors += [
                     Actor(f"veteran {role}", role, Link(self.servers.ports), spared=True)
-                    for role in roles
+                    for role in ROLES
                 ]
             for actor in self.actors:
                 stack.callback(actor.link.close)
@@ -148,10 +149,9 @@ class Arena:
     # ---- what may be done to them
 
     def start(self, actor: Actor, environment: Mapping[str, str] | None = None) -> None:
-        """Start it, or let it go on where it is paused; nothing happens where it runs."""
+        """Start it; nothing happens where it has a process, be it paused."""
         with self._lock:
             if actor.process is not None:
-                self.resume(actor)
                 return
             actor.lives += 1
             actor.log = self.folder / f"{actor.name}-{actor.lives}.log"
@@ -175,23 +175,29 @@ class Arena:
             sent = time.monotonic()
             process.end(0)
             self._ended(actor, process, sent, why, killed=True)
+            if process.exit_code != -signal.SIGKILL:  # it had ended before, by itself
+                self._judge_end(actor, process, told=self._stopped(actor))
 
-    def stop(self, actor: Actor, why: str, grace_s: float = GRACE_S + 5) -> bool:
-        """SIGTERM; whether it ended within the grace. It is killed where it did not."""
+    def stop(self, actor: Actor, why: str, within_s: float = GRACE_S + 5) -> None:
+        """SIGTERM: it has to end by itself within that time, and with 0."""
         with self._lock:
             process, actor.process, actor.paused = actor.process, None, False
         if process is None:
-            return True
+            return
         sent = time.monotonic()
         process.send(signal.SIGTERM)
         process.send(signal.SIGCONT)
-        ended = process.wait_ended(grace_s)
+        ended = process.wait_ended(within_s)
         process.end(0)
         # What it ran was its own until its grace was over.
         left = min(time.monotonic(), sent + GRACE_S)
         how = why if ended else f"{why}, but too slow"
         self._ended(actor, process, left, how, killed=not ended)
-        return ended
+        if not ended:
+            self.too_slow.append(f"{actor.name} did not end within {within_s:g} s of SIGTERM")
+        elif process.exit_code != -signal.SIGTERM or self._is_ready(actor):
+            # Before it is ready it has not said as yet what the signal does to it.
+            self._judge_end(actor, process, told=True)
 
     def pause(self, actor: Actor) -> None:
         with self._lock:
@@ -206,19 +212,20 @@ class Arena:
                 actor.process.send(signal.SIGCONT)
 
     def expire(self, actor: Actor) -> bool:
-        """End its session at the server for real; False where that cannot be done now."""
+        """End its session at the server for real; whether that was done."""
         session = actor.link.session
         if session is None:
             return False
         twin = KazooClient(self.servers.hosts, client_id=tuple(session))
         try:
             twin.start(timeout=5)
+            # One whose session is over already gets another one.
+            return bool(twin.client_id == tuple(session))
         except twin.handler.timeout_exception:
             return False
         finally:
             twin.stop()
             twin.close()
-        return True
 
     # ---- looking after them
 
@@ -232,11 +239,9 @@ class Arena:
                 process.end(0)
                 actor.process, actor.paused = None, False
             self._ended(actor, process, time.monotonic(), "by itself", killed=True)
-            if not self._stopped(actor) or process.exit_code:
-                tail = "\n".join(self.log_of(actor).splitlines()[-_TAIL_LINES:])
-                facts = {"name": actor.name, "pid": process.pid, "code": process.exit_code}
-                self.journal.write("died", **facts, tail=tail)
-            if not self._stopped(actor):
+            told = self._stopped(actor)
+            self._judge_end(actor, process, told)
+            if not told:
                 self.start(actor)
 
     def heal(self) -> None:
@@ -249,12 +254,17 @@ class Arena:
             # Who was left alone is left alone: no fault excuses what a cut of its link would cost.
             if not actor.link.is_fair:
                 actor.link.heal()
+            self.resume(actor)
             if not self._stopped(actor):
                 self.start(actor)
 
+    def fallen(self) -> list[str]:
+        """The servers that have ended by themselves since this was asked before."""
+        return self.servers.fallen()
+
     def is_whole(self) -> bool:
         """Whether everybody has a session who has to."""
-        return all(actor.link.session is not None or self._stopped(actor) for actor in self.actors)
+        return all(bool(actor.link.at) or self._stopped(actor) for actor in self.actors)
 
     def want(self, shape: str) -> None:
         """The next plans have that shape; empty: any."""
@@ -265,7 +275,7 @@ class Arena:
 
         def ready() -> bool:
             self.tend()
-            return all(" ready" in self.log_of(actor) for actor in self.workers)
+            return all(map(self._is_ready, self.workers))
 
         wait_until(ready, "all workers are ready", _START_S)
 
@@ -274,6 +284,10 @@ class Arena:
 
     def end_waiters(self) -> None:
         (self.folder / waiter.STOP).touch()
+
+    def _is_ready(self, worker: Actor) -> bool:
+        """Whether it is registered, in this life."""
+        return " ready" in self.log_of(worker)
 
     def _stopped(self, actor: Actor) -> bool:
         stops = {"author": author.STOP, "waiter": waiter.STOP}
@@ -304,6 +318,14 @@ class Arena:
         process, actor.process = actor.process, None
         if process is not None:
             process.end(0)
+
+    def _judge_end(self, actor: Actor, process: WatchedProcess, told: bool) -> None:
+        """Who was told to end ends with 0; any other end is a death, for the checker to judge."""
+        if told and process.exit_code == 0:
+            return
+        tail = "\n".join(self.log_of(actor).splitlines()[-_TAIL_LINES:])
+        facts = {"name": actor.name, "pid": process.pid, "code": process.exit_code}
+        self.journal.write("died", **facts, tail=tail)
 
     def _ended(
         self, actor: Actor, process: WatchedProcess, sent: float, why: str, killed: bool

@@ -131,6 +131,10 @@ class Link:
     def heal(self) -> None:
         """Fair weather, over new connections: what was held is not delivered late by accident."""
         self._hang_up()
+        self.calm()
+
+    def calm(self) -> None:
+        """Fair weather over the connections that stand: what was held goes on."""
         self._fair = Weather()
         self.change(self._fair)
 

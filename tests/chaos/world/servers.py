@@ -28,6 +28,9 @@ _LEADER_S = 3.0
 _HEALED_S = 60.0
 _POLL_S = 0.05
 _ASK_S = 2.0
+#: Of the log of a server: in a message, and in the folder of a run.
+_TAIL_LINES = 20
+_KEPT_LINES = 1000
 
 
 class Servers:
@@ -38,6 +41,9 @@ class Servers:
         self.disk: Disk | None = None
         self.ensemble: ZooKeeperEnsemble | None = None
         self._pause = threading.Event()
+        #: Those that had ended by themselves when they were last looked at, and those to be told.
+        self._down: set[ServerProcess] = set()
+        self._fallen: list[str] = []
         #: The links between the members of an ensemble.
         self.peers = Peers()
         stack.callback(self.peers.close)
@@ -70,6 +76,7 @@ class Servers:
 
     def make_serve(self) -> None:
         """Resume, or start, each that does not serve, and wait until all do."""
+        self._look()
         # A member that is cut off from its peers would never serve.
         self.peers.heal()
         for member in self.members:
@@ -83,6 +90,29 @@ class Servers:
                 modes = [member.mode for member in self.members]
                 raise ServerDidNotStart(f"after {_HEALED_S:g} s the members are {modes}")
             self._pause.wait(_POLL_S)
+
+    def fallen(self) -> list[str]:
+        """Those that have ended by themselves since this was asked before, and why."""
+        self._look()
+        told, self._fallen = self._fallen, []
+        return told
+
+    def _look(self) -> None:
+        """Who has ended by itself is remembered: it is started again like any other."""
+        down = {member for member in self.members if member.broke_down()}
+        for member in down - self._down:
+            tail = "\n".join(_last_lines(member.log, _TAIL_LINES))
+            self._fallen.append(
+                f"server {self.number_of(member)} (port {member.port}) ended by itself, with "
+                f"{member.exit_code}:\n{tail}"
+            )
+        self._down = down
+
+    def keep_logs(self, folder: Path) -> None:
+        """Their last lines, for who examines a run: the servers' own folders go with them."""
+        for number, member in enumerate(self.members, 1):
+            lines = _last_lines(member.log, _KEPT_LINES)
+            (folder / f"server-{number}.log").write_text("".join(f"{line}\n" for line in lines))
 
     def _agree(self) -> bool:
         """Whether all serve under one leader; one left behind may lead on for a moment."""
@@ -103,13 +133,13 @@ class Servers:
             client.close()
 
     def leader(self) -> ServerProcess:
-        """The leader; any member where another fault has left them without one."""
+        """The leader, or the only server; raises ServerDidNotStart where nobody leads."""
         if self.ensemble is None:
             return self.members[0]
         try:
             return self.ensemble.leader(_LEADER_S)
-        except TimeoutError:
-            return self.members[0]
+        except TimeoutError as error:
+            raise ServerDidNotStart(str(error)) from error
 
     def number_of(self, member: ServerProcess) -> int:
         """Its number in the ensemble, from 1."""
@@ -124,3 +154,7 @@ class Servers:
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
         self.disk = Disk.mounted(folder, stack)
         return folder / "server"
+
+
+def _last_lines(log: Path, count: int) -> list[str]:
+    return log.read_text(errors="replace").splitlines()[-count:] if log.exists() else []

@@ -33,6 +33,11 @@ class Watch:
         """`leader` or `follower`; None where it serves nobody."""
         return self._status[number].get("Mode")
 
+    def is_out(self, number: int) -> bool:
+        """Whether it serves nobody, at two looks in a row: on a busy machine one may be in vain."""
+        modes = [looked[number].get("Mode") for looked in (self._before, self._status) if looked]
+        return modes == [None, None]
+
     def applied(self, number: int) -> int:
         """The number of the last transaction that it has applied; -1 where it does not say."""
         return int(self._status[number].get("Zxid", "-1"), 16)

@@ -1,0 +1,34 @@
+"""What tasks and waiters met that no workload had planned: findings, unless a fault explains it."""
+
+from __future__ import annotations
+
+from .ledger import Ledger, Line
+
+_NO_MEMORY = ("MemoryError", "[Errno 12]")
+#: Of a task whose author was lost within the steps of a wide join: it never runs.
+_HALF_DEFINED = "is still being defined"
+
+
+def unplanned(ledger: Ledger) -> list[str]:
+    """Tasks that raised what they should not, waits that broke; again at the very end."""
+    return [f"- {_told(line)}" for line in list(ledger.trouble) if not _is_explained(ledger, line)]
+
+
+def _told(line: Line) -> str:
+    if line["event"] == "raised":
+        return f"{line['execution']} raised what was not planned: {line['error']}"
+    return f"a wait for {line['plan']} broke: {line['error']}"
+
+
+def _is_explained(ledger: Ledger, line: Line) -> bool:
+    error, at = line["error"], line["at"]
+    if line["event"] == "raised":
+        return ledger.lacked_memory(line["pid"], at) and any(each in error for each in _NO_MEMORY)
+    plan = ledger.plans.get(line["plan"])
+    # One sentence says that the plan stands still, the others why.
+    why = error.split("; ")[1:]
+    is_half_defined = error.startswith("PlanStuck") and all(_HALF_DEFINED in each for each in why)
+    if plan is None or not why or not is_half_defined:
+        return False
+    # It has ended, or stands still itself.
+    return ledger.disturbed(plan.author_pid, plan.begun, at)

@@ -1,0 +1,46 @@
+"""When a fault was under way and whom it may touch; and who died by itself, as the arena wrote."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from ..faults.aim import EVERYBODY, Aim
+
+
+@dataclass
+class Window:
+    """A fault from its injection to its healing, and whom it may touch."""
+
+    name: str
+    begin: float
+    aim: Aim = EVERYBODY
+    end: float = float("inf")
+
+    def overlaps(self, begin: float, end: float) -> bool:
+        return self.begin <= end and self.end >= begin
+
+
+def aim_of(line: dict[str, Any]) -> Aim:
+    """As the arena wrote it."""
+    return Aim(
+        line["everybody"],
+        line["names"],
+        line["pids"],
+        line["poke"],
+        line["codes"],
+        line["hands_back"],
+    )
+
+
+class Death(NamedTuple):
+    """A process that ended though nobody had ended it; `code` of a signal is negative."""
+
+    name: str
+    pid: int
+    at: float
+    code: int
+    tail: str
+
+    def __str__(self) -> str:
+        return f"{self.name} (pid {self.pid}) ended by itself, with {self.code}:\n{self.tail}"
