@@ -20,6 +20,7 @@ from kazoo.exceptions import (
     ThrottledOpError,
 )
 from kazoo.handlers.threading import SequentialThreadingHandler
+from kazoo.protocol.states import KeeperState
 
 from ..errors import KeeperUnavailable, ZkplanError
 from .calls import Call
@@ -106,6 +107,7 @@ def open_keeper(
     _check_options(kazoo_options, given=isinstance(hosts, KazooClient))
     if isinstance(hosts, KazooClient):
         _survive_bad_answers(hosts)
+        _outlive_errors(hosts)
         return Keeper(hosts, owns=False, patience_s=patience_s)
     if not isinstance(hosts, str):
         raise TypeError(
@@ -126,6 +128,7 @@ def open_keeper(
     except ValueError as error:
         raise _malformed(hosts, str(error)) from error
     _survive_bad_answers(client)
+    _outlive_errors(client)
     if not _started(client, connect_timeout_s):
         why = f" ({overheard.complaint})" if overheard.complaint else ""
         raise KeeperUnavailable(
@@ -174,6 +177,27 @@ def _survive_bad_answers(client: KazooClient) -> None:
         return read(header, *rest)
 
     connection._read_response = read_or_drop
+
+
+def _outlive_errors(client: KazooClient) -> None:
+    """Make a new connection where kazoo's thread meets an error that it does not know.
+
+    It would end by a MemoryError, say, which passes; nobody notices, and the client would wait for
+    ever. What was under way counts as lost answers.
+    """
+    connection = client._connection
+    attempt = connection._connect_attempt
+
+    def attempt_or_drop(*given: Any) -> Any:
+        try:
+            return attempt(*given)
+        except Exception as error:
+            logger.warning("the connection is made anew after an error of this process: %r", error)
+            if client._state != KeeperState.CONNECTING:
+                client._session_callback(KeeperState.CONNECTING)
+            return None
+
+    connection._connect_attempt = attempt_or_drop
 
 
 def _probe(hosts: str, session_timeout_s: float, options: dict[str, Any]) -> KazooClient:
