@@ -303,6 +303,24 @@ def test_a_worker_goes_on_where_its_connection_meets_an_unknown_error(
     assert sorted(notes(file)) == sorted(f"{number} 0" for number in range(60))
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_worker_whose_connection_thread_has_ended_ends(
+    zkplan_root: str, zookeeper_hosts: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Out of memory that thread cannot even tell of it: the worker would stand still for ever."""
+
+    def end_thread(self: ConnectionHandler, *given: Any) -> Any:
+        raise SystemExit
+
+    with zkplan.connect(zookeeper_hosts, root=zkplan_root, session_timeout=2.0) as client:
+        worker = zkplan.Worker(client, threads=1)
+        worker.on_ready(
+            lambda _: monkeypatch.setattr(ConnectionHandler, "_read_socket", end_thread)
+        )
+        with pytest.raises(zkplan.KeeperUnavailable, match="start it anew"):
+            worker.run()
+
+
 def test_who_always_makes_a_server_stumble_is_told(
     proxied: MakeProxy, zkplan_root: str, zkplan_client: Client
 ) -> None:

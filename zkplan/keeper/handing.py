@@ -63,3 +63,12 @@ def _wake_in_time(wakes: socket.socket, times: int) -> None:
     with contextlib.suppress(OSError):  # the client was stopped, and told those who wait
         for _ in range(times):
             wakes.send(b"\0")
+
+
+def thread_has_ended(client: KazooClient) -> bool:
+    """Whether kazoo's thread ended though nobody stopped it, so that nothing is ever answered.
+
+    It outlives errors, but not each MemoryError: to tell of one, and to go on, takes memory too.
+    """
+    thread = client._connection._connection_routine
+    return thread is not None and not thread.is_alive() and not client._stopped.is_set()

@@ -18,9 +18,10 @@ from typing import Any, TypeVar
 
 from ..backoff import Backoff
 from ..codec import Codec
-from ..errors import HistoryLost, ZkplanError
+from ..errors import HistoryLost, KeeperUnavailable, ZkplanError
 from ..execution import Ended, Job, Runner
 from ..keeper import Keeper
+from ..keeper.handing import thread_has_ended
 from ..layout import Paths
 from ..protocol.desk import register
 from ..protocol.shared import Registration
@@ -193,6 +194,11 @@ class Engine:
     def _judge_connection(self, now: float) -> None:
         """Stop claiming, and tell running tasks, before the session can have expired unseen."""
         trusted = now - self.keeper.last_answer < self.keeper.session_timeout_s * 2 / 3
+        if not trusted and thread_has_ended(self.keeper.client):
+            raise KeeperUnavailable(
+                f"the thread of this process that talks to ZooKeeper at {self.keeper.hosts} has "
+                "ended, out of memory most likely: start it anew"
+            )
         if trusted != self.trusted:
             self.trusted = trusted
             if trusted:

@@ -7,6 +7,8 @@ import signal
 import threading
 from functools import partial
 
+from zkplan.cli import EXIT_UNREACHABLE
+
 from ..actors.tasks import EXIT_CODE, poke
 from ..world.arena import Actor, Arena, Role
 from ..world.link import Weather
@@ -15,11 +17,12 @@ from .aim import Aim
 from .fault import Entry, Fault, Sessions, enter, links_of, stops_of
 
 #: How the process ends whose task does that. One that does anything else outlives it. Without
-#: memory the interpreter aborts or crashes, or the MemoryError meets its main thread.
+#: memory the interpreter aborts or crashes, or the MemoryError meets its main thread, or that of
+#: the connection: then the worker ends when it has been silent for two thirds of its session.
 _ENDS = {
     "exit": [EXIT_CODE],
     "segfault": [-signal.SIGSEGV],
-    "memory": [-signal.SIGABRT, -signal.SIGSEGV, 1],
+    "memory": [-signal.SIGABRT, -signal.SIGSEGV, 1, EXIT_UNREACHABLE],
 }
 #: A worker that is told to stop ends within this time, whatever other faults do to it meanwhile.
 _BESIDE_OTHERS_S = 15.0
