@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from kazoo.client import KazooClient
-from kazoo.protocol.connection import ConnectionHandler
 
 import zkplan
 from zkplan import Client, TaskSpec
 
 from .proxy import Loss, Proxy
 from .support import note, notes, wait_until, working
-
-#: More requests than are sent again with a new connection: else none would ever come further.
-ERROR_EVERY = 31
 
 
 def port_of(hosts: str) -> int:
@@ -275,50 +270,6 @@ def test_a_worker_goes_on_where_a_server_answers_badly(
         assert plan.wait(60).state == "done"
     assert proxy.lost
     assert sorted(notes(file)) == sorted(f"{number} 0" for number in range(60))
-
-
-@pytest.mark.parametrize("where", ["_send_request", "_read_socket"])
-def test_a_worker_goes_on_where_its_connection_meets_an_unknown_error(
-    where: str,
-    zkplan_root: str,
-    zkplan_client: Client,
-    zookeeper_hosts: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """As when a task has taken all memory for a moment: kazoo's thread would end by it."""
-    file, calls, real = tmp_path / "ran", itertools.count(1), getattr(ConnectionHandler, where)
-
-    def out_of_memory(self: ConnectionHandler, *given: Any) -> Any:
-        if next(calls) % ERROR_EVERY == 0:
-            raise MemoryError
-        return real(self, *given)
-
-    with zkplan_client.create_plan("out of memory") as plan:
-        plan.add_tasks([TaskSpec(run_noted, [str(file), f"{number}"]) for number in range(60)])
-    monkeypatch.setattr(ConnectionHandler, where, out_of_memory)
-    with working(zookeeper_hosts, zkplan_root, threads=2, session_timeout=5.0):
-        assert plan.wait(60).state == "done"
-    assert next(calls) > 2 * ERROR_EVERY
-    assert sorted(notes(file)) == sorted(f"{number} 0" for number in range(60))
-
-
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-def test_a_worker_whose_connection_thread_has_ended_ends(
-    zkplan_root: str, zookeeper_hosts: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Out of memory that thread cannot even tell of it: the worker would stand still for ever."""
-
-    def end_thread(self: ConnectionHandler, *given: Any) -> Any:
-        raise SystemExit
-
-    with zkplan.connect(zookeeper_hosts, root=zkplan_root, session_timeout=2.0) as client:
-        worker = zkplan.Worker(client, threads=1)
-        worker.on_ready(
-            lambda _: monkeypatch.setattr(ConnectionHandler, "_read_socket", end_thread)
-        )
-        with pytest.raises(zkplan.KeeperUnavailable, match="start it anew"):
-            worker.run()
 
 
 def test_who_always_makes_a_server_stumble_is_told(

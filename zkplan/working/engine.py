@@ -103,8 +103,9 @@ class Engine:
                         self.inbox.get_nowait()()
                 except queue.Empty:
                     pass
-                if self._failure is not None:
-                    raise self._failure
+                failure = self._failure or self.slots.broken
+                if failure is not None:
+                    raise failure
                 self._advance(time.monotonic())
         except HistoryLost as error:
             # Its text says all there is to know and to do; the way to it is of no use.

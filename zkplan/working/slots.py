@@ -22,6 +22,8 @@ class Slots:
         self._ended = ended
         self._queue: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self._threads = 0
+        #: Why a thread ended that should have gone on: the task that it had would never end.
+        self.broken: BaseException | None = None
         #: Jobs put and neither ended, written off nor taken back. Counted here and not from what
         #: waits and what runs: a job that a thread is just taking is in neither of them.
         self._unended = 0
@@ -78,6 +80,12 @@ class Slots:
         threading.Thread(target=self._serve, name=name, daemon=True).start()
 
     def _serve(self) -> None:
+        try:
+            self._serve_jobs()
+        except BaseException as error:  # for want of memory, most likely: to set this takes none
+            self.broken = error
+
+    def _serve_jobs(self) -> None:
         while True:
             job = self._queue.get()
             if job is None:

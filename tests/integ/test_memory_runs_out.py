@@ -1,0 +1,84 @@
+"""A worker out of memory goes on, or ends so that others take over: it never just stands still."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kazoo.protocol.connection import ConnectionHandler
+
+import zkplan
+from zkplan import Client, TaskSpec
+from zkplan.execution import Ended, Job, Runner
+
+from .support import note, notes, working
+
+#: More requests than are sent again with a new connection: else none would ever come further.
+ERROR_EVERY = 31
+
+
+def run_noted(file: str, what: str) -> None:
+    note(file, f"{what} {zkplan.current().attempt}")
+
+
+@pytest.mark.parametrize("where", ["_send_request", "_read_socket"])
+def test_a_worker_goes_on_where_its_connection_meets_an_unknown_error(
+    where: str,
+    zkplan_root: str,
+    zkplan_client: Client,
+    zookeeper_hosts: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As when a task has taken all memory for a moment: kazoo's thread would end by it."""
+    file, calls, real = tmp_path / "ran", itertools.count(1), getattr(ConnectionHandler, where)
+
+    def out_of_memory(self: ConnectionHandler, *given: Any) -> Any:
+        if next(calls) % ERROR_EVERY == 0:
+            raise MemoryError
+        return real(self, *given)
+
+    with zkplan_client.create_plan("out of memory") as plan:
+        plan.add_tasks([TaskSpec(run_noted, [str(file), f"{number}"]) for number in range(60)])
+    monkeypatch.setattr(ConnectionHandler, where, out_of_memory)
+    with working(zookeeper_hosts, zkplan_root, threads=2, session_timeout=5.0):
+        assert plan.wait(60).state == "done"
+    assert next(calls) > 2 * ERROR_EVERY
+    assert sorted(notes(file)) == sorted(f"{number} 0" for number in range(60))
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_worker_whose_connection_thread_has_ended_ends(
+    zkplan_root: str, zookeeper_hosts: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Out of memory that thread cannot even tell of it: the worker would stand still for ever."""
+
+    def end_thread(self: ConnectionHandler, *given: Any) -> Any:
+        raise SystemExit
+
+    with zkplan.connect(zookeeper_hosts, root=zkplan_root, session_timeout=2.0) as client:
+        worker = zkplan.Worker(client, threads=1)
+        worker.on_ready(
+            lambda _: monkeypatch.setattr(ConnectionHandler, "_read_socket", end_thread)
+        )
+        with pytest.raises(zkplan.KeeperUnavailable, match="start it anew"):
+            worker.run()
+
+
+def test_a_worker_that_has_lost_a_thread_of_its_slots_ends(
+    zkplan_root: str, zookeeper_hosts: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would hold for ever what that thread was to run, and nobody could take it over."""
+
+    def out_of_memory(self: Runner, job: Job) -> Ended:
+        raise MemoryError
+
+    monkeypatch.setattr(Runner, "run", out_of_memory)
+    with zkplan.connect(zookeeper_hosts, root=zkplan_root) as client:
+        with client.create_plan() as plan:
+            plan.add_task(abs, [-1])
+        with pytest.raises(MemoryError):
+            zkplan.Worker(client, threads=1).run()
+        assert plan.status().tasks == 1
