@@ -48,7 +48,12 @@ def test_what_was_planned_is_no_trouble(tmp_path: Path) -> None:
     ("error", "poke", "is_found"),
     [
         ("MemoryError()", "memory", False),
-        ("OSError(12, '[Errno 12] Cannot allocate memory')", "memory", False),
+        (repr(OSError(12, "Cannot allocate memory")), "memory", False),
+        (
+            repr(RuntimeError(f"no thread: {OSError(12, 'Cannot allocate memory')}")),
+            "memory",
+            False,
+        ),
         ("NameError('x')", "memory", True),
         ("MemoryError()", "fork", True),
         ("MemoryError()", "", True),

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from .ledger import Ledger, Line
 
-_NO_MEMORY = ("MemoryError", "[Errno 12]")
+#: As `repr` tells it; what wraps an OSError says its number in another way.
+_NO_MEMORY = ("MemoryError", "OSError(12,", "[Errno 12]")
 #: Of a task whose author was lost within the steps of a wide join: it never runs.
 _HALF_DEFINED = "is still being defined"
 
