@@ -159,6 +159,8 @@ def reload(engine: Engine, part: Part) -> None:
 def poisoned(engine: Engine, part: Part, error: Exception) -> None:
     """A part that ZooKeeper refuses for a reason of its own fails alone; the others go on."""
     job = engine.claims.jobs.get(part.loaded.claim.path) or Job(part.loaded)
+    # Read again since it ran, it may show a fixed result, which must not be worded anew.
+    job.loaded = part.loaded
     failure = engine.runner.describe(error, job)
     # A failure that cannot be delivered either is held: tried again it would be tried for ever.
     held = bool(part.dead)
