@@ -115,6 +115,7 @@ class _Elsewhere(Lease):
         """Until the client is connected: find who serves the folder now, or serve it here."""
         logger.info("lost the server of %s at %s, another process", self._folder, self.hosts)
         began, told = time.monotonic(), ""
+        met, since = "", began
         while not (client.connected or client._stopped.is_set()):
             with self._searching:
                 if self._released.is_set():
@@ -122,9 +123,12 @@ class _Elsewhere(Lease):
                 try:
                     self._go_on(client, time.monotonic() - began > _RETURN_S)
                 except KeeperUnavailable as error:
-                    if str(error) != told:
+                    now = time.monotonic()
+                    if met != str(error):
+                        met, since = str(error), now
+                    if told != met and now - since > _TELL_S:
                         logger.warning("%s", error)
-                    told = str(error)
+                        told = met
             if self._released.wait(_SEARCH_S):
                 return
 

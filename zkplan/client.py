@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from . import archive
-from .addresses import Lease, lease
+from .addresses import Lease, folder_of, is_embedded, lease
 from .codec import Codec
 from .errors import InvalidTask, PayloadUndecodable, PlanNotFound, ZkplanError
 from .execution import Job
@@ -23,6 +23,7 @@ from .protocol.look import list_plans
 from .records import OnFailure, PlanRecord, TaskOptions, WorkerRecord
 from .requests import ReadChildren, ReadData, ReadMany
 from .task import check_options
+from .wording import command
 
 if TYPE_CHECKING:
     from kazoo.client import KazooClient
@@ -44,9 +45,14 @@ class Client:
         root: str = DEFAULT_ROOT,
         secret: bytes = b"",
         server: Lease | None = None,
+        hosts: str = "",
     ) -> None:
-        """`server`, an embedded one, is released with the connection."""
+        """`server`, an embedded one, is released with the connection.
+
+        `hosts` is how others reach the same server, where that is not what `keeper` connects to.
+        """
         self.keeper = keeper
+        self._hosts = hosts
         self._server = server
         self.paths = Paths(_checked_root(root))
         self.codec = Codec(secret)
@@ -54,6 +60,11 @@ class Client:
     @property
     def root(self) -> str:
         return self.paths.root
+
+    def command(self, words: str) -> str:
+        """That command of `zkplan` as it is to be typed, to reach the plans of this client."""
+        hosts = self._hosts or f"{self.keeper.hosts}{self.keeper.client.chroot}"
+        return command(words, hosts, self.root)
 
     def create_plan(
         self,
@@ -232,7 +243,9 @@ def connect(
             **kazoo_options,
         )
         opened.callback(keeper.close)
-        client = Client(keeper, root, key, server)
+        # A server in memory is reached by its port only; one in a folder may be at another soon.
+        named = isinstance(hosts, str) and not (is_embedded(hosts) and folder_of(hosts) is None)
+        client = Client(keeper, root, key, server, hosts if named else "")
         if server is not None:
             server.follow(keeper.client)
         opened.pop_all()

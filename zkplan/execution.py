@@ -350,7 +350,8 @@ class Runner:
         which = f"; {'it' if a == 1 else 'the last one'} was {worker}" if worker else ""
         message = (
             f"{lost} ran it{which} (killed, out of memory, crashed, or its task held the "
-            "interpreter lock longer than the session time-out)"
+            "interpreter lock longer than the session time-out; the first such loss of a "
+            "task may be free, and is not counted then)"
         )
         # Never the worker that says so: whoever looks for the cause would look at its logs.
         n = job.claim.n - 1 if worker else job.claim.n

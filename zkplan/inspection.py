@@ -79,7 +79,7 @@ def _surroundings(task: Task, names: list[str], people: bool) -> dict[str, Any]:
     if task.number not in found:
         return {}
     me = found[task.number]
-    facts: dict[str, Any] = {"state": me.state}
+    facts: dict[str, Any] = {"state": me.state, "attempts_used": me.attempts}
     if me.due is not None:
         facts["due"] = date_time(me.due, people)
     if me.state == "claimed":
@@ -97,9 +97,10 @@ def _surroundings(task: Task, names: list[str], people: bool) -> dict[str, Any]:
 def _named(found: TaskSummary, people: bool) -> str | dict[str, Any]:
     due = "" if found.due is None else date_time(found.due, people)
     if not people:
+        seen: dict[str, Any]
         seen = {"number": found.number, "name": found.name, "state": found.state}
         return seen | ({"due": due} if due else {})
-    parts = [f"task-{found.number}", found.name, found.state, f"(due {due})" if due else ""]
+    parts = [f"task-{found.number}", found.name or "", found.state, f"(due {due})" if due else ""]
     return " ".join(part for part in parts if part)
 
 

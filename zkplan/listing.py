@@ -21,11 +21,13 @@ class TaskSummary(NamedTuple):
 
     `state` is `being defined`, `waiting` (for other tasks), `runnable`, `later` (delayed),
     `claimed` or `dead`. `attempts` counts those used up; `worker` is who claims it, else empty;
-    `due` is when one that is `later` becomes runnable, in wall-clock seconds.
+    `due` is when one that is `later` becomes runnable, in wall-clock seconds. `name` is empty for a
+    task without one, and None where it cannot be read here: written by another client, or signed
+    with another secret.
     """
 
     number: str
-    name: str
+    name: str | None
     state: str
     attempts: int = 0
     worker: str = ""
@@ -138,9 +140,9 @@ def _used(claim: bytes) -> int:
     return int(used) if used.isdigit() and len(used) <= 10 else 0
 
 
-def _name_of(codec: Codec, sealed: bytes) -> str:
+def _name_of(codec: Codec, sealed: bytes) -> str | None:
     try:
         record = TaskRecord.from_bytes(codec.open(TASK, sealed)[1])
         return TaskOptions.from_json(record.options).name
     except PayloadUndecodable:
-        return ""  # written by another client, or under another secret
+        return None

@@ -33,6 +33,7 @@ from .records import Dead, PlanRecord
 from .requests import ReadData
 from .task import Task, TaskSpec, define
 from .waiting import wait_for_plan
+from .wording import count
 
 if TYPE_CHECKING:
     from .client import Client
@@ -104,16 +105,26 @@ class Plan:
         name = str(which)
         if not name:
             raise InvalidTask(name, "an empty text is neither the number nor the name of a task")
-        found = {task.number for task in self.tasks(sys.maxsize) if task.name == name}
+        tasks = self.tasks(sys.maxsize)
+        found = {task.number for task in tasks if task.name == name}
         found |= {number for number, dead in self.dead(sys.maxsize).items() if dead.name == name}
         if len(found) == 1:
             return Task(self, found.pop(), name)
+        unread = sum(task.name is None for task in tasks)
+        if not found and unread:
+            raise InvalidTask(
+                name,
+                f"none of the names that can be read here is {name!r}, and those of "
+                f"{count(unread, 'task')} of {self.path} cannot be: the secret (ZKPLAN_SECRET) may "
+                "be missing or another one; by its number a task is found all the same",
+            )
         if not found:
+            outcomes = self.client.command(f"task ls {int(self.number)} --outcomes")
             raise InvalidTask(
                 name,
                 f"{self.path} has no unfinished or dead task named {name!r}; a finished one is "
                 "known by its number only, and listed if its outcome was kept (Plan.outcomes, "
-                f"zkplan task ls {int(self.number)} --outcomes)",
+                f"{outcomes})",
             )
         raise InvalidTask(
             name,
@@ -141,9 +152,10 @@ class Plan:
         and sets, are edges: the function gets their results.
 
         Atomic, and acknowledged when it returns (inside a `with` block: when the block ends).
-        `retry_delay` and `timeout` in seconds; a higher `priority` runs earlier; `keep` True keeps
-        the result for `Task.result` (default: results that went to nobody). An option left
-        at None takes the plan's default.
+        `timeout` in seconds, and `retry_delay`, which doubles with each failure and is shortened by
+        up to 30 % by chance, so that what failed together is not tried together; a higher
+        `priority` runs earlier; `keep` True keeps the result for `Task.result` (default: results
+        that went to nobody). An option left at None takes the plan's default.
 
         Raises InvalidTask (also for arguments that do not fit the function), ForeignTask,
         NotSerialisable, PayloadTooLarge before anything is written; PlanDrained, PlanCancelled,
@@ -264,6 +276,7 @@ class Plan:
     def retry(self) -> int:
         """Give all dead tasks their attempts again; gives how many. Raises as `retry_task`.
 
+        The failures of a plan whose `on_failure` is "cascade" are final, for they are results.
         PayloadUndecodable, of damaged dead letters, only when all others are retried.
         """
         self._refuse_if_cancelled()

@@ -25,11 +25,8 @@ def may_stand(status: PlanStatus) -> bool:
 
 
 def no_worker(plan: Plan) -> str:
-    keeper, root = plan.client.keeper, plan.client.paths.root
-    return (
-        f"no worker is registered under {root}; start one: "
-        f"zkplan worker --hosts {keeper.hosts}{keeper.client.chroot} --root {root}"
-    )
+    client = plan.client
+    return f"no worker is registered under {client.root}; start one: {client.command('worker')}"
 
 
 def not_taken(plan: Plan, count: int) -> str:
@@ -40,7 +37,8 @@ def not_taken(plan: Plan, count: int) -> str:
     told = (_refusal(plan, task) for task in runnable[:LOOKED_AT])
     why = next(filter(None, told), "they cannot decode them, or are only starting")
     if runnable:
-        why += f" (`zkplan task show {int(plan.number)} {int(runnable[0])}` tells more)"
+        show = plan.client.command(f"task show {int(plan.number)} {int(runnable[0])}")
+        why += f" (`{show}` tells more)"
     return f"{count} of its tasks runnable, and none of the workers takes them: {why}"
 
 
@@ -116,10 +114,11 @@ def _nothing_owed(plan: Plan, wakes: list[str]) -> Step[bool]:
 def raise_in_vain(plan: Plan, status: PlanStatus, repair: bool = True) -> None:
     """Nothing of the plan can run: say why. Returns where a repair lets it run, or would."""
     if status.dead:
+        retry = plan.client.command(f"plan retry {int(plan.number)}")
         raise failed(
             plan,
             f"{plan.path} cannot go on: {_standstill(status.dead, status.tasks)} "
-            f"(`zkplan plan retry {int(plan.number)}` gives another chance)",
+            f"(`{retry}` gives another chance)",
         )
     report = plan.check(repair)
     if report.published or report.created:

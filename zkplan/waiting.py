@@ -138,9 +138,9 @@ class _Patience:
         dead = f"{status.dead} of its tasks out of attempts; " if status and status.dead else ""
         try:
             if self._stands:
+                check = self.plan.client.command(f"plan check {int(self.plan.number)}")
                 return dead + (
-                    "nothing of it can run now (`zkplan plan check` tells why, and mends what it "
-                    "can)"
+                    f"nothing of it can run now (`{check}` tells why, and mends what it can)"
                 )
             if status is not None and status.state == "running" and status.tasks:
                 workers = self.plan.client.workers()

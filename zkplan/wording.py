@@ -1,7 +1,8 @@
-"""Words: a noun in the number that goes with a count, its article, a date and time."""
+"""Words: a noun in the number that goes with a count, its article, a date, a command to type."""
 
 from __future__ import annotations
 
+import shlex
 from datetime import datetime
 
 
@@ -19,6 +20,18 @@ def article(noun: str) -> str:
     ('an author', 'a worker')
     """
     return f"{'an' if noun[0] in 'aeio' else 'a'} {noun}"
+
+
+def command(words: str, hosts: str, root: str) -> str:
+    """That command of `zkplan` as it is to be typed, with the options that reach this very tree.
+
+    Every tree numbers its plans from the same number on, so without these options a command that
+    was printed for one plan may hit another.
+
+    >>> command("plan retry 5", "zk1:2181,zk2:2181", "/jobs")
+    'zkplan plan retry 5 --hosts zk1:2181,zk2:2181 --root /jobs'
+    """
+    return f"zkplan {words} --hosts {shlex.quote(hosts)} --root {shlex.quote(root)}"
 
 
 def date_time(seconds: float, people: bool) -> str:

@@ -14,7 +14,10 @@ import os
 import sys
 import warnings
 
-import atheris  # type: ignore[import-not-found, import-untyped, unused-ignore]
+try:
+    import atheris  # type: ignore[import-not-found, import-untyped, unused-ignore]
+except ModuleNotFoundError:
+    sys.exit("atheris is missing, which is no part of zkplan[dev]: pip install atheris")
 
 # The decoders must be imported under instrumentation, or nothing guides the fuzzer.
 with atheris.instrument_imports(include=["zkplan", "json", "pickle"]):

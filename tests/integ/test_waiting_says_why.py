@@ -121,7 +121,7 @@ def test_a_wait_for_what_no_worker_can_decode_points_to_the_tasks(
 ) -> None:
     with zkplan_client.create_plan() as plan:
         plan.add_task(int)
-    telling = pytest.raises(WaitTimeout, match=r"`zkplan task show 3 \d+` tells more")
+    telling = pytest.raises(WaitTimeout, match=r"`zkplan task show 3 \d+ --hosts .*` tells more")
     with working(zookeeper_hosts, zkplan_root, secret="another"), telling:
         plan.wait(timeout=2)
 

@@ -109,7 +109,7 @@ def test_a_bomb_that_we_signed_would_explode() -> None:
 def test_a_forged_definition_is_not_run(envelope: bytes) -> None:
     assert runner().run(job(record=envelope)).undecodable
     assert "undecodable" in inspection._definition(OURS, envelope)["function"]
-    assert listing._name_of(OURS, envelope) == ""
+    assert listing._name_of(OURS, envelope) is None
 
 
 @pytest.mark.parametrize("envelope", [*forged(VALUE), *forged(FAILURE)])

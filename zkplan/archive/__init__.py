@@ -105,10 +105,11 @@ def _wait_for_claims(plan: Plan, wait: float) -> Survey:
     while True:
         found = keeper.run(survey(paths, plan.number))
         if found.stand.state == "running":
+            pause = plan.client.command(f"plan pause {int(plan.number)}")
             raise PlanError(
                 plan.path,
-                f"{plan.path} is running: pause it (`zkplan plan pause {int(plan.number)}`, or "
-                "--pause) and let its running tasks end, then export it",
+                f"{plan.path} is running: pause it (`{pause}`, or --pause) and let its running "
+                "tasks end, then export it",
             )
         if not found.claimed:
             return found
@@ -196,8 +197,8 @@ def _remove_half(client: Client, number: str) -> None:
         client.keeper.run(control.remove(path))
     except ZkplanError as error:
         logger.warning(
-            "%s is only half imported and could not be removed (%s): `zkplan plan rm %d`",
-            path, error, int(number),
+            "%s is only half imported and could not be removed (%s): `%s`",
+            path, error, client.command(f"plan rm {int(number)}"),
         )  # fmt: skip
 
 

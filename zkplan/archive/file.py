@@ -22,6 +22,7 @@ import re
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO, NamedTuple
@@ -62,6 +63,9 @@ class Header(NamedTuple):
     exported: float
 
 
+_private = partial(os.open, mode=0o600)
+
+
 class ArchiveWriter:
     """Writes a file beside `target` that takes its name once it is whole and on the disk."""
 
@@ -69,7 +73,8 @@ class ArchiveWriter:
         self._target, self._origin = target, header.origin
         self._half = target.with_name(f".{target.name}.{os.getpid()}.half")
         self._digest = hashlib.sha256()
-        self._raw: BinaryIO = self._half.open("xb")
+        # It holds arguments and results, so it is as private as the data of the embedded server.
+        self._raw: BinaryIO = open(self._half, "xb", opener=_private)  # noqa: SIM115
         # Without a name and a time, so that equal plans give equal bytes.
         self._file = gzip.GzipFile("", "wb", 6, self._raw, 0)
         self.znodes = 0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import shlex
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
@@ -87,15 +86,6 @@ def open_client(
     if not creates:
         require_data(hosts)
     return connect(hosts, root, secret=secret, connect_timeout=connect_timeout, **options)
-
-
-def options_to_reach(hosts: str, root: str, **_: Any) -> str:
-    """The options by which another command reaches what this one was connected to.
-
-    For commands that are printed to be typed: every server numbers its plans from the same number
-    on, so without these options such a command may hit another plan.
-    """
-    return f"--hosts {shlex.quote(hosts)} --root {shlex.quote(root)}"
 
 
 def label_of(plan: Plan) -> str:

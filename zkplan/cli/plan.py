@@ -17,7 +17,6 @@ from .common import (
     connection_options,
     label_of,
     open_client,
-    options_to_reach,
     output_option,
     print_facts,
     print_rows,
@@ -141,7 +140,7 @@ def export(
     """Write a plan of which nothing is claimed to a file, to go on with it on another server."""
     with open_client(**connection) as client:
         found = client.plan(plan)
-        label, here = label_of(found), options_to_reach(**connection)
+        label, rm = label_of(found), client.command(f"plan rm {int(found.number)}")
         facts = export_plan(found, out, pause=pause, wait=wait, remove=remove)
     print_facts(facts._asdict() | {"file": str(facts.file)}, output)
     if remove:
@@ -149,7 +148,7 @@ def export(
     elif facts.state == "paused":
         click.echo(
             f"{label} stays paused here. Once it is imported elsewhere, remove it, so "
-            f"that nothing runs twice:\nzkplan plan rm {int(found.number)} {here}",
+            f"that nothing runs twice:\n{rm}",
             err=True,
         )
 
@@ -178,14 +177,14 @@ def import_(
         print_facts(_row(status, output), output)
     if status.state == "paused":
         click.echo(
-            f"{label_of(found)} is paused; this lets it go on:\n{_resume(found, connection)}",
+            f"{label_of(found)} is paused; this lets it go on:\n{_resume(found)}",
             err=True,
         )
 
 
-def _resume(found: Plan, connection: dict[str, Any]) -> str:
+def _resume(found: Plan) -> str:
     """The command to be typed."""
-    return f"zkplan plan resume {int(found.number)} {options_to_reach(**connection)}"
+    return found.client.command(f"plan resume {int(found.number)}")
 
 
 def _control(name: str, act: Callable[[Plan], Any], help_text: str, said: str) -> None:
@@ -213,7 +212,7 @@ def mark_ready(plan: str, **connection: Any) -> None:
     # One that is ready already stays as it is: paused, say.
     if state == "paused":
         told = f"{label} was ready and is paused; this lets it go on:"
-        click.echo(f"{told}\n{_resume(found, connection)}", err=True)
+        click.echo(f"{told}\n{_resume(found)}", err=True)
     else:
         click.echo(f"{label} {'is done' if state == 'done' else 'may run'}", err=True)
 
@@ -222,9 +221,20 @@ _control("pause", Plan.pause, "Claim nothing more of a plan until it is resumed.
 _control("resume", Plan.resume, "Let a paused plan go on.", "resumed")
 _control("cancel", Plan.cancel, "Stop a plan for good; running tasks are told.", "cancelled")
 _control("rm", Plan.remove, "Cancel a plan and delete everything of it.", "removed, {} unfinished")
-_control(
-    "retry",
-    Plan.retry,
-    "Give all dead tasks of a plan their attempts again.",
-    "has {} runnable again",
-)
+
+
+@plan.command()
+@_which
+@connection_options
+def retry(plan: str, **connection: Any) -> None:
+    """Give all dead tasks of a plan their attempts again."""
+    with open_client(**connection) as client:
+        found = client.plan(plan)
+        retried = found.retry()
+        told = f"has {count(retried, 'task')} runnable again"
+        if not retried and found.record.on_failure == "cascade" and found.status().dead:
+            told += (
+                ': the failures of a plan with on_failure="cascade" are the results of its tasks, '
+                "and final; create a new plan"
+            )
+        click.echo(f"{label_of(found)} {told}", err=True)

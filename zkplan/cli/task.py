@@ -44,6 +44,9 @@ def list_tasks(plan: str, limit: int, outcomes: bool, output: str, **connection:
             rows = [kept._asdict() for kept in found.outcomes(limit)]
         else:
             rows = [task._asdict() for task in found.tasks(limit)]
+            if output == "table":
+                for row in rows:
+                    row["name"] = "(cannot be read here)" if row["name"] is None else row["name"]
     for row in rows:
         name = "when" if outcomes else "due"
         if row[name] is not None:
@@ -87,5 +90,11 @@ def retry(plan: str, task: str, **connection: Any) -> None:
     with open_client(**connection) as client:
         found = client.plan(plan).task(task)
         if not found.retry():
-            raise InvalidTask(task, f"{found.path} is not dead, so there is nothing to retry")
+            final = (
+                '; a failure in a plan with on_failure="cascade" is final, for it is a result'
+                if found.plan.record.on_failure == "cascade"
+                else ""
+            )
+            why = f"{found.path} is not dead, so there is nothing to retry{final}"
+            raise InvalidTask(task, why)
         click.echo(f"{found.path} is runnable again", err=True)

@@ -6,7 +6,9 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ..errors import ZkplanError
+from kazoo.exceptions import AuthFailedError, NoAuthError, ZookeeperError
+
+from ..errors import KeeperError, ZkplanError
 from ..requests import Request
 from .packets import TransactionPacket
 
@@ -48,6 +50,18 @@ def submit_or_tell(keeper: Keeper, request: Request, done: Done) -> None:
         keeper.submit(request, done)
     except ZkplanError as refused:  # closed, or of a lost history, between two of its requests
         done(None, refused)
+
+
+def refused(request: Request, error: ZookeeperError) -> KeeperError:
+    """What who asked is told of an answer that asking again does not change."""
+    if isinstance(error, AuthFailedError):
+        return KeeperError("ZooKeeper refused the credentials")
+    if isinstance(error, NoAuthError):
+        return KeeperError(
+            f"an access list does not let this client read {getattr(request, 'path', 'it')}: "
+            "connect with the credentials with which the tree was made (`auth_data`)"
+        )
+    return KeeperError(f"ZooKeeper answered {type(error).__name__}: {request!r:.200}")
 
 
 def created_meanwhile(call: Call) -> Done:

@@ -19,7 +19,6 @@ from typing import Any, TypeVar
 
 from kazoo.client import KazooClient, KazooState
 from kazoo.exceptions import (
-    AuthFailedError,
     ConnectionClosedError,
     ConnectionLoss,
     NoNodeError,
@@ -43,7 +42,15 @@ from ..requests import (
     Step,
     Ticket,
 )
-from .calls import Call, Done, Gathered, Promise, created_meanwhile, submit_or_tell
+from .calls import (
+    Call,
+    Done,
+    Gathered,
+    Promise,
+    created_meanwhile,
+    refused,
+    submit_or_tell,
+)
 from .handing import forget_wakes, wake
 from .packets import ChildrenPacket, DataPacket, TransactionPacket
 
@@ -268,11 +275,8 @@ class Keeper:
             self._flush()
         elif isinstance(error, _AMBIGUOUS):
             self._repeat_later(call, isinstance(error, ConnectionLoss))
-        elif isinstance(error, AuthFailedError):
-            self._answered(call, None, KeeperError("ZooKeeper refused the credentials"))
         elif isinstance(error, ZookeeperError):
-            said = f"ZooKeeper answered {type(error).__name__}: {call.request!r:.200}"
-            self._answered(call, None, KeeperError(said))
+            self._answered(call, None, refused(call.request, error))
         else:
             self._answered(call, None, error)
 

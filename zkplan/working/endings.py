@@ -39,6 +39,12 @@ def settle(engine: Engine, ended: Ended) -> Part | None:
         engine.claims.end_job(job.claim)
         return None
     if ended.gave_up:
+        logger.info(
+            "%s of %s ended early, as it was told to (%s): handing it back",
+            job.options.name or f"task-{job.claim.task}",
+            job.claim.plan_path,
+            job.stop_reason or "that has passed, but it had seen it",
+        )
         engine.claims.give_back([job])
         return None
     if ended.undecodable:

@@ -272,7 +272,8 @@ class Engine:
     def _sort_ended(self, now: float) -> None:
         while self._ended:
             ended = self._ended.popleft()
-            self.statistics.executed += 1
+            # What could not be decoded here never ran.
+            self.statistics.executed += not ended.undecodable
             self.claims.ended(ended.seconds, now)
             if ended.job.abandoned:
                 continue

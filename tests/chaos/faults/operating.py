@@ -135,7 +135,7 @@ def _standing(client: zkplan.Client, plan: zkplan.Plan) -> dict[str, object]:
         if delayed is not None and delayed.plan == plan.number:
             entries[delayed.entry.task] = delayed.entry.n
     try:
-        keys = {task.number: task.name for task in plan.tasks(sys.maxsize)}
+        keys = {task.number: str(task.name) for task in plan.tasks(sys.maxsize)}
     except zkplan.PlanNotFound:
         keys = {}
     return {

@@ -223,8 +223,8 @@ class Referee:
             if self.ledger.operations.ending(plan.name) is None:
                 self.violations.append(f"S9: {plan.name} is cancelled, and nobody cancelled it")
             tasks = plan.tasks(sys.maxsize)
-            standing = {task.name for task in tasks}
-            unready = {task.name for task in tasks if rest.waits(task.number)}
+            standing = {str(task.name) for task in tasks}
+            unready = {str(task.name) for task in tasks if rest.waits(task.number)}
             case = self._case(history, left_of(self._client, plan, added))
             operations = self.ledger.operations.of_plan[plan.name]
             self._judge_stopped(Stopped(case, "cancelled", operations, standing, unready, rest))

@@ -1,0 +1,115 @@
+"""What messages tell to do works as printed; where nothing can be done, they say that."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+from kazoo.security import CREATOR_ALL_ACL
+
+import zkplan
+from zkplan import Client, InvalidTask, KeeperError, Plan, PlanFailed, WaitTimeout
+
+from .support import IN_CHECKOUT, wait_until, working
+
+WAIT_S = 30.0
+
+
+def fail() -> None:
+    raise ValueError("on purpose")
+
+
+@pytest.fixture
+def other_root(zookeeper_hosts: str, zkplan_root: str) -> Iterator[Client]:
+    """Another tree of the same server, whose plans have the same numbers."""
+    with zkplan.connect(zookeeper_hosts, f"{zkplan_root}-other") as client:
+        yield client
+
+
+def typed(message: str, default_root: str) -> subprocess.CompletedProcess[str]:
+    """The command of `message` in a shell where another root is the usual one."""
+    found = re.search(r"`(zkplan .*?)`", message)
+    assert found is not None, message
+    command = [*IN_CHECKOUT, sys.executable, "-m", "zkplan", *shlex.split(found[1])[1:]]
+    environment = os.environ | {"ZKPLAN_ROOT": default_root}
+    return subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+def dead_plan(client: Client) -> Plan:
+    with client.create_plan(attempts=1) as plan:
+        plan.add_task(fail, name=client.root)
+    with working(client.keeper.hosts, client.root), pytest.raises(PlanFailed):
+        plan.wait(WAIT_S)
+    return plan
+
+
+def test_a_retry_that_is_typed_as_printed_retries_that_plan(
+    zkplan_client: Client, other_root: Client
+) -> None:
+    mine, other = dead_plan(zkplan_client), dead_plan(other_root)
+    assert mine.number == other.number
+    with pytest.raises(PlanFailed) as told:
+        other.wait(WAIT_S)
+    assert typed(str(told.value), zkplan_client.root).returncode == 0
+    assert (mine.status().dead, other.status().dead) == (1, 0)
+
+
+def test_a_look_that_is_typed_as_printed_shows_that_task(
+    zkplan_client: Client, other_root: Client, zookeeper_hosts: str
+) -> None:
+    zkplan_client.create_plan().add_task(int, name="mine")
+    with other_root.create_plan() as other:
+        task = other.add_task(int, name="other")
+    with (
+        working(zookeeper_hosts, other_root.root, secret="another"),
+        pytest.raises(WaitTimeout) as told,
+    ):
+        other.wait(timeout=2)
+    shown = typed(str(told.value), zkplan_client.root)
+    assert task.path in shown.stdout
+
+
+def test_who_lacks_the_secret_is_told_so_and_not_that_there_is_no_such_task(
+    zkplan_client: Client, zookeeper_hosts: str, zkplan_root: str
+) -> None:
+    with zkplan.connect(zookeeper_hosts, zkplan_root, secret="s1") as signing:
+        task = signing.create_plan("signed").add_task(int, name="hidden")
+    seen = zkplan_client.plan("signed")
+    with pytest.raises(InvalidTask, match=r"those of 1 task of .* cannot be: the secret"):
+        seen.task("hidden")
+    assert [(found.number, found.name) for found in seen.tasks()] == [(task.number, None)]
+
+
+def test_a_failure_of_a_cascade_is_said_to_be_final(
+    zkplan_client: Client, zookeeper_hosts: str, zkplan_root: str
+) -> None:
+    with zkplan_client.create_plan("cascade", on_failure="cascade", attempts=1) as plan:
+        plan.add_task(fail)
+    with working(zookeeper_hosts, zkplan_root):
+        wait_until(plan.is_drained, "it drains")
+    retry = zkplan_client.command("plan retry cascade")
+    told = typed(f"`{retry}`", zkplan_root).stderr
+    assert "0 tasks runnable again: the failures of a plan with on_failure" in told
+
+
+def test_who_may_not_read_is_told_of_the_access_list(
+    zookeeper_hosts: str, zkplan_root: str
+) -> None:
+    root = f"{zkplan_root}-secured"
+    login = [("digest", "user:password")]
+    with (
+        zkplan.connect(
+            zookeeper_hosts, root, auth_data=login, default_acl=CREATOR_ALL_ACL
+        ) as owner,
+        zkplan.connect(zookeeper_hosts, root) as stranger,
+    ):
+        owner.create_plan()
+        with pytest.raises(KeeperError, match=rf"access list .* read {root}: .*auth_data"):
+            stranger.plans()
