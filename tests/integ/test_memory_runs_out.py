@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kazoo.client import KazooClient
 from kazoo.protocol.connection import ConnectionHandler
+from kazoo.protocol.serialization import Transaction
 
 import zkplan
 from zkplan import Client, TaskSpec
@@ -47,6 +49,47 @@ def test_a_worker_goes_on_where_its_connection_meets_an_unknown_error(
         assert plan.wait(60).state == "done"
     assert next(calls) > 2 * ERROR_EVERY
     assert sorted(notes(file)) == sorted(f"{number} 0" for number in range(60))
+
+
+class NoMemory:
+    """What has no memory for the byte that it is asked for."""
+
+    def recv(self, size: int) -> bytes:
+        raise MemoryError
+
+
+@pytest.mark.parametrize("where", ["sent", "answered"])
+def test_a_request_that_is_sent_or_answered_without_memory_is_not_forgotten(
+    where: str,
+    zkplan_root: str,
+    zkplan_client: Client,
+    zookeeper_hosts: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """kazoo takes it from its list first: then it is in none, and who waits would wait for ever."""
+    calls, send, name = itertools.count(1), ConnectionHandler._send_request, Transaction.unchroot
+
+    def sent(self: ConnectionHandler, *given: Any) -> Any:
+        if next(calls) % ERROR_EVERY:
+            return send(self, *given)
+        with monkeypatch.context() as now:
+            now.setattr(self, "_read_sock", NoMemory())
+            return send(self, *given)
+
+    def answered(client: KazooClient, response: Any) -> Any:
+        if next(calls) % ERROR_EVERY == 0:
+            raise MemoryError
+        return name(client, response)
+
+    with zkplan_client.create_plan("forgotten") as plan:
+        plan.add_tasks([TaskSpec(abs, [-number]) for number in range(60)])
+    if where == "sent":
+        monkeypatch.setattr(ConnectionHandler, "_send_request", sent)
+    else:
+        monkeypatch.setattr(Transaction, "unchroot", staticmethod(answered))
+    with working(zookeeper_hosts, zkplan_root, threads=2, session_timeout=5.0):
+        assert plan.wait(60).state == "done"
+    assert next(calls) > ERROR_EVERY
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
