@@ -7,6 +7,7 @@ import random
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from tests.integ.support import wait_until
 
 from . import run as runs
 from .faults import processes
+from .faults.catalogue import CATALOGUE
 from .faults.fault import Entry, Fault
 from .faults.processes import Drained
 from .judges.referee import Referee
@@ -24,6 +26,7 @@ from .world.arena import Arena, Role, Settings
 from .world.servers import Servers
 
 NAMES: list[tuple[str, Role]] = [("worker0", "worker"), ("waiter", "waiter")]
+STANDS = "trap 'kill -STOP $$' TERM; echo it is ready; while :; do sleep 0.05; done"
 WAITS = "while [ ! -e waiters-stop ]; do sleep 0.05; done; exit {code}"
 Told = Callable[[Sleepers], None]
 
@@ -50,6 +53,10 @@ def at_the_end(arena: Sleepers) -> None:
 
 def by_a_fault(arena: Sleepers) -> None:
     Drained("worker told to stop").inject(arena, random.Random(1))
+
+
+def _same(fault: Fault, name: str) -> Fault:
+    return fault
 
 
 def ready(arena: Sleepers) -> None:
@@ -79,6 +86,18 @@ def test_a_worker_that_does_not_stop_is_found_wherever_it_is_told(
         told(arena)
         (text,) = found(arena)
         assert text == "worker0 did not end within 0.3 s of SIGTERM"
+
+
+def test_nobody_is_told_to_stop_beside_a_fault_that_stops_it_on_its_way(tmp_path: Path) -> None:
+    """As at a point of its commit: the arena waits for its end, and that for the healing."""
+    with sleeping(tmp_path, NAMES, {"worker": STANDS}) as arena:
+        ready(arena)
+        run = Run(arena, Referee(arena))
+        faults = [CATALOGUE["worker pauses at point commit.before"].fault(), Drained("told")]
+        for fault in faults:
+            fault.waits_s, fault.lasts = 0.0, (0.0, 0.0)
+        run.at_once([Entry(each.name, "", "", partial(_same, each)) for each in faults])
+        assert found(arena) == []
 
 
 @pytest.mark.parametrize(("code", "count"), [(0, 0), (3, 1)])

@@ -70,6 +70,11 @@ class Drained(Killed):
     def __init__(self, name: str) -> None:
         super().__init__(name, "worker")
 
+    @property
+    def claims(self) -> frozenset[str]:
+        """Who is told to stop is told to go on, once: stopped after that, it does not end."""
+        return stops_of("worker")
+
     def _end(self, arena: Arena, actor: Actor) -> None:
         arena.stop(actor, self.name, _BESIDE_OTHERS_S)
 
