@@ -11,6 +11,7 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,6 +23,7 @@ from zkplan.testing.embedded_process import EmbeddedServerProcess
 from zkplan.testing.server_process import ServerProcess
 
 from .judges import members, removals
+from .judges import referee as referees
 from .judges.members import Silence, children_at, shown_by
 from .judges.referee import Referee
 from .quiet import Quiet
@@ -355,3 +357,21 @@ def test_what_another_thread_has_judged_is_not_judged_again(referee: Looking) ->
     assert referee._judge_removed(plan.name, history)
     assert referee._judge_removed(plan.name, history)
     assert referee.finished == 1
+
+
+def test_what_is_left_is_asked_of_a_server_that_knows_all(
+    referee: Looking, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last worker has signed off at another member: until a sync, this one may show it."""
+    client, has_synced = referee.client, threading.Event()
+    show = client.keeper.ask
+
+    def synced(client: zkplan.Client, path: str) -> None:
+        has_synced.set()
+
+    def ask(request: Any) -> Any:
+        return show(request) if has_synced.is_set() else [["worker-1"], ["worker-1"], []]
+
+    monkeypatch.setattr(referees, "sync", synced)
+    monkeypatch.setattr(client.keeper, "ask", ask)
+    assert referee.orphans() == []
