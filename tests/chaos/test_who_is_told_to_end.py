@@ -227,6 +227,16 @@ def test_a_server_that_a_fault_of_the_round_ends_is_no_finding(served: Served) -
     assert len(run.broken()) == 1
 
 
+def test_a_server_that_ends_again_as_soon_as_it_serves_is_found_again(served: Served) -> None:
+    """Between the two ends nobody may have looked."""
+    break_down(served)
+    assert len(served.servers.fallen()) == 1
+    served.servers.make_serve()
+    break_down(served)
+    assert len(served.servers.fallen()) == 1
+    assert served.servers.fallen() == []
+
+
 def test_a_server_that_ends_by_itself_after_the_last_fault_is_found(served: Served) -> None:
     run = Run(served, Satisfied(served))
     break_down(served)
