@@ -222,6 +222,16 @@ def done_too_early(case: Case) -> Case:
     return case
 
 
+def heard_of_a_cancel(case: Case) -> Case:
+    case.plan.waited.append({"state": "cancelled", "failed": False, "at": 1e6})
+    return case
+
+
+def heard_that_it_is_gone(case: Case) -> Case:
+    case.plan.waited.append({"state": "gone", "failed": False, "at": 1e6})
+    return case
+
+
 def started_late(case: Case) -> Case:
     needy = next(each for each in case.everything if each.got)
     needy.began = max(case.by_uid[uid].ended or 0.0 for uid in needy.got) + 1000.0
@@ -253,6 +263,8 @@ TAMPERED: dict[str, tuple[str, Callable[[Case], Case]]] = {
     "counts agree": ("S7", one_too_many),
     "only losses and failures repeat": ("S8", repeated_for_nothing),
     "waiters hear the truth": ("S7", done_too_early),
+    "a waiter heard that it is cancelled": ("S7", heard_of_a_cancel),
+    "a waiter heard that it is gone": ("S7", heard_that_it_is_gone),
     "tasks start soon": ("L2", started_late),
 }
 

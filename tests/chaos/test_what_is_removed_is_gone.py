@@ -22,6 +22,7 @@ from zkplan.stress.history import Recorder
 from zkplan.testing.embedded_process import EmbeddedServerProcess
 from zkplan.testing.server_process import ServerProcess
 
+from .actors.waiter import wait_for
 from .judges import members, removals
 from .judges import referee as referees
 from .judges.members import Silence, children_at, shown_by
@@ -375,3 +376,12 @@ def test_what_is_left_is_asked_of_a_server_that_knows_all(
     monkeypatch.setattr(referees, "sync", synced)
     monkeypatch.setattr(client.keeper, "ask", ask)
     assert referee.orphans() == []
+
+
+def test_a_waiter_tells_that_a_plan_is_gone(referee: Looking) -> None:
+    plan = made(referee, 1)
+    plan.remove()
+    assert wait_for(plan, referee.arena.journal)
+    referee.ledger.read()
+    (heard,) = referee.ledger.plans[plan.name].waited
+    assert heard["state"] == "gone"

@@ -147,7 +147,7 @@ def tasks_start_soon(case: Case) -> Iterator[str]:
 
 
 def waiters_hear_the_truth(case: Case) -> Iterator[str]:
-    """S7: a waiter that was told `done` was told it after the last commit."""
+    """S7: a waiter that was told `done` was told it after the last commit; no other end is true."""
     last = max(
         (
             case.by_uid[uid].ended or 0.0
@@ -157,6 +157,8 @@ def waiters_hear_the_truth(case: Case) -> Iterator[str]:
         default=0.0,
     )
     for line in case.plan.waited:
+        if line["state"] != "done":
+            yield f"a waiter heard that it is {line['state']}"
         if line["state"] == "done" and line["at"] < last:
             yield f"a waiter heard `done` {last - line['at']:.3f} s before the last commit"
         doomed = bool(case.left.dead)

@@ -372,8 +372,7 @@ class Ledger:
             batch.numbers = line.get("numbers", [])
 
     def _waiter(self, event: str, line: Line) -> None:
-        plan = self.plans.get(line["plan"])
-        if event == "waited" and plan is not None:
-            plan.waited.append(line)
+        if event == "waited":
+            self._plan(int(line["plan"].rpartition("-")[2])).waited.append(line)
         elif event == "wait broke":
             self.trouble.append(line)
