@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import zkplan
 from zkplan import Client, TaskSpec
 from zkplan.execution import Ended, Job, Runner
 
-from .support import note, notes, working
+from .support import note, notes, wait_until, working
 
 #: More requests than are sent again with a new connection: else none would ever come further.
 ERROR_EVERY = 31
@@ -92,20 +93,48 @@ def test_a_request_that_is_sent_or_answered_without_memory_is_not_forgotten(
     assert next(calls) > ERROR_EVERY
 
 
+@pytest.mark.parametrize("where", ["_send_request", "_read_socket", "_send_ping"])
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_connection_that_stood_when_it_was_given_outlives_it_too(
+    where: str, zkplan_root: str, zookeeper_hosts: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, lacks = getattr(ConnectionHandler, where), threading.Event()
+
+    def out_of_memory(self: ConnectionHandler, *given: Any) -> Any:
+        if lacks.is_set():
+            lacks.clear()
+            raise MemoryError
+        return real(self, *given)
+
+    monkeypatch.setattr(ConnectionHandler, where, out_of_memory)
+    given = KazooClient(zookeeper_hosts, timeout=2.0)
+    given.start()
+    try:
+        with zkplan.connect(given, root=zkplan_root, patience=5.0) as client:
+            client.prepare()
+            lacks.set()
+            if where == "_send_ping":
+                wait_until(lambda: not lacks.is_set(), "it pings")
+            assert client.plans() == []
+            assert not lacks.is_set()
+    finally:
+        given.stop()
+        given.close()
+
+
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_a_worker_whose_connection_thread_has_ended_ends(
     zkplan_root: str, zookeeper_hosts: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Out of memory that thread cannot even tell of it: the worker would stand still for ever."""
 
-    def end_thread(self: ConnectionHandler, *given: Any) -> Any:
+    def end_thread(*given: Any) -> Any:
         raise SystemExit
 
     with zkplan.connect(zookeeper_hosts, root=zkplan_root, session_timeout=2.0) as client:
         worker = zkplan.Worker(client, threads=1)
-        worker.on_ready(
-            lambda _: monkeypatch.setattr(ConnectionHandler, "_read_socket", end_thread)
-        )
+        connection = client.keeper.client._connection
+        worker.on_ready(lambda _: monkeypatch.setattr(connection, "_read_socket", end_thread))
         with pytest.raises(zkplan.KeeperUnavailable, match="start it anew"):
             worker.run()
 

@@ -7,7 +7,7 @@ import logging
 import select
 import time
 import urllib.parse
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from kazoo.client import KazooClient
@@ -225,6 +225,21 @@ def _outlive_errors(client: KazooClient) -> None:
 
     connection._connect_attempt = attempt_or_drop
     connection._send_request, connection._read_response = send_or_keep, read_or_keep
+    # Of a client that was given the first connection is in the attempt of before.
+    for name in ("_send_request", "_read_socket", "_send_ping"):
+        setattr(connection, name, _or_drop(getattr(connection, name)))
+
+
+def _or_drop(step: Callable[..., Any]) -> Callable[..., Any]:
+    """A step of kazoo's loop, after which the connection is dropped where it lacked memory."""
+
+    def or_drop(*given: Any) -> Any:
+        try:
+            return step(*given)
+        except MemoryError as error:
+            raise ConnectionDropped("this process lacks memory") from error
+
+    return or_drop
 
 
 def _is_told(call: Any) -> bool:
