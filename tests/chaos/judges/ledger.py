@@ -231,11 +231,11 @@ class Ledger:
             if what == window.aim.poke and whom == pid and window.overlaps(at, at)
         ]
 
-    def lacked_memory(self, pid: int, at: float) -> bool:
-        """Whether that process had been left without memory just before."""
+    def lacked_memory(self, begin: float, end: float, pid: int | None = None) -> bool:
+        """Whether that process, or any, was left without memory in between, or just before."""
         return any(
-            what == "memory" and whom == pid and poked <= at <= poked + _POKED_S
-            for what, poked, whom in self._pokes
+            what == "memory" and pid in (None, whom) and begin - _POKED_S <= poked <= end
+            for what, poked, whom in list(self._pokes)
         )
 
     def made(self, death: Death) -> bool:
