@@ -166,6 +166,12 @@ def waiters_hear_the_truth(case: Case) -> Iterator[str]:
             yield f"a waiter heard failed={line['failed']}, dead letters: {len(case.left.dead)}"
 
 
+def authors_hear_the_truth(case: Case) -> Iterator[str]:
+    """S7: of a plan that came to its end no author was told that it is cancelled, or gone."""
+    if case.plan.cut_short:
+        yield f"its author heard {case.plan.cut_short}"
+
+
 CHECKS: tuple[tuple[str, Callable[[Case], Iterator[str]]], ...] = (
     ("S4", results_are_fixed_once),
     ("S4", values_come_from_executions),
@@ -184,6 +190,7 @@ CHECKS: tuple[tuple[str, Callable[[Case], Iterator[str]]], ...] = (
     ("S8", attempts_are_counted_right),
     ("L2", tasks_start_soon),
     ("S7", waiters_hear_the_truth),
+    ("S7", authors_hear_the_truth),
 )
 
 

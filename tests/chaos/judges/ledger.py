@@ -88,6 +88,8 @@ class PlanHistory:
     begun: float = 0.0
     path: str = ""
     closed: bool = False
+    #: What its author was told, who gave it up: that it is cancelled, or gone.
+    cut_short: str = ""
     batches: dict[int, Batch] = field(default_factory=dict)
     executions: defaultdict[str, list[Execution]] = field(default_factory=lambda: defaultdict(list))
     waited: list[Line] = field(default_factory=list)
@@ -300,6 +302,8 @@ class Ledger:
                 self.trouble.append({**line, **told})
         elif event.startswith(("plan ", "add ")):
             self._author(event, line, pid)
+        elif event == "cut short":
+            self._plan(line["seed"]).cut_short = line["error"]
         elif event.startswith("operator "):
             self.operations.take(line)
         elif event in ("wait begun", "waited", "wait broke"):
