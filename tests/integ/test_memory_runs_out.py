@@ -15,6 +15,7 @@ from kazoo.protocol.serialization import Transaction
 import zkplan
 from zkplan import Client, TaskSpec
 from zkplan.execution import Ended, Job, Runner
+from zkplan.testing.embedded_process import EmbeddedServerProcess
 
 from .support import note, notes, wait_until, working
 
@@ -154,3 +155,20 @@ def test_a_worker_that_has_lost_a_thread_of_its_slots_ends(
         with pytest.raises(MemoryError):
             zkplan.Worker(client, threads=1).run()
         assert plan.status().tasks == 1
+
+
+def test_a_worker_whose_client_connects_no_more_says_so() -> None:
+    """A client that is given may try a few times only; memory has nothing to do with that."""
+    with EmbeddedServerProcess() as server:
+        few = {"max_tries": 1, "delay": 0.01}
+        given = KazooClient(server.hosts, timeout=2.0, connection_retry=few)
+        given.start()
+        try:
+            with zkplan.connect(given) as client:
+                worker = zkplan.Worker(client, threads=1)
+                worker.on_ready(lambda _: server.kill())
+                with pytest.raises(zkplan.KeeperUnavailable, match="`connection_retry`"):
+                    worker.run()
+        finally:
+            given.stop()
+            given.close()
