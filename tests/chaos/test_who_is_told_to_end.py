@@ -7,12 +7,14 @@ import random
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import pytest
 
 from tests.integ.support import wait_until
+from zkplan.working.leaving import DELIVER_S
 
 from . import run as runs
 from .faults import processes
@@ -22,7 +24,7 @@ from .faults.processes import Drained
 from .judges.referee import Referee
 from .quiet import DEAF, ENDS_WITH, Quiet, Sleepers, sleeping
 from .run import Run
-from .world.arena import Arena, Role, Settings
+from .world.arena import GRACE_S, Arena, Role, Settings
 from .world.servers import Servers
 
 NAMES: list[tuple[str, Role]] = [("worker0", "worker"), ("waiter", "waiter")]
@@ -73,7 +75,7 @@ def found(arena: Arena) -> list[str]:
 
 @pytest.fixture(autouse=True)
 def in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(processes, "_BESIDE_OTHERS_S", 0.3)
+    monkeypatch.setattr(processes, "stops_within_s", lambda session_s: 0.3)
     monkeypatch.setattr(runs, "_WAITERS_S", 0.3)
 
 
@@ -98,6 +100,20 @@ def test_nobody_is_told_to_stop_beside_a_fault_that_stops_it_on_its_way(tmp_path
             fault.waits_s, fault.lasts = 0.0, (0.0, 0.0)
         run.at_once([Entry(each.name, "", "", partial(_same, each)) for each in faults])
         assert found(arena) == []
+
+
+@pytest.mark.parametrize("session_s", [3.0, 10.0, 30.0])
+def test_a_worker_has_longer_to_stop_than_it_waits_for_silent_servers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, session_s: float
+) -> None:
+    monkeypatch.undo()
+    waited: list[float] = []
+    with sleeping(tmp_path, NAMES) as arena:
+        arena.settings = replace(arena.settings, session_s=session_s)
+        monkeypatch.setattr(arena, "stop", lambda actor, why, within_s: waited.append(within_s))
+        Drained("told").inject(arena, random.Random(1))
+    # What it does then takes some seconds more: it gives up its connection.
+    assert waited[0] >= GRACE_S + max(DELIVER_S, session_s) + 5
 
 
 @pytest.mark.parametrize(("code", "count"), [(0, 0), (3, 1)])
