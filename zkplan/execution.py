@@ -375,6 +375,8 @@ def _serve_loop(loop: asyncio.AbstractEventLoop) -> None:
             except (SystemExit, KeyboardInterrupt):
                 # A task's: asyncio keeps it as that task's outcome, and raises it here as well.
                 continue
+            except MemoryError:
+                continue  # it passes; ended, the loop would leave all coroutines waiting for ever
     finally:
         loop.close()
 

@@ -13,7 +13,14 @@ from .judges.checks import violations
 from .judges.ledger import Execution
 from .judges.windows import Window
 from .test_operators_are_checked import retry
-from .test_the_checker_bites import ADDING, SESSION_S, doomed, honest, repeated_for_nothing
+from .test_the_checker_bites import (
+    ADDING,
+    SESSION_S,
+    doomed,
+    honest,
+    repeated_for_nothing,
+    winner,
+)
 
 
 def counting(case: Case) -> list[str]:
@@ -211,3 +218,28 @@ def test_a_fault_after_the_commit_excuses_no_repetition(tmp_path: Path) -> None:
     assert not any("nothing had disturbed" in text for text in violations(replace(case)))
     case.ledger.windows[0].begin = case.ledger.windows[0].end = ended + 60.0
     assert any("nothing had disturbed" in text for text in violations(replace(case)))
+
+
+@pytest.mark.parametrize("line", [False, True], ids=["without a line", "without its end"])
+def test_who_lacks_memory_may_fail_and_not_tell_of_it(tmp_path: Path, line: bool) -> None:
+    """Its arguments cannot be opened, or nothing can be written down: that attempt failed."""
+    case = honest(tmp_path, "adding", ADDING)
+    one = winner(case)
+    runs = case.plan.executions[one.key]
+    runs.remove(one)
+    if line:
+        runs.append(replace(one, uid="robbed", pid=77, began=one.began - 0.2, ended=None))
+    runs.append(replace(one, n=one.n + 1, a=one.a + 1))
+    window = Window("task eats memory", one.began - 0.4, Aim(poke="memory"), one.began)
+    case.ledger.windows.append(window)
+    case.ledger._workers.add("worker0")
+    case.ledger._actors[77].add("worker0")
+    assert counting(case) != []
+    case.ledger._pokes.append(("memory", one.began - 0.3, 77))
+    assert counting(case) == []
+    # It was short for a moment only, and one claim fails once.
+    case.ledger._pokes[0] = ("memory", one.began - 60.0, 77)
+    assert counting(case) != []
+    case.ledger._pokes[0] = ("memory", one.began - 0.3, 77)
+    runs[-1].a += 1
+    assert counting(case) != []

@@ -66,6 +66,10 @@ def arena(tmp_path: Path) -> Iterator[Arena]:
         ("worker paused in a task", "all workers paused"),
         ("worker pauses at point claim.made", "worker paused"),
         ("worker paused at claim", "worker paused shortly"),
+        # Who is told to stop goes on once more, and one that stands still then does not stop.
+        ("worker told to stop", "worker paused"),
+        ("worker told to stop", "worker pauses at point commit.before"),
+        ("worker told to stop", "worker paused in a task"),
         # The second weather replaces the first.
         ("worker link slow", "worker killed at claim"),
         ("all links slow", "author answers held"),

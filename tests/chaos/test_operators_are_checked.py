@@ -28,6 +28,7 @@ def cancelled(folder: Path) -> Stopped:
     order = sorted(whole.everything, key=lambda each: each.began)
     for execution in order[len(order) // 2 :]:
         whole.plan.executions.pop(execution.key, None)
+    whole.plan.waited.clear()
     standing = set(whole.plan.workload.fates) - set(whole.plan.executions)
     # A task that an unfinished one adds does not exist.
     standing = {key for key in standing if not any(key.startswith(f"{p}/") for p in standing)}
@@ -115,6 +116,11 @@ def resumed(stopped: Stopped) -> Stopped:
     return stopped
 
 
+def heard_that_it_is_done(stopped: Stopped) -> Stopped:
+    stopped.case.plan.waited.append({"state": "done", "failed": False, "at": NOW})
+    return stopped
+
+
 def in_two_places(stopped: Stopped) -> Stopped:
     rest = resting()
     rest.places["2"].append("later")
@@ -136,6 +142,7 @@ TAMPERED: dict[str, tuple[str, Callable[[Stopped], Stopped]]] = {
     "`done` stands in a cancelled plan": ("S9", done_all_the_same),
     "a cancelled plan was resumed": ("S9", resumed),
     "lock-1 is left": ("S9", stranger_left),
+    "a waiter heard that it is done": ("S9", heard_that_it_is_done),
     "what waits has not run": ("S3", ran_while_it_waited),
     "though it has dependents": ("S4", inner_kept),
     "which has not finished": ("S4", standing_kept),

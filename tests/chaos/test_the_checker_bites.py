@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from zkplan.stress.checks import Remains
+from zkplan.stress.history import Recorder
 
 from .actors.workloads import Workload, attempts_of, parent_of
 from .judges.case import Case, Kept, Left, Letter
@@ -222,6 +223,21 @@ def done_too_early(case: Case) -> Case:
     return case
 
 
+def heard_of_a_cancel(case: Case) -> Case:
+    case.plan.waited.append({"state": "cancelled", "failed": False, "at": 1e6})
+    return case
+
+
+def heard_that_it_is_gone(case: Case) -> Case:
+    case.plan.waited.append({"state": "gone", "failed": False, "at": 1e6})
+    return case
+
+
+def cut_short(case: Case) -> Case:
+    case.plan.cut_short = "PlanCancelled('chaos')"
+    return case
+
+
 def started_late(case: Case) -> Case:
     needy = next(each for each in case.everything if each.got)
     needy.began = max(case.by_uid[uid].ended or 0.0 for uid in needy.got) + 1000.0
@@ -253,6 +269,9 @@ TAMPERED: dict[str, tuple[str, Callable[[Case], Case]]] = {
     "counts agree": ("S7", one_too_many),
     "only losses and failures repeat": ("S8", repeated_for_nothing),
     "waiters hear the truth": ("S7", done_too_early),
+    "a waiter heard that it is cancelled": ("S7", heard_of_a_cancel),
+    "a waiter heard that it is gone": ("S7", heard_that_it_is_gone),
+    "authors hear the truth": ("S7", cut_short),
     "tasks start soon": ("L2", started_late),
 }
 
@@ -356,6 +375,15 @@ def test_an_add_that_was_refused_for_nothing_is_found(tmp_path: Path) -> None:
     assert wrong_refusals(case.ledger) == []
     case.plan.batches[0].error = "ResultNotKept('T')"
     assert len(wrong_refusals(case.ledger)) == 1
+
+
+def test_what_an_author_was_told_of_its_plan_is_read(tmp_path: Path) -> None:
+    author = Recorder(str(tmp_path), "author-7")
+    author.write("cut short", seed=5, shape="one", error="PlanNotFound('chaos-5')")
+    author.close()
+    ledger = Ledger(tmp_path, "one")
+    ledger.read()
+    assert ledger.plans["chaos-5"].cut_short == "PlanNotFound('chaos-5')"
 
 
 def test_an_execution_after_the_commit_is_found(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,7 +22,9 @@ from zkplan.stress.history import Recorder
 from zkplan.testing.embedded_process import EmbeddedServerProcess
 from zkplan.testing.server_process import ServerProcess
 
+from .actors.waiter import wait_for
 from .judges import members, removals
+from .judges import referee as referees
 from .judges.members import Silence, children_at, shown_by
 from .judges.referee import Referee
 from .quiet import Quiet
@@ -355,3 +358,30 @@ def test_what_another_thread_has_judged_is_not_judged_again(referee: Looking) ->
     assert referee._judge_removed(plan.name, history)
     assert referee._judge_removed(plan.name, history)
     assert referee.finished == 1
+
+
+def test_what_is_left_is_asked_of_a_server_that_knows_all(
+    referee: Looking, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last worker has signed off at another member: until a sync, this one may show it."""
+    client, has_synced = referee.client, threading.Event()
+    show = client.keeper.ask
+
+    def synced(client: zkplan.Client, path: str) -> None:
+        has_synced.set()
+
+    def ask(request: Any) -> Any:
+        return show(request) if has_synced.is_set() else [["worker-1"], ["worker-1"], []]
+
+    monkeypatch.setattr(referees, "sync", synced)
+    monkeypatch.setattr(client.keeper, "ask", ask)
+    assert referee.orphans() == []
+
+
+def test_a_waiter_tells_that_a_plan_is_gone(referee: Looking) -> None:
+    plan = made(referee, 1)
+    plan.remove()
+    assert wait_for(plan, referee.arena.journal)
+    referee.ledger.read()
+    (heard,) = referee.ledger.plans[plan.name].waited
+    assert heard["state"] == "gone"

@@ -7,23 +7,28 @@ import random
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from tests.integ.support import wait_until
+from zkplan.working.leaving import DELIVER_S
 
 from . import run as runs
 from .faults import processes
+from .faults.catalogue import CATALOGUE
 from .faults.fault import Entry, Fault
 from .faults.processes import Drained
 from .judges.referee import Referee
 from .quiet import DEAF, ENDS_WITH, Quiet, Sleepers, sleeping
 from .run import Run
-from .world.arena import Arena, Role, Settings
+from .world.arena import GRACE_S, Arena, Role, Settings
 from .world.servers import Servers
 
 NAMES: list[tuple[str, Role]] = [("worker0", "worker"), ("waiter", "waiter")]
+STANDS = "trap 'kill -STOP $$' TERM; echo it is ready; while :; do sleep 0.05; done"
 WAITS = "while [ ! -e waiters-stop ]; do sleep 0.05; done; exit {code}"
 Told = Callable[[Sleepers], None]
 
@@ -52,6 +57,10 @@ def by_a_fault(arena: Sleepers) -> None:
     Drained("worker told to stop").inject(arena, random.Random(1))
 
 
+def _same(fault: Fault, name: str) -> Fault:
+    return fault
+
+
 def ready(arena: Sleepers) -> None:
     worker = arena.workers[0]
     wait_until(lambda: arena._is_ready(worker), "it hears signals", 10)
@@ -66,7 +75,7 @@ def found(arena: Arena) -> list[str]:
 
 @pytest.fixture(autouse=True)
 def in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(processes, "_BESIDE_OTHERS_S", 0.3)
+    monkeypatch.setattr(processes, "stops_within_s", lambda session_s: 0.3)
     monkeypatch.setattr(runs, "_WAITERS_S", 0.3)
 
 
@@ -79,6 +88,32 @@ def test_a_worker_that_does_not_stop_is_found_wherever_it_is_told(
         told(arena)
         (text,) = found(arena)
         assert text == "worker0 did not end within 0.3 s of SIGTERM"
+
+
+def test_nobody_is_told_to_stop_beside_a_fault_that_stops_it_on_its_way(tmp_path: Path) -> None:
+    """As at a point of its commit: the arena waits for its end, and that for the healing."""
+    with sleeping(tmp_path, NAMES, {"worker": STANDS}) as arena:
+        ready(arena)
+        run = Run(arena, Referee(arena))
+        faults = [CATALOGUE["worker pauses at point commit.before"].fault(), Drained("told")]
+        for fault in faults:
+            fault.waits_s, fault.lasts = 0.0, (0.0, 0.0)
+        run.at_once([Entry(each.name, "", "", partial(_same, each)) for each in faults])
+        assert found(arena) == []
+
+
+@pytest.mark.parametrize("session_s", [3.0, 10.0, 30.0])
+def test_a_worker_has_longer_to_stop_than_it_waits_for_silent_servers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, session_s: float
+) -> None:
+    monkeypatch.undo()
+    waited: list[float] = []
+    with sleeping(tmp_path, NAMES) as arena:
+        arena.settings = replace(arena.settings, session_s=session_s)
+        monkeypatch.setattr(arena, "stop", lambda actor, why, within_s: waited.append(within_s))
+        Drained("told").inject(arena, random.Random(1))
+    # What it does then takes some seconds more: it gives up its connection.
+    assert waited[0] >= GRACE_S + max(DELIVER_S, session_s) + 5
 
 
 @pytest.mark.parametrize(("code", "count"), [(0, 0), (3, 1)])
@@ -206,6 +241,16 @@ def test_a_server_that_a_fault_of_the_round_ends_is_no_finding(served: Served) -
     # It explains nothing of the next round.
     run.at_once([Entry("nothing", "", "", Segfault)])
     assert len(run.broken()) == 1
+
+
+def test_a_server_that_ends_again_as_soon_as_it_serves_is_found_again(served: Served) -> None:
+    """Between the two ends nobody may have looked."""
+    break_down(served)
+    assert len(served.servers.fallen()) == 1
+    served.servers.make_serve()
+    break_down(served)
+    assert len(served.servers.fallen()) == 1
+    assert served.servers.fallen() == []
 
 
 def test_a_server_that_ends_by_itself_after_the_last_fault_is_found(served: Served) -> None:

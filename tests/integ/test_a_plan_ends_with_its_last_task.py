@@ -10,6 +10,9 @@ import pytest
 from tests.integ.support import WorkerProcess, wait_until, working
 from zkplan import Client
 from zkplan.failpoints import VARIABLE
+from zkplan.protocol import wide
+from zkplan.protocol.commit import Part
+from zkplan.requests import Step
 from zkplan.working import upkeep
 
 #: More than one transaction delivers.
@@ -56,3 +59,20 @@ def test_who_goes_on_after_the_last_edge_ends_the_plan(
     with working(zookeeper_hosts, zkplan_root):
         wait_until(lambda: plan.status().state == "done", "the plan is done")
     assert plan.outcomes() == []
+
+
+def test_a_delivery_that_counts_as_fenced_ends_its_plan_too(
+    zookeeper_hosts: str, zkplan_root: str, zkplan_client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its last answer was lost, and the task was read again: all that shows is that it is gone."""
+    finish = wide._finish
+
+    def unanswered(part: Part) -> Step[bool | None]:
+        yield from finish(part)
+        return None
+
+    monkeypatch.setattr(wide, "_finish", unanswered)
+    with zkplan_client.create_plan() as plan:
+        plan.add_task(large)
+    with working(zookeeper_hosts, zkplan_root):
+        wait_until(lambda: plan.status().state == "done", "the plan is done", 10.0)

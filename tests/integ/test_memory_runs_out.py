@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import itertools
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
+from kazoo.client import KazooClient
 from kazoo.protocol.connection import ConnectionHandler
+from kazoo.protocol.serialization import Transaction
 
 import zkplan
 from zkplan import Client, TaskSpec
 from zkplan.execution import Ended, Job, Runner
+from zkplan.testing.embedded_process import EmbeddedServerProcess
 
-from .support import note, notes, working
+from .support import note, notes, wait_until, working
 
 #: More requests than are sent again with a new connection: else none would ever come further.
 ERROR_EVERY = 31
@@ -49,20 +53,89 @@ def test_a_worker_goes_on_where_its_connection_meets_an_unknown_error(
     assert sorted(notes(file)) == sorted(f"{number} 0" for number in range(60))
 
 
+class NoMemory:
+    """What has no memory for the byte that it is asked for."""
+
+    def recv(self, size: int) -> bytes:
+        raise MemoryError
+
+
+@pytest.mark.parametrize("where", ["sent", "answered"])
+def test_a_request_that_is_sent_or_answered_without_memory_is_not_forgotten(
+    where: str,
+    zkplan_root: str,
+    zkplan_client: Client,
+    zookeeper_hosts: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """kazoo takes it from its list first: then it is in none, and who waits would wait for ever."""
+    calls, send, name = itertools.count(1), ConnectionHandler._send_request, Transaction.unchroot
+
+    def sent(self: ConnectionHandler, *given: Any) -> Any:
+        if next(calls) % ERROR_EVERY:
+            return send(self, *given)
+        with monkeypatch.context() as now:
+            now.setattr(self, "_read_sock", NoMemory())
+            return send(self, *given)
+
+    def answered(client: KazooClient, response: Any) -> Any:
+        if next(calls) % ERROR_EVERY == 0:
+            raise MemoryError
+        return name(client, response)
+
+    with zkplan_client.create_plan("forgotten") as plan:
+        plan.add_tasks([TaskSpec(abs, [-number]) for number in range(60)])
+    if where == "sent":
+        monkeypatch.setattr(ConnectionHandler, "_send_request", sent)
+    else:
+        monkeypatch.setattr(Transaction, "unchroot", staticmethod(answered))
+    with working(zookeeper_hosts, zkplan_root, threads=2, session_timeout=5.0):
+        assert plan.wait(60).state == "done"
+    assert next(calls) > ERROR_EVERY
+
+
+@pytest.mark.parametrize("where", ["_send_request", "_read_socket", "_send_ping"])
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_connection_that_stood_when_it_was_given_outlives_it_too(
+    where: str, zkplan_root: str, zookeeper_hosts: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, lacks = getattr(ConnectionHandler, where), threading.Event()
+
+    def out_of_memory(self: ConnectionHandler, *given: Any) -> Any:
+        if lacks.is_set():
+            lacks.clear()
+            raise MemoryError
+        return real(self, *given)
+
+    monkeypatch.setattr(ConnectionHandler, where, out_of_memory)
+    given = KazooClient(zookeeper_hosts, timeout=2.0)
+    given.start()
+    try:
+        with zkplan.connect(given, root=zkplan_root, patience=5.0) as client:
+            client.prepare()
+            lacks.set()
+            if where == "_send_ping":
+                wait_until(lambda: not lacks.is_set(), "it pings")
+            assert client.plans() == []
+            assert not lacks.is_set()
+    finally:
+        given.stop()
+        given.close()
+
+
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_a_worker_whose_connection_thread_has_ended_ends(
     zkplan_root: str, zookeeper_hosts: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Out of memory that thread cannot even tell of it: the worker would stand still for ever."""
 
-    def end_thread(self: ConnectionHandler, *given: Any) -> Any:
+    def end_thread(*given: Any) -> Any:
         raise SystemExit
 
     with zkplan.connect(zookeeper_hosts, root=zkplan_root, session_timeout=2.0) as client:
         worker = zkplan.Worker(client, threads=1)
-        worker.on_ready(
-            lambda _: monkeypatch.setattr(ConnectionHandler, "_read_socket", end_thread)
-        )
+        connection = client.keeper.client._connection
+        worker.on_ready(lambda _: monkeypatch.setattr(connection, "_read_socket", end_thread))
         with pytest.raises(zkplan.KeeperUnavailable, match="start it anew"):
             worker.run()
 
@@ -82,3 +155,20 @@ def test_a_worker_that_has_lost_a_thread_of_its_slots_ends(
         with pytest.raises(MemoryError):
             zkplan.Worker(client, threads=1).run()
         assert plan.status().tasks == 1
+
+
+def test_a_worker_whose_client_connects_no_more_says_so() -> None:
+    """A client that is given may try a few times only; memory has nothing to do with that."""
+    with EmbeddedServerProcess() as server:
+        few = {"max_tries": 1, "delay": 0.01}
+        given = KazooClient(server.hosts, timeout=2.0, connection_retry=few)
+        given.start()
+        try:
+            with zkplan.connect(given) as client:
+                worker = zkplan.Worker(client, threads=1)
+                worker.on_ready(lambda _: server.kill())
+                with pytest.raises(zkplan.KeeperUnavailable, match="`connection_retry`"):
+                    worker.run()
+        finally:
+            given.stop()
+            given.close()

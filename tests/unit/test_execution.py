@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import queue
 import threading
 from collections.abc import Iterator
 from typing import Any, cast
@@ -12,7 +13,7 @@ import pytest
 from zkplan import codec as codecs
 from zkplan.codec import FAILURE, LOG, TASK, Codec
 from zkplan.errors import PayloadUndecodable
-from zkplan.execution import LOSSES_MAX, RESULT_BYTES_MAX, Job, Runner, current
+from zkplan.execution import LOSSES_MAX, RESULT_BYTES_MAX, Ended, Job, Runner, current
 from zkplan.keeper import Keeper
 from zkplan.plan import Plan
 from zkplan.protocol.load import Loaded
@@ -59,6 +60,28 @@ def test_a_coroutine_function_is_run_to_its_end(runner: Runner) -> None:
 
     for _ in range(2):
         assert outcome(runner.run(job_of(doubled, (21,)))) == (42, 0, True)
+
+
+def test_a_coroutine_goes_on_where_the_event_loop_lacked_memory(runner: Runner) -> None:
+    """Its thread would end by it, and all slots with a coroutine would wait for ever."""
+
+    async def robbed() -> str:
+        loop: Any = asyncio.get_running_loop()
+        select, lacks = loop._selector.select, iter([True])
+
+        def out_of_memory(timeout: float | None) -> Any:
+            if next(lacks, False):
+                raise MemoryError
+            return select(timeout)
+
+        loop._selector.select = out_of_memory
+        await asyncio.sleep(0.01)
+        return "goes on"
+
+    found: queue.SimpleQueue[Ended] = queue.SimpleQueue()
+    slot = threading.Thread(target=lambda: found.put(runner.run(job_of(robbed))), daemon=True)
+    slot.start()
+    assert outcome(found.get(timeout=5)) == "goes on"
 
 
 def test_an_error_is_recorded_with_its_type_its_place_and_itself(runner: Runner) -> None:

@@ -21,7 +21,7 @@ Done = Callable[[Any, BaseException | None], None]
 class Call:
     """A request under way: what kazoo calls when the answer is here."""
 
-    __slots__ = ("abandoned", "done", "keeper", "packet", "request", "stumbles")
+    __slots__ = ("abandoned", "done", "keeper", "packet", "request", "stumbles", "told")
 
     def __init__(self, keeper: Keeper, request: Request, packet: Any, done: Done) -> None:
         self.keeper = keeper
@@ -31,13 +31,17 @@ class Call:
         self.abandoned = False
         #: How often a server has answered that it failed at this, and nothing of the request.
         self.stumbles = 0
+        #: Whether kazoo has told of its end, since it was sent last.
+        self.told = False
 
     def set(self, value: Any) -> None:
+        self.told = True
         self.keeper._answered(
             self, value[0] if type(self.packet) is TransactionPacket else value, None
         )
 
     def set_exception(self, error: BaseException) -> None:
+        self.told = True
         self.keeper._failed(self, error)
 
 

@@ -314,6 +314,7 @@ class Keeper:
         go on, and takes as long as they do: with the lock, kazoo's own would wait for it, and a
         signal would most often come then.
         """
+        call.told = False
         self.client._queue.append((call.packet, call))
         # Behind it: what a signal's handler raises here leaves the count too low, never too high.
         self._flying += 1

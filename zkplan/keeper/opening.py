@@ -7,7 +7,7 @@ import logging
 import select
 import time
 import urllib.parse
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from kazoo.client import KazooClient
@@ -183,10 +183,36 @@ def _outlive_errors(client: KazooClient) -> None:
     """Make a new connection where kazoo's thread meets an error that it does not know.
 
     It would end by a MemoryError, say, which passes; nobody notices, and the client would wait for
-    ever. What was under way counts as lost answers.
+    ever. What was under way counts as lost answers, also what kazoo had in its hands just then: it
+    takes a request from one list before it puts it into the other, and an answered one from both.
     """
     connection = client._connection
-    attempt = connection._connect_attempt
+    attempt, send, read = (
+        connection._connect_attempt,
+        connection._send_request,
+        connection._read_response,
+    )
+
+    def send_or_keep(*given: Any) -> None:
+        queue = client._queue
+        first = queue[0] if queue else None
+        try:
+            send(*given)
+        except Exception:
+            if first is not None and not (queue and queue[0] is first):
+                client._pending.append((*first, 0))
+            raise
+
+    def read_or_keep(*given: Any) -> Any:
+        pending = client._pending
+        first = pending[0] if pending else None
+        try:
+            return read(*given)
+        except Exception:
+            is_there = bool(pending) and pending[0] is first
+            if first is not None and not is_there and not _is_told(first[1]):
+                pending.appendleft(first)
+            raise
 
     def attempt_or_drop(*given: Any) -> Any:
         try:
@@ -198,6 +224,27 @@ def _outlive_errors(client: KazooClient) -> None:
             return None
 
     connection._connect_attempt = attempt_or_drop
+    connection._send_request, connection._read_response = send_or_keep, read_or_keep
+    # Of a client that was given the first connection is in the attempt of before.
+    for name in ("_send_request", "_read_socket", "_send_ping"):
+        setattr(connection, name, _or_drop(getattr(connection, name)))
+
+
+def _or_drop(step: Callable[..., Any]) -> Callable[..., Any]:
+    """A step of kazoo's loop, after which the connection is dropped where it lacked memory."""
+
+    def or_drop(*given: Any) -> Any:
+        try:
+            return step(*given)
+        except MemoryError as error:
+            raise ConnectionDropped("this process lacks memory") from error
+
+    return or_drop
+
+
+def _is_told(call: Any) -> bool:
+    """Whether who waits for that answer has it; others who share the client use kazoo's own."""
+    return call is None or bool(call.told if type(call) is Call else call.ready())
 
 
 def _probe(hosts: str, session_timeout_s: float, options: dict[str, Any]) -> KazooClient:

@@ -150,8 +150,8 @@ class Delivery:
                 self._settle(Committed(poison=[(part, ended)]))
                 return
             self._settle(Committed(done=[part]) if ended else Committed(fenced=[part]))
-            if ended:
-                self.finish(part.loaded.claim.plan_path)
+            # Fenced too: it may have been by its own last transaction, whose answer was lost.
+            self.finish(part.loaded.claim.plan_path)
 
         engine.go(attempt(), delivered)
 

@@ -198,7 +198,7 @@ class Engine:
         if not trusted and thread_has_ended(self.keeper.client):
             raise KeeperUnavailable(
                 f"the thread of this process that talks to ZooKeeper at {self.keeper.hosts} has "
-                "ended, out of memory most likely: start it anew"
+                "ended, out of memory or of tries (`connection_retry`): start it anew"
             )
         if trusted != self.trusted:
             self.trusted = trusted

@@ -19,13 +19,14 @@ _WAIT_S = 5.0
 
 def wait_for(plan: zkplan.Plan, journal: Recorder) -> bool:
     """Wait a while for the plan; whether it came to its end, or is gone."""
+    name = plan.name
     try:
-        name = plan.name
         journal.write("wait begun", plan=name, **HELD.noted())
         status = plan.wait(_WAIT_S)
     except zkplan.WaitTimeout:
         return False
     except zkplan.PlanNotFound:
+        journal.write("waited", plan=name, state="gone", failed=False)
         return True
     except zkplan.PlanCancelled:
         journal.write("waited", plan=name, state="cancelled", failed=False)

@@ -8,9 +8,10 @@ import threading
 from functools import partial
 
 from zkplan.cli import EXIT_UNREACHABLE
+from zkplan.working.leaving import DELIVER_S
 
 from ..actors.tasks import EXIT_CODE, poke
-from ..world.arena import Actor, Arena, Role
+from ..world.arena import GRACE_S, Actor, Arena, Role
 from ..world.link import Weather
 from ..world.proc import is_gone, is_stopped
 from .aim import Aim
@@ -24,10 +25,15 @@ _ENDS = {
     "segfault": [-signal.SIGSEGV],
     "memory": [-signal.SIGABRT, -signal.SIGSEGV, 1, EXIT_UNREACHABLE],
 }
-#: A worker that is told to stop ends within this time, whatever other faults do to it meanwhile.
-_BESIDE_OTHERS_S = 15.0
+#: How long after it has given up waiting for answers a worker that is told to stop has ended.
+_GIVEN_UP_S = 7.0
 #: A process that is paused for so many sessions has lost its own.
 PAST_SESSION = (1.4, 2.0)
+
+
+def stops_within_s(session_s: float) -> float:
+    """How long a worker takes at most that is told to stop, whatever other faults do meanwhile."""
+    return GRACE_S + max(DELIVER_S, session_s) + _GIVEN_UP_S
 
 
 class Killed(Fault):
@@ -70,8 +76,13 @@ class Drained(Killed):
     def __init__(self, name: str) -> None:
         super().__init__(name, "worker")
 
+    @property
+    def claims(self) -> frozenset[str]:
+        """Who is told to stop is told to go on, once: stopped after that, it does not end."""
+        return stops_of("worker")
+
     def _end(self, arena: Arena, actor: Actor) -> None:
-        arena.stop(actor, self.name, _BESIDE_OTHERS_S)
+        arena.stop(actor, self.name, stops_within_s(arena.settings.session_s))
 
     def aim(self) -> Aim:
         return Aim(names=[actor.name for actor in self.victims], hands_back=True)

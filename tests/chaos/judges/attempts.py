@@ -100,6 +100,8 @@ class _Count:
         """Claim `n` was made by then, with `a` used up; those in between have told nothing."""
         case = self._case
         losses = case.lost_without_a_line(max(0, n - self._next), self._since, at)
+        # Who lacks memory fails before it can write down that it began.
+        may_fail = case.ledger.lacked_memory(self._since, at)
         # To so many used up, how many losses it takes at least.
         found = dict.fromkeys(self._used, 0)
         for claim in range(self._next, n):
@@ -108,6 +110,8 @@ class _Count:
                 # it started.
                 if claim > used and lost < losses:
                     found[used + 1] = min(lost + 1, found.get(used + 1, losses))
+                if may_fail:
+                    found[used + 1] = min(lost, found.get(used + 1, losses))
         if a not in found:
             yield f"{what} {a} attempts used up, not {sorted(found)}"
         self._next, self._used = n, {a}
@@ -119,6 +123,8 @@ class _Count:
         found = set[int]()
         if run.raised:
             found.add(1)  # or a dead letter, and no claim follows
+        if self._case.ledger.lacked_memory(run.began, run.ended or until, run.pid):
+            found.add(1)  # it could not write that down, or its result
         if _lost(self._case, run, until):
             found.add(marked)
             # Who had lost its claim before may have noted its start too late to be counted.

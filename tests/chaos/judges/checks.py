@@ -147,7 +147,7 @@ def tasks_start_soon(case: Case) -> Iterator[str]:
 
 
 def waiters_hear_the_truth(case: Case) -> Iterator[str]:
-    """S7: a waiter that was told `done` was told it after the last commit."""
+    """S7: a waiter that was told `done` was told it after the last commit; no other end is true."""
     last = max(
         (
             case.by_uid[uid].ended or 0.0
@@ -157,11 +157,19 @@ def waiters_hear_the_truth(case: Case) -> Iterator[str]:
         default=0.0,
     )
     for line in case.plan.waited:
+        if line["state"] != "done":
+            yield f"a waiter heard that it is {line['state']}"
         if line["state"] == "done" and line["at"] < last:
             yield f"a waiter heard `done` {last - line['at']:.3f} s before the last commit"
         doomed = bool(case.left.dead)
         if line["state"] == "done" and line["failed"] != doomed:
             yield f"a waiter heard failed={line['failed']}, dead letters: {len(case.left.dead)}"
+
+
+def authors_hear_the_truth(case: Case) -> Iterator[str]:
+    """S7: of a plan that came to its end no author was told that it is cancelled, or gone."""
+    if case.plan.cut_short:
+        yield f"its author heard {case.plan.cut_short}"
 
 
 CHECKS: tuple[tuple[str, Callable[[Case], Iterator[str]]], ...] = (
@@ -182,6 +190,7 @@ CHECKS: tuple[tuple[str, Callable[[Case], Iterator[str]]], ...] = (
     ("S8", attempts_are_counted_right),
     ("L2", tasks_start_soon),
     ("S7", waiters_hear_the_truth),
+    ("S7", authors_hear_the_truth),
 )
 
 

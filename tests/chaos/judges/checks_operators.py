@@ -153,6 +153,8 @@ def it_stays_cancelled(stopped: Stopped) -> Iterator[str]:
         )
         others = [name for name in names if parse_task(name) is None]
         yield from strangers([name for name in others if name not in ("done", "adds")], "")
+        heard = {line["state"] for line in stopped.case.plan.waited} - {"cancelled"}
+        yield from (f"a waiter heard that it is {state}" for state in sorted(heard))
     if any(each.seen.get("resumed") for each in stopped.operations):
         yield "a cancelled plan was resumed"
 

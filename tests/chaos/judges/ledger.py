@@ -88,6 +88,8 @@ class PlanHistory:
     begun: float = 0.0
     path: str = ""
     closed: bool = False
+    #: What its author was told, who gave it up: that it is cancelled, or gone.
+    cut_short: str = ""
     batches: dict[int, Batch] = field(default_factory=dict)
     executions: defaultdict[str, list[Execution]] = field(default_factory=lambda: defaultdict(list))
     waited: list[Line] = field(default_factory=list)
@@ -231,11 +233,11 @@ class Ledger:
             if what == window.aim.poke and whom == pid and window.overlaps(at, at)
         ]
 
-    def lacked_memory(self, pid: int, at: float) -> bool:
-        """Whether that process had been left without memory just before."""
+    def lacked_memory(self, begin: float, end: float, pid: int | None = None) -> bool:
+        """Whether that process, or any, was left without memory in between, or just before."""
         return any(
-            what == "memory" and whom == pid and poked <= at <= poked + _POKED_S
-            for what, poked, whom in self._pokes
+            what == "memory" and pid in (None, whom) and begin - _POKED_S <= poked <= end
+            for what, poked, whom in list(self._pokes)
         )
 
     def made(self, death: Death) -> bool:
@@ -300,6 +302,8 @@ class Ledger:
                 self.trouble.append({**line, **told})
         elif event.startswith(("plan ", "add ")):
             self._author(event, line, pid)
+        elif event == "cut short":
+            self._plan(line["seed"]).cut_short = line["error"]
         elif event.startswith("operator "):
             self.operations.take(line)
         elif event in ("wait begun", "waited", "wait broke"):
@@ -372,8 +376,7 @@ class Ledger:
             batch.numbers = line.get("numbers", [])
 
     def _waiter(self, event: str, line: Line) -> None:
-        plan = self.plans.get(line["plan"])
-        if event == "waited" and plan is not None:
-            plan.waited.append(line)
+        if event == "waited":
+            self._plan(int(line["plan"].rpartition("-")[2])).waited.append(line)
         elif event == "wait broke":
             self.trouble.append(line)

@@ -356,6 +356,8 @@ class Referee:
     def orphans(self) -> list[str]:
         """What stands below the root though no worker and no plan is left."""
         paths = self._client.paths
+        # The last worker has left by another server, maybe: ours may not have heard of it.
+        sync(self._client, paths.root)
         places = [paths.workers, paths.desks, paths.later]
         names = self._client.keeper.ask(ReadMany([ReadChildren(place) for place in places]))
         return [

@@ -24,7 +24,9 @@ def _told(line: Line) -> str:
 def _is_explained(ledger: Ledger, line: Line) -> bool:
     error, at = line["error"], line["at"]
     if line["event"] == "raised":
-        return ledger.lacked_memory(line["pid"], at) and any(each in error for each in _NO_MEMORY)
+        return ledger.lacked_memory(at, at, line["pid"]) and any(
+            each in error for each in _NO_MEMORY
+        )
     plan = ledger.plans.get(line["plan"])
     # One sentence says that the plan stands still, the others why.
     why = error.split("; ")[1:]

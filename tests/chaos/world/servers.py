@@ -82,6 +82,7 @@ class Servers:
         for member in self.members:
             member.resume()
             member.start(wait=False)
+            self._down.discard(member)  # it may end again before the next look
         deadline = time.monotonic() + _HEALED_S
         while not self._agree():
             for member in self.members:
