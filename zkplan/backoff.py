@@ -1,12 +1,18 @@
 """How long to wait before trying again: exponential, capped, jittered, and pure.
 
-Time and chance are arguments: the caller passes the random number, so a test can pin it.
+Time and chance are arguments: the caller passes the random number, drawn from CHANCE, so a test
+can pin it.
 """
 
 from __future__ import annotations
 
 import math
+import random
 from dataclasses import dataclass
+
+#: The system's, not the shared generator of `random`: where tasks seed that alike, their workers
+#: would return together. One of our own would be doubled by a fork.
+CHANCE = random.SystemRandom()
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,10 +10,11 @@ arms every point that is not named.
 from __future__ import annotations
 
 import os
-import random
 import signal
 import time
 from collections.abc import Callable
+
+from .backoff import CHANCE
 
 VARIABLE = "ZKPLAN_FAILPOINTS"
 _SIGNALS = {"stop": signal.SIGSTOP, "kill": signal.SIGKILL}
@@ -49,7 +50,7 @@ def arm(text: str) -> None:
     def reached(name: str) -> None:
         armed = name if name in points else "*"
         action, seconds, probability, passes = points.get(armed, _UNARMED)
-        if random.random() >= probability:
+        if CHANCE.random() >= probability:
             return
         if passes:
             points[armed] = (action, seconds, probability, passes - 1)

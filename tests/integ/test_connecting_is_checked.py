@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import subprocess
 import sys
 from typing import Any, cast
@@ -14,7 +15,7 @@ from zkplan import KeeperUnavailable, ZkplanError
 from zkplan.testing.loopback import free_port
 from zkplan.testing.server_process import ServerProcess
 
-from .support import TOP
+from .support import TOP, working
 
 
 def test_an_unknown_option_is_named() -> None:
@@ -77,6 +78,28 @@ client.plans()
 print("connected again", flush=True)
 sys.stdin.readline()
 """
+
+
+def test_what_a_program_seeds_draws_the_same_numbers_beside_a_connection_and_a_worker(
+    zookeeper_hosts: str, zkplan_root: str
+) -> None:
+    """kazoo's threads would draw from it too, with every answer."""
+    random.seed(7)
+    seeded = random.getstate()
+    with (
+        zkplan.connect(zookeeper_hosts, zkplan_root) as client,
+        working(zookeeper_hosts, zkplan_root),
+    ):
+        with client.create_plan(attempts=2) as plan:
+            plan.add_task(fails_once, retry_delay=0.05)
+        plan.wait(timeout=30)
+        assert random.getstate() == seeded
+
+
+def fails_once() -> None:
+    """What a worker adds by chance to the delay of the next attempt is drawn too."""
+    if zkplan.current().attempt == 0:
+        raise ValueError("the first attempt")
 
 
 def test_a_program_without_logging_sees_nothing_of_a_reconnect(

@@ -89,6 +89,8 @@ def calls(tree: ast.Module, path: Path) -> Iterator[str]:
             yield f"line {node.lineno} prints"
         if called in ("time.sleep", "sleep") and name.startswith("tests/"):
             yield f"line {node.lineno} sleeps: wait for a condition"
+        if re.match(r"random\.[a-z]", called) and name.startswith("zkplan/"):
+            yield f"line {node.lineno} draws from the shared generator: take CHANCE of backoff.py"
 
 
 def test_every_test_is_named_by_a_sentence() -> None:

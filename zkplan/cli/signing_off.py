@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import logging
-import random
 import threading
 import time
 from collections.abc import Callable
 
-from ..backoff import Backoff
+from ..backoff import CHANCE, Backoff
 from ..client import Client
 from ..protocol.desk import sign_off
 
@@ -67,7 +66,7 @@ class SigningOff:
                         self._oldest(),
                         error,
                     )
-                self._pause(_RETRY.delay_s(failures, random.random()))
+                self._pause(_RETRY.delay_s(failures, CHANCE.random()))
                 failures += 1
 
     def _oldest(self) -> str:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import logging
-import random
 import time
 from typing import TYPE_CHECKING
 
-from ..backoff import Backoff
+from ..backoff import CHANCE, Backoff
 from ..codec import FAILURE
 from ..execution import Ended, Job
 from ..protocol.commit import Part
@@ -77,7 +76,7 @@ def _failed(
                 options.retry_delay, 2.0, max(RETRY_DELAY_MAX_S, options.retry_delay), 0.3
             )
             # A number of attempts that only an entry made by hand has would be beyond reckoning.
-            delay = min(backoff.delay_s(min(claim.a, 1000), random.random()), DELAY_S_MAX)
+            delay = min(backoff.delay_s(min(claim.a, 1000), CHANCE.random()), DELAY_S_MAX)
             due = int((time.time() + delay) * 1000)
         _end(engine, claim, fail_again(claim, sealed, due, engine.paths.later, int(delay * 1000)))
         return None

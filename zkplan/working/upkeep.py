@@ -7,11 +7,11 @@ do not all do the same, and none of it waits for one that is gone.
 from __future__ import annotations
 
 import logging
-import random
 import time
 import zlib
 from typing import TYPE_CHECKING, Any
 
+from ..backoff import CHANCE
 from ..protocol.check import Report, check
 from ..protocol.desk import Cleared, clear_desk, vacant_desks
 from ..protocol.look import promote
@@ -90,7 +90,7 @@ class Upkeep:
         """Look for work that no watch announced: a watch may be lost with its connection."""
         engine = self.engine
         self._idle_polls = 0 if engine.claims.held else self._idle_polls + 1
-        self._poll_at = now + engine.backoff.delay_s(self._idle_polls, random.random())
+        self._poll_at = now + engine.backoff.delay_s(self._idle_polls, CHANCE.random())
         if self._idle_polls > 1:
             engine.seeker.look_again()
 
