@@ -8,7 +8,7 @@ import inspect
 import threading
 import time
 import traceback
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Set
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -191,6 +191,11 @@ class Losses:
         self._last[task_path] = (n, worker)
         if len(self._last) > LOSSES_MAX:
             del self._last[next(iter(self._last))]
+
+    def keep_only(self, plan_paths: Set[str]) -> None:
+        """Forget the tasks of all other plans: those are done or removed, and want no names."""
+        for task_path in [path for path in self._last if path.rpartition("/")[0] not in plan_paths]:
+            del self._last[task_path]
 
     def before(self, claim: Claim) -> str:
         """The worker lost with the claim before this one; empty where that is not known here."""

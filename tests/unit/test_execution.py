@@ -240,6 +240,15 @@ def test_only_so_many_losses_are_remembered(runner: Runner) -> None:
     assert runner.losses.before(job.claim) == ""
 
 
+def test_losses_are_forgotten_with_their_plan(runner: Runner) -> None:
+    job = job_of(note)
+    runner.losses.note(job.claim.task_path, 0, "vanished")
+    runner.losses.keep_only({job.claim.plan_path, "/another"})
+    assert runner.losses.before(job.claim) == "vanished"
+    runner.losses.keep_only({"/another"})
+    assert runner.losses.before(job.claim) == ""
+
+
 @pytest.mark.parametrize("codec", [Codec(), Codec(b"another")], ids=["unsigned", "other secret"])
 def test_nothing_runs_that_no_holder_of_the_secret_signed(runner: Runner, codec: Codec) -> None:
     ended = runner.run(job_of(note, codec=codec))

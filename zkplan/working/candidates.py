@@ -8,7 +8,7 @@ its own empty and a moment has passed. Contention is avoided, not suffered.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from ..layout import parse_entry
@@ -177,6 +177,10 @@ class Candidates:
             self._stocked.pop(number, None)
             self._wanting.discard(number)
 
+    def unfinished(self) -> Iterator[PlanView]:
+        """All plans but those known to be done."""
+        return (view for view in self.views.values() if not view.finished)
+
     def file(self, view: PlanView) -> None:
         """Put a plan where it belongs after something about it changed."""
         if view.number not in self.views:
@@ -241,7 +245,7 @@ class Candidates:
             self._sweep.remove(number)
             self.touched(number, control=False)
         if not self._sweep:
-            self._sweep = [number for number, view in self.views.items() if not view.finished]
+            self._sweep = [view.number for view in self.unfinished()]
 
     def touched(self, number: str | None, control: bool) -> None:
         """A watch of that plan fired, `control` that of its `ready`; None: look at all of them."""

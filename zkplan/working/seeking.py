@@ -67,6 +67,8 @@ class Seeker:
     def _plans_listed(self, numbers: list[str]) -> None:
         self._listing = False
         self.candidates.set_plans(numbers, self._engine.paths.plan)
+        losses = self._engine.runner.losses
+        losses.keep_only({view.path for view in self.candidates.unfinished()})
 
     def _look(self, view: PlanView) -> None:
         self._looking += 1
