@@ -12,7 +12,7 @@ from .judges.effects import Effects
 from .peace import Breath
 from .pictures import histogram, lines, throughput
 from .run import Outcome
-from .vitals import BLOCKS_MORE, MEMORY_MORE, Vitals, by_process, early_and_late
+from .vitals import BLOCKS_MORE, MEMORY_MORE, Vitals, by_process, stretches
 from .words import counted
 
 JUDGED = """\
@@ -30,13 +30,13 @@ workers meanwhile it is longer; `python -m tests.chaos.takeover` measures withou
 itself: at a point of the code that a fault has armed, or by a task that exits, crashes or eats
 its memory."""
 VETERANS = f"""\
-At first, from the 5th to the 10th minute, and in the last 5 minutes. Of the early minutes it is the
-most, of the last ones the least: a violation is more threads, sockets or descriptors, over
-{BLOCKS_MORE:.0%} more blocks, or over {MEMORY_MORE:.0%} more memory. Memory is the resident size,
-which keeps what a peak has taken. Blocks are those that Python has in use once its garbage is
-collected: what the process holds; always the least. For that, garbage is collected once a minute
-besides, as no worker does by itself: memory may be a little larger without. A run of less than 15
-minutes is not judged so."""
+At first; then early, from the 5th to the 10th minute; in 5 minutes half-way; and late, in the last
+5 minutes. Those are medians, of blocks the least. A violation is what is more late than early: any
+thread, socket or descriptor, over {BLOCKS_MORE:.0%} of the blocks, or over {MEMORY_MORE:.0%} of the
+memory. Memory is the resident size, which keeps what a peak has taken. Blocks are those that Python
+has in use once its garbage is collected: what the process holds. For that, garbage is collected
+once a minute besides, as no worker does by itself: memory may be a little larger without. A run of
+less than 15 minutes is not judged so."""
 OUTAGES = """\
 From when all servers serve again to the first task that begins. Where other faults are under way
 then it is longer."""
@@ -242,14 +242,16 @@ def _vitals(outcome: Outcome, stem: str) -> Iterator[str]:
     yield "| Process | When | Memory | Blocks | Threads | Sockets | Descriptors |"
     yield "| --- | --- | --- | --- | --- | --- | --- |"
     for series in found.values():
-        pair = early_and_late(series, outcome.began)
-        yield _vitals_row(f"{(series[0].at - outcome.began) / 60:.1f} min", series[0])
-        if pair is None:
-            yield _vitals_row(f"{(series[-1].at - outcome.began) / 60:.1f} min", series[-1])
-        else:
-            yield _vitals_row("early", pair[0])
-            yield _vitals_row("late", pair[1])
+        yield _vitals_row(_minutes(series[0], outcome), series[0])
+        parts = stretches(series, outcome.began)
+        yield from (_vitals_row(when, held) for when, held in parts.items())
+        if not parts:
+            yield _vitals_row(_minutes(series[-1], outcome), series[-1])
     yield f"\n![Memory over time]({stem}-memory.svg)"
+
+
+def _minutes(held: Vitals, outcome: Outcome) -> str:
+    return f"{(held.at - outcome.began) / 60:.1f} min"
 
 
 def _vitals_row(when: str, held: Vitals) -> str:

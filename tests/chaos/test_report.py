@@ -108,17 +108,20 @@ def test_the_commit_has_a_plus_where_the_checkout_was_changed(tmp_path: Path) ->
     assert commit_of(tmp_path) == clean + "+"
 
 
-def test_the_page_says_what_a_veteran_holds_early_and_late(tmp_path: Path) -> None:
-    """A peak is no leak: of those minutes the fewest blocks count."""
+def test_the_page_says_what_a_veteran_holds_early_half_way_and_late(tmp_path: Path) -> None:
+    """A peak is no leak: it is medians that count, and of blocks the fewest."""
     made = outcome()
-    for at, blocks in ((0.0, 0), (290.0, 400), (310.0, 900), (590.0, 500), (3590.0, 510)):
+    for at, blocks in ((0.0, 0), (290.0, 400), (310.0, 900), (400.0, 500), (590.0, 500)):
         made.vitals.append(Vitals("veteran", 7, at, 31_000_000, 4, 3, 7, blocks))
-    made.vitals.append(Vitals("veteran", 7, 3600.0, 33_000_000, 5, 2, 7, 2000))
+    for at in (1900.0, 3400.0, 3500.0):
+        made.vitals.append(Vitals("veteran", 7, at, 32_000_000, 4, 2, 7, 510))
+    made.vitals.append(Vitals("veteran", 7, 3600.0, 99_000_000, 5, 9, 7, 2000))
     rows = [line for line in page(made, tmp_path).splitlines() if line.startswith("| veteran")]
     assert rows == [
         "| veteran (7) | 0.0 min | 31.0 MB | - | 4 | 3 | 7 |",
         "| veteran (7) | early | 31.0 MB | 500 | 4 | 3 | 7 |",
-        "| veteran (7) | late | 31.0 MB | 510 | 4 | 2 | 7 |",
+        "| veteran (7) | half-way | 32.0 MB | 510 | 4 | 2 | 7 |",
+        "| veteran (7) | late | 32.0 MB | 510 | 4 | 2 | 7 |",
     ]
     short = outcome()
     short.vitals = [each for each in made.vitals if each.at < 600]

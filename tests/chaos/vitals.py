@@ -5,14 +5,15 @@ from __future__ import annotations
 import json
 import resource
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from statistics import median_high
 from typing import NamedTuple
 
 #: Some half a minute of what a busy worker notes.
 _TAIL_BYTES = 512 * 1024
 #: What a process needs, caches and threads, it has after EARLY_S. From there on this much time is
-#: compared with as much at the end: single moments tell of the work that is just under way.
+#: compared with as much at the end, alike: single moments tell of the work that is just under way.
 EARLY_S, WINDOW_S = 300.0, 300.0
 #: What may be more at the end. Of blocks an hour and half an hour have shown 0.2 to 0.3 %. Of the
 #: resident size, which keeps what peaks have taken, an hour has shown 6 %.
@@ -78,18 +79,22 @@ def by_process(vitals: Iterable[Vitals]) -> dict[str, list[Vitals]]:
     return dict(sorted(found.items()))
 
 
-def early_and_late(series: Sequence[Vitals], began: float) -> tuple[Vitals, Vitals] | None:
-    """What is compared of a process; None where the run is too short for that.
+def stretches(series: Sequence[Vitals], began: float) -> dict[str, Vitals]:
+    """What a process took early, half-way and late; empty where the run is too short for that.
 
-    A connection that is made anew has a socket more or less for a moment, and a peak is no leak: so
-    it is the most of the early minutes and the least of the last ones, of blocks always the least.
+    Medians: a connection that is made anew has a socket more or less for a moment, and a peak is no
+    leak. Of blocks the least, for what is under way takes more. What came early and half-way, and
+    not after that, is a cache that is full.
     """
-    end = series[-1].at
-    if end - WINDOW_S < began + EARLY_S + WINDOW_S:
-        return None
-    early = [each for each in series if EARLY_S <= each.at - began < EARLY_S + WINDOW_S]
-    late = [each for each in series if each.at > end - WINDOW_S]
-    return (_summed(early, max), _summed(late, min)) if early else None
+    early, late = began + EARLY_S, series[-1].at - WINDOW_S
+    if late < early + WINDOW_S:
+        return {}
+    begins = {"early": early, "half-way": (early + late) / 2, "late": late}
+    found = {
+        when: [each for each in series if begin <= each.at <= begin + WINDOW_S]
+        for when, begin in begins.items()
+    }
+    return {when: _summed(samples) for when, samples in found.items() if samples}
 
 
 def growth(vitals: Iterable[Vitals], began: float) -> Iterator[str]:
@@ -99,9 +104,9 @@ def growth(vitals: Iterable[Vitals], began: float) -> Iterator[str]:
         if len(pids) > 1:
             yield f"{name} ended, which no fault does to it: its processes were {pids}"
             continue
-        pair = early_and_late(series, began)
-        if pair is not None:
-            yield from _more(*pair)
+        found = stretches(series, began)
+        if "early" in found:
+            yield from _more(found["early"], found["late"])
 
 
 def _more(early: Vitals, late: Vitals) -> Iterator[str]:
@@ -119,11 +124,11 @@ def _more(early: Vitals, late: Vitals) -> Iterator[str]:
             yield f"{late.name} holds ever more {what}: {then} after some minutes, {now} at the end"
 
 
-def _summed(samples: Sequence[Vitals], pick: Callable[[Iterable[int]], int]) -> Vitals:
+def _summed(samples: Sequence[Vitals]) -> Vitals:
     return samples[-1]._replace(
-        memory_bytes=pick(each.memory_bytes for each in samples),
-        threads=pick(each.threads for each in samples),
-        sockets=pick(each.sockets for each in samples),
-        descriptors=pick(each.descriptors for each in samples),
+        memory_bytes=median_high(each.memory_bytes for each in samples),
+        threads=median_high(each.threads for each in samples),
+        sockets=median_high(each.sockets for each in samples),
+        descriptors=median_high(each.descriptors for each in samples),
         blocks=min((each.blocks for each in samples if each.blocks), default=0),
     )
