@@ -15,9 +15,10 @@ from kazoo.protocol.serialization import Transaction
 import zkplan
 from zkplan import Client, TaskSpec
 from zkplan.execution import Ended, Job, Runner
+from zkplan.keeper import kazoo_client
 from zkplan.testing.embedded_process import EmbeddedServerProcess
 
-from .support import note, notes, wait_until, working
+from .support import WAIT_S, note, notes, wait_until, working
 
 #: More requests than are sent again with a new connection: else none would ever come further.
 ERROR_EVERY = 31
@@ -172,3 +173,27 @@ def test_a_worker_whose_client_connects_no_more_says_so() -> None:
         finally:
             given.stop()
             given.close()
+
+
+@pytest.mark.parametrize("left", ["a queue's lock held", "a thread that seems to run"])
+def test_a_connection_whose_threads_have_ended_badly_can_be_closed(
+    left: str, zkplan_root: str, zookeeper_hosts: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Seen: for want of memory a thread of kazoo ends in the middle, and a worker never does."""
+    monkeypatch.setattr(kazoo_client, "_STOP_S", 0.0)
+    monkeypatch.setattr(kazoo_client, "_STOP_MORE_S", 0.2)
+    client = zkplan.connect(zookeeper_hosts, zkplan_root, session_timeout=1.0)
+    raw, over = client.keeper.client, threading.Event()
+    if left == "a queue's lock held":
+        raw.handler.completion_queue.mutex.acquire()
+    else:
+        raw._connection._connection_routine = threading.Thread(target=over.wait, daemon=True)
+        raw._connection._connection_routine.start()
+    closing = threading.Thread(target=client.close, daemon=True)
+    closing.start()
+    closing.join(WAIT_S)
+    is_closed = not closing.is_alive()
+    if left == "a queue's lock held":
+        raw.handler.completion_queue.mutex.release()
+    over.set()
+    assert is_closed

@@ -52,6 +52,7 @@ from .calls import (
     submit_or_tell,
 )
 from .handing import forget_wakes, wake
+from .kazoo_client import stop
 from .packets import ChildrenPacket, DataPacket, TransactionPacket
 
 T = TypeVar("T")
@@ -365,7 +366,7 @@ class Keeper:
             self._lost = why
         self._end_waiting(lambda: HistoryLost(why))
         with self._stopping:  # what was under way fails, and is told the same
-            self.client.stop()
+            stop(self.client)
 
     def _end_waiting(self, error: Callable[[], KeeperError]) -> None:
         # Each with an error of its own: who adds tasks writes into it how many were added.
@@ -395,6 +396,5 @@ class Keeper:
         self.client.remove_listener(self._state_changed)
         if self._owns and os.getpid() == self._pid:
             with self._stopping:  # a second stop does not wait for the first one's end
-                self.client.stop()
-                self.client.close()
+                stop(self.client)
         self._end_waiting(lambda: KeeperClosed(self._why_closed()))

@@ -18,6 +18,7 @@ from collections.abc import Callable
 from kazoo.client import KazooClient, KazooState
 
 from .core import Keeper
+from .kazoo_client import stop
 
 #: A silent server is asked after a session time-out, then twice as long, and so on up to.
 ASK_MAX_S = 60.0
@@ -96,8 +97,7 @@ class HistoryWatch:
                 probe.exists_async("/").get(timeout=_CONNECT_S)
                 return int(probe.last_zxid)
             finally:
-                probe.stop()
-                probe.close()
+                stop(probe)
         except Exception as error:  # no descriptor or thread is left, say: there may be next time
             logger.debug("no answer to a new session either: %r", error)
             return None

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import _thread
 import logging
 import select
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -42,6 +44,9 @@ _SERVER_FAILED = frozenset(
 )
 #: So often a request is sent again after such an answer: there may be something wrong with it.
 _STUMBLES_MAX = 3
+#: So long kazoo itself waits for its connection, if not for the time-out of a longer session; and
+#: so much longer a stop may take.
+_STOP_S, _STOP_MORE_S = 10.0, 5.0
 
 # kazoo draws from the shared generator of `random`, with every answer: a task that seeds it would
 # get other numbers each time, tests with hypothesis fail beside its threads now and then, and
@@ -75,6 +80,35 @@ def mend(client: KazooClient) -> None:
     """Let this client live on where kazoo's own thread would end; before or after it is started."""
     _survive_bad_answers(client)
     _outlive_errors(client)
+
+
+def stop(client: KazooClient) -> None:
+    """Stop and close it, but do not wait for ever for a thread that has ended by an error.
+
+    One that has ended for want of memory may have left a lock of kazoo's queues held, or not be
+    seen to have ended; a process that waited for that would neither work nor end. Without its
+    goodbye the session ends after its time-out.
+    """
+    errors: list[BaseException] = []
+    stopped = threading.Lock()
+    stopped.acquire()
+
+    def stop_and_close() -> None:
+        try:
+            client.stop()
+            client.close()
+        except BaseException as error:
+            errors.append(error)
+        finally:
+            stopped.release()
+
+    # Not a Thread: its start waits, without a bound, for one that may end at once for that want.
+    _thread.start_new_thread(stop_and_close, ())
+    within_s = max(_STOP_S, client._session_timeout / 1000) + _STOP_MORE_S
+    if not stopped.acquire(timeout=within_s):
+        logger.warning("the connection could not be closed within %g s: it is left", within_s)
+    if errors:
+        raise errors[0]
 
 
 def _survive_bad_answers(client: KazooClient) -> None:
