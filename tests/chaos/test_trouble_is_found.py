@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from .actors.workloads import Workload
 from .faults.aim import Aim
 from .judges.ledger import Ledger, PlanHistory
 from .judges.referee import Referee
-from .judges.trouble import unplanned
+from .judges.trouble import standing_still, unplanned
 from .judges.windows import Window
 from .world.arena import Arena, Settings
 
@@ -126,3 +127,35 @@ def test_the_referee_tells_of_it_once(tmp_path: Path) -> None:
     arena.journal.close()
     (found,) = referee.violations
     assert "raised what was not planned" in found
+
+
+@pytest.mark.parametrize(
+    ("tasks", "seconds", "ended", "is_found"),
+    [
+        (2100, 100.0, False, True),
+        (1900, 100.0, False, False),
+        (2100, 50.0, False, False),
+        (2100, 100.0, True, False),
+    ],
+)
+def test_a_worker_that_stands_still_beside_others_is_found(
+    tasks: int, seconds: float, ended: bool, is_found: bool, tmp_path: Path
+) -> None:
+    """As one did for ten minutes: out of memory, it neither worked nor ended."""
+    arena = Recorder(str(tmp_path), "arena")
+    for number in (0, 1):
+        arena.write("started", name=f"worker{number}", role="worker", pid=PID + number)
+    if ended:
+        arena.write("ended", pid=PID, sent=0.0, why="killed", killed=True)
+    arena.close()
+    ledger = Ledger(tmp_path, "one")
+    ledger.read()
+    now = time.monotonic()
+    line = {"event": "begin", "plan": NAME, "key": "T", "a": 0, "worker": "w", "pid": PID + 1}
+    line |= {"by": "", "digest": "", "got": [], "keys": 0, "damaged": []}
+    for n in range(tasks):
+        at = now + seconds * (n + 1) / tasks
+        ledger._take({**line, "n": n, "uid": str(n), "at": at}, PID + 1)
+    assert [text.partition(":")[0] for text in standing_still(ledger)] == (
+        [f"worker0 ({PID}) stands still"] if is_found else []
+    )

@@ -114,6 +114,8 @@ class Ledger:
         #: Process id to the actors whose process had it.
         self._actors: defaultdict[int, set[str]] = defaultdict(set)
         self._workers: set[str] = set()
+        #: Process id of each worker that lives to its name, and since when.
+        self._living: dict[int, tuple[str, float]] = {}
         #: What a task was told to do, and did: when, and in which process.
         self._pokes: list[tuple[str, float, int]] = []
         self.late: list[tuple[str, Execution]] = []
@@ -274,6 +276,17 @@ class Ledger:
         first = bisect.bisect_left(self.began_at, at)
         return self.began_at[first] - at if first < len(self.began_at) else None
 
+    def silent(self) -> Iterator[tuple[str, float, int]]:
+        """Of each worker that lives: for how long it has told nothing, and what others began since.
+
+        In seconds before the last task began.
+        """
+        for pid, (name, since) in list(self._living.items()):
+            at = max(since, self._heard[pid])
+            begun = len(self.began_at) - bisect.bisect_right(self.began_at, at)
+            if begun:
+                yield f"{name} ({pid})", self.began_at[-1] - at, begun
+
     def _news(self, path: Path) -> Iterator[Line]:
         offset = self._offsets.get(path, 0)
         with path.open("rb") as file:
@@ -309,6 +322,7 @@ class Ledger:
         elif event in ("wait begun", "waited", "wait broke"):
             self._waiter(event, line)
         elif event == "ended":
+            self._living.pop(line["pid"], None)
             self.ends[line["pid"]] = (line["sent"], line["why"])
             ends = self._kills if line["killed"] else self._stops
             ends[line["pid"]].append(line["sent"])
@@ -319,6 +333,7 @@ class Ledger:
             self._actors[line["pid"]].add(line["name"])
             if line["role"] == "worker":
                 self._workers.add(line["name"])
+                self._living[line["pid"]] = (line["name"], line["at"])
         elif event == "poked":
             self._pokes.append((line["what"], line["at"], line["pid"]))
         elif event == "fault":

@@ -34,7 +34,7 @@ from .removals import Removals
 from .rest import Rest, is_quiet, look_at, sync, traces_of
 from .scope import Scope
 from .takeovers import Takeover, takeovers
-from .trouble import unplanned
+from .trouble import standing_still, unplanned
 
 SHOWN_S = 1.0
 _LOOK_S = 0.3
@@ -115,6 +115,8 @@ class Referee:
     def _look(self) -> None:
         began = time.monotonic()
         self.judge_histories()
+        if not self.violations:  # once: it is the same, and some seconds more, at each look
+            self.violations += standing_still(self.ledger)
         sync(self._client, self._client.paths.root)
         plans = self._client.plans()
         self._removals.listed({plan.path for plan in plans})

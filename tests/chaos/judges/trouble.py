@@ -1,4 +1,4 @@
-"""What tasks and waiters met that no workload had planned: findings, unless a fault explains it."""
+"""What tasks, waiters and workers met unplanned: findings, unless a fault explains it."""
 
 from __future__ import annotations
 
@@ -8,11 +8,22 @@ from .ledger import Ledger, Line
 _NO_MEMORY = ("MemoryError", "OSError(12,", "[Errno 12]")
 #: Of a task whose author was lost within the steps of a wide join: it never runs.
 _HALF_DEFINED = "is still being defined"
+#: No fault holds a worker for so long; and of so many tasks each worker gets its share.
+_STILL_S, _STILL_TASKS = 60.0, 2000
 
 
 def unplanned(ledger: Ledger) -> list[str]:
     """Tasks that raised what they should not, waits that broke; again at the very end."""
     return [f"- {_told(line)}" for line in list(ledger.trouble) if not _is_explained(ledger, line)]
+
+
+def standing_still(ledger: Ledger) -> list[str]:
+    """Workers that live, and do nothing beside others that do much: they neither work nor end."""
+    return [
+        f"{worker} stands still: {begun} tasks began since it told anything, {seconds:.0f} s ago"
+        for worker, seconds, begun in ledger.silent()
+        if seconds > _STILL_S and begun > _STILL_TASKS
+    ]
 
 
 def _told(line: Line) -> str:
