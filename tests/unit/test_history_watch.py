@@ -35,6 +35,9 @@ class Client:
     def stop(self) -> None:
         self._stopped.set()
 
+    def close(self) -> None:
+        """There is nothing."""
+
     def lose(self) -> None:
         self.tell("SUSPENDED")
 
@@ -59,6 +62,8 @@ class Answer:
 
 class Probe:
     """A new session at a server that has made `last` transactions, and knows of `known`."""
+
+    _session_timeout = 20
 
     def __init__(self, last: int, known: int | None = None) -> None:
         self.last, self.last_zxid = last, last if known is None else known
