@@ -23,7 +23,7 @@ class Client:
     """A connected client; the test answers what is in its queue."""
 
     chroot, default_acl, connected, hosts = "", None, True, [("zk", 2181)]
-    _state = KeeperState.CONNECTED
+    _state, _session_timeout = KeeperState.CONNECTED, 20
 
     def __init__(self) -> None:
         self._queue: deque[tuple[Any, Any]] = deque()
@@ -42,6 +42,8 @@ class Client:
 
     def stop(self) -> None:
         pass
+
+    close = stop
 
 
 def asked(request: Request) -> tuple[Keeper, Client, Told]:
