@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import _thread
 import itertools
+import subprocess
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -18,7 +21,7 @@ from zkplan.execution import Ended, Job, Runner
 from zkplan.keeper import kazoo_client
 from zkplan.testing.embedded_process import EmbeddedServerProcess
 
-from .support import WAIT_S, note, notes, wait_until, working
+from .support import TOP, WAIT_S, note, notes, wait_until, working
 
 #: More requests than are sent again with a new connection: else none would ever come further.
 ERROR_EVERY = 31
@@ -197,3 +200,41 @@ def test_a_connection_whose_threads_have_ended_badly_can_be_closed(
         raw.handler.completion_queue.mutex.release()
     over.set()
     assert is_closed
+
+
+ENDS_BADLY = """
+import sys
+import zkplan
+from zkplan.keeper import kazoo_client
+
+kazoo_client._STOP_S, kazoo_client._STOP_MORE_S = 0.0, 0.2
+client = zkplan.connect(sys.argv[1], sys.argv[2], session_timeout=1.0)
+client.keeper.client.handler.completion_queue.mutex.acquire()
+client.close()
+"""
+
+
+def test_a_process_whose_connection_could_not_be_closed_ends(
+    zkplan_root: str, zookeeper_hosts: str
+) -> None:
+    """kazoo stops its threads at the end of the process too, and waits for them without a bound."""
+    command = [sys.executable, "-c", ENDS_BADLY, zookeeper_hosts, zkplan_root]
+    subprocess.run(command, cwd=TOP, timeout=WAIT_S, check=True)
+
+
+def test_a_connection_can_be_closed_where_no_thread_can_be_started(
+    zkplan_root: str,
+    zkplan_client: Client,
+    zookeeper_hosts: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """At the limit of a process, and at its end from Python 3.12 on."""
+
+    def no_thread(*_: object) -> int:
+        raise RuntimeError("can't start new thread")
+
+    client = zkplan.connect(zookeeper_hosts, zkplan_root)
+    with monkeypatch.context() as now:
+        now.setattr(_thread, "start_new_thread", no_thread)
+        client.close()
+    assert client.keeper.client._connection.connection_closed.is_set()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import _thread
+import atexit
 import logging
 import select
 import threading
@@ -103,10 +104,15 @@ def stop(client: KazooClient) -> None:
             stopped.release()
 
     # Not a Thread: its start waits, without a bound, for one that may end at once for that want.
-    _thread.start_new_thread(stop_and_close, ())
+    try:
+        _thread.start_new_thread(stop_and_close, ())
+    except (RuntimeError, MemoryError):
+        stop_and_close()  # this process may have no more threads: here, then, whatever it takes
     within_s = max(_STOP_S, client._session_timeout / 1000) + _STOP_MORE_S
     if not stopped.acquire(timeout=within_s):
         logger.warning("the connection could not be closed within %g s: it is left", within_s)
+        # Else the end of the process would wait for it after all.
+        atexit.unregister(client.handler.stop)
     if errors:
         raise errors[0]
 
