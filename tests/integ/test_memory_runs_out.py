@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import _thread
 import itertools
+import socket
 import subprocess
 import sys
 import threading
@@ -18,8 +19,10 @@ from kazoo.protocol.serialization import Transaction
 import zkplan
 from zkplan import Client, TaskSpec
 from zkplan.execution import Ended, Job, Runner
-from zkplan.keeper import kazoo_client
+from zkplan.keeper import Keeper, kazoo_client
+from zkplan.requests import ReadData
 from zkplan.testing.embedded_process import EmbeddedServerProcess
+from zkplan.working.engine import Engine
 
 from .support import TOP, WAIT_S, note, notes, wait_until, working
 
@@ -141,6 +144,46 @@ def test_a_worker_whose_connection_thread_has_ended_ends(
         connection = client.keeper.client._connection
         worker.on_ready(lambda _: monkeypatch.setattr(connection, "_read_socket", end_thread))
         with pytest.raises(zkplan.KeeperUnavailable, match="start it anew"):
+            worker.run()
+
+
+@pytest.mark.parametrize(
+    ("what", "name"),
+    [
+        pytest.param(Engine, "post", id="an answer"),
+        pytest.param(Keeper, "_repeat_later", id="a loss"),
+        pytest.param(Keeper, "_flush", id="a connection"),
+        pytest.param(None, "", id="a watch"),
+    ],
+)
+def test_a_worker_that_was_not_told_of_something_ends(
+    what: type | None,
+    name: str,
+    zkplan_root: str,
+    zookeeper_hosts: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its session would go on, and it would wait for ever: nobody could take over what it holds."""
+
+    def out_of_memory(*given: Any) -> None:
+        raise MemoryError
+
+    with zkplan.connect(zookeeper_hosts, root=zkplan_root, session_timeout=5.0) as client:
+
+        def lose_connection(_: str) -> None:
+            with monkeypatch.context() as now:
+                if what is None:
+                    client.keeper.listen(out_of_memory)
+                else:
+                    now.setattr(what, name, out_of_memory)
+                for _number in range(50):
+                    client.keeper.submit(ReadData(zkplan_root), lambda *_: None)
+                client.keeper.client._connection._socket.shutdown(socket.SHUT_RDWR)
+                wait_until(lambda: client.keeper.broken is not None, "it is told of nothing")
+
+        worker = zkplan.Worker(client, threads=1)
+        worker.on_ready(lose_connection)
+        with pytest.raises(MemoryError):
             worker.run()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 from kazoo.exceptions import AuthFailedError, NoAuthError, ZookeeperError
@@ -36,13 +37,35 @@ class Call:
 
     def set(self, value: Any) -> None:
         self.told = True
-        self.keeper._answered(
-            self, value[0] if type(self.packet) is TransactionPacket else value, None
-        )
+        try:
+            self.keeper._answered(
+                self, value[0] if type(self.packet) is TransactionPacket else value, None
+            )
+        except BaseException as met:
+            self.keeper.broken = met
+            raise
 
     def set_exception(self, error: BaseException) -> None:
         self.told = True
-        self.keeper._failed(self, error)
+        try:
+            self.keeper._failed(self, error)
+        except BaseException as met:
+            self.keeper.broken = met
+            raise
+
+
+def vital(step: Callable[[Keeper, Any], None]) -> Callable[[Keeper, Any], None]:
+    """What a thread of kazoo calls, and goes on whatever it raises: the keeper is broken then."""
+
+    @wraps(step)
+    def or_broken(keeper: Keeper, given: Any) -> None:
+        try:
+            step(keeper, given)
+        except BaseException as met:
+            keeper.broken = met
+            raise
+
+    return or_broken
 
 
 def submit_or_tell(keeper: Keeper, request: Request, done: Done) -> None:

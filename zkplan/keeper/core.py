@@ -42,15 +42,7 @@ from ..requests import (
     Step,
     Ticket,
 )
-from .calls import (
-    Call,
-    Done,
-    Gathered,
-    Promise,
-    created_meanwhile,
-    refused,
-    submit_or_tell,
-)
+from .calls import Call, Done, Gathered, Promise, created_meanwhile, refused, submit_or_tell, vital
 from .handing import forget_wakes, wake
 from .kazoo_client import stop
 from .packets import ChildrenPacket, DataPacket, TransactionPacket
@@ -76,6 +68,9 @@ class Keeper:
         self.patience_s = patience_s
         #: Monotonic time of the last answer; a worker stops claiming when it grows old.
         self.last_answer = time.monotonic()
+        #: What a thread of kazoo met where it told of an answer, a connection or a watch, want of
+        #: memory most likely: somebody waits for that in vain. A worker ends by it.
+        self.broken: BaseException | None = None
         self._owns = owns
         self._pid = os.getpid()
         self._acl = wire.pack_acl(client.default_acl or OPEN_ACL_UNSAFE)
@@ -339,6 +334,7 @@ class Keeper:
                     sent += 1
         wake(self.client, sent)
 
+    @vital
     def _state_changed(self, state: str) -> None:
         # On kazoo's connection thread: a blocking call here would deadlock it.
         connected = state == KazooState.CONNECTED
@@ -352,6 +348,7 @@ class Keeper:
         else:
             forget_wakes(self.client)
 
+    @vital
     def _watched(self, event: Any) -> None:
         with self._lock:
             listeners = list(self._listeners)

@@ -103,7 +103,7 @@ class Engine:
                         self.inbox.get_nowait()()
                 except queue.Empty:
                     pass
-                failure = self._failure or self.slots.broken
+                failure = self._failure or self.slots.broken or self.keeper.broken
                 if failure is not None:
                     raise failure
                 self._advance(time.monotonic())
