@@ -28,6 +28,7 @@ from .protocol.failure import mark_started, write_log
 from .protocol.load import Loaded
 from .protocol.shared import REQUEST_BYTES_MAX, Claim
 from .records import Failure, PlanRecord, TaskOptions, TaskRecord
+from .threads import DaemonThread
 
 if TYPE_CHECKING:
     from .keeper import Keeper
@@ -300,8 +301,12 @@ class Runner:
         finally:
             _current.reset(token)
         if inspect.iscoroutine(result):
-            coroutine = _within(context, result)
-            future = asyncio.run_coroutine_threadsafe(coroutine, self._running())
+            try:
+                loop = self._running()
+            except BaseException:
+                result.close()  # else Python complains that nobody awaited it
+                raise
+            future = asyncio.run_coroutine_threadsafe(_within(context, result), loop)
             context._job.cancel = future.cancel
             return future.result()
         return result
@@ -310,10 +315,13 @@ class Runner:
         """The worker's event loop, started by the first coroutine function."""
         with self._loop_lock:
             if self._loop is None:
-                self._loop = asyncio.new_event_loop()
-                threading.Thread(
-                    target=_serve_loop, args=(self._loop,), name="zkplan-asyncio", daemon=True
-                ).start()
+                loop = asyncio.new_event_loop()
+                try:
+                    DaemonThread(_serve_loop, "zkplan-asyncio", (loop,)).start()
+                except BaseException:
+                    loop.close()  # there may be a thread for the next coroutine
+                    raise
+                self._loop = loop
             return self._loop
 
     def close(self) -> None:

@@ -62,6 +62,23 @@ def test_a_coroutine_function_is_run_to_its_end(runner: Runner) -> None:
         assert outcome(runner.run(job_of(doubled, (21,)))) == (42, 0, True)
 
 
+def test_a_coroutine_for_which_no_thread_starts_keeps_none_from_the_next(
+    runner: Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would wait for ever, on an event loop that nobody runs."""
+
+    async def one() -> int:
+        return 1
+
+    def no_thread(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as now:
+        now.setattr(threading.Thread, "start", no_thread)
+        assert failure(runner.run(job_of(one))).kind == "RuntimeError"
+    assert outcome(runner.run(job_of(one))) == 1
+
+
 def test_a_coroutine_goes_on_where_the_event_loop_lacked_memory(runner: Runner) -> None:
     """Its thread would end by it, and all slots with a coroutine would wait for ever."""
 

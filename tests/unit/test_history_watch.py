@@ -146,3 +146,14 @@ def test_a_session_that_begins_after_one_that_expired_is_asked_about_too() -> No
     keeper._connected = False  # the answer to its first request never comes
     client.listeners[-1]("CONNECTED")
     assert isinstance(told.get(timeout=WAIT_S), HistoryLost)
+
+
+def test_the_thread_that_tells_of_a_loss_waits_for_no_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """That of kazoo: out of memory, a Thread may end at once, and its start would wait for ever."""
+    with monkeypatch.context() as now:
+        now.setattr(threading.Thread, "_bootstrap", lambda thread: None)
+        keeper, _ = watched([Probe(50)])
+    with pytest.raises(HistoryLost):
+        keeper.ask(ReadData("/"))

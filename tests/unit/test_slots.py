@@ -9,6 +9,7 @@ from typing import cast
 
 import pytest
 
+from zkplan import threads
 from zkplan.execution import Ended, Job, Runner
 from zkplan.protocol.load import Loaded
 from zkplan.working.slots import Slots
@@ -177,3 +178,13 @@ def test_closed_slots_end_their_threads_after_the_jobs_they_have() -> None:
     bench.finish(second)
     thread.join(PATIENCE_S)
     assert not thread.is_alive()
+
+
+def test_a_thread_that_ends_before_it_has_begun_is_not_waited_for(
+    two: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As for want of memory: the worker would neither work nor end, and its session would go on."""
+    monkeypatch.setattr(threads, "_PART_S", 0.01)
+    monkeypatch.setattr(threading.Thread, "_bootstrap", lambda thread: None)
+    with pytest.raises(MemoryError, match="never began"):
+        two.put()

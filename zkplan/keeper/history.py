@@ -10,6 +10,7 @@ when a session begins in place of one that expired.
 
 from __future__ import annotations
 
+import _thread
 import logging
 import os
 import threading
@@ -58,7 +59,9 @@ class HistoryWatch:
                 self._start(self._ask_now_and_then, self._back)
 
     def _start(self, ask: Callable[..., None], *given: threading.Event) -> None:
-        threading.Thread(target=ask, args=given, name="zkplan-history", daemon=True).start()
+        # Not a Thread: its start waits, without a bound, for one that may end at once for want of
+        # memory. The connection may be lost for that very want, and kazoo's thread would stay here.
+        _thread.start_new_thread(ask, given)
 
     def _ask_now_and_then(self, back: threading.Event) -> None:
         pause_s = self._keeper.session_timeout_s

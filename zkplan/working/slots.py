@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable
 
 from ..execution import Ended, Job, Runner
+from ..threads import DaemonThread
 
 
 class Slots:
@@ -76,8 +77,7 @@ class Slots:
 
     def _spawn(self) -> None:
         self._threads += 1
-        name = f"zkplan-slot-{self._threads}"
-        threading.Thread(target=self._serve, name=name, daemon=True).start()
+        DaemonThread(self._serve, f"zkplan-slot-{self._threads}").start()
 
     def _serve(self) -> None:
         try:
