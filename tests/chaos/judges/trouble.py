@@ -8,8 +8,9 @@ from .ledger import Ledger, Line
 _NO_MEMORY = ("MemoryError", "OSError(12,", "[Errno 12]")
 #: Of a task whose author was lost within the steps of a wide join: it never runs.
 _HALF_DEFINED = "is still being defined"
-#: No fault holds a worker for so long; and of so many tasks each worker gets its share.
-_STILL_S, _STILL_TASKS = 60.0, 2000
+#: No fault holds a worker for so long, and the arena leaves none stopped, or dead and not found, be
+#: it busy with servers: both for 90 s at most. Of so many tasks each worker gets its share.
+_STILL_S, _STILL_TASKS = 120.0, 2000
 
 
 def unplanned(ledger: Ledger) -> list[str]:
