@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from zkplan.errors import HistoryLost
+from zkplan.keeper import kazoo_client
 from zkplan.keeper.core import Keeper
 from zkplan.keeper.history import HistoryWatch
 from zkplan.requests import ReadData
@@ -157,3 +158,35 @@ def test_the_thread_that_tells_of_a_loss_waits_for_no_other(
         keeper, _ = watched([Probe(50)])
     with pytest.raises(HistoryLost):
         keeper.ask(ReadData("/"))
+
+
+class Slow(Client):
+    """One whose thread ends late, as in an attempt to connect; kazoo closes no such connection."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.handler, self.over = self, threading.Event()
+
+    def remove_listener(self, listener: Callable[[str], None]) -> None:
+        self.listeners.remove(listener)
+
+    def stop(self) -> None:
+        if not self._stopped.is_set():
+            super().stop()
+            self.over.wait(WAIT_S)
+
+    def close(self) -> None:
+        if not self.over.is_set():
+            raise Exception("Cannot close connection until it is stopped")
+
+
+def test_one_that_was_given_up_and_stops_late_can_be_closed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(kazoo_client, "_STOP_S", 0.0)
+    monkeypatch.setattr(kazoo_client, "_STOP_MORE_S", 0.01)
+    client = Slow()
+    keeper = Keeper(client, owns=True)
+    keeper.give_up("restored")
+    keeper.close()
+    client.over.set()

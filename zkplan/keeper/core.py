@@ -68,8 +68,7 @@ class Keeper:
         self.patience_s = patience_s
         #: Monotonic time of the last answer; a worker stops claiming when it grows old.
         self.last_answer = time.monotonic()
-        #: What a thread of kazoo met where it told of an answer, a connection or a watch, want of
-        #: memory most likely: somebody waits for that in vain. A worker ends by it.
+        #: What a thread of kazoo met while it told: somebody waits in vain. A worker ends by it.
         self.broken: BaseException | None = None
         self._owns = owns
         self._pid = os.getpid()
@@ -78,7 +77,7 @@ class Keeper:
         self._outbox: deque[Call] = deque()
         self._again: list[Call] = []
         self._flying = 0
-        self._connected = self._closed = False
+        self._connected = self._closed = self._is_stopped = False
         self._lost = ""
         self._stopping = threading.Lock()
         self._multi_read = True
@@ -362,8 +361,13 @@ class Keeper:
         with self._lock:
             self._lost = why
         self._end_waiting(lambda: HistoryLost(why))
-        with self._stopping:  # what was under way fails, and is told the same
-            stop(self.client)
+        self._stop_once()  # what was under way fails, and is told the same
+
+    def _stop_once(self) -> None:
+        with self._stopping:  # the second waits, and does not close what the first has left
+            if not self._is_stopped:
+                self._is_stopped = True
+                stop(self.client)
 
     def _end_waiting(self, error: Callable[[], KeeperError]) -> None:
         # Each with an error of its own: who adds tasks writes into it how many were added.
@@ -392,6 +396,5 @@ class Keeper:
             self._closed = True
         self.client.remove_listener(self._state_changed)
         if self._owns and os.getpid() == self._pid:
-            with self._stopping:  # a second stop does not wait for the first one's end
-                stop(self.client)
+            self._stop_once()
         self._end_waiting(lambda: KeeperClosed(self._why_closed()))
