@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import _thread
 import itertools
+import signal
 import socket
 import subprocess
 import sys
@@ -263,6 +264,30 @@ def test_a_process_whose_connection_could_not_be_closed_ends(
     """kazoo stops its threads at the end of the process too, and waits for them without a bound."""
     command = [sys.executable, "-c", ENDS_BADLY, zookeeper_hosts, zkplan_root]
     subprocess.run(command, cwd=TOP, timeout=WAIT_S, check=True)
+
+
+STANDS_STILL = """
+import sys
+import threading
+from zkplan import Client, Worker
+from zkplan.cli import main, worker
+
+def run(self):
+    raise MemoryError
+
+worker._ENDS_WITHIN_S, Worker.run = 1, run
+Client.close = lambda self: threading.Event().wait()
+main(["worker", "--hosts", sys.argv[1], "--root", sys.argv[2], "--session-timeout", "1"])
+"""
+
+
+def test_a_worker_process_that_has_failed_ends_whatever_holds_it(
+    zkplan_root: str, zookeeper_hosts: str
+) -> None:
+    """Seen: what was to close its connection had no memory for a thread, and waited for ever."""
+    command = [sys.executable, "-c", STANDS_STILL, zookeeper_hosts, zkplan_root]
+    ended = subprocess.run(command, cwd=TOP, timeout=WAIT_S, check=False)
+    assert ended.returncode == -signal.SIGALRM
 
 
 def test_a_connection_can_be_closed_where_no_thread_can_be_started(

@@ -25,6 +25,8 @@ from .signing_off import SigningOff
 from .supervisor import Supervisor
 
 _GIVEN = click.core.ParameterSource.COMMANDLINE
+#: One whose loop has broken ends within that, and the session time-out: at the latest by SIGALRM.
+_ENDS_WITHIN_S = 30
 
 
 @click.group(invoke_without_command=True)
@@ -111,6 +113,12 @@ def worker(
         # A worker that drains already is not hurried by it: its grace can only be shortened.
         line.leave_with_supervisor(leave)
         made.run()
+    except BaseException:
+        # Whatever its threads have left behind, such as a lock that is held for ever: no thread is
+        # needed for this, nor memory.
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.alarm(int(session_timeout) + _ENDS_WITHIN_S)
+        raise
     finally:
         client.close()
     if made.statistics().written_off:

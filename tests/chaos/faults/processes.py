@@ -19,11 +19,12 @@ from .fault import Entry, Fault, Sessions, enter, links_of, stops_of
 
 #: How the process ends whose task does that. One that does anything else outlives it. Without
 #: memory the interpreter aborts or crashes, or the MemoryError meets its main thread, or that of
-#: the connection: then the worker ends when it has been silent for two thirds of its session.
+#: the connection: then the worker ends when it has been silent for two thirds of its session. What
+#: holds it up in its end is ended by its alarm.
 _ENDS = {
     "exit": [EXIT_CODE],
     "segfault": [-signal.SIGSEGV],
-    "memory": [-signal.SIGABRT, -signal.SIGSEGV, 1, EXIT_UNREACHABLE],
+    "memory": [-signal.SIGABRT, -signal.SIGSEGV, -signal.SIGALRM, 1, EXIT_UNREACHABLE],
 }
 #: How long after it has given up waiting for answers a worker that is told to stop has ended.
 _GIVEN_UP_S = 7.0
