@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import random
+import shlex
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
@@ -88,6 +90,17 @@ def test_a_worker_that_does_not_stop_is_found_wherever_it_is_told(
         told(arena)
         (text,) = found(arena)
         assert text == "worker0 did not end within 0.3 s of SIGTERM"
+
+
+def test_a_worker_that_does_not_stop_writes_where_it_stands(tmp_path: Path) -> None:
+    waits = "import threading as t; print('it is ready', flush=True); t.Event().wait(600)"
+    does = f"trap '' TERM; exec {sys.executable} -c {shlex.quote(waits)}"
+    with sleeping(tmp_path, NAMES[:1], {"worker": does}) as arena:
+        ready(arena)
+        (worker,) = arena.workers
+        arena.stop(worker, "the end", 0.3)
+        assert arena.too_slow == ["worker0 did not end within 0.3 s of SIGTERM"]
+        assert "(most recent call first)" in arena.log_of(worker)
 
 
 def test_nobody_is_told_to_stop_beside_a_fault_that_stops_it_on_its_way(tmp_path: Path) -> None:

@@ -276,8 +276,8 @@ class Ledger:
         first = bisect.bisect_left(self.began_at, at)
         return self.began_at[first] - at if first < len(self.began_at) else None
 
-    def silent(self) -> Iterator[tuple[str, float, int]]:
-        """Of each worker that lives: for how long it has told nothing, and what others began since.
+    def silent(self) -> Iterator[tuple[str, int, float, int]]:
+        """Each worker that lives, its process, how long it told nothing, and what others began.
 
         In seconds before the last task began.
         """
@@ -285,7 +285,7 @@ class Ledger:
             at = max(since, self._heard[pid])
             begun = len(self.began_at) - bisect.bisect_right(self.began_at, at)
             if begun:
-                yield f"{name} ({pid})", self.began_at[-1] - at, begun
+                yield name, pid, self.began_at[-1] - at, begun
 
     def _news(self, path: Path) -> Iterator[Line]:
         offset = self._offsets.get(path, 0)

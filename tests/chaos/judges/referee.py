@@ -116,7 +116,9 @@ class Referee:
         began = time.monotonic()
         self.judge_histories()
         if not self.violations:  # once: it is the same, and some seconds more, at each look
-            self.violations += standing_still(self.ledger)
+            for pid, text in standing_still(self.ledger).items():
+                self.violations.append(text)
+                self.arena.ask_where(pid)
         sync(self._client, self._client.paths.root)
         plans = self._client.plans()
         self._removals.listed({plan.path for plan in plans})

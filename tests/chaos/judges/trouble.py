@@ -18,13 +18,17 @@ def unplanned(ledger: Ledger) -> list[str]:
     return [f"- {_told(line)}" for line in list(ledger.trouble) if not _is_explained(ledger, line)]
 
 
-def standing_still(ledger: Ledger) -> list[str]:
-    """Workers that live, and do nothing beside others that do much: they neither work nor end."""
-    return [
-        f"{worker} stands still: {begun} tasks began since it told anything, {seconds:.0f} s ago"
-        for worker, seconds, begun in ledger.silent()
+def standing_still(ledger: Ledger) -> dict[int, str]:
+    """Workers that live, and do nothing beside others that do much, by their process ids.
+
+    They neither work nor end.
+    """
+    return {
+        pid: f"{name} ({pid}) stands still: {begun} tasks began since it told anything, "
+        f"{seconds:.0f} s ago; its log says where"
+        for name, pid, seconds, begun in ledger.silent()
         if seconds > _STILL_S and begun > _STILL_TASKS
-    ]
+    }
 
 
 def _told(line: Line) -> str:

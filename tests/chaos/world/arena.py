@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
@@ -32,6 +33,8 @@ Role = Literal["worker", "author", "waiter"]
 ROLES: tuple[Role, ...] = ("worker", "author", "waiter")
 _START_S = 60.0
 _TAIL_LINES = 20
+#: What a process takes at most to write where its threads stand.
+_DUMP_S = 5.0
 #: What a worker that is told to stop gives its tasks.
 GRACE_S = 3.0
 #: For an author that faults end, and as many for the veteran.
@@ -160,6 +163,7 @@ class Arena:
             if actor.role == "worker" and self.settings.points:
                 inherited[VARIABLE] = self.settings.points
             inherited |= ONE_HEAP | dict(environment or {})
+            inherited["PYTHONFAULTHANDLER"] = "1"
             if actor.spared:
                 inherited[SPARED] = "1"
             actor.process = WatchedProcess(self._command(actor), actor.log, inherited)
@@ -188,6 +192,9 @@ class Arena:
         process.send(signal.SIGTERM)
         process.send(signal.SIGCONT)
         ended = process.wait_ended(within_s)
+        if not ended:
+            self.ask_where(process.pid)
+            process.wait_ended(_DUMP_S)
         process.end(0)
         # What it ran was its own until its grace was over.
         left = min(time.monotonic(), sent + GRACE_S)
@@ -198,6 +205,11 @@ class Arena:
         elif process.exit_code != -signal.SIGTERM or self._is_ready(actor):
             # Before it is ready it has not said as yet what the signal does to it.
             self._judge_end(actor, process, told=True)
+
+    def ask_where(self, pid: int) -> None:
+        """Have that process write into its log where each of its threads stands; it ends by it."""
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGABRT)
 
     def pause(self, actor: Actor) -> None:
         with self._lock:
