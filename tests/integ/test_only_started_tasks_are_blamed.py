@@ -154,3 +154,17 @@ def test_a_cancelled_plan_starts_nothing_more(
         at_cancel = len(notes(file))
         wait_until(lambda: client.workers()[0].claims == 0, "nothing is held any more")
     assert len(notes(file)) <= at_cancel + 2
+
+
+def test_a_worker_forgets_who_lost_the_tasks_of_plans_that_are_gone(
+    zookeeper_server: ServerProcess, client: Client
+) -> None:
+    """Else it held them as long as it lives, up to the most that it remembers."""
+    with working(zookeeper_server.hosts, ROOT) as worker:
+        losses = worker._engine.runner.losses
+        gone = f"{ROOT}/plan-0000009999/task-0000000001"
+        worker._engine.post(lambda: losses.note(gone, 0, "vanished"))
+        with client.create_plan() as plan:  # at the news of which it lists all plans
+            plan.add_task(abs, [-1])
+        plan.wait(timeout=60)
+        wait_until(lambda: not losses._last, "it has forgotten")
