@@ -14,6 +14,7 @@ from typing import Any
 from kazoo.client import KazooClient
 
 import zkplan
+from zkplan.requests import ReadChildren
 from zkplan.testing.process import WatchedProcess
 
 TOP = Path(__file__).parents[2]
@@ -33,6 +34,12 @@ def wait_until(condition: Callable[[], Any], what: str, timeout_s: float = WAIT_
             return value
         assert time.monotonic() < deadline, f"not within {timeout_s:g} s: {what}"
         pause.wait(0.01)
+
+
+def wait_for_delayed(client: zkplan.Client, count: int) -> None:
+    """Until `count` attempts wait for their time. No runnable one may still mean claimed ones."""
+    later = ReadChildren(client.paths.later)
+    wait_until(lambda: len(client.keeper.ask(later) or ()) == count, f"{count} delayed")
 
 
 @contextmanager

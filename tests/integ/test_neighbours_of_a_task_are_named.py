@@ -13,7 +13,7 @@ from zkplan import Client, Plan, Task, TaskSpec
 from zkplan.edges import NAMED
 from zkplan.inspection import describe_task
 
-from .support import wait_until
+from .support import wait_for_delayed, wait_until
 
 
 def fail() -> None:
@@ -69,7 +69,7 @@ def test_a_dead_task_is_the_first_of_those_that_are_waited_for(zkplan_client: Cl
         late = [plan.add_task(fail, name=f"late {n}", retry_delay=3600) for n in range(NAMED + 10)]
         joined = plan.add_task(join, [arrives, dies, *late], name="join")
     wait_until(lambda: plan.status().dead, "one is dead")
-    wait_until(lambda: plan.status().runnable == 0, "the others are delayed")
+    wait_for_delayed(zkplan_client, len(late))
     wait_until(lambda: describe_task(joined)["arrived"] == 1, "one has arrived")
     lines = describe_task(joined)["waits_for"].splitlines()
     assert lines[0] == f"task-{dies.number} dies dead"

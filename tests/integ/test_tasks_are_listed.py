@@ -17,7 +17,7 @@ from zkplan.layout import WAKE
 from zkplan.protocol.load import VALUES_FIRST
 from zkplan.requests import Node
 
-from .support import note, notes, wait_until
+from .support import note, notes, wait_for_delayed, wait_until
 
 WAIT_S = 30.0
 gate = threading.Event()
@@ -44,7 +44,7 @@ def plan(zkplan_client: Client, worker: Worker, tmp_path: Path) -> Plan:
         made.add_task(fail, name="dies", attempts=1)
         made.add_task(fail, name="comes later", retry_delay=3600)
     wait_until(lambda: notes(file) and made.status().dead, "the tasks are where they belong")
-    wait_until(lambda: made.status().runnable == 0, "the failed one is delayed")
+    wait_for_delayed(zkplan_client, 1)
     return made
 
 

@@ -9,9 +9,8 @@ import pytest
 
 import zkplan
 from zkplan import Client, PlanError, PlanFailed, PlanStuck, WaitTimeout, Worker, ZkplanError
-from zkplan.requests import ReadChildren
 
-from .support import plain_client, wait_until, working
+from .support import plain_client, wait_for_delayed, wait_until, working
 
 WAIT_S = 30.0
 
@@ -204,11 +203,7 @@ def test_the_end_of_the_time_tells_of_a_plan_that_is_stuck(
 def test_a_delayed_attempt_is_no_end_of_a_plan(zkplan_client: Client, worker: Worker) -> None:
     with zkplan_client.create_plan(attempts=2, retry_delay=60) as plan:
         plan.add_task(fail)
-    delayed = plan.client.paths.later
-    wait_until(
-        lambda: plan.status().runnable == 0 and zkplan_client.keeper.ask(ReadChildren(delayed)),
-        "the second attempt is delayed",
-    )
+    wait_for_delayed(zkplan_client, 1)
     with pytest.raises(WaitTimeout, match="it goes on"):
         plan.wait(0)
 
