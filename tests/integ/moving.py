@@ -16,7 +16,7 @@ from zkplan import (
 from zkplan.inspection import describe_task
 from zkplan.testing.znodes import remove_tree
 
-from .support import note, plain_client, wait_until, working
+from .support import note, plain_client, wait_for_delayed, wait_until, working
 
 
 @contextmanager
@@ -84,6 +84,7 @@ def half_run(client: Client, hosts: str, file: str, gate: str, width: int) -> Pl
             lambda: (status := plan.status()).dead == 1 and status.tasks == 4,
             "all has run that can run",
         )
+        wait_for_delayed(client, 1)
         plan.pause()
     later = plan.add_task(run_noted, [file, "late"], name="late", keep=True)
     plan.add_task(run_noted, [file, "later", later], name="later")

@@ -41,24 +41,27 @@ def elsewhere(zookeeper_hosts: str, zkplan_root: str) -> Iterator[Client]:
 def test_a_plan_that_is_running_is_not_exported_unless_it_is_paused_first(
     zkplan_client: Client, zookeeper_hosts: str, tmp_path: Path
 ) -> None:
-    gate = str(tmp_path / "gate")
+    gate, folder = str(tmp_path / "gate"), tmp_path / "exports"
+    folder.mkdir()
     with zkplan_client.create_plan() as plan:
         slow = plan.add_task(wait_at, [gate], keep=True)
         plan.add_task(len, [slow], keep=True)
     with pytest.raises(PlanError, match="is running: pause it"):
-        export_plan(plan, tmp_path / "plan")
+        export_plan(plan, folder / "plan")
     with working(zookeeper_hosts, zkplan_client.root):
-        wait_until(lambda: plan.tasks()[0].state == "claimed", "it runs")
+        # Claimed is not enough: what has not begun when the plan is paused is handed back.
+        wait_until(Path(f"{gate}-reached").exists, "it runs")
         with pytest.raises(WaitTimeout, match=r"1 of its tasks is still claimed"):
-            export_plan(plan, tmp_path / "plan", pause=True)
-        assert os.listdir(tmp_path) == []
+            export_plan(plan, folder / "plan", pause=True)
+        assert os.listdir(folder) == []
         assert plan.status().state == "paused"
         Path(gate).touch()
-        exported = export_plan(plan, tmp_path / "plan", pause=True, wait=30)
+        exported = export_plan(plan, folder / "plan", pause=True, wait=30)
     assert (exported.state, exported.tasks) == ("paused", 1)
 
 
 def wait_at(gate: str) -> str:
+    Path(f"{gate}-reached").touch()
     return str(wait_until(lambda: Path(gate).exists() and "open", "the gate opens"))
 
 
