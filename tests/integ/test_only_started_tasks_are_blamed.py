@@ -12,10 +12,12 @@ import pytest
 
 import zkplan
 from zkplan import Client, PlanFailed, TaskSpec
+from zkplan.layout import parse_claim
+from zkplan.requests import ReadChildren
 from zkplan.testing.server_process import ServerProcess
 from zkplan.working.losses import HANDED_BACK
 
-from .support import WorkerProcess, note, notes, wait_until, working
+from .support import WAIT_S, WorkerProcess, note, notes, wait_until, working
 
 ROOT = "/zkplan"
 SHORT = ("--session-timeout", "2")
@@ -36,6 +38,21 @@ def nap(file: str, name: str) -> None:
     threading.Event().wait(0.2)
 
 
+def stay(file: str, name: str, gate: str) -> None:
+    note(file, name)
+    wait_until(Path(gate).exists, "the gate opens")
+
+
+def nap_or_die(file: str, name: str) -> None:
+    """Of the first process that runs it the second one kills that process: no one has ended yet."""
+    note(file, name)
+    died = Path(f"{file}-died")
+    if len(notes(file)) >= 2 and not died.exists():
+        died.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    threading.Event().wait(0.2)
+
+
 def die(file: str) -> None:
     note(file, "started")
     os.kill(os.getpid(), signal.SIGKILL)
@@ -48,9 +65,10 @@ def warm_up(client: Client) -> None:
     plan.wait(timeout=60)
 
 
-def add_naps(client: Client, file: Path, count: int, **options: int) -> zkplan.Plan:
+def add_stays(client: Client, file: Path, gate: Path, **options: int) -> zkplan.Plan:
+    """Forty tasks that, once they have started, hold their slots until the gate opens."""
     with client.create_plan(**options) as plan:  # type: ignore[arg-type]
-        plan.add_tasks([TaskSpec(nap, (str(file), str(i))) for i in range(count)])
+        plan.add_tasks([TaskSpec(stay, (str(file), str(i), str(gate))) for i in range(40)])
     return plan
 
 
@@ -62,11 +80,13 @@ def test_tasks_that_had_not_started_survive_the_loss_of_their_worker(
         zookeeper_server.hosts, ROOT, tmp_path, "--threads", "2", *SHORT
     ).wait_ready() as process:
         warm_up(client)
-        plan = add_naps(client, file, 40, attempts=1)
-        wait_until(lambda: len(notes(file)) >= 2, "two tasks have started")
-        held = client.workers()[0].claims
-        os.kill(process.pid, signal.SIGKILL)
+        with client.create_plan(attempts=1) as plan:
+            plan.add_tasks([TaskSpec(nap_or_die, (str(file), str(i))) for i in range(40)])
+        assert process.process.wait_ended(WAIT_S)
     started = len(notes(file))
+    (desk,) = client.keeper.ask(ReadChildren(client.paths.desks)) or [""]
+    claims = client.keeper.ask(ReadChildren(client.paths.desk(desk))) or ()
+    held = sum(parse_claim(name) is not None for name in claims)
     assert held > started, "the worker holds tasks that it has not started"
     with working(zookeeper_server.hosts, ROOT, threads=8):
         plan.wait(timeout=60)
@@ -127,16 +147,18 @@ def test_a_task_that_kills_its_workers_ends_as_dead_and_its_neighbours_run(
 def test_a_paused_plan_starts_nothing_more_and_its_tasks_lose_no_attempt(
     zookeeper_server: ServerProcess, client: Client, tmp_path: Path
 ) -> None:
-    file = tmp_path / "starts"
+    file, gate = tmp_path / "starts", tmp_path / "gate"
     with working(zookeeper_server.hosts, ROOT, threads=2) as worker:
         warm_up(client)
-        plan = add_naps(client, file, 40, attempts=1)
-        wait_until(lambda: len(notes(file)) >= 2, "two tasks have started")
+        plan = add_stays(client, file, gate, attempts=1)
+        wait_until(lambda: len(notes(file)) == 2, "two tasks have started")
         plan.pause()
-        at_pause = len(notes(file))
-        wait_until(lambda: client.workers()[0].claims == 0, "nothing is held any more")
+        # What was claimed may start until the worker has heard of the pause: both slots are held.
+        wait_until(lambda: client.workers()[0].claims == 2, "what has not started is handed back")
         assert worker.statistics().handed_back > 0
-        assert len(notes(file)) <= at_pause + 2
+        gate.touch()
+        wait_until(lambda: client.workers()[0].claims == 0, "nothing is held any more")
+        assert len(notes(file)) == 2
         plan.resume()
         plan.wait(timeout=60)
     assert sorted(notes(file), key=int) == [str(i) for i in range(40)]
@@ -145,15 +167,16 @@ def test_a_paused_plan_starts_nothing_more_and_its_tasks_lose_no_attempt(
 def test_a_cancelled_plan_starts_nothing_more(
     zookeeper_server: ServerProcess, client: Client, tmp_path: Path
 ) -> None:
-    file = tmp_path / "starts"
+    file, gate = tmp_path / "starts", tmp_path / "gate"
     with working(zookeeper_server.hosts, ROOT, threads=2):
         warm_up(client)
-        plan = add_naps(client, file, 40)
-        wait_until(lambda: len(notes(file)) >= 2, "two tasks have started")
+        plan = add_stays(client, file, gate)
+        wait_until(lambda: len(notes(file)) == 2, "two tasks have started")
         plan.cancel()
-        at_cancel = len(notes(file))
+        wait_until(lambda: client.workers()[0].claims == 2, "what has not started is handed back")
+        gate.touch()
         wait_until(lambda: client.workers()[0].claims == 0, "nothing is held any more")
-    assert len(notes(file)) <= at_cancel + 2
+    assert len(notes(file)) == 2
 
 
 def test_a_worker_forgets_who_lost_the_tasks_of_plans_that_are_gone(
