@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 import zkplan
-from tests.crash.tasks import write_down
-from tests.integ.support import WorkerProcess, notes, plain_client, wait_for_more
+from tests.crash.tasks import write_down, write_down_behind
+from tests.integ.support import WorkerProcess, notes, plain_client, wait_for_notes
 from zkplan.testing.embedded_process import EmbeddedServerProcess
 
 ROOT = "/zkplan"
@@ -20,18 +21,20 @@ KILLS = 3
 
 @pytest.mark.timeout(180)
 def test_a_plan_finishes_although_its_server_is_killed_three_times(tmp_path: Path) -> None:
-    file = tmp_path / "runs"
+    file, gate = tmp_path / "runs", tmp_path / "gate"
     with ExitStack() as stack:
         server = stack.enter_context(EmbeddedServerProcess(data=tmp_path / "server"))
         client = stack.enter_context(zkplan.connect(server.hosts, root=ROOT, patience=60))
         with client.create_plan(retry_delay=0) as plan:
             row: list[zkplan.Task] = []
+            function: Callable[..., str] = write_down
+            options = {"file": str(file)}
             for level in range(ROWS):
+                if level == ROWS - 1:  # the plan must not end before the last kill
+                    function, options = write_down_behind, options | {"gate": str(gate)}
                 row = [
                     plan.add_task(
-                        write_down,
-                        row[column : column + 1],
-                        {"name": f"{level}.{column}", "file": str(file)},
+                        function, row[column : column + 1], {"name": f"{level}.{column}", **options}
                     )
                     for column in range(WIDTH)
                 ]
@@ -42,12 +45,14 @@ def test_a_plan_finishes_although_its_server_is_killed_three_times(tmp_path: Pat
         for worker in workers:
             worker.wait_ready()
         sessions = registered(server.hosts)
-        for _ in range(KILLS):
-            wait_for_more(file, 5)
+        for kill in range(1, KILLS + 1):
+            # Four slots note twenty at least before all of them stand at the gate.
+            wait_for_notes(file, 5 * kill)
             server.kill()
             committed = len(notes(file))
             assert committed < WIDTH * ROWS, "it was finished before it could be killed"
             server.start()
+        gate.touch()
         assert [task.result(60) for task in row] == [f"{ROWS - 1}.{c}" for c in range(WIDTH)]
         status = plan.wait(30)
         assert registered(server.hosts) == sessions, "a worker lost its session"

@@ -129,7 +129,6 @@ def notes(file: str | Path) -> list[str]:
     return path.read_text().splitlines() if path.exists() else []
 
 
-def wait_for_more(file: str | Path, count: int, timeout_s: float = WAIT_S) -> None:
-    """Wait until `count` more lines are noted than there are now."""
-    seen = len(notes(file))
-    wait_until(lambda: len(notes(file)) >= seen + count, f"{count} more notes", timeout_s)
+def wait_for_notes(file: str | Path, count: int, timeout_s: float = WAIT_S) -> None:
+    """Wait until `count` lines are noted. Not for more than there are: those may be all."""
+    wait_until(lambda: len(notes(file)) >= count, f"{count} notes", timeout_s)

@@ -69,11 +69,13 @@ def test_an_add_of_several_transactions_says_how_much_of_it_was_added(
     zkplan_client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan = zkplan_client.create_plan()
-    plan.mark_ready()
     add_held = holding.add_held
 
     def add_when_drained(author: Author, task: NewTask) -> Step[None]:
-        wait_until(lambda: zkplan_client.plan(plan.path).is_drained(), "the plan is drained")
+        # Ready only now: a plan that runs while its tasks are added may drain between two of them.
+        same = zkplan_client.plan(plan.path)
+        same.mark_ready()
+        wait_until(same.is_drained, "the plan is drained")
         yield from add_held(author, task)
 
     # A join of so many edges has transactions of its own; what stands before it has ended by then.

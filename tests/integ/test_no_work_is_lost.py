@@ -25,7 +25,7 @@ from .support import (
     note,
     notes,
     plain_client,
-    wait_for_more,
+    wait_for_notes,
     wait_until,
     working,
 )
@@ -102,8 +102,8 @@ def test_workers_are_killed_at_random_moments(
             )
 
         fleet = [start() for _ in range(3)]
-        for _ in range(5):
-            wait_for_more(file, 4)
+        for kill in range(5):
+            wait_for_notes(file, 10 * kill + 4)
             victim = fleet.pop(chance.randrange(len(fleet)))
             victim.process.end(0)
             fleet.append(start())
@@ -129,18 +129,27 @@ def test_a_task_that_kills_its_workers_runs_out_of_attempts(
         assert other.result(30) == "runs"
 
 
+def note_behind(gate: str, file: str, line: str) -> None:
+    wait_until(Path(gate).exists, "the gate opens")
+    note(file, line)
+
+
 def test_what_a_killed_worker_held_uses_up_no_attempt(
     zookeeper_server: ServerProcess, client: Client, tmp_path: Path
 ) -> None:
     """A worker claims short tasks ahead; with a single attempt they must not die with it."""
-    file = tmp_path / "runs"
+    file, gate = tmp_path / "runs", tmp_path / "gate"
     with client.create_plan(attempts=1) as plan:
-        plan.add_tasks([TaskSpec(note, [str(file), str(number)]) for number in range(1500)])
+        plan.add_tasks([TaskSpec(note, [str(file), str(number)]) for number in range(1000)])
+        # The victim must not end them all before it is killed, which may take longer.
+        behind = [(str(gate), str(file), str(number)) for number in range(1000, 1500)]
+        plan.add_tasks([TaskSpec(note_behind, args) for args in behind])
     options = ("--threads", "2", "--session-timeout", "1")
     with WorkerProcess(zookeeper_server.hosts, ROOT, tmp_path, *options) as victim:
         wait_until(lambda: len(notes(file)) >= 300, "it is under way")
         victim.process.end(0)
     assert len(notes(file)) < 1500
+    gate.touch()
     with WorkerProcess(zookeeper_server.hosts, ROOT, tmp_path, *options):
         status = plan.wait(60)
     assert (status.finished, status.dead) == (1500, 0)
@@ -224,8 +233,8 @@ def test_a_worker_whose_session_expires_registers_anew_and_loses_nothing(
     with zkplan_client.create_plan(attempts=20, retry_delay=0) as plan:
         end = lattice(plan, file, 8, 10, 0.01)
     with working(zookeeper_hosts, zkplan_root) as worker, working(zookeeper_hosts, zkplan_root):
-        for _ in range(3):
-            wait_for_more(file, 6)
+        for end_of_session in range(3):
+            wait_for_notes(file, 20 * end_of_session + 6)
             expire(worker, zookeeper_hosts)
         stamps = end.result(60)
         plan.wait(30)
@@ -262,8 +271,8 @@ def test_a_server_killed_under_load_comes_back_and_all_goes_on(
     ):
         writing = threading.Thread(target=author)
         writing.start()
-        for _ in range(2):
-            wait_for_more(file, 10, 60)
+        for kill in range(2):
+            wait_for_notes(file, 30 * kill + 10, 60)
             zookeeper_server.kill()
             zookeeper_server.start()
         writing.join(60)

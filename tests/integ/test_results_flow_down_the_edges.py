@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import zkplan
 from zkplan import Client, ResultNotKept, TaskSpec
+
+from .support import wait_until
 
 pytestmark = pytest.mark.usefixtures("worker")
 
@@ -168,12 +171,18 @@ def test_a_task_feeds_two_thousand_others(zkplan_client: Client) -> None:
 
 
 @pytest.mark.slow
-def test_a_join_of_thousands_is_defined_behind_a_hold(zkplan_client: Client) -> None:
+def test_a_join_of_thousands_is_defined_behind_a_hold(
+    zkplan_client: Client, tmp_path: Path
+) -> None:
     """Wider than one transaction carries; its edges are met and unmet while they are added."""
+    gate = tmp_path / "gate"
     plan = zkplan_client.create_plan()
+    # Without it the plan could drain between two adds, and would take no more.
+    plan.add_task(lambda: wait_until(gate.exists, "the gate opens", 60.0))
     plan.mark_ready()
     parts = plan.add_tasks([TaskSpec(lambda i=i: i, keep=True) for i in range(1500)])
     end = plan.add_task(lambda *values: sum(values), parts)
+    gate.touch()
 
     assert end.result(60) == sum(range(1500))
     plan.wait(30)
