@@ -97,8 +97,8 @@ def test_a_repeated_add_finds_that_its_task_has_finished_meanwhile(
         zkplan.connect(proxy.hosts, root=zkplan_root) as client,
     ):
         plan = client.create_plan()
-        plan.mark_ready()
         plan.add_task(wait_for, [str(gate)])  # the plan must not drain before the last add
+        plan.mark_ready()
         for number in range(10):
             plan.add_task(run_noted, [str(file), f"{number}"])
         gate.touch()

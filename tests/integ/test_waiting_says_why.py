@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import threading
 
 import pytest
@@ -32,10 +33,15 @@ def test_waiting_for_a_plan_inside_its_with_block_is_refused(zkplan_client: Clie
 def test_a_running_plan_may_be_waited_for_inside_a_with_block(
     zkplan_client: Client, worker: Worker
 ) -> None:
+    gate, name = threading.Event(), "a running plan"
+    _gates[name] = gate
     plan = zkplan_client.create_plan()
+    # A plan without tasks is done as soon as a worker checks it, and would take no more.
+    plan.add_task(_wait_at, [name])
     plan.mark_ready()
     with plan:
         assert plan.add_task(lambda: 7).result(WAIT_S) == 7
+    gate.set()
 
 
 def test_another_thread_may_wait_while_the_with_block_is_open(
@@ -120,9 +126,16 @@ def test_a_wait_for_what_no_worker_can_decode_points_to_the_tasks(
 ) -> None:
     with zkplan_client.create_plan() as plan:
         plan.add_task(int)
-    telling = pytest.raises(WaitTimeout, match=r"`zkplan task show 3 \d+ --hosts .*` tells more")
-    with working(zookeeper_hosts, zkplan_root, secret="another"), telling:
-        plan.wait(timeout=2)
+
+    def told() -> str:
+        with pytest.raises(WaitTimeout) as caught:
+            plan.wait(timeout=0.2)
+        return str(caught.value)
+
+    points = re.compile(r"`zkplan task show 3 \d+ --hosts .*` tells more")
+    with working(zookeeper_hosts, zkplan_root, secret="another"):
+        # While the worker has the task in its hands it is claimed, and the wait says: it goes on.
+        wait_until(lambda: points.search(told()), "who waits is told where to look")
 
 
 def fail() -> None:

@@ -67,12 +67,16 @@ def test_a_look_that_is_typed_as_printed_shows_that_task(
     zkplan_client.create_plan().add_task(int, name="mine")
     with other_root.create_plan() as other:
         task = other.add_task(int, name="other")
-    with (
-        working(zookeeper_hosts, other_root.root, secret="another"),
-        pytest.raises(WaitTimeout) as told,
-    ):
-        other.wait(timeout=2)
-    shown = typed(str(told.value), zkplan_client.root)
+
+    def told() -> str:
+        with pytest.raises(WaitTimeout) as caught:
+            other.wait(timeout=0.2)
+        return str(caught.value) if "`zkplan task show" in str(caught.value) else ""
+
+    with working(zookeeper_hosts, other_root.root, secret="another"):
+        # While the worker has the task in its hands it is claimed, and the wait says: it goes on.
+        message = wait_until(told, "who waits is told where to look")
+    shown = typed(message, zkplan_client.root)
     assert task.path in shown.stdout
 
 
