@@ -11,6 +11,7 @@ import zkplan
 from tests.crash.server import not_available
 from tests.differential.servers import embedded_server, java_server
 from zkplan.testing.java import find_java, find_zookeeper
+from zkplan.working import claims
 
 from .support import plain_client, working
 
@@ -20,6 +21,16 @@ def worker(zookeeper_hosts: str, zkplan_root: str) -> Iterator[zkplan.Worker]:
     """A worker with four threads on the root of this test."""
     with working(zookeeper_hosts, zkplan_root) as running:
         yield running
+
+
+@pytest.fixture
+def nothing_stalls(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For tests that tell the exact numbers of claims: workers in this process hand none back.
+
+    Where the thread of a slot is slow to begin, a claim that waits for it goes back, and the next
+    one has the next number.
+    """
+    monkeypatch.setattr(claims, "STALLED_S", 1000.0)
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from zkplan.requests import Step
 
 from .support import note, notes, wait_until, working
 
-pytestmark = pytest.mark.usefixtures("worker")
+pytestmark = pytest.mark.usefixtures("nothing_stalls", "worker")
 
 
 def pass_gate(gate: str, *_: Any) -> str:

@@ -15,7 +15,7 @@ from zkplan import Client, NotSerialisable, PayloadTooLarge, PlanFailed, ResultN
 
 from .support import note, notes, wait_until
 
-pytestmark = pytest.mark.usefixtures("worker")
+pytestmark = pytest.mark.usefixtures("nothing_stalls", "worker")
 
 
 class Refused(Exception):

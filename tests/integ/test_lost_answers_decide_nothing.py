@@ -15,6 +15,8 @@ from zkplan import Client, TaskSpec
 from .proxy import Loss, Proxy
 from .support import note, notes, wait_until, working
 
+pytestmark = pytest.mark.usefixtures("nothing_stalls")
+
 
 def port_of(hosts: str) -> int:
     return int(hosts.partition(",")[0].rpartition(":")[2])

@@ -35,6 +35,7 @@ def run_noted(file: str, what: str) -> None:
     note(file, f"{what} {zkplan.current().attempt}")
 
 
+@pytest.mark.usefixtures("nothing_stalls")
 @pytest.mark.parametrize("where", ["_send_request", "_read_socket"])
 def test_a_worker_goes_on_where_its_connection_meets_an_unknown_error(
     where: str,

@@ -286,6 +286,7 @@ def test_a_stopping_worker_finishes_what_runs_and_leaves_no_trace(
     assert notes(file) == ["after"]
 
 
+@pytest.mark.usefixtures("nothing_stalls")
 def test_at_the_end_of_the_grace_running_tasks_are_handed_back_unharmed(
     zookeeper_hosts: str,
     zkplan_root: str,

@@ -19,6 +19,7 @@ from zkplan.requests import Node
 
 from .support import note, notes, wait_for_delayed, wait_until
 
+pytestmark = pytest.mark.usefixtures("nothing_stalls")
 WAIT_S = 30.0
 gate = threading.Event()
 

@@ -6,6 +6,7 @@ import json
 import re
 from pathlib import Path
 
+import pytest
 from kazoo.client import KazooClient
 
 import zkplan
@@ -13,6 +14,7 @@ from zkplan import Client, TaskSpec
 
 from .support import WorkerProcess, tree, wait_until, working
 
+pytestmark = pytest.mark.usefixtures("nothing_stalls")
 FIXED = {"adds", "authors", "runnable", "dead", "outcomes"}
 NUMBER = r"\d{10}"
 
