@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +35,7 @@ def fail() -> None:
 
 
 @pytest.fixture
-def plan(zkplan_client: Client, worker: Worker, tmp_path: Path) -> Plan:
+def plan(zkplan_client: Client, worker: Worker, tmp_path: Path) -> Iterator[Plan]:
     """A plan with a task in each state that lasts."""
     file = tmp_path / "runs"
     gate.clear()
@@ -46,7 +46,8 @@ def plan(zkplan_client: Client, worker: Worker, tmp_path: Path) -> Plan:
         made.add_task(fail, name="comes later", retry_delay=3600)
     wait_until(lambda: notes(file) and made.status().dead, "the tasks are where they belong")
     wait_for_delayed(zkplan_client, 1)
-    return made
+    yield made
+    gate.set()  # before the worker is stopped, which would wait for its grace
 
 
 @pytest.fixture(autouse=True)
