@@ -23,12 +23,12 @@ from .errors import (
     TaskError,
     ZkplanError,
 )
+from .event_loop import EventLoop
 from .protocol.adding import NewTask
 from .protocol.failure import mark_started, write_log
 from .protocol.load import Loaded
 from .protocol.shared import REQUEST_BYTES_MAX, Claim
 from .records import Failure, PlanRecord, TaskOptions, TaskRecord
-from .threads import DaemonThread
 
 if TYPE_CHECKING:
     from .keeper import Keeper
@@ -211,8 +211,7 @@ class Runner:
         self.keeper = keeper
         self.codec = codec
         self.plan_within = plan_within
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._loop_lock = threading.Lock()
+        self._event_loop = EventLoop()
         self._brink = threading.Lock()
         self.losses = Losses()
 
@@ -302,33 +301,21 @@ class Runner:
             _current.reset(token)
         if inspect.iscoroutine(result):
             try:
-                loop = self._running()
+                loop = self._event_loop.running()
             except BaseException:
                 result.close()  # else Python complains that nobody awaited it
                 raise
             future = asyncio.run_coroutine_threadsafe(_within(context, result), loop)
-            context._job.cancel = future.cancel
+            job = context._job
+            job.cancel = future.cancel
+            # The worker may have written the job off just before: it would run on for nobody.
+            if job.is_unwanted():
+                future.cancel()
             return future.result()
         return result
 
-    def _running(self) -> asyncio.AbstractEventLoop:
-        """The worker's event loop, started by the first coroutine function."""
-        with self._loop_lock:
-            if self._loop is None:
-                loop = asyncio.new_event_loop()
-                try:
-                    DaemonThread(_serve_loop, "zkplan-asyncio", (loop,)).start()
-                except BaseException:
-                    loop.close()  # there may be a thread for the next coroutine
-                    raise
-                self._loop = loop
-            return self._loop
-
     def close(self) -> None:
-        with self._loop_lock:
-            if self._loop is not None:
-                self._loop.call_soon_threadsafe(self._loop.stop)
-                self._loop = None
+        self._event_loop.close()
 
     def describe(self, error: BaseException, job: Job) -> Failure:
         """The failure record of an exception; frames of zkplan itself are left out."""
@@ -377,21 +364,6 @@ def _message(error: BaseException) -> str:
     except BaseException as broken:
         # Without this, the error would end the slot's thread and the task would never end.
         return f"(its message cannot be made: {type(broken).__name__})"
-
-
-def _serve_loop(loop: asyncio.AbstractEventLoop) -> None:
-    try:
-        while True:
-            try:
-                loop.run_forever()
-                return
-            except (SystemExit, KeyboardInterrupt):
-                # A task's: asyncio keeps it as that task's outcome, and raises it here as well.
-                continue
-            except MemoryError:
-                continue  # it passes; ended, the loop would leave all coroutines waiting for ever
-    finally:
-        loop.close()
 
 
 async def _within(context: Context, coroutine: Coroutine[Any, Any, Any]) -> Any:

@@ -79,6 +79,30 @@ def test_a_coroutine_for_which_no_thread_starts_keeps_none_from_the_next(
     assert outcome(runner.run(job_of(one))) == 1
 
 
+def test_a_coroutine_of_a_job_written_off_while_it_was_started_is_cancelled(
+    runner: Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The worker had nothing to cancel yet, and would not come back to it."""
+    started = asyncio.run_coroutine_threadsafe
+
+    async def stays() -> None:
+        await asyncio.Event().wait()
+
+    job = job_of(stays)
+
+    def started_too_late(coroutine: Any, loop: Any) -> Any:
+        future = started(coroutine, loop)
+        job.stop_reason = "its time is over"
+        job.cancel()
+        return future
+
+    monkeypatch.setattr(asyncio, "run_coroutine_threadsafe", started_too_late)
+    found: queue.SimpleQueue[Ended] = queue.SimpleQueue()
+    slot = threading.Thread(target=lambda: found.put(runner.run(job)), daemon=True)
+    slot.start()
+    assert failure(found.get(timeout=5)).kind == "CancelledError"
+
+
 def test_a_coroutine_goes_on_where_the_event_loop_lacked_memory(runner: Runner) -> None:
     """Its thread would end by it, and all slots with a coroutine would wait for ever."""
 
