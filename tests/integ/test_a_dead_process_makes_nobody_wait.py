@@ -20,11 +20,13 @@ assert WAIT_S < SESSION_S
 
 
 def hold_at_first(file: str) -> int:
-    """The first time it runs until its process ends; then it gives the number of its claim."""
-    note(file, str(os.getpid()))
-    if len(notes(file)) == 1:
+    """The first time it runs until its process ends; then it gives how many claims later it is."""
+    attempt = zkplan.current().attempt
+    note(file, f"{os.getpid()} {attempt}")
+    first, *later = notes(file)
+    if not later:
         threading.Event().wait()
-    return zkplan.current().attempt
+    return attempt - int(first.split()[1])
 
 
 def test_the_tasks_of_a_process_that_was_killed_are_taken_over_before_its_session_ends(
@@ -37,11 +39,11 @@ def test_the_tasks_of_a_process_that_was_killed_are_taken_over_before_its_sessio
         )
         with zkplan_client.create_plan() as plan:
             task = plan.add_task(hold_at_first, [str(file)])
-        [victim] = [int(pid) for pid in wait_until(lambda: notes(file), "the task runs")]
+        [victim] = [int(line.split()[0]) for line in wait_until(lambda: notes(file), "it runs")]
         [lost] = [found.id for found in first if found.pid == victim]
         os.kill(victim, signal.SIGKILL)
-        assert task.result(WAIT_S) == 1  # the claims of a task are counted from 0
-        assert int(notes(file)[1]) != victim
+        assert task.result(WAIT_S) == 1
+        assert int(notes(file)[1].split()[0]) != victim
         wait_until(lambda: worker.said(f"worker {lost} is signed off"), "it tells of that")
         wait_until(lambda: len(zkplan_client.workers()) == 2, "it is replaced")
 
@@ -70,7 +72,7 @@ def test_a_process_that_dies_while_the_others_drain_is_signed_off(
         wait_until(lambda: len(zkplan_client.workers()) == 2, "both are registered")
         with zkplan_client.create_plan() as plan:
             task = plan.add_task(hold_at_first, [str(file)])
-        [victim] = [int(pid) for pid in wait_until(lambda: notes(file), "the task runs")]
+        [victim] = [int(line.split()[0]) for line in wait_until(lambda: notes(file), "it runs")]
         worker.process.send(signal.SIGTERM)
         wait_until(lambda: worker.said("draining: 1 task running"), "it drains")
         os.kill(victim, signal.SIGKILL)

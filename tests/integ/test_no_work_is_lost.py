@@ -157,10 +157,13 @@ def test_what_a_killed_worker_held_uses_up_no_attempt(
 
 
 def hold_first(file: str, gate: str) -> str:
-    """The first attempt waits for the gate, later ones do not."""
-    attempt = zkplan.current().attempt
+    """The first attempt waits for the gate, later ones do not.
+
+    Its number is 0, or one more for each time that it was claimed and handed back unused.
+    """
+    attempt, first = zkplan.current().attempt, not notes(file)
     note(file, f"began {attempt} {os.getpid()}")
-    if attempt == 0:
+    if first:
         wait_until(lambda: Path(gate).exists(), "the gate opens")
     note(file, f"ended {attempt} {os.getpid()}")
     return f"result of attempt {attempt}"
@@ -176,14 +179,16 @@ def test_a_worker_paused_past_its_session_cannot_commit_and_works_on(
         after = plan.add_task(lambda text: text.upper(), [task])
     hosts = zookeeper_server.hosts
     with WorkerProcess(hosts, ROOT, tmp_path, *options) as paused:
-        wait_until(lambda: notes(file) == [f"began 0 {paused.pid}"], "the first attempt begins")
+        [began] = wait_until(lambda: notes(file), "the first attempt begins")
+        n = int(began.split()[1])
+        assert began == f"began {n} {paused.pid}"
         paused.process.pause()
         with WorkerProcess(hosts, ROOT, tmp_path, *options) as other:
-            assert after.result(60) == "RESULT OF ATTEMPT 1"
+            assert after.result(60) == f"RESULT OF ATTEMPT {n + 1}"
             plan.wait(30)
             gate.touch()
             paused.process.send(signal.SIGCONT)
-            wait_until(lambda: f"ended 0 {paused.pid}" in notes(file), "the first attempt ends")
+            wait_until(lambda: f"ended {n} {paused.pid}" in notes(file), "the first attempt ends")
             wait_until(lambda: paused.said("-2 ready"), "the paused worker registers anew")
             other.process.end(10)
             with client.create_plan() as second:
@@ -192,9 +197,9 @@ def test_a_worker_paused_past_its_session_cannot_commit_and_works_on(
         paused.process.end(10)
     lost = [line for line in paused.log.read_text().splitlines() if " lost the claim " in line]
     assert len(lost) == 1, lost
-    assert f"of held (task-{task.number}) of {plan.path}, attempt 0, so its result is" in lost[0]
+    assert f"of held (task-{task.number}) of {plan.path}, attempt {n}, so its result is" in lost[0]
     assert paused.said("has ended: 2 executed, 1 committed, 0 failed, 1 fenced, ")
-    assert task.result(10) == "result of attempt 1"
+    assert task.result(10) == f"result of attempt {n + 1}"
     assert paused.said("its session expired")
 
 

@@ -30,7 +30,7 @@ _POLL_S = 0.2
 #: What a process may take beyond its grace to hand back and leave, before it is killed.
 _LEAVE_S = 20.0
 #: What those that died while the others drained may take to be signed off.
-_SIGN_OFF_S = 2.0
+_SIGN_OFF_S = 5.0
 
 
 @dataclass
