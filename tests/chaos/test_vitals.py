@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import gc
+import os
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from .actors.held import Held
-from .vitals import Vitals, growth
+from .vitals import Vitals, growth, vitals_of
 
 BEGAN = 1000.0
 
@@ -92,6 +94,20 @@ def test_a_short_run_is_judged_by_its_ends_alone() -> None:
     samples = [each for each in an_hour() if each.at < BEGAN + 890]
     assert broken([each._replace(threads=int(each.at)) for each in samples]) == []
     assert broken([*samples[:-1], samples[-1]._replace(pid=8)]) != []
+
+
+def test_the_blocks_of_a_moment_are_those_noted_last(tmp_path: Path) -> None:
+    """The fewest of many would be of another stretch: the start for early, half-way for late."""
+    journal = tmp_path / "journal"
+    blocks = []
+    for noted in (118_700, 118_900, 119_100):
+        with journal.open("a") as file:
+            file.write(f'{{"event": "begun"}}\n{{"event": "plan closed", "blocks": {noted}}}\n')
+            file.write('{"event": "begun"}\n{"event": "cut')
+        blocks.append(vitals_of("veteran author", os.getpid(), 0.0, journal).blocks)
+        with journal.open("a") as file:
+            file.write(' short"}\n')
+    assert blocks == [118_700, 118_900, 119_100]
 
 
 def test_garbage_is_collected_only_when_blocks_are_noted(

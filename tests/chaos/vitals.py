@@ -24,8 +24,8 @@ class Vitals(NamedTuple):
     """One measurement at the monotonic time `at`; zeros where the process has ended.
 
     `memory_bytes` is the resident size, which keeps what a peak has taken. `blocks` are those that
-    its interpreter had in use when its garbage had been collected, by its own account: the fewest
-    of late, 0 where it gave none. They show what it holds, and with that a leak.
+    its interpreter had in use when its garbage had been collected, by its own last account: 0 where
+    it gave none of late. They show what it holds, and with that a leak.
     """
 
     name: str
@@ -53,14 +53,15 @@ def vitals_of(name: str, pid: int, at: float, journal: Path) -> Vitals:
 
 
 def _blocks(journal: Path) -> int:
-    """The fewest that it has noted in its last lines: what it holds when it does least."""
+    """What it noted last. Never an older note: that would be one of another stretch."""
     if not journal.exists():
         return 0
     with journal.open("rb") as file:
         file.seek(max(0, journal.stat().st_size - _TAIL_BYTES))
         # The first one may be half a line, the last one may be just being written.
         lines = file.read().split(b"\n")[1:-1]
-    return min((json.loads(line)["blocks"] for line in lines if b'"blocks": ' in line), default=0)
+    noted = [line for line in lines if b'"blocks": ' in line]
+    return int(json.loads(noted[-1])["blocks"]) if noted else 0
 
 
 def _target(link: Path) -> str:
