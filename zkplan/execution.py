@@ -308,8 +308,9 @@ class Runner:
             future = asyncio.run_coroutine_threadsafe(_within(context, result), loop)
             job = context._job
             job.cancel = future.cancel
-            # The worker may have written the job off just before: it would run on for nobody.
-            if job.is_unwanted():
+            # The worker may have written the job off just before: it would run on for nobody. One
+            # that was merely told to stop decides by itself, and its result may still count.
+            if job.abandoned:
                 future.cancel()
             return future.result()
         return result

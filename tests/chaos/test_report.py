@@ -129,13 +129,13 @@ def test_the_page_says_what_a_veteran_holds_early_half_way_and_late(tmp_path: Pa
     assert [row.split(" | ")[1] for row in rows] == ["0.0 min", "9.8 min"]
 
 
-def test_a_process_tells_the_fewest_blocks_of_late(tmp_path: Path) -> None:
+def test_a_process_tells_the_blocks_that_it_noted_last(tmp_path: Path) -> None:
     journal = tmp_path / "worker-1.jsonl"
     assert vitals_of("here", os.getpid(), 0.0, journal).blocks == 0
     cut = '{"event": "end", "blo'
-    lines = ['cks": 1}', '{"blocks": 90}', '{"event": "begin"}', '{"blocks": 80}', cut]
+    lines = ['cks": 1}', '{"blocks": 80}', '{"event": "begin"}', '{"blocks": 90}', cut]
     journal.write_text("\n".join(lines))
-    assert vitals_of("here", os.getpid(), 0.0, journal).blocks == 80
+    assert vitals_of("here", os.getpid(), 0.0, journal).blocks == 90
 
 
 def test_a_table_without_rows_is_not_printed(tmp_path: Path) -> None:

@@ -25,10 +25,11 @@ def worker(zookeeper_hosts: str, zkplan_root: str) -> Iterator[zkplan.Worker]:
 
 @pytest.fixture
 def nothing_stalls(monkeypatch: pytest.MonkeyPatch) -> None:
-    """For tests that tell the exact numbers of claims: workers in this process hand none back.
+    """Workers in this process hand no claim back because it waits for a slot.
 
-    Where the thread of a slot is slow to begin, a claim that waits for it goes back, and the next
-    one has the next number.
+    For tests that tell the exact numbers of claims: where the thread of a slot is slow to begin, a
+    claim that waits for it goes back, and the next one has the next number. And for tests of what
+    else is handed back.
     """
     monkeypatch.setattr(claims, "STALLED_S", 1000.0)
 

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from kazoo.client import KazooClient
 
 import zkplan
+from zkplan.layout import parse_claim
 from zkplan.requests import ReadChildren
 from zkplan.testing.process import WatchedProcess
 
@@ -37,7 +40,7 @@ def wait_until(condition: Callable[[], Any], what: str, timeout_s: float = WAIT_
 
 
 def wait_for_delayed(client: zkplan.Client, count: int) -> None:
-    """Until `count` attempts wait for their time. No runnable one may still mean claimed ones."""
+    """Wait until `count` attempts are delayed. One that is still claimed is not runnable either."""
     later = ReadChildren(client.paths.later)
     wait_until(lambda: len(client.keeper.ask(later) or ()) == count, f"{count} delayed")
 
@@ -127,6 +130,22 @@ def notes(file: str | Path) -> list[str]:
     """The lines noted so far."""
     path = Path(file)
     return path.read_text().splitlines() if path.exists() else []
+
+
+def die_once(file: str | Path, count: int) -> None:
+    """In a task: kill the process of this worker where `count` lines are noted, but only one."""
+    died = Path(f"{file}-died")
+    if not died.exists() and len(notes(file)) >= count:
+        died.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def claims_on_desks(client: zkplan.Client) -> int:
+    """All claims that stand, those of workers that have vanished too."""
+    paths = client.paths
+    desks = client.keeper.ask(ReadChildren(paths.desks)) or ()
+    names = [client.keeper.ask(ReadChildren(paths.desk(desk))) or () for desk in desks]
+    return sum(parse_claim(name) is not None for name in chain(*names))
 
 
 def wait_for_notes(file: str | Path, count: int, timeout_s: float = WAIT_S) -> None:

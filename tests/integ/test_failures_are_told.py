@@ -236,10 +236,7 @@ def test_a_task_that_runs_too_long_is_given_another_attempt(
     assert task.result(30) == "in time"
     wait_until(lambda: len(notes(file)) == 3, "the first attempt is told")
     gate.touch()
-    # A hand-back uses up a number, and no attempt: on a machine at its limit the claim may have
-    # waited too long for a thread.
-    [second] = set(notes(file)) - {"attempt 0", "told"}
-    assert int(second.removeprefix("attempt ")) >= 1
+    assert set(notes(file)) == {"attempt 0", "told", "attempt 1"}
     assert plan.wait(30).finished == 1
 
 

@@ -21,7 +21,10 @@ from zkplan.testing.server_process import ServerProcess
 from zkplan.testing.servers import ZooKeeperEnsemble
 
 from .support import (
+    WAIT_S,
     WorkerProcess,
+    claims_on_desks,
+    die_once,
     note,
     notes,
     plain_client,
@@ -129,27 +132,23 @@ def test_a_task_that_kills_its_workers_runs_out_of_attempts(
         assert other.result(30) == "runs"
 
 
-def note_behind(gate: str, file: str, line: str) -> None:
-    wait_until(Path(gate).exists, "the gate opens")
+def note_or_die(file: str, line: str) -> None:
     note(file, line)
+    die_once(file, 300)
 
 
 def test_what_a_killed_worker_held_uses_up_no_attempt(
     zookeeper_server: ServerProcess, client: Client, tmp_path: Path
 ) -> None:
     """A worker claims short tasks ahead; with a single attempt they must not die with it."""
-    file, gate = tmp_path / "runs", tmp_path / "gate"
+    file = tmp_path / "runs"
     with client.create_plan(attempts=1) as plan:
-        plan.add_tasks([TaskSpec(note, [str(file), str(number)]) for number in range(1000)])
-        # The victim must not end them all before it is killed, which may take longer.
-        behind = [(str(gate), str(file), str(number)) for number in range(1000, 1500)]
-        plan.add_tasks([TaskSpec(note_behind, args) for args in behind])
+        plan.add_tasks([TaskSpec(note_or_die, [str(file), str(number)]) for number in range(1500)])
     options = ("--threads", "2", "--session-timeout", "1")
     with WorkerProcess(zookeeper_server.hosts, ROOT, tmp_path, *options) as victim:
-        wait_until(lambda: len(notes(file)) >= 300, "it is under way")
-        victim.process.end(0)
-    assert len(notes(file)) < 1500
-    gate.touch()
+        # A task of its own kills it: from outside it may come when the worker has run them all.
+        assert victim.process.wait_ended(WAIT_S)
+    assert claims_on_desks(client) > 2, "the victim held more than it ran"
     with WorkerProcess(zookeeper_server.hosts, ROOT, tmp_path, *options):
         status = plan.wait(60)
     assert (status.finished, status.dead) == (1500, 0)
@@ -184,7 +183,12 @@ def test_a_worker_paused_past_its_session_cannot_commit_and_works_on(
         assert began == f"began {n} {paused.pid}"
         paused.process.pause()
         with WorkerProcess(hosts, ROOT, tmp_path, *options) as other:
-            assert after.result(60) == f"RESULT OF ATTEMPT {n + 1}"
+            shouted = after.result(60)
+            _, begins, ends = notes(file)
+            m = int(begins.split()[1])
+            assert m > n
+            assert (begins, ends) == (f"began {m} {other.pid}", f"ended {m} {other.pid}")
+            assert shouted == f"RESULT OF ATTEMPT {m}"
             plan.wait(30)
             gate.touch()
             paused.process.send(signal.SIGCONT)
@@ -199,7 +203,7 @@ def test_a_worker_paused_past_its_session_cannot_commit_and_works_on(
     assert len(lost) == 1, lost
     assert f"of held (task-{task.number}) of {plan.path}, attempt {n}, so its result is" in lost[0]
     assert paused.said("has ended: 2 executed, 1 committed, 0 failed, 1 fenced, ")
-    assert task.result(10) == f"result of attempt {n + 1}"
+    assert task.result(10) == f"result of attempt {m}"
     assert paused.said("its session expired")
 
 

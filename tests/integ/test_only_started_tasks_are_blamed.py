@@ -12,12 +12,19 @@ import pytest
 
 import zkplan
 from zkplan import Client, PlanFailed, TaskSpec
-from zkplan.layout import parse_claim
-from zkplan.requests import ReadChildren
 from zkplan.testing.server_process import ServerProcess
 from zkplan.working.losses import HANDED_BACK
 
-from .support import WAIT_S, WorkerProcess, note, notes, wait_until, working
+from .support import (
+    WAIT_S,
+    WorkerProcess,
+    claims_on_desks,
+    die_once,
+    note,
+    notes,
+    wait_until,
+    working,
+)
 
 ROOT = "/zkplan"
 SHORT = ("--session-timeout", "2")
@@ -44,12 +51,9 @@ def stay(file: str, name: str, gate: str) -> None:
 
 
 def nap_or_die(file: str, name: str) -> None:
-    """Of the first process that runs it the second one kills that process: no one has ended yet."""
+    """The second one that starts kills the worker of both; the first one still naps then."""
     note(file, name)
-    died = Path(f"{file}-died")
-    if len(notes(file)) >= 2 and not died.exists():
-        died.touch()
-        os.kill(os.getpid(), signal.SIGKILL)
+    die_once(file, 2)
     threading.Event().wait(0.2)
 
 
@@ -84,10 +88,7 @@ def test_tasks_that_had_not_started_survive_the_loss_of_their_worker(
             plan.add_tasks([TaskSpec(nap_or_die, (str(file), str(i))) for i in range(40)])
         assert process.process.wait_ended(WAIT_S)
     started = len(notes(file))
-    (desk,) = client.keeper.ask(ReadChildren(client.paths.desks)) or [""]
-    claims = client.keeper.ask(ReadChildren(client.paths.desk(desk))) or ()
-    held = sum(parse_claim(name) is not None for name in claims)
-    assert held > started, "the worker holds tasks that it has not started"
+    assert claims_on_desks(client) > started, "the worker held tasks that it had not started"
     with working(zookeeper_server.hosts, ROOT, threads=8):
         plan.wait(timeout=60)
     ran = notes(file)
@@ -144,6 +145,7 @@ def test_a_task_that_kills_its_workers_ends_as_dead_and_its_neighbours_run(
     assert set(notes(file)) == {str(i) for i in range(20)}
 
 
+@pytest.mark.usefixtures("nothing_stalls")
 def test_a_paused_plan_starts_nothing_more_and_its_tasks_lose_no_attempt(
     zookeeper_server: ServerProcess, client: Client, tmp_path: Path
 ) -> None:
@@ -152,8 +154,10 @@ def test_a_paused_plan_starts_nothing_more_and_its_tasks_lose_no_attempt(
         warm_up(client)
         plan = add_stays(client, file, gate, attempts=1)
         wait_until(lambda: len(notes(file)) == 2, "two tasks have started")
+        wait_until(lambda: client.workers()[0].claims > 2, "others are claimed behind them")
         plan.pause()
         # What was claimed may start until the worker has heard of the pause: both slots are held.
+        # Nothing goes back for want of a slot here, so what goes back does so for the pause.
         wait_until(lambda: client.workers()[0].claims == 2, "what has not started is handed back")
         assert worker.statistics().handed_back > 0
         gate.touch()
@@ -164,6 +168,7 @@ def test_a_paused_plan_starts_nothing_more_and_its_tasks_lose_no_attempt(
     assert sorted(notes(file), key=int) == [str(i) for i in range(40)]
 
 
+@pytest.mark.usefixtures("nothing_stalls")
 def test_a_cancelled_plan_starts_nothing_more(
     zookeeper_server: ServerProcess, client: Client, tmp_path: Path
 ) -> None:
@@ -172,6 +177,7 @@ def test_a_cancelled_plan_starts_nothing_more(
         warm_up(client)
         plan = add_stays(client, file, gate)
         wait_until(lambda: len(notes(file)) == 2, "two tasks have started")
+        wait_until(lambda: client.workers()[0].claims > 2, "others are claimed behind them")
         plan.cancel()
         wait_until(lambda: client.workers()[0].claims == 2, "what has not started is handed back")
         gate.touch()

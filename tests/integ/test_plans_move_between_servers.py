@@ -138,6 +138,7 @@ def test_a_plan_moved_to_and_fro_while_it_runs_runs_each_task_once(
                     for n in range(width)
                 ]
             last = plan.add_task(lambda values: sum(values), [row])
+        caught = 0
         for moves in range(1, 7):
             # Sixty more each time, where this loop is not slower than the workers.
             wait_for_notes(file, 60 * moves)
@@ -146,6 +147,8 @@ def test_a_plan_moved_to_and_fro_while_it_runs_runs_each_task_once(
             plan = client.plan(import_plan(client, tmp_path / f"{moves}"))
             if plan.status().state == "paused":
                 plan.resume()
+                caught += 1
+        assert caught, "it had ended before it was moved"
         assert plan.wait(30).state == "done"
         assert plan.status().finished == layers * width + 1
         # Each task gives one more than the sum of the two before it.

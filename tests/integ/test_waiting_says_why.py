@@ -133,7 +133,9 @@ def test_a_wait_for_what_no_worker_can_decode_points_to_the_tasks(
         return str(caught.value)
 
     points = re.compile(r"`zkplan task show 3 \d+ --hosts .*` tells more")
-    with working(zookeeper_hosts, zkplan_root, secret="another"):
+    with working(zookeeper_hosts, zkplan_root, secret="another") as worker:
+        # Of a worker that is only starting the wait says the same.
+        wait_until(lambda: worker.statistics().handed_back, "the worker cannot decode it")
         # While the worker has the task in its hands it is claimed, and the wait says: it goes on.
         wait_until(lambda: points.search(told()), "who waits is told where to look")
 

@@ -73,7 +73,8 @@ def test_a_look_that_is_typed_as_printed_shows_that_task(
             other.wait(timeout=0.2)
         return str(caught.value) if "`zkplan task show" in str(caught.value) else ""
 
-    with working(zookeeper_hosts, other_root.root, secret="another"):
+    with working(zookeeper_hosts, other_root.root, secret="another") as worker:
+        wait_until(lambda: worker.statistics().handed_back, "the worker cannot decode it")
         # While the worker has the task in its hands it is claimed, and the wait says: it goes on.
         message = wait_until(told, "who waits is told where to look")
     shown = typed(message, zkplan_client.root)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import queue
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, cast
 
 import pytest
@@ -83,24 +83,57 @@ def test_a_coroutine_of_a_job_written_off_while_it_was_started_is_cancelled(
     runner: Runner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The worker had nothing to cancel yet, and would not come back to it."""
-    started = asyncio.run_coroutine_threadsafe
 
     async def stays() -> None:
         await asyncio.Event().wait()
 
     job = job_of(stays)
 
-    def started_too_late(coroutine: Any, loop: Any) -> Any:
-        future = started(coroutine, loop)
+    def written_off() -> None:
         job.stop_reason = "its time is over"
+        job.abandoned = True
         job.cancel()
-        return future
 
-    monkeypatch.setattr(asyncio, "run_coroutine_threadsafe", started_too_late)
+    while_it_is_started(monkeypatch, written_off)
     found: queue.SimpleQueue[Ended] = queue.SimpleQueue()
     slot = threading.Thread(target=lambda: found.put(runner.run(job)), daemon=True)
     slot.start()
     assert failure(found.get(timeout=5)).kind == "CancelledError"
+
+
+def test_a_coroutine_of_a_job_told_to_stop_while_it_was_started_decides_by_itself(
+    runner: Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Cancelled, it would use up an attempt, and the reason may pass: ZooKeeper answers again."""
+
+    async def stays(heeds: bool) -> str:
+        await asyncio.sleep(0.05)
+        if heeds:
+            current().check()
+        return "done"
+
+    for heeds in (False, True):
+        job = job_of(stays, (heeds,))
+
+        def told(job: Job = job) -> None:
+            job.stop_reason = "ZooKeeper is silent"
+
+        with monkeypatch.context() as now:
+            while_it_is_started(now, told)
+            ended = runner.run(job)
+        assert ended.gave_up if heeds else outcome(ended) == "done"
+
+
+def while_it_is_started(patch: pytest.MonkeyPatch, happens: Callable[[], None]) -> None:
+    """The next coroutine is in the event loop, and its job does not know yet how to cancel it."""
+    start = asyncio.run_coroutine_threadsafe
+
+    def started_too_late(coroutine: Any, loop: Any) -> Any:
+        future = start(coroutine, loop)
+        happens()
+        return future
+
+    patch.setattr(asyncio, "run_coroutine_threadsafe", started_too_late)
 
 
 def test_a_coroutine_goes_on_where_the_event_loop_lacked_memory(runner: Runner) -> None:

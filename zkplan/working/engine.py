@@ -289,5 +289,6 @@ class Engine:
 
     def write_off(self, job: Job) -> None:
         self.statistics.written_off += 1
+        # In this order: who starts a coroutine looks for the first when it can be cancelled.
         self.slots.write_off(job)
         job.cancel()
