@@ -39,9 +39,11 @@ def test_a_running_plan_may_be_waited_for_inside_a_with_block(
     # A plan without tasks is done as soon as a worker checks it, and would take no more.
     plan.add_task(_wait_at, [name])
     plan.mark_ready()
-    with plan:
-        assert plan.add_task(lambda: 7).result(WAIT_S) == 7
-    gate.set()
+    try:
+        with plan:
+            assert plan.add_task(lambda: 7).result(WAIT_S) == 7
+    finally:
+        gate.set()
 
 
 def test_another_thread_may_wait_while_the_with_block_is_open(
