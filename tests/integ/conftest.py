@@ -24,14 +24,18 @@ def worker(zookeeper_hosts: str, zkplan_root: str) -> Iterator[zkplan.Worker]:
 
 
 @pytest.fixture
-def nothing_stalls(monkeypatch: pytest.MonkeyPatch) -> None:
+def nothing_stalls() -> Iterator[None]:
     """Workers in this process hand no claim back because it waits for a slot.
 
     For tests that tell the exact numbers of claims: where the thread of a slot is slow to begin, a
     claim that waits for it goes back, and the next one has the next number. And for tests of what
     else is handed back.
     """
-    monkeypatch.setattr(claims, "STALLED_S", 1000.0)
+    # Not by `monkeypatch`, which would then be there before all else, and undo what the test itself
+    # replaces only after the end of all else.
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(claims, "STALLED_S", 1000.0)
+        yield
 
 
 @pytest.fixture
