@@ -163,11 +163,13 @@ def test_a_worker_in_memory_says_that_its_data_end_with_it(tmp_path: Path) -> No
 
 
 SERVES = """
-import sys, zkplan
+import select, sys, zkplan
 with zkplan.connect(sys.argv[1]) as client:
     client.prepare()
     print(client.keeper.hosts, flush=True)
-    sys.stdin.read()
+    # Not by one read: a signal that comes just before it is noticed only behind it.
+    while not select.select([sys.stdin], [], [], 0.1)[0]:
+        pass
 """
 
 
