@@ -14,6 +14,7 @@ from typing import cast
 import pytest
 
 from tests.integ.support import plain_client, wait_until
+from zkplan.cli.worker import _ENDS_WITHIN_S
 from zkplan.testing.server_process import ServerDidNotStart
 
 from .actors.tasks import EXIT_CODE
@@ -166,6 +167,12 @@ def test_who_survives_without_memory_has_not_felt_it(
     if code is not None:
         arena.endings[pid] = code
     assert fault.felt(arena) == felt
+
+
+def test_the_end_without_memory_is_waited_for_as_long_as_a_worker_may_take() -> None:
+    """Healed before, it counts as felt by nobody, although its worker is on its way out."""
+    fault = CATALOGUE["task eats memory"].fault()
+    assert fault.waits_s > Settings("ensemble", 1).session_s + _ENDS_WITHIN_S
 
 
 # ---- servers

@@ -251,6 +251,9 @@ class Poked(Fault):
     def __init__(self, name: str, what: str, sessions: float = 0.0) -> None:
         super().__init__(name)
         self.what, self.sessions = what, sessions
+        if what == "memory":
+            # Whose loop has ended may live on without memory until SIGALRM ends it.
+            self.waits_s = 45.0
         if what == "stop":
             self.lasts = PAST_SESSION
         elif sessions:
