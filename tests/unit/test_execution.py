@@ -107,7 +107,9 @@ def test_a_coroutine_of_a_job_told_to_stop_while_it_was_started_decides_by_itsel
     """Cancelled, it would use up an attempt, and the reason may pass: ZooKeeper answers again."""
 
     async def stays(heeds: bool) -> str:
-        await asyncio.sleep(0.05)
+        while not current().cancelled:
+            await asyncio.sleep(0)
+        await asyncio.sleep(0.05)  # a wrong cancel would come now
         if heeds:
             current().check()
         return "done"
