@@ -15,7 +15,7 @@ class EventLoop:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._lock = threading.Lock()
 
-    def running(self) -> asyncio.AbstractEventLoop:
+    def ensure_running(self) -> asyncio.AbstractEventLoop:
         """The loop; raises what keeps its thread from starting, and the next call tries again."""
         with self._lock:
             if self._loop is None:

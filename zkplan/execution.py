@@ -301,7 +301,7 @@ class Runner:
             _current.reset(token)
         if inspect.iscoroutine(result):
             try:
-                loop = self._event_loop.running()
+                loop = self._event_loop.ensure_running()
             except BaseException:
                 result.close()  # else Python complains that nobody awaited it
                 raise
