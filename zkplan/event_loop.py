@@ -7,6 +7,9 @@ import threading
 
 from .threads import DaemonThread
 
+#: What cancelled coroutines may take to end when the loop is closed.
+_END_S = 5.0
+
 
 class EventLoop:
     """Started by the first coroutine. Thread-safe."""
@@ -29,7 +32,7 @@ class EventLoop:
             return self._loop
 
     def close(self) -> None:
-        """What still runs in it is dropped where it stands."""
+        """What still runs in it is cancelled; returns at once."""
         with self._lock:
             if self._loop is not None:
                 self._loop.call_soon_threadsafe(self._loop.stop)
@@ -48,4 +51,16 @@ def _serve(loop: asyncio.AbstractEventLoop) -> None:
             except MemoryError:
                 continue  # it passes; ended, the loop would leave all coroutines waiting for ever
     finally:
-        loop.close()
+        try:
+            _cancel_all(loop)
+        finally:
+            loop.close()
+
+
+def _cancel_all(loop: asyncio.AbstractEventLoop) -> None:
+    """Let what runs give back what it holds, as `asyncio.run` does, but not for ever."""
+    tasks = asyncio.all_tasks(loop)
+    for task in tasks:
+        task.cancel()
+    if tasks:
+        loop.run_until_complete(asyncio.wait(tasks, timeout=_END_S))

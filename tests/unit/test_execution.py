@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import pytest
 
+from tests.integ.support import wait_until
 from zkplan import codec as codecs
 from zkplan.codec import FAILURE, LOG, TASK, Codec
 from zkplan.errors import PayloadUndecodable
@@ -124,6 +125,25 @@ def test_a_coroutine_of_a_job_told_to_stop_while_it_was_started_decides_by_itsel
             while_it_is_started(now, told)
             ended = runner.run(job)
         assert ended.gave_up if heeds else outcome(ended) == "done"
+
+
+def test_a_coroutine_that_runs_when_its_worker_ends_gives_back_what_it_holds(
+    runner: Runner,
+) -> None:
+    async def holds() -> None:
+        note("holds")
+        try:
+            await asyncio.Event().wait()
+        finally:
+            note("gave back")
+
+    found: queue.SimpleQueue[Ended] = queue.SimpleQueue()
+    slot = threading.Thread(target=lambda: found.put(runner.run(job_of(holds))), daemon=True)
+    slot.start()
+    wait_until(lambda: ran == [("holds",)], "it runs")
+    runner.close()
+    assert failure(found.get(timeout=5)).kind == "CancelledError"
+    assert ran == [("holds",), ("gave back",)]
 
 
 def while_it_is_started(patch: pytest.MonkeyPatch, happens: Callable[[], None]) -> None:
