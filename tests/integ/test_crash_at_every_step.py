@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -106,14 +105,13 @@ def test_a_result_that_depends_on_the_process_differs_at_each_step_before_its_co
 def test_a_plan_that_fails_undisturbed_must_fail_the_same() -> None:
     def build(client: Client) -> Plan:
         plan = client.create_plan(attempts=2)
+        # Nobody waits the second between two attempts that is usual elsewhere.
+        assert 0 < plan.record.defaults.retry_delay < 0.1
         plan.add_task(fail)
         return plan
 
-    began = time.monotonic()
     report = crash_at_every_step(build)
 
-    # Nobody waits the second between two attempts, nor for a plan that only seems to stand still.
-    assert time.monotonic() - began < 2 * len(report.steps)
     assert any("delete later/" in step.what for step in report.steps)
     assert report.undisturbed.how == "PlanFailed"
     assert list(report.undisturbed.outcome.values()) == ["ValueError: always"]
