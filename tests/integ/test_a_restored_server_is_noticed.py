@@ -83,7 +83,7 @@ def test_worker_processes_that_were_just_started_are_replaced_when_the_server_we
         zkplan.connect(hosts, ROOT, session_timeout=SESSION_S) as client,
         WorkerProcess(hosts, ROOT, tmp_path, *options) as worker,
     ):
-        wait_until(lambda: len(client.workers()) == 2, "both are registered")
+        worker.wait_ready(2)
 
         def lose(number: int) -> None:
             with client.create_plan(f"lost {number}") as plan:

@@ -146,9 +146,9 @@ def test_a_folder_that_another_process_serves_leads_to_that_process(tmp_path: Pa
 def test_several_worker_processes_share_the_server_of_their_supervisor(tmp_path: Path) -> None:
     address = f"embedded:{tmp_path}/data"
     with WorkerProcess(address, "/zkplan", tmp_path / "worker", "--processes", "2") as supervisor:
-        supervisor.wait_ready()
+        supervisor.wait_ready(2)
         with zkplan.connect(address) as client:
-            wait_until(lambda: len(client.workers()) == 2, "two workers are registered")
+            assert len(client.workers()) == 2
             assert supervisor.pid not in {worker.pid for worker in client.workers()}
         supervisor.process.send(signal.SIGTERM)
         assert supervisor.process.wait_ended(30)
@@ -248,8 +248,7 @@ def test_whoever_takes_the_folder_over_the_others_find_it(tmp_path: Path) -> Non
         zkplan.connect(address) as client,
     ):
         worker.wait_ready()
-        supervisor.wait_ready()
-        wait_until(lambda: len(client.workers()) == 3, "all workers are registered")
+        supervisor.wait_ready(2)
         before = {found.id for found in client.workers()}
         end(other, signal.SIGKILL)
         with client.create_plan() as plan:
@@ -270,7 +269,7 @@ def test_a_supervisor_does_not_serve_the_folder_to_sign_a_dead_worker_off(tmp_pa
         WorkerProcess(address, "/zkplan", tmp_path / "worker", *options) as supervisor,
         zkplan.connect(address) as client,
     ):
-        wait_until(lambda: len(client.workers()) == 2, "both workers are registered")
+        supervisor.wait_ready(2)
         dead = client.workers()[0]
         end(other, signal.SIGKILL)
         os.kill(dead.pid, signal.SIGKILL)

@@ -110,9 +110,8 @@ def test_a_dead_worker_process_is_reported_and_replaced(
     zkplan_client: Client, zookeeper_hosts: str, zkplan_root: str, tmp_path: Path
 ) -> None:
     with WorkerProcess(zookeeper_hosts, zkplan_root, tmp_path, "--processes", "2") as worker:
-        first = wait_until(
-            lambda: len(found := zkplan_client.workers()) == 2 and found, "both are registered"
-        )
+        worker.wait_ready(2)
+        first = zkplan_client.workers()
         os.kill(first[0].pid, signal.SIGKILL)
         wait_until(
             lambda: worker.said(f"process {first[0].pid} was ended by SIGKILL; it is replaced"),
@@ -137,7 +136,7 @@ def test_worker_processes_whose_supervisor_is_killed_end_their_tasks_and_leave(
         task = plan.add_task(patient, [str(started), str(end)], keep=True)
     options = ("--processes", "2", "--grace", "60")
     with WorkerProcess(zookeeper_hosts, zkplan_root, tmp_path, *options) as worker:
-        wait_until(lambda: len(zkplan_client.workers()) == 2, "both are registered")
+        worker.wait_ready(2)
         wait_until(started.exists, "the task runs")
         if drains:
             worker.process.send(signal.SIGTERM)
@@ -160,7 +159,7 @@ def test_one_signal_hurries_a_worker_process_that_drains_without_its_supervisor(
         plan.add_task(patient, [str(started), str(end)])
     options = ("--processes", "2", "--grace", "60")
     with WorkerProcess(zookeeper_hosts, zkplan_root, tmp_path, *options) as worker:
-        wait_until(lambda: len(zkplan_client.workers()) == 2, "both are registered")
+        worker.wait_ready(2)
         wait_until(started.exists, "the task runs")
         worker.process.end(0)
         wait_until(lambda: worker.said("draining: 1 task running"), "its process drains")
