@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Coroutine
+from concurrent.futures import Future
+from typing import Any
 
+from .errors import ZkplanError
 from .threads import DaemonThread
 
 #: What cancelled coroutines may take to end when the loop is closed.
@@ -16,24 +20,40 @@ class EventLoop:
 
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._closed = False
         self._lock = threading.Lock()
 
-    def ensure_running(self) -> asyncio.AbstractEventLoop:
-        """The loop; raises what keeps its thread from starting, and the next call tries again."""
+    def start(self, coroutine: Coroutine[Any, Any, Any]) -> Future[Any]:
+        """Run it there. Where that fails it is closed, and the next one may fare better.
+
+        Raises what keeps the loop from starting, and ZkplanError after `close`.
+        """
+        # Scheduled under the lock: `close` comes before it, or cancels it. In between the loop
+        # would take it in and stop, and whoever waits for it would wait for ever.
         with self._lock:
-            if self._loop is None:
-                loop = asyncio.new_event_loop()
-                try:
-                    DaemonThread(_serve, "zkplan-asyncio", (loop,)).start()
-                except BaseException:
-                    loop.close()  # there may be a thread for the next coroutine
-                    raise
-                self._loop = loop
-            return self._loop
+            try:
+                return asyncio.run_coroutine_threadsafe(coroutine, self._running())
+            except BaseException:
+                coroutine.close()  # else Python complains that nobody awaited it
+                raise
+
+    def _running(self) -> asyncio.AbstractEventLoop:
+        if self._closed:
+            raise ZkplanError("the worker has ended: it starts no coroutine any more")
+        if self._loop is None:
+            loop = asyncio.new_event_loop()
+            try:
+                DaemonThread(_serve, "zkplan-asyncio", (loop,)).start()
+            except BaseException:
+                loop.close()  # there may be a thread for the next coroutine
+                raise
+            self._loop = loop
+        return self._loop
 
     def close(self) -> None:
-        """What still runs in it is cancelled; returns at once."""
+        """What still runs in it is cancelled; returns at once. It does not start again."""
         with self._lock:
+            self._closed = True
             if self._loop is not None:
                 self._loop.call_soon_threadsafe(self._loop.stop)
                 self._loop = None

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextvars
 import inspect
 import threading
 import time
 import traceback
-from collections.abc import Callable, Coroutine, Set
+from collections.abc import Callable, Set
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -297,23 +296,19 @@ class Runner:
         token = _current.set(context)
         try:
             result = function(*args, **kwargs)
+            if not inspect.iscoroutine(result):
+                return result
+            # It runs in a copy of this context, so that `current` finds its own task there.
+            future = self._event_loop.start(result)
         finally:
             _current.reset(token)
-        if inspect.iscoroutine(result):
-            try:
-                loop = self._event_loop.ensure_running()
-            except BaseException:
-                result.close()  # else Python complains that nobody awaited it
-                raise
-            future = asyncio.run_coroutine_threadsafe(_within(context, result), loop)
-            job = context._job
-            job.cancel = future.cancel
-            # The worker may have written the job off just before: it would run on for nobody. One
-            # that was merely told to stop decides by itself, and its result may still count.
-            if job.abandoned:
-                future.cancel()
-            return future.result()
-        return result
+        job = context._job
+        job.cancel = future.cancel
+        # The worker may have written the job off just before: it would run on for nobody. One that
+        # was merely told to stop decides by itself, and its result may still count.
+        if job.abandoned:
+            future.cancel()
+        return future.result()
 
     def close(self) -> None:
         self._event_loop.close()
@@ -365,8 +360,3 @@ def _message(error: BaseException) -> str:
     except BaseException as broken:
         # Without this, the error would end the slot's thread and the task would never end.
         return f"(its message cannot be made: {type(broken).__name__})"
-
-
-async def _within(context: Context, coroutine: Coroutine[Any, Any, Any]) -> Any:
-    _current.set(context)
-    return await coroutine

@@ -146,6 +146,22 @@ def test_a_coroutine_that_runs_when_its_worker_ends_gives_back_what_it_holds(
     assert ran == [("holds",), ("gave back",)]
 
 
+def test_no_coroutine_is_started_when_the_worker_has_ended(runner: Runner) -> None:
+    """Nobody would close the event loop that it started."""
+
+    async def one() -> int:
+        return 1
+
+    assert outcome(runner.run(job_of(one))) == 1
+    runner.close()
+    assert failure(runner.run(job_of(one))).kind == "ZkplanError"
+    wait_until(lambda: event_loops() == 0, "the event loop has ended")
+
+
+def event_loops() -> int:
+    return sum(thread.name == "zkplan-asyncio" for thread in threading.enumerate())
+
+
 def while_it_is_started(patch: pytest.MonkeyPatch, happens: Callable[[], None]) -> None:
     """The next coroutine is in the event loop, and its job does not know yet how to cancel it."""
     start = asyncio.run_coroutine_threadsafe
