@@ -96,8 +96,10 @@ class WorkerProcess:
     def __enter__(self) -> WorkerProcess:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
         self.process.end(0)
+        if error is not None:
+            print(self.log.read_text(errors="replace"))  # beside what failed
 
 
 @contextmanager
