@@ -5,7 +5,6 @@ from __future__ import annotations
 import _thread
 import itertools
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -14,6 +13,7 @@ from typing import Any
 
 import pytest
 from kazoo.client import KazooClient
+from kazoo.exceptions import ConnectionDropped
 from kazoo.protocol.connection import ConnectionHandler
 from kazoo.protocol.serialization import Transaction
 
@@ -176,14 +176,25 @@ def test_a_worker_that_was_not_told_of_something_ends(
     with zkplan.connect(zookeeper_hosts, root=zkplan_root, session_timeout=5.0) as client:
 
         def lose_connection(_: str) -> None:
+            connection = client.keeper.client._connection
+            read, reads, submitted = connection._read_socket, itertools.count(), threading.Event()
+
+            def drop_first(*given: Any) -> Any:
+                """What comes first: nothing that was submitted is answered before the loss."""
+                if next(reads):
+                    return read(*given)
+                submitted.wait(WAIT_S)
+                raise ConnectionDropped("by this test")
+
             with monkeypatch.context() as now:
                 if what is None:
                     client.keeper.listen(out_of_memory)
                 else:
                     now.setattr(what, name, out_of_memory)
+                now.setattr(connection, "_read_socket", drop_first)
                 for _number in range(50):
                     client.keeper.submit(ReadData(zkplan_root), lambda *_: None)
-                client.keeper.client._connection._socket.shutdown(socket.SHUT_RDWR)
+                submitted.set()
                 wait_until(lambda: client.keeper.broken is not None, "it is told of nothing")
 
         worker = zkplan.Worker(client, threads=1)
