@@ -123,7 +123,7 @@ def test_a_connection_that_stood_when_it_was_given_outlives_it_too(
     given = KazooClient(zookeeper_hosts, timeout=2.0)
     given.start()
     try:
-        with zkplan.connect(given, root=zkplan_root, patience=5.0) as client:
+        with zkplan.connect(given, root=zkplan_root, patience=WAIT_S) as client:
             client.prepare()
             lacks.set()
             if where == "_send_ping":
