@@ -8,7 +8,7 @@ import zkplan
 
 async def fetch(name: str) -> str:
     await asyncio.sleep(0.1)
-    return f"{name} in attempt {zkplan.current().attempt}"
+    return f"{name} for {zkplan.current().name}"
 
 
 async def fetch_all(names: list[str]) -> list[str]:
@@ -17,5 +17,5 @@ async def fetch_all(names: list[str]) -> list[str]:
 
 with zkplan.connect(os.environ.get("ZKPLAN_HOSTS", "127.0.0.1:2181")) as client:
     with client.create_plan("async") as plan:
-        pages = plan.add_task(fetch_all, [["one", "two"]])
+        pages = plan.add_task(fetch_all, [["one", "two"]], name="pages")
     print(pages.result(timeout=60))

@@ -23,7 +23,8 @@ from zkplan.testing.process import WatchedProcess
 
 TOP = Path(__file__).parents[2]
 WAIT_S = 30.0
-READY = re.compile(r"^worker \S+ ready$", re.MULTILINE)
+#: Of each ID that part which stays when it registers anew.
+READY = re.compile(r"^worker (\S+-[0-9a-f]{8})\S* ready$", re.MULTILINE)
 #: Runs a command in the checkout, with signals as at a terminal: a shell without job control starts
 #: what runs in its background with SIGINT ignored, nohup ignores SIGHUP, and tests may run so.
 IN_CHECKOUT = ("/usr/bin/env", "-C", str(TOP), "--default-signal=INT,HUP")
@@ -88,7 +89,7 @@ class WorkerProcess:
 
         def ready() -> bool:
             assert self.process.is_running(), self.log.read_text()
-            return len(READY.findall(self.log.read_text(errors="replace"))) >= count
+            return len({*READY.findall(self.log.read_text(errors="replace"))}) >= count
 
         wait_until(ready, f"{count} workers are ready")
         return self

@@ -271,6 +271,8 @@ def test_a_supervisor_does_not_serve_the_folder_to_sign_a_dead_worker_off(tmp_pa
     ):
         supervisor.wait_ready(2)
         dead = client.workers()[0]
+        # Stopped before, so that it does not take the folder itself, to leave it to another taker.
+        os.kill(dead.pid, signal.SIGSTOP)
         end(other, signal.SIGKILL)
         os.kill(dead.pid, signal.SIGKILL)
         wait_until(lambda: supervisor.said(f"{dead.id} is signed off"), "it is signed off")

@@ -230,13 +230,16 @@ def test_a_task_that_runs_too_long_is_given_another_attempt(
             return "too late"
         return "in time"
 
-    # The second attempt has no more time than the first, and must end in it.
-    with zkplan_client.create_plan(attempts=2, retry_delay=0, timeout=2.0) as plan:
+    # Later attempts have no more time than the first: one that had to wait for the processor may
+    # not end in it, and there is another one.
+    with zkplan_client.create_plan(attempts=20, retry_delay=0, timeout=2.0) as plan:
         task = plan.add_task(hang, [str(file), str(gate)])
     assert task.result(30) == "in time"
-    wait_until(lambda: len(notes(file)) == 3, "the first attempt is told")
+    wait_until(lambda: "told" in notes(file), "the first attempt is told")
     gate.touch()
-    assert set(notes(file)) == {"attempt 0", "told", "attempt 1"}
+    noted = notes(file)
+    assert noted.count("attempt 0") == noted.count("told") == 1
+    assert len(noted) > 2
     assert plan.wait(30).finished == 1
 
 
