@@ -38,16 +38,20 @@ got, refused, phase, is_over = [0, 0], [0, 0], 0, False
 
 def allocate():
     while not is_over:
+        now = phase
         try:
             bytearray(20_000)
-            got[phase] += 1
+            got[now] += 1
         except MemoryError:
-            refused[phase] += 1
+            refused[now] += 1
 
 other = threading.Thread(target=allocate)
 other.start()
-told = []
-mine = use_up_memory(0.3, lambda: told.append(1))
+for _ in range(100):
+    told = []
+    mine = use_up_memory(0.3, lambda: told.append(1))
+    if refused[0]:
+        break  # else the other thread had no turn in that time
 phase = 1
 while got[1] < 100:
     pass

@@ -295,8 +295,14 @@ def test_a_member_that_shows_what_was_removed_is_told_from_a_fault_of_zkplan(
 def test_a_member_that_gives_no_answer_shows_nothing(
     servers: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(members, "_ASK_S", 1.0)
-    silent = EmbeddedServerProcess()
+    silent, asked = EmbeddedServerProcess(), members._asked
+
+    def impatient(member: ServerProcess, path: str, ask: Callable[[Any], Any]) -> Any:
+        with monkeypatch.context() as now:
+            now.setattr(members, "_ASK_S", 1.0 if member is silent else 30.0)
+            return asked(member, path, ask)
+
+    monkeypatch.setattr(members, "_asked", impatient)
     shown = shown_by([*servers.members, silent], "/")
     assert not shown.differ
     assert "member 2 shows it, member 3 gives no answer" in str(shown)

@@ -77,8 +77,8 @@ def found(arena: Arena) -> list[str]:
 
 @pytest.fixture(autouse=True)
 def in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For those that do not end."""
     monkeypatch.setattr(processes, "stops_within_s", lambda session_s: 0.3)
-    monkeypatch.setattr(runs, "_WAITERS_S", 0.3)
 
 
 @pytest.mark.parametrize("told", [at_the_end, by_a_fault])
@@ -165,16 +165,17 @@ def test_who_had_ended_by_itself_before_a_fault_killed_it_is_found(tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    ("waiter", "texts"),
+    ("waiter", "within_s", "texts"),
     [
-        (WAITS.format(code=0), []),
-        (WAITS.format(code=3), ["waiter (pid"]),
-        ("exec sleep 600", ["waiter was told to end, and is there after 0.3 s"]),
+        (WAITS.format(code=0), 30.0, []),
+        (WAITS.format(code=3), 30.0, ["waiter (pid"]),
+        ("exec sleep 600", 0.3, ["waiter was told to end, and is there after 0.3 s"]),
     ],
 )
 def test_at_the_end_of_a_run_every_waiter_ends_with_0(
-    tmp_path: Path, waiter: str, texts: list[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, waiter: str, within_s: float, texts: list[str]
 ) -> None:
+    monkeypatch.setattr(runs, "_WAITERS_S", within_s)
     does: dict[Role, str] = {"worker": ENDS_WITH.format(code=0), "waiter": waiter}
     with sleeping(tmp_path, NAMES, does) as arena:
         ready(arena)

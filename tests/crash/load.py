@@ -163,7 +163,7 @@ class Load:
                 break
             except (Closed, OSError):
                 # The fault hit a write that this check itself makes.
-                assert self.server.wait_ended(5), "it hung up on a reader"
+                assert self.server.wait_ended(30), "it hung up on a reader"
                 self.kills["while it was read"] += 1
                 self._down()
                 self._up(None)

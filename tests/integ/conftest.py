@@ -11,7 +11,7 @@ import zkplan
 from tests.crash.server import not_available
 from tests.differential.servers import embedded_server, java_server
 from zkplan.testing.java import find_java, find_zookeeper
-from zkplan.working import claims
+from zkplan.working import claims, leaving
 
 from .support import plain_client, working
 
@@ -27,14 +27,16 @@ def worker(zookeeper_hosts: str, zkplan_root: str) -> Iterator[zkplan.Worker]:
 def nothing_stalls() -> Iterator[None]:
     """Workers in this process hand no claim back because it waits for a slot.
 
-    For tests that tell the exact numbers of claims: where the thread of a slot is slow to begin, a
-    claim that waits for it goes back, and the next one has the next number. And for tests of what
-    else is handed back.
+    For tests that tell the exact numbers of claims, or their order: where the thread of a slot is
+    slow to begin, a claim that waits for it goes back, and the next one has the next number. And
+    for tests of what else is handed back, and of what workers leave: they sign off, however slow
+    the server is.
     """
     # Not by `monkeypatch`, which would then be there before all else, and undo what the test itself
     # replaces only after the end of all else.
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(claims, "STALLED_S", 1000.0)
+        patch.setattr(leaving, "SIGN_OFF_S", 30.0)
         yield
 
 

@@ -148,6 +148,13 @@ def die_once(file: str | Path, count: int) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
+def stall_nothing() -> None:
+    """As a task: what the fixture `nothing_stalls` does, for the worker process that runs it."""
+    from zkplan.working import claims, leaving
+
+    claims.STALLED_S, leaving.SIGN_OFF_S = 1000.0, 30.0
+
+
 def claims_on_desks(client: zkplan.Client) -> int:
     """All claims that stand, those of workers that have vanished too."""
     paths = client.paths

@@ -66,6 +66,7 @@ def make_due(client: Client, plan: Plan) -> None:
             znodes.create(f"{root}/later/{later_name(1, plan.number, delayed.entry)}")
 
 
+@pytest.mark.usefixtures("nothing_stalls")
 @pytest.mark.parametrize("width", [5, 1300])
 @pytest.mark.parametrize(
     ("origin", "target"), [("here", "another root"), ("here", "embedded"), ("embedded", "here")]
@@ -113,7 +114,9 @@ def test_a_half_run_plan_goes_on_where_it_was_imported(
     )
 
 
-def work(file: str, name: int, *values: int) -> int:
+def work(file: str, name: int, *values: int, gate: str = "") -> int:
+    if gate:
+        wait_until(Path(gate).exists, "the gate opens")
     note(file, str(name))
     threading.Event().wait(0.003)
     return 1 + sum(values)
@@ -124,6 +127,7 @@ def test_a_plan_moved_to_and_fro_while_it_runs_runs_each_task_once(
 ) -> None:
     """Workers of both servers are busy all the time; each move catches the plan at any point."""
     file, layers, width = str(tmp_path / "ran"), 12, 40
+    gate = tmp_path / "gate"
     with ExitStack() as stack:
         clients = []
         for place in ("here", "embedded"):
@@ -133,8 +137,10 @@ def test_a_plan_moved_to_and_fro_while_it_runs_runs_each_task_once(
         with clients[0].create_plan("to and fro") as plan:
             row = [plan.add_task(work, [file, n], name=f"0.{n}") for n in range(width)]
             for layer in range(1, layers):
+                # The plan must not end before it is moved once.
+                options = {"gate": str(gate)} if layer == layers - 1 else {}
                 row = [
-                    plan.add_task(work, [file, layer * width + n, row[n], row[n - 1]])
+                    plan.add_task(work, [file, layer * width + n, row[n], row[n - 1]], options)
                     for n in range(width)
                 ]
             last = plan.add_task(lambda values: sum(values), [row])
@@ -142,13 +148,16 @@ def test_a_plan_moved_to_and_fro_while_it_runs_runs_each_task_once(
         for moves in range(1, 7):
             # Sixty more each time, where this loop is not slower than the workers.
             wait_for_notes(file, 60 * moves)
+            if moves == 1:
+                plan.pause()
+                gate.touch()
             export_plan(plan, tmp_path / f"{moves}", pause=True, wait=30, remove=True)
             client = clients[moves % 2]
             plan = client.plan(import_plan(client, tmp_path / f"{moves}"))
             if plan.status().state == "paused":
                 plan.resume()
                 caught += 1
-        assert caught, "it had ended before it was moved"
+        assert caught
         assert plan.wait(30).state == "done"
         assert plan.status().finished == layers * width + 1
         # Each task gives one more than the sum of the two before it.

@@ -43,7 +43,8 @@ def test_a_random_graph_keeps_every_promise_while_workers_are_killed(
         workers=4,
         tasks=40,
         deps=2,
-        sleep_s=0.2,
+        # So long that somebody may hold up this process for seconds before the second kill.
+        sleep_s=0.6,
         seed=2,
         kill_every_s=1.0,
         session_timeout_s=2.0,
@@ -72,7 +73,7 @@ def test_a_run_that_takes_too_long_ends_with_code_4_and_says_what_was_left(
     zookeeper_hosts: str,
 ) -> None:
     ended = stress(
-        *("--tasks", "6", "--deps", "1", "--sleep", "1", "--timeout", "1"),
+        *("--tasks", "6", "--deps", "1", "--sleep", "3", "--timeout", "1"),
         *("--hosts", zookeeper_hosts),
     )
 

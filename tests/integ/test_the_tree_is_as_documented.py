@@ -12,7 +12,7 @@ from kazoo.client import KazooClient
 import zkplan
 from zkplan import Client, TaskSpec
 
-from .support import WorkerProcess, tree, wait_until, working
+from .support import WorkerProcess, stall_nothing, tree, wait_until, working
 
 pytestmark = pytest.mark.usefixtures("nothing_stalls")
 FIXED = {"adds", "authors", "runnable", "dead", "outcomes"}
@@ -223,7 +223,7 @@ def test_a_removed_plan_leaves_nothing_in_whatever_state_it_is(
     assert tree(znodes, zkplan_root) == before
 
     with zkplan_client.create_plan(attempts=2, retry_delay=300) as running:
-        running.add_task(pass_gate, [str(gate), running.add_task(int, keep=True)])
+        running.add_task(pass_gate, [str(gate), running.add_task(stall_nothing, keep=True)])
         failing = running.add_task(lambda: 1 // 0)
         running.add_task(print, [failing])
     with zkplan_client.create_plan(attempts=1) as dying:

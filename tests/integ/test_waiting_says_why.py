@@ -180,12 +180,14 @@ def test_the_end_of_the_time_tells_a_dead_plan_from_one_that_goes_on(
 ) -> None:
     gate, name = threading.Event(), f"time-out {timeout}"
     _gates[name] = gate
+    _waiting.discard(name)
     with zkplan_client.create_plan(attempts=1) as plan:
         failed = plan.add_task(fail)
         after = plan.add_task(str, [failed])
         # The worker is in this process, and finds the gate here by its name.
         plan.add_task(_wait_at, [name])
     wait_until(lambda: plan.status().dead == 1, "its task is out of attempts")
+    wait_until(lambda: name in _waiting, "the other one goes on")
     with pytest.raises(WaitTimeout, match="1 of its tasks out of attempts; it goes on"):
         plan.wait(timeout)
     gate.set()
@@ -197,9 +199,11 @@ def test_the_end_of_the_time_tells_a_dead_plan_from_one_that_goes_on(
 
 
 _gates: dict[str, threading.Event] = {}
+_waiting: set[str] = set()
 
 
 def _wait_at(name: str) -> None:
+    _waiting.add(name)
     _gates[name].wait(WAIT_S)
 
 

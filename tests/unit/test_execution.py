@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import pytest
 
-from tests.integ.support import wait_until
+from tests.integ.support import WAIT_S, wait_until
 from zkplan import codec as codecs
 from zkplan.codec import FAILURE, LOG, TASK, Codec
 from zkplan.errors import PayloadUndecodable
@@ -99,7 +99,7 @@ def test_a_coroutine_of_a_job_written_off_while_it_was_started_is_cancelled(
     found: queue.SimpleQueue[Ended] = queue.SimpleQueue()
     slot = threading.Thread(target=lambda: found.put(runner.run(job)), daemon=True)
     slot.start()
-    assert failure(found.get(timeout=5)).kind == "CancelledError"
+    assert failure(found.get(timeout=WAIT_S)).kind == "CancelledError"
 
 
 def test_a_coroutine_of_a_job_told_to_stop_while_it_was_started_decides_by_itself(
@@ -142,7 +142,7 @@ def test_a_coroutine_that_runs_when_its_worker_ends_gives_back_what_it_holds(
     slot.start()
     wait_until(lambda: ran == [("holds",)], "it runs")
     runner.close()
-    assert failure(found.get(timeout=5)).kind == "CancelledError"
+    assert failure(found.get(timeout=WAIT_S)).kind == "CancelledError"
     assert ran == [("holds",), ("gave back",)]
 
 
@@ -193,7 +193,7 @@ def test_a_coroutine_goes_on_where_the_event_loop_lacked_memory(runner: Runner) 
     found: queue.SimpleQueue[Ended] = queue.SimpleQueue()
     slot = threading.Thread(target=lambda: found.put(runner.run(job_of(robbed))), daemon=True)
     slot.start()
-    assert outcome(found.get(timeout=5)) == "goes on"
+    assert outcome(found.get(timeout=WAIT_S)) == "goes on"
 
 
 def test_an_error_is_recorded_with_its_type_its_place_and_itself(runner: Runner) -> None:

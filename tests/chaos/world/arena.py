@@ -34,7 +34,7 @@ ROLES: tuple[Role, ...] = ("worker", "author", "waiter")
 _START_S = 60.0
 _TAIL_LINES = 20
 #: What a process takes at most to write where its threads stand.
-_DUMP_S = 5.0
+_DUMP_S = 15.0
 #: What a worker that is told to stop gives its tasks.
 GRACE_S = 3.0
 #: For an author that faults end, and as many for the veteran.
