@@ -100,7 +100,7 @@ class WorkerProcess:
     def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
         self.process.end(0)
         if error is not None:
-            print(self.log.read_text(errors="replace"))  # beside what failed
+            sys.stderr.write(self.log.read_text(errors="replace"))  # pytest shows it
 
 
 @contextmanager

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import time
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,8 +13,6 @@ from zkplan import (
     Client,
     ForeignTask,
     InvalidTask,
-    KeeperClosed,
-    KeeperUnavailable,
     NotSerialisable,
     PayloadTooLarge,
     PlanCancelled,
@@ -27,10 +22,8 @@ from zkplan import (
     TaskSpec,
     ZkplanError,
 )
-from zkplan.testing.loopback import free_port
-from zkplan.testing.server_process import ServerProcess
 
-from .support import WAIT_S, note, notes, tree, wait_until
+from .support import tree
 
 
 def items() -> Any:
@@ -279,89 +272,6 @@ def test_a_number_that_is_no_task_is_refused(zkplan_client: Client) -> None:
 def test_a_root_that_is_no_path_is_refused(root: str, zookeeper_hosts: str) -> None:
     with pytest.raises(ZkplanError, match="root must be a path"):
         zkplan.connect(zookeeper_hosts, root=root)
-
-
-def test_an_unreachable_zookeeper_is_told_within_the_connect_timeout(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    begin = KazooClient.start_async
-
-    def begin_and_be_refused(client: KazooClient) -> Any:
-        begun = begin(client)
-        # On a busy machine its thread may come to that after the time-out, and has no reason then.
-        wait_until(lambda: client.logger.complaint, "it is refused")
-        return begun
-
-    monkeypatch.setattr(KazooClient, "start_async", begin_and_be_refused)
-    start = time.monotonic()
-    told = r"127.0.0.1:.*within 0.5 s \(.*Connection refused\); is it running"
-    with pytest.raises(KeeperUnavailable, match=told):
-        zkplan.connect(f"127.0.0.1:{free_port()}", connect_timeout=0.5)
-    assert time.monotonic() - start < 10  # that would be the time-out of who asks for none
-
-
-@pytest.mark.parametrize("hosts", ["", "nonsense:port", "127.0.0.1:99999"])
-def test_hosts_that_make_no_sense_are_told(hosts: str) -> None:
-    with pytest.raises(ZkplanError, match=r"not a list of ZooKeeper hosts.*write host:port"):
-        zkplan.connect(hosts, connect_timeout=0.5)
-
-
-def test_a_call_without_an_answer_ends_after_the_patience(
-    zookeeper_server: ServerProcess,
-) -> None:
-    with zkplan.connect(zookeeper_server.hosts, patience=0.5) as client:
-        keeper = client.keeper
-        # A server that has just started, or goes on, may well take longer than that.
-        short, keeper.patience_s = keeper.patience_s, WAIT_S
-        plan = client.create_plan()
-        plan.add_task(int)
-        zookeeper_server.pause()
-        keeper.patience_s = short
-        with pytest.raises(KeeperUnavailable, match=r"for 0\.5 s.*may or may not be applied"):
-            plan.add_task(int)
-        keeper.patience_s = WAIT_S
-        zookeeper_server.resume()
-        zookeeper_server.wait_serving()
-        # The write was under way, and it is applied; the plan can be used as before.
-        plan.add_task(int)
-        wait_until(lambda: plan.status().added == 3, "all three are there")
-
-
-def test_a_closed_client_says_so(zookeeper_hosts: str, zkplan_root: str) -> None:
-    client = zkplan.connect(zookeeper_hosts, root=zkplan_root)
-    plan = client.create_plan()
-    client.close()
-    client.close()
-    with pytest.raises(KeeperClosed, match="was closed"):
-        plan.status()
-    plan.client = zkplan.connect(zookeeper_hosts, root=zkplan_root)
-    plan.remove()
-    plan.client.close()
-
-
-@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
-def test_a_forked_child_is_told_to_connect_anew(zkplan_client: Client, tmp_path: Path) -> None:
-    plan = zkplan_client.create_plan()
-    file = tmp_path / "child"
-    # As where another thread asks at the moment of the fork: nobody will let go of it in the child.
-    with zkplan_client.keeper._lock:
-        child = os.fork()
-        if child == 0:  # pragma: no cover - in another process
-            try:
-                plan.status()
-            except KeeperClosed as error:
-                note(file, str(error))
-                zkplan_client.close()
-                note(file, "closed")
-            except BaseException as error:
-                note(file, repr(error))
-            finally:
-                os._exit(0)
-    os.waitpid(child, 0)
-    refused, closed = notes(file)
-    assert "connect anew in the child" in refused
-    assert closed == "closed"
-    assert plan.status().state == "defining"
 
 
 def test_a_block_that_raises_leaves_nothing_behind(

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, cast
 
 from zkplan import codec as codecs
 from zkplan.codec import TASK, VALUE, Codec
-from zkplan.execution import Ended, Job
+from zkplan.execution import Ended, Job, Runner
+from zkplan.keeper import Keeper
 from zkplan.layout import Paths
+from zkplan.plan import Plan
 from zkplan.protocol.load import Loaded
 from zkplan.protocol.shared import Claim
 from zkplan.records import Failure, TaskOptions, TaskRecord
@@ -22,6 +24,14 @@ ran: list[Any] = []
 
 def note(*args: Any) -> None:
     ran.append(args)
+
+
+def one_runner() -> Iterator[Runner]:
+    """For a fixture. No function that it runs may ask for the keeper or the plan."""
+    ran.clear()
+    made = Runner(cast("Keeper", None), CODEC, lambda job: cast("Plan", None))
+    yield made
+    made.close()
 
 
 def claim(n: int = 0, a: int = 0) -> Claim:

@@ -1,0 +1,160 @@
+"""Running a task that is a coroutine: in one event loop, until it is done, cancelled or left."""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.integ.support import WAIT_S, wait_until
+from zkplan.execution import Ended, Job, Runner, current
+
+from .attempts import failure, job_of, note, one_runner, outcome, ran
+
+runner = pytest.fixture(one_runner)
+
+
+def test_a_coroutine_function_is_run_to_its_end(runner: Runner) -> None:
+    async def doubled(number: int) -> tuple[int, int, bool]:
+        await asyncio.sleep(0)
+        return 2 * number, current().attempt, threading.current_thread().name == "zkplan-asyncio"
+
+    for _ in range(2):
+        assert outcome(runner.run(job_of(doubled, (21,)))) == (42, 0, True)
+
+
+def test_a_coroutine_for_which_no_thread_starts_keeps_none_from_the_next(
+    runner: Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would wait for ever, on an event loop that nobody runs."""
+
+    async def one() -> int:
+        return 1
+
+    def no_thread(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as now:
+        now.setattr(threading.Thread, "start", no_thread)
+        assert failure(runner.run(job_of(one))).kind == "RuntimeError"
+    assert outcome(runner.run(job_of(one))) == 1
+
+
+def test_a_coroutine_of_a_job_written_off_while_it_was_started_is_cancelled(
+    runner: Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The worker had nothing to cancel yet, and would not come back to it."""
+
+    async def stays() -> None:
+        await asyncio.Event().wait()
+
+    job = job_of(stays)
+
+    def written_off() -> None:
+        job.stop_reason = "its time is over"
+        job.abandoned = True
+        job.cancel()
+
+    while_it_is_started(monkeypatch, written_off)
+    found: queue.SimpleQueue[Ended] = queue.SimpleQueue()
+    slot = threading.Thread(target=lambda: found.put(runner.run(job)), daemon=True)
+    slot.start()
+    assert failure(found.get(timeout=WAIT_S)).kind == "CancelledError"
+
+
+def test_a_coroutine_of_a_job_told_to_stop_while_it_was_started_decides_by_itself(
+    runner: Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Cancelled, it would use up an attempt, and the reason may pass: ZooKeeper answers again."""
+
+    async def stays(heeds: bool) -> str:
+        while not current().cancelled:
+            await asyncio.sleep(0)
+        await asyncio.sleep(0.05)  # a wrong cancel would come now
+        if heeds:
+            current().check()
+        return "done"
+
+    for heeds in (False, True):
+        job = job_of(stays, (heeds,))
+
+        def told(job: Job = job) -> None:
+            job.stop_reason = "ZooKeeper is silent"
+
+        with monkeypatch.context() as now:
+            while_it_is_started(now, told)
+            ended = runner.run(job)
+        assert ended.gave_up if heeds else outcome(ended) == "done"
+
+
+def test_a_coroutine_that_runs_when_its_worker_ends_gives_back_what_it_holds(
+    runner: Runner,
+) -> None:
+    async def holds() -> None:
+        note("holds")
+        try:
+            await asyncio.Event().wait()
+        finally:
+            note("gave back")
+
+    found: queue.SimpleQueue[Ended] = queue.SimpleQueue()
+    slot = threading.Thread(target=lambda: found.put(runner.run(job_of(holds))), daemon=True)
+    slot.start()
+    wait_until(lambda: ran == [("holds",)], "it runs")
+    runner.close()
+    assert failure(found.get(timeout=WAIT_S)).kind == "CancelledError"
+    assert ran == [("holds",), ("gave back",)]
+
+
+def test_no_coroutine_is_started_when_the_worker_has_ended(runner: Runner) -> None:
+    """Nobody would close the event loop that it started."""
+
+    async def one() -> int:
+        return 1
+
+    assert outcome(runner.run(job_of(one))) == 1
+    runner.close()
+    assert failure(runner.run(job_of(one))).kind == "ZkplanError"
+    wait_until(lambda: event_loops() == 0, "the event loop has ended")
+
+
+def event_loops() -> int:
+    return sum(thread.name == "zkplan-asyncio" for thread in threading.enumerate())
+
+
+def while_it_is_started(patch: pytest.MonkeyPatch, happens: Callable[[], None]) -> None:
+    """The next coroutine is in the event loop, and its job does not know yet how to cancel it."""
+    start = asyncio.run_coroutine_threadsafe
+
+    def started_too_late(coroutine: Any, loop: Any) -> Any:
+        future = start(coroutine, loop)
+        happens()
+        return future
+
+    patch.setattr(asyncio, "run_coroutine_threadsafe", started_too_late)
+
+
+def test_a_coroutine_goes_on_where_the_event_loop_lacked_memory(runner: Runner) -> None:
+    """Its thread would end by it, and all slots with a coroutine would wait for ever."""
+
+    async def robbed() -> str:
+        loop: Any = asyncio.get_running_loop()
+        select, lacks = loop._selector.select, iter([True])
+
+        def out_of_memory(timeout: float | None) -> Any:
+            if next(lacks, False):
+                raise MemoryError
+            return select(timeout)
+
+        loop._selector.select = out_of_memory
+        await asyncio.sleep(0.01)
+        return "goes on"
+
+    found: queue.SimpleQueue[Ended] = queue.SimpleQueue()
+    slot = threading.Thread(target=lambda: found.put(runner.run(job_of(robbed))), daemon=True)
+    slot.start()
+    assert outcome(found.get(timeout=WAIT_S)) == "goes on"
