@@ -295,20 +295,24 @@ def test_workers_can_import_what_a_script_can_and_add_no_noise(script: Path) -> 
     "number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL], ids=str
 )
 def test_no_signal_leaves_a_worker_or_a_file(number: signal.Signals, script: Path) -> None:
-    temporary = script.parent / "temporary"
+    temporary, said = script.parent / "temporary", script.parent / "said"
     temporary.mkdir()
-    with subprocess.Popen(
-        [*IN_CHECKOUT, sys.executable, str(script), "wait"],
-        env=os.environ
-        | {"PYTHONPATH": str(Path(zkplan.__file__).parents[1]), "TMPDIR": str(temporary)},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    ) as program:
+    with (
+        said.open("wb") as errors,
+        subprocess.Popen(
+            [*IN_CHECKOUT, sys.executable, str(script), "wait"],
+            env=os.environ
+            | {"PYTHONPATH": str(Path(zkplan.__file__).parents[1]), "TMPDIR": str(temporary)},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+        ) as program,
+    ):
         assert program.stdout is not None
-        pids = [int(pid) for pid in program.stdout.readline().split()]
-        assert len(pids) == 2
+        line = program.stdout.readline()
+        pids = [int(pid) for pid in line.split()]
+        assert len(pids) == 2, f"{line!r}, {program.poll()}: {said.read_text()}"
         program.send_signal(number)
         assert program.wait(30) == -number
     wait_until(lambda: not any(map(exists, pids)), "the workers have ended")
