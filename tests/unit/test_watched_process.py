@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -24,3 +26,25 @@ def test_a_process_that_ends_while_it_is_paused_is_no_error(
     monkeypatch.setattr(process, "is_running", ends_meanwhile)
     process.pause()
     assert not running()
+
+
+STARTS_ONE_THAT_ENDS = """
+import os, sys
+from pathlib import Path
+from zkplan.testing.process import WatchedProcess
+process = WatchedProcess(["/bin/true"], Path(sys.argv[1]))
+{sees_its_end}
+try:
+    os.waitpid(-1, 0)
+except ChildProcessError:
+    os._exit(0)
+"""
+
+
+@pytest.mark.parametrize("sees", ["process.wait_ended(30)", "while process.is_running(): pass"])
+def test_what_was_seen_to_have_ended_is_watched_no_longer(tmp_path: Path, sees: str) -> None:
+    """When its starter ends, the watcher would kill whoever has that process id by then."""
+    program = STARTS_ONE_THAT_ENDS.replace("{sees_its_end}", sees)
+    command = [sys.executable, "-c", program, str(tmp_path / "log")]
+    # With a child left, it waits for that.
+    assert subprocess.run(command, timeout=30, check=False).returncode == 0

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO
@@ -31,11 +32,15 @@ class WatchedProcess:
         log: Path | IO[bytes],
         environment: Mapping[str, str] | None = None,
     ) -> None:
+        self._release = threading.Lock()
         watcher_end, self._pipe = os.pipe()
         try:
             self._watcher = subprocess.Popen(
                 ["/bin/sh", "-c", _WATCHER], stdin=watcher_end, start_new_session=True
             )
+        except BaseException:
+            os.close(self._pipe)
+            raise
         finally:
             os.close(watcher_end)
         try:
@@ -60,12 +65,16 @@ class WatchedProcess:
 
     def is_running(self) -> bool:
         """Whether it still runs; a stopped (SIGSTOP) process does."""
-        return self._process.poll() is None
+        return self.exit_code is None
 
     @property
     def exit_code(self) -> int | None:
         """How it ended: its code, or the number of a signal, negative; None while it runs."""
-        return self._process.poll()
+        code = self._process.poll()
+        if code is not None:
+            # Reaped by that: its id may be that of another process when this one ends.
+            self._release_watcher()
+        return code
 
     def wait_ended(self, timeout_s: float) -> bool:
         """Wait up to `timeout_s` seconds for its end; whether it ended."""
@@ -73,6 +82,7 @@ class WatchedProcess:
             self._process.wait(timeout_s)
         except subprocess.TimeoutExpired:
             return False
+        self._release_watcher()
         return True
 
     def send(self, number: signal.Signals) -> None:
@@ -101,13 +111,14 @@ class WatchedProcess:
 
     def _release_watcher(self) -> None:
         """Let the watcher go without a kill, once the process is reaped or was never started."""
-        if self._pipe < 0:
-            return
-        with contextlib.suppress(BrokenPipeError):
-            os.write(self._pipe, b"none\nreleased\n" if self._watcher.poll() is None else b"")
-        os.close(self._pipe)
-        self._pipe = -1
-        self._watcher.wait()
+        with self._release:
+            if self._pipe < 0:
+                return
+            with contextlib.suppress(BrokenPipeError):
+                os.write(self._pipe, b"none\nreleased\n" if self._watcher.poll() is None else b"")
+            os.close(self._pipe)
+            self._pipe = -1
+            self._watcher.wait()
 
 
 def same_imports() -> dict[str, str]:
