@@ -19,15 +19,25 @@ HALF = Target(0.5)
 
 
 class Load(NamedTuple):
-    """A graph of so many tasks of so many seconds each, and its small version."""
+    """A graph of so many tasks of so many seconds each, and its small version.
+
+    `supervised`: the four are processes of one `zkplan worker`, which signs off the killed ones.
+    Else each is alone, as on a machine of its own that is lost: others wait for its session to end.
+    """
 
     name: str
     sleep_s: float
     tasks: int
     quick: int
+    supervised: bool
 
 
-LOADS = (Load("tasks of 0.1 s", 0.1, 5000, 100), Load("empty tasks", 0.0, 20_000, 200))
+LOADS = (
+    Load("tasks of 0.1 s", 0.1, 5000, 100, False),
+    Load("tasks of 0.1 s, one command", 0.1, 5000, 100, True),
+    Load("empty tasks", 0.0, 20_000, 200, False),
+    Load("empty tasks, one command", 0.0, 20_000, 200, True),
+)
 
 
 def kills(bench: Bench) -> list[Row]:
@@ -68,6 +78,7 @@ def _run(bench: Bench, load: Load, kill_every_s: float | None, seed: int) -> Rep
             sleep_s=load.sleep_s,
             seed=seed,
             kill_every_s=kill_every_s,
+            supervised=load.supervised,
             threads=THREADS,
             session_timeout_s=SESSION_TIMEOUT_S,
             timeout_s=TIMEOUT_S,

@@ -36,8 +36,9 @@ def test_a_random_graph_keeps_every_promise(zookeeper_hosts: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("supervised", [False, True])
 def test_a_random_graph_keeps_every_promise_while_workers_are_killed(
-    zookeeper_hosts: str, tmp_path: Path
+    supervised: bool, zookeeper_hosts: str, tmp_path: Path
 ) -> None:
     settings = Settings(
         workers=4,
@@ -47,7 +48,9 @@ def test_a_random_graph_keeps_every_promise_while_workers_are_killed(
         sleep_s=0.6,
         seed=2,
         kill_every_s=1.0,
-        session_timeout_s=2.0,
+        supervised=supervised,
+        # So long that who had to wait for the end of a session would not end in time.
+        session_timeout_s=100.0 if supervised else 2.0,
         timeout_s=90,
         history=tmp_path / "history.jsonl",
     )

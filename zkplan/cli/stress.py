@@ -73,6 +73,13 @@ SESSION_TIMEOUT_S, SESSION_TIMEOUT_KILLS_S = 10.0, 4.0
     help="Every so many seconds kill a worker with SIGKILL and start another.",
 )
 @click.option(
+    "--supervised",
+    is_flag=True,
+    envvar="ZKPLAN_STRESS_SUPERVISED",
+    help="The workers are processes of one `zkplan worker`, which signs off those that are killed: "
+    "nobody waits for the end of their sessions.",
+)
+@click.option(
     "--threads",
     type=click.IntRange(1, 64),
     default=1,
@@ -134,6 +141,8 @@ def stress(
     the expected ones; what happened is recorded, and the whole history is checked at the end.
     Exit codes: 0 every check passed, 1 one failed, 3 no ZooKeeper, 4 timed out.
     """
+    if options["supervised"] and options["workers"] < 2:
+        raise click.UsageError("--supervised needs --workers of at least 2")
     settings = Settings(
         seed=int.from_bytes(os.urandom(4), "big") if seed is None else seed,
         session_timeout_s=session_timeout_s or _session_timeout(options["kill_every_s"]),

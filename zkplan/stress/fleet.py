@@ -6,7 +6,7 @@ import random
 import re
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from types import TracebackType
 
@@ -64,8 +64,15 @@ class Fleet:
         """The process ids of the workers that should be alive."""
         return {process.pid for process in self._processes}
 
-    def kill_one(self, chance: random.Random) -> int:
-        """Kill a worker chosen by `chance` with SIGKILL and start another; gives its process id."""
+    def is_complete(self, registered: Collection[int]) -> bool:
+        """Whether all are registered, by the process ids of those that are."""
+        return self.pids <= {*registered}
+
+    def kill_one(self, chance: random.Random, registered: Collection[int] = ()) -> int:
+        """Kill a worker chosen by `chance` with SIGKILL and start another; gives its process id.
+
+        One that is not registered yet can be chosen, too.
+        """
         process = chance.choice(list(self._processes))
         del self._processes[process]
         self.gone.add(process.pid)
@@ -87,7 +94,7 @@ class Fleet:
             process.end(0)
             self._died += 1
             self.gone.add(process.pid)
-            tail = self._log_tail(process)
+            tail = log_tail(self._logs[process])
             self._recorder.write("died", pid=process.pid, sent=seen, note=tail)
             if self._died > self._size:
                 raise WorkersDie(
@@ -105,7 +112,7 @@ class Fleet:
             sent = time.monotonic()
             if not process.wait_ended(max(0.0, deadline - sent)):
                 process.end(0)
-                tail = self._log_tail(process)
+                tail = log_tail(self._logs[process])
                 note = f"It did not stop within {grace_s:g} s and was killed.{tail}"
                 self._recorder.write("died", pid=process.pid, sent=sent, note=note)
         self.close()
@@ -113,7 +120,7 @@ class Fleet:
     def note_hand_backs(self) -> None:
         """Record what workers say that they handed back: each claim used up a number."""
         logs = (log.read_text(errors="replace") for log in self._logs.values())
-        counts = [int(found.replace(",", "")) for log in logs for found in _CLAIMS.findall(log)]
+        counts = [count for log in logs for count in claims_handed_back(log)]
         self._recorder.write("handed back", times=len(counts), claims=sum(counts))
 
     def close(self) -> None:
@@ -129,6 +136,13 @@ class Fleet:
         self._processes[process] = time.monotonic()
         self._logs[process] = log
 
-    def _log_tail(self, process: WatchedProcess) -> str:
-        lines = self._logs[process].read_text(errors="replace").splitlines()[-_LOG_TAIL_LINES:]
-        return "\n" + "\n".join(lines) if lines else " It wrote no log."
+
+def claims_handed_back(log: str) -> list[int]:
+    """How many claims at a time, by what workers say in their log."""
+    return [int(found.replace(",", "")) for found in _CLAIMS.findall(log)]
+
+
+def log_tail(log: Path) -> str:
+    """The last lines of a log, as the end of a message."""
+    lines = log.read_text(errors="replace").splitlines()[-_LOG_TAIL_LINES:]
+    return "\n" + "\n".join(lines) if lines else " It wrote no log."

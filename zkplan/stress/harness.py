@@ -26,6 +26,7 @@ from .checks import Evidence, Remains, Verdict, check
 from .fleet import Fleet
 from .history import HARNESS, History, Recorder, keep, parse, read_lines
 from .probe import run_task
+from .supervised import SupervisedFleet
 from .workload import Workload
 
 #: How often the harness looks after its workers while it waits for the plan.
@@ -44,6 +45,9 @@ logger = logging.getLogger("zkplan.stress")
 class Settings:
     """What to run. Times in seconds; `kill_every_s` None kills nobody.
 
+    `supervised` workers, two at least, are processes of one `zkplan worker`, which signs off those
+    that are killed; others are alone, and their sessions have to end.
+
     The run has a root of its own, named `root` with an ending, and removes it at the end. `history`
     is a file that gets the whole history.
     """
@@ -54,6 +58,7 @@ class Settings:
     sleep_s: float = 0.0
     seed: int = 0
     kill_every_s: float | None = None
+    supervised: bool = False
     threads: int = 1
     session_timeout_s: float = 10.0
     connect_timeout_s: float = 10.0
@@ -127,9 +132,10 @@ def run(
             )
         )
         stack.callback(_remove, client, root)
-        fleet = stack.enter_context(
-            Fleet(_command(hosts, root, settings), settings.workers, folder, recorder)
-        )
+        fleet: Fleet | SupervisedFleet
+        given = (_command(hosts, root, settings), settings.workers, folder, recorder)
+        fleet = SupervisedFleet(*given) if settings.supervised else Fleet(*given)
+        stack.enter_context(fleet)
         return _Run(settings, client, fleet, recorder, folder, tell).run()
 
 
@@ -142,7 +148,8 @@ def _remove(client: zkplan.Client, root: str) -> None:
 
 def _command(hosts: str, root: str, settings: Settings) -> list[str]:
     command = [sys.executable, "-m", "zkplan", "worker", "--hosts", hosts, "--root", root]
-    command += ["--threads", str(settings.threads), "--processes", "1"]
+    processes = settings.workers if settings.supervised else 1
+    command += ["--threads", str(settings.threads), "--processes", str(processes)]
     return [*command, "--session-timeout", str(settings.session_timeout_s), "--grace", "5"]
 
 
@@ -153,7 +160,7 @@ class _Run:
         self,
         settings: Settings,
         client: zkplan.Client,
-        fleet: Fleet,
+        fleet: Fleet | SupervisedFleet,
         recorder: Recorder,
         folder: Path,
         tell: Callable[[Progress], None],
@@ -214,7 +221,7 @@ class _Run:
     def _wait_registered(self) -> None:
         """All workers at once, so that they contend from the first task on."""
         deadline = time.monotonic() + READY_TIMEOUT_S
-        while not self.fleet.pids <= set(self._look_at_registrations().values()):
+        while not self.fleet.is_complete(self._look_at_registrations().values()):
             self.fleet.tend()
             if time.monotonic() > deadline:
                 raise zkplan.WaitTimeout(f"workers did not register within {READY_TIMEOUT_S:g} s")
@@ -246,7 +253,7 @@ class _Run:
             self.fleet.tend()
             if every and time.monotonic() >= kill_at:
                 kill_at = time.monotonic() + every
-                self.fleet.kill_one(self.chance)
+                self.fleet.kill_one(self.chance, self._registered.values())
             self._look_at_registrations()
             tasks = self.settings.tasks
             self.tell(Progress(tasks - plan.status().tasks, tasks, self.fleet.kills))

@@ -34,7 +34,10 @@ def print_report(report: Report, console: Console) -> None:
     """The report as tables for people, then each violation (the first ones of a kind)."""
     settings = report.settings
     facts = Table(show_header=False, box=None)
-    facts.add_row("workers", f"{settings.workers} processes, threads in each: {settings.threads}")
+    manner = " of one command" if settings.supervised else ""
+    facts.add_row(
+        "workers", f"{settings.workers} processes{manner}, threads in each: {settings.threads}"
+    )
     facts.add_row("tasks", f"{settings.tasks}, {report.edges} edges, seed {settings.seed}")
     facts.add_row("executions", str(report.executions))
     facts.add_row("workers killed", _kills(report))
