@@ -9,7 +9,6 @@ import signal
 import time
 from collections.abc import Collection, Sequence
 from pathlib import Path
-from types import TracebackType
 
 from ..testing.process import WatchedProcess
 from .fleet import WorkersDie, claims_handed_back, log_tail
@@ -40,12 +39,7 @@ class SupervisedFleet:
         self._supervisor = WatchedProcess(self._command, self._log)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def is_complete(self, registered: Collection[int]) -> bool:
