@@ -167,9 +167,6 @@ def test_what_is_allowed_is_no_violation(legal: Evidence) -> None:
             id="an attempt number that came back",
         ),
         pytest.param(
-            UNIQUE, evidence([RUN[0], replace(RUN[1], fresh=False), RUN[2]]), id="number was taken"
-        ),
-        pytest.param(
             REPEATED,
             evidence([RUN[0], RUN[1], AGAIN, RUN[2]]),
             id="repeated though nobody was lost",

@@ -23,7 +23,7 @@ FACTS = {"task": 3, "n": 1, "worker": "w1", "pid": 17, "execution": "x"}
 
 def test_events_of_several_processes_become_one_history(tmp_path: Path) -> None:
     worker, harness = Recorder(str(tmp_path), "worker-17"), Recorder(str(tmp_path), "harness")
-    worker.write("start", **FACTS, digest="d", alone=True, fresh=True)
+    worker.write("start", **FACTS, digest="d", alone=True)
     worker.write("end", **FACTS, value="v")
     harness.write("killed", pid=17, sent=1.0)
     harness.write("lost", worker="w1", seen=0.5)
@@ -42,7 +42,7 @@ def test_events_of_several_processes_become_one_history(tmp_path: Path) -> None:
 
 
 def test_an_execution_cut_short_has_no_end(tmp_path: Path) -> None:
-    Recorder(str(tmp_path), "w").write("start", **FACTS, digest="d", alone=True, fresh=True)
+    Recorder(str(tmp_path), "w").write("start", **FACTS, digest="d", alone=True)
 
     (execution,) = parse(read_lines(tmp_path)).executions
 
@@ -51,7 +51,7 @@ def test_an_execution_cut_short_has_no_end(tmp_path: Path) -> None:
 
 def test_a_failed_execution_has_an_end_and_no_value(tmp_path: Path) -> None:
     worker = Recorder(str(tmp_path), "w")
-    worker.write("start", **FACTS, digest="d", alone=True, fresh=True)
+    worker.write("start", **FACTS, digest="d", alone=True)
     worker.write("failed", **FACTS, error="ValueError: no")
 
     (execution,) = parse(read_lines(tmp_path)).executions
@@ -63,7 +63,7 @@ def test_a_failed_execution_has_an_end_and_no_value(tmp_path: Path) -> None:
 def test_a_kept_history_reads_as_the_folder_it_came_from(tmp_path: Path) -> None:
     folder = tmp_path / "history"
     folder.mkdir()
-    Recorder(str(folder), "a").write("start", **FACTS, digest="d", alone=True, fresh=False)
+    Recorder(str(folder), "a").write("start", **FACTS, digest="d", alone=True)
     Recorder(str(folder), "b").write("done")
 
     keep(folder, tmp_path / "kept.jsonl")

@@ -64,8 +64,8 @@ def _name_of(pid: int) -> str:
 class Execution:
     """One run of a task's function. `ended` is None where the process died meanwhile.
 
-    `alone`: no living process ran the task when this began. `fresh`: no other execution has had the
-    same attempt number. `value` is None unless the function returned.
+    `alone`: no living process ran the task when this began. `value` is None unless the function
+    returned.
     """
 
     uid: str
@@ -76,7 +76,6 @@ class Execution:
     started: float
     digest: str
     alone: bool = True
-    fresh: bool = True
     ended: float | None = None
     value: str | None = None
     error: str = ""
@@ -176,7 +175,6 @@ def parse(lines: Iterable[Line]) -> History:
                 started=line["at"],
                 digest=line["digest"],
                 alone=line["alone"],
-                fresh=line["fresh"],
             )
         elif event in ("end", "failed"):
             started = executions.get(line["execution"])
