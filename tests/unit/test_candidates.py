@@ -6,13 +6,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zkplan.protocol.look import PlanLook
-from zkplan.working.candidates import (
+from zkplan.working.candidates import Candidates
+from zkplan.working.plan_view import (
     AVOID_FIRST_S,
     AVOID_MAX_S,
     CANDIDATES_MAX,
+    LISTING_NAMES,
     NEARLY_EMPTY,
+    PRESSING_MAX,
+    REFRESH_MAX_S,
+    REFRESH_NAMES_PER_S,
+    REFRESH_S,
     STEAL_AFTER_S,
-    Candidates,
     PlanView,
 )
 
@@ -106,6 +111,111 @@ def test_a_short_listing_is_watched_and_a_long_one_is_listed_again() -> None:
     assert not seen.wants_look(0.0)  # what it has comes first
     seen.take(NEARLY_EMPTY)
     assert seen.wants_look(0.0)
+
+
+def listed(candidates: Candidates, *numbers: int, workers: int = 1, now: float = 0.0) -> PlanView:
+    """The first plan, listed without a watch."""
+    seen = candidates.views["0000000001"]
+    seen.watch = False
+    seen.begin_look()
+    seen.update(running(names(*numbers)), (0, workers), now)
+    candidates.file(seen)
+    return seen
+
+
+def looks(candidates: Candidates, now: float) -> list[str]:
+    """What is listed again before something is claimed."""
+    candidates.grow_old(now)
+    return [view.number for view in candidates.to_look(now, 9, hungry=True)]
+
+
+def test_what_is_left_of_a_listing_grows_old() -> None:
+    candidates = plans("0000000001")
+    seen = listed(candidates, 1, 2, 3)
+    assert looks(candidates, REFRESH_S - 0.01) == []
+    assert candidates.choose(REFRESH_S - 0.01) is seen
+    assert looks(candidates, REFRESH_S) == ["0000000001"]
+    seen.begin_look()
+    assert looks(candidates, REFRESH_S) == []
+    assert candidates.choose(REFRESH_S) is None  # what it has may be gone
+    seen.update(running(names(3, 0)), ALONE, REFRESH_S)
+    candidates.file(seen)
+    assert candidates.choose(REFRESH_S) is seen
+    assert seen.take(9) == names(0, 3)
+
+
+def test_a_watched_listing_grows_old_only_when_something_was_told() -> None:
+    candidates = plans("0000000001")
+    seen = listed(candidates, 1, 2, 3)
+    seen.begin_look()
+    seen.update(running(names(1, 2, 3)), ALONE, 0.0)
+    assert looks(candidates, 100.0) == []
+    candidates.touched("0000000001", control=False)
+    assert looks(candidates, 100.0) == ["0000000001"]
+
+
+def test_long_listings_many_workers_and_many_plans_are_listed_again_less_often() -> None:
+    wait_s = 2 * REFRESH_S
+    each = int(wait_s * REFRESH_NAMES_PER_S)
+    for length, workers, others in (
+        (each - LISTING_NAMES, 1, 0),
+        (each // 10 - LISTING_NAMES, 10, 0),
+        (each // 10 - LISTING_NAMES, 1, 9),
+    ):
+        numbers = [f"{number:010d}" for number in range(1, others + 2)]
+        candidates = plans(*numbers)
+        for number in numbers[1:]:
+            candidates.views[number].update(running(names(1)), ALONE, wait_s)
+            candidates.file(candidates.views[number])
+        listed(candidates, *range(length), workers=workers)
+        assert "0000000001" not in looks(candidates, wait_s - 0.01)
+        assert "0000000001" in looks(candidates, wait_s)
+
+
+def test_at_last_even_the_longest_listing_is_too_old() -> None:
+    candidates = plans("0000000001")
+    listed(candidates, *range(CANDIDATES_MAX), workers=10_000)
+    assert looks(candidates, REFRESH_MAX_S - 0.01) == []
+    assert looks(candidates, REFRESH_MAX_S) == ["0000000001"]
+
+
+def test_a_plan_of_a_lower_rank_is_not_claimed_from_while_a_higher_one_is_listed() -> None:
+    candidates = plans("0000000001", "0000000002")
+    lower, higher = candidates.views.values()
+    lower.update(running(names(1)), ALONE, 0.0)
+    higher.update(running(names(2, rank="4990")), ALONE, 0.0)
+    candidates.file(lower)
+    candidates.file(higher)
+    higher.begin_look()
+    assert candidates.choose(0.0) is None
+    higher.update(running([]), ALONE, 0.0)
+    candidates.file(higher)
+    assert candidates.choose(0.0) is lower
+
+
+def test_what_presses_does_not_wait_for_the_worker_whose_share_it_is() -> None:
+    seen = view()
+    urgent, lost = names(11, rank="4990"), ["5000-0000000003.1.0"]
+    seen.update(running([*names(4, 5, 6), *lost, *urgent]), (0, 2), 0.0)
+    assert list(seen.own) == urgent + lost + names(4, 6)
+
+
+def test_what_is_left_to_the_worker_whose_share_it_is() -> None:
+    # Those of one's own that are older or rank higher go first, and so do all that never ran.
+    seen = view()
+    lost = ["5000-0000000007.1.0", "5010-0000000001.2.1"]
+    seen.update(running([*names(4, 5, 6), *lost]), (0, 2), 0.0)
+    assert list(seen.own) == names(4, 6)
+    # With nothing of its own it waits a moment, as for everything else.
+    seen.update(running([*names(5), "5000-0000000003.1.0"]), (0, 2), 0.0)
+    assert list(seen.own) == []
+
+
+def test_a_worker_takes_few_of_many_that_press() -> None:
+    seen = view()
+    lost = [f"5000-{number:010d}.1.0" for number in range(1, 99, 2)]
+    seen.update(running([*names(100), *lost]), (0, 2), 0.0)
+    assert list(seen.own) == lost[:PRESSING_MAX] + names(100)
 
 
 def test_news_during_a_listing_are_not_lost() -> None:

@@ -10,8 +10,8 @@ from zkplan.errors import KeeperClosed, KeeperUnavailable, PayloadUndecodable, T
 from zkplan.layout import Paths
 from zkplan.protocol.look import PlanLook, list_plans
 from zkplan.requests import ReadData, Step
-from zkplan.working.candidates import STRANGE_MAX, PlanView
 from zkplan.working.containment import TOLD_MAX, Complaints, contained
+from zkplan.working.plan_view import STRANGE_MAX, PlanView
 
 ENTRY = "5000-0000000001.0.0"
 

@@ -1,156 +1,13 @@
-"""Which plan a worker looks at next, and which of its runnable entries it tries to claim.
+"""All plans a worker knows: which one it looks at next, and which one it claims from.
 
-Pure: time is an argument. Two workers that list the same entries must not all reach for the first
-ones: each prefers its own share by task number, and takes from another's share only after it found
-its own empty and a moment has passed. Contention is avoided, not suffered.
+Pure: time is an argument.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
 
-from ..layout import parse_entry
-from ..protocol.look import PlanLook
-from ..records import PlanRecord, State
-
-#: Entries kept per listing. More would only grow old; the listing is repeated when they are used
-#: up.
-CANDIDATES_MAX = 16_384
-#: Seconds after which another worker's share may be taken: its preferred worker had its chance.
-STEAL_AFTER_S = 0.01
-#: Strange names remembered for each plan.
-STRANGE_MAX = 1000
-#: A listing shorter than this is watched: soon there is nothing left, and news must wake the
-#: worker.
-NEARLY_EMPTY = 64
-#: Seconds a plan is left alone after this worker could not decode a task of it, doubled each time.
-AVOID_FIRST_S, AVOID_MAX_S = 1.0, 60.0
-
-
-@dataclass(slots=True)
-class PlanView:
-    """What this worker knows of one plan."""
-
-    number: str
-    path: str
-    record: PlanRecord | None = None
-    state: State | None = None
-    version: int = -1
-    own: deque[str] = field(default_factory=deque)
-    #: Entries of others' shares were seen; after this time they may be taken.
-    steal_at: float | None = None
-    #: Names under `runnable` that are no entries, or cannot be claimed: somebody else made them, or
-    #: something below them.
-    strange: set[str] = field(default_factory=set)
-    must_look: bool = True
-    looking: bool = False
-    #: Its `ready` changed: look even when no slot is free, for running tasks must be told.
-    changed: bool = False
-    watch: bool = True
-    adopt: bool = False
-    #: It is done, for ever: never looked at again.
-    finished: bool = False
-    avoid_until: float = 0.0
-    avoid_s: float = 0.0
-    #: For the background check: when it is next due, and how long it took.
-    check_at: float = 0.0
-    check_s: float = 5.0
-
-    @property
-    def running(self) -> bool:
-        return self.state == "running"
-
-    def update(self, look: PlanLook, share: tuple[int, int], now: float) -> None:
-        """Take up a listing. `share` is (this worker's place, number of workers)."""
-        self.state, self.version = look.state, look.version
-        self.looking = False
-        self.adopt = look.state == "running" and look.names is None
-        names: Sequence[str] = (look.names or ()) if self.running else ()
-        if self.strange:
-            # Listed again and again they would keep this worker looking for ever.
-            if len(self.strange) < STRANGE_MAX:
-                names = [name for name in names if name not in self.strange]
-            else:
-                names = [name for name in names if self._is_entry(name)]
-        stealing = self.steal_at is not None and now >= self.steal_at
-        mine = _share_of(names, *share)
-        if not mine and names and stealing:
-            # The tail of the list, where the preferred worker comes last.
-            mine = sorted(names)[len(names) // 2 :][:CANDIDATES_MAX]
-        self.own = deque(mine)
-        if mine or not names:
-            self.steal_at = None
-        elif self.steal_at is None or stealing:
-            # An earlier time stands: news of the plan must not put stealing off for ever.
-            self.steal_at = now + STEAL_AFTER_S
-        # Without a watch nothing would wake this worker: look again when these are used up. News
-        # that came while this listing was under way has set must_look already, and it stays set.
-        self.must_look = self.must_look or not self.watch
-        self.watch = len(names) < NEARLY_EMPTY
-
-    def begin_look(self) -> bool:
-        """A listing starts; gives whether it is to be watched."""
-        self.looking, self.must_look, self.changed = True, False, False
-        return self.watch
-
-    def take(self, count: int) -> list[str]:
-        """The next entries to claim; names that are no entries are remembered and passed over."""
-        taken: list[str] = []
-        while self.own and len(taken) < count:
-            name = self.own.popleft()
-            if parse_entry(name) is not None:
-                taken.append(name)
-            else:
-                self.bar(name)
-        return taken
-
-    def bar(self, name: str) -> None:
-        """Never try to claim it again."""
-        if len(self.strange) < STRANGE_MAX:
-            self.strange.add(name)
-
-    def _is_entry(self, name: str) -> bool:
-        """Asked of each name only where there are more strange ones than are remembered."""
-        return name not in self.strange and parse_entry(name) is not None
-
-    def avoid(self, now: float) -> None:
-        """This worker could not decode a task of the plan: leave it to others for a while."""
-        if now >= self.avoid_until:  # tasks that were claimed together count once
-            self.avoid_s = min(AVOID_MAX_S, max(AVOID_FIRST_S, 2 * self.avoid_s))
-            self.avoid_until = now + self.avoid_s
-        self.own.clear()
-        self.must_look = True
-
-    def leave_alone(self, now: float) -> None:
-        """Its record cannot be read here: another worker may be newer; look again after a while."""
-        self.looking, self.state = False, None
-        self.avoid_s = AVOID_MAX_S
-        self.avoid(now)
-
-    def wants_look(self, now: float) -> bool:
-        if self.looking or self.finished or now < self.avoid_until or self.own:
-            return False
-        return self.must_look or (self.steal_at is not None and now >= self.steal_at)
-
-
-def _share_of(names: Iterable[str], me: int, count: int) -> list[str]:
-    """The first entries of this worker's share, sorted; walked once, without holding them all."""
-    mine: list[str] = []
-    for name in names:
-        if count < 2 or _number(name) % count == me:
-            mine.append(name)
-            if len(mine) >= 2 * CANDIDATES_MAX:
-                mine.sort()
-                del mine[CANDIDATES_MAX:]
-    mine.sort()
-    return mine[:CANDIDATES_MAX]
-
-
-def _number(name: str) -> int:
-    digits = name[5:15]
-    return int(digits) if digits.isdecimal() else 0
+from .plan_view import PlanView
 
 
 class Candidates:
@@ -195,8 +52,16 @@ class Candidates:
         else:
             self._wanting.discard(view.number)
 
+    def grow_old(self, now: float) -> None:
+        """Something is about to be claimed: find out which listings are too old for that."""
+        for number in self._stocked:
+            self.views[number].grow_old(now, len(self._stocked))
+
     def choose(self, now: float) -> PlanView | None:
-        """The plan whose first entry ranks highest; plans of one rank take turns."""
+        """The plan whose first entry ranks highest; plans of one rank take turns.
+
+        None also where that one is being listed: what it had may be gone, or no more the first.
+        """
         best: PlanView | None = None
         for number in list(self._stocked):
             view = self.views[number]
@@ -204,6 +69,8 @@ class Candidates:
                 del self._stocked[number]
             elif now >= view.avoid_until and (best is None or view.own[0][:4] < best.own[0][:4]):
                 best = view
+        if best is not None and best.looking:
+            return None
         if best is not None:
             del self._stocked[best.number]
             self._stocked[best.number] = None  # to the end of the line

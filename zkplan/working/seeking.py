@@ -10,7 +10,8 @@ from ..protocol.look import PlanLook, list_plans, look
 from ..protocol.shared import Registration
 from ..records import PlanRecord
 from ..requests import ReadData, Step
-from .candidates import Candidates, PlanView
+from .candidates import Candidates
+from .plan_view import PlanView
 
 if TYPE_CHECKING:
     from .engine import Engine
@@ -59,10 +60,14 @@ class Seeker:
         if self._must_list and not self._listing:
             self._must_list, self._listing = False, True
             engine.go(list_plans(engine.paths, watch=True), self._plans_listed)
+        me = self._wants_claim()
+        if me is not None:
+            self.candidates.grow_old(now)
         most = LOOKS_MAX - self._looking
         for view in self.candidates.to_look(now, most, hungry=engine.claims.free > 0):
             self._look(view)
-        self._claim(now)
+        if me is not None:
+            self._claim(now, me)
 
     def _plans_listed(self, numbers: list[str]) -> None:
         self._listing = False
@@ -98,18 +103,23 @@ class Seeker:
                 if job.claim.plan == view.number:
                     job.stop_reason = "its plan was cancelled"
 
-    def _claim(self, now: float) -> None:
+    def _wants_claim(self) -> Registration | None:
+        """As whom this worker claims now, None while it does not."""
         engine = self._engine
-        free, held, me = engine.claims.free, engine.claims.held, engine.me
-        if self.claiming or not engine.trusted or free <= 0 or me is None:
-            return
+        free, held = engine.claims.free, engine.claims.held
+        if self.claiming or not engine.trusted or free <= 0:
+            return None
         if held > engine.threads and free < held:
-            return  # small claims cost as much as large ones: wait until half of it is free
+            return None  # small claims cost as much as large ones: wait until half of it is free
+        return engine.me
+
+    def _claim(self, now: float, me: Registration) -> None:
+        engine = self._engine
         view = self.candidates.choose(now)
         if view is None:
             return
         known = len(view.strange)
-        names = view.take(free)
+        names = view.take(engine.claims.free)
         if not known and view.strange:
             self._engine.complaints.tell(
                 f"{view.path}/runnable holds names that are no entries, and are passed over: "

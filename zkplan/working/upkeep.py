@@ -20,8 +20,8 @@ from ..wording import count
 from .delays import Delays
 
 if TYPE_CHECKING:
-    from .candidates import PlanView
     from .engine import Engine
+    from .plan_view import PlanView
 
 logger = logging.getLogger("zkplan.worker")
 

@@ -1,0 +1,109 @@
+"""Of thousands of tasks that wait, those of a lost worker and those of a high priority go first."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+
+from zkplan import Client, Plan, TaskSpec, current
+
+from .support import WorkerProcess, note, notes, wait_for_notes, wait_until, working
+
+#: So many wait, each for so long at one of two threads: a worker needs most of a minute for half of
+#: them. Only then it would see what else is runnable, if it listed that when it has nothing left.
+CROWD, SECONDS, THREADS = 2000, 0.05, 2
+#: So many may go before what presses.
+BEFORE = 700
+
+
+def briefly(name: str, file: str) -> None:
+    note(file, f"{name} {current().attempt}")
+    threading.Event().wait(SECONDS)
+
+
+def until_told(name: str, file: str) -> None:
+    note(file, f"{name} {current().attempt}")
+    wait_until(lambda: Path(f"{file}-told").exists(), "this task is told to end", 120.0)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Iterator[Path]:
+    """Where tasks note that they begin; those that wait to be told are told at the end."""
+    yield tmp_path / "notes"
+    Path(f"{tmp_path / 'notes'}-told").touch()
+
+
+@contextmanager
+def held_and_crowd(client: Client, file: Path, held: int) -> Iterator[Plan]:
+    """A ready plan of `held` tasks that wait to be told, and of a crowd; cancelled at the end."""
+    plan = client.create_plan("crowd")
+    plan.add_tasks(
+        [
+            *(TaskSpec(until_told, (f"held{number}", str(file))) for number in range(held)),
+            *(TaskSpec(briefly, (f"t{number}", str(file))) for number in range(CROWD)),
+        ]
+    )
+    plan.mark_ready()
+    try:
+        yield plan
+    finally:
+        plan.cancel()
+        Path(f"{file}-told").touch()
+
+
+def wait_for_those(file: Path, wanted: set[str]) -> None:
+    """Wait until these are noted; fails when too many others are noted before."""
+    there = len(notes(file))
+
+    def all_noted() -> bool:
+        lines = notes(file)
+        missing = wanted - {*lines}
+        assert not missing or len(lines) < there + BEFORE, f"hundreds went before {missing}"
+        return not missing
+
+    wait_until(all_noted, f"{wanted} are noted", 90.0)
+
+
+def test_the_tasks_of_a_killed_worker_go_before_those_that_wait(
+    zkplan_client: Client, zookeeper_hosts: str, zkplan_root: str, file: Path
+) -> None:
+    options = ("--threads", str(THREADS), "--session-timeout", "4")
+    given = (zookeeper_hosts, zkplan_root, file.parent / "logs", *options)
+    with held_and_crowd(zkplan_client, file, held=THREADS), WorkerProcess(*given) as lost:
+        wait_for_notes(file, THREADS)
+        with WorkerProcess(*given):
+            wait_for_notes(file, 50)
+            lost.process.end(0)
+            wait_for_those(file, {f"held{number} 1" for number in range(THREADS)})
+
+
+def test_a_task_of_a_high_priority_that_is_added_goes_before_those_that_wait(
+    zkplan_client: Client, zookeeper_hosts: str, zkplan_root: str, file: Path
+) -> None:
+    with (
+        working(zookeeper_hosts, zkplan_root, THREADS),
+        held_and_crowd(zkplan_client, file, held=0) as plan,
+    ):
+        wait_for_notes(file, 50)
+        plan.add_task(briefly, ("urgent", str(file)), priority=1)
+        wait_for_those(file, {"urgent 0"})
+
+
+def test_it_does_not_wait_for_the_worker_that_prefers_it(
+    zkplan_client: Client, zookeeper_hosts: str, zkplan_root: str, file: Path
+) -> None:
+    with ExitStack() as stack:
+        stack.enter_context(working(zookeeper_hosts, zkplan_root, 1))
+        plan = stack.enter_context(held_and_crowd(zkplan_client, file, held=1))
+        wait_for_notes(file, 1)
+        stack.enter_context(working(zookeeper_hosts, zkplan_root, THREADS))
+        wait_for_notes(file, 50)
+        # One after the other, so each of the two workers prefers one of them.
+        for number in range(2):
+            plan.add_task(briefly, (f"urgent{number}", str(file)), priority=1)
+        wait_for_those(file, {"urgent0 0", "urgent1 0"})
+        Path(f"{file}-told").touch()
