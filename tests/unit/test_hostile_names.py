@@ -18,7 +18,7 @@ ENTRY = "5000-0000000001.0.0"
 
 def listed(view: PlanView, names: list[str]) -> list[str]:
     """One look and all that is claimed from it, as the loop of a worker does."""
-    view.begin_look()
+    view.begin_look(0.0)
     view.update(PlanLook("running", 0, names), (0, 1), 0.0)
     return view.take(len(names))
 

@@ -12,7 +12,7 @@ def stocked(**entries: list[str]) -> Candidates:
     candidates.set_plans(list(entries), lambda number: f"/zkplan/plan-{number}")
     for number, names in entries.items():
         view = candidates.views[number]
-        view.begin_look()
+        view.begin_look(0.0)
         view.update(PlanLook("running", 1, names), (0, 1), 0.0)
         candidates.file(view)
     return candidates

@@ -11,7 +11,7 @@ from .plan_view import PlanView
 
 
 class Candidates:
-    """All plans this worker knows, served in turn, at a cost that does not grow with them."""
+    """All plans this worker knows, served in turn."""
 
     def __init__(self) -> None:
         self.views: dict[str, PlanView] = {}
@@ -54,20 +54,21 @@ class Candidates:
 
     def grow_old(self, now: float) -> None:
         """Something is about to be claimed: find out which listings are too old for that."""
-        for number in self._stocked:
-            self.views[number].grow_old(now, len(self._stocked))
+        views = [view for number in self._stocked if (view := self.views[number]).must_look]
+        for view in views:
+            view.grow_old(now, len(views))
 
     def choose(self, now: float) -> PlanView | None:
         """The plan whose first entry ranks highest; plans of one rank take turns.
 
-        None also where that one is being listed: what it had may be gone, or no more the first.
+        None also where those of the highest rank are all being listed: what they had may be gone.
         """
         best: PlanView | None = None
         for number in list(self._stocked):
             view = self.views[number]
             if not (view.own and view.running):
                 del self._stocked[number]
-            elif now >= view.avoid_until and (best is None or view.own[0][:4] < best.own[0][:4]):
+            elif now >= view.avoid_until and (best is None or _order(view) < _order(best)):
                 best = view
         if best is not None and best.looking:
             return None
@@ -121,6 +122,14 @@ class Candidates:
         for view in self.views.values() if number is None else (self.views[number],):
             if view.finished:
                 continue
-            view.must_look = view.watch = True
+            view.must_look = True
+            if control or number is None:
+                # That of `ready` is gone. That of a long listing, its first one, is not renewed:
+                # it would fire with the next claim.
+                view.watch = True
             view.changed = view.changed or control
             self._wanting.add(view.number)
+
+
+def _order(view: PlanView) -> tuple[str, bool]:
+    return view.own[0][:4], view.looking

@@ -122,7 +122,8 @@ class Claims:
         jobs = self._engine.slots.take_waiting()
         losses.tell_handed_back(len(jobs), STALLED_S)
         self._last_end = now
-        self._task_s = max(self._task_s, STALLED_S)
+        # Nothing is claimed ahead before short tasks have ended here: it would go back as well.
+        self._task_s = max(self._task_s, STALLED_S, 2 * PREFETCH_S * self._engine.threads)
         self.give_back(jobs)
 
     def withdraw(self, plan: str) -> None:

@@ -22,12 +22,13 @@ CANDIDATES_MAX = 16_384
 #: A listing that something may have happened to since is repeated after this many seconds, before
 #: more of it is claimed: a task that was taken over, or one of a high priority, goes before others.
 REFRESH_S, REFRESH_MAX_S = 1.0, 30.0
-#: All workers together list again this many names per second at most, until REFRESH_MAX_S: a fleet
-#: must not spend its server on listing a huge plan. A listing counts as this many names more.
-REFRESH_NAMES_PER_S, LISTING_NAMES = 25_000, 1000
-#: Pressing entries of others' shares that are tried before one's own, for each listing. Few: all
+#: Later where all workers together would list more names per second than this, and where listing
+#: would take more than one part in so many of the time: a server must not be spent on a huge plan.
+#: Each listing counts as LISTING_NAMES more.
+REFRESH_NAMES_PER_S, LISTING_NAMES, REFRESH_PARTS = 25_000, 1000, 10
+#: Pressing entries of others' shares that are tried before one's own, once a second. Few: all
 #: workers reach for the same ones, and each that came late costs a claim another round trip.
-PRESSING_MAX = 2
+PRESSING_MAX = 8
 #: Seconds after which another worker's share may be taken: its preferred worker had its chance.
 STEAL_AFTER_S = 0.01
 #: Strange names remembered for each plan.
@@ -56,11 +57,17 @@ class PlanView:
     strange: set[str] = field(default_factory=set)
     must_look: bool = True
     looking: bool = False
-    #: When the last listing came, and what it costs if every worker makes one, in names.
-    listed_at: float = 0.0
+    #: When the last listing was asked for and came, and what it costs all workers, in names.
+    asked_at: float = 0.0
+    listed_at: float = float("-inf")
     listing_names: int = 0
+    #: Something of the last listing was taken. Until then it is never stale: a worker that is so
+    #: slow that each listing is old when it comes would list for ever, and claim nothing.
+    taken: bool = False
     #: What is left of the listing is too old to claim from.
     stale: bool = False
+    #: What is left of the listing is of others' shares.
+    stolen: bool = False
     #: Its `ready` changed: look even when no slot is free, for running tasks must be told.
     changed: bool = False
     watch: bool = True
@@ -89,13 +96,22 @@ class PlanView:
                 names = [name for name in names if name not in self.strange]
             else:
                 names = [name for name in names if self._is_entry(name)]
+        # What it steals it goes on with: listing again must not make it wait anew.
         stealing = self.steal_at is not None and now >= self.steal_at
+        stealing = stealing or (self.stolen and bool(self.own))
         mine = _share_of(names, *share)
-        self.listed_at, self.listing_names = now, (LISTING_NAMES + len(names)) * share[1]
-        if not mine and names and stealing:
+        pressing: list[str] = []
+        # Once a second, so that short listings do not make all workers collide each time. Nor where
+        # a task of the plan cannot be decoded here: handed back, it would press for ever.
+        if mine and now - self.listed_at >= REFRESH_S and not self.avoid_s:
+            pressing = _pressing(names, mine[0], *share)
+        self.stolen = not mine and bool(names) and stealing
+        if self.stolen:
             # The tail of the list, where the preferred worker comes last.
             mine = sorted(names)[len(names) // 2 :][:CANDIDATES_MAX]
-        self.own = deque([*(_pressing(names, mine[0], *share) if mine else ()), *mine])
+        self.own = deque([*pressing, *mine])
+        self.taken = False
+        self.listed_at, self.listing_names = now, (LISTING_NAMES + len(names)) * share[1]
         if mine or not names:
             self.steal_at = None
         elif self.steal_at is None or stealing:
@@ -106,23 +122,29 @@ class PlanView:
         self.must_look = self.must_look or not self.watch
         self.watch = len(names) < NEARLY_EMPTY
 
-    def begin_look(self) -> bool:
+    def begin_look(self, now: float) -> bool:
         """A listing starts; gives whether it is to be watched."""
         self.looking, self.must_look, self.changed, self.stale = True, False, False, False
+        self.asked_at = now
         return self.watch
 
     def grow_old(self, now: float, plans: int) -> None:
-        """Find the listing stale, where it is; `plans` are listed again, one as often as another.
+        """Find the listing stale, where it is; `plans` are to be listed again, each as often.
 
         One that is watched is not while nothing was told of.
         """
-        wait_s = plans * self.listing_names / REFRESH_NAMES_PER_S
-        fresh_until = self.listed_at + min(max(REFRESH_S, wait_s), REFRESH_MAX_S)
-        self.stale = self.must_look and not self.looking and now >= fresh_until
+        wait_s = max(
+            REFRESH_S,
+            plans * self.listing_names / REFRESH_NAMES_PER_S,
+            REFRESH_PARTS * (self.listed_at - self.asked_at),
+        )
+        old = now >= self.listed_at + min(wait_s, REFRESH_MAX_S)
+        self.stale = old and self.taken and self.must_look and not self.looking
 
     def take(self, count: int) -> list[str]:
         """The next entries to claim; names that are no entries are remembered and passed over."""
         taken: list[str] = []
+        self.taken = True
         while self.own and len(taken) < count:
             name = self.own.popleft()
             if parse_entry(name) is not None:
@@ -185,6 +207,7 @@ def _pressing(names: Iterable[str], first: str, me: int, count: int) -> list[str
         for name in names
         if (name[:4] < rank or (name[15:18] != ".0." and name < first))
         and _number(name) % count != me
+        and parse_entry(name) is not None
     )
     return heapq.nsmallest(PRESSING_MAX, found)
 

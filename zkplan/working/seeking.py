@@ -85,7 +85,7 @@ class Seeker:
 
         # A plan that this worker may not read, or of a format that it does not know, is somebody
         # else's; it must not end the workers of all the others.
-        step = _look(view, view.begin_look())
+        step = _look(view, view.begin_look(time.monotonic()))
         what = f"{view.path} is left to other workers"
         self._engine.go_contained(step, looked, what, instead=None)
 
