@@ -144,7 +144,6 @@ def test_a_plan_moved_to_and_fro_while_it_runs_runs_each_task_once(
                     for n in range(width)
                 ]
             last = plan.add_task(lambda values: sum(values), [row])
-        caught = 0
         for moves in range(1, 7):
             # Sixty more each time, where this loop is not slower than the workers.
             wait_for_notes(file, 60 * moves)
@@ -154,10 +153,11 @@ def test_a_plan_moved_to_and_fro_while_it_runs_runs_each_task_once(
             export_plan(plan, tmp_path / f"{moves}", pause=True, wait=30, remove=True)
             client = clients[moves % 2]
             plan = client.plan(import_plan(client, tmp_path / f"{moves}"))
-            if plan.status().state == "paused":
+            state = plan.status().state
+            # Before the gate it cannot have ended: it was paused, and so it arrives.
+            assert state in (("paused",) if moves == 1 else ("paused", "done"))
+            if state == "paused":
                 plan.resume()
-                caught += 1
-        assert caught
         assert plan.wait(30).state == "done"
         assert plan.status().finished == layers * width + 1
         # Each task gives one more than the sum of the two before it.

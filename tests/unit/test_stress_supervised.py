@@ -8,7 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from zkplan.cli.stress import stress
 from zkplan.stress.fleet import WorkersDie
 from zkplan.stress.history import History, Recorder, parse, read_lines
 from zkplan.stress.supervised import SupervisedFleet
@@ -92,3 +94,10 @@ def test_a_supervisor_that_does_not_stop_is_killed_and_told(
         fleet.stop(grace_s=0.05)
     (died,) = history(tmp_path).kills
     assert "did not stop within 0.05 s" in died.note
+
+
+def test_one_worker_alone_is_refused_before_anything_is_started() -> None:
+    # Of a single process `zkplan worker` makes no supervisor: nobody would sign it off.
+    said = CliRunner().invoke(stress, ["--supervised", "--workers", "1", "--hosts", "127.0.0.1:1"])
+    assert said.exit_code == 2
+    assert "--supervised needs --workers of at least 2" in said.output
