@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -94,6 +95,39 @@ def test_a_worker_that_lacks_a_module_leaves_the_task_to_others(
             assert by_value.result(60) == 5
             assert plan.wait(30).dead == 0
     sys.modules.pop(MODULE)
+
+
+def test_workers_that_lack_different_modules_run_all_that_either_can(
+    zookeeper_hosts: str,
+    zkplan_root: str,
+    zkplan_client: Client,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Also where what each lacks is the first of its share, with which it would begin each time."""
+    works = []
+    for letter in "ab":
+        name = f"{MODULE}_{letter}"
+        (tmp_path / letter).mkdir()
+        (tmp_path / letter / f"{name}.py").write_text("def work(): return __name__\n")
+        monkeypatch.syspath_prepend(str(tmp_path / letter))
+        works.append(__import__(name).work)
+    with ExitStack() as stack:
+        for letter in "ab":
+            monkeypatch.setenv("PYTHONPATH", str(tmp_path / letter))
+            log = tmp_path / f"log-{letter}"
+            stack.enter_context(
+                WorkerProcess(zookeeper_hosts, zkplan_root, log, "--threads", "1").wait_ready()
+            )
+        # Which of two tasks falls to which worker is not known: it is so in one of the two plans.
+        for first, second in (works, works[::-1]):
+            with zkplan_client.create_plan(attempts=1, keep=True) as plan:
+                tasks = [plan.add_task(work) for work in (first, second, *[int] * 100)]
+            assert plan.wait(60).dead == 0
+            names = [first.__module__, second.__module__]
+            assert [task.result(1) for task in tasks] == [*names, *[0] * 100]
+    for work in works:
+        sys.modules.pop(work.__module__)
 
 
 def test_a_worker_with_another_secret_runs_nothing(

@@ -6,41 +6,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zkplan.protocol.look import PlanLook
-from zkplan.working.candidates import Candidates
 from zkplan.working.plan_view import (
     AVOID_FIRST_S,
     AVOID_MAX_S,
     CANDIDATES_MAX,
-    LISTING_NAMES,
     NEARLY_EMPTY,
-    PRESSING_MAX,
-    REFRESH_MAX_S,
-    REFRESH_NAMES_PER_S,
-    REFRESH_PARTS,
-    REFRESH_S,
     STEAL_AFTER_S,
-    PlanView,
 )
 
-ALONE = (0, 1)
-
-
-def names(*numbers: int, rank: str = "5000") -> list[str]:
-    return [f"{rank}-{number:010d}.0.0" for number in numbers]
-
-
-def running(found: list[str], version: int = 0) -> PlanLook:
-    return PlanLook("running", version, found)
-
-
-def view() -> PlanView:
-    return PlanView("0000000001", "/r/plan-0000000001")
-
-
-def plans(*numbers: str) -> Candidates:
-    candidates = Candidates()
-    candidates.set_plans(list(numbers), "/r/plan-{}".format)
-    return candidates
+from .listings import ALONE, names, plans, running, view
 
 
 @given(st.lists(st.integers(0, 500), unique=True, max_size=60), st.integers(1, 5))
@@ -114,169 +88,6 @@ def test_a_short_listing_is_watched_and_a_long_one_is_listed_again() -> None:
     assert seen.wants_look(0.0)
 
 
-FIRST = "0000000001"
-
-
-def listed(
-    candidates: Candidates,
-    *numbers: int,
-    workers: int = 1,
-    number: str = FIRST,
-    watch: bool = False,
-    took: float = 0.0,
-) -> PlanView:
-    """A plan that was listed at 0.0, and something taken of what was found."""
-    seen = candidates.views[number]
-    seen.watch = watch
-    seen.begin_look(-took)
-    seen.update(running(names(*numbers)), (0, workers), 0.0)
-    seen.take(1)
-    candidates.file(seen)
-    return seen
-
-
-def looks(candidates: Candidates, now: float) -> list[str]:
-    """What is listed again before something is claimed."""
-    candidates.grow_old(now)
-    return [view.number for view in candidates.to_look(now, 9, hungry=True)]
-
-
-def test_what_is_left_of_a_listing_grows_old() -> None:
-    candidates = plans(FIRST)
-    seen = listed(candidates, 1, 2, 3)
-    assert looks(candidates, REFRESH_S - 0.01) == []
-    assert candidates.choose(REFRESH_S - 0.01) is seen
-    assert looks(candidates, REFRESH_S) == [FIRST]
-    seen.begin_look(REFRESH_S)
-    assert looks(candidates, REFRESH_S) == []
-    assert candidates.choose(REFRESH_S) is None  # what it has may be gone
-    seen.update(running(names(3, 0)), ALONE, REFRESH_S)
-    candidates.file(seen)
-    assert candidates.choose(REFRESH_S) is seen
-    assert seen.take(9) == names(0, 3)
-
-
-def test_something_is_claimed_from_each_listing() -> None:
-    candidates = plans(FIRST)
-    seen = listed(candidates, 1, 2, 3)
-    assert looks(candidates, 10.0) == [FIRST]
-    seen.watch = False
-    seen.begin_look(10.0)
-    seen.update(running(names(2, 3)), ALONE, 11.0)
-    candidates.file(seen)
-    # Its worker comes to claim so late that this listing is old as well.
-    assert looks(candidates, 30.0) == []
-    assert candidates.choose(30.0) is seen
-    seen.take(1)
-    candidates.file(seen)
-    assert looks(candidates, 30.0) == [FIRST]
-
-
-def test_a_watched_listing_grows_old_only_when_something_was_told() -> None:
-    candidates = plans(FIRST)
-    listed(candidates, 1, 2, 3, watch=True)
-    assert looks(candidates, 100.0) == []
-    candidates.touched(FIRST, control=False)
-    assert looks(candidates, 100.0) == [FIRST]
-
-
-def test_long_listings_many_workers_and_many_plans_are_listed_again_less_often() -> None:
-    wait_s = 2 * REFRESH_S
-    each = int(wait_s * REFRESH_NAMES_PER_S)
-    for length, workers, others in (
-        (each - LISTING_NAMES, 1, 0),
-        (each // 10 - LISTING_NAMES, 10, 0),
-        (each // 10 - LISTING_NAMES, 1, 9),
-    ):
-        numbers = [f"{number:010d}" for number in range(1, others + 2)]
-        candidates = plans(*numbers)
-        for number in numbers:
-            listed(candidates, *range(length), workers=workers, number=number)
-        assert looks(candidates, wait_s - 0.01) == []
-        assert sorted(looks(candidates, wait_s))[:1] == [FIRST]
-
-
-def test_plans_that_need_no_listing_make_nobody_wait() -> None:
-    numbers = [f"{number:010d}" for number in range(1, 1000)]
-    candidates = plans(*numbers)
-    for number in numbers[1:]:
-        listed(candidates, 1, 2, number=number, watch=True)
-    listed(candidates, 1, 2)
-    assert looks(candidates, REFRESH_S) == [FIRST]
-
-
-def test_what_takes_long_to_list_is_listed_again_later() -> None:
-    candidates = plans(FIRST)
-    listed(candidates, 1, 2, took=0.5)
-    assert looks(candidates, 0.5 * REFRESH_PARTS - 0.01) == []
-    assert looks(candidates, 0.5 * REFRESH_PARTS) == [FIRST]
-
-
-def test_at_last_even_the_longest_listing_is_too_old() -> None:
-    candidates = plans(FIRST)
-    listed(candidates, *range(CANDIDATES_MAX), workers=10_000, took=100.0)
-    assert looks(candidates, REFRESH_MAX_S - 0.01) == []
-    assert looks(candidates, REFRESH_MAX_S) == [FIRST]
-
-
-def test_only_plans_of_the_highest_rank_are_claimed_from_also_while_one_is_listed() -> None:
-    candidates = plans(FIRST, "0000000002", "0000000003")
-    lower, higher, as_high = candidates.views.values()
-    lower.update(running(names(1)), ALONE, 0.0)
-    for seen in (higher, as_high):
-        seen.update(running(names(2, rank="4990")), ALONE, 0.0)
-    for seen in (lower, higher, as_high):
-        candidates.file(seen)
-    higher.begin_look(0.0)
-    assert candidates.choose(0.0) is as_high
-    assert candidates.choose(0.0) is as_high
-    as_high.begin_look(0.0)
-    assert candidates.choose(0.0) is None
-    for seen in (higher, as_high):
-        seen.update(running([]), ALONE, 0.0)
-        candidates.file(seen)
-    assert candidates.choose(0.0) is lower
-
-
-def test_what_presses_does_not_wait_for_the_worker_whose_share_it_is() -> None:
-    seen = view()
-    urgent, lost = names(10, rank="4990"), ["5000-0000000004.1.0"]
-    found = running([*names(5, 6, 7), *lost, *urgent, "0-strange", "5000-0000000002.x"])
-    seen.update(found, (1, 2), 0.0)
-    assert list(seen.own) == urgent + lost + names(5, 7)
-    # Workers that list again and again would collide each time.
-    seen.update(found, (1, 2), REFRESH_S - 0.01)
-    assert list(seen.own) == names(5, 7)
-
-
-def test_what_is_left_to_the_worker_whose_share_it_is() -> None:
-    # Those of one's own that are older or rank higher go first, and so do all that never ran.
-    seen = view()
-    lost = ["5000-0000000007.1.0", "5010-0000000001.2.1"]
-    seen.update(running([*names(4, 5, 6), *lost]), (0, 2), 0.0)
-    assert list(seen.own) == names(4, 6)
-    # With nothing of its own it waits a moment, as for everything else.
-    seen.update(running([*names(5), "5000-0000000003.1.0"]), (0, 2), REFRESH_S)
-    assert list(seen.own) == []
-
-
-def test_a_worker_takes_few_of_many_that_press() -> None:
-    seen = view()
-    lost = [f"5000-{number:010d}.1.0" for number in range(1, 99, 2)]
-    seen.update(running([*names(100), *lost]), (0, 2), 0.0)
-    assert list(seen.own) == lost[:PRESSING_MAX] + names(100)
-
-
-def test_a_task_that_cannot_be_decoded_here_does_not_press_here() -> None:
-    seen = view()
-    found = running([*names(4, 6), "5000-0000000003.1.0"])
-    seen.update(found, (0, 2), 0.0)
-    assert seen.take(1) == ["5000-0000000003.1.0"]
-    seen.avoid(0.0)
-    seen.update(found, (0, 2), AVOID_FIRST_S)
-    assert list(seen.own) == names(4, 6)
-
-
 def test_what_is_stolen_is_gone_on_with() -> None:
     seen = view()
     seen.update(running(names(1, 3, 5, 7)), (0, 2), 0.0)
@@ -288,22 +99,6 @@ def test_what_is_stolen_is_gone_on_with() -> None:
     seen.take(2)
     seen.update(running(names(3, 7)), (0, 2), 6.0)
     assert list(seen.own) == []
-
-
-def test_a_long_listing_is_not_watched_again_when_its_first_watch_fires() -> None:
-    candidates = plans(FIRST)
-    seen = candidates.views[FIRST]
-    assert seen.begin_look(0.0) is True
-    seen.update(running(names(*range(NEARLY_EMPTY))), ALONE, 0.0)
-    candidates.touched(FIRST, control=False)
-    assert seen.begin_look(0.0) is False
-    seen.update(running(names(*range(NEARLY_EMPTY))), ALONE, 0.0)
-    # The watch on `ready` is renewed when it has fired, and all of them with the connection.
-    candidates.touched(FIRST, control=True)
-    assert seen.begin_look(0.0) is True
-    seen.update(running(names(*range(NEARLY_EMPTY))), ALONE, 0.0)
-    candidates.touched(None, control=True)
-    assert seen.begin_look(0.0) is True
 
 
 def test_news_during_a_listing_are_not_lost() -> None:

@@ -61,16 +61,18 @@ class Candidates:
     def choose(self, now: float) -> PlanView | None:
         """The plan whose first entry ranks highest; plans of one rank take turns.
 
-        None also where those of the highest rank are all being listed: what they had may be gone.
+        None also where those of the highest rank all wait to be listed again, or for the answer.
         """
         best: PlanView | None = None
         for number in list(self._stocked):
             view = self.views[number]
             if not (view.own and view.running):
                 del self._stocked[number]
-            elif now >= view.avoid_until and (best is None or _order(view) < _order(best)):
-                best = view
-        if best is not None and best.looking:
+            elif now >= view.avoid_until:
+                view.offered = True
+                if best is None or _order(view) < _order(best):
+                    best = view
+        if best is not None and (best.looking or best.stale):
             return None
         if best is not None:
             del self._stocked[best.number]
@@ -132,4 +134,4 @@ class Candidates:
 
 
 def _order(view: PlanView) -> tuple[str, bool]:
-    return view.own[0][:4], view.looking
+    return view.own[0][:4], view.looking or view.stale

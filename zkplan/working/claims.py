@@ -46,7 +46,9 @@ class Claims:
     def free(self) -> int:
         """How many more tasks to claim. Short tasks are claimed ahead, long ones are not."""
         threads = self._engine.threads
-        ahead = min(PREFETCH_MAX, int(PREFETCH_S * threads / max(self._task_s, 1e-6)))
+        ahead = 0
+        if self._task_s < STALLED_S:  # else it would go back
+            ahead = min(PREFETCH_MAX, int(PREFETCH_S * threads / max(self._task_s, 1e-6)))
         return threads + ahead - self.held
 
     def drive(self, parts: list[Part]) -> Drive:
@@ -123,7 +125,7 @@ class Claims:
         losses.tell_handed_back(len(jobs), STALLED_S)
         self._last_end = now
         # Nothing is claimed ahead before short tasks have ended here: it would go back as well.
-        self._task_s = max(self._task_s, STALLED_S, 2 * PREFETCH_S * self._engine.threads)
+        self._task_s = max(self._task_s, STALLED_S)
         self.give_back(jobs)
 
     def withdraw(self, plan: str) -> None:

@@ -120,7 +120,7 @@ def _leave_to_others(engine: Engine, job: Job, why: str) -> None:
     view = engine.seeker.candidates.views.get(claim.plan)
     first = view is None or view.avoid_s == 0
     if view is not None:
-        view.avoid(time.monotonic())
+        view.avoid(time.monotonic(), claim.task)
         engine.seeker.candidates.file(view)
     log = b""
     if first:

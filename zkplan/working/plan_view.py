@@ -31,7 +31,7 @@ REFRESH_NAMES_PER_S, LISTING_NAMES, REFRESH_PARTS = 25_000, 1000, 10
 PRESSING_MAX = 8
 #: Seconds after which another worker's share may be taken: its preferred worker had its chance.
 STEAL_AFTER_S = 0.01
-#: Strange names remembered for each plan.
+#: Strange names, and tasks that cannot be decoded here, remembered for each plan.
 STRANGE_MAX = 1000
 #: A listing shorter than this is watched: soon there is nothing left, and news must wake the
 #: worker.
@@ -61,13 +61,17 @@ class PlanView:
     asked_at: float = 0.0
     listed_at: float = float("-inf")
     listing_names: int = 0
-    #: Something of the last listing was taken. Until then it is never stale: a worker that is so
-    #: slow that each listing is old when it comes would list for ever, and claim nothing.
-    taken: bool = False
+    #: A claim could be made from the last listing. Until then it is never stale: a worker that is
+    #: so slow that each listing is old when it comes would list for ever, and claim nothing.
+    offered: bool = False
     #: What is left of the listing is too old to claim from.
     stale: bool = False
     #: What is left of the listing is of others' shares.
     stolen: bool = False
+    #: When something that presses was last tried.
+    pressed_at: float = float("-inf")
+    #: Tasks that this worker could not decode: the last it tries, or it would come to no other.
+    undecodable: set[str] = field(default_factory=set)
     #: Its `ready` changed: look even when no slot is free, for running tasks must be told.
     changed: bool = False
     watch: bool = True
@@ -96,21 +100,25 @@ class PlanView:
                 names = [name for name in names if name not in self.strange]
             else:
                 names = [name for name in names if self._is_entry(name)]
+        long = len(names) >= NEARLY_EMPTY
+        if self.undecodable:
+            others = [name for name in names if name[5:15] not in self.undecodable]
+            names = others or names
         # What it steals it goes on with: listing again must not make it wait anew.
         stealing = self.steal_at is not None and now >= self.steal_at
         stealing = stealing or (self.stolen and bool(self.own))
         mine = _share_of(names, *share)
-        pressing: list[str] = []
-        # Once a second, so that short listings do not make all workers collide each time. Nor where
-        # a task of the plan cannot be decoded here: handed back, it would press for ever.
-        if mine and now - self.listed_at >= REFRESH_S and not self.avoid_s:
-            pressing = _pressing(names, mine[0], *share)
         self.stolen = not mine and bool(names) and stealing
         if self.stolen:
             # The tail of the list, where the preferred worker comes last.
             mine = sorted(names)[len(names) // 2 :][:CANDIDATES_MAX]
+        pressing: list[str] = []
+        # Once a second, so that short listings do not make all workers collide each time. Nor in a
+        # plan that was left alone for long: what kept this worker from it may be what presses.
+        if mine and now - self.pressed_at >= REFRESH_S and self.avoid_s < AVOID_MAX_S:
+            pressing, self.pressed_at = _pressing(names, mine[0], *share), now
         self.own = deque([*pressing, *mine])
-        self.taken = False
+        self.offered = False
         self.listed_at, self.listing_names = now, (LISTING_NAMES + len(names)) * share[1]
         if mine or not names:
             self.steal_at = None
@@ -120,7 +128,8 @@ class PlanView:
         # Without a watch nothing would wake this worker: look again when these are used up. News
         # that came while this listing was under way has set must_look already, and it stays set.
         self.must_look = self.must_look or not self.watch
-        self.watch = len(names) < NEARLY_EMPTY
+        # What was told while it was under way, of `ready` or of the connection, took a watch along.
+        self.watch = self.changed or not long
 
     def begin_look(self, now: float) -> bool:
         """A listing starts; gives whether it is to be watched."""
@@ -139,12 +148,11 @@ class PlanView:
             REFRESH_PARTS * (self.listed_at - self.asked_at),
         )
         old = now >= self.listed_at + min(wait_s, REFRESH_MAX_S)
-        self.stale = old and self.taken and self.must_look and not self.looking
+        self.stale = old and self.offered and self.must_look and not self.looking
 
     def take(self, count: int) -> list[str]:
         """The next entries to claim; names that are no entries are remembered and passed over."""
         taken: list[str] = []
-        self.taken = True
         while self.own and len(taken) < count:
             name = self.own.popleft()
             if parse_entry(name) is not None:
@@ -162,8 +170,14 @@ class PlanView:
         """Asked of each name only where there are more strange ones than are remembered."""
         return name not in self.strange and parse_entry(name) is not None
 
-    def avoid(self, now: float) -> None:
-        """This worker could not decode a task of the plan: leave it to others for a while."""
+    def avoid(self, now: float, task: str | None = None) -> None:
+        """This worker could not decode that task of the plan: leave it to others for a while.
+
+        The task for longer: two workers that each lack what the first task of their shares needs
+        would else go on with these two for ever.
+        """
+        if task is not None and len(self.undecodable) < STRANGE_MAX:
+            self.undecodable.add(task)
         if now >= self.avoid_until:  # tasks that were claimed together count once
             self.avoid_s = min(AVOID_MAX_S, max(AVOID_FIRST_S, 2 * self.avoid_s))
             self.avoid_until = now + self.avoid_s

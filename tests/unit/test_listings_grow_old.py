@@ -1,0 +1,188 @@
+"""A listing is repeated before more is claimed from it, where something may have happened since."""
+
+from __future__ import annotations
+
+from zkplan.working.candidates import Candidates
+from zkplan.working.plan_view import (
+    CANDIDATES_MAX,
+    LISTING_NAMES,
+    NEARLY_EMPTY,
+    REFRESH_MAX_S,
+    REFRESH_NAMES_PER_S,
+    REFRESH_PARTS,
+    REFRESH_S,
+    PlanView,
+)
+
+from .listings import ALONE, FIRST, names, plans, running
+
+
+def listed(
+    candidates: Candidates,
+    *numbers: int,
+    workers: int = 1,
+    number: str = FIRST,
+    watch: bool = False,
+    took: float = 0.0,
+) -> PlanView:
+    """A plan that was listed at 0.0, and from which something could be claimed."""
+    seen = candidates.views[number]
+    seen.watch = watch
+    seen.begin_look(-took)
+    seen.update(running(names(*numbers)), (0, workers), 0.0)
+    candidates.file(seen)
+    candidates.choose(0.0)
+    return seen
+
+
+def looks(candidates: Candidates, now: float) -> list[str]:
+    """What is listed again before something is claimed."""
+    candidates.grow_old(now)
+    return [view.number for view in candidates.to_look(now, 9, hungry=True)]
+
+
+def test_what_is_left_of_a_listing_grows_old() -> None:
+    candidates = plans(FIRST)
+    seen = listed(candidates, 1, 2, 3)
+    assert looks(candidates, REFRESH_S - 0.01) == []
+    assert candidates.choose(REFRESH_S - 0.01) is seen
+    assert looks(candidates, REFRESH_S) == [FIRST]
+    seen.begin_look(REFRESH_S)
+    assert looks(candidates, REFRESH_S) == []
+    assert candidates.choose(REFRESH_S) is None  # what it has may be gone
+    seen.update(running(names(3, 0)), ALONE, REFRESH_S)
+    candidates.file(seen)
+    assert candidates.choose(REFRESH_S) is seen
+    assert seen.take(9) == names(0, 3)
+
+
+def test_something_can_be_claimed_from_each_listing() -> None:
+    candidates = plans(FIRST)
+    seen = listed(candidates, 1, 2, 3)
+    assert looks(candidates, 10.0) == [FIRST]
+    seen.watch = False
+    seen.begin_look(10.0)
+    seen.update(running(names(2, 3)), ALONE, 11.0)
+    candidates.file(seen)
+    # Its worker comes to claim so late that this listing is old as well.
+    assert looks(candidates, 30.0) == []
+    assert candidates.choose(30.0) is seen
+    assert looks(candidates, 30.0) == [FIRST]
+
+
+def test_a_plan_that_is_not_in_turn_is_listed_again_as_well() -> None:
+    candidates = plans(FIRST, "0000000002")
+    lower, higher = candidates.views.values()
+    for seen, rank in ((lower, "5000"), (higher, "4990")):
+        seen.watch = False
+        seen.begin_look(0.0)
+        seen.update(running(names(1, 2, rank=rank)), ALONE, 0.0)
+        candidates.file(seen)
+    assert candidates.choose(0.0) is higher
+    assert sorted(looks(candidates, REFRESH_S)) == [FIRST, "0000000002"]
+
+
+def test_a_watched_listing_grows_old_only_when_something_was_told() -> None:
+    candidates = plans(FIRST)
+    listed(candidates, 1, 2, 3, watch=True)
+    assert looks(candidates, 100.0) == []
+    candidates.touched(FIRST, control=False)
+    assert looks(candidates, 100.0) == [FIRST]
+
+
+def test_long_listings_many_workers_and_many_plans_are_listed_again_less_often() -> None:
+    wait_s = 2 * REFRESH_S
+    each = int(wait_s * REFRESH_NAMES_PER_S)
+    for length, workers, others in (
+        (each - LISTING_NAMES, 1, 0),
+        (each // 10 - LISTING_NAMES, 10, 0),
+        (each // 10 - LISTING_NAMES, 1, 9),
+    ):
+        numbers = [f"{number:010d}" for number in range(1, others + 2)]
+        candidates = plans(*numbers)
+        for number in numbers:
+            listed(candidates, *range(length), workers=workers, number=number)
+        assert looks(candidates, wait_s - 0.01) == []
+        assert sorted(looks(candidates, wait_s))[:1] == [FIRST]
+
+
+def test_plans_that_need_no_listing_make_nobody_wait() -> None:
+    numbers = [f"{number:010d}" for number in range(1, 1000)]
+    candidates = plans(*numbers)
+    for number in numbers[1:]:
+        listed(candidates, 1, 2, number=number, watch=True)
+    listed(candidates, 1, 2)
+    assert looks(candidates, REFRESH_S) == [FIRST]
+
+
+def test_what_takes_long_to_list_is_listed_again_later() -> None:
+    candidates = plans(FIRST)
+    listed(candidates, 1, 2, took=0.5)
+    assert looks(candidates, 0.5 * REFRESH_PARTS - 0.01) == []
+    assert looks(candidates, 0.5 * REFRESH_PARTS) == [FIRST]
+
+
+def test_at_last_even_the_longest_listing_is_too_old() -> None:
+    candidates = plans(FIRST)
+    listed(candidates, *range(CANDIDATES_MAX), workers=10_000, took=100.0)
+    assert looks(candidates, REFRESH_MAX_S - 0.01) == []
+    assert looks(candidates, REFRESH_MAX_S) == [FIRST]
+
+
+def test_only_plans_of_the_highest_rank_are_claimed_from_also_while_one_is_listed() -> None:
+    candidates = plans(FIRST, "0000000002", "0000000003")
+    lower, higher, as_high = candidates.views.values()
+    lower.update(running(names(1)), ALONE, 0.0)
+    for seen in (higher, as_high):
+        seen.update(running(names(2, rank="4990")), ALONE, 0.0)
+    for seen in (lower, higher, as_high):
+        candidates.file(seen)
+    higher.begin_look(0.0)
+    assert candidates.choose(0.0) is as_high
+    assert candidates.choose(0.0) is as_high
+    as_high.begin_look(0.0)
+    assert candidates.choose(0.0) is None
+    for seen in (higher, as_high):
+        seen.update(running([]), ALONE, 0.0)
+        candidates.file(seen)
+    assert candidates.choose(0.0) is lower
+
+
+def test_nothing_is_claimed_from_a_plan_that_waits_to_be_listed_again() -> None:
+    numbers = [f"{number:010d}" for number in range(1, 4)]
+    candidates = plans(*numbers)
+    for number in numbers:
+        listed(candidates, 1, 2, number=number)
+    candidates.grow_old(REFRESH_S)
+    for seen in candidates.to_look(REFRESH_S, 2, hungry=True):
+        seen.begin_look(REFRESH_S)
+    # The third waits for one of the two.
+    assert candidates.choose(REFRESH_S) is None
+
+
+def test_a_long_listing_is_not_watched_again_when_its_first_watch_fires() -> None:
+    candidates = plans(FIRST)
+    seen = candidates.views[FIRST]
+    assert seen.begin_look(0.0) is True
+    seen.update(running(names(*range(NEARLY_EMPTY))), ALONE, 0.0)
+    candidates.touched(FIRST, control=False)
+    assert seen.begin_look(0.0) is False
+    seen.update(running(names(*range(NEARLY_EMPTY))), ALONE, 0.0)
+    # The watch on `ready` is renewed when it has fired, and all of them with the connection.
+    candidates.touched(FIRST, control=True)
+    assert seen.begin_look(0.0) is True
+    seen.update(running(names(*range(NEARLY_EMPTY))), ALONE, 0.0)
+    candidates.touched(None, control=True)
+    assert seen.begin_look(0.0) is True
+
+
+def test_what_was_told_during_a_long_listing_is_watched_again() -> None:
+    candidates = plans(FIRST)
+    seen = candidates.views[FIRST]
+    seen.watch = False
+    for number in (FIRST, None):
+        assert seen.begin_look(0.0) is False
+        candidates.touched(number, control=True)
+        seen.update(running(names(*range(NEARLY_EMPTY))), ALONE, 0.0)
+        assert seen.begin_look(0.0) is True
+        seen.update(running(names(*range(NEARLY_EMPTY))), ALONE, 0.0)
