@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from ..errors import PayloadTooLarge, ResultNotKept
+from ..errors import PayloadTooLarge, PlanCancelled, PlanDrained, PlanNotFound, ResultNotKept
 from ..layout import PLAN_FIXED, Entry
+from ..records import control_from_bytes
 from ..requests import (
     Create,
     Delete,
@@ -154,7 +155,8 @@ def settle_finished(
     """Take the kept results of dependencies of `task` that have finished, into `known`.
 
     `among` limits it to these positions.
-    Raises ResultNotKept where a dependency is gone and has left nothing to pass on.
+    Raises ResultNotKept where a dependency is gone and has left nothing to pass on; PlanCancelled,
+    PlanDrained or PlanNotFound where that may be because the plan has ended, or is being removed.
     """
     positions = range(len(task.deps)) if among is None else among
     open_positions = [i for i in positions if i not in task.known and dep_number(task.deps[i])]
@@ -172,6 +174,7 @@ def settle_finished(
                 continue
             number = dep_number(task.deps[position])
             if outcome is None:
+                yield from _check_goes_on(plan_path)
                 raise ResultNotKept(
                     task.label,
                     f"{task.label} depends on task {number} of {plan_path}, which has finished (or "
@@ -184,3 +187,20 @@ def settle_finished(
                     REQUEST_BYTES_MAX // 2,
                 )
             task.known[position] = outcome.data
+
+
+def _check_goes_on(plan_path: str) -> Step[None]:
+    """Raise where the plan takes no more tasks. For who has missed something: a plan is cancelled,
+    or done, and has no `adds`, before a removal deletes what was kept.
+    """
+    parts = ("", "/ready", "/adds")
+    plan, ready, adds = yield ReadMany([ReadData(f"{plan_path}{part}") for part in parts])
+    if plan is None:
+        raise PlanNotFound(plan_path, f"{plan_path} was removed; create a new plan")
+    if ready is not None and control_from_bytes(ready.data) == "cancelled":
+        raise PlanCancelled(plan_path, f"{plan_path} was cancelled; create a new plan")
+    if adds is None:
+        raise PlanDrained(
+            plan_path,
+            f"{plan_path} has run all its tasks, or is being removed; create a new plan for more",
+        )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from ..errors import (
     PayloadTooLarge,
     PayloadUndecodable,
-    PlanCancelled,
+    PlanError,
     ResultNotKept,
     TransactionRejected,
     ZkplanError,
@@ -139,7 +139,7 @@ class Delivery:
                     me, part, lambda: engine.claims.drive([part]), engine.claims.take_on
                 )
                 return (yield from step)
-            except (ResultNotKept, PlanCancelled, PayloadTooLarge) as error:
+            except (ResultNotKept, PlanError, PayloadTooLarge) as error:
                 return error  # nothing was written: a task that it adds cannot be added
             except (TransactionRejected, PayloadUndecodable) as error:
                 return error  # an edge leads nowhere: this task fails, and this worker does not
