@@ -220,11 +220,16 @@ def test_a_late_result_counts_where_nobody_took_the_task_over(
         wait_until(lambda: notes(file), "the task begins")
         worker.process.pause()
         wait_until(lambda: not client.workers(), "its session expires")
-        gate.touch()
         worker.process.send(signal.SIGCONT)
-        # Either the late result is accepted, or the worker has released its old claim itself.
+        wait_until(lambda: worker.said("-2 ready"), "it registers anew")
+        # Only now: its commit must not just be quicker than its look at the desks of the dead.
+        with plain_client(zookeeper_server.hosts) as raw:
+            raw.create(f"{ROOT}/desk/of-the-dead")
+            wait_until(lambda: not raw.exists(f"{ROOT}/desk/of-the-dead"), "it looks at desks")
+        gate.touch()
         assert task.result(30).startswith("result of attempt")
         plan.wait(30)
+    assert len(notes(file)) == 2, "it began again, and the late result was refused"
 
 
 def expire(worker: zkplan.Worker, hosts: str) -> None:
