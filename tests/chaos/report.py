@@ -17,12 +17,13 @@ from .words import counted
 
 JUDGED = """\
 The numbers are those of docs/protocol.md; tests/chaos/README.md tells the checks, and its mutants
-that each of them bites. All of them hold all the time but one: S8 says that an attempt is repeated
-only after a fault that may have touched its worker, and is lenient while a fault may have touched
-all workers (a server that is down, say). A process may end by itself only where a fault ends that
-very process, with the exit code that the fault gives. A fault is felt where it reached what it was
-aimed at; steps of it break off where another one keeps a server down. What an author that was
-killed had half defined is cancelled, and judged as every cancelled plan."""
+that each of them bites. Most of them hold all the time. Lenient while a fault may have touched whom
+they judge are these: that an attempt is repeated only after such a fault (S8; for all workers while
+a server is down, say), that nothing begins without a claim after a removal (S9), that a death is
+retried once (S8); and a waiter may hear that no server answers. A process may end by itself only
+where a fault ends that very process, with the exit code that the fault gives. A fault is felt where
+it reached what it was aimed at; steps of it break off where another one keeps a server down. What
+an author that was killed had half defined is cancelled, and judged as every cancelled plan."""
 TAKEOVERS = """\
 From the end of a worker process to the next attempt of each task that it was running: the session
 time-out, the server's tick, and what a worker takes. Where other faults hold up servers or all
@@ -143,11 +144,13 @@ def _page(outcome: Outcome, command: str, stem: str, pictures: Sequence[str]) ->
 def _facts(outcome: Outcome) -> dict[str, object]:
     settings, seconds = outcome.settings, outcome.ended - outcome.began
     scope = outcome.scope
+    spared = "and one that no fault ends, " if settings.veterans else ""
     return {
         **outcome.origin,
         "seed": settings.seed,
         "time": f"{seconds / 60:.1f} minutes",
-        "worker processes": f"{settings.workers}, each with {counted(settings.threads, 'thread')}",
+        "worker processes": f"{settings.workers}, {spared}each with "
+        f"{counted(settings.threads, 'thread')}",
         "session time-out": f"{settings.session_s:g} s",
         "plans checked": outcome.plans,
         # A plan that an operator removed does not tell any more how many were added to it.

@@ -143,7 +143,7 @@ def test_paused_plans_are_resumed_without_an_end_of_what_other_faults_do_to_serv
 
     monkeypatch.setattr(zkplan, "connect", connect)
     # It has nothing that starts one, or ends a partition.
-    arena = SimpleNamespace(servers=SimpleNamespace(hosts="the servers"))
+    arena = SimpleNamespace(servers=SimpleNamespace(hosts="the servers"), journal=None)
     CATALOGUE["plans paused"].fault().heal(arena)  # type: ignore[arg-type]
     assert asked == ["the servers"]
 

@@ -182,13 +182,16 @@ def test_a_removed_plan_commits_and_starts_nothing(tmp_path: Path) -> None:
     assert any("without a claim" in text for text in violations_of_stopped(stopped))
 
 
-@pytest.mark.parametrize("what", ["heard", "late"])
+@pytest.mark.parametrize("what", ["heard", "late", "late before a resume"])
 def test_what_operators_were_told_and_saw_is_checked(tmp_path: Path, what: str) -> None:
     stopped = cancelled(tmp_path)
     if what == "heard":
         stopped.operations[0].heard = "WaitTimeout"
-    else:
+    elif what == "late":
         stopped.operations[0].seen["late"] = ["desk/claim"]
+    else:
+        seen = {"late": ["desk/claim"]}
+        stopped.operations.append(Operation("2", "resume", "/p", NOW, {}, seen=seen))
     found = violations_of_operations(stopped.case, stopped.operations)
     assert len(found) == 1
     assert found[0].startswith("S9")

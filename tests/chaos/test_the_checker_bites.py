@@ -199,7 +199,7 @@ def failure_of_a_finished(case: Case) -> Case:
 
 def ran_before_ready(case: Case) -> Case:
     first = min(each.began for each in case.everything)
-    case.plan.batches[case.plan.workload.ready_before - 1].begun = first + 0.1
+    case.plan.batches[case.plan.workload.ready_before - 1].answered = first + 0.1
     return case
 
 

@@ -10,6 +10,7 @@ from zkplan.wording import article
 
 from ..world.arena import Actor, Arena, Role
 from ..world.link import Loss, Weather
+from .aim import NOBODY, Aim
 from .fault import Entry, Fault, Sessions, enter, links_of
 
 MakeWeather = Callable[[random.Random], Weather]
@@ -48,6 +49,17 @@ class Losing(BadWeather):
     """Some transactions get lost; those it waits for."""
 
     waits_s = 15.0
+
+
+class WatchesLost(BadWeather):
+    """What is lost stays lost: over a new connection everybody would look again."""
+
+    def aim(self) -> Aim:
+        return NOBODY
+
+    def heal(self, arena: Arena) -> None:
+        for actor in self._actors:
+            actor.link.calm()
 
 
 class HeldPastSession(BadWeather):
@@ -235,14 +247,14 @@ enter(
         Entry(
             "all links slow",
             "13",
-            "each frame takes 20 ms more",
+            "each answer takes 20 ms more",
             partial(BadWeather, weather=_steady(answer_delay_s=0.02)),
         ),
         Entry(
             "watches lost",
             "31",
             "no event of a watch reaches anybody",
-            partial(BadWeather, weather=_steady(drop_events=True)),
+            partial(WatchesLost, weather=_steady(drop_events=True)),
         ),
     ]
 )

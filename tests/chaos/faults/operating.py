@@ -43,6 +43,12 @@ class Operator:
         if self._answer(uid, plan.pause) == "done":
             self._saw(uid, late=_late_claims(self.client, plan))
 
+    def resume(self, plan: zkplan.Plan) -> None:
+        """See what is claimed at the end of the pause, and end it."""
+        uid = self._begin("resume", plan)
+        self._saw(uid, late=_late_claims(self.client, plan))
+        self._answer(uid, plan.resume)
+
     def cancel(self, plan: zkplan.Plan) -> None:
         """Cancel it, try to resume it, see what is claimed; somebody waits for it meanwhile."""
         uid = self._begin("cancel", plan)

@@ -99,12 +99,13 @@ class PlansPaused(Operating):
         with zkplan.connect(
             arena.servers.hosts, ROOT, connect_timeout=_CONNECT_S, patience=_CONNECT_S
         ) as client:
+            operator = Operator(client, arena.journal)
             for path in self._paused:
                 try:
                     plan = client.plan(path)
                     if plan.status().state == "paused":
-                        plan.resume()
-                except (zkplan.PlanNotFound, zkplan.PlanCancelled, zkplan.PlanDrained):
+                        operator.resume(plan)
+                except zkplan.PlanNotFound:
                     continue  # it came to its end meanwhile, one way or another
 
 

@@ -210,7 +210,7 @@ enter(
         Entry(
             "delays at all points",
             "33",
-            "half a second at one of 20 passes of any point, in all workers",
+            "half a second at one of 20 passes of any point, in all workers but a veteran",
             partial(Delays, armed="*=sleep:0.5:0.05", most=_ALL),
             weight=4,
         ),

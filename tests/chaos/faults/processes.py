@@ -332,7 +332,7 @@ enter(
         Entry(
             "all workers killed",
             "1",
-            "SIGKILL to all at once",
+            "SIGKILL to all but a veteran at once",
             partial(Killed, role="worker", everyone=True),
             weight=1,
         ),

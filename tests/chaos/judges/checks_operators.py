@@ -238,8 +238,9 @@ def violations_of_operations(case: Case, operations: list[Operation]) -> list[st
 def no_claim_is_late(case: Case, operations: list[Operation]) -> Iterator[str]:
     """S9: no claim was made after the transaction that paused or cancelled the plan."""
     for operation in operations:
+        when = "before the resume" if operation.what == "resume" else f"after the {operation.what}"
         for claim in operation.seen.get("late", ()):
-            yield f"{claim} was made after the {operation.what}, by the server's own order"
+            yield f"{claim} was made {when}, while nothing may be, by the server's own order"
 
 
 def waiters_hear_of_it(case: Case, operations: list[Operation]) -> Iterator[str]:

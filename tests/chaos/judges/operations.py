@@ -6,7 +6,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-What = Literal["pause", "cancel", "remove", "retry"]
+What = Literal["pause", "resume", "cancel", "remove", "retry"]
 #: What a plan becomes that does not come to its own end.
 Ending = Literal["cancelled", "removed"]
 
@@ -15,7 +15,8 @@ Ending = Literal["cancelled", "removed"]
 class Operation:
     """One operation; it happened where its outcome is `done`, and may have where it has none.
 
-    `seen` is what the operator saw of the plan right after the answer, `heard` what somebody was
+    `seen` is what the operator saw of the plan right after the answer (of a resume: right before
+    it), `heard` what somebody was
     told who waited for the plan all the time.
     """
 
