@@ -141,6 +141,8 @@ def main(arguments: list[str]) -> int:
         return 128 + int(number)
     for violation in outcome.violations[:30]:
         _say(f"VIOLATION  {violation}")
+    for mismatch in outcome.mismatches:
+        _say(f"ZOOKEEPER  {mismatch}: its tree was another one than the leader's (its log)")
     _say(summary(outcome))
     if options.report is not None:
         write_report(outcome, options.report, command_of(arguments, seed))

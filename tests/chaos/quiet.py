@@ -25,6 +25,9 @@ class Quiet(Arena):
     def fallen(self) -> list[str]:
         return []
 
+    def mismatches(self) -> list[str]:
+        return []
+
     def heal(self) -> None:
         """There is nothing."""
 

@@ -17,13 +17,13 @@ from .words import counted
 
 JUDGED = """\
 The numbers are those of docs/protocol.md; tests/chaos/README.md tells the checks, and its mutants
-that each of them bites. Most of them hold all the time. Lenient while a fault may have touched whom
-they judge are these: that an attempt is repeated only after such a fault (S8; for all workers while
-a server is down, say), that nothing begins without a claim after a removal (S9), that a death is
-retried once (S8); and a waiter may hear that no server answers. A process may end by itself only
-where a fault ends that very process, with the exit code that the fault gives. A fault is felt where
-it reached what it was aimed at; steps of it break off where another one keeps a server down. What
-an author that was killed had half defined is cancelled, and judged as every cancelled plan."""
+that each of them bites. Most of them hold all the time; some are lenient where a fault may have
+touched whom they judge, and tests/chaos/README.md names each. S8, that an attempt is repeated only
+after such a fault, is lenient for all workers while a server is down, say. A process may end by
+itself only where a fault ends that very process, with the exit code that the fault gives. A fault
+is felt where it reached what it was aimed at; steps of it break off where another one keeps a
+server down. What an author that was killed had half defined is cancelled, and judged as every
+cancelled plan."""
 TAKEOVERS = """\
 From the end of a worker process to the next attempt of each task that it was running: the session
 time-out, the server's tick, and what a worker takes. Where other faults hold up servers or all
@@ -170,6 +170,9 @@ def _facts(outcome: Outcome) -> dict[str, object]:
             outcome.breaths
         ),
         "plans cancelled half defined": outcome.half_defined,
+        "transactions after which members of ZooKeeper differed, by their digests": (
+            "; ".join(outcome.mismatches) or "none"
+        ),
         "**violations**": f"**{len(outcome.violations)}**",
     }
 

@@ -61,6 +61,8 @@ class Outcome:
     scope: Scope = field(default_factory=Scope)
     ended_at: list[float] = field(default_factory=list)
     violations: list[str] = field(default_factory=list)
+    #: After which transactions ZooKeeper's members differed, by their own digests.
+    mismatches: list[str] = field(default_factory=list)
     shapes: Counter[str] = field(default_factory=Counter)
     plans: int = 0
     tasks: int = 0
@@ -362,6 +364,7 @@ class Run:
         outcome.excused_s = referee.ledger.excused_s(
             outcome.began, outcome.ended, noticed_s(outcome.settings.session_s)
         )
+        outcome.mismatches = self.arena.mismatches()
         outcome.trouble = [str(line)[:400] for line in referee.ledger.trouble]
         for actor in self.arena.actors:
             outcome.lost.update(actor.link.lost)

@@ -85,12 +85,13 @@ def test_a_bad_link_excuses_whoever_is_started_behind_it(arena: Arena) -> None:
     assert touched(arena) == {victim.name}
 
 
-def test_the_operations_of_operators_and_the_links_of_authors_excuse_no_worker(
+def test_operators_lost_watches_and_the_links_of_authors_excuse_no_worker(
     arena: Arena,
 ) -> None:
     inject(arena, CATALOGUE["author answers held"].fault())
     assert touched(arena) == {"author"}
-    for name in ("plans paused", "plans removed", "plans cancelled", "dead tasks retried"):
+    operations = ("plans paused", "plans removed", "plans cancelled", "dead tasks retried")
+    for name in (*operations, "watches lost"):
         assert CATALOGUE[name].fault().aim().facts()["everybody"] is False
 
 

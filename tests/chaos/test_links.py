@@ -92,6 +92,7 @@ def test_events_are_dropped_and_answers_are_not(link: Link) -> None:
         assert client.exists("/watched")
         client.delete("/watched")
     assert [event for event in heard if getattr(event, "type", "") != "NONE"] == []
+    assert link.events_lost > 0
 
 
 def test_a_second_client_ends_the_session_that_the_link_has_seen(link: Link) -> None:

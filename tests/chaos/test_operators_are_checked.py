@@ -9,10 +9,12 @@ from pathlib import Path
 import pytest
 
 from zkplan.stress.checks import Remains
+from zkplan.stress.history import Recorder
 
 from .faults.aim import Aim
 from .judges.case import Kept, Letter
 from .judges.checks_operators import Stopped, violations_of_operations, violations_of_stopped
+from .judges.ledger import Ledger
 from .judges.operations import Operation, Operations
 from .judges.rest import Rest, every_edge_has_two_ends, every_task_is_in_one_place, is_quiet
 from .judges.windows import Window
@@ -316,3 +318,12 @@ def test_a_plan_at_rest_is_checked() -> None:
     owed.versions["2"] = (1, 1)
     assert not is_quiet(owed)
     assert not is_quiet(replace(resting(), claims=["desk/claim"]))
+
+
+def test_what_an_author_was_told_of_its_plan_is_read(tmp_path: Path) -> None:
+    author = Recorder(str(tmp_path), "author-7")
+    author.write("cut short", seed=5, shape="one", error="PlanNotFound('chaos-5')")
+    author.close()
+    ledger = Ledger(tmp_path, "one")
+    ledger.read()
+    assert ledger.plans["chaos-5"].cut_short == "PlanNotFound('chaos-5')"

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from zkplan.stress.checks import Remains
-from zkplan.stress.history import Recorder
 
 from .actors.workloads import Workload, attempts_of, parent_of
 from .judges.case import Case, Kept, Left, Letter
@@ -203,6 +202,13 @@ def ran_before_ready(case: Case) -> Case:
     return case
 
 
+def ran_before_an_add_without_an_answer(case: Case) -> Case:
+    first = min(each.began for each in case.everything)
+    batch = case.plan.batches[case.plan.workload.ready_before - 1]
+    batch.begun, batch.answered = first + 0.1, 0.0
+    return case
+
+
 def never_done(case: Case) -> Case:
     return replace(case, left=replace(case.left, remains=Remains(plan=["ready", "adds"])))
 
@@ -266,6 +272,7 @@ TAMPERED: dict[str, tuple[str, Callable[[Case], Case]]] = {
     "is kept 2 times": ("S4", kept_twice),
     "failure kept, and no dead letter": ("S4", failure_of_a_finished),
     "nothing runs before it is ready": ("S9", ran_before_ready),
+    "began before its plan was marked": ("S9", ran_before_an_add_without_an_answer),
     "counts agree": ("S7", one_too_many),
     "only losses and failures repeat": ("S8", repeated_for_nothing),
     "waiters hear the truth": ("S7", done_too_early),
@@ -375,15 +382,6 @@ def test_an_add_that_was_refused_for_nothing_is_found(tmp_path: Path) -> None:
     assert wrong_refusals(case.ledger) == []
     case.plan.batches[0].error = "ResultNotKept('T')"
     assert len(wrong_refusals(case.ledger)) == 1
-
-
-def test_what_an_author_was_told_of_its_plan_is_read(tmp_path: Path) -> None:
-    author = Recorder(str(tmp_path), "author-7")
-    author.write("cut short", seed=5, shape="one", error="PlanNotFound('chaos-5')")
-    author.close()
-    ledger = Ledger(tmp_path, "one")
-    ledger.read()
-    assert ledger.plans["chaos-5"].cut_short == "PlanNotFound('chaos-5')"
 
 
 def test_an_execution_after_the_commit_is_found(tmp_path: Path) -> None:

@@ -54,6 +54,16 @@ class Losing(BadWeather):
 class WatchesLost(BadWeather):
     """What is lost stays lost: over a new connection everybody would look again."""
 
+    def inject(self, arena: Arena, chance: random.Random) -> None:
+        super().inject(arena, chance)
+        self._lost_before = self._lost()
+
+    def felt(self, arena: Arena) -> bool:
+        return self._lost() > self._lost_before
+
+    def _lost(self) -> int:
+        return sum(actor.link.events_lost for actor in self._actors)
+
     def aim(self) -> Aim:
         return NOBODY
 

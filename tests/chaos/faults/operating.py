@@ -6,7 +6,7 @@ import sys
 import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from kazoo.exceptions import KazooException
 
@@ -44,9 +44,10 @@ class Operator:
             self._saw(uid, late=_late_claims(self.client, plan))
 
     def resume(self, plan: zkplan.Plan) -> None:
-        """See what is claimed at the end of the pause, and end it."""
+        """See what is claimed at the end of the pause, if servers answer, and end it."""
         uid = self._begin("resume", plan)
-        self._saw(uid, late=_late_claims(self.client, plan))
+        with suppress(zkplan.KeeperUnavailable):
+            self._saw(uid, late=_late_claims(self.client, plan))
         self._answer(uid, plan.resume)
 
     def cancel(self, plan: zkplan.Plan) -> None:

@@ -270,6 +270,10 @@ class Arena:
             if not self._stopped(actor):
                 self.start(actor)
 
+    def mismatches(self) -> list[str]:
+        """Where servers were not what their ensemble was, by their own account."""
+        return self.servers.mismatches()
+
     def fallen(self) -> list[str]:
         """The servers that have ended by themselves since this was asked before."""
         return self.servers.fallen()

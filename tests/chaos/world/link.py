@@ -71,6 +71,8 @@ class Link:
         self._lost_once: set[int] = set()
         #: How often the weather did something: to a frame, or to a connection.
         self.struck = 0
+        #: How many events of watches have not reached the process.
+        self.events_lost = 0
         #: How many connections a server has ended, and not the process or this link.
         self.dropped = 0
         self._lock = threading.Lock()
@@ -261,7 +263,8 @@ class Link:
                     return False
                 deaf = True
             if self.weather.drop_events and struct.unpack_from("!i", frame, 4)[0] == EVENT_XID:
-                self._strike()
+                with self._lock:
+                    self.events_lost += 1
                 continue
             self._wait_out("hold_answers", self.weather.answer_delay_s)
             if not deaf and not send(client, frame):

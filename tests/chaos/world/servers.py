@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import tempfile
 import threading
@@ -31,6 +32,8 @@ _ASK_S = 2.0
 #: Of the log of a server: in a message, and in the folder of a run.
 _TAIL_LINES = 20
 _KEPT_LINES = 1000
+#: What a ZooKeeper logs where its tree is not what the leader's was after that transaction.
+_MISMATCH = re.compile(r"First digest mismatch on txn: \d+,\d+,(\d+),")
 
 
 class Servers:
@@ -75,7 +78,12 @@ class Servers:
         return all(server_status(member.hosts).get("Mode") for member in self.members)
 
     def make_serve(self) -> None:
-        """Resume, or start, each that does not serve, and wait until all do."""
+        """Resume, or start, each that does not serve, and wait until all do and have caught up.
+
+        A member that loses its leader while it still applies what it got from it at its start may
+        go on with another tree than the others, and lead them (ZooKeeper before 3.8.5, by its own
+        digests; see docs/operating.md). Of that nothing could be asked of zkplan.
+        """
         self._look()
         # A member that is cut off from its peers would never serve.
         self.peers.heal()
@@ -91,6 +99,25 @@ class Servers:
                 modes = [member.mode for member in self.members]
                 raise ServerDidNotStart(f"after {_HEALED_S:g} s the members are {modes}")
             self._pause.wait(_POLL_S)
+        if self.ensemble is not None:
+            self._catch_up(deadline)
+
+    def _catch_up(self, deadline: float) -> None:
+        """Wait until each member has applied what the leader has applied by now."""
+        level = max(_applied(member) for member in self.members)
+        while any(_applied(member) < level for member in self.members):
+            if time.monotonic() > deadline:
+                applied = [f"{_applied(member):#x}" for member in self.members]
+                raise ServerDidNotStart(f"of {level:#x} the members have applied {applied}")
+            self._pause.wait(_POLL_S)
+
+    def mismatches(self) -> list[str]:
+        """After which transactions members had another tree than their leader, as they logged."""
+        return [
+            f"server {number}: {int(zxid):#x}"
+            for number, member in enumerate(self.members, 1)
+            for zxid in sorted(set(_MISMATCH.findall(_text(member.log))), key=int)
+        ]
 
     def fallen(self) -> list[str]:
         """Those that have ended by themselves since this was asked before, and why."""
@@ -157,5 +184,14 @@ class Servers:
         return folder / "server"
 
 
+def _applied(member: ServerProcess) -> int:
+    """The last transaction that it has applied; 0 where it does not answer."""
+    return int(server_status(member.hosts).get("Zxid", "0"), 16)
+
+
 def _last_lines(log: Path, count: int) -> list[str]:
-    return log.read_text(errors="replace").splitlines()[-count:] if log.exists() else []
+    return _text(log).splitlines()[-count:]
+
+
+def _text(log: Path) -> str:
+    return log.read_text(errors="replace") if log.exists() else ""
