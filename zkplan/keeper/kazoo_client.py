@@ -25,6 +25,7 @@ from kazoo.handlers.threading import SequentialThreadingHandler
 from kazoo.protocol.states import KeeperState
 
 from ..backoff import CHANCE
+from .attempts import bound_attempts
 from .calls import Call
 
 #: What kazoo says about connections; zkplan tells by itself what a user must know. Without a
@@ -78,7 +79,11 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
 
 
 def mend(client: KazooClient) -> None:
-    """Let this client live on where kazoo's own thread would end; before or after it is started."""
+    """Let this client live on where kazoo's own thread would end, or wait for too long.
+
+    Before or after it is started.
+    """
+    bound_attempts(client)
     _survive_bad_answers(client)
     _outlive_errors(client)
 
