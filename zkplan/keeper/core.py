@@ -10,7 +10,6 @@ sent behind a write never overtakes it. Requests under way are bounded.
 from __future__ import annotations
 
 import os
-import queue
 import threading
 import time
 from collections import deque
@@ -31,6 +30,7 @@ from kazoo.security import OPEN_ACL_UNSAFE
 
 from .. import wire
 from ..errors import HistoryLost, KeeperClosed, KeeperError, KeeperUnavailable, ZkplanError
+from ..mailbox import Empty, Mailbox
 from ..requests import (
     Await,
     Multi,
@@ -205,16 +205,16 @@ class Keeper:
         self.submit(request, lambda answer, error: post(lambda: promise.keep(answer, error)))
         return promise
 
-    def _post(self, request: Request) -> tuple[queue.SimpleQueue[Any], Call]:
-        box: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    def _post(self, request: Request) -> tuple[Mailbox[Any], Call]:
+        box: Mailbox[Any] = Mailbox()
         call = self.submit(request, lambda answer, error: box.put((answer, error)))
         return box, call
 
-    def _await(self, posted: tuple[queue.SimpleQueue[Any], Call], patience_s: float | None) -> Any:
+    def _await(self, posted: tuple[Mailbox[Any], Call], patience_s: float | None) -> Any:
         box, call = posted
         try:
             answer, error = box.get(timeout=patience_s)
-        except queue.Empty:
+        except Empty:
             call.abandoned = True
             raise KeeperUnavailable(
                 f"no answer from ZooKeeper at {self.hosts} for {patience_s:g} s (`patience`); a "

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import queue
 import subprocess
 import sys
 import tempfile
@@ -22,6 +21,7 @@ from kazoo.client import KazooClient
 from zkplan.client import Client, connect
 from zkplan.embedded import EmbeddedServer
 from zkplan.errors import KeeperError, PlanError, WaitTimeout, ZkplanError
+from zkplan.mailbox import Empty, Mailbox
 from zkplan.plan import Plan
 from zkplan.requests import ReadChildren
 from zkplan.standstill import raise_in_vain
@@ -288,7 +288,7 @@ class _Nursery:
 
     def __init__(self, folder: Path) -> None:
         self._log = folder / "log"
-        self._ended: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self._ended: Mailbox[str] = Mailbox()
 
     def __enter__(self) -> _Nursery:
         with self._log.open("wb") as log:
@@ -323,7 +323,7 @@ class _Nursery:
         while True:
             try:
                 answer = self._ended.get(timeout=_POLL_S)
-            except queue.Empty:
+            except Empty:
                 if died and end.event.is_set():
                     died = False
                     self._order()

@@ -9,7 +9,6 @@ from __future__ import annotations
 import itertools
 import logging
 import os
-import queue
 import socket
 import time
 from collections import deque
@@ -23,6 +22,7 @@ from ..execution import Ended, Job, Runner
 from ..keeper import Keeper
 from ..keeper.handing import thread_has_ended
 from ..layout import Paths
+from ..mailbox import Empty, Mailbox
 from ..protocol.desk import register
 from ..protocol.shared import Registration
 from ..records import WorkerRecord
@@ -68,7 +68,7 @@ class Engine:
         self.slots = Slots(threads, self.runner, self._task_ended)
         self.claims = Claims(self)
         self.threads = threads
-        self.inbox: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self.inbox: Mailbox[Callable[[], None]] = Mailbox()
         self.upkeep = upkeep.Upkeep(self)
         self.seeker = Seeker(self)
         self.ahead = ReadAhead(self)
@@ -101,7 +101,7 @@ class Engine:
                     event()
                     while True:
                         self.inbox.get_nowait()()
-                except queue.Empty:
+                except Empty:
                     pass
                 failure = self._failure or self.slots.broken or self.keeper.broken
                 if failure is not None:
