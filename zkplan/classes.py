@@ -32,7 +32,7 @@ _SINGLETONS = {
     for name in ("MISSING", "KW_ONLY", "_FIELD", "_FIELD_CLASSVAR", "_FIELD_INITVAR")
     if name in vars(dataclasses)
 }
-_RLOCK = type(threading.RLock())
+_LOCK, _RLOCK = type(threading.Lock()), type(threading.RLock())
 #: What creating a class makes by itself.
 _MADE = ("__dict__", "__weakref__", "__module__", "__slots__", "_abc_impl")
 _MADE_FOR_ENUMS = (
@@ -50,6 +50,9 @@ def reduce_by_value(obj: Any) -> Any:
     if type(obj) is _RLOCK:
         # Every `cached_property` has one up to Python 3.11; dill's copy is held by nobody for ever.
         return threading.RLock, ()
+    if type(obj) is _LOCK:
+        # dill's copy of one that is held just now would be held for ever.
+        return threading.Lock, ()
     if type(obj) is typing.TypeVar:
         return _reduce_type_variable(obj)
     if not isinstance(obj, type):

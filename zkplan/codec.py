@@ -41,6 +41,12 @@ FUNCTIONS_CACHED = 512
 FUNCTION_BYTES_CACHED = 16 * 1024 * 1024
 _HERE = bytes(sys.version_info[:2])
 
+_FILES = frozenset(
+    (io.TextIOWrapper, io.BufferedReader, io.BufferedWriter, io.BufferedRandom, io.FileIO)
+)
+#: Each process has its own.
+_STREAMS = ("<stdin>", "<stdout>", "<stderr>")
+
 _loading = threading.local()
 _dill_lock = threading.Lock()
 
@@ -87,6 +93,9 @@ class _DillPickler(dill.Pickler):  # type: ignore[misc]
         ):
             # dill would carry every variable of a module that is not installed beside Python.
             return importlib.import_module, (obj.__name__,)
+        if type(obj) in _FILES and getattr(obj, "name", "") not in _STREAMS:
+            # dill would open it in the worker, in the author's mode: `w` would empty it.
+            raise TypeError(f"{obj!r} is open here only: pass its path, open it in the function")
         position = self.position_of(obj) if self.position_of is not None else None
         return reduce_by_value(obj) if position is None else (argument_at, (position,))
 

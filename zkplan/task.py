@@ -113,7 +113,8 @@ class Task:
         return self.number
 
     def __repr__(self) -> str:
-        return f"<Task {self.name or self._number or '(not sent yet)'} of {self.plan.path}>"
+        number = self._number or (self._new.number if self._new is not None else "")
+        return f"<Task {self.name or number or '(not sent yet)'} of {self.plan.path}>"
 
     def __reduce__(self) -> Any:
         raise NotSerialisable(

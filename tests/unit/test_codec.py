@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import math
+import sys
 import threading
 from collections import OrderedDict
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -210,3 +213,36 @@ def test_threads_do_not_see_the_arguments_of_each_other() -> None:
     for thread in threads:
         thread.join()
     assert wrong == []
+
+
+@pytest.mark.parametrize("mode", ["r", "w", "a", "r+", "rb", "wb", "r+b"])
+def test_an_open_file_is_refused_and_stays_as_it_is(tmp_path: Path, mode: str) -> None:
+    """dill would open it in the worker, in that mode: with `w` what is in it would be gone."""
+    path = tmp_path / "journal"
+    path.write_text("written by the author\n")
+    with path.open(mode) as file:
+        if "w" in mode:
+            file.write("more" if mode == "w" else b"more")
+        with pytest.raises(TypeError, match="pass its path, open it in the function"):
+            codecs.dump_call([file], {}, place_of)
+        with pytest.raises(TypeError, match="pass its path"):
+            codecs.dump_function(lambda: file.name)
+        with pytest.raises(NotSerialisable, match="pass its path"):
+            Codec().seal_value({"deep": [file]})
+    assert path.read_text() == ("more" if "w" in mode else "written by the author\n")
+
+
+def test_what_each_process_has_of_its_own_travels() -> None:
+    stream = sys.__stderr__
+    copy = codecs.load(codecs.dump([stream, io.StringIO("text")]))
+    assert copy[0] is stream
+    assert copy[1].getvalue() == "text"
+
+
+def test_a_lock_that_is_held_arrives_free() -> None:
+    lock = threading.Lock()
+    with lock:
+        blob, function = codecs.dump([lock]), codecs.dump_function(lambda: lock)
+    for copy in (codecs.load(blob)[0], codecs.load_function(function)()):
+        assert copy is not lock
+        assert not copy.locked()

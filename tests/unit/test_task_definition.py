@@ -311,7 +311,10 @@ def test_a_handle_is_shown_with_its_name_or_number() -> None:
     assert repr(task(5)) == f"<Task 0000000005 of {PATH}>"
     new = NewTask("a task", "5000", b"", [])
     plan = cast("Plan", Somewhere())
-    assert repr(Task(plan, new=new)) == f"<Task (not sent yet) of {PATH}>"
+    handle = Task(plan, new=new)
+    assert repr(handle) == f"<Task (not sent yet) of {PATH}>"
+    new.number = "0000000007"  # as its add does, whether anybody has asked for it or not
+    assert repr(handle) == f"<Task 0000000007 of {PATH}>"
     assert repr(Task(plan, "0000000005", "sum")) == f"<Task sum of {PATH}>"
 
 

@@ -43,7 +43,7 @@ _ENDS_WITHIN_S = 30
     type=click.IntRange(1, 1000),
     default=1,
     show_default=True,
-    help="Worker processes; dead ones are replaced.",
+    help="Worker processes; of two and more dead ones are replaced.",
 )
 @click.option(
     "--session-timeout",
