@@ -93,7 +93,7 @@ class _DillPickler(dill.Pickler):  # type: ignore[misc]
         ):
             # dill would carry every variable of a module that is not installed beside Python.
             return importlib.import_module, (obj.__name__,)
-        if type(obj) in _FILES and getattr(obj, "name", "") not in _STREAMS:
+        if type(obj) in _FILES and not obj.closed and getattr(obj, "name", "") not in _STREAMS:
             # dill would open it in the worker, in the author's mode: `w` would empty it.
             raise TypeError(f"{obj!r} is open here only: pass its path, open it in the function")
         position = self.position_of(obj) if self.position_of is not None else None

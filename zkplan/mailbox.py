@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from contextlib import suppress
 from queue import Empty
 from typing import Generic, TypeVar
 
@@ -21,7 +20,7 @@ class Mailbox(Generic[T]):
     is new, or its last item was taken without a wait, its lock is free: it takes that first, then
     counts what is left of the time, and a negative rest means "for ever" to the lock. A worker that
     was started beside three others on a busy machine never came out of its first wait of half a
-    millisecond. Nor queue.Queue, which takes several times as long.
+    millisecond. Nor queue.Queue: a handler that puts while its own thread does waits for itself.
     """
 
     __slots__ = ("_bell", "_items")
@@ -34,9 +33,10 @@ class Mailbox(Generic[T]):
 
     def put(self, item: T) -> None:
         self._items.append(item)  # first: who hears the bell looks here
-        if self._bell.locked():
-            with suppress(RuntimeError):  # another thread has rung it meanwhile
-                self._bell.release()
+        try:
+            self._bell.release()
+        except RuntimeError:
+            pass  # rung already, and not heard yet
 
     def get(self, timeout: float | None = None) -> T:
         """The oldest item; waits for one up to `timeout` seconds, None: for ever.

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
+from kazoo.client import KazooClient
+from kazoo.protocol.serialization import Connect
 
-from zkplan.keeper.attempts import ATTEMPT_S, Attempts
+from zkplan.keeper.attempts import ATTEMPT_S, Attempts, bound_attempts
+from zkplan.keeper.kazoo_client import mend
 
-MOST_S = 10.0
+SESSION_S = MOST_S = 10.0
 
 
 class Clock:
@@ -16,34 +21,98 @@ class Clock:
         return self.now
 
 
-def test_each_attempt_that_took_all_its_time_gives_the_next_one_twice() -> None:
+class Over(BaseException):
+    """As gevent's time-out."""
+
+
+@pytest.mark.parametrize("error", [OSError, Over])
+def test_each_attempt_that_took_all_its_time_gives_the_next_one_twice(
+    error: type[BaseException],
+) -> None:
     clock = Clock()
     given: list[float] = []
 
     def hang(within_s: float) -> None:
         given.append(within_s)
         clock.now += within_s
-        raise OSError("timed out")
+        raise error
 
-    made = Attempts(clock)
+    made = Attempts(SESSION_S, clock)
     for _ in range(5):
-        with pytest.raises(OSError, match="timed out"):
+        with pytest.raises(error):
             made.make(MOST_S, hang)
     assert given == [ATTEMPT_S, 2 * ATTEMPT_S, 4 * ATTEMPT_S, MOST_S, MOST_S]
+
+
+def test_who_needed_long_gets_that_next_time() -> None:
+    clock = Clock()
+
+    def answer(seconds: float) -> None:
+        clock.now += seconds
+
+    made = Attempts(SESSION_S, clock)
+    made.make(MOST_S, lambda within_s: answer(1.5))
+    assert made.within_s == 3.0
+    made.make(MOST_S, lambda within_s: answer(0.1))
+    assert made.within_s == ATTEMPT_S
 
 
 def test_an_attempt_that_fails_at_once_changes_nothing() -> None:
     def refuse(within_s: float) -> None:
         raise OSError("refused")
 
-    made = Attempts(Clock())
+    made = Attempts(SESSION_S, Clock())
     for _ in range(3):
         with pytest.raises(OSError, match="refused"):
             made.make(MOST_S, refuse)
     assert made.within_s == ATTEMPT_S
 
 
-def test_less_than_kazoos_own_time_is_left_as_it_is() -> None:
+def test_a_short_session_has_short_attempts_and_kazoo_may_ask_for_less() -> None:
     given: list[float] = []
-    Attempts().make(0.5, given.append)
-    assert given == [0.5]
+    made = Attempts(1.0, Clock())
+    made.make(MOST_S, given.append)
+    made.make(0.1, given.append)
+    assert given == [0.2, 0.1]
+
+
+@pytest.fixture
+def asked() -> list[Any]:
+    """What time kazoo's own steps were given by a client that is not started."""
+    found: list[Any] = []
+    client = KazooClient("127.0.0.1:1", timeout=SESSION_S)
+    client._connection._invoke = lambda timeout, request: found.append(timeout)
+    client.handler.create_connection = lambda address, timeout=None: found.append(timeout)
+    bound_attempts(client)
+    client.handler.create_connection(("127.0.0.1", 1), timeout=SESSION_S)
+    client.handler.create_connection(("127.0.0.1", 1))
+    for session_id in (7, 0):
+        request = Connect(0, 0, 10_000, session_id, b"", False)
+        client._connection._invoke(SESSION_S, request)
+    client._connection._invoke(SESSION_S, "an authentication")
+    client.close()
+    return found
+
+
+def test_connections_and_handshakes_of_a_session_are_bounded_and_nothing_else(
+    asked: list[Any],
+) -> None:
+    assert asked == [ATTEMPT_S, None, ATTEMPT_S, SESSION_S, SESSION_S]
+
+
+def test_a_client_that_is_given_again_is_not_mended_again() -> None:
+    client = KazooClient("127.0.0.1:1")
+    mend(client)
+    once = (
+        client._connection._invoke,
+        client.handler.create_connection,
+        client._connection._read_response,
+    )
+    for _ in range(3):
+        mend(client)
+    assert once == (
+        client._connection._invoke,
+        client.handler.create_connection,
+        client._connection._read_response,
+    )
+    client.close()

@@ -230,6 +230,7 @@ def test_an_open_file_is_refused_and_stays_as_it_is(tmp_path: Path, mode: str) -
         with pytest.raises(NotSerialisable, match="pass its path"):
             Codec().seal_value({"deep": [file]})
     assert path.read_text() == ("more" if "w" in mode else "written by the author\n")
+    assert codecs.load(codecs.dump(file)).closed
 
 
 def test_what_each_process_has_of_its_own_travels() -> None:

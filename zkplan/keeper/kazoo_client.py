@@ -81,8 +81,11 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
 def mend(client: KazooClient) -> None:
     """Let this client live on where kazoo's own thread would end, or wait for too long.
 
-    Before or after it is started.
+    Before or after it is started; once, however often it is given.
     """
+    if getattr(client, "_mended_by_zkplan", False):
+        return
+    client._mended_by_zkplan = True
     bound_attempts(client)
     _survive_bad_answers(client)
     _outlive_errors(client)
