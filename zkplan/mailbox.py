@@ -19,8 +19,8 @@ class Mailbox(Generic[T]):
     Not queue.SimpleQueue: up to Python 3.12 its `get(timeout=…)` may wait for ever. Where the queue
     is new, or its last item was taken without a wait, its lock is free: it takes that first, then
     counts what is left of the time, and a negative rest means "for ever" to the lock. A worker that
-    was started beside three others on a busy machine never came out of its first wait of half a
-    millisecond. Nor queue.Queue: a handler that puts while its own thread does waits for itself.
+    was started beside three others on a busy machine never came out of its first wait. Nor
+    queue.Queue: a handler that puts while its own thread does waits for itself.
     """
 
     __slots__ = ("_bell", "_items")

@@ -24,7 +24,7 @@ def bound_attempts(client: KazooClient) -> None:
     reconnections to one that was killed and started again 7 hung so, until the time was over; the
     next attempt was answered at once. Who has no session yet has none to lose: that handshake takes
     as long as it takes. Servers that are slow to answer get more time with each attempt, up to
-    kazoo's own, and next time what they have needed.
+    kazoo's own, and next time twice what they have needed.
     """
     connection, handler = client._connection, client.handler
     invoke, create = connection._invoke, handler.create_connection
