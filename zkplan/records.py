@@ -247,7 +247,10 @@ class Failure(NamedTuple):
 
 
 class Dead(NamedTuple):
-    """What `dead/TASK` holds: enough to show it and to retry it. `n` is the last claim's number."""
+    """What `dead/TASK` holds: enough to show it and to retry it.
+
+    `n` is the last claim's number, `a` how many attempts are used up.
+    """
 
     rank: str
     n: int

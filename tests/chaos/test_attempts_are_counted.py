@@ -43,14 +43,14 @@ def test_a_dead_task_that_nobody_tried_enough_is_found(tmp_path: Path) -> None:
 
 def test_a_task_that_goes_on_after_its_last_attempt_is_found(tmp_path: Path) -> None:
     case, key = doomed(tmp_path)
-    case.left.dead[key] = Letter(3, 4)
+    case.left.dead[key] = Letter(3, 3)
     # Neither excuses a worker of this plan: one was over long before, one hit an author.
     case.ledger.windows.append(Window("a fault", -60.0, end=-50.0))
     case.ledger.windows.append(Window("a fault", 1.0, Aim(names=["author"])))
     assert any("its last attempt, and another" in text for text in counting(case))
     one = case.plan.executions[key][-1]
     case.plan.executions[key].append(replace(one, n=3, a=3, uid="fourth", began=one.began + 1.0))
-    case.left.dead[key] = Letter(3, 4)
+    case.left.dead[key] = Letter(3, 3)
     assert any("began with 3 attempts used up of 3" in text for text in counting(case))
 
 
@@ -129,7 +129,7 @@ def test_an_attempt_may_be_lost_of_which_nobody_tells(tmp_path: Path) -> None:
     key = runs[0].key
     # The last claim noted its start, and was killed: the next one had no attempt left.
     runs.pop()
-    case.left.dead[key] = Letter(4, 4)
+    case.left.dead[key] = Letter(4, 3)
     case.ledger._workers.add("worker0")
     assert any("died after 3 attempts" in text for text in counting(case))
     case.ledger.windows.append(Window("a fault", runs[-1].began, Aim(names=["author"])))

@@ -257,9 +257,9 @@ def test_an_attempt_may_be_lost_before_its_first_line(tmp_path: Path) -> None:
     runs[5:] = [replace(each, n=each.n + 1) for each in runs[5:]]
     assert violations_of_operations(case, retries) == []
     runs[5].raised, runs[5].planned = "PlannedFailure", True
-    case.left.dead[key] = Letter(7, 4)
+    case.left.dead[key] = Letter(7, 3)
     runs.append(replace(runs[5], n=9, uid="again", a=0))
-    retries.append(replace(retry(key, 7), facts={"key": key, "n": 7, "a": 4}))
+    retries.append(replace(retry(key, 7), facts={"key": key, "n": 7, "a": 3}))
     del case.left.dead[key], runs[5]
     case.ledger._workers.add("worker0")
     assert len(violations_of_operations(case, retries)) == 1

@@ -81,7 +81,9 @@ def _failed(
         _end(engine, claim, fail_again(claim, sealed, due, engine.paths.later, int(delay * 1000)))
         return None
     logger.warning("%s of %s is out of attempts: %s", name, claim.plan_path, failure.summary)
-    dead = Dead(claim.rank, claim.n, claim.a + 1, name, failure.summary[:500], failure.worker)
+    # Where losses have used up all of them, this claim has found that out, and is none itself.
+    used_up = min(claim.a + 1, max(claim.a, options.attempts))
+    dead = Dead(claim.rank, claim.n, used_up, name, failure.summary[:500], failure.worker)
     view = engine.seeker.candidates.views.get(claim.plan)
     cascade = view is not None and view.record is not None and view.record.on_failure == "cascade"
     if cascade and deliverable and all(edge.k >= 0 for _, edge in job.loaded.edges):

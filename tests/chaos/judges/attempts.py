@@ -76,7 +76,7 @@ def miscounted(case: Case, key: str, deaths: Mapping[Letter, float]) -> Iterator
         last = life[-1] if life and life[-1].n == letter.n else None
         yield from _died(case, key, letter, last)
         if last is None:
-            yield from count.to(letter.n, letter.a - 1, at, f"task {key} died after")
+            yield from count.to(letter.n, letter.a, at, f"task {key} died after")
         first, since = letter.n + 1, at
 
 
@@ -85,7 +85,7 @@ def _died(case: Case, key: str, letter: Letter, last: Execution | None) -> Itera
     most = attempts_of(case.plan.workload.items[key])
     if last is not None and (not last.raised or letter.a != last.a + 1):
         yield f"task {key} died with {letter.a} attempts used up, after {last} with {last.a}"
-    if letter.a != (most or 0) + (last is None):
+    if letter.a != most:
         yield f"task {key} died with {letter.a} attempts used up of {most}, its last was {last}"
 
 
