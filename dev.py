@@ -114,7 +114,8 @@ def chaos(arguments: list[str]) -> None:
 
 def soak(arguments: list[str]) -> None:
     """half an hour of random faults; --kind embedded|zookeeper|ensemble, --report FILE"""
-    run("python", "-m", "tests.chaos", "--minutes", "30", *arguments)
+    report = ["--report", "build/soak.md"]
+    run("python", "-m", "tests.chaos", "--minutes", "30", *report, *arguments)
 
 
 def bench(arguments: list[str]) -> None:

@@ -195,7 +195,8 @@ def _back(outcome: Outcome) -> Iterator[str]:
 
 def _judged(outcome: Outcome) -> Iterator[str]:
     scope = outcome.scope
-    yield f"| plans in all their promises, when done, cancelled or removed | {outcome.plans} |"
+    yield f"| plans, when done, cancelled or removed | {outcome.plans} |"
+    yield f"| of these cancelled, each task and edge at rest (S1, S2) | {scope.at_rest} |"
     yield f"| executions, their arguments compared with the oracle (S3) | {outcome.executions} |"
     yield f"| values followed to the one execution that returned them (S4) | {scope.values} |"
     yield f"| kept results compared with the oracle (S4) | {scope.kept} |"

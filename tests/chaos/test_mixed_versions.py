@@ -30,8 +30,12 @@ from .world.arena import Actor, Arena, Settings
 EARLIER = "360928aeb7847e6efbff2758cbb61771fbdef084"
 FAULTS = ("worker killed", "worker told to stop", "worker expired", "author killed")
 ROUNDS = 24
-#: Workers of that commit keep what goes only to tasks that its own function adds (docs/adr/0015).
-EARLIER_RULE = re.compile(r"^S4 .* \(adding\): the result of \S+ is kept, though it has dep")
+#: Workers of that commit keep what goes only to tasks that its own function adds (docs/adr/0015),
+#: and in the dead letter of a task whose workers were lost they count one attempt too many.
+EARLIER_RULES = re.compile(
+    r"^S4 .* \(adding\): the result of \S+ is kept, though it has dep"
+    r"|^S8 .* died (after \d+ attempts used up|with \d+ attempts used up of \d+, its last was)"
+)
 ROOT = "/versions"
 
 
@@ -89,7 +93,7 @@ def test_earlier_and_present_workers_share_plans(tmp_path: Path, earlier: Path) 
             for number in range(ROUNDS):
                 run.at_once([CATALOGUE[FAULTS[number % len(FAULTS)]]])
             outcome = run.finish()
-    assert [text for text in outcome.violations if not EARLIER_RULE.search(text)] == []
+    assert [text for text in outcome.violations if not EARLIER_RULES.search(text)] == []
     assert outcome.plans > 0
     ran: Counter[bool] = Counter()
     for line in (line for path in tmp_path.glob("worker-*.jsonl") for line in _begun(path)):

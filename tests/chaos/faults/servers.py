@@ -9,10 +9,12 @@ from functools import partial
 
 from zkplan.testing.server_process import ServerProcess
 
-from ..world.arena import Arena
+from ..world.arena import Actor, Arena, Role
 from ..world.proc import is_gone, is_stopped
 from ..world.servers import Kind
+from .aim import EVERYBODY, Aim
 from .fault import SERVERS, Entry, Fault, enter
+from .processes import AtStep
 
 _SPARE_BYTES = 16_384
 _LIMIT_BYTES = 300_000
@@ -91,6 +93,41 @@ class LongOutage(ServerDown):
         self._since = time.monotonic()
 
 
+class ServerAtStep(AtStep):
+    """The only server, or the leader, is killed or paused between a step and its answer.
+
+    What it has answered by then reaches the process when the server is gone: that must last.
+    """
+
+    @property
+    def claims(self) -> frozenset[str]:
+        return super().claims | {SERVERS}
+
+    def inject(self, arena: Arena, chance: random.Random) -> None:
+        self._server = arena.servers.leader()
+        self._pid = self._server.pid
+        super().inject(arena, chance)
+
+    def aim(self) -> Aim:
+        return EVERYBODY
+
+    def _do(self, arena: Arena, actor: Actor) -> None:
+        if self.what == "kill":
+            self._server.kill()
+        else:
+            self._server.pause()
+        self._is_hit = True
+
+    def felt(self, arena: Arena) -> bool:
+        if not self._is_hit or self._pid is None:
+            return False
+        return is_gone(self._pid) if self.what == "kill" else is_stopped(self._pid)
+
+    def heal(self, arena: Arena) -> None:
+        super().heal(arena)
+        arena.servers.make_serve()
+
+
 class Rolling(ServerFault):
     """Each member is restarted in turn, when all serve: no operator does it otherwise."""
 
@@ -163,6 +200,23 @@ def _down(how: str, which: str) -> partial[ServerDown]:
     return partial(ServerDown, how=how, which=which)
 
 
+def _at_steps() -> list[Entry]:
+    steps: tuple[tuple[Role, str], ...] = (("worker", "commit"), ("author", "add"))
+    ways = (("kill", "killed", "14", "SIGKILL"), ("pause", "paused", "13", "SIGSTOP past sessions"))
+    return [
+        Entry(
+            f"server {verb} at {step}",
+            case,
+            f"{does}, to the only server or the leader between the sending of the {step} and its "
+            "answer",
+            partial(ServerAtStep, role=role, step=step, what=what),
+            weight=1,
+        )
+        for role, step in steps
+        for what, verb, case, does in ways
+    ]
+
+
 _ONE: tuple[Kind, ...] = ("embedded", "zookeeper")
 _THREE: tuple[Kind, ...] = ("ensemble",)
 enter(
@@ -208,3 +262,4 @@ enter(
         ),
     ]
 )
+enter(_at_steps())

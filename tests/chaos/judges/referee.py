@@ -267,6 +267,7 @@ class Referee:
 
     def _judge_stopped(self, stopped: Stopped) -> None:
         self.violations += violations_of_stopped(stopped)
+        self.scope.at_rest += stopped.rest is not None
         self._judged(stopped.case, f", {stopped.ending}")
 
     def _judged(self, case: Case, how: str = "") -> None:

@@ -15,7 +15,8 @@ class Scope:
     Every further execution followed one that had failed as planned (`retried`), or is one of
     `Effects.repeated`. `values` are the arguments that executions got, each followed to the
     execution that had returned it; `kept` the results compared with the oracle; `waits` what
-    waiters were told; `dead` the tasks that ended without a result.
+    waiters were told; `dead` the tasks that ended without a result; `at_rest` the cancelled plans
+    that were looked at when nothing moved in them any more.
     """
 
     ran: int = 0
@@ -24,6 +25,7 @@ class Scope:
     kept: int = 0
     waits: int = 0
     dead: int = 0
+    at_rest: int = 0
 
     def add(self, case: Case) -> None:
         for runs in case.plan.executions.values():
