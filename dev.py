@@ -98,7 +98,7 @@ def stress(arguments: list[str]) -> None:
 
 
 def chaos(arguments: list[str]) -> None:
-    """every fault once on real processes, on each kind of server; access, take-over, versions"""
+    """every fault once on real processes, on each kind of server; mutants, access, versions"""
     marked = ["-m", "chaos and not slow", *arguments]
     if any(argument.startswith("tests/") for argument in arguments):
         pytest([], marked)
@@ -109,6 +109,7 @@ def chaos(arguments: list[str]) -> None:
         [*every, "--zookeeper-kind=ensemble", *marked],
         [*every, "tests/chaos/test_access.py", "--zookeeper-kind=zookeeper", *marked],
         ["tests/chaos", "--zookeeper-kind=embedded", *marked],
+        ["tests/chaos/test_mutants_are_caught.py", "-m", "chaos", *arguments],
     )
 
 

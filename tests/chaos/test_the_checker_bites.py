@@ -198,13 +198,13 @@ def failure_of_a_finished(case: Case) -> Case:
 
 def ran_before_ready(case: Case) -> Case:
     first = min(each.began for each in case.everything)
-    case.plan.batches[case.plan.workload.ready_before - 1].answered = first + 0.1
+    case.plan.batches[case.plan.workload.ready_after - 1].answered = first + 0.1
     return case
 
 
 def ran_before_an_add_without_an_answer(case: Case) -> Case:
     first = min(each.began for each in case.everything)
-    batch = case.plan.batches[case.plan.workload.ready_before - 1]
+    batch = case.plan.batches[case.plan.workload.ready_after - 1]
     batch.begun, batch.answered = first + 0.1, 0.0
     return case
 

@@ -128,6 +128,13 @@ class Workload:
         return self.shape == "held" or (self.shape in SCRIPTS and SCRIPTS[self.shape].held)
 
     @property
+    def ready_after(self) -> int:
+        """How many of its adds are answered before anybody marks it ready."""
+        script = SCRIPTS.get(self.shape)
+        known = script.ready_after if script else None
+        return self.ready_before if known is None else known
+
+    @property
     def growing(self) -> bool:
         # Tasks of a plan that runs already may finish before a later batch needs them.
         return self.ready_before < len(self.batches)
@@ -321,10 +328,15 @@ SHAPES: dict[str, tuple[int, Callable[[random.Random], list[Item]]]] = {
 
 
 class Script(NamedTuple):
-    """The plan of a directed scene: its adds, and before which of them it is marked ready."""
+    """The plan of a directed scene: its adds, and before which of them it is marked ready.
+
+    Where the scene itself marks it before its author does, so many adds are answered by then:
+    `ready_after`.
+    """
 
     batches: tuple[tuple[Item, ...], ...]
     ready_before: int = 1
+    ready_after: int | None = None
     gated: bool = False
     held: bool = False
 
@@ -344,5 +356,7 @@ SCRIPTS: dict[str, Script] = {
     "wide end": Script(((Item("T", pad=5 * _PAD_BYTES),),)),
     "late": Script(((Item("a"),), (Item("b", seconds=0.5),)), ready_before=0, gated=True),
     "retried": Script(((Item("T", fails=2, attempts=1),),), held=True),
-    "held join": Script((_MANY, (Item("T", tuple(item.key for item in _MANY)),)), ready_before=2),
+    "held join": Script(
+        (_MANY, (Item("T", tuple(item.key for item in _MANY)),)), ready_before=2, ready_after=1
+    ),
 }

@@ -114,12 +114,12 @@ def an_attempt_adds_with_its_commit(case: Case) -> Iterator[str]:
 
 
 def nothing_runs_before_it_is_ready(case: Case) -> Iterator[str]:
-    """S9: an author marks its plan ready only after the adds that are to come before.
+    """S9: a plan is marked ready only after the adds that are to come before.
 
     After their answers; of an add that had none, after its begin.
     """
     plan = case.plan
-    early = [each for n, each in plan.batches.items() if n < plan.workload.ready_before]
+    early = [each for n, each in plan.batches.items() if n < plan.workload.ready_after]
     before = [each.answered or each.begun for each in early]
     for execution in case.everything:
         if execution.began < max(before, default=0.0):
