@@ -103,7 +103,14 @@ class Servers:
             self._catch_up(deadline)
 
     def _catch_up(self, deadline: float) -> None:
-        """Wait until each member has applied what the leader has applied by now."""
+        """Wait until each member has applied what the leader has applied by now.
+
+        That is a write of its own: before the first one a new leader shows the number with which
+        its time begins, and nobody else ever shows that.
+        """
+        while self.wall_clock() is None:
+            if time.monotonic() > deadline:
+                raise ServerDidNotStart("the members serve, and take no write")
         level = max(_applied(member) for member in self.members)
         while any(_applied(member) < level for member in self.members):
             if time.monotonic() > deadline:
