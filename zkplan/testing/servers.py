@@ -106,6 +106,7 @@ class ZooKeeperEnsemble:
         tick_time_ms: int = 2000,
         min_session_timeout_ms: int = 1000,
         detour: Detour | None = None,
+        jvm_options: Sequence[str] = (),
     ) -> None:
         """Prepare the members; nothing is started yet. Raises ServerDidNotStart as servers do.
 
@@ -126,6 +127,7 @@ class ZooKeeperEnsemble:
                     tick_time_ms=tick_time_ms,
                     min_session_timeout_ms=min_session_timeout_ms,
                     heap="256m",
+                    jvm_options=jvm_options,
                     config=config,
                     server_id=number,
                 )

@@ -25,6 +25,10 @@ from .peers import Peers
 
 Kind = Literal["embedded", "zookeeper", "ensemble"]
 KINDS: tuple[Kind, ...] = ("embedded", "zookeeper", "ensemble")
+#: After how many transactions a ZooKeeper writes a snapshot, at the latest. By default it is after
+#: 100 000 since its start: one that faults end every minute would hardly ever write any, and in
+#: time need more than a minute at each start to read its logs.
+_SNAPSHOTS = ("-Dzookeeper.snapCount=5000",)
 _LEADER_S = 3.0
 _HEALED_S = 60.0
 _POLL_S = 0.05
@@ -52,7 +56,9 @@ class Servers:
         stack.callback(self.peers.close)
         self.members: Sequence[ServerProcess]
         if kind == "ensemble":
-            self.ensemble = ZooKeeperEnsemble(tick_time_ms=tick_ms, detour=self.peers.detour)
+            self.ensemble = ZooKeeperEnsemble(
+                tick_time_ms=tick_ms, detour=self.peers.detour, jvm_options=_SNAPSHOTS
+            )
             stack.enter_context(self.ensemble)
             self.members = self.ensemble.servers
             return
@@ -60,7 +66,7 @@ class Servers:
         one: ServerProcess = (
             EmbeddedServerProcess(data=folder, tick_time_ms=tick_ms)
             if kind == "embedded"
-            else ZooKeeperServer(data=folder, tick_time_ms=tick_ms)
+            else ZooKeeperServer(data=folder, tick_time_ms=tick_ms, jvm_options=_SNAPSHOTS)
         )
         stack.enter_context(one)
         self.members = [one]
