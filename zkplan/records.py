@@ -249,7 +249,8 @@ class Failure(NamedTuple):
 class Dead(NamedTuple):
     """What `dead/TASK` holds: enough to show it and to retry it.
 
-    `n` is the last claim's number, `a` how many attempts are used up.
+    `n` is the last claim's number; `a` how many attempts are used up, with the one that ended it,
+    whether its function ran then or not.
     """
 
     rank: str

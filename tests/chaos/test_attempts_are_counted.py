@@ -220,6 +220,18 @@ def test_a_fault_after_the_commit_excuses_no_repetition(tmp_path: Path) -> None:
     assert any("nothing had disturbed" in text for text in violations(replace(case)))
 
 
+def test_who_lacks_memory_may_fail_for_good_and_not_tell_of_it(tmp_path: Path) -> None:
+    case, key = doomed(tmp_path)
+    last = case.plan.executions[key].pop()
+    case.left.dead[key] = Letter(last.n, last.a + 1)
+    assert any("died after 3 attempts" in text for text in counting(case))
+    case.ledger._pokes.append(("memory", last.began - 0.1, 77))
+    assert counting(case) == []
+    # It is the last of its attempts all the same.
+    case.left.dead[key] = Letter(last.n, last.a)
+    assert any("died with 2 attempts used up of 3" in text for text in counting(case))
+
+
 @pytest.mark.parametrize("line", [False, True], ids=["without a line", "without its end"])
 def test_who_lacks_memory_may_fail_and_not_tell_of_it(tmp_path: Path, line: bool) -> None:
     """Its arguments cannot be opened, or nothing can be written down: that attempt failed."""

@@ -19,6 +19,7 @@ from zkplan.testing.server_process import ServerDidNotStart
 
 from .actors.tasks import EXIT_CODE
 from .faults import network
+from .faults.aim import EVERYBODY
 from .faults.catalogue import CATALOGUE
 from .faults.network import Clinging, Parted
 from .faults.processes import AtStep, Poked
@@ -141,6 +142,30 @@ def test_no_step_is_hit_after_the_healing(arena: Arena) -> None:
     fault.heal(arena)
     weather.seen("claim")
     assert victim.pid == pid
+
+
+@pytest.mark.timeout(20)
+def test_a_server_that_does_not_serve_is_healed_again(arena: Arena) -> None:
+    """Nobody was hit, and the first healing breaks off: the second one must not wait for a hit."""
+    answers = iter([ServerDidNotStart("not yet"), None])
+
+    def make_serve() -> None:
+        if error := next(answers):
+            raise error
+
+    leader = SimpleNamespace(pid=None)
+    arena.servers = cast(
+        "Servers",
+        SimpleNamespace(leader=lambda: leader, make_serve=make_serve, ensemble=object()),
+    )
+    arena.actors = [actor for actor in arena.actors if actor.role == "worker"]
+    fault = CATALOGUE["server killed at commit"].fault()
+    fault.inject(arena, random.Random(1))
+    with pytest.raises(ServerDidNotStart):
+        fault.heal(arena)
+    fault.heal(arena)
+    assert not fault.felt(arena)
+    assert fault.aim() == EVERYBODY, "its victim is the server"
 
 
 # ---- tasks

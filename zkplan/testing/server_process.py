@@ -76,7 +76,9 @@ class ServerProcess:
 
     def broke_down(self) -> bool:
         """Whether its process has ended, though nobody has ended it here."""
-        return self._process is not None and not self._process.is_running()
+        process = self._process
+        # Another thread may be ending it: it takes the process away first.
+        return process is not None and not process.is_running() and process is self._process
 
     @property
     def exit_code(self) -> int | None:

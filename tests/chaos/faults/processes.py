@@ -233,8 +233,9 @@ class AtStep(Fault):
 
     def heal(self, arena: Arena) -> None:
         self._once.acquire(blocking=False)
-        if not self._hit_once.acquire(blocking=False):
-            self._is_over.wait()  # who is being hit is not mended before
+        if self._hit_once.acquire(blocking=False):
+            self._is_over.set()  # nobody is hit any more; one that is healed again does not wait
+        self._is_over.wait()  # who is being hit is not mended before
         for actor in self.victims:
             actor.link.heal()
             if self.what == "pause":

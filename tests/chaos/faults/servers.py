@@ -96,7 +96,7 @@ class LongOutage(ServerDown):
 class ServerAtStep(AtStep):
     """The only server, or the leader, is killed or paused between a step and its answer.
 
-    What it has answered by then reaches the process when the server is gone: that must last.
+    Where it has answered by then, the answer reaches the process when the server is gone.
     """
 
     @property
@@ -104,8 +104,9 @@ class ServerAtStep(AtStep):
         return super().claims | {SERVERS}
 
     def inject(self, arena: Arena, chance: random.Random) -> None:
-        self._server = arena.servers.leader()
+        self._server, self._dropped = arena.servers.leader(), _dropped(arena)
         self._pid = self._server.pid
+        self.is_outage = arena.servers.ensemble is None
         super().inject(arena, chance)
 
     def aim(self) -> Aim:
@@ -121,7 +122,9 @@ class ServerAtStep(AtStep):
     def felt(self, arena: Arena) -> bool:
         if not self._is_hit or self._pid is None:
             return False
-        return is_gone(self._pid) if self.what == "kill" else is_stopped(self._pid)
+        if self.what == "pause":
+            return is_stopped(self._pid)
+        return is_gone(self._pid) and (not self.is_outage or _dropped(arena) > self._dropped)
 
     def heal(self, arena: Arena) -> None:
         super().heal(arena)
@@ -202,7 +205,10 @@ def _down(how: str, which: str) -> partial[ServerDown]:
 
 def _at_steps() -> list[Entry]:
     steps: tuple[tuple[Role, str], ...] = (("worker", "commit"), ("author", "add"))
-    ways = (("kill", "killed", "14", "SIGKILL"), ("pause", "paused", "13", "SIGSTOP past sessions"))
+    ways = (
+        ("kill", "killed", "14", "SIGKILL"),
+        ("pause", "paused", "13", "SIGSTOP for longer than a session"),
+    )
     return [
         Entry(
             f"server {verb} at {step}",

@@ -76,7 +76,7 @@ def miscounted(case: Case, key: str, deaths: Mapping[Letter, float]) -> Iterator
         last = life[-1] if life and life[-1].n == letter.n else None
         yield from _died(case, key, letter, last)
         if last is None:
-            yield from count.to(letter.n, letter.a, at, f"task {key} died after")
+            yield from count.to(letter.n, letter.a, at, f"task {key} died after", ended=True)
         first, since = letter.n + 1, at
 
 
@@ -96,8 +96,11 @@ class _Count:
         self._case, self._next, self._since = case, first, since
         self._used = {0}
 
-    def to(self, n: int, a: int, at: float, what: str) -> Iterator[str]:
-        """Claim `n` was made by then, with `a` used up; those in between have told nothing."""
+    def to(self, n: int, a: int, at: float, what: str, ended: bool = False) -> Iterator[str]:
+        """Claim `n` was made by then, with `a` used up; those in between have told nothing.
+
+        Where it `ended` the task it has told nothing either.
+        """
         case = self._case
         losses = case.lost_without_a_line(max(0, n - self._next), self._since, at)
         # Who lacks memory fails before it can write down that it began.
@@ -112,6 +115,8 @@ class _Count:
                     found[used + 1] = min(lost + 1, found.get(used + 1, losses))
                 if may_fail:
                     found[used + 1] = min(lost, found.get(used + 1, losses))
+        if ended and may_fail:
+            found.update({used + 1: lost for used, lost in found.items() if used + 1 not in found})
         if a not in found:
             yield f"{what} {a} attempts used up, not {sorted(found)}"
         self._next, self._used = n, {a}

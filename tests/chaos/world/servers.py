@@ -26,11 +26,12 @@ from .peers import Peers
 Kind = Literal["embedded", "zookeeper", "ensemble"]
 KINDS: tuple[Kind, ...] = ("embedded", "zookeeper", "ensemble")
 #: After how many transactions a ZooKeeper writes a snapshot, at the latest. By default it is after
-#: 100 000 since its start: one that faults end every minute would hardly ever write any, and in
-#: time need more than a minute at each start to read its logs.
+#: 100 000 since its start: a follower that faults end every minute would hardly ever write any,
+#: and in time need more than a minute at each start to read its logs.
 _SNAPSHOTS = ("-Dzookeeper.snapCount=5000",)
 _LEADER_S = 3.0
 _HEALED_S = 60.0
+_LEVEL_S = 5.0
 _POLL_S = 0.05
 _ASK_S = 2.0
 #: Of the log of a server: in a message, and in the folder of a run.
@@ -66,7 +67,7 @@ class Servers:
         one: ServerProcess = (
             EmbeddedServerProcess(data=folder, tick_time_ms=tick_ms)
             if kind == "embedded"
-            else ZooKeeperServer(data=folder, tick_time_ms=tick_ms, jvm_options=_SNAPSHOTS)
+            else ZooKeeperServer(data=folder, tick_time_ms=tick_ms)
         )
         stack.enter_context(one)
         self.members = [one]
@@ -105,24 +106,27 @@ class Servers:
                 modes = [member.mode for member in self.members]
                 raise ServerDidNotStart(f"after {_HEALED_S:g} s the members are {modes}")
             self._pause.wait(_POLL_S)
-        if self.ensemble is not None:
-            self._catch_up(deadline)
-
-    def _catch_up(self, deadline: float) -> None:
-        """Wait until each member has applied what the leader has applied by now.
-
-        That is a write of its own: before the first one a new leader shows the number with which
-        its time begins, and nobody else ever shows that.
-        """
-        while self.wall_clock() is None:
-            if time.monotonic() > deadline:
-                raise ServerDidNotStart("the members serve, and take no write")
-        level = max(_applied(member) for member in self.members)
-        while any(_applied(member) < level for member in self.members):
+        deadline = time.monotonic() + _HEALED_S
+        while self.ensemble is not None and not self._are_level():
             if time.monotonic() > deadline:
                 applied = [f"{_applied(member):#x}" for member in self.members]
-                raise ServerDidNotStart(f"of {level:#x} the members have applied {applied}")
+                raise ServerDidNotStart(f"the members have applied up to {applied}")
+
+    def _are_level(self) -> bool:
+        """Whether each member soon has applied what the leader has applied by now.
+
+        That is a write of its own: before the first one a new leader shows the number with which
+        its time begins, and nobody else ever shows that. It may lose its lead meanwhile.
+        """
+        if self.wall_clock() is None:
+            return False
+        level = max(_applied(member) for member in self.members)
+        soon = time.monotonic() + _LEVEL_S
+        while any(_applied(member) < level for member in self.members):
+            if time.monotonic() > soon:
+                return False
             self._pause.wait(_POLL_S)
+        return True
 
     def mismatches(self) -> list[str]:
         """After which transactions members had another tree than their leader, as they logged."""
