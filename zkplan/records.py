@@ -249,8 +249,8 @@ class Failure(NamedTuple):
 class Dead(NamedTuple):
     """What `dead/TASK` holds: enough to show it and to retry it.
 
-    `n` is the last claim's number; `a` how many attempts are used up, with the one that ended it,
-    whether its function ran then or not.
+    `n` is the last claim's number; `a` how many attempts are used up. That claim is one of them,
+    whether its function ran or not, unless losses had used up all of them before.
     """
 
     rank: str
