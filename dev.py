@@ -104,10 +104,11 @@ def chaos(arguments: list[str]) -> None:
         pytest([], marked)
         return
     every = [f"tests/chaos/test_{name}.py" for name in ("every_fault", "takeover")]
+    guarded = [f"tests/chaos/test_{name}.py" for name in ("access", "tls")]
     # What knows one kind of server only runs once, beside the quickest kind.
     side_by_side(
         [*every, "--zookeeper-kind=ensemble", *marked],
-        [*every, "tests/chaos/test_access.py", "--zookeeper-kind=zookeeper", *marked],
+        [*every, *guarded, "--zookeeper-kind=zookeeper", *marked],
         ["tests/chaos", "--zookeeper-kind=embedded", *marked],
         ["tests/chaos/test_mutants_are_caught.py", "-m", "chaos", *arguments],
     )

@@ -164,6 +164,10 @@ class HistoryLost(KeeperError):
     """
 
 
+#: Of the errors of ZooKeeper those that are no matter of what was asked.
+UNREACHABLE = (KeeperUnavailable, KeeperClosed, HistoryLost)
+
+
 class TransactionRejected(KeeperError):
     """ZooKeeper refused a transaction for a reason unknown to the protocol. Nothing was written."""
 

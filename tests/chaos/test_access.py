@@ -1,4 +1,4 @@
-"""Access lists and TLS under fire: who may not, harms nothing and says so; who may, loses nothing.
+"""Access lists under fire: who may not, harms nothing and says so; who may, loses nothing.
 
 SASL is not tested here: it needs a Kerberos service, or Java's DIGEST-MD5 login, at the server, and
 a package that zkplan does not need at the client. To zkplan all of them are options of kazoo.
@@ -6,59 +6,42 @@ a package that zkplan does not need at the client. To zkplan all of them are opt
 
 from __future__ import annotations
 
-import gc
-import shutil
-import subprocess
-import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
-from kazoo.exceptions import NoAuthError
-from kazoo.security import OPEN_ACL_UNSAFE
+from kazoo.client import KazooClient
+from kazoo.exceptions import NoAuthError, NoNodeError
+from kazoo.security import ACL, OPEN_ACL_UNSAFE, make_digest_acl
 
 import zkplan
-
-# By its full name: workers import the function of a task by the name that it has here.
-from tests.chaos.sizes import broken, fan, lines_in, read, specs
-from tests.crash.server import not_available
-from tests.integ.support import IN_CHECKOUT, plain_client, wait_until
+from tests.integ.support import plain_client, wait_until
 from zkplan.testing.embedded_process import EmbeddedServerProcess
-from zkplan.testing.java import find_java, find_zookeeper
-from zkplan.testing.loopback import LOOPBACK, free_port
-from zkplan.testing.process import WatchedProcess
 from zkplan.testing.server_process import ServerProcess
 from zkplan.testing.servers import ZooKeeperServer
 
-from .guarded import environment, options_of
+from .guarded import options_of
+from .guards import (
+    BAD,
+    GOOD,
+    PARENT,
+    ROOT,
+    TICK_MS,
+    WAIT_S,
+    WIDTH,
+    Guarded,
+    all_ready,
+    judge,
+    needs_java,
+    running_plan,
+)
+from .sizes import lines_in
 
-PARENT, ROOT = "/guarded", "/guarded/zkplan"
-GOOD, BAD = "good:secret", "bad:guess"
-WIDTH = 600
-WAIT_S = 60.0
-_TICK_MS = 500
-_STORE_PASSWORD = "zkplan"
-
-
-class Guarded:
-    """A worker process, and what it says."""
-
-    def __init__(self, hosts: str, folder: Path, name: str, user: str, **options: object) -> None:
-        self.log = folder / f"{name}.log"
-        command = [*IN_CHECKOUT, sys.executable, "-m", "tests.chaos.guarded", hosts, ROOT]
-        self.process = WatchedProcess(command, self.log, environment(user, **options))
-
-    def says(self, text: str) -> bool:
-        return self.log.exists() and text in self.log.read_text()
-
-    def __enter__(self) -> Guarded:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.process.end(0)
+#: Who may change the lists of all, and whom alone they let in meanwhile.
+OPERATOR = "operator:other"
 
 
 @pytest.fixture(params=["embedded", "zookeeper"])
@@ -66,29 +49,14 @@ def server(request: pytest.FixtureRequest) -> Iterator[ServerProcess]:
     wanted = request.config.getoption("--zookeeper-kind")
     if wanted not in ("both", request.param):
         pytest.skip(f"only {wanted} is wanted")
-    needs_java(request.param)
-    made = (
-        EmbeddedServerProcess(tick_time_ms=_TICK_MS)
-        if request.param == "embedded"
-        else ZooKeeperServer(tick_time_ms=_TICK_MS)
-    )
+    made: ServerProcess
+    if request.param == "embedded":
+        made = EmbeddedServerProcess(tick_time_ms=TICK_MS)
+    else:
+        needs_java()
+        made = ZooKeeperServer(tick_time_ms=TICK_MS)
     with made:
         yield made
-
-
-def needs_java(kind: str = "zookeeper") -> None:
-    if kind == "zookeeper" and (find_java() is None or find_zookeeper() is None):
-        not_available("no ZooKeeper is installed here")
-
-
-def judge(plan: zkplan.Plan, runs: Path, losses: int) -> None:
-    """Every promise, for a plan that is done."""
-    sized = fan(WIDTH)
-    outcomes = plan.client.keeper.client.get_children(f"{plan.path}/outcomes")
-    assert len(outcomes) == 1
-    made = zkplan.Task(plan, outcomes[0]).result(timeout=10)
-    found = list(broken(sized, read(runs)[0], {len(sized.needs) - 1: made[1]}, losses))
-    assert found == []
 
 
 @pytest.mark.timeout(180)
@@ -96,11 +64,9 @@ def test_who_lacks_the_password_harms_nothing_and_says_so(
     tmp_path: Path, server: ServerProcess
 ) -> None:
     runs = tmp_path / "runs"
-    runs.mkdir()
     options = options_of(GOOD)
     with ExitStack() as stack:
         with plain_client(server.hosts, **options) as raw:
-            # Who may delete a znode is said at its parent: so the root's parent has the list too.
             raw.create(PARENT)
         client = stack.enter_context(zkplan.connect(server.hosts, ROOT, **options))
         client.prepare()
@@ -109,11 +75,9 @@ def test_who_lacks_the_password_harms_nothing_and_says_so(
             return stack.enter_context(Guarded(server.hosts, tmp_path, name, user))
 
         good = [start(f"good{number}", GOOD) for number in range(2)]
-        wait_until(lambda: all(each.says(" ready") for each in good), "workers are ready", WAIT_S)
+        all_ready(good)
         strangers = [start("bad", BAD), start("nobody", "")]
-        plan = client.create_plan("guarded", attempts=20)
-        plan.add_tasks(specs(fan(WIDTH), runs))
-        plan.mark_ready()
+        plan = running_plan(client, "guarded", runs)
         wait_until(lambda: lines_in(runs) >= WIDTH // 4, "tasks run", WAIT_S)
         for user in (BAD, ""):
             attack(server.hosts, options_of(user) if user else {})
@@ -150,91 +114,84 @@ def attack(hosts: str, options: Mapping[str, Any]) -> None:
                 attempt()
 
 
+def change_lists(operator: KazooClient, path: str, acl: Sequence[ACL]) -> None:
+    """Of all that stands at and below `path`, as `setAcl -R` does it: one znode after the other."""
+    try:
+        operator.set_acls(path, acl)
+        for name in operator.get_children(path):
+            change_lists(operator, f"{path}/{name}", acl)
+    except NoNodeError:
+        pass  # ended meanwhile
+
+
+class Operated(NamedTuple):
+    """A root that an operator shuts and opens again."""
+
+    operator: KazooClient
+    client: zkplan.Client
+    start: Callable[[str], Guarded]
+
+    def shut(self, path: str) -> None:
+        change_lists(self.operator, path, [make_digest_acl(*OPERATOR.split(":"), all=True)])
+
+    def open(self, path: str) -> None:
+        change_lists(self.operator, path, [make_digest_acl(*GOOD.split(":"), all=True)])
+
+
 @pytest.fixture
-def leaky() -> Iterator[None]:
-    """kazoo leaves a TLS socket open whenever connecting fails: they go before the test ends."""
-    yield
-    gc.collect()
-
-
-@pytest.mark.timeout(180)
-@pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
-@pytest.mark.usefixtures("leaky")
-def test_plans_run_over_tls_while_the_server_and_workers_are_killed(
-    tmp_path: Path, request: pytest.FixtureRequest
-) -> None:
-    wanted = request.config.getoption("--zookeeper-kind")
-    if wanted not in ("both", "zookeeper"):
-        pytest.skip(f"only {wanted} is wanted, and this needs a ZooKeeper that speaks TLS")
-    needs_java()
-    if shutil.which("openssl") is None:
-        not_available("there is no openssl to make a certificate with")
-    port, runs = free_port(), tmp_path / "runs"
-    runs.mkdir()
-    options: dict[str, Any] = {
-        "use_ssl": True,
-        "ca": str(tmp_path / "cert.pem"),
-        "verify_certs": True,
-    }
-    hosts = f"{LOOPBACK}:{port}"
-    config = secure(tmp_path, port)
+def operated(tmp_path: Path, server: ServerProcess) -> Iterator[Operated]:
     with ExitStack() as stack:
-        server = stack.enter_context(ZooKeeperServer(tick_time_ms=_TICK_MS, config=config))
-        # A process of its own: kazoo leaves sockets open whose handshake fails.
-        certificate(tmp_path, "other")
-        other = {**options, "ca": str(tmp_path / "other.pem"), "connect_timeout": 3.0}
-        stranger = stack.enter_context(Guarded(hosts, tmp_path, "stranger", GOOD, **other))
-        client = stack.enter_context(
-            zkplan.connect(hosts, ROOT, connect_timeout=WAIT_S, **options_of(GOOD), **options)
-        )
+        both = {**options_of(GOOD), "auth_data": [("digest", GOOD), ("digest", OPERATOR)]}
+        operator = stack.enter_context(plain_client(server.hosts, **both))
+        operator.create(PARENT)
+        client = stack.enter_context(zkplan.connect(server.hosts, ROOT, **options_of(GOOD)))
         client.prepare()
-        workers = [
-            stack.enter_context(Guarded(hosts, tmp_path, f"good{n}", GOOD, **options))
-            for n in range(2)
-        ]
-        wait_until(lambda: all(each.says(" ready") for each in workers), "workers ready", WAIT_S)
-        plan = client.create_plan("tls", attempts=20)
-        plan.add_tasks(specs(fan(WIDTH), runs))
-        plan.mark_ready()
-        wait_until(lambda: lines_in(runs) >= WIDTH // 4, "tasks run", WAIT_S)
-        # Before the server is killed: of one that is gone it would be told that it refuses.
-        wait_until(lambda: stranger.says("KeeperUnavailable"), "who trusts another is told", WAIT_S)
-        assert stranger.says("certificate verify failed")
-        assert not stranger.says(" ready")
-        server.kill()
-        server.start()
-        wait_until(lambda: lines_in(runs) >= WIDTH, "tasks run again", WAIT_S)
-        workers[0].process.end(0)
-        stack.enter_context(Guarded(hosts, tmp_path, "good2", GOOD, **options))
-        plan.wait(WAIT_S)
-        judge(plan, runs, losses=2)
+
+        def start(name: str) -> Guarded:
+            return stack.enter_context(Guarded(server.hosts, tmp_path, name, GOOD))
+
+        yield Operated(operator, client, start)
 
 
-def certificate(folder: Path, name: str) -> None:
-    subject = ["-subj", "/CN=localhost", "-addext", f"subjectAltName=IP:{LOOPBACK}"]
-    files = ["-keyout", str(folder / f"{name}.key"), "-out", str(folder / f"{name}.pem")]
-    openssl("req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", *subject, *files)
+@pytest.mark.timeout(240)
+def test_a_plan_that_shuts_its_workers_out_for_a_while_loses_nothing(
+    tmp_path: Path, operated: Operated
+) -> None:
+    """They go on with another plan meanwhile, and nobody has to start them anew."""
+    runs, others = tmp_path / "runs", tmp_path / "others"
+    workers = [operated.start(f"good{number}") for number in range(2)]
+    all_ready(workers)
+    plan = running_plan(operated.client, "shut", runs)
+    wait_until(lambda: lines_in(runs) >= WIDTH // 4, "tasks run", WAIT_S)
+    operated.shut(plan.path)
+    for worker in workers:
+        wait_until(partial(worker.says, f"{plan.path} is left to other workers"), "told", WAIT_S)
+        assert worker.says("access list")
+    other = running_plan(operated.client, "open", others)
+    other.wait(WAIT_S)
+    judge(other, others, losses=0)
+    operated.open(plan.path)
+    # They look at it again after a minute at the latest.
+    plan.wait(60 + WAIT_S)
+    judge(plan, runs, losses=2)  # its znodes are shut, and opened, one after the other
+    assert all(worker.process.is_running() for worker in workers)
 
 
-def openssl(*words: str) -> None:
-    subprocess.run(["openssl", *words], check=True, capture_output=True)
-
-
-def secure(folder: Path, port: int) -> Mapping[str, str]:
-    """A key for the server, and the lines of zoo.cfg that make it speak TLS there."""
-    certificate(folder, "cert")
-    store = folder / "store.p12"
-    key = ["-in", str(folder / "cert.pem"), "-inkey", str(folder / "cert.key")]
-    openssl("pkcs12", "-export", *key, "-out", str(store), "-passout", f"pass:{_STORE_PASSWORD}")
-    return {
-        "secureClientPort": str(port),
-        "secureClientPortAddress": LOOPBACK,
-        "serverCnxnFactory": "org.apache.zookeeper.server.NettyServerCnxnFactory",
-        "ssl.clientAuth": "none",
-        "ssl.keyStore.location": str(store),
-        "ssl.keyStore.password": _STORE_PASSWORD,
-        "ssl.keyStore.type": "PKCS12",
-        # It trusts itself: it asks no client for a certificate, but wants some trust to be set.
-        "ssl.trustStore.location": str(folder / "cert.pem"),
-        "ssl.trustStore.type": "PEM",
-    }
+@pytest.mark.timeout(240)
+def test_a_root_that_shuts_its_workers_out_ends_them_and_loses_nothing(
+    tmp_path: Path, operated: Operated
+) -> None:
+    """They say why; what supervises them starts them anew."""
+    runs = tmp_path / "runs"
+    workers = [operated.start(f"good{number}") for number in range(2)]
+    all_ready(workers)
+    plan = running_plan(operated.client, "shut", runs)
+    wait_until(lambda: lines_in(runs) >= WIDTH // 4, "tasks run", WAIT_S)
+    operated.shut(ROOT)
+    for worker in workers:
+        assert worker.process.wait_ended(WAIT_S)
+        assert worker.says("an access list does not let this client read")
+    operated.open(ROOT)
+    all_ready([operated.start("good2"), operated.start("good3")])
+    plan.wait(WAIT_S)
+    judge(plan, runs, losses=3)

@@ -63,4 +63,4 @@ def test_chaos_runs_every_fault_and_takeover_on_every_kind(monkeypatch: pytest.M
     assert "tests/chaos" in runs["embedded"]
     for kind in ("zookeeper", "ensemble"):
         assert {"tests/chaos/test_every_fault.py", "tests/chaos/test_takeover.py"} < {*runs[kind]}
-    assert "tests/chaos/test_access.py" in runs["zookeeper"]
+    assert {"tests/chaos/test_access.py", "tests/chaos/test_tls.py"} < {*runs["zookeeper"]}

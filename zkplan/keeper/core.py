@@ -45,6 +45,7 @@ from ..requests import (
 from .calls import Call, Done, Gathered, Promise, created_meanwhile, refused, submit_or_tell, vital
 from .handing import forget_wakes, wake
 from .kazoo_client import stop
+from .overheard import why
 from .packets import ChildrenPacket, DataPacket, TransactionPacket
 
 T = TypeVar("T")
@@ -207,8 +208,7 @@ class Keeper:
 
     def _post(self, request: Request) -> tuple[Mailbox[Any], Call]:
         box: Mailbox[Any] = Mailbox()
-        call = self.submit(request, lambda answer, error: box.put((answer, error)))
-        return box, call
+        return box, self.submit(request, lambda answer, error: box.put((answer, error)))
 
     def _await(self, posted: tuple[Mailbox[Any], Call], patience_s: float | None) -> Any:
         box, call = posted
@@ -217,9 +217,9 @@ class Keeper:
         except Empty:
             call.abandoned = True
             raise KeeperUnavailable(
-                f"no answer from ZooKeeper at {self.hosts} for {patience_s:g} s (`patience`); a "
-                "write that was under way may or may not be applied; once it answers, plans go on "
-                "and can be asked again"
+                f"no answer from ZooKeeper at {self.hosts} for {patience_s:g} s (`patience`)"
+                f"{why(self.client)}; a write that was under way may or may not be applied; once "
+                "it answers, plans go on and can be asked again"
             ) from None
         if error is not None:
             raise error

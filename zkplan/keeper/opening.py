@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import logging
 import select
 import time
 import urllib.parse
@@ -15,6 +14,7 @@ from ..errors import KeeperUnavailable, ZkplanError
 from .core import Keeper
 from .history import HistoryWatch
 from .kazoo_client import Handler, logger, mend
+from .overheard import Overheard, why
 
 #: Options of KazooClient that are given by other names.
 _OURS = ("self", "hosts", "timeout", "kwargs")
@@ -22,21 +22,6 @@ _OURS = ("self", "hosts", "timeout", "kwargs")
 _NOT_OF_PROBES = (
     *("client_id", "handler", "connection_retry", "command_retry", "read_only", "logger"),
 )
-
-
-class _Overheard(logging.LoggerAdapter):  # type: ignore[type-arg]
-    """Passes on what kazoo says, and remembers its last complaint: kazoo tells it to nobody else.
-
-    A refused connection, a name without an address, a certificate that is not trusted.
-    """
-
-    complaint = ""
-
-    def log(self, level: int, msg: object, *args: object, **kwargs: Any) -> None:
-        super().log(level, msg, *args, **kwargs)
-        # Of its giving up it tells when it is closed, which says nothing of the reason.
-        if level >= logging.WARNING and not str(msg).startswith("Failed connecting"):
-            self.complaint = str(msg) % args if args else str(msg)
 
 
 def open_keeper(
@@ -63,7 +48,7 @@ def open_keeper(
             f"'embedded:', or a started KazooClient, not {hosts!r:.100}"
         )
     _check_hosts(hosts)
-    overheard = _Overheard(kazoo_options.get("logger") or logger, {})
+    overheard = Overheard(kazoo_options.get("logger") or logger, {})
     options: dict[str, Any] = {
         "connection_retry": {"max_tries": -1, "delay": 0.1, "backoff": 2, "max_delay": 1},
     }
@@ -77,10 +62,9 @@ def open_keeper(
         raise _malformed(hosts, str(error)) from error
     mend(client)
     if not _started(client, connect_timeout_s):
-        why = f" ({overheard.complaint})" if overheard.complaint else ""
         raise KeeperUnavailable(
-            f"no ZooKeeper answered at {hosts} within {connect_timeout_s:g} s{why}; is it running, "
-            "and is the address right?"
+            f"no ZooKeeper answered at {hosts} within {connect_timeout_s:g} s{why(client)}; is it "
+            "running, and is the address right?"
         )
     keeper = Keeper(client, owns=True, patience_s=patience_s)
     alike = {name: given for name, given in kazoo_options.items() if name not in _NOT_OF_PROBES}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from .. import failpoints
-from ..errors import TransactionRejected
+from ..errors import UNREACHABLE, KeeperError, TransactionRejected
 from ..layout import parse_entry
 from ..requests import (
     Applied,
@@ -81,7 +81,13 @@ def send_taking(
     sent = yield Send(Multi(ops))
     reading = yield Send(ReadMany(first_reads(claims)))
     answer = yield Await(sent)
-    return answer, FirstReads((yield Await(reading)))
+    try:
+        return answer, FirstReads((yield Await(reading)))
+    except UNREACHABLE:
+        raise
+    except KeeperError:
+        # Claims that were made stand, whatever cannot be read: who loads them will meet it.
+        return answer, None
 
 
 def claim(me: Registration, plan: str, ready_version: int, names: list[str]) -> Step[Claimed]:
@@ -145,7 +151,8 @@ def claim(me: Registration, plan: str, ready_version: int, names: list[str]) -> 
             barred.append(name)
             del wanted[tag]
         else:
-            raise TransactionRejected(f"claiming {name} of {plan_path}: {answer}")
+            why = f"{answer.path}: {answer.reason.value}"
+            raise TransactionRejected(f"claiming {name} of {plan_path}: {why}")
     for name in orphans:
         # An entry without its task (S6 broken from outside) would be claimed in vain for ever. A
         # task number never comes back, so the entry can go.

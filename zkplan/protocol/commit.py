@@ -10,7 +10,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from .. import failpoints
-from ..errors import PayloadTooLarge, PlanCancelled, TransactionRejected, ZkplanError
+from ..errors import (
+    UNREACHABLE,
+    KeeperError,
+    PayloadTooLarge,
+    PlanCancelled,
+    TransactionRejected,
+    ZkplanError,
+)
 from ..layout import DELIVERED
 from ..requests import (
     Applied,
@@ -232,7 +239,9 @@ def commit(
     rest, wakes = list(parts), list(old_wakes)
     next_tasks: dict[str, int] = {}
     while rest:
-        yield from _learn_numbers(rest, next_tasks)
+        yield from _learn_numbers(report, rest, next_tasks)
+        if not rest:
+            break
         draft = _Draft(me, rest, drive)
         draft.add_tasks(rest, next_tasks)
         for wake in wakes:
@@ -292,11 +301,18 @@ def _full_now(draft: _Draft) -> Step[list[Dependent]]:
     return [d for d, node in zip(named, nodes, strict=True) if node and node.version == d.k]
 
 
-def _learn_numbers(parts: list[Part], next_tasks: dict[str, int]) -> Step[None]:
-    for part in parts:
+def _learn_numbers(report: Committed, rest: list[Part], next_tasks: dict[str, int]) -> Step[None]:
+    for part in list(rest):
         path = part.loaded.claim.plan_path
         if part.adds and path not in next_tasks:
-            plan = yield ReadData(path)
+            try:
+                plan = yield ReadData(path)
+            except UNREACHABLE:
+                raise
+            except KeeperError as error:  # an access list: no other part's concern
+                rest.remove(part)
+                report.poison.append((part, error))
+                continue
             next_tasks[path] = next_number(plan) if plan is not None else 0
 
 

@@ -54,9 +54,9 @@ def deliver_wide(
     """Commit `part` in as many transactions as it takes; False where its claim was gone.
 
     Raises ResultNotKept, PlanError or PayloadTooLarge where a task that its function added cannot
-    be added; then nothing was written, and the claim stands. PayloadUndecodable and
-    TransactionRejected say that an edge is damaged or leads nowhere; the claim stands then too, and
-    what was delivered stays delivered.
+    be added; then nothing was written, and the claim stands. PayloadUndecodable and KeeperError say
+    that an edge is damaged, leads nowhere or may not be read; the claim stands then too, and what
+    was delivered stays delivered.
     `capacity` and `taken` let the worker start on the dependents while later edges are delivered.
     """
     loaded = part.loaded

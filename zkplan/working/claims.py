@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ..execution import Job
@@ -70,17 +71,22 @@ class Claims:
             self._engine.go_contained(
                 load(claims, read),
                 lambda loaded: self._loaded(claims, loaded),
-                f"{claims[0].task_path} cannot be read",
+                _unread(claims[0]),
                 instead=None,
             )
 
     def _loaded(self, claims: list[Claim], loaded: list[Loaded] | None) -> None:
         self._loading -= len(claims)
-        if loaded is None:
-            # One of them cannot be read, and stays claimed here; the others must not stay with it.
-            for claim in claims if len(claims) > 1 else ():
-                self.take_on([claim])
+        if loaded is not None:
+            self._take_up(claims, loaded)
             return
+        # One of them cannot be read, and stays claimed here; the others must not stay with it.
+        for claim in claims:
+            self._engine.again.go(
+                partial(load, [claim]), partial(self._take_up, [claim]), _unread(claim)
+            )
+
+    def _take_up(self, claims: list[Claim], loaded: list[Loaded]) -> None:
         losses.before_start(self._engine, claims, loaded)
         self.start(loaded)
 
@@ -151,6 +157,17 @@ class Claims:
             engine = self._engine
             engine.statistics.handed_back += len(claims)
             told = losses.if_fewer(engine, jobs)
-            engine.go_contained(
-                hand_back(claims, log), told, "a task stays claimed", instead=len(claims)
-            )
+
+            def handed_back(held: int | None) -> None:
+                if held is not None:
+                    told(held)
+                    return
+                for claim in claims:  # those that are handed back are not any more
+                    engine.again.go(partial(hand_back, [claim], log), lambda _: None, what)
+
+            what = "a task stays claimed"
+            engine.go_contained(hand_back(claims, log), handed_back, what, instead=None)
+
+
+def _unread(claim: Claim) -> str:
+    return f"{claim.task_path} cannot be read"

@@ -5,14 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TypeVar
 
-from ..errors import (
-    HistoryLost,
-    InvariantViolated,
-    KeeperClosed,
-    KeeperError,
-    KeeperUnavailable,
-    PayloadUndecodable,
-)
+from ..errors import UNREACHABLE, InvariantViolated, KeeperError, PayloadUndecodable
 from ..requests import Step
 
 T = TypeVar("T")
@@ -47,7 +40,7 @@ def contained(step: Step[T], complaints: Complaints, what: str, instead: D) -> S
     """
     try:
         return (yield from step)
-    except (HistoryLost, KeeperClosed, KeeperUnavailable):
+    except UNREACHABLE:
         raise
     except (KeeperError, PayloadUndecodable, InvariantViolated) as error:
         complaints.tell(f"{what}: {error}")

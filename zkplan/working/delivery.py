@@ -8,11 +8,12 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ..errors import (
+    UNREACHABLE,
+    KeeperError,
     PayloadTooLarge,
     PayloadUndecodable,
     PlanError,
     ResultNotKept,
-    TransactionRejected,
     ZkplanError,
 )
 from ..protocol import control
@@ -141,8 +142,11 @@ class Delivery:
                 return (yield from step)
             except (ResultNotKept, PlanError, PayloadTooLarge) as error:
                 return error  # nothing was written: a task that it adds cannot be added
-            except (TransactionRejected, PayloadUndecodable) as error:
-                return error  # an edge leads nowhere: this task fails, and this worker does not
+            except UNREACHABLE:
+                raise
+            except (KeeperError, PayloadUndecodable) as error:
+                # An edge leads nowhere, or may not be read: this task fails, this worker does not.
+                return error
 
         def delivered(ended: bool | ZkplanError) -> None:
             self._committing -= 1

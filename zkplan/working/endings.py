@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ..backoff import CHANCE, Backoff
@@ -78,7 +80,8 @@ def _failed(
             # A number of attempts that only an entry made by hand has would be beyond reckoning.
             delay = min(backoff.delay_s(min(claim.a, 1000), CHANCE.random()), DELAY_S_MAX)
             due = int((time.time() + delay) * 1000)
-        _end(engine, claim, fail_again(claim, sealed, due, engine.paths.later, int(delay * 1000)))
+        later, delay_ms = engine.paths.later, int(delay * 1000)
+        _end(engine, claim, partial(fail_again, claim, sealed, due, later, delay_ms))
         return None
     logger.warning("%s of %s is out of attempts: %s", name, claim.plan_path, failure.summary)
     # Where losses have used up all of them, this claim has found that out, and is none itself.
@@ -89,15 +92,15 @@ def _failed(
     if cascade and deliverable and all(edge.k >= 0 for _, edge in job.loaded.edges):
         # What a wide delivery has begun to deliver is the outcome, not a second wording of it.
         return Part(job.loaded, job.loaded.result or sealed, True, dead.to_bytes())
-    _end(engine, claim, fail_for_good(claim, sealed, dead))
+    _end(engine, claim, partial(fail_for_good, claim, sealed, dead))
     return None
 
 
-def _end(engine: Engine, claim: Claim, step: Step[bool]) -> None:
+def _end(engine: Engine, claim: Claim, make: Callable[[], Step[bool]]) -> None:
     what = f"{claim.task_path} stays claimed"
     told = losses.if_lost(engine, claim, losses.FAILURE)
     engine.claims.end_job(claim)
-    engine.go_contained(step, told, what, instead=True)
+    engine.again.go(make, told, what)
 
 
 def timed_out(engine: Engine, job: Job) -> None:
@@ -155,12 +158,8 @@ def reload(engine: Engine, part: Part) -> None:
         part.loaded = found[0]
         engine.delivery.add(part)
 
-    engine.go_contained(
-        load([part.loaded.claim]),
-        loaded,
-        f"{part.loaded.claim.task_path} stays claimed",
-        instead=[],
-    )
+    claim = part.loaded.claim
+    engine.again.go(partial(load, [claim]), loaded, f"{claim.task_path} stays claimed")
 
 
 def poisoned(engine: Engine, part: Part, error: Exception) -> None:

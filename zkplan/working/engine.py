@@ -21,6 +21,7 @@ from ..errors import HistoryLost, KeeperUnavailable, ZkplanError
 from ..execution import Ended, Job, Runner
 from ..keeper import Keeper
 from ..keeper.handing import thread_has_ended
+from ..keeper.overheard import why
 from ..layout import Paths
 from ..mailbox import Empty, Mailbox
 from ..protocol.desk import register
@@ -28,6 +29,7 @@ from ..protocol.shared import Registration
 from ..records import WorkerRecord
 from ..requests import Delete, Multi, Step
 from . import endings, upkeep
+from .again import Again
 from .ahead import ReadAhead
 from .claims import STALLED_S, Claims
 from .containment import Complaints, contained
@@ -66,6 +68,7 @@ class Engine:
         self.living: list[str] = []
         self.runner = Runner(keeper, codec, plan_within)
         self.slots = Slots(threads, self.runner, self._task_ended)
+        self.again = Again(self)
         self.claims = Claims(self)
         self.threads = threads
         self.inbox: Mailbox[Callable[[], None]] = Mailbox()
@@ -165,7 +168,7 @@ class Engine:
 
     def _pause(self) -> float:
         now = time.monotonic()
-        due = self.upkeep.next_due()
+        due = min(self.upkeep.next_due(), self.again.next_due())
         if self.me is not None and not self.leaving.begun:
             due = min(due, self.seeker.candidates.next_event())
         # A copy: the slots' threads add and remove jobs meanwhile.
@@ -182,6 +185,7 @@ class Engine:
         self.delivery.advance()
         self._judge_connection(now)
         self.upkeep.advance(now)
+        self.again.advance(now)
         self._end_overdue(now)
         if self.me is None:
             self._register()
@@ -206,9 +210,10 @@ class Engine:
                 logger.warning("ZooKeeper at %s answers again", self.keeper.hosts)
             else:
                 logger.warning(
-                    "no answer from ZooKeeper at %s for %.0f s: nothing is claimed until there is",
+                    "no answer from ZooKeeper at %s for %.0f s%s: nothing is claimed until then",
                     self.keeper.hosts,
                     now - self.keeper.last_answer,
+                    why(self.keeper.client),
                 )
             for job in self.claims.jobs.values():
                 if not trusted and not job.stop_reason:

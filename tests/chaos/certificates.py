@@ -1,0 +1,60 @@
+"""Certificates for a server of a test, made and signed with openssl, and thrown away with it."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+from zkplan.testing.loopback import LOOPBACK
+
+_PASSWORD = "zkplan"
+_SUBJECT = ("-subj", f"/CN={LOOPBACK}")
+_NEW_KEY = ("-newkey", "rsa:2048", "-nodes")
+
+
+class Authority:
+    """Who signs the certificate of a server. `certificate` is what clients are to trust."""
+
+    def __init__(self, folder: Path, name: str) -> None:
+        self._folder, self._name = folder, name
+        self.certificate = self._file("pem")
+        self.store = self._file("p12")
+        self._key = self._file("key")
+        made = ("-keyout", str(self._key), "-out", str(self.certificate))
+        _openssl("req", "-x509", *_NEW_KEY, "-days", "2", "-subj", f"/CN={name}", *made)
+
+    def sign_for_the_server(self, days: int = 2) -> None:
+        """Put a new key, and a certificate for so many days from now, into `store`."""
+        key, request, signed = (self._file(f"server.{kind}") for kind in ("key", "csr", "pem"))
+        address = ("-addext", f"subjectAltName=IP:{LOOPBACK}")
+        _openssl("req", *_NEW_KEY, *_SUBJECT, *address, "-keyout", str(key), "-out", str(request))
+        signer = ("-CA", str(self.certificate), "-CAkey", str(self._key), "-CAcreateserial")
+        how = ("-days", str(days), "-copy_extensions", "copy")
+        _openssl("x509", "-req", "-in", str(request), *signer, *how, "-out", str(signed))
+        both = ("-in", str(signed), "-inkey", str(key), "-passout", f"pass:{_PASSWORD}")
+        _openssl("pkcs12", "-export", *both, "-out", str(self.store))
+
+    def _file(self, kind: str) -> Path:
+        return self._folder / f"{self._name}.{kind}"
+
+
+def secure(authority: Authority, port: int) -> Mapping[str, str]:
+    """A key for the server, and the lines of zoo.cfg that make it speak TLS at `port`."""
+    authority.sign_for_the_server()
+    return {
+        "secureClientPort": str(port),
+        "secureClientPortAddress": LOOPBACK,
+        "serverCnxnFactory": "org.apache.zookeeper.server.NettyServerCnxnFactory",
+        "ssl.clientAuth": "none",
+        "ssl.keyStore.location": str(authority.store),
+        "ssl.keyStore.password": _PASSWORD,
+        "ssl.keyStore.type": "PKCS12",
+        # It asks no client for a certificate, but wants some trust to be set.
+        "ssl.trustStore.location": str(authority.certificate),
+        "ssl.trustStore.type": "PEM",
+    }
+
+
+def _openssl(*words: str) -> None:
+    subprocess.run(["openssl", *words], check=True, capture_output=True)

@@ -1,0 +1,94 @@
+"""Plans run over TLS while servers and workers are killed, and while a certificate has expired."""
+
+from __future__ import annotations
+
+import gc
+import shutil
+from collections.abc import Iterator
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import zkplan
+from tests.crash.server import not_available
+from tests.integ.support import wait_until
+from zkplan.testing.loopback import LOOPBACK, free_port
+from zkplan.testing.servers import ZooKeeperServer
+
+from .certificates import Authority, secure
+from .guarded import options_of
+from .guards import (
+    GOOD,
+    ROOT,
+    TICK_MS,
+    WAIT_S,
+    WIDTH,
+    Guarded,
+    all_ready,
+    judge,
+    needs_java,
+    running_plan,
+)
+from .sizes import lines_in
+
+
+@pytest.fixture
+def leaky() -> Iterator[None]:
+    """kazoo leaves a TLS socket open whenever connecting fails: they go before the test ends."""
+    yield
+    gc.collect()
+
+
+@pytest.mark.timeout(180)
+@pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
+@pytest.mark.usefixtures("leaky")
+def test_plans_run_over_tls_while_the_server_and_workers_are_killed(
+    tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    wanted = request.config.getoption("--zookeeper-kind")
+    if wanted not in ("both", "zookeeper"):
+        pytest.skip(f"only {wanted} is wanted, and this needs a ZooKeeper that speaks TLS")
+    needs_java()
+    if shutil.which("openssl") is None:
+        not_available("there is no openssl to make a certificate with")
+    port, runs = free_port(), tmp_path / "runs"
+    ours, theirs = Authority(tmp_path, "ours"), Authority(tmp_path, "theirs")
+    options: dict[str, Any] = {"use_ssl": True, "ca": str(ours.certificate), "verify_certs": True}
+    hosts = f"{LOOPBACK}:{port}"
+    config = secure(ours, port)
+    with ExitStack() as stack:
+        server = stack.enter_context(ZooKeeperServer(tick_time_ms=TICK_MS, config=config))
+        # A process of its own: kazoo leaves sockets open whose handshake fails.
+        other = {**options, "ca": str(theirs.certificate), "connect_timeout": 3.0}
+        stranger = stack.enter_context(Guarded(hosts, tmp_path, "stranger", GOOD, **other))
+        client = stack.enter_context(
+            zkplan.connect(hosts, ROOT, connect_timeout=WAIT_S, **options_of(GOOD), **options)
+        )
+        client.prepare()
+        workers = [
+            stack.enter_context(Guarded(hosts, tmp_path, f"good{n}", GOOD, **options))
+            for n in range(2)
+        ]
+        all_ready(workers)
+        plan = running_plan(client, "tls", runs)
+        wait_until(lambda: lines_in(runs) >= WIDTH // 4, "tasks run", WAIT_S)
+        # Before the server is killed: of one that is gone it would be told that it refuses.
+        wait_until(lambda: stranger.says("KeeperUnavailable"), "who trusts another is told", WAIT_S)
+        assert stranger.says("certificate verify failed")
+        assert not stranger.says(" ready")
+        server.kill()
+        ours.sign_for_the_server(days=-1)
+        server.start()
+        for worker in workers:
+            wait_until(partial(worker.says, "certificate has expired"), "it is told", WAIT_S)
+        server.kill()
+        ours.sign_for_the_server()
+        server.start()
+        wait_until(lambda: lines_in(runs) >= WIDTH, "tasks run again", WAIT_S)
+        workers[0].process.end(0)
+        stack.enter_context(Guarded(hosts, tmp_path, "good2", GOOD, **options))
+        plan.wait(WAIT_S)
+        judge(plan, runs, losses=2)

@@ -1,0 +1,60 @@
+"""A step that met somebody else's znodes is made again, each time after a longer rest."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pytest
+
+from zkplan.working.again import REST_FIRST_S, REST_MAX_S, Again
+
+
+class Obstructed:
+    """Stands for an engine: something is in the way of the first `times` steps."""
+
+    def __init__(self, times: int) -> None:
+        self.left = times
+        self.made: list[str] = []
+        self.results: list[str] = []
+
+    def make(self, name: str) -> Any:
+        self.made.append(name)
+        return name
+
+    def go_contained(self, step: Any, done: Callable[[Any], None], what: str, instead: Any) -> None:
+        self.left -= 1
+        done(instead if self.left >= 0 else f"{step} of {what}")
+
+
+def test_it_rests_longer_each_time_up_to_a_minute_and_then_gives_its_result(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    engine, rests = Obstructed(9), []
+    again, now = Again(engine), 1000.0  # type: ignore[arg-type]
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    again.go(partial(engine.make, "step"), engine.results.append, "it")
+    while again.next_due() < float("inf"):
+        made = len(engine.made)
+        again.advance(again.next_due() - 0.001)
+        assert len(engine.made) == made
+        assert not engine.results
+        rests.append(again.next_due() - now)
+        now = again.next_due()
+        again.advance(now)
+    assert engine.made == ["step"] * 10
+    assert engine.results == ["step of it"]
+    assert rests == [min(REST_MAX_S, REST_FIRST_S * 2**count) for count in range(9)]
+
+
+def test_steps_of_one_moment_are_all_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = Obstructed(3)
+    again = Again(engine)  # type: ignore[arg-type]
+    monkeypatch.setattr(time, "monotonic", lambda: 7.0)
+    for name in "abc":
+        again.go(partial(engine.make, name), engine.results.append, "it")
+    again.advance(7.0 + REST_FIRST_S)
+    assert engine.made == list("abcabc")
+    assert engine.results == [f"{name} of it" for name in "abc"]

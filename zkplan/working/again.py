@@ -1,0 +1,70 @@
+"""Steps that settle a claim and met what somebody else left in the tree: made again, after a rest.
+
+Nobody else may settle a claim while the worker that holds it lives. So one that could not be read,
+ended or handed back would stand until then, though what was in the way is long gone: an operator
+deletes a znode, or takes an access list back.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar
+
+from ..requests import Step
+
+if TYPE_CHECKING:
+    from .engine import Engine
+
+T = TypeVar("T")
+
+#: The rest before a step is made again, in seconds, doubled each time up to.
+REST_FIRST_S, REST_MAX_S = 1.0, 60.0
+
+
+class Again:
+    """What rests, of one engine; only the loop's thread calls it."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._count = itertools.count()
+        #: When it is due, a number that no two share, and what makes the step.
+        self._resting: list[tuple[float, int, Callable[[], None]]] = []
+
+    def go(
+        self,
+        make: Callable[[], Step[T]],
+        done: Callable[[T], None],
+        what: str,
+        rest_s: float = REST_FIRST_S,
+    ) -> None:
+        """Run the step that `make` makes, until nothing is in its way; `what` is told once.
+
+        A step must not give None. A worker that leaves waits for none that rests: whoever clears
+        its desk finds the claim there.
+        """
+
+        def ended(result: T | None) -> None:
+            if result is not None:
+                done(result)
+                return
+
+            def once_more() -> None:
+                self.go(make, done, what, min(REST_MAX_S, 2 * rest_s))
+
+            at = time.monotonic() + rest_s
+            heapq.heappush(self._resting, (at, next(self._count), once_more))
+
+        self._engine.go_contained(make(), ended, what, instead=None)
+
+    def next_due(self) -> float:
+        """Monotonic time, in seconds, at which the first of them is due."""
+        return self._resting[0][0] if self._resting else float("inf")
+
+    def advance(self, now: float) -> None:
+        """Start what is due."""
+        while self._resting and self._resting[0][0] <= now:
+            _, _, once_more = heapq.heappop(self._resting)
+            once_more()
