@@ -20,6 +20,7 @@ from .errors import (
     PayloadUndecodable,
     TaskCancelled,
     TaskError,
+    TransactionRejected,
     ZkplanError,
 )
 from .event_loop import EventLoop
@@ -271,8 +272,12 @@ class Runner:
             return Ended(job, 0.0, gave_up=True)  # while it waited for its turn
         if claim.n > claim.a:
             # An earlier claim ended without an outcome: this task may be what killed its worker.
-            if not self.keeper.run(mark_started(claim), for_ever=True):
-                return Ended(job, 0.0, fenced=True)
+            try:
+                if not self.keeper.run(mark_started(claim), for_ever=True):
+                    return Ended(job, 0.0, fenced=True)
+            except TransactionRejected as error:
+                # It has not run, so it must not use up an attempt: as what is not understood here.
+                return Ended(job, 0.0, undecodable=f"its start cannot be noted: {error}")
             job.loaded.others.append(f"started-{claim.n}")
         if timeout is not None:
             job.deadline = time.monotonic() + timeout

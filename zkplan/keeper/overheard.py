@@ -10,6 +10,9 @@ from typing import Any
 
 from kazoo.client import KazooClient
 
+#: Complaints that say nothing of the reason: of giving up, when it is closed, and of trying again.
+_EMPTY = ("Failed connecting", "Transition to CONNECTING")
+
 
 class Overheard(logging.LoggerAdapter):  # type: ignore[type-arg]
     """Passes on what kazoo says, and remembers its last complaint while there is no connection."""
@@ -18,8 +21,7 @@ class Overheard(logging.LoggerAdapter):  # type: ignore[type-arg]
 
     def log(self, level: int, msg: object, *args: object, **kwargs: Any) -> None:
         super().log(level, msg, *args, **kwargs)
-        # Of its giving up it tells when it is closed, which says nothing of the reason.
-        if level >= logging.WARNING and not str(msg).startswith("Failed connecting"):
+        if level >= logging.WARNING and not str(msg).startswith(_EMPTY):
             self.complaint = str(msg) % args if args else str(msg)
         elif str(msg).startswith("Zookeeper connection established"):
             self.complaint = ""

@@ -336,7 +336,9 @@ def _sort_out(
             return
         try:
             part.loaded.below = yield from with_below(answer.path, part.loaded.below)
-        except TransactionRejected as error:
+        except UNREACHABLE:
+            raise
+        except KeeperError as error:
             rest.pop(owner)
             report.poison.append((part, error))
     elif answer.path in part.loaded.below:
@@ -347,6 +349,8 @@ def _sort_out(
             try:
                 for task in part.adds:
                     yield from settle_finished(claim.plan_path, task)
+            except UNREACHABLE:
+                raise
             except ZkplanError as error:
                 rest.pop(owner)
                 report.poison.append((part, error))

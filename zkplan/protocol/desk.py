@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from .. import failpoints
-from ..errors import TransactionRejected
+from ..errors import UNREACHABLE, KeeperError, TransactionRejected
 from ..layout import WAKE, ClaimName, Entry, Paths, parse_claim
 from ..requests import (
     Applied,
@@ -36,13 +36,15 @@ class Cleared(NamedTuple):
     """What clearing a desk did: tasks released, dependents published, whether the desk went.
 
     `released` has each task's path, and the number that its next claim will have. `strange`: the
-    desk stays, because something lies on it that zkplan did not make.
+    desk stays, because something lies on it that zkplan did not make. `shut`: so do these claims,
+    because an access list keeps their tasks from being read or released; the first one says why.
     """
 
     released: list[tuple[str, int]]
     published: int = 0
     gone: bool = False
     strange: bool = False
+    shut: Sequence[str] = ()
 
 
 def register(
@@ -107,19 +109,22 @@ def clear_desk(paths: Paths, worker: str) -> Step[Cleared]:
     guard: list[Op] = [Create(paths.worker(worker)), Delete(paths.worker(worker))]
     claims = [(name, parsed) for name in sorted(names) if (parsed := parse_claim(name)) is not None]
     released: list[tuple[str, int]] = []
+    shut: list[str] = []
     for start in range(0, len(claims), RELEASES_PER_MULTI):
         chunk = claims[start : start + RELEASES_PER_MULTI]
-        done = yield from _release(paths, desk, guard, chunk)
+        done = yield from _release(paths, desk, guard, chunk, shut)
         if done is None:
-            return Cleared(released)
+            return Cleared(released, shut=shut)
         released += done
     published = 0
     for name in sorted(names):
         if name.startswith(WAKE):
             count = yield from _settle_wake(paths, f"{desk}/{name}", guard)
             if count is None:
-                return Cleared(released, published)
+                return Cleared(released, published, shut=shut)
             published += count
+    if shut:
+        return Cleared(released, published, shut=shut)
     answer = yield Multi([*guard, Delete(desk)])
     strange = not isinstance(answer, Applied) and answer.reason is Reason.NOT_EMPTY
     return Cleared(released, published, isinstance(answer, Applied), strange)
@@ -154,9 +159,16 @@ class _Release:
 
 
 def _release(
-    paths: Paths, desk: str, guard: list[Op], claims: list[tuple[str, ClaimName]]
+    paths: Paths,
+    desk: str,
+    guard: list[Op],
+    claims: list[tuple[str, ClaimName]],
+    shut: list[str],
 ) -> Step[list[tuple[str, int]] | None]:
-    """Release `claims`; gives `Cleared.released`, None where the worker lives after all."""
+    """Release `claims`; gives `Cleared.released`, None where the worker lives after all.
+
+    Those that an access list keeps from it are left to a later clearing, and told in `shut`.
+    """
     reads: list[ReadData | ReadChildren] = []
     for name, parsed in claims:
         task_path = paths.task(parsed.plan, parsed.task)
@@ -174,6 +186,18 @@ def _release(
             continue
         path = paths.task(parsed.plan, parsed.task)
         end = None
+        if task is None:
+            # A batch shows what is gone like what may not be read, and a claim that is deleted
+            # without an entry in its place is a task lost. A single read tells them apart.
+            try:
+                task = yield ReadData(path)
+                owner = yield ReadData(f"{path}/owner")
+                started = yield ReadData(f"{path}/started-{parsed.n}")
+            except UNREACHABLE:
+                raise
+            except KeeperError as error:
+                shut.append(str(error))
+                continue
         if task is not None:
             entry = _next_entry(claim.data, parsed, started is not None)
             end = Create(f"{paths.plan(parsed.plan)}/runnable/{entry.name}")
@@ -193,6 +217,10 @@ def _release(
         owner = owners[answer.at]
         if owner < 0:
             return None
+        if answer.reason is Reason.NO_AUTH:
+            shut.append(f"{answer.path}: {answer.reason.value}")
+            del todo[owner]
+            continue
         refusals += 1
         if refusals > REFUSALS_MAX:
             raise _in_the_way(answer)

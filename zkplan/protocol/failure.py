@@ -49,7 +49,7 @@ def end_claim(claim: Claim, then: list[Op], log: bytes, owner: bool = True) -> S
             strange = yield from with_below(answer.path, strange)
         elif strange and answer.at < len(strange):
             strange = []  # one of them went with the claim or the mark above it, or by itself
-        elif answer.path == claim.path:
+        elif answer.path == claim.path and answer.reason is Reason.NO_NODE:
             return repeated
         elif answer.path == f"{claim.task_path}/owner" and answer.reason is Reason.NO_NODE:
             owner = False
@@ -157,6 +157,7 @@ def write_log(claim: Claim, log: bytes) -> Step[str | None]:
 def mark_started(claim: Claim) -> Step[bool]:
     """Note that the function starts under this claim; False where the claim is gone.
 
+    Raises TransactionRejected where an access list refuses it; the claim stands then.
     Only for a task whose earlier claim ended without an outcome: should this worker vanish too, the
     task is known to have been running, and an attempt is used up. So a task that kills its workers
     runs out of attempts, and its neighbours do not.
@@ -167,6 +168,8 @@ def mark_started(claim: Claim) -> Step[bool]:
         return True
     if answer.reason is Reason.NODE_EXISTS:
         return True  # the name belongs to this claim alone: an earlier copy of this was applied
+    if answer.reason is not Reason.NO_NODE:
+        raise TransactionRejected(f"{answer.path}: {answer.reason.value}")
     if answer.path == name:
         yield Multi([Delete(claim.path)])  # the task was removed with its plan
     return False

@@ -122,7 +122,7 @@ def _fix_result(part: Part) -> Step[bool]:
             node = yield ReadData(f"{claim.task_path}/result")
             loaded.result = node.data if node is not None else None
             return node is not None
-        if answer.at <= 1:
+        if answer.at <= 1 and answer.reason is Reason.NO_NODE:
             yield from drop_removed([claim])
             return False
         if answer.path == f"{claim.plan_path}/adds":
@@ -182,8 +182,10 @@ def _reload_edges(loaded: Loaded) -> Step[bool]:
     task_path = loaded.claim.task_path
     children, claim = yield ReadMany([ReadChildren(task_path), ReadData(loaded.claim.path)])
     if children is None or claim is None:
-        yield from drop_removed([loaded.claim])
-        return False
+        removed = yield from drop_removed([loaded.claim])
+        if claim is None or removed:
+            return False
+        raise TransactionRejected(f"{task_path} could not be read")  # it was shut a moment ago
     provs = sorted(name for name in children if name.startswith("prov-"))
     loaded.edges = []
     for start in range(0, len(provs), READS_PER_REQUEST):

@@ -30,20 +30,22 @@ class Again:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._count = itertools.count()
-        #: When it is due, a number that no two share, and what makes the step.
-        self._resting: list[tuple[float, int, Callable[[], None]]] = []
+        #: When it is due, a number that no two share, what makes it again and what gives it up.
+        self._resting: list[tuple[float, int, Callable[[], None], Callable[[], None]]] = []
 
     def go(
         self,
         make: Callable[[], Step[T]],
         done: Callable[[T], None],
         what: str,
+        *,
+        given_up: Callable[[], None] = lambda: None,
         rest_s: float = REST_FIRST_S,
     ) -> None:
         """Run the step that `make` makes, until nothing is in its way; `what` is told once.
 
-        A step must not give None. A worker that leaves waits for none that rests: whoever clears
-        its desk finds the claim there.
+        A step must not give None. A worker that leaves makes none again, and calls `given_up`: the
+        claim stays on its desk for whoever clears that.
         """
 
         def ended(result: T | None) -> None:
@@ -52,10 +54,11 @@ class Again:
                 return
 
             def once_more() -> None:
-                self.go(make, done, what, min(REST_MAX_S, 2 * rest_s))
+                longer_s = min(REST_MAX_S, 2 * rest_s)
+                self.go(make, done, what, given_up=given_up, rest_s=longer_s)
 
             at = time.monotonic() + rest_s
-            heapq.heappush(self._resting, (at, next(self._count), once_more))
+            heapq.heappush(self._resting, (at, next(self._count), once_more, given_up))
 
         self._engine.go_contained(make(), ended, what, instead=None)
 
@@ -64,7 +67,11 @@ class Again:
         return self._resting[0][0] if self._resting else float("inf")
 
     def advance(self, now: float) -> None:
-        """Start what is due."""
-        while self._resting and self._resting[0][0] <= now:
-            _, _, once_more = heapq.heappop(self._resting)
-            once_more()
+        """Start what is due; while the worker leaves, give all of it up."""
+        leaving = self._engine.leaving.begun
+        while self._resting and (leaving or self._resting[0][0] <= now):
+            _, _, once_more, give_up = heapq.heappop(self._resting)
+            if leaving:
+                give_up()
+            else:
+                once_more()

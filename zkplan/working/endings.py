@@ -159,7 +159,12 @@ def reload(engine: Engine, part: Part) -> None:
         engine.delivery.add(part)
 
     claim = part.loaded.claim
-    engine.again.go(partial(load, [claim]), loaded, f"{claim.task_path} stays claimed")
+    engine.again.go(
+        partial(load, [claim]),
+        loaded,
+        f"{claim.task_path} stays claimed",
+        given_up=partial(engine.claims.end_job, claim),
+    )
 
 
 def poisoned(engine: Engine, part: Part, error: Exception) -> None:

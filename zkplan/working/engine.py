@@ -60,6 +60,8 @@ class Engine:
         self.keeper, self.codec, self.paths, self.backoff = keeper, codec, paths, backoff
         self.statistics = Statistics()
         self.complaints = Complaints()
+        #: Why there is no connection; all of it is told again when it is lost the next time.
+        self.reasons = Complaints()
         self.worker = (
             f"{socket.gethostname().split('.')[0][:20]}-{os.getpid()}-{os.urandom(4).hex()}"
         )
@@ -204,16 +206,19 @@ class Engine:
                 f"the thread of this process that talks to ZooKeeper at {self.keeper.hosts} has "
                 "ended, out of memory or of tries (`connection_retry`): start it anew"
             )
+        if not trusted and (reason := why(self.keeper.client)):
+            # Also one that comes later: a server that starts again refuses before it complains.
+            self.reasons.tell(f"no connection to ZooKeeper at {self.keeper.hosts}{reason}")
         if trusted != self.trusted:
             self.trusted = trusted
             if trusted:
+                self.reasons = Complaints()
                 logger.warning("ZooKeeper at %s answers again", self.keeper.hosts)
             else:
                 logger.warning(
-                    "no answer from ZooKeeper at %s for %.0f s%s: nothing is claimed until then",
+                    "no answer from ZooKeeper at %s for %.0f s: nothing is claimed until there is",
                     self.keeper.hosts,
                     now - self.keeper.last_answer,
-                    why(self.keeper.client),
                 )
             for job in self.claims.jobs.values():
                 if not trusted and not job.stop_reason:

@@ -181,6 +181,10 @@ class Upkeep:
             self.engine.complaints.tell(
                 f"{path} holds znodes that zkplan did not make, so it stays: delete them"
             )
+        if done.shut:
+            self.engine.complaints.tell(
+                f"the desk of worker {desk} cannot be cleared: {done.shut[0]}"
+            )
         self.engine.statistics.released += len(done.released)
         for task_path, n in done.released:
             self.engine.runner.losses.note(task_path, n, desk)
