@@ -70,7 +70,11 @@ class ReadChildren(NamedTuple):
 
 
 class ReadMany(NamedTuple):
-    """Many reads in one round trip, in this order, without watches. Answer: a list of answers."""
+    """Many reads in one round trip, in this order, without watches. Answer: a list of answers.
+
+    As with a single read None stands for what is missing, and for nothing else: where one may not
+    be read (an access list), the whole request raises KeeperError.
+    """
 
     reads: Sequence[ReadData | ReadChildren]
 

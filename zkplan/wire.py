@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Sequence
-from typing import Any, overload
+from typing import Any, NamedTuple, overload
 
 from .errors import PayloadTooLarge
 from .requests import (
@@ -145,6 +145,13 @@ class MultiPacket:
         return Refused(index, reason, self.ops[index].path, self.repeated)
 
 
+class ReadRefused(NamedTuple):
+    """A read of a batch met another error than a missing znode. Taken for one, work is lost."""
+
+    path: str
+    error: int
+
+
 class ReadManyPacket:
     """Many reads in one request (opcode 22, ZooKeeper 3.6 and later)."""
 
@@ -164,9 +171,9 @@ class ReadManyPacket:
     def serialize(self) -> bytes:
         return self.body
 
-    def deserialize(self, buffer: bytes, offset: int) -> list[Any]:
+    def deserialize(self, buffer: bytes, offset: int) -> list[Any] | ReadRefused:
         answers: list[Any] = []
-        for _ in self.reads:
+        for read in self.reads:
             code = _int.unpack_from(buffer, offset)[0]
             offset += 9
             if code == _GET_DATA:
@@ -176,6 +183,9 @@ class ReadManyPacket:
                 names, offset = unpack_names(buffer, offset)
                 answers.append(names)
             else:
+                error = _int.unpack_from(buffer, offset)[0]
+                if error != _NO_NODE:
+                    return ReadRefused(read.path, error)
                 answers.append(None)
                 offset += 4
         return answers

@@ -62,7 +62,7 @@ def test_plans_run_over_tls_while_the_server_and_workers_are_killed(
     with ExitStack() as stack:
         server = stack.enter_context(ZooKeeperServer(tick_time_ms=TICK_MS, config=config))
         # A process of its own: kazoo leaves sockets open whose handshake fails.
-        other = {**options, "ca": str(theirs.certificate), "connect_timeout": 3.0}
+        other = {**options, "ca": str(theirs.certificate), "connect_timeout": 15.0}
         stranger = stack.enter_context(Guarded(hosts, tmp_path, "stranger", GOOD, **other))
         client = stack.enter_context(
             zkplan.connect(hosts, ROOT, connect_timeout=WAIT_S, **options_of(GOOD), **options)

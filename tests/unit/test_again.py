@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from functools import partial
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,7 +19,6 @@ class Obstructed:
         self.left = times
         self.made: list[str] = []
         self.results: list[str] = []
-        self.leaving = SimpleNamespace(begun=False)
 
     def make(self, name: str) -> Any:
         self.made.append(name)
@@ -62,15 +60,15 @@ def test_steps_of_one_moment_are_all_made_again(monkeypatch: pytest.MonkeyPatch)
     assert engine.results == [f"{name} of it" for name in "abc"]
 
 
-def test_a_worker_that_leaves_gives_up_what_rests() -> None:
+def test_what_is_given_up_is_not_made_again() -> None:
     engine = Obstructed(2)
     again = Again(engine)  # type: ignore[arg-type]
     given_up: list[str] = []
     for name in "ab":
-        give_up = partial(given_up.append, name)
-        again.go(partial(engine.make, name), engine.results.append, "it", given_up=give_up)
-    engine.leaving.begun = True
-    again.advance(time.monotonic())
+        dropped = partial(given_up.append, name)
+        again.go(partial(engine.make, name), engine.results.append, "it", given_up=dropped)
+    again.give_up()
     assert given_up == ["a", "b"]
-    assert engine.made == ["a", "b"]
     assert again.next_due() == float("inf")
+    again.advance(time.monotonic() + REST_MAX_S)
+    assert engine.made == ["a", "b"]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kazoo.exceptions import NoNodeError
+from kazoo.exceptions import NoAuthError, NoNodeError
 from kazoo.protocol import serialization as kazoo
 from kazoo.security import OPEN_ACL_UNSAFE, make_digest_acl
 
@@ -163,3 +163,13 @@ def test_a_batch_of_reads_gives_an_answer_for_each() -> None:
         b"data", version=7, child_count=3, cversion=9, created_ms=1000, modified_ms=2000, pzxid=55
     )
     assert packet.deserialize(body, 0) == [node, ["x", "é"], None, node._replace(data=b"")]
+
+
+def test_a_read_of_a_batch_that_is_not_allowed_is_not_taken_for_a_missing_znode() -> None:
+    packet = wire.ReadManyPacket([ReadData("/gone"), ReadData("/shut"), ReadData("/a")], "/c")
+    body = b"".join(
+        struct.pack("!i?ii", -1, False, error.code, error.code)
+        for error in (NoNodeError, NoAuthError)
+    )
+    body += struct.pack("!i?i", 4, False, 0) + text("data") + STAT
+    assert packet.deserialize(body, 0) == wire.ReadRefused("/shut", NoAuthError.code)

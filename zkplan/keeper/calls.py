@@ -7,10 +7,11 @@ from collections.abc import Callable
 from functools import wraps
 from typing import TYPE_CHECKING, Any
 
-from kazoo.exceptions import AuthFailedError, NoAuthError, ZookeeperError
+from kazoo.exceptions import EXCEPTIONS, AuthFailedError, NoAuthError, ZookeeperError
 
 from ..errors import KeeperError, ZkplanError
 from ..requests import Request
+from ..wire import ReadRefused
 from .packets import TransactionPacket
 
 if TYPE_CHECKING:
@@ -38,6 +39,9 @@ class Call:
     def set(self, value: Any) -> None:
         self.told = True
         try:
+            if type(value) is ReadRefused:
+                self.keeper._failed(self, EXCEPTIONS[value.error](value.path))
+                return
             self.keeper._answered(
                 self, value[0] if type(self.packet) is TransactionPacket else value, None
             )
@@ -84,8 +88,9 @@ def refused(request: Request, error: ZookeeperError) -> KeeperError:
     if isinstance(error, AuthFailedError):
         return KeeperError("ZooKeeper refused the credentials")
     if isinstance(error, NoAuthError):
+        path = error.args[0] if error.args else getattr(request, "path", "it")
         return KeeperError(
-            f"an access list does not let this client read {getattr(request, 'path', 'it')}: "
+            f"an access list does not let this client read {path}: "
             "connect with the credentials with which the tree was made (`auth_data`)"
         )
     return KeeperError(f"ZooKeeper answered {type(error).__name__}: {request!r:.200}")

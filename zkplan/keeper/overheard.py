@@ -22,7 +22,9 @@ class Overheard(logging.LoggerAdapter):  # type: ignore[type-arg]
     def log(self, level: int, msg: object, *args: object, **kwargs: Any) -> None:
         super().log(level, msg, *args, **kwargs)
         if level >= logging.WARNING and not str(msg).startswith(_EMPTY):
-            self.complaint = str(msg) % args if args else str(msg)
+            text = str(msg) % args if args else str(msg)
+            if not (self.complaint and text.endswith(": None")):  # it knew more before
+                self.complaint = text
         elif str(msg).startswith("Zookeeper connection established"):
             self.complaint = ""
 

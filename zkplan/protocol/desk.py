@@ -36,8 +36,8 @@ class Cleared(NamedTuple):
     """What clearing a desk did: tasks released, dependents published, whether the desk went.
 
     `released` has each task's path, and the number that its next claim will have. `strange`: the
-    desk stays, because something lies on it that zkplan did not make. `shut`: so do these claims,
-    because an access list keeps their tasks from being read or released; the first one says why.
+    desk stays, because something lies on it that zkplan did not make. `shut`: it stays with some of
+    its claims or wakes, which may not be read, released or settled; for each, why.
     """
 
     released: list[tuple[str, int]]
@@ -119,7 +119,13 @@ def clear_desk(paths: Paths, worker: str) -> Step[Cleared]:
     published = 0
     for name in sorted(names):
         if name.startswith(WAKE):
-            count = yield from _settle_wake(paths, f"{desk}/{name}", guard)
+            try:
+                count = yield from _settle_wake(paths, f"{desk}/{name}", guard)
+            except UNREACHABLE:
+                raise
+            except KeeperError as error:
+                shut.append(str(error))
+                continue
             if count is None:
                 return Cleared(released, published, shut=shut)
             published += count
@@ -178,7 +184,21 @@ def _release(
             ReadData(f"{task_path}/owner"),
             ReadData(f"{task_path}/started-{parsed.n}"),
         )
-    nodes = yield ReadMany(reads)
+    try:
+        nodes = yield ReadMany(reads)
+    except UNREACHABLE:
+        raise
+    except KeeperError as error:
+        if len(claims) == 1:
+            shut.append(str(error))
+            return []
+        released: list[tuple[str, int]] = []
+        for one in claims:  # the others must not stay with it
+            done = yield from _release(paths, desk, guard, [one], shut)
+            if done is None:
+                return released or None
+            released += done
+        return released
     todo: list[_Release] = []
     for index, (name, parsed) in enumerate(claims):
         claim, task, owner, started = nodes[4 * index : 4 * index + 4]
@@ -186,18 +206,6 @@ def _release(
             continue
         path = paths.task(parsed.plan, parsed.task)
         end = None
-        if task is None:
-            # A batch shows what is gone like what may not be read, and a claim that is deleted
-            # without an entry in its place is a task lost. A single read tells them apart.
-            try:
-                task = yield ReadData(path)
-                owner = yield ReadData(f"{path}/owner")
-                started = yield ReadData(f"{path}/started-{parsed.n}")
-            except UNREACHABLE:
-                raise
-            except KeeperError as error:
-                shut.append(str(error))
-                continue
         if task is not None:
             entry = _next_entry(claim.data, parsed, started is not None)
             end = Create(f"{paths.plan(parsed.plan)}/runnable/{entry.name}")
@@ -292,6 +300,8 @@ def _settle_wake(paths: Paths, wake: str, guard: list[Op]) -> Step[int | None]:
             strange = yield from below(wake)
         elif answer.path == wake:
             return 0
+        elif answer.reason is Reason.NO_AUTH:
+            raise _in_the_way(answer)
         elif answer.path in standing:
             standing.discard(answer.path)
         elif answer.reason is Reason.NODE_EXISTS:

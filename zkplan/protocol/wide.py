@@ -54,9 +54,10 @@ def deliver_wide(
     """Commit `part` in as many transactions as it takes; False where its claim was gone.
 
     Raises ResultNotKept, PlanError or PayloadTooLarge where a task that its function added cannot
-    be added; then nothing was written, and the claim stands. PayloadUndecodable and KeeperError say
-    that an edge is damaged, leads nowhere or may not be read; the claim stands then too, and what
-    was delivered stays delivered.
+    be added; then nothing was written, and the claim stands. PayloadUndecodable and
+    TransactionRejected say that an edge is damaged or leads nowhere; the claim stands then too, and
+    what was delivered stays delivered. Any other KeeperError says that what it reads again may not
+    be read now.
     `capacity` and `taken` let the worker start on the dependents while later edges are delivered.
     """
     loaded = part.loaded
@@ -182,10 +183,8 @@ def _reload_edges(loaded: Loaded) -> Step[bool]:
     task_path = loaded.claim.task_path
     children, claim = yield ReadMany([ReadChildren(task_path), ReadData(loaded.claim.path)])
     if children is None or claim is None:
-        removed = yield from drop_removed([loaded.claim])
-        if claim is None or removed:
-            return False
-        raise TransactionRejected(f"{task_path} could not be read")  # it was shut a moment ago
+        yield from drop_removed([loaded.claim])
+        return False
     provs = sorted(name for name in children if name.startswith("prov-"))
     loaded.edges = []
     for start in range(0, len(provs), READS_PER_REQUEST):

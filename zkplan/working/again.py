@@ -44,8 +44,8 @@ class Again:
     ) -> None:
         """Run the step that `make` makes, until nothing is in its way; `what` is told once.
 
-        A step must not give None. A worker that leaves makes none again, and calls `given_up`: the
-        claim stays on its desk for whoever clears that.
+        A step must not give None. `given_up` is called instead of `done` where the worker ends
+        before: the claim stays on its desk for whoever clears that.
         """
 
         def ended(result: T | None) -> None:
@@ -67,11 +67,13 @@ class Again:
         return self._resting[0][0] if self._resting else float("inf")
 
     def advance(self, now: float) -> None:
-        """Start what is due; while the worker leaves, give all of it up."""
-        leaving = self._engine.leaving.begun
-        while self._resting and (leaving or self._resting[0][0] <= now):
-            _, _, once_more, give_up = heapq.heappop(self._resting)
-            if leaving:
-                give_up()
-            else:
-                once_more()
+        """Start what is due."""
+        while self._resting and self._resting[0][0] <= now:
+            _, _, once_more, _ = heapq.heappop(self._resting)
+            once_more()
+
+    def give_up(self) -> None:
+        """Make nothing again any more: the grace of a worker that leaves is over."""
+        resting, self._resting = self._resting, []
+        for *_, given_up in resting:
+            given_up()

@@ -56,6 +56,7 @@ class Leaving:
                 job.stop_reason = "the worker stops"
                 engine.write_off(job)
                 engine.claims.give_back([job])
+            engine.again.give_up()
         if not self._holds_anything() and not engine.flying and engine.me is not None:
             me, engine.me = engine.me, None
             engine.go(unregister(me), lambda gone: None)

@@ -140,10 +140,10 @@ class Stage:
         self.until(self.client.plans, "the plan stands")
         return self.client.plans()[0]
 
-    def runs(self, key: str) -> list[Execution]:
-        """The executions of a task so far."""
+    def runs(self, key: str, most_plans: int | None = None) -> list[Execution]:
+        """The executions so far of the task of that key, in the first so many plans, or in all."""
         self.referee.ledger.read()
-        plans = list(self.referee.ledger.plans.values())
+        plans = list(self.referee.ledger.plans.values())[:most_plans]
         return [each for plan in plans for each in list(plan.executions.get(key, ()))]
 
     def has_run(self, key: str, name: str) -> bool:
