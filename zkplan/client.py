@@ -12,14 +12,7 @@ from typing import TYPE_CHECKING, Any
 from . import archive
 from .addresses import Lease, folder_of, is_embedded, lease
 from .codec import Codec
-from .errors import (
-    UNREACHABLE,
-    InvalidTask,
-    KeeperError,
-    PayloadUndecodable,
-    PlanNotFound,
-    ZkplanError,
-)
+from .errors import InvalidTask, PayloadUndecodable, PlanNotFound, ZkplanError
 from .execution import Job
 from .keeper import Keeper, open_keeper
 from .layout import Paths, parse_claim
@@ -28,7 +21,7 @@ from .plan import Plan, PlanWithin
 from .protocol.author import create_plan, ensure_root
 from .protocol.look import list_plans
 from .records import OnFailure, PlanRecord, TaskOptions, WorkerRecord
-from .requests import Node, ReadChildren, ReadData, ReadMany
+from .requests import ReadChildren, ReadData, ReadMany
 from .task import check_options
 from .wording import command
 
@@ -105,27 +98,16 @@ class Client:
         return Plan(self, self.paths.plan(number), record, new=True)
 
     def plans(self) -> list[Plan]:
-        """All plans under the root, oldest first, but those that this client may not read."""
+        """All plans under the root, oldest first."""
         numbers = self.keeper.run(list_plans(self.paths))
         found = []
         for start in range(0, len(numbers), 500):
             paths = [self.paths.plan(number) for number in numbers[start : start + 500]]
-            nodes = self._read_each(paths)
+            nodes = self.keeper.ask(ReadMany([ReadData(path) for path in paths]))
             for path, node in zip(paths, nodes, strict=True):
                 if node is not None:
                     found.append(Plan(self, path, _readable(node.data)))
         return found
-
-    def _read_each(self, paths: list[str]) -> list[Node | None]:
-        """Their data, and None for those that are gone or that an access list shuts."""
-        try:
-            return list(self.keeper.ask(ReadMany([ReadData(path) for path in paths])))
-        except UNREACHABLE:
-            raise
-        except KeeperError:
-            if len(paths) == 1:
-                return [None]
-            return [node for path in paths for node in self._read_each([path])]
 
     def plan(self, which: str | int) -> Plan:
         """The plan of that path, number, or name (the newest of that name). Raises PlanNotFound."""

@@ -72,11 +72,13 @@ class ReadChildren(NamedTuple):
 class ReadMany(NamedTuple):
     """Many reads in one round trip, in this order, without watches. Answer: a list of answers.
 
-    As with a single read None stands for what is missing, and for nothing else: where one may not
-    be read (an access list), the whole request raises KeeperError.
+    None stands for what is missing, and, unless `strict`, also for what may not be read: one znode
+    that somebody else shuts must not hide all others. `strict` is for where something is done for
+    good because a znode is gone: then the whole request raises KeeperError, as a single read does.
     """
 
     reads: Sequence[ReadData | ReadChildren]
+    strict: bool = False
 
 
 class Send(NamedTuple):

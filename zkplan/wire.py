@@ -18,8 +18,8 @@ from .requests import (
     Delete,
     Node,
     Op,
-    ReadChildren,
     ReadData,
+    ReadMany,
     Reason,
     Refused,
     SetData,
@@ -156,12 +156,12 @@ class ReadManyPacket:
     """Many reads in one request (opcode 22, ZooKeeper 3.6 and later)."""
 
     type = 22
-    __slots__ = ("body", "reads")
+    __slots__ = ("body", "reads", "strict")
 
-    def __init__(self, reads: Sequence[ReadData | ReadChildren], prefix: str) -> None:
-        self.reads = reads
+    def __init__(self, request: ReadMany, prefix: str) -> None:
+        self.reads, self.strict = request
         parts: list[bytes] = []
-        for read in reads:
+        for read in self.reads:
             path = (prefix + read.path).encode()
             code = _GET_DATA if type(read) is ReadData else _GET_CHILDREN
             parts += (_HEADS[code], _length(path), path, _NO_WATCH)
@@ -184,7 +184,7 @@ class ReadManyPacket:
                 answers.append(names)
             else:
                 error = _int.unpack_from(buffer, offset)[0]
-                if error != _NO_NODE:
+                if self.strict and error != _NO_NODE:
                     return ReadRefused(read.path, error)
                 answers.append(None)
                 offset += 4

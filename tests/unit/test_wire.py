@@ -23,6 +23,7 @@ from zkplan.requests import (
     Op,
     ReadChildren,
     ReadData,
+    ReadMany,
     Reason,
     Refused,
     SetData,
@@ -146,9 +147,8 @@ def test_a_refused_transaction_names_the_culprit(at: int, error: tuple[int, Reas
 
 
 def test_a_batch_of_reads_gives_an_answer_for_each() -> None:
-    packet = wire.ReadManyPacket(
-        [ReadData("/a"), ReadChildren("/b"), ReadData("/none"), ReadData("/empty")], "/c"
-    )
+    reads = (ReadData("/a"), ReadChildren("/b"), ReadData("/none"), ReadData("/empty"))
+    packet = wire.ReadManyPacket(ReadMany(reads), "/c")
     assert packet.type == 22
     expected = b""
     for code, path in ((4, "/c/a"), (8, "/c/b"), (4, "/c/none"), (4, "/c/empty")):
@@ -165,11 +165,13 @@ def test_a_batch_of_reads_gives_an_answer_for_each() -> None:
     assert packet.deserialize(body, 0) == [node, ["x", "é"], None, node._replace(data=b"")]
 
 
-def test_a_read_of_a_batch_that_is_not_allowed_is_not_taken_for_a_missing_znode() -> None:
-    packet = wire.ReadManyPacket([ReadData("/gone"), ReadData("/shut"), ReadData("/a")], "/c")
+def test_a_read_of_a_strict_batch_that_is_not_allowed_is_not_taken_for_a_missing_znode() -> None:
+    reads = [ReadData("/gone"), ReadData("/shut"), ReadData("/gone-too")]
     body = b"".join(
         struct.pack("!i?ii", -1, False, error.code, error.code)
         for error in (NoNodeError, NoAuthError)
     )
-    body += struct.pack("!i?i", 4, False, 0) + text("data") + STAT
-    assert packet.deserialize(body, 0) == wire.ReadRefused("/shut", NoAuthError.code)
+    body += struct.pack("!i?ii", -1, False, NoNodeError.code, NoNodeError.code)
+    strict = wire.ReadManyPacket(ReadMany(reads, strict=True), "/c")
+    assert strict.deserialize(body, 0) == wire.ReadRefused("/shut", NoAuthError.code)
+    assert wire.ReadManyPacket(ReadMany(reads), "/c").deserialize(body, 0) == [None, None, None]

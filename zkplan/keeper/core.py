@@ -230,7 +230,7 @@ class Keeper:
         if type(request) is Multi:
             return TransactionPacket(request.ops, prefix, self._acl)
         if type(request) is ReadMany:
-            return wire.ReadManyPacket(request.reads, prefix) if self._multi_read else None
+            return wire.ReadManyPacket(request, prefix) if self._multi_read else None
         if type(request) is ReadChildren:
             return ChildrenPacket(prefix + request.path, self._watched if request.watch else None)
         if type(request) is ReadData:

@@ -79,7 +79,7 @@ def send_taking(
     if not 0 < len(claims) <= READ_BEHIND_MAX:
         return (yield Multi(ops)), None
     sent = yield Send(Multi(ops))
-    reading = yield Send(ReadMany(first_reads(claims)))
+    reading = yield Send(ReadMany(first_reads(claims), strict=True))
     answer = yield Await(sent)
     try:
         return answer, FirstReads((yield Await(reading)))

@@ -267,14 +267,8 @@ def commit(
             names = set((yield ReadChildren(me.desk_path)) or ())
             marks = [draft.wake] if draft.wake else [claim.path for claim in draft.inherited[:1]]
             if any(mark.rpartition("/")[2] in names for mark in marks):
-                _settled(report, draft, rest)
-                try:
-                    report.full = yield from _full_now(draft)
-                except UNREACHABLE:
-                    raise
-                except KeeperError:
-                    report.wake = ""  # not to be deleted with a later commit: it says what is owed
-                return report
+                report.full = yield from _full_now(draft)
+                return _settled(report, draft, rest)
         owner = draft.owners[answer.at]
         if owner == GUARD:
             # The plan changed, or this worker's registration or desk went: publish, do not claim.

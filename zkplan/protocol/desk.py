@@ -185,7 +185,8 @@ def _release(
             ReadData(f"{task_path}/started-{parsed.n}"),
         )
     try:
-        nodes = yield ReadMany(reads)
+        # Strict: a claim that is deleted without an entry in its place is a task lost.
+        nodes = yield ReadMany(reads, strict=True)
     except UNREACHABLE:
         raise
     except KeeperError as error:
@@ -300,8 +301,6 @@ def _settle_wake(paths: Paths, wake: str, guard: list[Op]) -> Step[int | None]:
             strange = yield from below(wake)
         elif answer.path == wake:
             return 0
-        elif answer.reason is Reason.NO_AUTH:
-            raise _in_the_way(answer)
         elif answer.path in standing:
             standing.discard(answer.path)
         elif answer.reason is Reason.NODE_EXISTS:

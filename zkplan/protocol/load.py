@@ -255,7 +255,7 @@ def read_all(reads: list[ReadData | ReadChildren]) -> Step[list[Any]]:
     values = VALUES_FIRST
     while len(answers) < len(reads):
         batch = _batch(reads, len(answers), values)
-        found = yield ReadMany(batch)
+        found = yield ReadMany(batch, strict=True)
         answers += found
         largest = max((len(node.data) for node in found if isinstance(node, Node)), default=0)
         values = max(1, min(READS_PER_REQUEST, ANSWER_BYTES_MAX // max(1, largest)))

@@ -54,10 +54,9 @@ def deliver_wide(
     """Commit `part` in as many transactions as it takes; False where its claim was gone.
 
     Raises ResultNotKept, PlanError or PayloadTooLarge where a task that its function added cannot
-    be added; then nothing was written, and the claim stands. PayloadUndecodable and
-    TransactionRejected say that an edge is damaged or leads nowhere; the claim stands then too, and
-    what was delivered stays delivered. Any other KeeperError says that what it reads again may not
-    be read now.
+    be added; then nothing was written, and the claim stands. PayloadUndecodable and KeeperError say
+    that an edge is damaged, leads nowhere or may not be read; the claim stands then too, and what
+    was delivered stays delivered.
     `capacity` and `taken` let the worker start on the dependents while later edges are delivered.
     """
     loaded = part.loaded
@@ -181,7 +180,8 @@ def _deliver(
 def _reload_edges(loaded: Loaded) -> Step[bool]:
     """Read again which edges are left; False where the task is finished or claimed by another."""
     task_path = loaded.claim.task_path
-    children, claim = yield ReadMany([ReadChildren(task_path), ReadData(loaded.claim.path)])
+    both = (ReadChildren(task_path), ReadData(loaded.claim.path))
+    children, claim = yield ReadMany(both, strict=True)
     if children is None or claim is None:
         yield from drop_removed([loaded.claim])
         return False
@@ -189,7 +189,7 @@ def _reload_edges(loaded: Loaded) -> Step[bool]:
     loaded.edges = []
     for start in range(0, len(provs), READS_PER_REQUEST):
         names = provs[start : start + READS_PER_REQUEST]
-        nodes = yield ReadMany([ReadData(f"{task_path}/{name}") for name in names])
+        nodes = yield ReadMany([ReadData(f"{task_path}/{name}") for name in names], strict=True)
         loaded.edges += [
             (name, Edge.from_bytes(node.data))
             for name, node in zip(names, nodes, strict=True)

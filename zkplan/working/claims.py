@@ -88,7 +88,10 @@ class Claims:
 
     def _take_up(self, claims: list[Claim], loaded: list[Loaded]) -> None:
         losses.before_start(self._engine, claims, loaded)
-        self.start(loaded)
+        if self._engine.leaving.begun:
+            self.give_back([Job(item) for item in loaded])  # nothing new starts while it drains
+        else:
+            self.start(loaded)
 
     def expect(self, count: int) -> None:
         """Claims whose tasks are on their way and come through `inherited_arrived`."""

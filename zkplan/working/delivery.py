@@ -14,7 +14,6 @@ from ..errors import (
     PayloadUndecodable,
     PlanError,
     ResultNotKept,
-    TransactionRejected,
     ZkplanError,
 )
 from ..protocol import control
@@ -135,7 +134,7 @@ class Delivery:
         assert me is not None
         self._committing += 1
 
-        def attempt() -> Step[bool | ZkplanError | None]:
+        def attempt() -> Step[bool | ZkplanError]:
             try:
                 step = deliver_wide(
                     me, part, lambda: engine.claims.drive([part]), engine.claims.take_on
@@ -143,18 +142,14 @@ class Delivery:
                 return (yield from step)
             except (ResultNotKept, PlanError, PayloadTooLarge) as error:
                 return error  # nothing was written: a task that it adds cannot be added
-            except (TransactionRejected, PayloadUndecodable) as error:
-                return error  # an edge leads nowhere: this task fails, and this worker does not
             except UNREACHABLE:
                 raise
-            except KeeperError:
-                return None  # what it reads again may not be read now
+            except (KeeperError, PayloadUndecodable) as error:
+                # An edge leads nowhere, or may not be read: this task fails, this worker does not.
+                return error
 
-        def delivered(ended: bool | ZkplanError | None) -> None:
+        def delivered(ended: bool | ZkplanError) -> None:
             self._committing -= 1
-            if ended is None:
-                self._settle(Committed(stale=[part]))
-                return
             if isinstance(ended, ZkplanError):
                 self._settle(Committed(poison=[(part, ended)]))
                 return

@@ -210,8 +210,7 @@ class Upkeep:
                     f"over: {self._delays.strange!r:.100}"
                 )
 
-        what = f"{self.engine.paths.later} cannot be read"
-        self.engine.go_contained(self._delays.look(self.engine.paths), listed, what, instead=None)
+        self.engine.go(self._delays.look(self.engine.paths), listed)
 
     def _promote_at(self) -> float:
         """Monotonic time at which the first delayed entry is due."""
