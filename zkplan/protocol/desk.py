@@ -175,44 +175,7 @@ def _release(
 
     Those that an access list keeps from it are left to a later clearing, and told in `shut`.
     """
-    reads: list[ReadData | ReadChildren] = []
-    for name, parsed in claims:
-        task_path = paths.task(parsed.plan, parsed.task)
-        reads += (
-            ReadData(f"{desk}/{name}"),
-            ReadData(task_path),
-            ReadData(f"{task_path}/owner"),
-            ReadData(f"{task_path}/started-{parsed.n}"),
-        )
-    try:
-        # Strict: a claim that is deleted without an entry in its place is a task lost.
-        nodes = yield ReadMany(reads, strict=True)
-    except UNREACHABLE:
-        raise
-    except KeeperError as error:
-        if len(claims) == 1:
-            shut.append(str(error))
-            return []
-        released: list[tuple[str, int]] = []
-        for one in claims:  # the others must not stay with it
-            done = yield from _release(paths, desk, guard, [one], shut)
-            if done is None:
-                return released or None
-            released += done
-        return released
-    todo: list[_Release] = []
-    for index, (name, parsed) in enumerate(claims):
-        claim, task, owner, started = nodes[4 * index : 4 * index + 4]
-        if claim is None:
-            continue
-        path = paths.task(parsed.plan, parsed.task)
-        end = None
-        if task is not None:
-            entry = _next_entry(claim.data, parsed, started is not None)
-            end = Create(f"{paths.plan(parsed.plan)}/runnable/{entry.name}")
-        todo.append(
-            _Release(f"{desk}/{name}", f"{path}/owner", owner is not None, path, parsed.n + 1, end)
-        )
+    todo = yield from _read_releases(paths, desk, claims, shut)
     refusals = 0
     while todo:
         ops, owners = list(guard), [-1, -1]
@@ -235,6 +198,47 @@ def _release(
             raise _in_the_way(answer)
         yield from _mend_release(todo, owner, answer)
     return []
+
+
+def _read_releases(
+    paths: Paths, desk: str, claims: list[tuple[str, ClaimName]], shut: list[str]
+) -> Step[list[_Release]]:
+    """What is to be released of `claims`; why the others may not be read goes to `shut`."""
+    reads: list[ReadData | ReadChildren] = []
+    for name, parsed in claims:
+        path = paths.task(parsed.plan, parsed.task)
+        reads += (
+            ReadData(f"{desk}/{name}"),
+            ReadData(path),
+            ReadData(f"{path}/owner"),
+            ReadData(f"{path}/started-{parsed.n}"),
+        )
+    todo: list[_Release] = []
+    try:
+        # Strict: a claim that is deleted without an entry in its place is a task lost.
+        nodes = yield ReadMany(reads, strict=True)
+    except UNREACHABLE:
+        raise
+    except KeeperError as error:
+        if len(claims) == 1:
+            shut.append(str(error))
+            return []
+        for one in claims:  # the others must not stay with it
+            todo += yield from _read_releases(paths, desk, [one], shut)
+        return todo
+    for index, (name, parsed) in enumerate(claims):
+        claim, task, owner, started = nodes[4 * index : 4 * index + 4]
+        if claim is None:
+            continue
+        path = paths.task(parsed.plan, parsed.task)
+        end = None
+        if task is not None:
+            entry = _next_entry(claim.data, parsed, started is not None)
+            end = Create(f"{paths.plan(parsed.plan)}/runnable/{entry.name}")
+        todo.append(
+            _Release(f"{desk}/{name}", f"{path}/owner", owner is not None, path, parsed.n + 1, end)
+        )
+    return todo
 
 
 def _next_entry(claim: bytes, parsed: ClaimName, started: bool) -> Entry:
