@@ -147,6 +147,20 @@ def test_plans_are_served_in_turn() -> None:
     assert chosen == ["1", "3", "1", "3"]
 
 
+def test_plans_of_which_there_is_always_news_do_not_keep_others_from_being_looked_at() -> None:
+    numbers = [f"{number:010d}" for number in range(1, 11)]
+    candidates = plans(*numbers)
+    looked_at = []
+    for _ in range(6):
+        for seen in candidates.to_look(0.0, 4, hungry=True):
+            seen.begin_look(0.0)
+            looked_at.append(seen.number)
+            candidates.touched(seen.number, control=False)
+            seen.update(running([]), ALONE, 0.0)
+            candidates.file(seen)
+    assert looked_at == [*numbers, *numbers, *numbers[:4]]
+
+
 def test_removed_plans_are_forgotten_and_new_ones_looked_at() -> None:
     candidates = plans("0000000001", "0000000002")
     kept = candidates.views["0000000002"]

@@ -17,8 +17,8 @@ class Candidates:
         self.views: dict[str, PlanView] = {}
         #: Plans with entries to claim, the next in turn first.
         self._stocked: dict[str, None] = {}
-        #: Plans that want a look now or at a known time.
-        self._wanting: set[str] = set()
+        #: Plans that want a look now or at a known time, the next in turn first.
+        self._wanting: dict[str, None] = {}
         self._looked_at = 0.0
         #: Plans that the present sweep has still to visit.
         self._sweep: list[str] = []
@@ -28,11 +28,11 @@ class Candidates:
         for number in numbers:
             if number not in self.views:
                 self.views[number] = PlanView(number, path_of(number))
-                self._wanting.add(number)
+                self._wanting.setdefault(number)
         for number in set(self.views) - set(numbers):
             del self.views[number]
             self._stocked.pop(number, None)
-            self._wanting.discard(number)
+            self._wanting.pop(number, None)
 
     def unfinished(self) -> Iterator[PlanView]:
         """All plans but those known to be done."""
@@ -48,9 +48,9 @@ class Candidates:
             self._stocked.pop(view.number, None)
         wanting = view.must_look or view.changed or view.steal_at is not None
         if wanting and not view.finished:
-            self._wanting.add(view.number)
+            self._wanting.setdefault(view.number)
         else:
-            self._wanting.discard(view.number)
+            self._wanting.pop(view.number, None)
 
     def grow_old(self, now: float) -> None:
         """Something is about to be claimed: find out which listings are too old for that."""
@@ -89,6 +89,11 @@ class Candidates:
             view = self.views[number]
             if (view.changed and not view.looking) or (hungry and view.wants_look(now)):
                 found.append(view)
+        for view in found:
+            # To the end of the line: a few plans of which there is always news, all of it claimed
+            # by others, would else be looked at for ever, and one with work to do never.
+            del self._wanting[view.number]
+            self._wanting[view.number] = None
         return found
 
     def next_event(self) -> float:
@@ -130,7 +135,7 @@ class Candidates:
                 # it would fire with the next claim.
                 view.watch = True
             view.changed = view.changed or control
-            self._wanting.add(view.number)
+            self._wanting.setdefault(view.number)
 
 
 def _order(view: PlanView) -> tuple[str, bool]:
