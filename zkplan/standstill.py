@@ -58,11 +58,13 @@ def _refusal(plan: Plan, task: str) -> str:
     return f"task-{task} cannot be decoded by {failure.worker}: {failure.message}"
 
 
-def stands_still(plan: Plan) -> Step[bool]:
-    """Whether nothing of the plan is runnable, claimed, delayed or about to be published.
+def dead_at_standstill(plan: Plan) -> Step[int | None]:
+    """How many dead tasks a plan has of which nothing is runnable, claimed, delayed or about to be
+    published; None of one that goes on.
 
     Between two reads of `runnable` that show the same last change, no task entered or left it; so a
-    task that was claimed in between stood on a desk all the time, and is seen there.
+    task that was claimed in between stood on a desk all the time, and is seen there. One that has
+    died since then is counted: the dead are read last, and no other way leads from a desk.
     """
     runnable = f"{plan.path}/runnable"
     first = yield ReadData(runnable)
@@ -79,19 +81,21 @@ def stands_still(plan: Plan) -> Step[bool]:
         for name in names or ()
         if name.startswith(WAKE)
     ]
-    second = yield ReadData(runnable)
+    dead, second = yield ReadMany([ReadData(f"{plan.path}/dead"), ReadData(runnable)])
     if first is None or second is None or first.pzxid != second.pzxid or second.child_count:
-        return False
+        return None
     for name in later or ():
         delayed = parse_later(name)
         if delayed is not None and delayed.plan == plan.number:
-            return False
+            return None
     for names in held:
         for name in names or ():
             claim = parse_claim(name)
             if claim is not None and claim.plan == plan.number:
-                return False
-    return (yield from _nothing_owed(plan, wakes))
+                return None
+    if not (yield from _nothing_owed(plan, wakes)):
+        return None
+    return dead.child_count if dead is not None else 0
 
 
 def _nothing_owed(plan: Plan, wakes: list[str]) -> Step[bool]:
@@ -111,18 +115,25 @@ def _nothing_owed(plan: Plan, wakes: list[str]) -> Step[bool]:
     return all(node is None or node.version != d.k for d, node in zip(named, ready, strict=True))
 
 
-def raise_in_vain(plan: Plan, status: PlanStatus, repair: bool = True) -> None:
-    """Nothing of the plan can run: say why. Returns where a repair lets it run, or would."""
-    if status.dead:
+def raise_in_vain(plan: Plan, status: PlanStatus, dead: int, repair: bool = True) -> None:
+    """Nothing of the plan can run, and so many tasks are dead: say why.
+
+    Returns where a repair lets it run, or would, and where it has changed since that status: the
+    check may have met the tasks of an add half-way. The status is from before the proof, so that
+    its number of dead ones is not asked.
+    """
+    if dead:
         retry = plan.client.command(f"plan retry {int(plan.number)}")
         raise failed(
             plan,
-            f"{plan.path} cannot go on: {_standstill(status.dead, status.tasks)} "
+            f"{plan.path} cannot go on: {_standstill(dead, status.tasks)} "
             f"(`{retry}` gives another chance)",
         )
     report = plan.check(repair)
     if report.published or report.created:
         return  # it was built by plain creates; now it runs
+    if plan.status() != status:
+        return
     if report.problems or report.waiting:
         reasons = report.problems or [
             f"{name} waits for {', '.join(deps)}" for name, deps in report.waiting.items()

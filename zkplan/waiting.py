@@ -23,7 +23,14 @@ from .progress import show_progress
 from .protocol.control import PlanStatus
 from .records import Failure
 from .requests import ReadData, ReadMany
-from .standstill import failed, may_stand, no_worker, not_taken, raise_in_vain, stands_still
+from .standstill import (
+    dead_at_standstill,
+    failed,
+    may_stand,
+    no_worker,
+    not_taken,
+    raise_in_vain,
+)
 
 if TYPE_CHECKING:
     from .plan import Plan
@@ -65,8 +72,9 @@ class _Patience:
         self._last: PlanStatus | None = None
         self._still = 0
         self._late_looks = 0
-        #: At the end of the time: nothing of the plan could run after the last look.
-        self._stands = False
+        #: At the end of the time: nothing of the plan could run after the last look, and so many
+        #: tasks were dead.
+        self._stands: int | None = None
         self._warned: set[str] = set()
 
     def pause(self, woken: threading.Event, longest: float) -> None:
@@ -91,8 +99,8 @@ class _Patience:
             return
         status = self._last
         if self._late_looks == 2 and status is not None and may_stand(status):
-            self._stands = self.plan.client.keeper.run(stands_still(self.plan))
-            if self._stands:
+            self._stands = self.plan.client.keeper.run(dead_at_standstill(self.plan))
+            if self._stands is not None:
                 return
         raise WaitTimeout(f"{self.what} after {self.timeout:g} s; {self._why()}")
 
@@ -107,11 +115,12 @@ class _Patience:
             )
         moved = self._last is None or status[:-1] != self._last[:-1]
         self._last = status
-        if self._stands:
-            self._stands = not moved
-            if self._stands:
+        if self._stands is not None:
+            if moved:
+                self._stands = None
+            else:
                 # Without a dead task no repairs: whoever builds it by plain creates may be at it.
-                raise_in_vain(self.plan, status, repair=False)
+                raise_in_vain(self.plan, status, self._stands, repair=False)
             return
         self._still = 0 if moved else self._still + 1
         if self._still >= STILL_LOOKS and status.state == "running":
@@ -119,8 +128,10 @@ class _Patience:
             if status.runnable:
                 if not self.plan.client.workers():
                     self._warn(no_worker(self.plan))
-            elif self.plan.client.keeper.run(stands_still(self.plan)):
-                raise_in_vain(self.plan, status)
+            else:
+                dead = self.plan.client.keeper.run(dead_at_standstill(self.plan))
+                if dead is not None:
+                    raise_in_vain(self.plan, status, dead)
 
     def _warn(self, message: str) -> None:
         """Once for each message, however long the wait."""
@@ -137,7 +148,7 @@ class _Patience:
             return "the plan is paused, until `resume`"
         dead = f"{status.dead} of its tasks out of attempts; " if status and status.dead else ""
         try:
-            if self._stands:
+            if self._stands is not None:
                 check = self.plan.client.command(f"plan check {int(self.plan.number)}")
                 return dead + (
                     f"nothing of it can run now (`{check}` tells why, and mends what it can)"

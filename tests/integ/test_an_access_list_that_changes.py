@@ -289,6 +289,34 @@ def test_a_desk_that_may_not_be_read_makes_no_claim_a_lost_one(
     assert task.result(30) == 1
 
 
+def test_a_delayed_entry_that_may_not_be_made_runnable_keeps_no_other_waiting(
+    zookeeper_hosts: str,
+    zkplan_root: str,
+    zkplan_client: Client,
+    tmp_path: Path,
+    shut: Shut,
+    worker: zkplan.Worker,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Both have been due for long, so that the next worker moves them together."""
+    worker.stop(0)
+    (tmp_path / "go").touch()
+    raw = zkplan_client.keeper.client
+    plans = [zkplan_client.create_plan() for _ in range(2)]
+    tasks = [plan.add_task(held, [tmp_path], keep=True) for plan in plans]
+    for plan in plans:
+        plan.mark_ready()
+        (entry,) = raw.get_children(f"{plan.path}/runnable")
+        raw.create(f"{zkplan_root}/later/{1:013d}-{plan.path[-10:]}-{entry}")
+        raw.delete(f"{plan.path}/runnable/{entry}")
+    shut(READ_ONLY, f"{plans[0].path}/runnable")
+    with working(zookeeper_hosts, zkplan_root):
+        assert tasks[1].result(30) == 1
+        wait_until(lambda: "a delayed entry cannot be promoted" in caplog.text, "it is told")
+        shut(OPEN_ACL_UNSAFE, f"{plans[0].path}/runnable")
+        assert tasks[0].result(30) == 2
+
+
 def test_what_somebody_else_shuts_hides_no_plan_and_ends_no_worker(
     zkplan_root: str, zkplan_client: Client, tmp_path: Path, shut: Shut
 ) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from kazoo.client import KazooClient
+from kazoo.security import OPEN_ACL_UNSAFE, make_acl
 
 from zkplan import Client, codec
 from zkplan.records import TaskRecord
@@ -83,6 +84,39 @@ def test_a_plan_in_use_gets_a_task_of_plain_creates(
     assert first.result(30) == 1
     assert plan.task(name[5:]).result(30) == "found"
     wait_until(plan.is_drained, "the plan is drained")
+
+
+def test_a_plan_of_plain_creates_is_found_beside_a_hundred_that_stand_still(
+    zkplan_client: Client, znodes: KazooClient
+) -> None:
+    """A worker checks one plan in a second, and each of these comes to its turn again."""
+    for _ in range(100):
+        plan = zkplan_client.create_plan()
+        blocked = plan.add_task(int)
+        znodes.create(f"{blocked.path}/dep-0000000000")
+        for entry in znodes.get_children(f"{plan.path}/runnable"):
+            znodes.delete(f"{plan.path}/runnable/{entry}")
+        plan.mark_ready()
+    built = Builder(zkplan_client, znodes, fixed=False)
+    name = built.task(int)
+    built.ready()
+    assert zkplan_client.plan(built.path).task(name[5:]).result(30) == 0
+
+
+def test_a_check_that_may_not_publish_a_task_does_not_say_that_it_did(
+    zkplan_client: Client, znodes: KazooClient
+) -> None:
+    built = Builder(zkplan_client, znodes, fixed=True)
+    name = built.task(int)
+    plan = zkplan_client.plan(built.path)
+    znodes.set_acls(f"{built.path}/runnable", [make_acl("world", "anyone", read=True, admin=True)])
+    report = plan.check()
+    assert not report.published
+    (problem,) = report.problems
+    assert problem.startswith(f"{name}: can be run, but stands in no index")
+    assert problem.endswith("not allowed by the access list")
+    znodes.set_acls(f"{built.path}/runnable", OPEN_ACL_UNSAFE)
+    assert plan.check().published == [name]
 
 
 def test_a_plan_that_is_not_marked_ready_waits(zkplan_client: Client, znodes: KazooClient) -> None:

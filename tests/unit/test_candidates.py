@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zkplan.protocol.look import PlanLook
+from zkplan.working.candidates import Candidates
 from zkplan.working.plan_view import (
     AVOID_FIRST_S,
     AVOID_MAX_S,
@@ -159,6 +160,73 @@ def test_plans_of_which_there_is_always_news_do_not_keep_others_from_being_looke
             seen.update(running([]), ALONE, 0.0)
             candidates.file(seen)
     assert looked_at == [*numbers, *numbers, *numbers[:4]]
+
+
+def checks(candidates: Candidates, seconds: range, *busy: str) -> dict[str, list[int]]:
+    """When each plan is checked, one a second; `busy` are those of which each finds something."""
+    made: dict[str, list[int]] = {}
+    for now in seconds:
+        seen = candidates.to_check(now, ALONE, 2.0)
+        if seen is not None:
+            made.setdefault(seen.number, []).append(now)
+            seen.check_s = 2.0 if seen.number in busy else min(60.0, 2 * seen.check_s)
+            seen.check_at = now + seen.check_s
+    return made
+
+
+def test_however_many_plans_stand_still_each_is_checked_in_turn() -> None:
+    numbers = [f"{number:010d}" for number in range(1, 301)]
+    candidates = plans(*numbers)
+    for seen in candidates.views.values():
+        seen.update(running([]), ALONE, 0.0)
+    made = checks(candidates, range(1000))
+    assert sorted(made) == numbers
+    assert {len(found) for found in made.values()} <= {3, 4}
+    # One that stands still since just now does not wait for all the others.
+    candidates.set_plans([*numbers, "0000000999"], "/r/plan-{}".format)
+    candidates.views["0000000999"].update(running([]), ALONE, 0.0)
+    made = checks(candidates, range(1000, 1200))
+    assert made["0000000999"][0] < 1000 + len(numbers) / 4
+    assert len(made) > 150
+
+
+def test_a_plan_that_was_never_taken_up_is_checked_before_all_that_stand_still() -> None:
+    numbers = [f"{number:010d}" for number in range(1, 301)]
+    candidates = plans(*numbers)
+    for seen in candidates.views.values():
+        seen.update(running([]), ALONE, 0.0)
+    candidates.views[numbers[-1]].update(PlanLook("running", 0, None), ALONE, 0.0)
+    made = checks(candidates, range(200))
+    assert made[numbers[-1]][0] == 2
+    # Once: where nobody may take it up, the others have their turns.
+    assert len(made) > 190
+
+
+def test_plans_of_which_each_check_finds_something_do_not_keep_others_from_being_checked() -> None:
+    numbers = [f"{number:010d}" for number in range(1, 11)]
+    candidates = plans(*numbers)
+    for seen in candidates.views.values():
+        seen.update(running([]), ALONE, 0.0)
+    made = checks(candidates, range(1000), *numbers[:3])
+    assert sorted(made) == numbers
+    assert min(len(found) for found in made.values()) >= 10
+
+
+def test_a_plan_of_which_something_can_be_claimed_is_not_checked() -> None:
+    candidates = plans("0000000001", "0000000002", "0000000003", "0000000004")
+    looks = (
+        running(names(1)),
+        PlanLook("paused", 0, []),
+        PlanLook("running", 0, None),
+        running([]),
+    )
+    for seen, look in zip(candidates.views.values(), looks, strict=True):
+        seen.update(look, ALONE, 0.0)
+    # The third is of plain creates: it has no listing yet.
+    assert sorted(checks(candidates, range(10))) == ["0000000003", "0000000004"]
+    candidates.views["0000000004"].finished = True
+    assert candidates.to_check(1000.0, (1, 2), 2.0) is candidates.views["0000000003"]
+    assert candidates.to_check(1000.0, (0, 2), 2.0) is None
 
 
 def test_removed_plans_are_forgotten_and_new_ones_looked_at() -> None:

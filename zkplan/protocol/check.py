@@ -31,6 +31,7 @@ from ..requests import (
     ReadChildren,
     ReadData,
     ReadMany,
+    Reason,
     SetData,
     Step,
 )
@@ -222,12 +223,19 @@ def _publish_forgotten(plan_path: str, name: str, repair: bool, report: Report) 
         )
         report.problems.append(f"{name}: has no edge open and {said}, yet stands in no index")
         return
-    report.published.append(name)
     if repair:
         entry = Entry("5000", number_of(name), 0, 0)
-        yield Multi(
+        answer = yield Multi(
             [
                 SetData(f"{plan_path}/{name}/ready", ready.data, k),
                 Create(f"{plan_path}/runnable/{entry.name}"),
             ]
         )
+        if not isinstance(answer, Applied):
+            if answer.reason is Reason.NO_AUTH:
+                report.problems.append(
+                    f"{name}: can be run, but stands in no index, and cannot be put there: "
+                    f"{answer.path}: {answer.reason.value}"
+                )
+            return  # published or finished meanwhile, or as it was: nothing was written
+    report.published.append(name)

@@ -58,9 +58,12 @@ def look(plan_path: str, watch: bool = False) -> Step[PlanLook]:
 
 
 def promote(paths: Paths, due: list[tuple[str, Later]]) -> Step[int]:
-    """Make due entries runnable; gives how many. Any worker may try, each entry moves once."""
-    moved = 0
-    todo = list(due)
+    """Make due entries runnable; gives how many. Any worker may try, each entry moves once.
+
+    Raises TransactionRejected, when all others have moved, for one that an access list keeps it
+    from moving.
+    """
+    todo, shut = list(due), ""
     while todo:
         ops: list[Op] = []
         for name, later in todo:
@@ -68,11 +71,14 @@ def promote(paths: Paths, due: list[tuple[str, Later]]) -> Step[int]:
             ops.append(Create(f"{paths.plan(later.plan)}/runnable/{later.entry.name}"))
         answer = yield Multi(ops)
         if isinstance(answer, Applied):
-            return moved + len(todo)
+            break
         name, later = todo.pop(answer.at // 2)
-        if answer.at % 2:
+        if answer.at % 2 and answer.reason in (Reason.NO_NODE, Reason.NODE_EXISTS):
             # The plan was removed (or the entry stands already): the delayed entry is of no use.
-            if answer.reason not in (Reason.NO_NODE, Reason.NODE_EXISTS):
-                raise TransactionRejected(f"{later.entry}: {answer.path}: {answer.reason.value}")
             yield Multi([Delete(f"{paths.later}/{name}")])
-    return moved
+        elif answer.reason is not Reason.NO_NODE:  # another worker has moved it
+            shut = shut or f"{later.entry}: {answer.path}: {answer.reason.value}"
+    if shut:
+        # Told last: up to then it would keep those that are due with it from moving, each time.
+        raise TransactionRejected(shut)
+    return len(todo)

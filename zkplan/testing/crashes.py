@@ -24,8 +24,7 @@ from zkplan.errors import KeeperError, PlanError, WaitTimeout, ZkplanError
 from zkplan.mailbox import Empty, Mailbox
 from zkplan.plan import Plan
 from zkplan.requests import ReadChildren
-from zkplan.standstill import raise_in_vain
-from zkplan.standstill import stands_still as _still
+from zkplan.standstill import dead_at_standstill, raise_in_vain
 from zkplan.testing.process import same_imports
 
 _POLL_S = 0.02
@@ -268,8 +267,10 @@ def _wait(plan: Plan, timeout_s: float) -> None:
             plan.wait(timeout=_STILL_S)
             return
         status = plan.status()
-        if status.dead and status.state == "running" and plan.client.keeper.run(_still(plan)):
-            raise_in_vain(plan, status)
+        if status.dead and status.state == "running":
+            dead = plan.client.keeper.run(dead_at_standstill(plan))
+            if dead:
+                raise_in_vain(plan, status, dead)
     plan.wait(timeout=max(left_s, 0.0))
 
 

@@ -40,7 +40,7 @@ class Candidates:
 
     def file(self, view: PlanView) -> None:
         """Put a plan where it belongs after something about it changed."""
-        if view.number not in self.views:
+        if self.views.get(view.number) is not view:
             return  # removed meanwhile
         if view.own and view.running:
             self._stocked.setdefault(view.number)
@@ -113,6 +113,28 @@ class Candidates:
             if at > self._looked_at:
                 due = min(due, at)
         return due
+
+    def to_check(self, now: float, share: tuple[int, int], first_s: float) -> PlanView | None:
+        """The idle plan whose background check is the longest overdue, None where none is due.
+
+        As measured by its own period: one that stands still for the first time does not wait for
+        thousands that have stood still for long, nor do these wait for ever for a few of which
+        each check finds something. First of all come those that were never taken up (of plain
+        creates): nothing of them runs until then. Only once, since it may be refused.
+        """
+        place, count = share
+        best: PlanView | None = None
+        longest = (False, 0.0)
+        for view in self.views.values():
+            if not view.idle or int(view.number) % count != place:
+                continue
+            if view.check_s == 0.0:
+                view.check_at, view.check_s = now + first_s, first_s
+            late_s = now - view.check_at
+            overdue = (view.adopt and view.check_s == first_s, late_s / view.check_s)
+            if late_s >= 0.0 and (best is None or overdue > longest):
+                best, longest = view, overdue
+        return best
 
     def sweep(self, most: int) -> None:
         """Have the next `most` unfinished plans looked at, in turn."""

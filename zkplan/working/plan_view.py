@@ -80,13 +80,19 @@ class PlanView:
     finished: bool = False
     avoid_until: float = 0.0
     avoid_s: float = 0.0
-    #: For the background check: when it is next due, and how long it took.
+    #: For the background check: when it is next due, and after how long; 0.0 until it first is.
     check_at: float = 0.0
-    check_s: float = 5.0
+    check_s: float = 0.0
 
     @property
     def running(self) -> bool:
         return self.state == "running"
+
+    @property
+    def idle(self) -> bool:
+        """It runs, and nothing of it is to be claimed, or it was never taken up."""
+        stands_still = self.adopt or not (self.own or self.steal_at)
+        return self.running and not self.finished and stands_still
 
     def update(self, look: PlanLook, share: tuple[int, int], now: float) -> None:
         """Take up a listing. `share` is (this worker's place, number of workers)."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+from ..backoff import CHANCE
 from ..protocol.claim import Claimed, claim
 from ..protocol.look import PlanLook, list_plans, look
 from ..protocol.shared import Registration
@@ -71,6 +72,9 @@ class Seeker:
 
     def _plans_listed(self, numbers: list[str]) -> None:
         self._listing = False
+        # Each worker in an order of its own: all of them would else look at the same few plans
+        # first, and reach for the same tasks.
+        CHANCE.shuffle(numbers)
         self.candidates.set_plans(numbers, self._engine.paths.plan)
         losses = self._engine.runner.losses
         losses.keep_only({view.path for view in self.candidates.unfinished()})

@@ -238,29 +238,18 @@ class Upkeep:
     def _check(self, now: float) -> None:
         """One plan at a time, each by one worker; only plans that stand still."""
         engine = self.engine
-        place, count = engine.share
         if self._checking or engine.me is None:
             return
-        for view in engine.seeker.candidates.views.values():
-            idle = (
-                view.running
-                and not view.finished
-                and (view.adopt or not (view.own or view.steal_at))
-            )
-            if not idle or int(view.number) % count != place:
-                continue
-            if view.check_at == 0.0:
-                view.check_at = now + CHECK_FIRST_S
-                view.check_s = CHECK_FIRST_S
-            if now >= view.check_at:
-                self._checking = True
-                engine.go_contained(
-                    check(engine.paths, view.number),
-                    lambda report, view=view: self._checked(view, now, report),  # type: ignore[misc]
-                    f"{view.path} cannot be checked",
-                    instead=UNCHECKED,
-                )
-                return
+        view = engine.seeker.candidates.to_check(now, engine.share, CHECK_FIRST_S)
+        if view is None:
+            return
+        self._checking = True
+
+        def checked(report: Report) -> None:
+            self._checked(view, now, report)
+
+        step = check(engine.paths, view.number)
+        engine.go_contained(step, checked, f"{view.path} cannot be checked", instead=UNCHECKED)
 
     def _checked(self, view: PlanView, started: float, report: Report) -> None:
         self._checking = False
