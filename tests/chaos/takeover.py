@@ -19,7 +19,7 @@ from statistics import median
 from typing import NamedTuple
 
 from .actors.workloads import Item
-from .judges.ledger import Execution, PlanHistory
+from .judges.histories import Execution, PlanHistory
 from .judges.referee import Referee
 from .origin import command_of, origin_of
 from .pictures import histogram

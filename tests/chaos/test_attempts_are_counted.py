@@ -10,7 +10,7 @@ import pytest
 from .faults.aim import Aim
 from .judges.case import Case, Letter, noticed_s
 from .judges.checks import violations
-from .judges.ledger import Execution
+from .judges.histories import Execution
 from .judges.windows import Window
 from .test_operators_are_checked import retry
 from .test_the_checker_bites import (

@@ -11,7 +11,7 @@ from .faults.aim import Aim
 from .judges.case import Case
 from .judges.checks import violations
 from .judges.effects import NO_FAULT, Effects
-from .judges.ledger import Execution
+from .judges.histories import Execution
 from .judges.scope import Scope
 from .judges.windows import Window
 from .test_the_checker_bites import honest, winner

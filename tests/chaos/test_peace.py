@@ -120,7 +120,8 @@ def test_a_longer_session_takes_longer_to_be_noticed() -> None:
 
 def test_how_soon_a_task_begins_after_an_outage_is_known(tmp_path: Path) -> None:
     journal, ledger = Recorder(str(tmp_path), "worker-2"), Ledger(tmp_path, "one")
-    facts = {"key": "T", "worker": "w", "pid": 2, "by": "", "digest": "", "got": [], "keys": 0}
+    facts = {"key": "T", "number": "", "worker": "w", "pid": 2, "by": ""}
+    facts |= {"digest": "", "got": [], "keys": 0}
     for n in range(2):
         line = {"plan": NAME, "n": n, "a": n, "uid": str(n), "damaged": [], **facts}
         journal.write("begin", **line)

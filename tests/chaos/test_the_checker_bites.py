@@ -13,7 +13,8 @@ from zkplan.stress.checks import Remains
 from .actors.workloads import Workload, attempts_of, parent_of
 from .judges.case import Case, Kept, Left, Letter
 from .judges.checks import late_executions, violations, wrong_refusals
-from .judges.ledger import Batch, Execution, Ledger, PlanHistory
+from .judges.histories import Batch, Execution, PlanHistory
+from .judges.ledger import Ledger
 
 SESSION_S = 3.0
 ADDING = 11
@@ -389,9 +390,6 @@ def test_an_execution_after_the_commit_is_found(tmp_path: Path) -> None:
     case.plan.committed = {"top": 3}
     case.ledger.plans[case.plan.workload.name] = case.plan
     name = case.plan.workload.name
-    late = winner(case)
-    case.ledger.late += [
-        (name, replace(late, key="top", n=2)),
-        (name, replace(late, key="top", n=3)),
-    ]
+    (top,) = case.plan.executions["top"]
+    case.ledger.late += [(name, replace(top, n=2)), (name, replace(top, n=3))]
     assert len(list(late_executions(case.ledger))) == 1

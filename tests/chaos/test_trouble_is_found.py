@@ -11,7 +11,8 @@ from zkplan.stress.history import Recorder
 
 from .actors.workloads import Workload
 from .faults.aim import Aim
-from .judges.ledger import Ledger, PlanHistory
+from .judges.histories import PlanHistory
+from .judges.ledger import Ledger
 from .judges.referee import Referee
 from .judges.trouble import standing_still, unplanned
 from .judges.windows import Window
@@ -25,7 +26,8 @@ HALF = STUCK.format("is still being defined (a join too wide for one transaction
 def raised(folder: Path, error: str, poke: str = "", planned: bool = False) -> Ledger:
     """The ledger of a worker whose task did."""
     worker = Recorder(str(folder), f"worker-{PID}")
-    facts = {"key": "T", "worker": "w", "pid": PID, "by": "", "digest": "", "got": [], "keys": 0}
+    facts = {"key": "T", "number": "", "worker": "w", "pid": PID, "by": ""}
+    facts |= {"digest": "", "got": [], "keys": 0}
     worker.write("begin", plan=NAME, n=0, a=0, uid="1", damaged=[], **facts)
     if poke:
         worker.write("poked", what=poke, pid=PID)
@@ -153,7 +155,7 @@ def test_a_worker_that_stands_still_beside_others_is_found(
     ledger.read()
     now = time.monotonic()
     line = {"event": "begin", "plan": NAME, "key": "T", "a": 0, "worker": "w", "pid": PID + 1}
-    line |= {"by": "", "digest": "", "got": [], "keys": 0, "damaged": []}
+    line |= {"number": "", "by": "", "digest": "", "got": [], "keys": 0, "damaged": []}
     for n in range(tasks):
         at = now + seconds * (n + 1) / tasks
         ledger._take({**line, "n": n, "uid": str(n), "at": at}, PID + 1)

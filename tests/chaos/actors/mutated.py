@@ -15,7 +15,7 @@ from kazoo.exceptions import KazooException
 
 from tests.sim.mutants import MUTANTS, Mutant
 from tests.sim.world import ROOT
-from zkplan import failpoints
+from zkplan import codec, failpoints
 from zkplan.cli import main as zkplan_main
 from zkplan.keeper import Keeper
 from zkplan.layout import Paths, parse_claim
@@ -110,12 +110,24 @@ def _list(*, desks_first: bool) -> None:
     _replace(desk, "vacant_desks", vacant_desks)
 
 
-#: What is no mutant: a second line of defence taken away, or a world that is worse than it is here.
+def _reverse_arguments() -> None:
+    """Each function gets the results that it waits for in the wrong order."""
+    real = codec.load
+
+    def load(blob: bytes, values: Sequence[Any] = ()) -> Any:
+        return real(blob, values[::-1])
+
+    _replace(codec, "load", load)
+
+
+#: What is no mutant of the simulation: a second line of defence taken away, a world that is worse
+#: than it is here, or what breaks outside of the protocol.
 ALTERED: dict[str, Callable[[], None]] = {
     "no check": _never_check,
     "no mark": _never_mark,
     "desks listed last": _list_desks_last,
     "desks listed first": _list_desks_first,
+    "arguments in another order": _reverse_arguments,
 }
 
 

@@ -52,11 +52,12 @@ def run(facts: dict[str, Any], values: Sequence[Value], plan: str, folder: str, 
     journal = recorder_here(folder)
     uid = uuid.uuid4().hex[:16]
     damaged = [value[0] for value in values if value[4] != pad_of(value[0], len(value[4]))]
-    digest = digest_of(item.key, {value[0]: value[1] for value in values})
+    digest = digest_of(item.key, [(value[0], value[1]) for value in values])
     journal.write(
         "begin",
         plan=plan,
         key=item.key,
+        number=here.task.number,
         n=here.attempt,
         a=here._job.claim.a,  # nobody is told how many attempts are used up
         worker=here.worker,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import random
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, NamedTuple
@@ -69,9 +69,12 @@ def _brief(item: Item) -> Item:
     return item._replace(seconds=min(item.seconds, _BRIEF_S), adds=adds)
 
 
-def digest_of(key: str, arguments: Mapping[str, str]) -> str:
-    """The digest of a task: that of its key and of the digests of all its arguments."""
-    text = f"{key} {sorted(arguments.items())!r}"
+def digest_of(key: str, arguments: Sequence[tuple[str, str]]) -> str:
+    """The digest of a task: that of its key and of all its arguments, in their order.
+
+    An argument is the key of a task and its digest.
+    """
+    text = f"{key} {arguments!r}"
     return hashlib.blake2b(text.encode(), digest_size=12).hexdigest()
 
 
@@ -174,7 +177,7 @@ class Workload:
     def digests(self) -> dict[str, str]:
         found: dict[str, str] = {}
         for item in self.items.values():
-            found[item.key] = digest_of(item.key, {key: found[key] for key in item.needs})
+            found[item.key] = digest_of(item.key, [(key, found[key]) for key in item.needs])
         return found
 
     @cached_property

@@ -14,7 +14,7 @@ from itertools import pairwise
 
 from ..actors.workloads import attempts_of
 from .case import COMMITTED_S, Case, Letter
-from .ledger import Execution
+from .histories import Execution
 
 #: A function that ended so shortly before the grace was over may be handed back all the same.
 _RACE_S = 1.0

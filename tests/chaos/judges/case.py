@@ -11,7 +11,8 @@ from typing import NamedTuple
 from zkplan.stress.checks import Remains
 
 from ..actors.workloads import parent_of
-from .ledger import Execution, Ledger, PlanHistory
+from .histories import Execution, PlanHistory
+from .ledger import Ledger
 
 #: A commit is sent when its function has ended, and again until it is answered. A fault that begins
 #: so long afterwards finds nothing of the execution any more.
@@ -29,11 +30,12 @@ class Letter(NamedTuple):
 
 
 class Kept(NamedTuple):
-    """A kept result: whose it says that it is."""
+    """A kept result: whose it says that it is, and under which task number it stands."""
 
     key: str
     digest: str
     uid: str
+    number: str = ""
 
 
 @dataclass(frozen=True)
@@ -90,6 +92,12 @@ class Case:
     @cached_property
     def by_uid(self) -> dict[str, Execution]:
         return {execution.uid: execution for execution in self.everything}
+
+    @property
+    def numbers(self) -> dict[str, str]:
+        """The numbers of its tasks, as far as their author was told, by their keys."""
+        told = self.plan.batches.values()
+        return {k: n for each in told for k, n in zip(each.keys, each.numbers, strict=False)}
 
     @cached_property
     def acknowledged(self) -> set[str]:

@@ -16,7 +16,8 @@ from .attempts import (
     only_losses_and_failures_repeat,
 )
 from .case import Case
-from .ledger import Ledger, PlanHistory
+from .histories import Execution, PlanHistory
+from .ledger import Ledger
 from .left import kept_is_what_is_to_be_kept, nothing_is_left, wrongly_counted
 
 
@@ -57,15 +58,32 @@ def the_last_claim_commits(case: Case) -> Iterator[str]:
 def arguments_are_exact(case: Case) -> Iterator[str]:
     """S3: every execution, whatever became of it, had all its arguments, and the right ones."""
     for execution in case.everything:
-        item = case.plan.workload.items.get(execution.key)
-        if item is None:
-            yield f"{execution} is of no task of the plan"
-        elif execution.keys != len(item.needs) or len(execution.got) != len(item.needs):
-            yield f"{execution} had {len(execution.got)} of {len(item.needs)} arguments"
-        elif execution.digest != case.plan.workload.digests[execution.key]:
-            yield f"{execution} had other arguments than the oracle"
-        elif execution.damaged:
-            yield f"{execution} got damaged bytes from {execution.damaged}"
+        yield from _wrong_arguments(case.plan, execution)
+
+
+def _wrong_arguments(plan: PlanHistory, execution: Execution) -> Iterator[str]:
+    item = plan.workload.items.get(execution.key)
+    if item is None:
+        yield f"{execution} is of no task of the plan"
+    elif execution.keys != len(item.needs) or len(execution.got) != len(item.needs):
+        yield f"{execution} had {len(execution.got)} of {len(item.needs)} arguments"
+    elif execution.digest != plan.workload.digests[execution.key]:
+        yield f"{execution} had other arguments than the oracle, or in another order"
+    elif execution.damaged:
+        yield f"{execution} got damaged bytes from {execution.damaged}"
+
+
+def all_is_under_its_own_number(case: Case) -> Iterator[str]:
+    """S4: a task runs, and its result is kept, under the number that its author was told."""
+    numbers = case.numbers
+    for execution in case.everything:
+        number = numbers.setdefault(execution.key, execution.number)
+        if execution.number != number:
+            yield f"{execution} ran as task {execution.number}, and is task {number}"
+    for kept in case.left.kept:
+        number = numbers.get(kept.key, kept.number)
+        if kept.number != number:
+            yield f"the kept result of {kept.key}, task {number}, is that of task {kept.number}"
 
 
 def results_are_the_oracles(case: Case) -> Iterator[str]:
@@ -182,6 +200,7 @@ CHECKS: tuple[tuple[str, Callable[[Case], Iterator[str]]], ...] = (
     ("S5", the_last_claim_commits),
     ("S8", attempts_are_unique),
     ("S3", arguments_are_exact),
+    ("S4", all_is_under_its_own_number),
     ("S4", results_are_the_oracles),
     ("L3", nothing_acknowledged_is_lost),
     ("S4", only_the_added_runs),
@@ -218,13 +237,20 @@ def committed_numbers(case: Case) -> dict[str, int]:
 
 
 def late_executions(ledger: Ledger) -> Iterator[str]:
-    """S4: what begins after its plan was done began under a claim that was lost before."""
+    """S3, S4: what begins after its plan was done began under a claim that was lost before.
+
+    It had its arguments all the same.
+    """
     while ledger.late:
         name, execution = ledger.late.pop()
-        committed = ledger.plans[name].committed or {}
-        n = committed.get(execution.key)
+        plan = ledger.plans[name]
+        yield from (f"S3: {name}: {found}" for found in _wrong_arguments(plan, execution))
+        n = (plan.committed or {}).get(execution.key)
         if n is not None and execution.n >= n:
             yield f"S4: {name}: {execution} began after attempt {n} was committed"
+        last = plan.buried.get(execution.key)
+        if last is not None and (execution.n > last or plan.workload.fates[execution.key] == "cut"):
+            yield f"S4: {name}: {execution} began after the task was out of attempts"
 
 
 def wrong_deaths(ledger: Ledger) -> list[str]:

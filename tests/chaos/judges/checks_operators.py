@@ -18,6 +18,7 @@ from .attempts import (
 )
 from .case import Case, Letter
 from .checks import (
+    all_is_under_its_own_number,
     an_attempt_adds_with_its_commit,
     arguments_are_exact,
     nothing_runs_before_it_is_ready,
@@ -26,7 +27,7 @@ from .checks import (
     the_last_claim_commits,
     values_come_from_executions,
 )
-from .ledger import Execution
+from .histories import Execution
 from .left import strangers, wrongly_counted, wrongly_kept
 from .operations import Ending, Operation
 from .rest import Rest, every_edge_has_two_ends, every_task_is_in_one_place
@@ -89,9 +90,8 @@ def _unless_claimed(execution: Execution, operation: Operation) -> Iterator[str]
 
 
 def _unless_held(case: Case, execution: Execution, operation: Operation) -> Iterator[str]:
-    batches = case.plan.batches.values()
-    numbers = {k: n for batch in batches for k, n in zip(batch.keys, batch.numbers, strict=False)}
-    claimed = [number, execution.n] if (number := numbers.get(execution.key)) else None
+    number = case.numbers.get(execution.key)
+    claimed = [number, execution.n] if number else None
     lost = case.ledger.disturbed(execution.pid, execution.began - case.noticed_s, execution.began)
     if claimed is not None and claimed not in operation.seen["numbers"] and not lost:
         yield f"{execution} began after its plan was removed, without a claim"
@@ -185,6 +185,7 @@ SHARED: tuple[tuple[str, Callable[[Case], Iterator[str]]], ...] = (
     ("S5", the_last_claim_commits),
     ("S8", attempts_are_unique),
     ("S3", arguments_are_exact),
+    ("S4", all_is_under_its_own_number),
     ("S4", results_are_the_oracles),
     ("S4", an_attempt_adds_with_its_commit),
     ("S8", only_losses_and_failures_repeat),
@@ -227,6 +228,7 @@ def violations_of_operations(case: Case, operations: list[Operation]) -> list[st
         f"{number} {check.__name__.replace('_', ' ')}: {name}: {found}"
         for number, check in (
             ("S9", no_claim_is_late),
+            ("S9", nothing_is_claimed_while_paused),
             ("S9", waiters_hear_of_it),
             ("S8", a_death_is_retried_once),
             ("S8", a_retry_gives_all_attempts),
@@ -241,6 +243,30 @@ def no_claim_is_late(case: Case, operations: list[Operation]) -> Iterator[str]:
         when = "before the resume" if operation.what == "resume" else f"after the {operation.what}"
         for claim in operation.seen.get("late", ()):
             yield f"{claim} was made {when}, while nothing may be, by the server's own order"
+
+
+def nothing_is_claimed_while_paused(case: Case, operations: list[Operation]) -> Iterator[str]:
+    """S9, promise 10: between the answer to a pause and the next resume nothing is claimed.
+
+    Of the whole time, and also where the plan came to its end in it. A claim is younger than the
+    end of what gave its task a value, or added it.
+    """
+    for pause in operations:
+        if pause.what != "pause" or pause.outcome != "done" or pause.answered is None:
+            continue
+        resumes = (
+            each.begun
+            for each in operations
+            if each.what == "resume" and (each.answered or float("inf")) > pause.begun
+        )
+        until = min(resumes, default=float("inf"))
+        for execution in case.everything:
+            if not pause.answered < execution.began < until:
+                continue
+            makers = [case.by_uid.get(uid) for uid in (*execution.got, execution.by)]
+            late = [each for each in makers if each and (each.ended or 0.0) > pause.answered]
+            if late:
+                yield f"{execution} began in a paused plan, after {late[0]} had ended in it"
 
 
 def waiters_hear_of_it(case: Case, operations: list[Operation]) -> Iterator[str]:

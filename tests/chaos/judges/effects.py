@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from .case import COMMITTED_S, Case
-from .ledger import Execution
+from .histories import Execution
 
 #: A process may end by itself, and a claim be released.
 NO_FAULT = "no fault"

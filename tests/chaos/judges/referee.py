@@ -28,7 +28,8 @@ from .checks import (
 )
 from .checks_operators import Stopped, violations_of_operations, violations_of_stopped
 from .effects import Effects
-from .ledger import Ledger, PlanHistory
+from .histories import PlanHistory
+from .ledger import Ledger
 from .members import Silence, children_at, shown_by
 from .removals import Removals
 from .rest import Rest, is_quiet, look_at, sync, traces_of
@@ -277,6 +278,7 @@ class Referee:
         self.violations += violations_of_operations(case, operations)
         self.ledger.operations.forget(name)
         history.committed = committed_numbers(case)
+        history.buried = {key: letter.n for key, letter in case.left.dead.items()}
         self.effects.add(case)
         self.scope.add(case)
         self.takeovers += takeovers(self.ledger, history.executions.values())
@@ -383,7 +385,7 @@ def left_of(client: zkplan.Client, plan: zkplan.Plan, added: int) -> Left:
             kind, body = client.codec.open(VALUE + FAILURE, node.data)
             if kind == VALUE:
                 value = load(body)
-                kept.append(Kept(value[0], value[1], value[2]))
+                kept.append(Kept(value[0], value[1], value[2], number))
             else:
                 failed.append(number)
     letters = plan.dead(100_000)

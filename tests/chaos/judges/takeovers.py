@@ -5,7 +5,8 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import NamedTuple
 
-from .ledger import Execution, Ledger
+from .histories import Execution
+from .ledger import Ledger
 
 
 class Takeover(NamedTuple):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from .ledger import Ledger, Line
+from .histories import Line
+from .ledger import Ledger
 
 #: As `repr` tells it; what wraps an OSError says its number in another way.
 _NO_MEMORY = ("MemoryError", "OSError(12,", "[Errno 12]")

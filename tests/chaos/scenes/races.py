@@ -241,6 +241,7 @@ CATCHES = (
         Scene(answers_to_commits_lost, "join", altered="no check"),
         ("L3",),
     ),
+    Catch("arguments in another order", Scene(undisturbed, "join"), ("S3",)),
     Catch("delivery without argument", Scene(undisturbed, "join"), ("L3",)),
     Catch("delivery that leaves the dep", Scene(undisturbed, "join"), ("L3",)),
     Catch("done without the version of adds", Scene(add_at_the_end, "late", LASTING_S), ("S7",)),

@@ -26,7 +26,7 @@ from zkplan.testing.process import WatchedProcess
 from ..actors import author
 from ..faults.aim import Aim
 from ..faults.operating import Operator
-from ..judges.ledger import Execution
+from ..judges.histories import Execution
 from ..judges.referee import Referee
 from ..judges.tree import Tree
 from ..world.arena import Actor, Arena, Settings
