@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from .codec import FAILURE
-from .errors import PayloadUndecodable, PlanFailed, PlanStuck
+from .errors import UNREACHABLE, KeeperError, PayloadUndecodable, PlanFailed, PlanStuck
 from .layout import WAKE, parse_claim, parse_entry, parse_later
 from .protocol.control import PlanStatus
 from .protocol.shared import wake_dependents
@@ -60,59 +60,65 @@ def _refusal(plan: Plan, task: str) -> str:
 
 def dead_at_standstill(plan: Plan) -> Step[int | None]:
     """How many dead tasks a plan has of which nothing is runnable, claimed, delayed or about to be
-    published; None of one that goes on.
+    published; None of one that goes on, and where that is not to be seen.
 
-    Between two reads of `runnable` that show the same last change, no task entered or left it; so a
-    task that was claimed in between stood on a desk all the time, and is seen there. One that has
-    died since then is counted: the dead are read last, and no other way leads from a desk.
+    For who finds the status of the plan the same before and after it: no task was committed then.
+    Between two reads of `runnable` that show the same last change no task entered or left it. So a
+    task that was claimed all the time is seen on its desk; one that was published as a claim, by
+    what a wake owes, at the second look at the desks; one that was delayed or died meanwhile where
+    it stands since, for that is read last.
     """
     runnable = f"{plan.path}/runnable"
     first = yield ReadData(runnable)
-    desks = (yield ReadChildren(plan.client.paths.desks)) or []
-    later, *held = yield ReadMany(
-        [
-            ReadChildren(plan.client.paths.later),
-            *(ReadChildren(plan.client.paths.desk(desk)) for desk in desks),
-        ]
-    )
-    wakes = [
-        f"{plan.client.paths.desk(desk)}/{name}"
-        for desk, names in zip(desks, held, strict=True)
-        for name in names or ()
-        if name.startswith(WAKE)
-    ]
-    dead, second = yield ReadMany([ReadData(f"{plan.path}/dead"), ReadData(runnable)])
+    try:
+        wakes = yield from _wakes_where_nothing_is_claimed(plan)
+        if wakes is None or (yield from _is_owed(plan, wakes)):
+            return None
+        if (yield from _wakes_where_nothing_is_claimed(plan)) is None:
+            return None
+        reads = ReadChildren(plan.client.paths.later), ReadData(f"{plan.path}/dead")
+        later, dead, second = yield ReadMany([*reads, ReadData(runnable)], strict=True)
+    except UNREACHABLE:
+        raise
+    except KeeperError:
+        return None  # what this client may not read may hold a task of the plan
     if first is None or second is None or first.pzxid != second.pzxid or second.child_count:
         return None
-    for name in later or ():
-        delayed = parse_later(name)
-        if delayed is not None and delayed.plan == plan.number:
-            return None
-    for names in held:
-        for name in names or ():
-            claim = parse_claim(name)
-            if claim is not None and claim.plan == plan.number:
-                return None
-    if not (yield from _nothing_owed(plan, wakes)):
+    delayed = map(parse_later, later or ())
+    if any(each is not None and each.plan == plan.number for each in delayed):
         return None
     return dead.child_count if dead is not None else 0
 
 
-def _nothing_owed(plan: Plan, wakes: list[str]) -> Step[bool]:
-    """Whether none of `wakes` names a task of the plan that is complete and not published.
+def _wakes_where_nothing_is_claimed(plan: Plan) -> Step[list[str] | None]:
+    """The wakes on all desks; None where a claim of the plan stands on one of them."""
+    paths = plan.client.paths
+    desks = (yield ReadChildren(paths.desks)) or []
+    held = yield ReadMany([ReadChildren(paths.desk(desk)) for desk in desks], strict=True)
+    found = []
+    for desk, names in zip(desks, held, strict=True):
+        for name in names or ():
+            claim = parse_claim(name)
+            if claim is not None and claim.plan == plan.number:
+                return None
+            if name.startswith(WAKE):
+                found.append(f"{paths.desk(desk)}/{name}")
+    return found
 
-    A wake that was settled says nothing: its worker leaves it until its next commit.
+
+def _is_owed(plan: Plan, wakes: list[str]) -> Step[bool]:
+    """Whether one of `wakes` names a task of the plan that is complete and not published.
+
+    A wake that was settled says nothing: its worker leaves it until its next commit. What it named
+    is claimed or runnable since.
     """
-    if not wakes:
-        return True
-    nodes = yield ReadMany([ReadData(path) for path in wakes])
-    if None in nodes:
-        return False  # settled since it was listed: what it named may be claimed now
-    named = [d for node in nodes for d in wake_dependents(node.data) if d.plan == plan.number]
-    if not named:
-        return True
+    nodes = yield ReadMany([ReadData(path) for path in wakes], strict=True)
+    read = [node for node in nodes if node is not None]
+    named = [d for node in read for d in wake_dependents(node.data) if d.plan == plan.number]
     ready = yield ReadMany([ReadData(f"{plan.path}/task-{d.task}/ready") for d in named])
-    return all(node is None or node.version != d.k for d, node in zip(named, ready, strict=True))
+    return any(
+        node is not None and node.version == d.k for d, node in zip(named, ready, strict=True)
+    )
 
 
 def raise_in_vain(plan: Plan, status: PlanStatus, dead: int, repair: bool = True) -> None:
@@ -130,8 +136,8 @@ def raise_in_vain(plan: Plan, status: PlanStatus, dead: int, repair: bool = True
             f"(`{retry}` gives another chance)",
         )
     report = plan.check(repair)
-    if report.published or report.created:
-        return  # it was built by plain creates; now it runs
+    if report.published or report.created or report.shut:
+        return  # it was built by plain creates; now it runs, or would if another client checked it
     if plan.status() != status:
         return
     if report.problems or report.waiting:

@@ -72,13 +72,15 @@ class _Patience:
         self._last: PlanStatus | None = None
         self._still = 0
         self._late_looks = 0
-        #: At the end of the time: nothing of the plan could run after the last look, and so many
-        #: tasks were dead.
+        #: Nothing of the plan could run after the last look, and so many tasks were dead. It is in
+        #: vain only if the next look finds nothing else: what came before the proof is found then.
         self._stands: int | None = None
         self._warned: set[str] = set()
 
     def pause(self, woken: threading.Event, longest: float) -> None:
         """Wait for news; raises WaitTimeout."""
+        if self._stands is not None and not self._late_looks:
+            return
         if self.deadline is not None:
             longest = min(longest, self.deadline - time.monotonic())
             if longest <= 0:
@@ -116,11 +118,7 @@ class _Patience:
         moved = self._last is None or status[:-1] != self._last[:-1]
         self._last = status
         if self._stands is not None:
-            if moved:
-                self._stands = None
-            else:
-                # Without a dead task no repairs: whoever builds it by plain creates may be at it.
-                raise_in_vain(self.plan, status, self._stands, repair=False)
+            self._in_vain(status, self._stands, moved)
             return
         self._still = 0 if moved else self._still + 1
         if self._still >= STILL_LOOKS and status.state == "running":
@@ -129,9 +127,15 @@ class _Patience:
                 if not self.plan.client.workers():
                     self._warn(no_worker(self.plan))
             else:
-                dead = self.plan.client.keeper.run(dead_at_standstill(self.plan))
-                if dead is not None:
-                    raise_in_vain(self.plan, status, dead)
+                self._stands = self.plan.client.keeper.run(dead_at_standstill(self.plan))
+
+    def _in_vain(self, status: PlanStatus, dead: int, moved: bool) -> None:
+        """Raise it, unless the plan has changed since before the proof."""
+        if moved or not self._late_looks:
+            self._stands = None
+        if not moved:
+            # At the end of the time no repairs: whoever builds it by plain creates may be at it.
+            raise_in_vain(self.plan, status, dead, repair=not self._late_looks)
 
     def _warn(self, message: str) -> None:
         """Once for each message, however long the wait."""

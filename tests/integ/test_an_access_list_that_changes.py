@@ -312,7 +312,7 @@ def test_a_delayed_entry_that_may_not_be_made_runnable_keeps_no_other_waiting(
     shut(READ_ONLY, f"{plans[0].path}/runnable")
     with working(zookeeper_hosts, zkplan_root):
         assert tasks[1].result(30) == 1
-        wait_until(lambda: "a delayed entry cannot be promoted" in caplog.text, "it is told")
+        wait_until(lambda: f"{zkplan_root}/later/{1:013d}" in caplog.text, "it is told")
         shut(OPEN_ACL_UNSAFE, f"{plans[0].path}/runnable")
         assert tasks[0].result(30) == 2
 

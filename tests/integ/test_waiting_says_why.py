@@ -9,19 +9,7 @@ import threading
 import pytest
 
 import zkplan
-from zkplan import (
-    Client,
-    PlanError,
-    PlanFailed,
-    PlanStuck,
-    WaitTimeout,
-    Worker,
-    ZkplanError,
-    standstill,
-    waiting,
-)
-from zkplan.protocol.check import Report
-from zkplan.requests import Step
+from zkplan import Client, PlanError, PlanFailed, PlanStuck, WaitTimeout, Worker, ZkplanError
 
 from .support import plain_client, wait_for_delayed, wait_until, working
 
@@ -210,53 +198,8 @@ def test_the_end_of_the_time_tells_a_dead_plan_from_one_that_goes_on(
         after.result(timeout)
 
 
-def test_a_task_that_dies_between_two_looks_makes_no_cycle(
-    zkplan_client: Client, worker: Worker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The waiter counted no dead task when it looked, and finds that nothing can run any more."""
-    gate, name = threading.Event(), "dies between"
-    _gates[name] = gate
-    with zkplan_client.create_plan(attempts=1) as plan:
-        plan.add_task(str, [plan.add_task(_fail_at, [name])])
-
-    def dies_first(waited_for: zkplan.Plan) -> Step[int | None]:
-        gate.set()
-        wait_until(lambda: waited_for.status().dead == 1, "its task is out of attempts")
-        return standstill.dead_at_standstill(waited_for)
-
-    monkeypatch.setattr(waiting, "dead_at_standstill", dies_first)
-    with pytest.raises(PlanFailed, match="is out of attempts, the other depends on it"):
-        plan.wait(WAIT_S)
-
-
-def test_a_task_that_is_added_while_a_plan_is_found_to_stand_still_makes_no_cycle(
-    zkplan_client: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    plan = zkplan_client.create_plan()
-    with plan:
-        task = plan.add_task(int)
-    for entry in zkplan_client.keeper.client.get_children(f"{plan.path}/runnable"):
-        zkplan_client.keeper.client.delete(f"{plan.path}/runnable/{entry}")
-    zkplan_client.keeper.client.create(f"{task.path}/dep-0000000000")
-    whole = zkplan.Plan.check
-
-    def adds_first(checked: zkplan.Plan, repair: bool = True) -> Report:
-        monkeypatch.setattr(zkplan.Plan, "check", whole)
-        checked.add_task(str, [checked.add_task(int)])
-        return whole(checked, repair)
-
-    monkeypatch.setattr(zkplan.Plan, "check", adds_first)
-    with pytest.raises(WaitTimeout, match="no worker is registered"):
-        plan.wait(4)
-
-
 _gates: dict[str, threading.Event] = {}
 _waiting: set[str] = set()
-
-
-def _fail_at(name: str) -> None:
-    _gates[name].wait(WAIT_S)
-    raise ValueError("as it was told")
 
 
 def _wait_at(name: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from zkplan.layout import Entry, later_name
-from zkplan.working.delays import Delays
+from zkplan.working.delays import REST_S, Delays
 
 WALL = 1_000_000.0
 
@@ -55,6 +55,34 @@ def test_an_entry_without_its_delay_waits_for_its_time() -> None:
         delays.told(name, data)
         assert delays.take(3000.0, WALL + 2990, 50) == []
     assert delays.take(3610.0, WALL + 3600, 50)
+
+
+def test_those_that_may_not_be_moved_keep_no_others_waiting() -> None:
+    delays = Delays()
+    shut, other = [name_due(WALL - 9, task) for task in range(50)], name_due(WALL - 1, 77)
+    delays.listed([*shut, other], 10.0)
+    assert [found for found, _ in delays.take(10.0, WALL, 50)] == shut
+    delays.listed([*shut, other], 10.0)  # before their move was refused
+    delays.rest(shut, 10.0)
+    assert [found for found, _ in delays.take(10.0, WALL, 50)] == [other]
+    delays.listed(shut, 10.0 + REST_S - 0.1)
+    assert delays.take(10.0 + REST_S - 0.1, WALL + 30, 50) == []
+    assert delays.next(10.0 + REST_S - 0.1, WALL + 30) is None
+    delays.listed(shut, 10.0 + REST_S)
+    assert [found for found, _ in delays.take(10.0 + REST_S, WALL + 30, 50)] == shut
+
+
+def test_one_that_rested_has_waited_for_its_delay_all_the_same() -> None:
+    delays = Delays()
+    far = name_due(WALL + 3600)
+    delays.listed([far], 10.0)
+    delays.told(far, b"1000")
+    assert delays.take(11.0, WALL + 1, 50)
+    delays.rest([far], 11.0)
+    delays.listed([far], 12.0)
+    delays.listed([far], 11.0 + REST_S)
+    delays.told(far, b"1000")
+    assert delays.take(11.0 + REST_S, WALL + 40, 50)
 
 
 def test_one_that_is_gone_is_forgotten() -> None:

@@ -43,12 +43,16 @@ STRANGE_MAX = 20
 
 @dataclass(slots=True)
 class Report:
-    """What a check found. `published` and `created` are repairs, `problems` need a person."""
+    """What a check found. `published` and `created` are repairs, `problems` need a person.
+
+    `shut` are tasks that wait for a repair which this client may not make; they are problems too.
+    """
 
     tasks: int = 0
     done: bool = False
     created: list[str] = field(default_factory=list)
     published: list[str] = field(default_factory=list)
+    shut: list[str] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     waiting: dict[str, list[str]] = field(default_factory=dict)
 
@@ -232,10 +236,11 @@ def _publish_forgotten(plan_path: str, name: str, repair: bool, report: Report) 
             ]
         )
         if not isinstance(answer, Applied):
-            if answer.reason is Reason.NO_AUTH:
+            if answer.reason not in (Reason.NO_NODE, Reason.NODE_EXISTS, Reason.BAD_VERSION):
+                report.shut.append(name)
                 report.problems.append(
                     f"{name}: can be run, but stands in no index, and cannot be put there: "
                     f"{answer.path}: {answer.reason.value}"
                 )
-            return  # published or finished meanwhile, or as it was: nothing was written
+            return  # published or finished meanwhile, or as it was
     report.published.append(name)

@@ -17,6 +17,7 @@ from ..layout import PLAN_FIXED, number_of, parse_later
 from ..records import PlanRecord, State, control_from_bytes, control_to_bytes, to_json
 from ..requests import (
     Applied,
+    Check,
     Create,
     Delete,
     Multi,
@@ -141,10 +142,12 @@ def change_state(plan_path: str, state: State) -> Step[None]:
         else:
             now = control_from_bytes(ready.data)
             if now == state:
-                return
-            if now == "cancelled":
+                # So says one member, which may be behind: it may have been changed since.
+                ops.append(Check(f"{plan_path}/ready", ready.version))
+            elif now == "cancelled":
                 raise PlanCancelled(plan_path, f"{plan_path} was cancelled, which cannot be undone")
-            ops.append(SetData(f"{plan_path}/ready", control_to_bytes(state), ready.version))
+            else:
+                ops.append(SetData(f"{plan_path}/ready", control_to_bytes(state), ready.version))
         if state == "cancelled" and adds is not None:
             # zkplan makes nothing below it; whoever did must not keep the plan running.
             ops += [Delete(path) for path in (yield from below(f"{plan_path}/adds"))]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from ..errors import TransactionRejected
 from ..layout import Later, Paths, parse_plan
 from ..records import State, control_from_bytes
 from ..requests import (
@@ -57,13 +56,12 @@ def look(plan_path: str, watch: bool = False) -> Step[PlanLook]:
     return PlanLook(control_from_bytes(ready.data), ready.version, names)
 
 
-def promote(paths: Paths, due: list[tuple[str, Later]]) -> Step[int]:
-    """Make due entries runnable; gives how many. Any worker may try, each entry moves once.
+def promote(paths: Paths, due: list[tuple[str, Later]]) -> Step[dict[str, str]]:
+    """Make due entries runnable. Any worker may try, each entry moves once.
 
-    Raises TransactionRejected, when all others have moved, for one that an access list keeps it
-    from moving.
+    Gives the names of those that may not be moved, by an access list, and why.
     """
-    todo, shut = list(due), ""
+    todo, shut = list(due), dict[str, str]()
     while todo:
         ops: list[Op] = []
         for name, later in todo:
@@ -77,8 +75,5 @@ def promote(paths: Paths, due: list[tuple[str, Later]]) -> Step[int]:
             # The plan was removed (or the entry stands already): the delayed entry is of no use.
             yield Multi([Delete(f"{paths.later}/{name}")])
         elif answer.reason is not Reason.NO_NODE:  # another worker has moved it
-            shut = shut or f"{later.entry}: {answer.path}: {answer.reason.value}"
-    if shut:
-        # Told last: up to then it would keep those that are due with it from moving, each time.
-        raise TransactionRejected(shut)
-    return len(todo)
+            shut[name] = f"{answer.path}: {answer.reason.value}"
+    return shut

@@ -269,7 +269,7 @@ def _wait(plan: Plan, timeout_s: float) -> None:
         status = plan.status()
         if status.dead and status.state == "running":
             dead = plan.client.keeper.run(dead_at_standstill(plan))
-            if dead:
+            if dead and plan.status() == status:
                 raise_in_vain(plan, status, dead)
     plan.wait(timeout=max(left_s, 0.0))
 

@@ -227,11 +227,16 @@ class Upkeep:
             return
         self._promoting = True
 
-        def promoted(_: int) -> None:
+        def promoted(shut: dict[str, str]) -> None:
             self._promoting = False
+            self._delays.rest(shut, time.monotonic())
+            for name, why in shut.items():
+                self.engine.complaints.tell(
+                    f"{self.engine.paths.later}/{name} cannot be made runnable: {why}"
+                )
 
         step = promote(self.engine.paths, due)
-        self.engine.go_contained(step, promoted, "a delayed entry cannot be promoted", instead=0)
+        self.engine.go_contained(step, promoted, "delayed entries cannot be promoted", instead={})
 
     # ---- background check
 

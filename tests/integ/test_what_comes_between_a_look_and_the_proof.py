@@ -1,0 +1,134 @@
+"""Who waits hears the truth, also where something comes between a look and the proof after it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+
+import pytest
+from kazoo.client import KazooClient
+from kazoo.security import OPEN_ACL_UNSAFE, make_acl
+
+import zkplan
+from zkplan import Client, PlanFailed, WaitTimeout, standstill, waiting
+from zkplan.protocol.check import Report
+from zkplan.requests import Step
+
+from .support import wait_until
+
+WAIT_S = 30.0
+#: The worker is in this process, and finds the gate here.
+_gate = threading.Event()
+
+
+def _at_the_gate(fails: bool) -> int:
+    _gate.wait(WAIT_S)
+    if fails:
+        raise ValueError("as it was told")
+    return 42
+
+
+def _fail() -> None:
+    raise ValueError("another one")
+
+
+Between = Callable[[Callable[[zkplan.Plan], bool]], None]
+
+
+@pytest.fixture
+def between(monkeypatch: pytest.MonkeyPatch) -> Iterator[Between]:
+    """Opens the gate when it is to be proved that nothing can run, and waits for what follows."""
+    _gate.clear()
+
+    def when(has_come: Callable[[zkplan.Plan], bool]) -> None:
+        def proved(plan: zkplan.Plan) -> Step[int | None]:
+            _gate.set()
+            wait_until(lambda: has_come(plan), "what is to come between has come")
+            return standstill.dead_at_standstill(plan)
+
+        monkeypatch.setattr(waiting, "dead_at_standstill", proved)
+
+    yield when
+    _gate.set()
+
+
+@pytest.mark.usefixtures("worker")
+def test_a_death_makes_no_cycle(zkplan_client: Client, between: Between) -> None:
+    with zkplan_client.create_plan(attempts=1) as plan:
+        plan.add_task(str, [plan.add_task(_at_the_gate, [True])])
+    between(lambda plan: plan.status().dead == 1)
+    with pytest.raises(PlanFailed, match="is out of attempts, the other depends on it"):
+        plan.wait(WAIT_S)
+
+
+@pytest.mark.usefixtures("worker")
+def test_a_death_is_told_to_who_waits_for_its_task(zkplan_client: Client, between: Between) -> None:
+    with zkplan_client.create_plan(attempts=1) as plan:
+        task = plan.add_task(_at_the_gate, [True])
+    between(lambda plan: plan.status().dead == 1)
+    with pytest.raises(ValueError, match="as it was told"):
+        task.result(WAIT_S)
+
+
+@pytest.mark.usefixtures("worker")
+def test_a_result_beside_a_dead_task_is_given(zkplan_client: Client, between: Between) -> None:
+    with zkplan_client.create_plan(attempts=1) as plan:
+        plan.add_task(_fail)
+        task = plan.add_task(_at_the_gate, [False], keep=True)
+    wait_until(lambda: plan.status().dead == 1, "the other is dead")
+    between(lambda plan: plan.status().tasks == 1)
+    assert task.result(WAIT_S) == 42
+
+
+def _blocked(client: Client) -> zkplan.Plan:
+    """A plan whose only task waits for what never comes."""
+    raw = client.keeper.client
+    with client.create_plan() as plan:
+        task = plan.add_task(int)
+    for entry in raw.get_children(f"{plan.path}/runnable"):
+        raw.delete(f"{plan.path}/runnable/{entry}")
+    raw.create(f"{task.path}/dep-0000000000")
+    return plan
+
+
+def test_an_add_makes_no_cycle(zkplan_client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It comes after the proof, and before the plan is read for what its tasks wait for."""
+    plan, whole = _blocked(zkplan_client), zkplan.Plan.check
+
+    def adds_first(checked: zkplan.Plan, repair: bool = True) -> Report:
+        monkeypatch.setattr(zkplan.Plan, "check", whole)
+        checked.add_task(str, [checked.add_task(int)])
+        return whole(checked, repair)
+
+    monkeypatch.setattr(zkplan.Plan, "check", adds_first)
+    with pytest.raises(WaitTimeout, match="no worker is registered"):
+        plan.wait(4)
+
+
+def test_who_may_not_repair_a_plan_does_not_call_it_stuck(
+    zkplan_client: Client, znodes: KazooClient
+) -> None:
+    """A task of plain creates, which any worker's check would let run."""
+    plan = zkplan_client.create_plan()
+    path = znodes.create(f"{plan.path}/task-", b"", sequence=True)
+    znodes.create(f"{path}/ready", b"0")
+    plan.mark_ready()
+    znodes.set_acls(f"{plan.path}/runnable", [make_acl("world", "anyone", read=True, admin=True)])
+    with pytest.raises(WaitTimeout):
+        plan.wait(4)
+    znodes.set_acls(f"{plan.path}/runnable", OPEN_ACL_UNSAFE)
+    assert plan.check().published == [path.rpartition("/")[2]]
+
+
+def test_where_a_desk_may_not_be_read_no_plan_is_called_stuck(
+    zkplan_root: str, zkplan_client: Client, znodes: KazooClient
+) -> None:
+    """A claim may lie there."""
+    plan = _blocked(zkplan_client)
+    desk = f"{zkplan_root}/desk/of-somebody"
+    znodes.create(desk, makepath=True, acl=[make_acl("world", "anyone", admin=True, delete=True)])
+    with pytest.raises(WaitTimeout, match="no worker is registered"):
+        plan.wait(4)
+    znodes.delete(desk)
+    with pytest.raises(zkplan.PlanStuck, match="waits for dep-0000000000"):
+        plan.wait(WAIT_S)

@@ -1,0 +1,117 @@
+"""The proof that nothing of a plan can run, answer by answer."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from zkplan.errors import KeeperError, KeeperUnavailable
+from zkplan.layout import Paths
+from zkplan.requests import Node, ReadMany
+from zkplan.standstill import dead_at_standstill
+
+PATH = "/z/plan-0000000003"
+CLAIM = "0000000003-0000000012.1.7f"
+OTHERS_CLAIM = "0000000004-0000000012.1.7f"
+LATER = "0000000001000-0000000003-5000-0000000012.1.1"
+WAKE = b"0000000003 0000000012 1 5000"
+
+
+def node(data: bytes = b"", version: int = 0, children: int = 0, pzxid: int = 5) -> Node:
+    return Node(data, version, children, 0, 0, 0, pzxid)
+
+
+class Tree:
+    """Answers reads; each list of answers is given in order, its last one again and again."""
+
+    def __init__(self, **changed: list[Any]) -> None:
+        self.answers: dict[str, list[Any]] = {
+            "runnable": [node()],
+            "desks": [["w"]],
+            "desk": [[OTHERS_CLAIM]],
+            "wake": [node(WAKE)],
+            "ready": [node(b"1", 0)],
+            "later": [[]],
+            "dead": [node(children=2)],
+            **changed,
+        }
+
+    def answer(self, request: Any) -> Any:
+        if isinstance(request, ReadMany):
+            return [self.answer(each) for each in request.reads]
+        last = request.path.rpartition("/")[2]
+        name = {"desk": "desks", "w": "desk"}.get(last, last.partition("-")[0])
+        answers = self.answers[name]
+        found = answers.pop(0) if len(answers) > 1 else answers[0]
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+
+def proved(**changed: list[Any]) -> int | None:
+    tree = Tree(**changed)
+    plan: Any = SimpleNamespace(
+        path=PATH, number="0000000003", client=SimpleNamespace(paths=Paths("/z"))
+    )
+    step = dead_at_standstill(plan)
+    try:
+        request = next(step)
+        while True:
+            try:
+                answer = tree.answer(request)
+            except KeeperError as error:
+                request = step.throw(error)
+            else:
+                request = step.send(answer)
+    except StopIteration as end:
+        result: int | None = end.value
+        return result
+
+
+def test_the_dead_are_counted_where_nothing_can_run() -> None:
+    assert proved() == 2
+    assert proved(dead=[None]) == 0
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"runnable": [node(), node(pzxid=6)]},
+        {"runnable": [node(children=1)]},
+        {"runnable": [None]},
+        {"desk": [[CLAIM]]},
+        {"later": [[LATER]]},
+        {"desk": [["wake-1"]], "ready": [node(b"1", 1)]},
+        # What a wake owed was published as a claim after the first look at the desks.
+        {"desk": [["wake-1"], ["wake-1", CLAIM]], "ready": [node(b"1", 2)]},
+        {"desk": [["wake-1"], [CLAIM]], "wake": [None]},
+        {"desk": [KeeperError("not allowed")]},
+        {"wake": [KeeperError("not allowed")], "desk": [["wake-1"]]},
+    ],
+    ids=str,
+)
+def test_what_can_run_or_cannot_be_seen_is_no_standstill(changed: dict[str, list[Any]]) -> None:
+    assert proved(**changed) is None
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"desk": [["wake-1"]], "ready": [node(b"1", 2)]},
+        {"desk": [["wake-1"]], "ready": [node(b"1", 0)]},
+        {"desk": [["wake-1"]], "ready": [None]},
+        {"desk": [["wake-1"]], "wake": [node(b"0000000009 0000000012 1 5000")]},
+        {"desk": [["wake-1"], []], "wake": [None]},
+        {"later": [["strange", LATER.replace("3-5", "4-5")]]},
+    ],
+    ids=str,
+)
+def test_what_others_do_is_no_sign_of_life(changed: dict[str, list[Any]]) -> None:
+    assert proved(**changed) == 2
+
+
+def test_a_server_that_is_silent_proves_nothing() -> None:
+    with pytest.raises(KeeperUnavailable):
+        proved(desk=[KeeperUnavailable("silent")])
