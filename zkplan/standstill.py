@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from .codec import FAILURE
-from .errors import UNREACHABLE, KeeperError, PayloadUndecodable, PlanFailed, PlanStuck
+from .errors import PayloadUndecodable, PlanFailed, PlanStuck
 from .layout import WAKE, parse_claim, parse_entry, parse_later
 from .protocol.control import PlanStatus
 from .protocol.shared import wake_dependents
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 FAILURES_SHOWN = 20
 #: Runnable tasks whose logs are looked at for the reason why nobody takes them.
 LOOKED_AT = 5
+#: A request for more reads than some ten thousand is larger than a server takes.
+READS_MAX = 1000
 
 
 def may_stand(status: PlanStatus) -> bool:
@@ -60,9 +62,10 @@ def _refusal(plan: Plan, task: str) -> str:
 
 def dead_at_standstill(plan: Plan) -> Step[int | None]:
     """How many dead tasks a plan has of which nothing is runnable, claimed, delayed or about to be
-    published; None of one that goes on, and where that is not to be seen.
+    published; None of one that goes on.
 
-    For who finds the status of the plan the same before and after it: no task was committed then.
+    Raises KeeperError where this client may not read what may hold a task of the plan. For who
+    finds the status of the plan the same before and after it: no task was committed then.
     Between two reads of `runnable` that show the same last change no task entered or left it. So a
     task that was claimed all the time is seen on its desk; one that was published as a claim, by
     what a wake owes, at the second look at the desks; one that was delayed or died meanwhile where
@@ -70,18 +73,13 @@ def dead_at_standstill(plan: Plan) -> Step[int | None]:
     """
     runnable = f"{plan.path}/runnable"
     first = yield ReadData(runnable)
-    try:
-        wakes = yield from _wakes_where_nothing_is_claimed(plan)
-        if wakes is None or (yield from _is_owed(plan, wakes)):
-            return None
-        if (yield from _wakes_where_nothing_is_claimed(plan)) is None:
-            return None
-        reads = ReadChildren(plan.client.paths.later), ReadData(f"{plan.path}/dead")
-        later, dead, second = yield ReadMany([*reads, ReadData(runnable)], strict=True)
-    except UNREACHABLE:
-        raise
-    except KeeperError:
-        return None  # what this client may not read may hold a task of the plan
+    wakes = yield from _wakes_where_nothing_is_claimed(plan)
+    if wakes is None or (yield from _is_owed(plan, wakes)):
+        return None
+    if (yield from _wakes_where_nothing_is_claimed(plan)) is None:
+        return None
+    reads = ReadChildren(plan.client.paths.later), ReadData(f"{plan.path}/dead")
+    later, dead, second = yield ReadMany([*reads, ReadData(runnable)], strict=True)
     if first is None or second is None or first.pzxid != second.pzxid or second.child_count:
         return None
     delayed = map(parse_later, later or ())
@@ -115,18 +113,22 @@ def _is_owed(plan: Plan, wakes: list[str]) -> Step[bool]:
     nodes = yield ReadMany([ReadData(path) for path in wakes], strict=True)
     read = [node for node in nodes if node is not None]
     named = [d for node in read for d in wake_dependents(node.data) if d.plan == plan.number]
-    ready = yield ReadMany([ReadData(f"{plan.path}/task-{d.task}/ready") for d in named])
-    return any(
-        node is not None and node.version == d.k for d, node in zip(named, ready, strict=True)
-    )
+    for start in range(0, len(named), READS_MAX):
+        chunk = named[start : start + READS_MAX]
+        reads = [ReadData(f"{plan.path}/task-{d.task}/ready") for d in chunk]
+        ready = yield ReadMany(reads, strict=True)
+        if any(node and node.version == d.k for d, node in zip(chunk, ready, strict=True)):
+            return True
+    return False
 
 
-def raise_in_vain(plan: Plan, status: PlanStatus, dead: int, repair: bool = True) -> None:
+def raise_in_vain(plan: Plan, status: PlanStatus, dead: int, repair: bool = True) -> str:
     """Nothing of the plan can run, and so many tasks are dead: say why.
 
-    Returns where a repair lets it run, or would, and where it has changed since that status: the
-    check may have met the tasks of an add half-way. The status is from before the proof, so that
-    its number of dead ones is not asked.
+    Returns where a repair lets it run, or would (then with what keeps this client from it), and
+    where it has changed since that status: the check may have met the tasks of an add half-way, or
+    another one has published what it saw waiting. The status is from before the proof, so that its
+    number of dead ones is not asked.
     """
     if dead:
         retry = plan.client.command(f"plan retry {int(plan.number)}")
@@ -136,10 +138,12 @@ def raise_in_vain(plan: Plan, status: PlanStatus, dead: int, repair: bool = True
             f"(`{retry}` gives another chance)",
         )
     report = plan.check(repair)
-    if report.published or report.created or report.shut:
-        return  # it was built by plain creates; now it runs, or would if another client checked it
-    if plan.status() != status:
-        return
+    if report.shut:
+        return f"{plan.path}: {report.problems[0]}"  # another client's check may let it run
+    if report.published or report.created:
+        return ""  # it was built by plain creates; now it runs
+    if plan.client.keeper.run(dead_at_standstill(plan)) != 0 or plan.status() != status:
+        return ""
     if report.problems or report.waiting:
         reasons = report.problems or [
             f"{name} waits for {', '.join(deps)}" for name, deps in report.waiting.items()
@@ -148,6 +152,7 @@ def raise_in_vain(plan: Plan, status: PlanStatus, dead: int, repair: bool = True
             plan.path,
             f"{plan.path} can never drain: {_remain(status.tasks)}; " + "; ".join(reasons[:5]),
         )
+    return ""
 
 
 def _remain(tasks: int) -> str:

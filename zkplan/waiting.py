@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from .codec import FAILURE, VALUE, load
 from .errors import (
+    UNREACHABLE,
     KeeperError,
     PlanCancelled,
     PlanNotFound,
@@ -43,6 +44,8 @@ LOOK_S = 1.0
 PROGRESS_LOOK_S = 0.2
 #: Looks without any movement before the waiter finds out whether anything can still run.
 STILL_LOOKS = 2
+#: Those after one of which nothing followed: this client may not see it, or not repair it.
+UNPROVED_LOOKS = 30
 
 
 @contextmanager
@@ -75,6 +78,8 @@ class _Patience:
         #: Nothing of the plan could run after the last look, and so many tasks were dead. It is in
         #: vain only if the next look finds nothing else: what came before the proof is found then.
         self._stands: int | None = None
+        #: What keeps this client from finding out.
+        self._unseen = ""
         self._warned: set[str] = set()
 
     def pause(self, woken: threading.Event, longest: float) -> None:
@@ -101,7 +106,7 @@ class _Patience:
             return
         status = self._last
         if self._late_looks == 2 and status is not None and may_stand(status):
-            self._stands = self.plan.client.keeper.run(dead_at_standstill(self.plan))
+            self._prove()
             if self._stands is not None:
                 return
         raise WaitTimeout(f"{self.what} after {self.timeout:g} s; {self._why()}")
@@ -127,7 +132,18 @@ class _Patience:
                 if not self.plan.client.workers():
                     self._warn(no_worker(self.plan))
             else:
-                self._stands = self.plan.client.keeper.run(dead_at_standstill(self.plan))
+                self._prove()
+
+    def _prove(self) -> None:
+        """Find out whether anything can run."""
+        try:
+            self._stands = self.plan.client.keeper.run(dead_at_standstill(self.plan))
+        except UNREACHABLE:
+            raise
+        except KeeperError as error:
+            self._still = -UNPROVED_LOOKS
+            self._unseen = f"whether it can go on is not to be seen from here: {error}"
+            self._warn(f"{self.plan.path}: {self._unseen}")
 
     def _in_vain(self, status: PlanStatus, dead: int, moved: bool) -> None:
         """Raise it, unless the plan has changed since before the proof."""
@@ -135,7 +151,10 @@ class _Patience:
             self._stands = None
         if not moved:
             # At the end of the time no repairs: whoever builds it by plain creates may be at it.
-            raise_in_vain(self.plan, status, dead, repair=not self._late_looks)
+            why = raise_in_vain(self.plan, status, dead, repair=not self._late_looks)
+            self._still = -UNPROVED_LOOKS
+            if why:
+                self._warn(why)
 
     def _warn(self, message: str) -> None:
         """Once for each message, however long the wait."""
@@ -165,7 +184,7 @@ class _Patience:
                     return dead + not_taken(self.plan, status.runnable)
         except KeeperError:
             return dead + "ZooKeeper does not answer now"
-        return dead + "it goes on"
+        return dead + (self._unseen or "it goes on")
 
 
 def wait_for_plan(plan: Plan, timeout: float | None, progress: bool) -> PlanStatus:

@@ -14,7 +14,7 @@ from zkplan import Client, PlanFailed, WaitTimeout, standstill, waiting
 from zkplan.protocol.check import Report
 from zkplan.requests import Step
 
-from .support import wait_until
+from .support import wait_until, working
 
 WAIT_S = 30.0
 #: The worker is in this process, and finds the gate here.
@@ -105,6 +105,26 @@ def test_an_add_makes_no_cycle(zkplan_client: Client, monkeypatch: pytest.Monkey
         plan.wait(4)
 
 
+def test_what_another_check_has_published_makes_no_cycle(
+    zkplan_root: str, zkplan_client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A task of plain creates that a worker has claimed at once: no number of the plan shows it."""
+    plan, whole, raw = _blocked(zkplan_client), zkplan.Plan.check, zkplan_client.keeper.client
+    claim = f"{zkplan_root}/desk/of-somebody/{plan.number}-0000000099.0.7f"
+
+    def claimed_first(checked: zkplan.Plan, repair: bool = True) -> Report:
+        raw.create(claim, makepath=True)
+        return whole(checked, repair)
+
+    monkeypatch.setattr(zkplan.Plan, "check", claimed_first)
+    with pytest.raises(WaitTimeout):
+        plan.wait(4)
+    raw.delete(claim)
+    monkeypatch.setattr(zkplan.Plan, "check", whole)
+    with pytest.raises(zkplan.PlanStuck):
+        plan.wait(WAIT_S)
+
+
 def test_who_may_not_repair_a_plan_does_not_call_it_stuck(
     zkplan_client: Client, znodes: KazooClient
 ) -> None:
@@ -121,14 +141,20 @@ def test_who_may_not_repair_a_plan_does_not_call_it_stuck(
 
 
 def test_where_a_desk_may_not_be_read_no_plan_is_called_stuck(
-    zkplan_root: str, zkplan_client: Client, znodes: KazooClient
+    zookeeper_hosts: str,
+    zkplan_root: str,
+    zkplan_client: Client,
+    znodes: KazooClient,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     """A claim may lie there."""
     plan = _blocked(zkplan_client)
     desk = f"{zkplan_root}/desk/of-somebody"
     znodes.create(desk, makepath=True, acl=[make_acl("world", "anyone", admin=True, delete=True)])
-    with pytest.raises(WaitTimeout, match="no worker is registered"):
-        plan.wait(4)
+    with working(zookeeper_hosts, zkplan_root):
+        with pytest.raises(WaitTimeout, match="an access list does not let this client read"):
+            plan.wait(4)
+        assert f"{plan.path}: whether it can go on is not to be seen" in caplog.text
     znodes.delete(desk)
     with pytest.raises(zkplan.PlanStuck, match="waits for dep-0000000000"):
         plan.wait(WAIT_S)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from zkplan.layout import Entry, later_name
-from zkplan.working.delays import REST_S, Delays
+from zkplan.working.delays import REST_MAX_S, REST_S, Delays
 
 WALL = 1_000_000.0
 
@@ -70,6 +70,15 @@ def test_those_that_may_not_be_moved_keep_no_others_waiting() -> None:
     assert delays.next(10.0 + REST_S - 0.1, WALL + 30) is None
     delays.listed(shut, 10.0 + REST_S)
     assert [found for found, _ in delays.take(10.0 + REST_S, WALL + 30, 50)] == shut
+    delays.rest(shut, 100.0)
+    delays.listed(shut, 100.0 + 2 * REST_S - 0.1)
+    assert delays.take(101.9, WALL + 101.9, 50) == []
+    for _ in range(9):
+        delays.rest(shut, 200.0)
+    delays.listed(shut, 200.0 + REST_MAX_S - 0.1)
+    assert delays.take(259.9, WALL + 259.9, 50) == []
+    delays.listed(shut, 200.0 + REST_MAX_S)
+    assert len(delays.take(260.0, WALL + 260, 50)) == 50
 
 
 def test_one_that_rested_has_waited_for_its_delay_all_the_same() -> None:

@@ -13,9 +13,9 @@ from ..requests import ReadChildren, ReadData, ReadMany, Step
 NEAR_S = 5.0
 #: Delays read after one listing; the rest follows after the next ones.
 READ_MAX = 500
-#: One that may not be moved is left alone for so long: many of them must not be the first to be
-#: tried each time, or those that are due after them would never be.
-REST_S = 30.0
+#: One that may not be moved is left alone for so long, doubled each time: many of them must not be
+#: the first to be tried each time, or those that are due after them would never be.
+REST_S, REST_MAX_S = 1.0, 60.0
 _NEVER = float("inf")
 
 
@@ -39,8 +39,8 @@ class Delays:
         self._over: dict[str, float] = {}
         #: The first of `_over`, which is asked for at each turn of the worker; None: not known.
         self._soonest: tuple[float, str] | None = None
-        #: By name, in monotonic time: until when it is left alone.
-        self._resting: dict[str, float] = {}
+        #: By name, in monotonic time: until when it is left alone, and for how long it was.
+        self._resting: dict[str, tuple[float, float]] = {}
 
     def look(self, paths: Paths) -> Step[None]:
         """List them, and read the delays of those that seem far away."""
@@ -54,12 +54,9 @@ class Delays:
     def listed(self, names: Sequence[str], now: float) -> None:
         parsed = [(name, parse_later(name)) for name in sorted(names)]
         standing = {name: later for name, later in parsed if later is not None}
-        self._resting = {
-            name: until for name, until in self._resting.items() if until > now and name in standing
-        }
-        self._entries = {
-            name: later for name, later in standing.items() if name not in self._resting
-        }
+        self._resting = {name: rest for name, rest in self._resting.items() if name in standing}
+        resting = {name for name, (until, _) in self._resting.items() if until > now}
+        self._entries = {name: later for name, later in standing.items() if name not in resting}
         self.strange = next((name for name, later in parsed if later is None), "")
         self._seen = {name: self._seen.get(name, now) for name in standing}
         self._over = {name: at for name, at in self._over.items() if name in self._entries}
@@ -68,7 +65,9 @@ class Delays:
     def rest(self, names: Iterable[str], now: float) -> None:
         """Leave these alone for a while, though they are due."""
         for name in names:
-            self._resting[name] = now + REST_S
+            _, rested = self._resting.get(name, (0.0, 0.0))
+            pause = min(REST_MAX_S, max(REST_S, 2 * rested))
+            self._resting[name] = now + pause, pause
             # A listing may have come since they were taken.
             self._entries.pop(name, None)
             self._over.pop(name, None)
