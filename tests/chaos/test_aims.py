@@ -14,6 +14,7 @@ import pytest
 
 from zkplan.stress.history import Recorder
 
+from .actors.tasks import POKES
 from .faults import network
 from .faults.aim import Aim
 from .faults.catalogue import CATALOGUE
@@ -55,6 +56,24 @@ def test_a_point_excuses_those_that_are_armed_and_the_bait(arena: Arena) -> None
     inject(arena, fault)
     assert len(touched(arena)) == 2
     assert {actor.name for actor in fault.victims} < touched(arena)
+
+
+def test_the_bait_is_thrown_when_all_that_live_are_armed(arena: Arena) -> None:
+    """Whoever is not yet would come through the point unharmed."""
+    fault = AtPoint("a point", "claim.made", "kill", Where(most=100, bait="task.before=stop"))
+    inject(arena, fault)
+    pokes = arena.folder / POKES
+    given = sorted(pokes.iterdir())
+    assert len(given) == len(fault.victims) > 1
+    for count, each in enumerate(given, start=1):
+        assert sorted(pokes.iterdir()) == given[count - 1 :]
+        each.rename(arena.folder / f"taken-{each.name}")
+        assert not fault.felt(arena)
+    (bait,) = pokes.iterdir()
+    assert bait.read_text() == "task.before=stop"
+    assert bait not in given
+    fault.heal(arena)
+    assert not list(pokes.iterdir())
 
 
 def test_a_poke_excuses_the_process_that_took_it(arena: Arena) -> None:

@@ -144,9 +144,11 @@ def tell_of_points(tell: Tell) -> None:
 class Poke(NamedTuple):
     """What the next task that begins has to do: a file until it is taken, then another one.
 
-    What its process has done then is in a third.
+    Where it is given only later, a draft is there first. What its process has done then is in the
+    last.
     """
 
+    draft: Path
     file: Path
     taken: Path
     told: Path
@@ -157,17 +159,28 @@ class Poke(NamedTuple):
     def was_taken(self) -> bool:
         return self.taken.exists()
 
+    def give(self) -> None:
+        self.draft.rename(self.file)
+
     def take_back(self) -> None:
+        self.draft.unlink(missing_ok=True)
         self.file.unlink(missing_ok=True)
 
 
 def poke(folder: Path, what: str, argument: str = "", pid: int | None = None) -> Poke:
     """Have the next task that begins, maybe only in that process, do something nasty."""
+    made = prepared_poke(folder, what, argument, pid)
+    made.give()
+    return made
+
+
+def prepared_poke(folder: Path, what: str, argument: str = "", pid: int | None = None) -> Poke:
+    """One that is still to be given."""
     draft = folder / f"poke-{uuid.uuid4().hex[:8]}"
     draft.write_text(argument)
     name = f"{what}.{_ANYBODY if pid is None else pid}.{draft.name}"
     taken, told = folder / f"taken-{name}", folder / f"told-{name}"
-    return Poke(draft.rename(folder / POKES / name), taken, told)
+    return Poke(draft, folder / POKES / name, taken, told)
 
 
 def obey_a_poke(pokes: Path, journal: Recorder) -> None:

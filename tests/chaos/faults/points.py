@@ -13,7 +13,7 @@ from typing import NamedTuple
 import zkplan
 from zkplan.failpoints import VARIABLE
 
-from ..actors.tasks import TOLD, Poke, account_in, poke
+from ..actors.tasks import TOLD, Poke, account_in, poke, prepared_poke
 from ..world.arena import Actor, Arena, Role
 from ..world.proc import is_stopped
 from .aim import Aim
@@ -102,6 +102,8 @@ class AtPoint(Fault):
             self.lasts = PAST_SESSION
         self._those: dict[Actor, Armed] = {}
         self._pokes: dict[Actor, Poke] = {}
+        #: The bait, until it is thrown.
+        self._bait: Actor | None = None
 
     @property
     def claims(self) -> frozenset[str]:
@@ -116,10 +118,13 @@ class AtPoint(Fault):
         actors = arena.mortals(self.role)
         chance.shuffle(actors)
         if self.where.bait:
-            self._arm(arena, actors.pop(), self.where.bait)
+            self._bait = actors.pop()
+            self._arm(arena, self._bait, self.where.bait)
         self.victims = actors[: self.where.most]
         for actor in self.victims:
             self._arm(arena, actor, self.armed)
+            if actor in self._pokes:
+                self._pokes[actor].give()
 
     def _arm(self, arena: Arena, actor: Actor, text: str) -> None:
         if actor.role == "author":
@@ -129,7 +134,7 @@ class AtPoint(Fault):
         else:
             if not actor.pid:
                 arena.start(actor)  # another fault has killed it
-            self._pokes[actor] = poke(arena.folder, "arm", text, actor.pid)
+            self._pokes[actor] = prepared_poke(arena.folder, "arm", text, actor.pid)
             told = self._pokes[actor].told
         self._those[actor] = Armed(actor.pid, text, told)
 
@@ -139,7 +144,14 @@ class AtPoint(Fault):
         return Aim(pids=[armed.pid for armed in self._those.values()], codes=codes)
 
     def felt(self, arena: Arena) -> bool:
+        # Who is not armed yet would take the bait, and come through the point unharmed.
+        if self._bait is not None and all(map(self._is_armed_or_gone, self.victims)):
+            self._pokes[self._bait].give()
+            self._bait = None
         return any(self._those[actor].was_there(arena) for actor in self.victims)
+
+    def _is_armed_or_gone(self, actor: Actor) -> bool:
+        return actor.pid != self._those[actor].pid or self._pokes[actor].was_taken()
 
     def heal(self, arena: Arena) -> None:
         # Who stands at the point goes on as if nothing had been; who never came there is armed.
