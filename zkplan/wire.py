@@ -145,6 +145,20 @@ class MultiPacket:
         return Refused(index, reason, self.ops[index].path, self.repeated)
 
 
+def refusal(buffer: bytes, offset: int) -> int:
+    """The error by which a server refused a transaction, of its answer; 0 where there is none.
+
+    Before the operation to blame stand rolled-back ones, whose error is 0.
+    """
+    size = _head.size + _int.size
+    while offset + size <= len(buffer) and _int.unpack_from(buffer, offset)[0] == _ERROR:
+        error = int(_int.unpack_from(buffer, offset + _head.size)[0])
+        if error != _ROLLED_BACK:
+            return error
+        offset += size
+    return _ROLLED_BACK
+
+
 class ReadRefused(NamedTuple):
     """A read of a batch met another error than a missing znode. Taken for one, work is lost."""
 

@@ -10,13 +10,18 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Literal
 
+from zkplan.embedded.requests import Multi
+from zkplan.embedded.wire import parse
+from zkplan.embedded.wire_answers import multi_error, refusal_codes
+
 #: What is lost of a transaction: the request before it reaches the server, or the answer after it
 #: was applied. Either way the connection breaks, and the client cannot tell which. `left out`: the
 #: answer alone; the next one comes over the same connection. `stumbled`: the answer says no more
-#: than that the server failed.
-Loss = Literal["request", "answer", "left out", "stumbled"]
-MULTI = 14
-MARSHALLING_ERROR = -5
+#: than that the server failed. `session over`: the request, and its first operation is answered as
+#: by a leader that has begun to end the session, over a connection that stands.
+Loss = Literal["request", "answer", "left out", "stumbled", "session over"]
+MULTI, EXISTS = 14, 3
+MARSHALLING_ERROR, SESSION_EXPIRED = -5, -112
 
 
 class Proxy:
@@ -77,12 +82,12 @@ class Proxy:
                 end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             with self._lock:
                 self._connections |= {client, server}
-            doomed: dict[bytes, Loss] = {}
+            doomed: dict[bytes, tuple[Loss, int]] = {}
             for pump in (self._requests, self._answers):
                 threading.Thread(target=pump, args=(client, server, doomed), daemon=True).start()
 
     def _requests(
-        self, client: socket.socket, server: socket.socket, doomed: dict[bytes, Loss]
+        self, client: socket.socket, server: socket.socket, doomed: dict[bytes, tuple[Loss, int]]
     ) -> None:
         first = True
         while frame := _read_frame(client):
@@ -98,7 +103,9 @@ class Proxy:
                 if loss == "request":
                     break
                 if loss is not None:
-                    doomed[frame[4:8]] = loss
+                    doomed[frame[4:8]] = loss, _operations(frame)
+                if loss == "session over":
+                    frame = _harmless(frame)
             first = False
             if not _send(server, frame):
                 break
@@ -111,12 +118,16 @@ class Proxy:
         return silent
 
     def _answers(
-        self, client: socket.socket, server: socket.socket, doomed: dict[bytes, Loss]
+        self, client: socket.socket, server: socket.socket, doomed: dict[bytes, tuple[Loss, int]]
     ) -> None:
         while frame := _read_frame(server):
-            loss = doomed.pop(frame[4:8], None)
+            loss, operations = doomed.pop(frame[4:8], (None, 0))
             if loss == "left out":
                 continue
+            if loss == "session over":
+                xid, zxid = struct.unpack_from("!iq", frame, 4)
+                frame = multi_error(xid, zxid, refusal_codes(operations, 0, SESSION_EXPIRED))
+                loss = None
             if loss == "stumbled":
                 frame = struct.pack("!i", 16) + frame[4:16] + struct.pack("!i", MARSHALLING_ERROR)
                 loss = None
@@ -130,6 +141,18 @@ class Proxy:
             end.close()
         with self._lock:
             self._connections -= set(ends)
+
+
+def _operations(frame: bytes) -> int:
+    _, request = parse(frame[4:])
+    assert isinstance(request, Multi)
+    return len(request.ops)
+
+
+def _harmless(frame: bytes) -> bytes:
+    """A request of the same number that writes nothing, so that its answer comes in its turn."""
+    body = frame[4:8] + struct.pack("!ii", EXISTS, 1) + b"/" + b"\0"
+    return struct.pack("!i", len(body)) + body
 
 
 def _hang_up(end: socket.socket) -> None:

@@ -249,7 +249,12 @@ def test_a_waiter_goes_on_when_its_connection_breaks(
 
 
 @pytest.mark.parametrize(
-    "kind", [pytest.param("left out", id="leaves_out"), pytest.param("stumbled", id="stumbles")]
+    "kind",
+    [
+        pytest.param("left out", id="leaves_out"),
+        pytest.param("stumbled", id="stumbles"),
+        pytest.param("session over", id="ends_a_session"),
+    ],
 )
 def test_a_worker_goes_on_where_a_server_answers_badly(
     kind: Loss,
@@ -261,7 +266,8 @@ def test_a_worker_goes_on_where_a_server_answers_badly(
 ) -> None:
     """As a member of an ensemble that has lost its leader: the next answer has another number.
 
-    Or as a leader that could not prepare a transaction just then: MarshallingError.
+    Or as a leader that could not prepare a transaction just then: MarshallingError. Or as one that
+    was about to end the session: the first operation is refused for it, as for its znode.
     """
     file = tmp_path / "ran"
     zkplan_client.prepare()

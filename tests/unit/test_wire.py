@@ -119,7 +119,9 @@ def test_an_applied_transaction_gives_a_result_for_each_operation(prefix: str) -
         answer_of(op, prefix, created.get(index, "")) for index, op in enumerate(OPERATIONS)
     )
     packet = wire.MultiPacket(OPERATIONS, prefix, ACL)
-    answer = packet.deserialize(b"head" + body + struct.pack("!i?i", -1, True, -1), 4)
+    whole = b"head" + body + struct.pack("!i?i", -1, True, -1)
+    assert wire.refusal(whole, 4) == 0
+    answer = packet.deserialize(whole, 4)
     assert answer == Applied([True, "/a/task-0000000012", 7, True, "/é"], False)
     packet.repeated = True
     assert packet.deserialize(body + struct.pack("!i?i", -1, True, -1), 0).repeated
@@ -144,6 +146,9 @@ def test_a_refused_transaction_names_the_culprit(at: int, error: tuple[int, Reas
     body = b"".join(struct.pack("!i?ii", -1, False, code, code) for code in codes)
     answer = wire.MultiPacket(OPERATIONS, "", ACL).deserialize(body, 0)
     assert answer == Refused(at, error[1], OPERATIONS[at].path, False)
+    assert wire.refusal(b"head" + body, 4) == error[0]
+    assert wire.refusal(body[: 13 * at], 0) == 0, "half an answer is no word about the session"
+    assert wire.refusal(struct.pack("!i?i", -1, True, -1), 0) == 0, "nor is that to nothing"
 
 
 def test_a_batch_of_reads_gives_an_answer_for_each() -> None:

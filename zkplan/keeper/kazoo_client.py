@@ -18,6 +18,7 @@ from kazoo.exceptions import (
     MarshallingError,
     OperationTimeoutError,
     RequestTimeoutError,
+    SessionExpiredError,
     SystemZookeeperError,
     ThrottledOpError,
 )
@@ -25,21 +26,24 @@ from kazoo.handlers.threading import SequentialThreadingHandler
 from kazoo.protocol.states import KeeperState
 
 from ..backoff import CHANCE
+from ..wire import refusal
 from .attempts import bound_attempts
 from .calls import Call
+from .packets import TransactionPacket
 
 #: What kazoo says about connections; zkplan tells by itself what a user must know. Without a
 #: handler, Python would print its warnings in programs that never set up logging.
 logger = logging.getLogger("zkplan.kazoo")
 logger.addHandler(logging.NullHandler())
 
-#: Answers that say something of the server, and nothing of the request.
-_SERVER_FAILED = frozenset(
+#: Answers that say something of the server or the session, and nothing of the request.
+_NOT_OF_THE_REQUEST = frozenset(
     error.code
     for error in (
         MarshallingError,
         OperationTimeoutError,
         RequestTimeoutError,
+        SessionExpiredError,
         SystemZookeeperError,
         ThrottledOpError,
     )
@@ -133,19 +137,27 @@ def _survive_bad_answers(client: KazooClient) -> None:
     connect again. Over a request at the wrong moment a leader may stumble (seen: MarshallingError
     for a commit while sessions ended). Whether it is applied nobody says: so it is sent again as
     one whose answer was lost, with all that were sent behind it, in their order.
+
+    A transaction that meets the end of its session is refused by its first operation (seen: 391 in
+    a row, over a connection that stood). Taken for a word about its znodes, a task would fail whose
+    worker was merely paused: the next transaction may be of the next session already.
     """
     connection = client._connection
     read = connection._read_response
 
-    def read_or_drop(header: Any, *rest: Any) -> Any:
+    def read_or_drop(header: Any, buffer: bytes, offset: int) -> Any:
         pending = client._pending  # another one in each session
         if not pending or header.xid != pending[0][2]:
             raise ConnectionDropped(f"answer {header.xid} came before the one to an older request")
         call = pending[0][1]
-        if header.err in _SERVER_FAILED and type(call) is Call and call.stumbles < _STUMBLES_MAX:
-            call.stumbles += 1
-            raise ConnectionDropped(f"a server failed at a request ({header.err})")
-        return read(header, *rest)
+        if type(call) is Call and call.stumbles < _STUMBLES_MAX:
+            error = header.err
+            if not error and type(call.packet) is TransactionPacket:
+                error = refusal(buffer, offset)
+            if error in _NOT_OF_THE_REQUEST:
+                call.stumbles += 1
+                raise ConnectionDropped(f"an answer says nothing of its request ({error})")
+        return read(header, buffer, offset)
 
     connection._read_response = read_or_drop
 
