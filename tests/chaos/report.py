@@ -34,10 +34,10 @@ VETERANS = f"""\
 At first; then early, from the 5th to the 10th minute; in 5 minutes half-way; and late, in the last
 5 minutes. Those are medians, of blocks the least. A violation is what is more late than early: any
 thread, socket or descriptor, over {BLOCKS_MORE:.0%} of the blocks, or over {MEMORY_MORE:.0%} of the
-memory. Memory is the resident size, which keeps what a peak has taken. Blocks are those that Python
-has in use once its garbage is collected: what the process holds. For that, garbage is collected
-once a minute besides, as no worker does by itself: memory may be a little larger without. A run of
-less than 15 minutes is not judged so."""
+memory. Memory is the resident size. Blocks are those that Python has in use once its garbage is
+collected: what the process holds. For both, garbage is collected once a minute besides, and the C
+library gives freed memory back to the system (`malloc_trim`), as no worker does by itself: without,
+the resident size is that of the largest peak. A run of less than 15 minutes is not judged so."""
 OUTAGES = """\
 From when all servers serve again to the first task that begins. Where other faults are under way
 then it is longer."""

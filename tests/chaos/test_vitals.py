@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -121,3 +123,22 @@ def test_garbage_is_collected_only_when_blocks_are_noted(
         now[0] = 100.0 + second
         assert bool(held.noted()) == (second % 60 == 0)
     assert collected == [100.0, 160.0, 220.0]
+
+
+def test_what_is_kept_of_a_peak_is_given_back() -> None:
+    """A block that stays above the others keeps the C library from doing so by itself."""
+    code = (
+        "import os\n"
+        "from pathlib import Path\n"
+        "from tests.chaos.actors.held import Held\n"
+        "from tests.chaos.vitals import vitals_of\n"
+        "def memory(): return vitals_of('', os.getpid(), 0.0, Path('none')).memory_bytes\n"
+        "peak = [b'x' * 100_000 for _ in range(200)]\n"
+        "above = b'x' * 100_000\n"
+        "del peak\n"
+        "kept = memory()\n"
+        "Held().noted()\n"
+        "print(kept - memory())\n"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert int(ran.stdout) > 10_000_000
