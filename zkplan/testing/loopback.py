@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 import random
 import socket
+import tempfile
+from functools import cache
 
 LOOPBACK = "127.0.0.1"
 # Below the ports that the system gives to clients (32768 and up on Linux): a client that reconnects
@@ -14,13 +18,33 @@ _given_ports: set[int] = set()
 
 
 def free_port() -> int:
-    """A loopback port nobody listens on, outside the range of client ports, given out once only."""
+    """A loopback port nobody listens on, outside the range of client ports, given out once only.
+
+    Not to other processes of this user either, while this one lives: the port of a server that was
+    killed and is started again would be theirs meanwhile.
+    """
     # Not the shared generator: a test that seeds it would choose the same ports in two processes.
     for port in random.SystemRandom().sample(_PORTS, len(_PORTS)):
-        if port not in _given_ports and is_free(port):
+        if port not in _given_ports and _claim(port) and is_free(port):
             _given_ports.add(port)
             return port
     raise OSError(f"no free port from {_PORTS.start} to {_PORTS.stop} on {LOOPBACK}")
+
+
+def _claim(port: int) -> bool:
+    """Lock the byte of that number in a file that all share; False where another process has."""
+    try:
+        fcntl.lockf(_claims(), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
+    except (BlockingIOError, PermissionError):
+        return False
+    return True
+
+
+@cache
+def _claims() -> int:
+    """The file, open until this process ends, which gives up its locks."""
+    file = os.path.join(tempfile.gettempdir(), f"zkplan-ports-{os.getuid()}")
+    return os.open(file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
 
 
 def is_free(port: int) -> bool:

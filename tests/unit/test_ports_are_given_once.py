@@ -1,0 +1,36 @@
+"""A port that a process was given is nobody else's while it lives."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from zkplan.testing import loopback
+
+ASK = (
+    "import sys; from zkplan.testing import loopback; "
+    "loopback._PORTS = range(*map(int, sys.argv[1:])) or loopback._PORTS; "
+    "print(loopback.free_port())"
+)
+
+
+def asked_elsewhere(*ports: int) -> subprocess.CompletedProcess[str]:
+    """What another process is given of that range, or of all."""
+    command = [sys.executable, "-c", ASK, *map(str, ports or (0, 0))]
+    return subprocess.run(command, capture_output=True, text=True)
+
+
+def test_another_process_is_not_given_it_though_nobody_listens() -> None:
+    port = loopback.free_port()
+    refused = asked_elsewhere(port, port + 1)
+    assert "no free port" in refused.stderr
+
+
+def test_it_is_free_again_when_that_process_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    port = int(asked_elsewhere().stdout)
+    monkeypatch.setattr(loopback, "_PORTS", range(port, port + 1))
+    assert loopback.free_port() == port
+    with pytest.raises(OSError, match="no free port"):
+        loopback.free_port()
