@@ -16,16 +16,17 @@ _TAIL_BYTES = 512 * 1024
 #: compared with as much at the end, alike: single moments tell of the work that is just under way.
 EARLY_S, WINDOW_S = 300.0, 300.0
 #: What may be more at the end. Of blocks an hour and half an hour have shown 0.2 to 0.3 %. Of the
-#: resident size, which keeps what peaks have taken, an hour has shown 6 %.
+#: resident size, when it still kept what peaks had taken, hours have shown 6 and 25 %.
 BLOCKS_MORE, MEMORY_MORE = 0.01, 0.10
 
 
 class Vitals(NamedTuple):
     """One measurement at the monotonic time `at`; zeros where the process has ended.
 
-    `memory_bytes` is the resident size, which keeps what a peak has taken. `blocks` are those that
-    its interpreter had in use when its garbage had been collected, by its own last account: 0 where
-    it gave none of late. They show what it holds, and with that a leak.
+    `memory_bytes` is the resident size; who notes its blocks gives back what the C library keeps of
+    a peak, so of veterans it shows what they hold, and what lies between that. `blocks` are those
+    that its interpreter had in use when its garbage had been collected, by its own last account: 0
+    where it gave none of late.
     """
 
     name: str

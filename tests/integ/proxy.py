@@ -16,12 +16,24 @@ from zkplan.embedded.wire_answers import multi_error, refusal_codes
 
 #: What is lost of a transaction: the request before it reaches the server, or the answer after it
 #: was applied. Either way the connection breaks, and the client cannot tell which. `left out`: the
-#: answer alone; the next one comes over the same connection. `stumbled`: the answer says no more
-#: than that the server failed. `session over`: the request, and its first operation is answered as
-#: by a leader that has begun to end the session, over a connection that stands.
-Loss = Literal["request", "answer", "left out", "stumbled", "session over"]
-MULTI, EXISTS = 14, 3
-MARSHALLING_ERROR, SESSION_EXPIRED = -5, -112
+#: answer alone; the next one comes over the same connection. `stumbled`, `no leader`: the answer
+#: says no more than that the server failed, or has lost a connection. `session over`, `session
+#: moved`: the request, and its first operation is answered as by a leader that has begun to end the
+#: session, or takes it for another server's. After all of these four the connection stands.
+Loss = Literal[
+    "request", "answer", "left out", "stumbled", "no leader", "session over", "session moved"
+]
+MULTI, EXISTS, CLOSE = 14, 3, -11
+_NO_WATCH = struct.pack("!i", 1) + b"/" + b"\0"
+MARSHALLING_ERROR, CONNECTION_LOSS, SESSION_EXPIRED, SESSION_MOVED = -5, -4, -112, -118
+_ANSWERED: dict[Loss | None, int] = {
+    "stumbled": MARSHALLING_ERROR,
+    "no leader": CONNECTION_LOSS,
+}
+_FIRST_ANSWERED: dict[Loss | None, int] = {
+    "session over": SESSION_EXPIRED,
+    "session moved": SESSION_MOVED,
+}
 
 
 class Proxy:
@@ -39,6 +51,8 @@ class Proxy:
         self.count = 0
         #: So many of the next handshakes are taken and never answered.
         self.unanswered = 0
+        #: Whether a session that is said to be over is: by a request to close it.
+        self.ends_sessions = False
         self.lost: list[Loss] = []
 
     @property
@@ -104,8 +118,9 @@ class Proxy:
                     break
                 if loss is not None:
                     doomed[frame[4:8]] = loss, _operations(frame)
-                if loss == "session over":
-                    frame = _harmless(frame)
+                if loss in _FIRST_ANSWERED:
+                    ends = loss == "session over" and self.ends_sessions
+                    frame = _instead(frame, CLOSE) if ends else _instead(frame, EXISTS, _NO_WATCH)
             first = False
             if not _send(server, frame):
                 break
@@ -124,12 +139,12 @@ class Proxy:
             loss, operations = doomed.pop(frame[4:8], (None, 0))
             if loss == "left out":
                 continue
-            if loss == "session over":
+            if loss in _FIRST_ANSWERED:
                 xid, zxid = struct.unpack_from("!iq", frame, 4)
-                frame = multi_error(xid, zxid, refusal_codes(operations, 0, SESSION_EXPIRED))
-                loss = None
-            if loss == "stumbled":
-                frame = struct.pack("!i", 16) + frame[4:16] + struct.pack("!i", MARSHALLING_ERROR)
+                codes = refusal_codes(operations, 0, _FIRST_ANSWERED[loss])
+                frame, loss = multi_error(xid, zxid, codes), None
+            if loss in _ANSWERED:
+                frame = struct.pack("!i", 16) + frame[4:16] + struct.pack("!i", _ANSWERED[loss])
                 loss = None
             if loss is not None or not _send(client, frame):
                 break
@@ -149,9 +164,9 @@ def _operations(frame: bytes) -> int:
     return len(request.ops)
 
 
-def _harmless(frame: bytes) -> bytes:
-    """A request of the same number that writes nothing, so that its answer comes in its turn."""
-    body = frame[4:8] + struct.pack("!ii", EXISTS, 1) + b"/" + b"\0"
+def _instead(frame: bytes, kind: int, fields: bytes = b"") -> bytes:
+    """Another request of the same number, so that its answer comes in its turn."""
+    body = frame[4:8] + struct.pack("!i", kind) + fields
     return struct.pack("!i", len(body)) + body
 
 

@@ -15,10 +15,12 @@ import kazoo.retry
 from kazoo.client import KazooClient
 from kazoo.exceptions import (
     ConnectionDropped,
+    ConnectionLoss,
     MarshallingError,
     OperationTimeoutError,
     RequestTimeoutError,
     SessionExpiredError,
+    SessionMovedError,
     SystemZookeeperError,
     ThrottledOpError,
 )
@@ -36,17 +38,22 @@ from .packets import TransactionPacket
 logger = logging.getLogger("zkplan.kazoo")
 logger.addHandler(logging.NullHandler())
 
-#: Answers that say something of the server or the session, and nothing of the request.
-_NOT_OF_THE_REQUEST = frozenset(
+#: Answers that say something of the server, and nothing of the request.
+_SERVER_FAILED = frozenset(
     error.code
     for error in (
         MarshallingError,
         OperationTimeoutError,
         RequestTimeoutError,
-        SessionExpiredError,
         SystemZookeeperError,
         ThrottledOpError,
     )
+)
+#: Answers that say something of the session or the connection, whatever the request was.
+#: ZooKeeper 3.5 leaves a connection open over which each transaction is told that its session has
+#: moved; ClickHouse Keeper one over which it tells of a lost connection.
+_SESSION_ENDS = frozenset(
+    error.code for error in (ConnectionLoss, SessionExpiredError, SessionMovedError)
 )
 #: So often a request is sent again after such an answer: there may be something wrong with it.
 _STUMBLES_MAX = 3
@@ -150,13 +157,15 @@ def _survive_bad_answers(client: KazooClient) -> None:
         if not pending or header.xid != pending[0][2]:
             raise ConnectionDropped(f"answer {header.xid} came before the one to an older request")
         call = pending[0][1]
-        if type(call) is Call and call.stumbles < _STUMBLES_MAX:
+        if type(call) is Call:
             error = header.err
             if not error and type(call.packet) is TransactionPacket:
                 error = refusal(buffer, offset)
-            if error in _NOT_OF_THE_REQUEST:
+            if error in _SESSION_ENDS:
+                raise ConnectionDropped(f"the session or the connection is at its end ({error})")
+            if error in _SERVER_FAILED and call.stumbles < _STUMBLES_MAX:
                 call.stumbles += 1
-                raise ConnectionDropped(f"an answer says nothing of its request ({error})")
+                raise ConnectionDropped(f"a server failed at a request ({error})")
         return read(header, buffer, offset)
 
     connection._read_response = read_or_drop

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import random
@@ -20,8 +21,8 @@ _given_ports: set[int] = set()
 def free_port() -> int:
     """A loopback port nobody listens on, outside the range of client ports, given out once only.
 
-    Not to other processes of this user either, while this one lives: the port of a server that was
-    killed and is started again would be theirs meanwhile.
+    Not to other processes of this user and temporary folder either, while this one lives: the port
+    of a server that was killed and is started again would be theirs meanwhile.
     """
     # Not the shared generator: a test that seeds it would choose the same ports in two processes.
     for port in random.SystemRandom().sample(_PORTS, len(_PORTS)):
@@ -32,19 +33,30 @@ def free_port() -> int:
 
 
 def _claim(port: int) -> bool:
-    """Lock the byte of that number in a file that all share; False where another process has."""
+    """Lock the byte of that number in a file that all share; False where another process has.
+
+    A courtesy: where there is no such file, or no locks, whether somebody listens has to do.
+    """
+    claims = _claims()
+    if claims is None:
+        return True
     try:
-        fcntl.lockf(_claims(), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
-    except (BlockingIOError, PermissionError):
-        return False
+        fcntl.lockf(claims, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
+    except OSError as error:
+        return error.errno not in (errno.EACCES, errno.EAGAIN)
     return True
 
 
 @cache
-def _claims() -> int:
-    """The file, open until this process ends, which gives up its locks."""
+def _claims() -> int | None:
+    """The file, open until this process ends, which gives up its locks; None where it cannot be."""
     file = os.path.join(tempfile.gettempdir(), f"zkplan-ports-{os.getuid()}")
-    return os.open(file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+    try:
+        claims = os.open(file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+        os.utime(claims)  # nobody writes into it, and who tidies the folder goes by its age
+    except OSError:
+        return None
+    return claims
 
 
 def is_free(port: int) -> bool:
