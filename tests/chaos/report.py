@@ -30,6 +30,11 @@ time-out, the server's tick, and what a worker takes. Where other faults hold up
 workers meanwhile it is longer; `python -m tests.chaos.takeover` measures without those. By
 itself: at a point of the code that a fault has armed, or by a task that exits, crashes or eats
 its memory."""
+#: How many session time-outs a takeover may take before the page tells what was under way.
+LONGEST_TIMES = 2
+LONGEST = f"""\
+Those of over {LONGEST_TIMES} session time-outs. A fault is given with the time of its healing, from
+the end of that process."""
 VETERANS = f"""\
 At first; then early, from the 5th to the 10th minute; in 5 minutes half-way; and late, in the last
 5 minutes. Those are medians, of blocks the least. A violation is what is more late than early: any
@@ -120,6 +125,12 @@ def _page(outcome: Outcome, command: str, stem: str, pictures: Sequence[str]) ->
     )
     if "takeovers" in pictures:
         yield f"\n![Take-over times]({stem}-takeovers.svg)"
+    yield from _table(
+        "The longest takeovers",
+        LONGEST,
+        "Takeover | Why it ended | Other faults under way in that time",
+        _longest(outcome),
+    )
     yield from _table("After outages", OUTAGES, "Fault | Times | Median | Worst", _back(outcome))
     yield from _table(
         "What faults have cost",
@@ -238,6 +249,19 @@ def _takeovers(outcome: Outcome) -> Iterator[str]:
         found["all"].append(takeover.seconds)
     for why, waits in sorted(found.items(), key=lambda pair: (pair[0] == "all", pair[0])):
         yield f"| {why} | {len(waits)} | {median(waits):.2f} s | {max(waits):.2f} s |"
+
+
+def _longest(outcome: Outcome) -> Iterator[str]:
+    """With what may have held them up."""
+    bound = LONGEST_TIMES * outcome.settings.session_s
+    found = (each for each in outcome.takeovers if each.seconds > bound)
+    for at, seconds, why in sorted(found, key=lambda each: -each.seconds):
+        meanwhile = ", ".join(
+            f"{name} ({end - at:.1f} s)"
+            for begin, end, name in outcome.marks
+            if begin <= at + seconds and end >= at and name != why
+        )
+        yield f"| {seconds:.2f} s | {why} | {meanwhile or 'none'} |"
 
 
 def _vitals(outcome: Outcome, stem: str) -> Iterator[str]:

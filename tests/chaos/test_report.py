@@ -13,6 +13,7 @@ import zkplan
 
 from .__main__ import main
 from .judges.scope import Scope
+from .judges.takeovers import Takeover
 from .origin import command_of, commit_of, origin_of
 from .peace import Breath
 from .report import summary, write_report
@@ -57,6 +58,19 @@ def test_the_page_says_how_long_it_took_without_faults(tmp_path: Path) -> None:
     assert "| drained after the last fault | 5.0 s of 30 s allowed |" in text
     assert "| 2, the one nearest to its bound took 8.0 s of 20 s allowed |" in text
     assert "| outage | 2 | 1.50 s | 2.50 s |" in text
+
+
+def test_the_page_says_what_held_up_the_longest_takeovers(tmp_path: Path) -> None:
+    made = outcome()
+    made.marks = [(1.0, 9.0, "quorum lost"), (10.0, 10.5, "worker killed"), (30.0, 31.0, "outage")]
+    made.marks += [(11.0, 25.0, "leader killed"), (2.0, 12.0, "waiter expired")]
+    made.takeovers = [Takeover(10.0, 3.3, "worker killed"), Takeover(90.0, 7.0, "by itself")]
+    assert "| 7.00 s | by itself | none |" in page(made, tmp_path)
+    made.takeovers.append(Takeover(10.0, 16.0, "worker killed"))
+    text = page(made, tmp_path)
+    long = "| 16.00 s | worker killed | leader killed (15.0 s), waiter expired (2.0 s) |"
+    assert text.index(long) < text.index("| 7.00 s | by itself | none |")
+    assert "| 3.30 s |" not in text
 
 
 def test_the_page_lists_what_nobody_felt(tmp_path: Path) -> None:
