@@ -15,6 +15,8 @@ import pytest
 
 from tests.integ.support import plain_client, wait_until
 from zkplan.cli.worker import _ENDS_WITHIN_S
+from zkplan.embedded.database import DATABASE
+from zkplan.testing.embedded_process import EmbeddedServerProcess
 from zkplan.testing.server_process import ServerDidNotStart
 
 from .actors.tasks import EXIT_CODE
@@ -23,7 +25,7 @@ from .faults.aim import EVERYBODY
 from .faults.catalogue import CATALOGUE
 from .faults.network import Clinging, Parted
 from .faults.processes import AtStep, Poked
-from .faults.servers import LongOutage, ServerDown
+from .faults.servers import _SPARE_BYTES, LongOutage, ServerDown
 from .quiet import sleeping
 from .world import watch
 from .world.arena import Actor, Arena, Role, Settings
@@ -237,6 +239,32 @@ def test_a_long_outage_is_felt_when_it_was_long_and_healed_at_once(
     fault._since -= fault.DOWN_S
     assert fault.felt(arena)
     assert fault.waits_s > fault.DOWN_S
+
+
+def test_a_disk_is_full_though_the_server_was_killed_before(arena: Arena, tmp_path: Path) -> None:
+    """Its log has room that would be written again: the disk would not be met."""
+    room = None
+
+    def fill(spare_bytes: int) -> None:
+        nonlocal room
+        room = size_of(server.data / "data" / f"{DATABASE}-wal")
+
+    with EmbeddedServerProcess(data=tmp_path / "server") as server:
+        with plain_client(server.hosts) as client:
+            for number in range(20):
+                client.create(f"/znode{number}", bytes(50_000))
+        server.kill()
+        server.start()
+        assert size_of(server.data / "data" / f"{DATABASE}-wal") > 1_000_000
+        disk = SimpleNamespace(fill=fill)
+        arena.servers = cast("Servers", SimpleNamespace(members=[server], disk=disk))
+        CATALOGUE["disk full"].fault().inject(arena, random.Random(1))
+    assert room is not None
+    assert room < _SPARE_BYTES
+
+
+def size_of(file: Path) -> int:
+    return file.stat().st_size if file.exists() else 0
 
 
 # ---- partitions
