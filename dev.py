@@ -103,14 +103,16 @@ def chaos(arguments: list[str]) -> None:
     if any(argument.startswith("tests/") for argument in arguments):
         pytest([], marked)
         return
-    every = [f"tests/chaos/test_{name}.py" for name in ("every_fault", "takeover")]
+    every, timed = "tests/chaos/test_every_fault.py", "tests/chaos/test_takeover.py"
     guarded = [f"tests/chaos/test_{name}.py" for name in ("access", "tls")]
     # What knows one kind of server only runs once, beside the quickest kind.
     side_by_side(
-        [*every, "--zookeeper-kind=ensemble", *marked],
-        [*every, *guarded, "--zookeeper-kind=zookeeper", *marked],
-        ["tests/chaos", "--zookeeper-kind=embedded", *marked],
+        [every, "--zookeeper-kind=ensemble", *marked],
+        [every, *guarded, "--zookeeper-kind=zookeeper", *marked],
+        ["tests/chaos", f"--ignore={timed}", "--zookeeper-kind=embedded", *marked],
         ["tests/chaos/test_mutants_are_caught.py", "-m", "chaos", *arguments],
+        # It holds workers to a time: beside the others they would share it with theirs.
+        alone=[timed, "--zookeeper-kind=both", *marked],
     )
 
 
@@ -242,8 +244,11 @@ def pytest(folders: list[str], arguments: list[str]) -> None:
     run("python", "-m", "pytest", *paths, *arguments)
 
 
-def side_by_side(first: list[str], *others: list[str]) -> None:
-    """Runs of the tests at once, which mostly wait; what the others say is shown at the end."""
+def side_by_side(first: list[str], *others: list[str], alone: list[str] | None = None) -> None:
+    """Runs of the tests at once, which mostly wait; what the others say is shown at the end.
+
+    `alone` is run when all of them have ended, passed or not.
+    """
     command = [venv_program("python"), "-m", "pytest"]
     say(" ".join(["running pytest", *first]))
     for other in others:
@@ -258,6 +263,9 @@ def side_by_side(first: list[str], *others: list[str]) -> None:
         for output in outputs:
             output.seek(0)
             print(output.read().decode(errors="replace"), flush=True)
+    if alone:
+        say(" ".join(["running pytest", *alone]))
+        codes.append(finished(subprocess.Popen([*command, *alone])))
     if not passed(codes, first):
         stop(f"failed (exit codes {', '.join(map(str, codes))})")
 

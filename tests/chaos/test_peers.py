@@ -121,8 +121,9 @@ Part = Callable[[str], Partition]
 def test_a_leader_left_behind_leads_on_beside_the_new_one(arena: Arena, part: Part) -> None:
     fault = part("leader left behind")
     wait_until(lambda: fault.felt(arena), "two members lead", WAIT_S)
-    assert modes(fault)[0] == "leader"
-    assert sorted(map(str, modes(fault)[1:])) == ["follower", "leader"]
+    two_and_one = [["leader", "leader", "follower"], ["leader", "follower", "leader"]]
+    # A member that is asked on a busy machine may give no answer in time.
+    wait_until(lambda: modes(fault) in two_and_one, "the old one leads, and one other", WAIT_S)
     assert arena.workers[0].link.at == {fault.ports[0]}
     joins(fault, arena)
 

@@ -43,7 +43,11 @@ def runs_of(command: str, monkeypatch: pytest.MonkeyPatch) -> dict[str, list[str
     """The arguments of its runs of pytest that play faults, by the kind of server."""
     module, runs = dev(), list[list[str]]()
     monkeypatch.setattr(module, "lint", lambda _: None)
-    monkeypatch.setattr(module, "side_by_side", lambda *them: runs.extend(them))
+    monkeypatch.setattr(
+        module,
+        "side_by_side",
+        lambda *them, alone=None: runs.extend([*them, *filter(None, [alone])]),
+    )
     getattr(module, command)([])
     chaotic = [run for run in runs if any(word.startswith("tests/chaos") for word in run)]
     return {word.partition("=")[2]: run for run in chaotic for word in run if "-kind=" in word}
@@ -58,9 +62,26 @@ def test_a_share_of_the_faults_runs_with_every_change(monkeypatch: pytest.Monkey
 
 def test_chaos_runs_every_fault_and_takeover_on_every_kind(monkeypatch: pytest.MonkeyPatch) -> None:
     runs = runs_of("chaos", monkeypatch)
-    assert set(runs) == {"embedded", "zookeeper", "ensemble"}
+    assert set(runs) == {"embedded", "zookeeper", "ensemble", "both"}
     assert all("chaos and not slow" in run for run in runs.values())
     assert "tests/chaos" in runs["embedded"]
     for kind in ("zookeeper", "ensemble"):
-        assert {"tests/chaos/test_every_fault.py", "tests/chaos/test_takeover.py"} < {*runs[kind]}
+        assert "tests/chaos/test_every_fault.py" in runs[kind]
+    assert "tests/chaos/test_takeover.py" in runs["both"], "alone, when the others have ended"
+    assert "--ignore=tests/chaos/test_takeover.py" in runs["embedded"]
     assert {"tests/chaos/test_access.py", "tests/chaos/test_tls.py"} < {*runs["zookeeper"]}
+
+
+@pytest.mark.parametrize(("beside", "code"), [(0, 1), (1, 0)])
+def test_what_runs_alone_runs_last_whatever_the_others_came_to(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, beside: int, code: int
+) -> None:
+    module = dev()
+    log = tmp_path / "log"
+    program = tmp_path / "program"
+    program.write_text(f'#!/bin/sh\necho "$3" >> {log}\nexit "$4"\n')
+    program.chmod(0o755)
+    monkeypatch.setattr(module, "venv_program", lambda name: str(program))
+    with pytest.raises(SystemExit):
+        module.side_by_side(["first", "0"], ["other", str(beside)], alone=["alone", str(code)])
+    assert log.read_text().split()[2:] == ["alone"]

@@ -26,27 +26,36 @@ def undisturbed(stage: Stage) -> None:
 
 def stale_commit(stage: Stage) -> None:
     """Who lost its claim commits while the rival runs the task."""
-    stage.start("author")
-    stage.start("worker0", points="task.after=stop")
-    stage.stopped("worker0")
-    stage.start("worker1", points="task.after=stop")
-    stage.stopped("worker1")
+    lost_to_a_rival(stage, "task.after")
+    plan = stage.plan
     stage.go("worker0")
+    stage.during(GIVEN_S, lambda: plan.status().tasks == 0)
+    stage.go("worker1")
 
 
 def commit_before_the_rival_starts(stage: Stage) -> None:
     """Who lost its claim commits while the rival has loaded the task and not started it."""
-    stage.start("author")
-    stage.start("worker0", points="task.after=stop")
-    stage.stopped("worker0")
-    stage.start("worker1", points="load.read=stop")
-    stage.stopped("worker1")
+    lost_to_a_rival(stage, "load.read")
     plan = stage.plan
     stage.go("worker0")
     stage.during(GIVEN_S, lambda: plan.status().tasks == 0)
     stage.go("worker1")
     # Nothing else waits for it: a plan may be done, and removed, before it goes on.
     stage.during(GIVEN_S / 2, lambda: stage.has_run("T", "worker1"))
+
+
+def lost_to_a_rival(stage: Stage, rivals: str) -> None:
+    """The session of who has run the task ends, and a rival stands at that point of its own claim.
+
+    Not by its time-out, which is the rival's too: it would lose its claim as well, and nobody owns
+    what the other one commits.
+    """
+    stage.start("author")
+    stage.start("worker0", points="task.after=stop")
+    stage.stopped("worker0")
+    stage.expire("worker0")
+    stage.start("worker1", points=f"{rivals}=stop")
+    stage.stopped("worker1")
 
 
 def late_publication(stage: Stage) -> None:
@@ -207,10 +216,12 @@ GUARD = "clearer without guard"
 _DEATH = Scene(death_before_publishing, "join", session_s=1.5, altered="no check")
 CATCHES = (
     # Alone it is in nobody's way where a task that was claimed before is marked when it starts.
-    Catch(f"{FENCE}+no mark", Scene(stale_commit, "one", 1.5), ("S5",), ("", FENCE, "no mark")),
+    Catch(
+        f"{FENCE}+no mark", Scene(stale_commit, "one", LASTING_S), ("S5",), ("", FENCE, "no mark")
+    ),
     Catch(
         f"{FENCE}+no mark",
-        Scene(commit_before_the_rival_starts, "one", 1.5),
+        Scene(commit_before_the_rival_starts, "one", LASTING_S),
         ("S4", "S5"),
         ("", FENCE, "no mark"),
     ),

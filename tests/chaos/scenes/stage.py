@@ -102,6 +102,11 @@ class Stage:
             f"{name} is registered no more",
         )
 
+    def expire(self, name: str) -> None:
+        """End its session before its time, and wait until its registration has ended."""
+        self.arena.expire(self._actor(name))
+        self.gone(name)
+
     def link(self, name: str) -> Link:
         return self._actor(name).link
 
