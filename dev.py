@@ -25,6 +25,8 @@ STAMP = VENV / "zkplan-setup"
 PYTHON_MIN = (3, 10)
 #: What pytest exits with where no test was selected.
 NOTHING_SELECTED = 5
+#: What it exits with when Ctrl-C ended it.
+INTERRUPTED = 2
 APT_PACKAGES = ["libzookeeper-java", "default-jre-headless"]
 CHECKED = ["zkplan", "tests", "benchmarks", "examples", "dev.py"]
 NO_ZOOKEEPER = f"""\
@@ -247,7 +249,7 @@ def pytest(folders: list[str], arguments: list[str]) -> None:
 def side_by_side(first: list[str], *others: list[str], alone: list[str] | None = None) -> None:
     """Runs of the tests at once, which mostly wait; what the others say is shown at the end.
 
-    `alone` is run when all of them have ended, passed or not.
+    `alone` is run when all of them have ended, passed or not, but for Ctrl-C.
     """
     command = [venv_program("python"), "-m", "pytest"]
     say(" ".join(["running pytest", *first]))
@@ -263,7 +265,7 @@ def side_by_side(first: list[str], *others: list[str], alone: list[str] | None =
         for output in outputs:
             output.seek(0)
             print(output.read().decode(errors="replace"), flush=True)
-    if alone:
+    if alone and INTERRUPTED not in codes:
         say(" ".join(["running pytest", *alone]))
         codes.append(finished(subprocess.Popen([*command, *alone])))
     if not passed(codes, first):

@@ -25,7 +25,7 @@ from .faults.aim import EVERYBODY
 from .faults.catalogue import CATALOGUE
 from .faults.network import Clinging, Parted
 from .faults.processes import AtStep, Poked
-from .faults.servers import _SPARE_BYTES, LongOutage, ServerDown
+from .faults.servers import _LOGGED_BYTES, _SPARE_BYTES, LongOutage, ServerDown
 from .quiet import sleeping
 from .world import watch
 from .world.arena import Actor, Arena, Role, Settings
@@ -243,24 +243,34 @@ def test_a_long_outage_is_felt_when_it_was_long_and_healed_at_once(
 
 def test_a_disk_is_full_though_the_server_was_killed_before(arena: Arena, tmp_path: Path) -> None:
     """Its log has room that would be written again: the disk would not be met."""
-    room = None
-
-    def fill(spare_bytes: int) -> None:
-        nonlocal room
-        room = size_of(server.data / "data" / f"{DATABASE}-wal")
-
     with EmbeddedServerProcess(data=tmp_path / "server") as server:
         with plain_client(server.hosts) as client:
             for number in range(20):
                 client.create(f"/znode{number}", bytes(50_000))
         server.kill()
         server.start()
-        assert size_of(server.data / "data" / f"{DATABASE}-wal") > 1_000_000
-        disk = SimpleNamespace(fill=fill)
+        log = server.data / "data" / f"{DATABASE}-wal"
+        assert size_of(log) > 1_000_000
+        disk = Writes(log)
         arena.servers = cast("Servers", SimpleNamespace(members=[server], disk=disk))
         CATALOGUE["disk full"].fault().inject(arena, random.Random(1))
-    assert room is not None
-    assert room < _SPARE_BYTES
+    assert disk.filled == (_SPARE_BYTES, 0), "as much is left, and the log has no room in it"
+    assert disk.written >= _LOGGED_BYTES, "it has been written to since"
+
+
+class Writes:
+    """A disk to which somebody writes; with what it was filled, and how long the log was then."""
+
+    def __init__(self, log: Path) -> None:
+        self.log, self.written, self.filled = log, 0, (-1, -1)
+
+    @property
+    def used_bytes(self) -> int:
+        self.written += 90_000
+        return self.written
+
+    def fill(self, spare_bytes: int) -> None:
+        self.filled = spare_bytes, size_of(self.log)
 
 
 def size_of(file: Path) -> int:

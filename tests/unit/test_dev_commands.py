@@ -9,6 +9,7 @@ from types import ModuleType
 import pytest
 
 _FILE = Path(__file__).parents[2] / "dev.py"
+KINDS = ("embedded", "zookeeper", "ensemble")
 
 
 @pytest.mark.parametrize(
@@ -46,7 +47,7 @@ def runs_of(command: str, monkeypatch: pytest.MonkeyPatch) -> dict[str, list[str
     monkeypatch.setattr(
         module,
         "side_by_side",
-        lambda *them, alone=None: runs.extend([*them, *filter(None, [alone])]),
+        lambda *them, alone=(): runs.extend([*them, ["alone", *alone]]),
     )
     getattr(module, command)([])
     chaotic = [run for run in runs if any(word.startswith("tests/chaos") for word in run)]
@@ -62,19 +63,22 @@ def test_a_share_of_the_faults_runs_with_every_change(monkeypatch: pytest.Monkey
 
 def test_chaos_runs_every_fault_and_takeover_on_every_kind(monkeypatch: pytest.MonkeyPatch) -> None:
     runs = runs_of("chaos", monkeypatch)
-    assert set(runs) == {"embedded", "zookeeper", "ensemble", "both"}
+    assert set(runs) == {*KINDS, "both"}
     assert all("chaos and not slow" in run for run in runs.values())
     assert "tests/chaos" in runs["embedded"]
-    for kind in ("zookeeper", "ensemble"):
+    for kind in KINDS[1:]:
         assert "tests/chaos/test_every_fault.py" in runs[kind]
-    assert "tests/chaos/test_takeover.py" in runs["both"], "alone, when the others have ended"
+    assert runs["both"][:2] == ["alone", "tests/chaos/test_takeover.py"]
+    assert not [run for run in (runs[kind] for kind in KINDS) if run[0] == "alone"]
     assert "--ignore=tests/chaos/test_takeover.py" in runs["embedded"]
     assert {"tests/chaos/test_access.py", "tests/chaos/test_tls.py"} < {*runs["zookeeper"]}
 
 
-@pytest.mark.parametrize(("beside", "code"), [(0, 1), (1, 0)])
-def test_what_runs_alone_runs_last_whatever_the_others_came_to(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, beside: int, code: int
+@pytest.mark.parametrize(
+    ("beside", "code", "last"), [(0, 1, ["alone"]), (1, 0, ["alone"]), (2, 0, [])]
+)
+def test_what_runs_alone_runs_last_whatever_the_others_came_to_but_for_ctrl_c(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, beside: int, code: int, last: list[str]
 ) -> None:
     module = dev()
     log = tmp_path / "log"
@@ -84,4 +88,4 @@ def test_what_runs_alone_runs_last_whatever_the_others_came_to(
     monkeypatch.setattr(module, "venv_program", lambda name: str(program))
     with pytest.raises(SystemExit):
         module.side_by_side(["first", "0"], ["other", str(beside)], alone=["alone", str(code)])
-    assert log.read_text().split()[2:] == ["alone"]
+    assert log.read_text().split()[2:] == last

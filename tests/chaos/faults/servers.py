@@ -14,9 +14,12 @@ from ..world.proc import is_gone, is_stopped
 from ..world.servers import Kind
 from .aim import EVERYBODY, Aim
 from .fault import SERVERS, Entry, Fault, enter
+from .patience import wait_a_while
 from .processes import AtStep
 
 _SPARE_BYTES = 16_384
+#: Of what stands in a log alone when the disk is full: some of it was acknowledged.
+_LOGGED_BYTES = 200_000
 _LIMIT_BYTES = 300_000
 
 
@@ -166,11 +169,14 @@ class DiskFull(NoRoom):
         return "" if arena.servers.disk else "no file system could be mounted (needs root)"
 
     def inject(self, arena: Arena, chance: random.Random) -> None:
-        assert arena.servers.disk is not None
-        # A killed server leaves a log of some megabytes, which the next one writes again from its
-        # start: for half a minute and more no file need grow. After a clean stop there is none.
+        disk = arena.servers.disk
+        assert disk is not None
+        # A log that was copied into the embedded server's database is written again from its start:
+        # its megabytes are room for half a minute and more. A clean stop takes it away.
         arena.servers.members[0].restart()
-        arena.servers.disk.fill(_SPARE_BYTES)
+        full = disk.used_bytes + _LOGGED_BYTES
+        wait_a_while(lambda: disk.used_bytes >= full)
+        disk.fill(_SPARE_BYTES)
 
     def heal(self, arena: Arena) -> None:
         assert arena.servers.disk is not None

@@ -107,6 +107,9 @@ class Stage:
         self.arena.expire(self._actor(name))
         self.gone(name)
 
+    def log_of(self, name: str) -> str:
+        return self.arena.log_of(self._actor(name))
+
     def link(self, name: str) -> Link:
         return self._actor(name).link
 

@@ -28,11 +28,15 @@ class Disk:
         stack.callback(subprocess.run, ["umount", "-l", str(folder)], check=False)
         return cls(folder)
 
+    @property
+    def used_bytes(self) -> int:
+        return shutil.disk_usage(self.folder).used
+
     def fill(self, spare_bytes: int) -> None:
         """Leave so much room. The size changes, and not what is used: nobody has to write it."""
         for _ in range(_TRIES):
             # The server writes meanwhile, and no file system becomes smaller than what is in it.
-            if self._resized(shutil.disk_usage(self.folder).used + spare_bytes):
+            if self._resized(self.used_bytes + spare_bytes):
                 return
         raise OSError(f"{self.folder} cannot be made smaller")
 
