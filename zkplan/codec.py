@@ -1,7 +1,7 @@
 """Values to signed bytes and back. The only importer of dill.
 
-Plain data goes through the C pickler; whatever needs a class or a function of the user goes through
-dill, which also carries lambdas, closures and what is defined in `__main__`. Every payload carries
+What a worker can import goes through the C pickler, by far the fastest and the most faithful;
+dill carries the rest: lambdas, closures and what is defined in `__main__`. Every payload carries
 a keyed digest: with a secret, a worker runs nothing that was not written by a holder of that
 secret.
 """
@@ -23,7 +23,7 @@ from typing import Any
 import dill
 
 from .classes import reduce_by_value
-from .errors import NotSerialisable, PayloadUndecodable
+from .errors import NotSerialisable, PayloadUndecodable, ZkplanError
 from .global_names import global_names
 
 # dill reads the names from what `dis` prints into a `sys.stdout` that it replaces for all threads:
@@ -60,21 +60,39 @@ class _NeedsDill(Exception):
     """The C pickler met an object that only dill can carry faithfully."""
 
 
-class _PlainPickler(pickle.Pickler):
-    """Pickles builtin data at C speed, turns tasks into positions, refuses everything else."""
+class _CPickler(pickle.Pickler):
+    """Pickles at C speed what can be imported, turns tasks into positions, refuses the rest."""
 
     def __init__(self, file: io.BytesIO, position_of: Callable[[Any], int | None] | None) -> None:
         super().__init__(file, 5)
         self.position_of = position_of
+        #: Nothing but builtin data and tasks was met.
+        self.is_plain = True
 
     def reducer_override(self, obj: Any) -> Any:
         # Only called for what is not an exact builtin type, so plain data never pays for it.
         if obj is argument_at:
             return NotImplemented
         position = self.position_of(obj) if self.position_of is not None else None
-        if position is None:
+        if position is not None:
+            return argument_at, (position,)
+        self.is_plain = False
+        # By reference it would be looked for in the `__main__` of the worker.
+        if getattr(obj, "__module__", None) == "__main__":
             raise _NeedsDill
-        return argument_at, (position,)
+        if isinstance(obj, type):
+            if "<locals>" in obj.__qualname__:
+                raise _NeedsDill
+            return NotImplemented
+        if _is_importable_module(obj):
+            return importlib.import_module, (obj.__name__,)
+        return reduce_by_value(obj)
+
+
+def _is_importable_module(obj: Any) -> bool:
+    if type(obj) is not ModuleType or obj.__name__ == "__main__":
+        return False
+    return sys.modules.get(obj.__name__) is obj
 
 
 class _DillPickler(dill.Pickler):  # type: ignore[misc]
@@ -86,13 +104,11 @@ class _DillPickler(dill.Pickler):  # type: ignore[misc]
         self.position_of = position_of
 
     def reducer_override(self, obj: Any) -> Any:
-        if (
-            type(obj) is ModuleType
-            and obj.__name__ != "__main__"
-            and sys.modules.get(obj.__name__) is obj
-        ):
+        if _is_importable_module(obj):
             # dill would carry every variable of a module that is not installed beside Python.
             return importlib.import_module, (obj.__name__,)
+        if type(obj) is pickle.PickleBuffer:
+            return _reduce_buffer(obj)
         if type(obj) in _FILES and not obj.closed and getattr(obj, "name", "") not in _STREAMS:
             # dill would open it in the worker, in the author's mode: `w` would empty it.
             raise TypeError(f"{obj!r} is open here only: pass its path, open it in the function")
@@ -102,13 +118,21 @@ class _DillPickler(dill.Pickler):  # type: ignore[misc]
 
 def dump(value: Any, position_of: Callable[[Any], int | None] | None = None) -> bytes:
     """The pickle of `value`; whatever dill raises is passed on."""
-    file = io.BytesIO(b"P")
-    file.seek(1)
+    file = io.BytesIO()
+    pickler = _CPickler(file, position_of)
     try:
-        _PlainPickler(file, position_of).dump(value)
-    except (_NeedsDill, pickle.PicklingError):
+        pickler.dump(value)
+    except ZkplanError:
+        raise
+    except Exception:  # whatever it is, dill may know better, and its word is the last one
         return _dump_with_dill(value, b"D", position_of)
-    return file.getvalue()
+    return (b"P" if pickler.is_plain else b"C" + _HERE) + file.getvalue()
+
+
+def _reduce_buffer(buffer: pickle.PickleBuffer) -> Any:
+    """Python's own pickler takes every later b"" for an empty bytearray that was such a buffer."""
+    with buffer.raw() as view:
+        return bytes if view.readonly else bytearray, (bytes(view),)
 
 
 def _dump_with_dill(
@@ -167,6 +191,8 @@ def load(blob: bytes, values: Sequence[Any] = ()) -> Any:
             return pickle.loads(memoryview(blob)[1:])
         if blob[:1] == b"D":
             return dill.loads(blob[3:])
+        if blob[:1] == b"C":
+            return pickle.loads(memoryview(blob)[3:])
     except (ImportError, AttributeError, pickle.UnpicklingError, EOFError) as error:
         raise PayloadUndecodable(f"{type(error).__name__}: {error}") from error
     except Exception as error:

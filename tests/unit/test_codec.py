@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import math
+import pickle
 import sys
 import threading
 from collections import OrderedDict
@@ -123,7 +125,7 @@ def test_garbage_is_never_opened(data: bytes) -> None:
         codecs.load_function(data)
 
 
-@given(st.binary(max_size=60).filter(lambda blob: blob[:1] not in (b"P", b"D")))
+@given(st.binary(max_size=60).filter(lambda blob: blob[:1] not in (b"P", b"C", b"D")))
 def test_an_unknown_encoding_is_said_to_be_newer(blob: bytes) -> None:
     with pytest.raises(PayloadUndecodable, match="newer zkplan"):
         codecs.load(blob)
@@ -247,3 +249,28 @@ def test_a_lock_that_is_held_arrives_free() -> None:
     for copy in (codecs.load(blob)[0], codecs.load_function(function)()):
         assert copy is not lock
         assert not copy.locked()
+
+
+class Buffered:
+    """As the values of pyarrow and pandas: its data are buffers, which a pickler may copy."""
+
+    def __init__(self, data: bytes | bytearray) -> None:
+        self.data = data
+
+    def __reduce__(self) -> Any:
+        return Buffered, (pickle.PickleBuffer(self.data),)
+
+
+@pytest.mark.parametrize("data", [b"", b"x", bytearray(), bytearray(b"x")])
+def test_an_empty_buffer_does_not_change_the_bytes_beside_it(data: bytes | bytearray) -> None:
+    blob = codecs.dump([Buffered(data), b"", bytearray(), lambda: 1])
+    first, second, third, _ = codecs.load(blob)
+    assert (type(first.data), first.data) == (type(data), data)
+    assert (type(second), type(third)) == (bytes, bytearray)
+
+
+def test_what_can_be_imported_goes_through_the_c_pickler() -> None:
+    value = [OrderedDict(a=1), OSError(2, "gone"), len, dataclasses.MISSING]
+    assert codecs.dump(value)[:1] == b"C"
+    assert codecs.load(codecs.dump(value))[3] is dataclasses.MISSING
+    assert codecs.dump([*value, lambda: 1])[:1] == b"D"
