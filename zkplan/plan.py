@@ -330,17 +330,20 @@ class Plan:
             return False
         return self.client.keeper.run(control.finish(self.path, time.time()))
 
-    def wait(self, timeout: float | None = None, progress: bool = False) -> PlanStatus:
+    def wait(
+        self, timeout: float | None = None, progress: bool = False, fail_fast: bool = False
+    ) -> PlanStatus:
         """Wait until the plan is drained; `timeout` in seconds; `progress`: a bar on a terminal.
 
-        Raises PlanFailed when tasks are dead and nothing else can run (or it drained with
+        With `fail_fast` the first task that fails for good raises PlanFailed; the others go on.
+        Else raises PlanFailed when tasks are dead and nothing else can run (or it drained with
         failures), PlanCancelled, PlanStuck, PlanNotFound, WaitTimeout; PlanError inside the
         plan's own `with` block, where it would wait for ever; ZkplanError for a time below 0. The
         last look is at the end of the time: with `timeout=0` too, a plan that cannot go on raises
         PlanFailed or PlanStuck.
         """
         self.refuse_to_wait_inside()
-        return wait_for_plan(self, timeout, progress)
+        return wait_for_plan(self, timeout, progress, fail_fast)
 
     def refuse_to_wait_inside(self) -> None:
         """Raise PlanError inside the plan's own `with` block while the plan is not marked ready.
@@ -390,5 +393,7 @@ class PlanWithin(Plan):
     def mark_ready(self) -> None:
         """The plan runs already."""
 
-    def wait(self, timeout: float | None = None, progress: bool = False) -> PlanStatus:
+    def wait(
+        self, timeout: float | None = None, progress: bool = False, fail_fast: bool = False
+    ) -> PlanStatus:
         raise PlanError(self.path, "a task cannot wait for its own plan: it is part of it")

@@ -23,7 +23,7 @@ from .errors import (
 from .progress import show_progress
 from .protocol.control import PlanStatus
 from .records import Failure
-from .requests import ReadData, ReadMany
+from .requests import ReadChildren, ReadData, ReadMany
 from .standstill import (
     dead_at_standstill,
     failed,
@@ -32,6 +32,7 @@ from .standstill import (
     not_taken,
     raise_in_vain,
 )
+from .wording import count
 
 if TYPE_CHECKING:
     from .plan import Plan
@@ -44,6 +45,8 @@ LOOK_S = 1.0
 PROGRESS_LOOK_S = 0.2
 #: Looks without any movement before the waiter finds out whether anything can still run.
 STILL_LOOKS = 2
+#: Up to so many dead tasks each further one wakes the waiter, for its list of them is read anew.
+WATCHED_DEAD_MAX = 1000
 #: Those after one of which nothing followed: this client may not see it, or not repair it.
 UNPROVED_LOOKS = 30
 
@@ -73,6 +76,8 @@ class _Patience:
         self.plan, self.timeout, self.what = plan, timeout, what
         self.deadline = None if timeout is None else time.monotonic() + timeout
         self._last: PlanStatus | None = None
+        #: Tasks out of attempts at the last look.
+        self.dead = 0
         self._still = 0
         self._late_looks = 0
         #: Nothing of the plan could run after the last look, and so many tasks were dead. It is in
@@ -125,7 +130,11 @@ class _Patience:
         if self._stands is not None:
             self._in_vain(status, self._stands, moved)
             return
+        died = status.dead > self.dead
+        self.dead = status.dead
         self._still = 0 if moved else self._still + 1
+        if died and may_stand(status):
+            self._still = STILL_LOOKS  # it was the last task that could run, perhaps
         if self._still >= STILL_LOOKS and status.state == "running":
             self._still = 0
             if status.runnable:
@@ -187,7 +196,7 @@ class _Patience:
         return dead + (self._unseen or "it goes on")
 
 
-def wait_for_plan(plan: Plan, timeout: float | None, progress: bool) -> PlanStatus:
+def wait_for_plan(plan: Plan, timeout: float | None, progress: bool, fail_fast: bool) -> PlanStatus:
     """See Plan.wait."""
     keeper = plan.client.keeper
     patience = _Patience(plan, timeout, f"{plan.path} is not drained")
@@ -195,8 +204,13 @@ def wait_for_plan(plan: Plan, timeout: float | None, progress: bool) -> PlanStat
         while True:
             keeper.ask(ReadData(f"{plan.path}/done", watch=True))
             keeper.ask(ReadData(f"{plan.path}/ready", watch=True))
+            if fail_fast or patience.dead < WATCHED_DEAD_MAX:
+                keeper.ask(ReadChildren(f"{plan.path}/dead", watch=True))
             status = plan.status()
             show(status)
+            if fail_fast and status.dead and status.state != "done":
+                told = f"{count(status.dead, 'task')} of {plan.path} failed"
+                raise failed(plan, f"{told}; the others go on")
             if status.state == "done":
                 if status.dead:
                     raise failed(plan, f"{plan.path} is drained, {status.dead} of its tasks failed")

@@ -89,12 +89,14 @@ def _failure(number: str, letter: Dead) -> str:
     default=None,
     help="Seconds; exit code 4 when they are over and the plan can go on.",
 )
+@click.option("--fail-fast", is_flag=True, help="End with the first task that fails for good.")
 @output_option
 @connection_options
-def wait(plan: str, timeout: float | None, output: str, **connection: Any) -> None:
+def wait(plan: str, timeout: float | None, fail_fast: bool, output: str, **connection: Any) -> None:
     """Wait until a plan is drained, with a progress bar on a terminal."""
     with open_client(**connection) as client:
-        print_facts(_row(client.plan(plan).wait(timeout, progress=True), output), output)
+        status = client.plan(plan).wait(timeout, progress=True, fail_fast=fail_fast)
+        print_facts(_row(status, output), output)
 
 
 @plan.command()
