@@ -22,6 +22,7 @@ ZkplanError
 │   ├── KeeperClosed
 │   ├── HistoryLost           ZooKeeper was restored from an older state
 │   └── TransactionRejected
+│       └── ServerFull        its quota or limit is reached
 ├── WaitTimeout               also a TimeoutError
 └── InvariantViolated         a bug in zkplan or a damaged tree; nothing more was written
 """
@@ -170,6 +171,13 @@ UNREACHABLE = (KeeperUnavailable, KeeperClosed, HistoryLost)
 
 class TransactionRejected(KeeperError):
     """ZooKeeper refused a transaction for a reason unknown to the protocol. Nothing was written."""
+
+
+class ServerFull(TransactionRejected):
+    """ZooKeeper holds as many znodes or bytes as it may: by a quota, or by the limits of the
+    embedded server. Nothing was written. Workers keep their results and commit them once there is
+    room: no attempt is used up.
+    """
 
 
 class WaitTimeout(ZkplanError, TimeoutError):

@@ -18,6 +18,7 @@ from .errors import (
     InvariantViolated,
     PayloadTooLarge,
     PayloadUndecodable,
+    ServerFull,
     TaskCancelled,
     TaskError,
     TransactionRejected,
@@ -91,6 +92,7 @@ class Ended:
     failure: Failure | None = None
     #: The failure came down an edge, or no attempts are left: it is final.
     final: bool = False
+    #: Why it cannot run, or go on, here; no attempt is used up.
     undecodable: str = ""
     #: The claim was gone before the function started.
     fenced: bool = False
@@ -136,7 +138,9 @@ class Context:
     def log(self, value: Any) -> None:
         """Keep a progress note or a checkpoint with the task; the next attempt finds it in `logs`.
 
-        Raises TaskCancelled when the claim is gone, NotSerialisable, PayloadTooLarge.
+        Raises TaskCancelled when the claim is gone, NotSerialisable, PayloadTooLarge;
+        TransactionRejected where an access list forbids it; ServerFull (a function that lets it
+        pass is run again later, and no attempt is used up).
         """
         job = self._job
         if job.log_count >= LOGS_PER_ATTEMPT:
@@ -285,6 +289,9 @@ class Runner:
             failpoints.reach("task.before")
             result = self._call(Context(job, self), function, args, kwargs)
             failpoints.reach("task.after")
+        except ServerFull as full:
+            # What it logs has no room: the task is not to blame.
+            return Ended(job, 0.0, undecodable=str(full))
         except TaskCancelled:
             if not job.is_unwanted():
                 raise

@@ -117,6 +117,7 @@ class Reason(enum.Enum):
     NOT_EMPTY = "the znode has children"
     EPHEMERAL_PARENT = "an ephemeral znode cannot have children"
     NO_AUTH = "not allowed by the access list"
+    FULL = "ZooKeeper holds as much as it may"
     OTHER = "refused"
 
 

@@ -57,6 +57,7 @@ _REASONS = {
     -108: Reason.EPHEMERAL_PARENT,
     -110: Reason.NODE_EXISTS,
     -111: Reason.NOT_EMPTY,
+    -125: Reason.FULL,
 }
 _ROLLED_BACK, _NO_NODE = 0, -101
 

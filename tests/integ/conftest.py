@@ -11,7 +11,7 @@ import zkplan
 from tests.crash.server import not_available
 from tests.differential.servers import embedded_server, java_server
 from zkplan.testing.java import find_java, find_zookeeper
-from zkplan.working import claims, leaving
+from zkplan.working import leaving, room
 
 from .support import plain_client, working
 
@@ -35,7 +35,7 @@ def nothing_stalls() -> Iterator[None]:
     # Not by `monkeypatch`, which would then be there before all else, and undo what the test itself
     # replaces only after the end of all else.
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(claims, "STALLED_S", 1000.0)
+        patch.setattr(room, "STALLED_S", 1000.0)
         patch.setattr(leaving, "SIGN_OFF_S", 30.0)
         yield
 

@@ -158,7 +158,7 @@ class Litter:
                 if child.startswith(("arg-", "prov-")):
                     self.must_fail(plan, "first", f"InvariantViolated: {task} has ")
                 elif child == "result":
-                    self.must_be_told(f"{task} cannot be decoded here and is left to others: ")
+                    self.must_be_told(f"{task} cannot run here and is left to others: ")
                 # A note or a hold of somebody else goes with the task: it harms nothing.
             for number, data in ((0, JUNK[4]), (1, JUNK[1]), (1, b"0"), (2, JUNK[4])):
                 plan = self.victim(on_failure=on_failure)
@@ -172,7 +172,7 @@ class Litter:
             self.znodes.set(task, self.junk())
             self.put(f"{self.path(plan, 1)}/dep-0000000003")
             plan.mark_ready()
-            self.must_be_told(f"{task} cannot be decoded here and is left to others: ")
+            self.must_be_told(f"{task} cannot run here and is left to others: ")
 
     def edges_to_nowhere(self) -> None:
         for on_failure in ("hold", "cascade"):

@@ -150,9 +150,9 @@ def die_once(file: str | Path, count: int) -> None:
 
 def stall_nothing() -> None:
     """As a task: what the fixture `nothing_stalls` does, for the worker process that runs it."""
-    from zkplan.working import claims, leaving
+    from zkplan.working import leaving, room
 
-    claims.STALLED_S, leaving.SIGN_OFF_S = 1000.0, 30.0
+    room.STALLED_S, leaving.SIGN_OFF_S = 1000.0, 30.0
 
 
 def claims_on_desks(client: zkplan.Client) -> int:

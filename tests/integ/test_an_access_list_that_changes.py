@@ -131,7 +131,8 @@ def test_a_claim_that_could_not_be_handed_back_is_when_it_can(
     wait_until(lambda: under_way(tmp_path), "the task runs")
     shut(SHUT, task.path)
     plan.cancel()
-    wait_until(lambda: f"a task stays claimed: {task.path}" in caplog.text, "it is told")
+    what = f"a task stays claimed: ending a claim of {task.path}"
+    wait_until(lambda: what in caplog.text, "it is told")
     shut(OPEN_ACL_UNSAFE, task.path)
     wait_until(lambda: plan.status().runnable == 1, "it is handed back")
 

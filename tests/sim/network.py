@@ -47,6 +47,7 @@ _REASONS = {
     server.BadVersionError.code: Reason.BAD_VERSION,
     server.NotEmptyError.code: Reason.NOT_EMPTY,
     server.NoChildrenForEphemeralsError.code: Reason.EPHEMERAL_PARENT,
+    server.LimitError.code: Reason.FULL,
 }
 
 

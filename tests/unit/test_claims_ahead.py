@@ -1,4 +1,4 @@
-"""How many tasks a worker claims ahead: many short ones, none where long ones hold its slots."""
+"""How many tasks a worker claims: ahead where it helps, no more than it can commit."""
 
 from __future__ import annotations
 
@@ -7,7 +7,15 @@ from typing import Any
 
 import pytest
 
-from zkplan.working.claims import PREFETCH_MAX, STALLED_S, Claims
+from zkplan.working.claims import Claims
+from zkplan.working.room import (
+    AHEAD_BYTES_MAX,
+    AHEAD_MAX,
+    STALLED_S,
+    UNCOMMITTED_BYTES_MAX,
+    UNCOMMITTED_MAX,
+    Room,
+)
 
 
 class Slots:
@@ -24,17 +32,29 @@ class Slots:
 def claims_of(threads: int) -> tuple[Claims, Slots]:
     slots = Slots(threads)
     engine: Any = SimpleNamespace(
-        threads=threads, slots=slots, seeker=SimpleNamespace(claiming=0), ahead=None
+        threads=threads,
+        slots=slots,
+        seeker=SimpleNamespace(claiming=0),
+        ahead=None,
+        delivery=SimpleNamespace(waiting_bytes=0),
+        no_room=SimpleNamespace(is_met=False),
     )
     return Claims(engine), slots
+
+
+def room_of_tasks(seconds: float, size: int = 0, threads: int = 8) -> Room:
+    found = Room(threads)
+    for _ in range(200):
+        found.ended(seconds, size)
+    return found
 
 
 @pytest.mark.parametrize("threads", [1, 4, 8, 16, 64])
 def test_what_long_tasks_made_go_back_is_not_claimed_again(threads: int) -> None:
     claims, slots = claims_of(threads)
     for _ in range(200):
-        claims.ended(0.001, 0.0)
-    slots.waiting = ahead = claims.free
+        claims.ended(0.001, 0, 0.0)
+    slots.waiting = ahead = claims.free()
     assert ahead > 0
 
     claims.give_back_stalled(STALLED_S)
@@ -42,16 +62,61 @@ def test_what_long_tasks_made_go_back_is_not_claimed_again(threads: int) -> None
     claims.give_back_stalled(STALLED_S + 0.01)
 
     assert slots.waiting == 0
-    assert claims.free == 0
+    assert claims.free() == 0
 
 
 def test_more_is_claimed_ahead_again_when_short_tasks_end() -> None:
     claims, slots = claims_of(8)
     slots.waiting = 1
     claims.give_back_stalled(1.0)
-    assert claims.free == 0
+    assert claims.free() == 0
 
     for _ in range(200):
-        claims.ended(0.0, 1.0)
+        claims.ended(0.0, 0, 1.0)
 
-    assert claims.free == PREFETCH_MAX
+    assert claims.free() == AHEAD_MAX
+
+
+def test_claims_that_wait_for_their_commit_are_bounded() -> None:
+    found = room_of_tasks(0.0)
+    most = found.free(0, 0, 0, plenty=True)
+    assert most == 8 + AHEAD_MAX
+
+    assert found.free(0, UNCOMMITTED_MAX, 0, plenty=True) == most
+    assert found.free(0, UNCOMMITTED_MAX + 100, 0, plenty=True) == most - 100
+    assert found.free(0, UNCOMMITTED_MAX + most, 0, plenty=True) == 0
+
+
+def test_nothing_is_claimed_while_large_results_wait_for_their_commit() -> None:
+    found = room_of_tasks(0.0)
+    assert found.free(0, 1, UNCOMMITTED_BYTES_MAX - 1, plenty=True) > 0
+    assert found.free(0, 1, UNCOMMITTED_BYTES_MAX, plenty=True) == 0
+
+
+def test_tasks_with_large_values_are_claimed_ahead_by_their_size() -> None:
+    size = 512 * 1024
+    assert room_of_tasks(0.0, size).free(0, 0, 0, plenty=True) == 8 + AHEAD_BYTES_MAX // size
+
+
+@pytest.mark.parametrize(("seconds", "ahead"), [(0.001, True), (0.01, False), (0.03, False)])
+def test_of_a_narrow_plan_long_tasks_are_left_to_idle_workers(seconds: float, ahead: bool) -> None:
+    found = room_of_tasks(seconds)
+    assert found.free(0, 0, 0, plenty=True) > 8
+    assert (found.free(0, 0, 0, plenty=False) > 8) is ahead
+
+
+def test_a_task_that_waited_for_a_processor_does_not_make_all_look_long() -> None:
+    found = room_of_tasks(0.0005)
+    found.ended(0.5, 0)
+    assert not found.are_long
+
+
+def test_results_that_wait_for_room_leave_all_slots_to_what_makes_it() -> None:
+    claims, slots = claims_of(8)
+    slots.running.clear()
+    claims.jobs = dict.fromkeys(map(str, range(5000)))  # type: ignore[assignment]
+    assert claims.free() <= 0
+
+    claims._engine.no_room = SimpleNamespace(is_met=True)  # type: ignore[assignment]
+
+    assert claims.free() == 8

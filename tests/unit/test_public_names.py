@@ -38,6 +38,7 @@ ERRORS = {
     "KeeperUnavailable",
     "KeeperClosed",
     "HistoryLost",
+    "ServerFull",
     "TransactionRejected",
     "WaitTimeout",
     "InvariantViolated",

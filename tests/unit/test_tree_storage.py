@@ -167,10 +167,27 @@ def test_a_full_server_refuses_what_grows_and_serves_the_rest() -> None:
     assert caught.value.code == -125
     with pytest.raises(MultiFailed) as failed:
         tree.multi([Delete("/a"), Create("/c"), Create("/d")])
-    assert failed.value.index == 2
+    assert failed.value.index == 1
     assert tree.children("/")[0] == ["b", "a"]
     tree.apply(SetData("/a", b"x" * 1000))
     tree.multi([Delete("/a"), Create("/c")])
+    tree.multi([Create("/d"), Delete("/c")])  # as a whole it does not grow
+    assert tree.node_count == 3
+
+
+def test_adds_are_refused_before_what_works_them_off() -> None:
+    tree = Tree(max_nodes=100, max_bytes=10_000)
+    tree.multi([Create(f"/{number}") for number in range(94)])
+    assert tree.node_count == 95
+    queued = [Create("/task-", sequence=True), Create("/ready")]
+    with pytest.raises(MultiFailed) as failed:
+        tree.multi(queued)
+    assert failed.value.error.code == -125
+    # What is under way: a claim with its mark, a log entry of its own.
+    tree.multi([Delete("/0"), Create("/claim"), Create("/owner")])
+    tree.apply(Create("/log-", sequence=True))
+    assert tree.node_count == 97
+    tree.multi([Delete("/1"), Delete("/2"), Delete("/3"), Delete("/4"), *queued])
 
 
 def test_a_server_full_of_bytes_refuses_what_grows_and_serves_the_rest() -> None:

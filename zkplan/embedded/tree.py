@@ -14,7 +14,7 @@ itself and for simulations: nothing is checked against access control lists.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import overload
 
 from zkplan.embedded.acl import Who, shown
@@ -93,9 +93,10 @@ class Tree:
     """One server's znodes. With `system_nodes` it starts with /zookeeper, as a new server does.
 
     With `track_changes` it remembers what `take_changes` is to give. Beyond `max_nodes` znodes or
-    `max_bytes` (of data, paths and ACLs) what grows is refused with LimitError, as is a read that
-    arms a watch for a watcher with `max_watches`, or with `max_watch_bytes` of paths; the rest is
-    served. `identities` tells who a watcher is, for events need READ; without it all may read.
+    `max_bytes` (of data, paths and ACLs) what grows is refused with LimitError (see
+    `Writes.end`), as is a read that arms a watch for a watcher with `max_watches`, or with
+    `max_watch_bytes` of paths; the rest is served. `identities` tells who a watcher is, for events
+    need READ; without it all may read.
     """
 
     def __init__(
@@ -138,13 +139,15 @@ class Tree:
         ephemeral, and is then not 0.
         """
         self.zxid += 1
-        # An operation judges all its preconditions before it writes: nothing to take back here.
+        before = self._writes.size()
+        # It judges all its preconditions, but for its size, before it writes.
         answer = self._writes.execute(op, self.zxid, session, now_ms, who)
-        self._writes.tell()
+        if (refused := self._writes.end(before, (op,))) is not None:
+            raise refused[1]
         return answer
 
     def multi(
-        self, ops: Iterable[Op], *, session: int = 0, now_ms: int = 0, who: Who = None
+        self, ops: Sequence[Op], *, session: int = 0, now_ms: int = 0, who: Who = None
     ) -> list[Answer]:
         """Apply all operations in order under one zxid, each seeing the earlier ones, or none.
 
@@ -153,6 +156,7 @@ class Tree:
         """
         self.zxid = zxid = self.zxid + 1
         execute = self._writes.execute
+        before = self._writes.size()
         answers: list[Answer] = []
         try:
             for op in ops:
@@ -163,7 +167,8 @@ class Tree:
             if isinstance(error, TreeError):
                 raise MultiFailed(len(answers), error) from error
             raise
-        self._writes.tell()
+        if (refused := self._writes.end(before, ops)) is not None:
+            raise MultiFailed(*refused)
         return answers
 
     def close_session(self, session: int, *, now_ms: int = 0) -> list[str]:

@@ -6,7 +6,10 @@ nodes that it may not read. It is that of ZooKeeper 3.8.0, which a test compares
 
 from __future__ import annotations
 
-from zkplan.embedded.acl import Who, mended, permits, size_of
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from zkplan.embedded.acl import Who, mended, permits
 from zkplan.embedded.nodes import CONTAINER_OWNER, TTL_MS_MAX, TTL_OWNER, Node, is_session
 from zkplan.embedded.paths import UNDELETABLE, name_fault, path_fault
 from zkplan.embedded.records import (
@@ -43,6 +46,17 @@ def require(path: str, node: Node, perms: int, who: Who, doing: str) -> None:
         raise NoAuthError(path, f"{path!r} cannot be {doing}: its ACL does not allow it to you")
 
 
+#: The part of the limits that only those may use who work off what is there.
+RESERVE = 0.05
+
+
+class Size(NamedTuple):
+    """How much a tree holds: znodes; bytes of data, paths and access lists."""
+
+    nodes: int
+    bytes: int
+
+
 class Writes:
     """Executes one operation after the other; `tell` or `forget` ends what belongs together."""
 
@@ -73,6 +87,40 @@ class Writes:
             self._judge_version(op.path, node.version, op.version)
             return True
         return self._set_acl(op, who)
+
+    def size(self) -> Size:
+        """What the tree takes now."""
+        return Size(len(self.nodes), self.znodes.bytes)
+
+    def end(self, before: Size, ops: Sequence[Op]) -> tuple[int, LimitError] | None:
+        """Keep `ops`, applied since `before`, and tell their watchers; or take all of them back.
+
+        Gives which of them is to blame, and why, where they make the tree too large. Judged as a
+        whole: what shrinks the tree is never refused, whatever it creates on the way. The last part
+        of the limits is kept for what is under way: who adds several nodes with sequential ones
+        among them, as queues grow by them, is refused before those that work the queue off.
+        """
+        refused = self._judge_size(before, ops)
+        if refused is None:
+            self.tell()
+        else:
+            self.forget()
+        return refused
+
+    def _judge_size(self, before: Size, ops: Sequence[Op]) -> tuple[int, LimitError] | None:
+        now = self.size()
+        nodes, size = now.nodes - before.nodes, now.bytes - before.bytes
+        if nodes <= 0 and size <= 0:
+            return None
+        adds = nodes > 1 and any(isinstance(op, Create) and op.sequence for op in ops)
+        share = 1.0 - RESERVE if adds else 1.0
+        if nodes > 0 and self.nodes_max is not None and now.nodes > self.nodes_max * share:
+            at, path = _blamed(ops, by_data=False)
+            return at, LimitError(path, _full(path, before.nodes, self.nodes_max, "znodes"))
+        if size > 0 and self.bytes_max is not None and now.bytes > self.bytes_max * share:
+            at, path = _blamed(ops, by_data=True)
+            return at, LimitError(path, _full(path, before.bytes, self.bytes_max, "bytes"))
+        return None
 
     def tell(self) -> None:
         """The operations since the last call stay: their watchers are told, in order."""
@@ -120,7 +168,6 @@ class Writes:
             raise NoChildrenForEphemeralsError(
                 path, f"cannot create {path!r}: its parent is ephemeral"
             )
-        self._judge_limits(path, 1, len(path) + len(op.data) + size_of(acl))
         node = self.znodes.insert(
             path, name, parent_path, parent, op.data, owner, acl, zxid, now_ms
         )
@@ -157,7 +204,6 @@ class Writes:
         if node.acl is not None:
             require(op.path, node, WRITE, who, "written")
         self._judge_version(op.path, node.version, op.version)
-        self._judge_limits(op.path, 0, len(op.data) - len(node.data))
         self.znodes.write(op.path, node, op.data, zxid, now_ms)
         if self._watches:
             self._changes.append((_CHANGED, op.path, "", node, node))
@@ -170,7 +216,6 @@ class Writes:
         node = self._writable(op.path)
         require(op.path, node, ADMIN, who, "given another ACL")
         self._judge_version(op.path, node.aversion, op.version)
-        self._judge_limits(op.path, 0, size_of(acl) - size_of(node.acl))
         self.znodes.set_acl(op.path, node, acl)
         return node.stat()
 
@@ -190,23 +235,26 @@ class Writes:
         if expected != -1 and expected != version:
             raise BadVersionError(path, f"the node {path!r} has version {version}, not {expected}")
 
-    def _judge_limits(self, path: str, nodes: int, growth: int) -> None:
-        if self.nodes_max is not None and nodes and len(self.nodes) >= self.nodes_max:
-            raise LimitError(
-                path,
-                f"cannot create {path!r}: this server holds {len(self.nodes)} znodes, as many as"
-                " it may; delete some, or start it with a higher limit",
-            )
-        if (
-            self.bytes_max is not None
-            and growth > 0
-            and self.znodes.bytes + growth > self.bytes_max
-        ):
-            raise LimitError(
-                path,
-                f"cannot write {path!r}: this server holds {self.znodes.bytes} bytes of at most"
-                f" {self.bytes_max}; delete some znodes, or start it with a higher limit",
-            )
+
+def _blamed(ops: Sequence[Op], *, by_data: bool) -> tuple[int, str]:
+    """The first operation that adds a node, or that with the most data: its index and path."""
+
+    def growth(at: int) -> int:
+        op = ops[at]
+        if by_data:
+            return len(op.data) if isinstance(op, (Create, SetData)) else 0
+        return int(isinstance(op, Create))
+
+    at = max(range(len(ops)), key=growth)
+    return at, ops[at].path
+
+
+def _full(path: str, held: int, limit: int, what: str) -> str:
+    return (
+        f"cannot write {path!r}: this server holds {held} {what} of at most {limit}, of which the "
+        f"last {RESERVE:.0%} are kept for what is under way; delete some znodes, or start it with "
+        "a higher limit"
+    )
 
 
 def _owner(op: Create, session: int) -> int:

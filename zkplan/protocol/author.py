@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from .. import failpoints
-from ..errors import PlanCancelled, PlanDrained, PlanNotFound, TransactionRejected
+from ..errors import PlanCancelled, PlanDrained, PlanNotFound
 from ..layout import PLAN_FIXED, Paths, number_of
 from ..records import PlanRecord, control_from_bytes
 from ..requests import (
@@ -29,7 +29,7 @@ from ..requests import (
 from . import holding
 from .adding import NewTask, identity_ops, next_number, settle_finished, task_ops
 from .foreign import skip_number
-from .shared import GROUP_BYTES_MAX
+from .shared import GROUP_BYTES_MAX, rejected
 
 #: Batches under way at once: enough to keep the server busy while the next ones are encoded.
 WINDOW = 4
@@ -51,7 +51,7 @@ def ensure_root(paths: Paths) -> Step[None]:
     for path in wanted:
         answer = yield Multi([Create(path)])
         if isinstance(answer, Refused) and answer.reason is not Reason.NODE_EXISTS:
-            raise TransactionRejected(f"creating {path}: {answer.reason.value}")
+            raise rejected(f"creating {path}", answer)
 
 
 def create_plan(paths: Paths, record: PlanRecord) -> Step[str]:
@@ -71,7 +71,7 @@ def create_plan(paths: Paths, record: PlanRecord) -> Step[str]:
             return number_of(answer.results[0])
         # A wrong prediction: the number was taken by a plan that stands (NODE_EXISTS) or is gone.
         if answer.reason not in (Reason.NO_NODE, Reason.NODE_EXISTS):
-            raise TransactionRejected(f"creating a plan under {paths.root}: {answer.reason.value}")
+            raise rejected(f"creating a plan under {paths.root}", answer)
         if answer.repeated:
             # Our first copy may have created it; the uid in its data says whose it is.
             node = yield ReadData(path)
@@ -219,9 +219,7 @@ class Author:
     def explain(self, answer: Refused, task: NewTask | None) -> Step[None]:
         """Learn from a refusal what to do differently; raises where nothing can be."""
         if answer.reason not in (Reason.NO_NODE, Reason.NODE_EXISTS):
-            raise TransactionRejected(
-                f"adding to {self.plan_path}: {answer.path}: {answer.reason.value}"
-            )
+            raise rejected(f"adding to {self.plan_path}", answer)
         if answer.path.endswith(("/adds", "/authors")) or "/authors/" in answer.path:
             yield from self._explain_plan()
             if self._previous and answer.path.endswith(self._previous):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from .. import failpoints
-from ..errors import UNREACHABLE, KeeperError, TransactionRejected
+from ..errors import UNREACHABLE, KeeperError
 from ..layout import parse_entry
 from ..requests import (
     Applied,
@@ -24,7 +24,7 @@ from ..requests import (
     Step,
 )
 from .load import FirstReads, first_reads
-from .shared import Claim, Registration
+from .shared import Claim, Registration, rejected
 
 #: Claims whose tasks are read right behind the transaction that makes them.
 READ_BEHIND_MAX = 16
@@ -151,8 +151,7 @@ def claim(me: Registration, plan: str, ready_version: int, names: list[str]) -> 
             barred.append(name)
             del wanted[tag]
         else:
-            why = f"{answer.path}: {answer.reason.value}"
-            raise TransactionRejected(f"claiming {name} of {plan_path}: {why}")
+            raise rejected(f"claiming {name} of {plan_path}", answer)
     for name in orphans:
         # An entry without its task (S6 broken from outside) would be claimed in vain for ever. A
         # task number never comes back, so the entry can go.

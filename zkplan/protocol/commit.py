@@ -15,7 +15,6 @@ from ..errors import (
     KeeperError,
     PayloadTooLarge,
     PlanCancelled,
-    TransactionRejected,
     ZkplanError,
 )
 from ..layout import DELIVERED
@@ -47,6 +46,7 @@ from .shared import (
     Dependent,
     Drive,
     Registration,
+    rejected,
     wake_bytes,
 )
 
@@ -105,6 +105,13 @@ class Part:
         )
 
     @property
+    def growth(self) -> int:
+        """About how many bytes the tree has more after its commit."""
+        taken = len(self.outcome) * (len(self.loaded.edges) + self.kept)
+        freed = len(self.loaded.record) + sum(map(len, self.loaded.arguments))
+        return taken + sum(task.size for task in self.adds) - freed
+
+    @property
     def _lent(self) -> int:
         """How many of the added tasks get this result at once, without an edge."""
         own = self.loaded.claim.task
@@ -121,13 +128,15 @@ class Committed:
     """What became of the parts of one commit, and what is owed next.
 
     `full` are dependents whose last edge this commit delivered: publishing them is owed, `wake`
-    says so on the desk. `stale` parts must be loaded again, `poison` parts failed alone.
+    says so on the desk. `stale` parts must be loaded again, `poison` parts failed alone, `no_room`
+    parts wait until the server can hold them.
     """
 
     done: list[Part] = field(default_factory=list)
     fenced: list[Part] = field(default_factory=list)
     stale: list[Part] = field(default_factory=list)
     poison: list[tuple[Part, ZkplanError]] = field(default_factory=list)
+    no_room: list[tuple[Part, ZkplanError]] = field(default_factory=list)
     inherited: list[Claim] = field(default_factory=list)
     full: list[Dependent] = field(default_factory=list)
     wake: str = ""
@@ -269,6 +278,13 @@ def commit(
             if any(mark.rpartition("/")[2] in names for mark in marks):
                 report.full = yield from _full_now(draft)
                 return _settled(report, draft, rest)
+        if answer.reason is Reason.FULL:
+            # What frees more than it takes goes on: it makes room for the others.
+            drive, error = NO_DRIVE, rejected("committing results", answer)
+            growing = [part for part in rest if part.growth > 0] or rest
+            report.no_room += [(part, error) for part in growing]
+            rest = [part for part in rest if part not in growing]
+            continue
         owner = draft.owners[answer.at]
         if owner == GUARD:
             # The plan changed, or this worker's registration or desk went: publish, do not claim.
@@ -366,9 +382,7 @@ def _sort_out(
         report.stale.append(rest.pop(owner))
     else:
         rest.pop(owner)
-        report.poison.append(
-            (part, TransactionRejected(f"{claim.task_path}: {answer.path}: {answer.reason.value}"))
-        )
+        report.poison.append((part, rejected(f"committing {claim.task_path}", answer)))
 
 
 def being_removed(plan_path: str) -> PlanCancelled:

@@ -11,6 +11,7 @@ from ..errors import (
     PlanDrained,
     PlanError,
     PlanNotFound,
+    ServerFull,
     TransactionRejected,
 )
 from ..layout import PLAN_FIXED, number_of, parse_later
@@ -31,7 +32,7 @@ from ..requests import (
 )
 from .adding import task_count
 from .foreign import below, delete_below
-from .shared import GROUP_OPS_MAX, REFUSALS_MAX
+from .shared import GROUP_OPS_MAX, REFUSALS_MAX, rejected
 
 #: Tasks removed per round of `remove`.
 REMOVED_PER_ROUND = 100
@@ -106,12 +107,17 @@ def status(plan_path: str) -> Step[PlanStatus]:
 
 
 def mark_ready(plan_path: str) -> Step[None]:
-    """The plan may run. Doing it twice is harmless; raises PlanNotFound, PlanCancelled."""
+    """The plan may run. Doing it twice is harmless.
+
+    Raises PlanNotFound, PlanCancelled; TransactionRejected or ServerFull, and it does not run then.
+    """
     answer = yield Multi([Create(f"{plan_path}/ready", control_to_bytes("running"))])
     if isinstance(answer, Applied):
         return
     if answer.reason is Reason.NO_NODE:
         raise PlanNotFound(plan_path, f"there is no plan {plan_path}: it was removed")
+    if answer.reason is not Reason.NODE_EXISTS:
+        raise rejected(f"marking {plan_path} ready", answer)
     ready = yield ReadData(f"{plan_path}/ready")
     if ready is not None and control_from_bytes(ready.data) == "cancelled":
         raise PlanCancelled(plan_path, f"{plan_path} was cancelled; create a new plan")
@@ -156,7 +162,7 @@ def change_state(plan_path: str, state: State) -> Step[None]:
         if isinstance(answer, Applied):
             return
         if answer.reason not in (*_RACES, Reason.NOT_EMPTY):
-            raise TransactionRejected(f"{plan_path}: {answer.path}: {answer.reason.value}")
+            raise rejected(f"changing {plan_path} to {state}", answer)
     raise _too_busy(f"changing {plan_path}")
 
 
@@ -189,7 +195,7 @@ def finish(plan_path: str, when: float) -> Step[bool]:
         if isinstance(answer, Applied):
             return True
         if answer.reason not in _RACES:
-            raise TransactionRejected(f"ending {plan_path}: {answer.path}: {answer.reason.value}")
+            raise rejected(f"ending {plan_path}", answer)
     return False
 
 
@@ -203,6 +209,11 @@ def remove(plan_path: str) -> Step[int]:
         yield from change_state(plan_path, "cancelled")
     except PlanDrained:
         pass
+    except ServerFull:
+        # No room to say that it is cancelled. Where it is not ready, nothing is claimed; without
+        # `adds`, nothing is added.
+        if (yield ReadData(f"{plan_path}/ready")) is not None:
+            raise
     removed = 0
     yield Multi([Delete(f"{plan_path}/adds")])
     for _ in range(REMOVALS_MAX):
@@ -279,7 +290,7 @@ def _remove_flat(path: str) -> Step[None]:
         if isinstance(answer, Applied) or answer.reason is Reason.NO_NODE:
             return
         if answer.reason is not Reason.NOT_EMPTY:
-            raise TransactionRejected(f"removing {path}: {answer.reason.value}")
+            raise rejected(f"removing {path}", answer)
     raise _too_busy(f"removing {path}")
 
 

@@ -26,7 +26,7 @@ from ..requests import (
 )
 from .foreign import below, with_below
 from .publish import still_full
-from .shared import REFUSALS_MAX, Registration, wake_dependents
+from .shared import REFUSALS_MAX, Registration, rejected, wake_dependents
 
 #: Claims released per transaction.
 RELEASES_PER_MULTI = 40
@@ -50,13 +50,18 @@ class Cleared(NamedTuple):
 def register(
     paths: Paths, worker: str, data: bytes, uids: Iterator[str]
 ) -> Step[Registration | None]:
-    """One life of a worker: an ephemeral registration and its desk; None where the ID was used."""
+    """One life of a worker: an ephemeral registration and its desk; None where the ID was used.
+
+    Raises TransactionRejected, ServerFull.
+    """
     me = Registration(paths, worker, uids)
     answer = yield Multi([Create(me.worker_path, data, ephemeral=True), Create(me.desk_path)])
     if isinstance(answer, Applied):
         return me
     if answer.reason is Reason.NO_NODE:
-        raise TransactionRejected(f"{paths.root} has no worker and desk znodes: {answer.path}")
+        raise KeeperError(f"{paths.root} has no worker and desk znodes: {answer.path}")
+    if answer.reason is not Reason.NODE_EXISTS:
+        raise rejected(f"registering worker {worker}", answer)
     return None  # an earlier copy, maybe of an expired session: take a new ID
 
 
@@ -251,7 +256,7 @@ def _next_entry(claim: bytes, parsed: ClaimName, started: bool) -> Entry:
 
 
 def _in_the_way(answer: Refused) -> TransactionRejected:
-    return TransactionRejected(f"clearing a desk: {answer.path}: {answer.reason.value}")
+    return rejected("clearing a desk", answer)
 
 
 def _mend_release(todo: list[_Release], at: int, answer: Refused) -> Step[None]:

@@ -25,7 +25,7 @@ from ..requests import (
     Step,
 )
 from .foreign import with_below
-from .shared import REFUSALS_MAX, Claim
+from .shared import REFUSALS_MAX, Claim, rejected
 
 
 def end_claim(claim: Claim, then: list[Op], log: bytes, owner: bool = True) -> Step[bool]:
@@ -61,7 +61,7 @@ def end_claim(claim: Claim, then: list[Op], log: bytes, owner: bool = True) -> S
             then = [_over(op) if op.path == answer.path else op for op in then]
         else:
             break
-    raise TransactionRejected(f"{claim.task_path}: {answer.path}: {answer.reason.value}")
+    raise rejected(f"ending a claim of {claim.task_path}", answer)
 
 
 def _over(made: Op) -> Op:
@@ -149,9 +149,17 @@ def retry(plan_path: str, task: str) -> Step[bool]:
 
 
 def write_log(claim: Claim, log: bytes) -> Step[str | None]:
-    """A progress note or checkpoint of a running task; its name, None where the claim is gone."""
+    """A progress note or checkpoint of a running task; its name, None where the claim is gone.
+
+    Raises TransactionRejected, ServerFull; the claim stands then.
+    """
     answer = yield Multi([Check(claim.path), Create(f"{claim.task_path}/log-", log, sequence=True)])
-    return answer.results[1].rpartition("/")[2] if isinstance(answer, Applied) else None
+    if isinstance(answer, Applied):
+        name: str = answer.results[1].rpartition("/")[2]
+        return name
+    if answer.reason is not Reason.NO_NODE:
+        raise rejected(f"a log entry of {claim.task_path}", answer)
+    return None
 
 
 def mark_started(claim: Claim) -> Step[bool]:
@@ -169,7 +177,7 @@ def mark_started(claim: Claim) -> Step[bool]:
     if answer.reason is Reason.NODE_EXISTS:
         return True  # the name belongs to this claim alone: an earlier copy of this was applied
     if answer.reason is not Reason.NO_NODE:
-        raise TransactionRejected(f"{answer.path}: {answer.reason.value}")
+        raise rejected(f"noting the start of {claim.task_path}", answer)
     if answer.path == name:
         yield Multi([Delete(claim.path)])  # the task was removed with its plan
     return False

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from .. import failpoints
-from ..errors import TransactionRejected
 from ..requests import (
     Applied,
     Check,
@@ -22,7 +21,7 @@ from ..requests import (
 )
 from .claim import new_claim, send_taking, take_ops
 from .load import FirstReads
-from .shared import NO_DRIVE, Claim, Dependent, Drive, Registration
+from .shared import NO_DRIVE, Claim, Dependent, Drive, Registration, rejected
 
 _GUARD, _WAKE = -1, -2
 
@@ -100,9 +99,7 @@ def publish(
         elif answer.reason is Reason.NODE_EXISTS:
             standing.add(answer.path)  # made by somebody else: the entry that was wanted
         else:
-            raise TransactionRejected(
-                f"publishing {rest[owner]}: {answer.path}: {answer.reason.value}"
-            )
+            raise rejected(f"publishing task-{rest[owner].task} of {plan_path}", answer)
     return Published([], refusals)
 
 

@@ -39,7 +39,7 @@ from .adding import next_number
 from .author import WINDOW, ensure_root
 from .foreign import skip_number
 from .picture import LAST, Znode, later_of
-from .shared import GROUP_BYTES_MAX, READS_PER_REQUEST, size_of
+from .shared import GROUP_BYTES_MAX, READS_PER_REQUEST, rejected, size_of
 
 #: Operations per transaction.
 BATCH_OPS = 1000
@@ -79,7 +79,7 @@ def begin(paths: Paths, record: PlanRecord) -> Step[tuple[str, bytes]]:
         if isinstance(answer, Applied):
             return number, mark
         if answer.reason not in (Reason.NO_NODE, Reason.NODE_EXISTS):
-            raise TransactionRejected(f"creating a plan under {paths.root}: {answer.reason.value}")
+            raise rejected(f"creating a plan under {paths.root}", answer)
         if answer.repeated:
             node = yield ReadData(path)
             if node is not None and node.data == mark:
@@ -226,7 +226,6 @@ class _Chain:
         return int(node.version)
 
     def _refused(self, answer: Refused) -> TransactionRejected:
-        return TransactionRejected(
-            f"importing {self.path}: {answer.path}: {answer.reason.value}; the plan is only half "
-            "written: remove it and import it again"
-        )
+        error = rejected(f"importing {self.path}", answer)
+        error.args = (f"{error}; the plan is half written: remove it and import it again",)
+        return error

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from ..errors import ServerFull, TransactionRejected
 from ..layout import Entry, Paths
-from ..requests import Op
+from ..requests import Op, Reason, Refused
 
 #: ZooKeeper closes the connection at 1 048 575 bytes (jute.maxbuffer); the rest is headers.
 REQUEST_BYTES_MAX = 1_040_000
@@ -90,6 +91,19 @@ class Drive(NamedTuple):
 
 
 NO_DRIVE = Drive(0, {})
+
+
+def rejected(doing: str, answer: Refused) -> TransactionRejected:
+    """The error of a transaction that was refused for good: what was refused, why, what to do."""
+    what = f"{doing} was refused: {answer.path}: {answer.reason.value}"
+    if answer.reason is Reason.FULL:
+        return ServerFull(
+            f"{what} (a quota, or --max-znodes and --max-bytes of `zkplan server`): remove plans "
+            "that are not needed any more, or raise the limit"
+        )
+    if answer.reason is Reason.NO_AUTH:
+        what += ": connect with the credentials with which the tree was made (`auth_data`)"
+    return TransactionRejected(what)
 
 
 def size_of(ops: list[Op]) -> int:

@@ -23,6 +23,7 @@ from ..requests import (
     ReadData,
     ReadMany,
     Reason,
+    Refused,
     SetData,
     Step,
 )
@@ -41,6 +42,7 @@ from .shared import (
     Dependent,
     Drive,
     Registration,
+    rejected,
     wake_bytes,
 )
 
@@ -128,7 +130,7 @@ def _fix_result(part: Part) -> Step[bool]:
         if answer.path == f"{claim.plan_path}/adds":
             raise being_removed(claim.plan_path)
         if answer.reason not in (Reason.NO_NODE, Reason.NODE_EXISTS):
-            raise TransactionRejected(f"{claim.task_path}: {answer.path}: {answer.reason.value}")
+            raise rejected(f"fixing the result of {claim.task_path}", answer)
         if answer.path.endswith("/prov-"):
             for task in part.adds:
                 yield from settle_finished(claim.plan_path, task)
@@ -163,6 +165,8 @@ def _deliver(
     named = [dependent for dependent, _ in places]
     ops.append(Create(wake, wake_bytes(named)))
     answer = yield Multi(ops)
+    if isinstance(answer, Refused) and answer.reason is Reason.FULL:
+        raise rejected(f"delivering the result of {claim.task_path}", answer)
     if isinstance(answer, Applied):
         full = [dependent for dependent, at in places if answer.results[at] == dependent.k]
     else:
@@ -240,6 +244,8 @@ def _finish(part: Part) -> Step[bool | None]:
     answer = yield Multi(ops)
     if isinstance(answer, Applied):
         return True
+    if answer.reason is Reason.FULL:
+        raise rejected(f"ending {claim.task_path}", answer)
     if answer.reason is Reason.NOT_EMPTY and answer.path != claim.task_path:
         loaded.below = yield from with_below(answer.path, loaded.below)
     elif answer.at < len(loaded.below):

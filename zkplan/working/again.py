@@ -57,10 +57,13 @@ class Again:
                 longer_s = min(REST_MAX_S, 2 * rest_s)
                 self.go(make, done, what, given_up=given_up, rest_s=longer_s)
 
-            at = time.monotonic() + rest_s
-            heapq.heappush(self._resting, (at, next(self._count), once_more, given_up))
+            self.rest(time.monotonic() + rest_s, once_more, given_up)
 
         self._engine.go_contained(make(), ended, what, instead=None)
+
+    def rest(self, at: float, then: Callable[[], None], given_up: Callable[[], None]) -> None:
+        """Call `then` at that monotonic time, in seconds; `given_up` if the worker ends before."""
+        heapq.heappush(self._resting, (at, next(self._count), then, given_up))
 
     def next_due(self) -> float:
         """Monotonic time, in seconds, at which the first of them is due."""

@@ -48,7 +48,7 @@ class ReadAhead:
         """A job starts: read the dependents that its commit may hand to this worker."""
         loaded = job.loaded
         if loaded.claim.task_path not in self._batches:
-            most = min(AHEAD_MAX, self._engine.claims.free)
+            most = min(AHEAD_MAX, self._engine.claims.free())
             self._read(loaded.claim.task_path, loaded.edges, most)
 
     def committing(self, parts: Iterable[Part]) -> None:

@@ -52,6 +52,13 @@ class Candidates:
         else:
             self._wanting.pop(view.number, None)
 
+    def list_anew(self) -> None:
+        """Forget what was listed: it is wanted in another order."""
+        for view in [self.views[number] for number in self._stocked]:
+            view.own.clear()
+            view.must_look = True
+            self.file(view)
+
     def grow_old(self, now: float) -> None:
         """Something is about to be claimed: find out which listings are too old for that."""
         views = [view for number in self._stocked if (view := self.views[number]).must_look]

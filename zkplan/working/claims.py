@@ -11,18 +11,11 @@ from ..protocol.commit import Part
 from ..protocol.failure import hand_back
 from ..protocol.load import FirstReads, Loaded, load
 from ..protocol.shared import NO_DRIVE, Claim, Drive
-from . import losses
+from . import losses, room
 
 if TYPE_CHECKING:
     from .engine import Engine
-
-#: Claims held by one worker beyond its slots, when its tasks are short: their claiming and loading
-#: overlap with running. Far below the 1 000 at which a session's ephemerals endanger the server.
-PREFETCH_MAX = 160
-#: How much work may wait here, in seconds: what another worker could be doing meanwhile.
-PREFETCH_S = 0.05
-#: Claims that wait behind long tasks are handed back after this long, so that others can run them.
-STALLED_S = 0.2
+    from .plan_view import PlanView
 
 
 class Claims:
@@ -33,36 +26,68 @@ class Claims:
         #: By the path of its claim, what has been loaded and is not settled.
         self.jobs: dict[str, Job] = {}
         self._loading = 0
-        self._task_s = 1.0
+        #: Claims that commits and publications under way may make.
+        self._promised = 0
+        self._room = room.Room(engine.threads)
         self._last_end = 0.0
 
     @property
     def held(self) -> int:
         """Claims that still need a slot: being made, being loaded, waiting, running."""
         slots = self._engine.slots
-        claiming = self._engine.seeker.claiming
+        claiming = self._engine.seeker.claiming + self._promised
         return claiming + self._loading + slots.waiting + len(slots.running)
 
-    @property
-    def free(self) -> int:
-        """How many more tasks to claim. Short tasks are claimed ahead, long ones are not."""
-        threads = self._engine.threads
-        ahead = 0
-        if self._task_s < STALLED_S:  # else it would go back
-            ahead = min(PREFETCH_MAX, int(PREFETCH_S * threads / max(self._task_s, 1e-6)))
-        return threads + ahead - self.held
+    def free(self, *, plenty: bool = True) -> int:
+        """How many more tasks to claim; `plenty`: more is runnable than this worker takes."""
+        slots = self._engine.slots
+        if self._engine.no_room.is_met:
+            # Whatever waits to be committed: only further commits can make room.
+            return self._engine.threads - self.held
+        # What ran and is not settled is in a commit, or waits for one.
+        uncommitted = max(0, len(self.jobs) - slots.waiting - len(slots.running))
+        return self._room.free(
+            self.held, uncommitted, self._engine.delivery.waiting_bytes, plenty=plenty
+        )
 
-    def drive(self, parts: list[Part]) -> Drive:
-        """What this worker may claim by itself while it commits `parts`."""
+    @property
+    def spare(self) -> int:
+        """Idle slots for which a task of another worker's share is worth a conflict."""
+        return max(0, self.free(plenty=False)) if self._room.are_long else 0
+
+    def drive(self, parts: list[Part], most: int, spare: int) -> Drive:
+        """What this worker may claim by itself while it commits `parts`: at most `most` tasks.
+
+        `spare` claims end by it. Where more is runnable than all workers take, as many may follow
+        them, however far the commits are behind: their dependents go before further tasks, or
+        results would pile up in ZooKeeper.
+        """
         engine = self._engine
         if engine.me is None or engine.leaving.begun or not engine.trusted:
             return NO_DRIVE
         versions = {}
+        plenty = True
         for part in parts:
             view = engine.seeker.candidates.views.get(part.loaded.claim.plan)
             if view is not None and view.running:
                 versions[view.path] = view.version
-        return Drive(max(0, self.free), versions)
+                plenty = plenty and self.is_plenty(view)
+        free = self.free(plenty=plenty)
+        return Drive(min(most, max(0, free, spare if plenty else 0)), versions)
+
+    def promise(self, drive: Drive) -> Drive:
+        """Count what `drive` may claim as held, until `redeem`."""
+        self._promised += drive.capacity
+        return drive
+
+    def redeem(self, drive: Drive) -> None:
+        """What was promised is claimed by now, or never will be."""
+        self._promised -= drive.capacity
+
+    def is_plenty(self, view: PlanView) -> bool:
+        """Whether claiming ahead from that plan leaves no other worker idle."""
+        engine = self._engine
+        return engine.share[1] < 2 or (not view.stolen and len(view.own) > 2 * engine.threads)
 
     def take_on(self, claims: list[Claim], read: FirstReads | None = None) -> None:
         """Load and run tasks that this worker has claimed."""
@@ -121,20 +146,19 @@ class Claims:
         else:
             self.take_on([claim])
 
-    def ended(self, seconds: float, now: float) -> None:
-        """A task has run for so long: how many are claimed ahead goes by it."""
+    def ended(self, seconds: float, size: int, now: float) -> None:
+        """A task took so long and so many bytes: how many are claimed ahead goes by it."""
         self._last_end = now
-        self._task_s += 0.1 * (seconds - self._task_s)
+        self._room.ended(seconds, size)
 
     def give_back_stalled(self, now: float) -> None:
         """Where long tasks hold all slots, what was claimed ahead goes back for others to run."""
-        if not self._engine.slots.waiting or now - self._last_end <= STALLED_S:
+        if not self._engine.slots.waiting or now - self._last_end <= room.STALLED_S:
             return
         jobs = self._engine.slots.take_waiting()
-        losses.tell_handed_back(len(jobs), STALLED_S)
+        losses.tell_handed_back(len(jobs), room.STALLED_S)
         self._last_end = now
-        # Nothing is claimed ahead before short tasks have ended here: it would go back as well.
-        self._task_s = max(self._task_s, STALLED_S)
+        self._room.stalled()
         self.give_back(jobs)
 
     def withdraw(self, plan: str) -> None:

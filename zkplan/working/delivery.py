@@ -14,6 +14,7 @@ from ..errors import (
     PayloadUndecodable,
     PlanError,
     ResultNotKept,
+    ServerFull,
     ZkplanError,
 )
 from ..protocol import control
@@ -40,6 +41,8 @@ class Delivery:
         self._engine = engine
         self._parts: deque[Part] = deque()
         self._committing = 0
+        #: The results of parts that wait or are being committed, in bytes.
+        self.waiting_bytes = 0
         self._old_wakes: list[str] = []
         #: Plans whose end is being looked for; True: a task ended meanwhile, so look once more.
         self._finishing: dict[str, bool] = {}
@@ -50,6 +53,7 @@ class Delivery:
 
     def add(self, part: Part) -> None:
         self._parts.append(part)
+        self.waiting_bytes += len(part.outcome)
 
     def lost_desk(self) -> None:
         """A new life with a new desk: the wakes left on the old one are a clearer's."""
@@ -67,8 +71,10 @@ class Delivery:
             parts = self._group()
             self._committing += 1
             wakes, self._old_wakes = self._old_wakes, []
-            committed = partial(self._committed, engine.me)
-            engine.go(commit(engine.me, parts, wakes, engine.claims.drive(parts)), committed)
+            single = sum(edge.k == 1 for part in parts for _, edge in part.loaded.edges)
+            drive = engine.claims.promise(engine.claims.drive(parts, single, len(parts)))
+            committed = partial(self._committed, engine.me, drive)
+            engine.go(commit(engine.me, parts, wakes, drive), committed)
             engine.ahead.committing(parts)
 
     def _group(self) -> list[Part]:
@@ -82,16 +88,19 @@ class Delivery:
             parts.append(self._parts.popleft())
         return parts
 
-    def _committed(self, me: Registration, report: Committed) -> None:
+    def _committed(self, me: Registration, drive: Drive, report: Committed) -> None:
         engine = self._engine
         self._committing -= 1
+        engine.claims.redeem(drive)
         if report.worker_gone:
             engine.lost_registration(me)
         ready, unread, on_the_way = engine.ahead.take(report)
         engine.claims.expect(on_the_way)
         self._settle(report)
         if report.full:
-            self._publish(report.full, report.wake, engine.claims.drive(report.done))
+            spare = len(report.done) - len(report.inherited)
+            drive = engine.claims.drive(report.done, len(report.full), spare)
+            self._publish(report.full, report.wake, engine.claims.promise(drive))
         elif report.wake:
             self._old_wakes.append(report.wake)
         # A commit sent twice is fenced by its own first copy, which may have ended the last task.
@@ -108,19 +117,29 @@ class Delivery:
         engine.statistics.refusals += report.refusals
         for part in report.fenced:
             losses.lost(engine, part.loaded.claim, losses.RESULT)
+        failed = [part for part, _ in report.poison]
+        refused = [part for part, _ in report.no_room]
+        for part in (*report.done, *report.fenced, *report.stale, *failed, *refused):
+            self.waiting_bytes -= len(part.outcome)
+        for part in (*report.done, *report.fenced, *failed):
+            engine.no_room.drop(part)
         for part in (*report.done, *report.fenced):
             engine.claims.end_job(part.loaded.claim)
         for part in report.stale:
             endings.reload(engine, part)
         for part, error in report.poison:
             endings.poisoned(engine, part, error)
+        for part, full in report.no_room:
+            engine.no_room.put(part, full)
 
     def _publish(self, full: list[Dependent], wake: str, drive: Drive) -> None:
         engine = self._engine
         if engine.me is None:
+            engine.claims.redeem(drive)
             return  # the wake on the old desk says what is owed; a clearer settles it
 
         def published(done: Published) -> None:
+            engine.claims.redeem(drive)
             engine.statistics.refusals += done.refusals
             engine.claims.take_on(done.claims, done.read)
 
@@ -136,8 +155,10 @@ class Delivery:
 
         def attempt() -> Step[bool | ZkplanError]:
             try:
+                most = len(part.loaded.edges)
                 step = deliver_wide(
-                    me, part, lambda: engine.claims.drive([part]), engine.claims.take_on
+                    *(me, part, lambda: engine.claims.drive([part], most, 0)),
+                    engine.claims.take_on,
                 )
                 return (yield from step)
             except (ResultNotKept, PlanError, PayloadTooLarge) as error:
@@ -150,6 +171,9 @@ class Delivery:
 
         def delivered(ended: bool | ZkplanError) -> None:
             self._committing -= 1
+            if isinstance(ended, ServerFull):
+                self._settle(Committed(no_room=[(part, ended)]))
+                return
             if isinstance(ended, ZkplanError):
                 self._settle(Committed(poison=[(part, ended)]))
                 return

@@ -49,7 +49,7 @@ def settle(engine: Engine, ended: Ended) -> Part | None:
         engine.claims.give_back([job])
         return None
     if ended.undecodable:
-        _leave_to_others(engine, job, ended.undecodable)
+        leave_to_others(engine, job, ended.undecodable)
         return None
     if ended.failure is not None:
         return _failed(engine, job, ended.failure, ended.final)
@@ -119,7 +119,7 @@ def timed_out(engine: Engine, job: Job) -> None:
         engine.delivery.add(part)
 
 
-def _leave_to_others(engine: Engine, job: Job, why: str) -> None:
+def leave_to_others(engine: Engine, job: Job, why: str) -> None:
     """This worker lacks something: hand back, use no attempt, look elsewhere for a while."""
     claim = job.claim
     view = engine.seeker.candidates.views.get(claim.plan)
@@ -130,7 +130,7 @@ def _leave_to_others(engine: Engine, job: Job, why: str) -> None:
     log = b""
     if first:
         # Once, not with every hand-back: the task shows why nobody runs it, and stays small.
-        logger.warning("%s cannot be decoded here and is left to others: %s", claim.task_path, why)
+        logger.warning("%s cannot run here and is left to others: %s", claim.task_path, why)
         failure = Failure("PayloadUndecodable", why, "", job.worker, claim.n, time.time())
         log = engine.codec.seal(FAILURE, failure.to_bytes())
     engine.claims.give_back([job], log)
@@ -138,7 +138,6 @@ def _leave_to_others(engine: Engine, job: Job, why: str) -> None:
 
 def reload(engine: Engine, part: Part) -> None:
     """The task changed since it was read (a new edge, a new log): read and commit it again."""
-    me = engine.me
     part.reloads += 1
     if part.reloads > RELOADS_MAX:
         why = "its znodes change faster than it can be committed"
@@ -146,9 +145,14 @@ def reload(engine: Engine, part: Part) -> None:
             why = f"its commit is refused again and again, the last time by {part.refused_by}"
         poisoned(engine, part, RuntimeError(why))
         return
-    if me is None:
+    if engine.me is None:
         engine.delivery.add(part)
         return
+    commit_anew(engine, part)
+
+
+def commit_anew(engine: Engine, part: Part) -> None:
+    """Read the task of `part` as it is now, and commit it."""
 
     def loaded(found: list[Loaded]) -> None:
         if not found:

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 from ..backoff import Backoff
 from ..codec import Codec
-from ..errors import HistoryLost, KeeperUnavailable, ZkplanError
+from ..errors import HistoryLost, KeeperUnavailable, TransactionRejected, ZkplanError
 from ..execution import Ended, Job, Runner
 from ..keeper import Keeper
 from ..keeper.handing import thread_has_ended
@@ -28,19 +28,22 @@ from ..protocol.desk import register
 from ..protocol.shared import Registration
 from ..records import WorkerRecord
 from ..requests import Delete, Multi, Step
-from . import endings, upkeep
+from . import endings, room, upkeep
 from .again import Again
 from .ahead import ReadAhead
-from .claims import STALLED_S, Claims
+from .claims import Claims
 from .containment import Complaints, contained
 from .delivery import Delivery
 from .leaving import Leaving
+from .no_room import NoRoom
 from .seeking import Seeker
 from .slots import Slots
 from .statistics import Statistics
 
 T = TypeVar("T")
 D = TypeVar("D")
+#: The longest rest before a registration that was refused is tried again, in seconds.
+REGISTER_REST_MAX_S = 5.0
 SILENCE = "ZooKeeper does not answer: its claim may be lost"
 logger = logging.getLogger("zkplan.worker")
 
@@ -71,18 +74,21 @@ class Engine:
         self.runner = Runner(keeper, codec, plan_within)
         self.slots = Slots(threads, self.runner, self._task_ended)
         self.again = Again(self)
-        self.claims = Claims(self)
         self.threads = threads
+        self.claims = Claims(self)
         self.inbox: Mailbox[Callable[[], None]] = Mailbox()
         self.upkeep = upkeep.Upkeep(self)
         self.seeker = Seeker(self)
         self.ahead = ReadAhead(self)
+        self.no_room = NoRoom(self)
         self.delivery = Delivery(self)
         self.ready: Callable[[str], None] = lambda worker: None
         self._ended: deque[Ended] = deque()
         self._told = self._all_told = False
         self.flying = 0
         self._registering = False
+        #: When a registration that was refused is tried again: monotonic, and after how long.
+        self._register_at, self._register_rest_s = 0.0, 0.0
         self.leaving = Leaving(self)
         self._failure: BaseException | None = None
         self.trusted = True
@@ -171,6 +177,8 @@ class Engine:
     def _pause(self) -> float:
         now = time.monotonic()
         due = min(self.upkeep.next_due(), self.again.next_due())
+        if self.me is None and self._register_at > now:
+            due = min(due, self._register_at)
         if self.me is not None and not self.leaving.begun:
             due = min(due, self.seeker.candidates.next_event())
         # A copy: the slots' threads add and remove jobs meanwhile.
@@ -179,7 +187,7 @@ class Engine:
         if self.leaving.begun:
             due = min(due, now + 0.05)
         if self.slots.waiting:
-            due = min(due, now + STALLED_S)
+            due = min(due, now + room.STALLED_S)
         return max(0.0005, min(due - now, 5.0))
 
     def _advance(self, now: float) -> None:
@@ -232,17 +240,27 @@ class Engine:
         # While stopping too, as long as a task runs: its result is committed from a desk.
         if self._registering or (self.leaving.begun and not self.claims.jobs):
             return
+        if time.monotonic() < self._register_at:
+            return
         self._registering = True
         self.lives += 1
         worker = self.worker if self.lives == 1 else f"{self.worker}-{self.lives}"
         facts = WorkerRecord(worker, socket.gethostname(), os.getpid(), self.threads, time.time())
         uids = (f"{count:x}" for count in itertools.count())
-        self.go(register(self.paths, worker, facts.to_bytes(), uids), self._registered)
+        step = _register(register(self.paths, worker, facts.to_bytes(), uids))
+        self.go(step, self._registered)
 
-    def _registered(self, me: Registration | None) -> None:
+    def _registered(self, me: Registration | TransactionRejected | None) -> None:
         self._registering = False
+        if isinstance(me, TransactionRejected):
+            self._register_rest_s = min(REGISTER_REST_MAX_S, max(0.5, 2 * self._register_rest_s))
+            self._register_at = time.monotonic() + self._register_rest_s
+            self.complaints.tell(f"this worker is not registered yet, and runs nothing: {me}")
+            self.lives -= 1  # the ID is unused
+            return
         self.me = me
         if me is not None:
+            self._register_rest_s = 0.0
             self._touched(None)
             self.ready(me.worker)
 
@@ -284,7 +302,8 @@ class Engine:
             ended = self._ended.popleft()
             # What could not be decoded here never ran.
             self.statistics.executed += not ended.undecodable
-            self.claims.ended(ended.seconds, now)
+            size = len(ended.outcome) + sum(map(len, ended.job.loaded.arguments))
+            self.claims.ended(ended.seconds, size, now)
             if ended.job.abandoned:
                 continue
             part = endings.settle(self, ended)
@@ -302,3 +321,13 @@ class Engine:
         # In this order: who starts a coroutine looks for the first when it can be cancelled.
         self.slots.write_off(job)
         job.cancel()
+
+
+def _register(
+    step: Step[Registration | None],
+) -> Step[Registration | TransactionRejected | None]:
+    """An access list, or a full server, may let this worker in later: no reason for it to end."""
+    try:
+        return (yield from step)
+    except TransactionRejected as refused:
+        return refused

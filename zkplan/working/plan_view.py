@@ -94,8 +94,21 @@ class PlanView:
         stands_still = self.adopt or not (self.own or self.steal_at)
         return self.running and not self.finished and stands_still
 
-    def update(self, look: PlanLook, share: tuple[int, int], now: float) -> None:
-        """Take up a listing. `share` is (this worker's place, number of workers)."""
+    def update(
+        self,
+        look: PlanLook,
+        share: tuple[int, int],
+        now: float,
+        *,
+        spare: int = 0,
+        newest_first: bool = False,
+    ) -> None:
+        """Take up a listing. `share` is (this worker's place, number of workers).
+
+        `spare` slots would stay idle after its own share, and take from the end of others' shares
+        at once: their workers begin at the front, and have no slot free for all, most likely.
+        `newest_first` has the tasks that were added last tried first, whatever their priorities.
+        """
         self.state, self.version = look.state, look.version
         self.looking = False
         self.adopt = look.state == "running" and look.names is None
@@ -113,7 +126,7 @@ class PlanView:
         # What it steals it goes on with: listing again must not make it wait anew.
         stealing = self.steal_at is not None and now >= self.steal_at
         stealing = stealing or (self.stolen and bool(self.own))
-        mine = _share_of(names, *share)
+        mine = _share_of(names, *share, newest_first=newest_first)
         self.stolen = not mine and bool(names) and stealing
         if self.stolen:
             # The tail of the list, where the preferred worker comes last.
@@ -123,10 +136,10 @@ class PlanView:
         # plan that was left alone for long: what kept this worker from it may be what presses.
         if mine and now - self.pressed_at >= REFRESH_S and self.avoid_s < AVOID_MAX_S:
             pressing, self.pressed_at = _pressing(names, mine[0], *share), now
-        self.own = deque([*pressing, *mine])
+        self.own = deque([*pressing, *mine, *_last_of_others(names, spare - len(mine), *share)])
         self.offered = False
         self.listed_at, self.listing_names = now, (LISTING_NAMES + len(names)) * share[1]
-        if mine or not names:
+        if self.own or not names:
             self.steal_at = None
         elif self.steal_at is None or stealing:
             # An earlier time stands: news of the plan must not put stealing off for ever.
@@ -204,16 +217,17 @@ class PlanView:
         return self.must_look or (self.steal_at is not None and now >= self.steal_at)
 
 
-def _share_of(names: Iterable[str], me: int, count: int) -> list[str]:
+def _share_of(names: Iterable[str], me: int, count: int, *, newest_first: bool) -> list[str]:
     """The first entries of this worker's share, sorted; walked once, without holding them all."""
+    order = (lambda name: -_number(name)) if newest_first else None
     mine: list[str] = []
     for name in names:
         if count < 2 or _number(name) % count == me:
             mine.append(name)
             if len(mine) >= 2 * CANDIDATES_MAX:
-                mine.sort()
+                mine.sort(key=order)
                 del mine[CANDIDATES_MAX:]
-    mine.sort()
+    mine.sort(key=order)
     return mine[:CANDIDATES_MAX]
 
 
@@ -230,6 +244,13 @@ def _pressing(names: Iterable[str], first: str, me: int, count: int) -> list[str
         and parse_entry(name) is not None
     )
     return heapq.nsmallest(PRESSING_MAX, found)
+
+
+def _last_of_others(names: Sequence[str], most: int, me: int, count: int) -> list[str]:
+    """The last entries of others' shares, at most `most`, where that is all but few entries."""
+    if most <= 0 or count < 2 or len(names) >= NEARLY_EMPTY:
+        return []
+    return heapq.nlargest(most, (name for name in names if _number(name) % count != me))
 
 
 def _number(name: str) -> int:

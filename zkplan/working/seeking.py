@@ -34,6 +34,8 @@ class Seeker:
         self._looking = 0
         self._listing = False
         self._must_list = True
+        #: In which order the listings at hand were sorted.
+        self._newest_first = False
 
     def touched(self, path: str | None) -> bool:
         """A watch fired; None: the connection changed. True: it concerned nothing but plans."""
@@ -61,11 +63,14 @@ class Seeker:
         if self._must_list and not self._listing:
             self._must_list, self._listing = False, True
             engine.go(list_plans(engine.paths, watch=True), self._plans_listed)
+        if self._newest_first != engine.no_room.is_met:
+            self._newest_first = engine.no_room.is_met
+            self.candidates.list_anew()
         me = self._wants_claim()
         if me is not None:
             self.candidates.grow_old(now)
         most = LOOKS_MAX - self._looking
-        for view in self.candidates.to_look(now, most, hungry=engine.claims.free > 0):
+        for view in self.candidates.to_look(now, most, hungry=engine.claims.free() > 0):
             self._look(view)
         if me is not None:
             self._claim(now, me)
@@ -98,7 +103,11 @@ class Seeker:
         if found is None:
             view.leave_alone(time.monotonic())
         else:
-            view.update(found, self._engine.share, time.monotonic())
+            view.update(
+                *(found, self._engine.share, time.monotonic()),
+                spare=self._engine.claims.spare,
+                newest_first=self._engine.no_room.is_met,
+            )
         self.candidates.file(view)
         if view.state != "running" and before == "running":
             self._engine.claims.withdraw(view.number)
@@ -110,7 +119,7 @@ class Seeker:
     def _wants_claim(self) -> Registration | None:
         """As whom this worker claims now, None while it does not."""
         engine = self._engine
-        free, held = engine.claims.free, engine.claims.held
+        free, held = engine.claims.free(), engine.claims.held
         if self.claiming or not engine.trusted or free <= 0:
             return None
         if held > engine.threads and free < held:
@@ -123,7 +132,7 @@ class Seeker:
         if view is None:
             return
         known = len(view.strange)
-        names = view.take(engine.claims.free)
+        names = view.take(engine.claims.free(plenty=engine.claims.is_plenty(view)))
         if not known and view.strange:
             self._engine.complaints.tell(
                 f"{view.path}/runnable holds names that are no entries, and are passed over: "

@@ -1,0 +1,150 @@
+"""A server that holds as much as it may: what runs goes on, who is refused is told why."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+from kazoo.client import KazooClient
+from kazoo.exceptions import QuotaExceededError
+from kazoo.security import make_acl
+
+import zkplan
+from zkplan import Client, TaskSpec
+from zkplan.embedded import EmbeddedServer, Limits
+
+from .support import claims_on_desks, plain_client, wait_until, working
+
+ROOT = "/full"
+
+
+@contextmanager
+def limited(**limits: int) -> Iterator[Client]:
+    """A client of an embedded server with these limits."""
+    with (
+        EmbeddedServer(limits=Limits()._replace(**limits)) as server,
+        zkplan.connect(server.hosts, root=ROOT) as client,
+    ):
+        client.prepare()
+        yield client
+
+
+def fill(client: Client) -> zkplan.Plan:
+    """A plan to which tasks were added until one was refused."""
+    plan = client.create_plan("fills the server")
+    with pytest.raises(zkplan.ServerFull, match="remove plans"):
+        until_refused(lambda: plan.add_tasks([TaskSpec(int) for _ in range(10)]))
+    return plan
+
+
+def until_refused(add: Callable[[], object]) -> None:
+    while True:
+        add()
+
+
+def test_adds_are_refused_and_the_plan_that_runs_drains() -> None:
+    with limited(znodes=600) as client:
+        plan = fill(client)
+        plan.mark_ready()
+        with working(client.keeper.hosts, ROOT):
+            assert plan.wait(timeout=30).dead == 0
+            later = client.create_plan("there is room again")
+            later.remove()
+
+
+def test_a_plan_that_is_not_ready_can_be_removed_from_a_full_server() -> None:
+    with limited(znodes=600) as client:
+        plan = fill(client)
+        with plain_client(client.keeper.hosts) as znodes:
+            fill_up(znodes)
+            plan.remove()
+            assert client.plans() == []
+
+
+def fill_up(znodes: KazooClient) -> None:
+    """Create znodes until not a single one is let in."""
+    znodes.ensure_path("/litter")
+    with pytest.raises(QuotaExceededError):
+        until_refused(lambda: znodes.create("/litter/x", sequence=True))
+
+
+def test_results_without_room_wait_and_cost_no_attempt(caplog: pytest.LogCaptureFixture) -> None:
+    size = 20_000
+    with limited(tree_bytes=400_000) as client:
+        plan = client.create_plan("more than the server holds")
+        made = [plan.add_task(lambda: bytes(20_000), attempts=1, keep=True) for _ in range(40)]
+        plan.mark_ready()
+        with working(client.keeper.hosts, ROOT):
+            wait_until(lambda: "results are kept here until there is room" in caplog.text, "told")
+            assert plan.status().dead == 0
+            # Each result that its author takes away makes room for another one.
+            with plain_client(client.keeper.hosts) as znodes:
+                taken: set[str] = set()
+                while len(taken) < len(made):
+                    for task in made:
+                        path = f"{plan.path}/outcomes/{task.number}"
+                        if task.number not in taken and znodes.exists(path):
+                            assert len(task.result(timeout=5)) == size
+                            znodes.delete(path)
+                            taken.add(task.number)
+            status = plan.wait(timeout=60)
+            assert (status.dead, status.tasks) == (0, 0)
+        assert "there is room again" in caplog.text
+
+
+def test_consumers_run_before_more_producers_where_there_is_no_room_for_all() -> None:
+    with limited(tree_bytes=6_000_000) as client:
+        plan = client.create_plan("each result has one reader")
+        made = [TaskSpec(lambda: bytes(30_000)) for _ in range(600)]  # 18 MB in all
+        plan.add_tasks([*made, *(TaskSpec(len, [spec], keep=True) for spec in made)])
+        plan.mark_ready()
+        with working(client.keeper.hosts, ROOT):
+            status = plan.wait(timeout=90)
+            assert (status.dead, status.outcomes) == (0, 600)
+
+
+def test_a_worker_that_may_not_register_says_why(caplog: pytest.LogCaptureFixture) -> None:
+    with limited(znodes=600) as client:
+        plan = fill(client)
+        with plain_client(client.keeper.hosts) as znodes:
+            fill_up(znodes)
+            with zkplan.connect(client.keeper.hosts, root=ROOT) as own:
+                worker = zkplan.Worker(own, threads=2).start()
+                try:
+                    wait_until(lambda: "is not registered yet" in caplog.text, "told")
+                    assert "holds as much as it may" in caplog.text
+                    plan.remove()
+                    wait_until(client.workers, "registered once there is room")
+                finally:
+                    worker.stop(0)
+
+
+def test_a_plan_that_may_not_be_marked_ready_says_so(
+    zkplan_client: Client, znodes: KazooClient
+) -> None:
+    plan = zkplan_client.create_plan("shut")
+    plan.add_task(int)
+    znodes.set_acls(plan.path, [make_acl("world", "anyone", read=True, delete=True, admin=True)])
+
+    with pytest.raises(zkplan.TransactionRejected, match=r"ready was refused.*access list"):
+        plan.mark_ready()
+
+    assert plan.status().state == "defining"
+    znodes.set_acls(plan.path, [make_acl("world", "anyone", all=True)])
+    plan.mark_ready()
+    assert plan.status().state == "running"
+
+
+def test_claims_whose_commit_is_behind_are_bounded(
+    zkplan_client: Client, worker: zkplan.Worker
+) -> None:
+    plan = zkplan_client.create_plan("large results")
+    plan.add_tasks([TaskSpec(lambda: bytes(30_000)) for _ in range(3000)])
+    most = 0
+    plan.mark_ready()
+    while not plan.is_drained():
+        most = max(most, claims_on_desks(zkplan_client))
+    # Four slots, what is claimed ahead, and what may wait to be committed.
+    assert 0 < most <= 4 + 160 + 400
+    plan.remove()

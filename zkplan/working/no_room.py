@@ -1,0 +1,72 @@
+"""Results that a full server refuses: kept here, and committed as soon as there is room.
+
+They use up no attempt. What frees more than it takes makes the room, so meanwhile this worker
+prefers the newest tasks: what waits for results is added after what gives them, and its commit
+deletes what it was given.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import TYPE_CHECKING
+
+from ..errors import ZkplanError
+from ..protocol.commit import Part
+from . import endings
+
+if TYPE_CHECKING:
+    from .engine import Engine
+
+#: Results kept here, and their bytes; beyond that a task goes back, and is run again later.
+KEPT_MAX = 400
+KEPT_BYTES_MAX = 64 * 1024 * 1024
+#: The rest before a result is tried again, in seconds, doubled each time up to.
+REST_FIRST_S, REST_MAX_S = 0.5, 10.0
+
+logger = logging.getLogger("zkplan.worker")
+
+
+class NoRoom:
+    """What one worker keeps; only the loop's thread calls it."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        #: By the path of the claim: the size of the result, and for how long it rested last.
+        self._kept: dict[str, tuple[int, float]] = {}
+
+    @property
+    def is_met(self) -> bool:
+        """Whether the server has refused a result that is not committed yet."""
+        return bool(self._kept)
+
+    def put(self, part: Part, error: ZkplanError) -> None:
+        """ZooKeeper refused `part` for want of room."""
+        engine, claim = self._engine, part.loaded.claim
+        if not self._kept:
+            logger.warning("results are kept here until there is room for them: %s", error)
+        if claim.path not in self._kept and self._is_full(len(part.outcome)):
+            job = engine.claims.jobs.get(claim.path)
+            if job is not None:
+                endings.leave_to_others(engine, job, f"there is no room for its result: {error}")
+            return
+        _, rested_s = self._kept.get(claim.path, (0, 0.0))
+        rest_s = min(REST_MAX_S, max(REST_FIRST_S, 2 * rested_s))
+        self._kept[claim.path] = len(part.outcome), rest_s
+
+        def try_again() -> None:
+            endings.commit_anew(engine, part)
+
+        def give_up() -> None:
+            engine.claims.end_job(claim)
+
+        engine.again.rest(time.monotonic() + rest_s, try_again, give_up)
+
+    def drop(self, part: Part) -> None:
+        """`part` is settled."""
+        if self._kept.pop(part.loaded.claim.path, None) is not None and not self._kept:
+            logger.warning("there is room again: all results that were kept here are settled")
+
+    def _is_full(self, size: int) -> bool:
+        kept = sum(other for other, _ in self._kept.values())
+        return len(self._kept) >= KEPT_MAX or kept + size > KEPT_BYTES_MAX

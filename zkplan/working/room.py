@@ -1,0 +1,77 @@
+"""How many tasks a worker claims: enough to keep its slots busy, not what others could be running.
+
+Pure. Short tasks are claimed ahead of free slots, so that claiming and loading overlap with
+running. Three things bound that: tasks that are long, values that are large, and commits that are
+behind.
+"""
+
+from __future__ import annotations
+
+import math
+
+#: Claims beyond the slots of a worker, when its tasks are short. Far below the 1 000 ephemerals of
+#: one session at which a server is in danger, together with the next bound.
+AHEAD_MAX = 160
+#: How much work may wait here, in seconds: what another worker could be doing meanwhile.
+AHEAD_S = 0.05
+#: What the arguments and results of tasks claimed ahead may take, in bytes, by the average so far.
+AHEAD_BYTES_MAX = 8 * 1024 * 1024
+#: Results that wait for their commit or are in one: above it fewer tasks are claimed, one for one.
+#: Two commits of small results are about 400 tasks.
+UNCOMMITTED_MAX = 400
+#: The same in bytes; above it none are claimed.
+UNCOMMITTED_BYTES_MAX = 4 * 1024 * 1024
+#: Claims that wait behind long tasks are handed back after this long, so that others can run them.
+STALLED_S = 0.2
+#: Where little is runnable, tasks that take longer than this are not claimed ahead: publishing one,
+#: and claiming it elsewhere, takes about as long.
+SHARE_WORTH_S = 0.004
+#: What the newest task weighs in the averages.
+_NEWEST = 0.1
+
+
+class Room:
+    """Reckons with averages over the tasks that ended lately on one worker."""
+
+    def __init__(self, threads: int) -> None:
+        self.threads = threads
+        self._task_s = 1.0
+        #: Of the logarithms: a few tasks that waited for a processor do not make all look long.
+        self._task_log_s = 0.0
+        self._task_bytes = 0.0
+
+    def ended(self, seconds: float, size: int) -> None:
+        """A task has run for so long; its arguments and its result took so many bytes."""
+        self._task_s += _NEWEST * (seconds - self._task_s)
+        self._task_log_s += _NEWEST * (math.log(max(seconds, 1e-6)) - self._task_log_s)
+        self._task_bytes += _NEWEST * (size - self._task_bytes)
+
+    def stalled(self) -> None:
+        """Claim nothing ahead before short tasks have ended here: it would be handed back."""
+        self._task_s = max(self._task_s, STALLED_S)
+
+    @property
+    def are_long(self) -> bool:
+        """Whether the tasks that ended lately took so long that another worker had better run some
+        of them than wait for all.
+        """
+        return self._task_log_s >= math.log(SHARE_WORTH_S)
+
+    def free(self, held: int, uncommitted: int, uncommitted_bytes: int, *, plenty: bool) -> int:
+        """How many more tasks to claim; 0 or less: none.
+
+        `held` claims still need a slot, `uncommitted` ones have a result that is not committed.
+        `plenty` says that more is runnable than this worker takes, or that no other is there to
+        run it: then claiming ahead leaves nobody idle.
+        """
+        if uncommitted_bytes >= UNCOMMITTED_BYTES_MAX:
+            return 0
+        behind = max(0, uncommitted - UNCOMMITTED_MAX)
+        return self.threads + self._ahead(plenty) - held - behind
+
+    def _ahead(self, plenty: bool) -> int:
+        if self._task_s >= STALLED_S or (self.are_long and not plenty):
+            return 0
+        by_time = AHEAD_S * self.threads / max(self._task_s, 1e-6)
+        by_size = AHEAD_BYTES_MAX / max(self._task_bytes, 1.0)
+        return int(min(AHEAD_MAX, by_time, by_size))
