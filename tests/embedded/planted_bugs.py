@@ -236,7 +236,7 @@ def no_frame_is_too_large(patch: pytest.MonkeyPatch) -> None:
 
 @bug
 def the_tree_may_grow_without_end(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(writes.Writes, "_judge_limits", no_effect)
+    patch.setattr(writes.Writes, "_judge_size", no_effect)
 
 
 @bug
