@@ -196,6 +196,16 @@ class _Patience:
         return dead + (self._unseen or "it goes on")
 
 
+def _watch_dead(plan: Plan) -> None:
+    try:
+        plan.client.keeper.ask(ReadChildren(f"{plan.path}/dead", watch=True))
+    except UNREACHABLE:
+        raise
+    except KeeperError:
+        # Who may not read it learns of a failure by the next look, once a second.
+        logger.debug("the failures of %s cannot be watched from here", plan.path, exc_info=True)
+
+
 def wait_for_plan(plan: Plan, timeout: float | None, progress: bool, fail_fast: bool) -> PlanStatus:
     """See Plan.wait."""
     keeper = plan.client.keeper
@@ -205,7 +215,7 @@ def wait_for_plan(plan: Plan, timeout: float | None, progress: bool, fail_fast: 
             keeper.ask(ReadData(f"{plan.path}/done", watch=True))
             keeper.ask(ReadData(f"{plan.path}/ready", watch=True))
             if fail_fast or patience.dead < WATCHED_DEAD_MAX:
-                keeper.ask(ReadChildren(f"{plan.path}/dead", watch=True))
+                _watch_dead(plan)
             status = plan.status()
             show(status)
             if fail_fast and status.dead and status.state != "done":

@@ -13,6 +13,7 @@ from kazoo.security import make_acl
 import zkplan
 from zkplan import Client, TaskSpec
 from zkplan.embedded import EmbeddedServer, Limits
+from zkplan.working import no_room
 
 from .support import claims_on_desks, plain_client, wait_until, working
 
@@ -62,6 +63,10 @@ def test_a_plan_that_is_not_ready_can_be_removed_from_a_full_server() -> None:
             assert client.plans() == []
 
 
+def large() -> bytes:
+    return bytes(20_000)
+
+
 def fill_up(znodes: KazooClient) -> None:
     """Create znodes until not a single one is let in."""
     znodes.ensure_path("/litter")
@@ -73,7 +78,7 @@ def test_results_without_room_wait_and_cost_no_attempt(caplog: pytest.LogCapture
     size = 20_000
     with limited(tree_bytes=400_000) as client:
         plan = client.create_plan("more than the server holds")
-        made = [plan.add_task(lambda: bytes(20_000), attempts=1, keep=True) for _ in range(40)]
+        made = [plan.add_task(large, attempts=1, keep=True) for _ in range(40)]
         plan.mark_ready()
         with working(client.keeper.hosts, ROOT):
             wait_until(lambda: "results are kept here until there is room" in caplog.text, "told")
@@ -90,7 +95,32 @@ def test_results_without_room_wait_and_cost_no_attempt(caplog: pytest.LogCapture
                             taken.add(task.number)
             status = plan.wait(timeout=60)
             assert (status.dead, status.tasks) == (0, 0)
-        assert "there is room again" in caplog.text
+        assert "no results are kept here any more" in caplog.text
+
+
+def test_what_was_kept_is_forgotten_with_its_plan(caplog: pytest.LogCaptureFixture) -> None:
+    with limited(tree_bytes=400_000) as client:
+        plan = client.create_plan("more than the server holds")
+        plan.add_tasks([TaskSpec(large, keep=True) for _ in range(40)])
+        plan.mark_ready()
+        with working(client.keeper.hosts, ROOT):
+            wait_until(lambda: "results are kept here until there is room" in caplog.text, "told")
+            plan.remove()
+            wait_until(lambda: "no results are kept here any more" in caplog.text, "forgotten")
+
+
+def test_results_beyond_those_that_are_kept_are_handed_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(no_room, "KEPT_MAX", 1)
+    with limited(tree_bytes=400_000) as client:
+        plan = client.create_plan("more than the server holds")
+        plan.add_tasks([TaskSpec(large, attempts=1, keep=True) for _ in range(40)])
+        plan.mark_ready()
+        with working(client.keeper.hosts, ROOT) as worker:
+            wait_until(lambda: worker.statistics().handed_back >= 2, "handed back")
+            assert (plan.status().dead, worker.statistics().failed) == (0, 0)
+            wait_until(lambda: plan.status().runnable, "runnable again")
 
 
 def test_consumers_run_before_more_producers_where_there_is_no_room_for_all() -> None:

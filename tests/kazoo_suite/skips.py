@@ -22,6 +22,7 @@ SKIPPED: dict[str, str] = {
     "test_client.py::TestReconfig::test_add_remove_observer": _RECONFIG,
     "test_client.py::TestReconfig::test_bad_input": _RECONFIG,
     "test_lock.py::KazooLockTests::test_lock": _MISSED,
+    "test_lock.py::KazooLockTests::test_rw_lock": _MISSED,
     "test_gevent_handler.py::TestGeventClient::test_update_host_list": _CLUSTER,
     "test_eventlet_handler.py::TestEventletClient::test_update_host_list": _CLUSTER,
     "test_connection.py::TestReadOnlyMode::test_read_only": _CLUSTER,

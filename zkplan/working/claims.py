@@ -174,6 +174,7 @@ class Claims:
         """The claim is settled: nothing of its job is needed any more."""
         self.jobs.pop(claim.path, None)
         self._engine.ahead.forget(claim)
+        self._engine.no_room.settled(claim)
 
     def give_back(self, jobs: list[Job], log: bytes = b"") -> None:
         """Hand claims back without using up an attempt."""

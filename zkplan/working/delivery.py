@@ -121,8 +121,6 @@ class Delivery:
         refused = [part for part, _ in report.no_room]
         for part in (*report.done, *report.fenced, *report.stale, *failed, *refused):
             self.waiting_bytes -= len(part.outcome)
-        for part in (*report.done, *report.fenced, *failed):
-            engine.no_room.drop(part)
         for part in (*report.done, *report.fenced):
             engine.claims.end_job(part.loaded.claim)
         for part in report.stale:

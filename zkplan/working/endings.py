@@ -119,8 +119,11 @@ def timed_out(engine: Engine, job: Job) -> None:
         engine.delivery.add(part)
 
 
-def leave_to_others(engine: Engine, job: Job, why: str) -> None:
-    """This worker lacks something: hand back, use no attempt, look elsewhere for a while."""
+def leave_to_others(engine: Engine, job: Job, why: str, *, logs: bool = True) -> None:
+    """This worker lacks something: hand back, use no attempt, look elsewhere for a while.
+
+    With `logs` the task tells why, once.
+    """
     claim = job.claim
     view = engine.seeker.candidates.views.get(claim.plan)
     first = view is None or view.avoid_s == 0
@@ -131,6 +134,7 @@ def leave_to_others(engine: Engine, job: Job, why: str) -> None:
     if first:
         # Once, not with every hand-back: the task shows why nobody runs it, and stays small.
         logger.warning("%s cannot run here and is left to others: %s", claim.task_path, why)
+    if first and logs:
         failure = Failure("PayloadUndecodable", why, "", job.worker, claim.n, time.time())
         log = engine.codec.seal(FAILURE, failure.to_bytes())
     engine.claims.give_back([job], log)

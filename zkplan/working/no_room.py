@@ -12,7 +12,9 @@ import time
 from typing import TYPE_CHECKING
 
 from ..errors import ZkplanError
+from ..execution import Job
 from ..protocol.commit import Part
+from ..protocol.shared import Claim
 from . import endings
 
 if TYPE_CHECKING:
@@ -46,9 +48,9 @@ class NoRoom:
         if not self._kept:
             logger.warning("results are kept here until there is room for them: %s", error)
         if claim.path not in self._kept and self._is_full(len(part.outcome)):
-            job = engine.claims.jobs.get(claim.path)
-            if job is not None:
-                endings.leave_to_others(engine, job, f"there is no room for its result: {error}")
+            job = engine.claims.jobs.get(claim.path) or Job(part.loaded)
+            # Without a log entry: there is no room for that either.
+            endings.leave_to_others(engine, job, "there is no room for its result", logs=False)
             return
         _, rested_s = self._kept.get(claim.path, (0, 0.0))
         rest_s = min(REST_MAX_S, max(REST_FIRST_S, 2 * rested_s))
@@ -62,10 +64,10 @@ class NoRoom:
 
         engine.again.rest(time.monotonic() + rest_s, try_again, give_up)
 
-    def drop(self, part: Part) -> None:
-        """`part` is settled."""
-        if self._kept.pop(part.loaded.claim.path, None) is not None and not self._kept:
-            logger.warning("there is room again: all results that were kept here are settled")
+    def settled(self, claim: Claim) -> None:
+        """Nothing is owed for `claim` any more: it was committed, lost, or given back."""
+        if self._kept.pop(claim.path, None) is not None and not self._kept:
+            logger.warning("no results are kept here any more: all of them are settled")
 
     def _is_full(self, size: int) -> bool:
         kept = sum(other for other, _ in self._kept.values())
