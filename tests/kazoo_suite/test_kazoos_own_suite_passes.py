@@ -23,7 +23,7 @@ _SUITE = Path(find_spec("kazoo.tests").submodule_search_locations[0])  # type: i
 _PARTS = (("test_partitioner.py", "test_cache.py"), ("test_watchers.py", "test_lock.py"))
 _SUMMARY = re.compile(r"\d+ (passed|failed).* in [\d.]+s")
 TIMEOUT_S = 600
-#: Of kazoo 2.11 with gevent and eventlet installed 476; without them 306 less two that are left out.
+#: Of kazoo 2.11 with gevent and eventlet installed 476; without them 306 less two left out.
 PASSED_MIN = 290
 
 
