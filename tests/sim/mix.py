@@ -67,8 +67,13 @@ def draw_mix(rng: random.Random) -> Mix:
 
     strength = rng.choice((0.0, 0.02, 0.05, 0.12))
     failing = some(rng.choice((0.15, 0.4)), 0.35)
+    faults = Faults(some(strength), some(strength), some(strength), some(0.2, 0.2))
+    if faults.full:
+        # A leader refuses the late copy of what it has answered another server for (session moved).
+        # Any other reason to refuse holds for the copy too; that a server is full may pass.
+        faults = faults._replace(late=0.0)
     return Mix(
-        faults=Faults(some(strength), some(strength), some(strength)),
+        faults=faults,
         expiries=rng.choice((0, 0, 1, 2, 4)),
         crashes=rng.choice((0, 0, 1, 2)),
         author_crashes=int(some(1, 0.1)),

@@ -205,6 +205,13 @@ def _repeat_is_fenced(*arguments: Any) -> Answers:
             answer = answer._replace(repeated=False)
 
 
+def _forget_what_has_no_room(*arguments: Any) -> Answers:
+    """A result that a full server refuses is forgotten, while its claim stands."""
+    report = yield from _real_commit(*arguments)
+    report.no_room.clear()
+    return report
+
+
 def _settle_all(plan_path: str, task: Any, _among: object = None) -> Answers:
     """A step of a wide join asks again for what an earlier step has arranged."""
     return _real_settle(plan_path, task)
@@ -254,6 +261,10 @@ MUTANTS = (
     Mutant("add without identity", _add_without_identity),
     Mutant(
         "refused repetition taken as fenced", patches=((committing, "commit", _repeat_is_fenced),)
+    ),
+    Mutant(
+        "result without room forgotten",
+        patches=((committing, "commit", _forget_what_has_no_room),),
     ),
     Mutant("delivery without argument", _deliver_without_argument),
     Mutant("delivery that leaves the dep", _keep_the_edge),

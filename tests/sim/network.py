@@ -64,6 +64,7 @@ class Faults(NamedTuple):
     lost: float = 0.0  # the request never reaches the server
     mute: float = 0.0  # the server executes it, the answer is lost
     late: float = 0.0  # a copy stays in the network, and is executed at any later time
+    full: float = 0.0  # the server refuses the request, having no room for its results
 
 
 CALM = Faults()
@@ -227,12 +228,28 @@ class Network:
                 self.late.append(Late(client.session, call))
                 self._break(client)
                 return
-        outcome = self.execute(call.fiber, request.ops, client.session)
+        if self._is_full(call, request.ops):
+            outcome: Applied | Refused = Refused(0, Reason.FULL, request.ops[0].path)
+        else:
+            outcome = self.execute(call.fiber, request.ops, client.session)
         client.queue.popleft()
         if call.repeated:
             outcome = outcome._replace(repeated=True)
         self._say(call, outcome)
         self._answer(call, outcome)
+
+    def _is_full(self, call: Call, ops: Sequence[Op]) -> bool:
+        """Only what brings results fills a server; every other reason to refuse comes first."""
+        if not self.faults.full or call.fiber.kind != "commit":
+            return False
+        if not any(map(_brings_result, ops)) or not all(map(self._seems_good, ops)):
+            return False
+        return self.rng.random() < self.faults.full
+
+    def _seems_good(self, op: Op) -> bool:
+        if type(op) is Create:
+            return op.sequence or self.tree.exists(op.path) is None
+        return type(op) is SetData or self.tree.exists(op.path) is not None
 
     def deliver_late(self, at: int) -> None:
         """A copy that stayed in the network arrives; nobody waits for its answer."""
@@ -312,3 +329,7 @@ class Network:
             self.note(
                 f"{call.fiber.client.name} {call.fiber.kind}{again} {call.request}\n     {outcome}"
             )
+
+
+def _brings_result(op: Op) -> bool:
+    return type(op) is Create and ("/arg-" in op.path or "/outcomes/" in op.path)

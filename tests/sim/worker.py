@@ -11,7 +11,7 @@ from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
-from zkplan.errors import PlanCancelled, ResultNotKept
+from zkplan.errors import PlanCancelled, ResultNotKept, ServerFull
 from zkplan.layout import parse_later
 from zkplan.protocol import check as checking
 from zkplan.protocol import claim as claiming
@@ -290,6 +290,7 @@ class Worker:
         for claim in report.inherited:
             self._inherit(claim, ahead, report.done)
         self.to_reload += report.stale
+        self.to_reload += [part for part, _ in report.no_room]
         for part, error in report.poison:
             if not isinstance(error, (PlanCancelled, ResultNotKept)):
                 raise error
@@ -332,6 +333,9 @@ class Worker:
     def _deliver_wide(self, me: Registration, part: Part) -> Script:
         try:
             done = yield from wide.deliver_wide(me, part, self._drive, self._take)
+        except ServerFull:
+            self.to_reload.append(part)
+            return
         except (PlanCancelled, ResultNotKept):
             self._fail_later(part)
             return

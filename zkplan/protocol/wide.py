@@ -65,8 +65,11 @@ def deliver_wide(
     if loaded.result is None:
         if not (yield from _fix_result(part)):
             return False
-        # Tasks that were added with the result may have hung edges on this one.
-        if part.adds and not (yield from _reload_edges(loaded)):
+        # Added with the result, once: a delivery that a full server interrupts may go on as a
+        # narrow commit, which would add them again.
+        added, part.adds = part.adds, []
+        # They may have hung edges on this one.
+        if added and not (yield from _reload_edges(loaded)):
             return False
     assert loaded.result is not None
     part.outcome = loaded.result
@@ -122,8 +125,11 @@ def _fix_result(part: Part) -> Step[bool]:
         if answer.at == 1 and answer.reason is Reason.NODE_EXISTS:
             # An earlier copy of this transaction, or an earlier claim: what it fixed is the result.
             node = yield ReadData(f"{claim.task_path}/result")
-            loaded.result = node.data if node is not None else None
-            return node is not None
+            if node is None:  # the plan was removed meanwhile
+                yield from drop_removed([claim])
+                return False
+            loaded.result = node.data
+            return True
         if answer.at <= 1 and answer.reason is Reason.NO_NODE:
             yield from drop_removed([claim])
             return False

@@ -17,8 +17,8 @@ AHEAD_S = 0.05
 #: What the arguments and results of tasks claimed ahead may take, in bytes, by the average so far.
 AHEAD_BYTES_MAX = 8 * 1024 * 1024
 #: Results that wait for their commit or are in one: above it fewer tasks are claimed, one for one.
-#: Two commits of small results are about 400 tasks.
-UNCOMMITTED_MAX = 400
+#: Three commits of small results are about 600 tasks.
+UNCOMMITTED_MAX = 640
 #: The same in bytes; above it none are claimed.
 UNCOMMITTED_BYTES_MAX = 4 * 1024 * 1024
 #: Claims that wait behind long tasks are handed back after this long, so that others can run them.
