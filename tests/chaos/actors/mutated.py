@@ -20,7 +20,7 @@ from zkplan.cli import main as zkplan_main
 from zkplan.keeper import Keeper
 from zkplan.layout import Paths, parse_claim
 from zkplan.protocol import desk, failure
-from zkplan.requests import Create, Delete, Multi, Op, ReadChildren, Step
+from zkplan.requests import Check, Create, Delete, Multi, Op, ReadChildren, Reason, Refused, Step
 from zkplan.working.upkeep import Upkeep
 
 from . import author
@@ -120,6 +120,21 @@ def _reverse_arguments() -> None:
     _replace(codec, "load", load)
 
 
+def _full_at_first() -> None:
+    """The first transaction with a result is refused, as by a server that is full for a moment."""
+    real = Keeper.submit
+    refused: list[Multi] = []
+
+    def submit(self: Keeper, request: Any, done: Any) -> Any:
+        if refused or type(request) is not Multi or kind_of(request.ops) != "commit":
+            return real(self, request, done)
+        refused.append(request)
+        answer = Refused(0, Reason.FULL, request.ops[0].path)
+        return real(self, Multi([Check(ROOT)]), lambda _, error: done(answer, error))
+
+    Keeper.submit = submit  # type: ignore[method-assign]
+
+
 #: What is no mutant of the simulation: a second line of defence taken away, a world that is worse
 #: than it is here, or what breaks outside of the protocol.
 ALTERED: dict[str, Callable[[], None]] = {
@@ -127,6 +142,7 @@ ALTERED: dict[str, Callable[[], None]] = {
     "no mark": _never_mark,
     "desks listed last": _list_desks_last,
     "desks listed first": _list_desks_first,
+    "full at first": _full_at_first,
     "arguments in another order": _reverse_arguments,
 }
 

@@ -263,6 +263,11 @@ CATCHES = (
         Scene(answers_to_commits_lost, "join", altered="no check"),
         ("L3",),
     ),
+    Catch(
+        "result without room forgotten",
+        Scene(undisturbed, "join", altered="full at first"),
+        ("L3",),
+    ),
     Catch("arguments in another order", Scene(undisturbed, "join"), ("S3",)),
     Catch("delivery without argument", Scene(undisturbed, "join"), ("L3",)),
     Catch("delivery that leaves the dep", Scene(undisturbed, "join"), ("L3",)),
