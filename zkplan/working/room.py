@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 
-#: Claims beyond the slots of a worker, when its tasks are short. Far below the 1 000 ephemerals of
+#: Claims beyond the slots of a worker, when its tasks are short. Below the 1 000 ephemerals of
 #: one session at which a server is in danger, together with the next bound.
 AHEAD_MAX = 160
 #: How much work may wait here, in seconds: what another worker could be doing meanwhile.
