@@ -94,6 +94,8 @@ class Ended:
     final: bool = False
     #: Why it cannot run, or go on, here; no attempt is used up.
     undecodable: str = ""
+    #: ZooKeeper has no room for what it logs; no attempt is used up.
+    no_room: str = ""
     #: The claim was gone before the function started.
     fenced: bool = False
     #: The function gave up because its result was not wanted: no attempt is used up.
@@ -106,6 +108,7 @@ class Context:
     def __init__(self, job: Job, runner: Runner) -> None:
         self._job = job
         self._runner = runner
+        self._log_refused: ServerFull | None = None
         self.worker = job.worker
         #: The fencing number N: grows with every claim of this task. Pass it to what you write to.
         self.attempt = job.claim.n
@@ -149,7 +152,12 @@ class Context:
             )
         codec = self._runner.codec
         _, body = codec.open(VALUE, codec.seal_value(value))
-        name = self._runner.keeper.run(write_log(job.claim, codec.seal(LOG, body)), for_ever=True)
+        step = write_log(job.claim, codec.seal(LOG, body))
+        try:
+            name = self._runner.keeper.run(step, for_ever=True)
+        except ServerFull as full:
+            self._log_refused = full
+            raise
         if name is None:
             job.stop_reason = "its claim was released"
             self.check()
@@ -285,13 +293,16 @@ class Runner:
             job.loaded.others.append(f"started-{claim.n}")
         if timeout is not None:
             job.deadline = time.monotonic() + timeout
+        context = Context(job, self)
         try:
             failpoints.reach("task.before")
-            result = self._call(Context(job, self), function, args, kwargs)
+            result = self._call(context, function, args, kwargs)
             failpoints.reach("task.after")
         except ServerFull as full:
+            if full is not context._log_refused:  # by a plan that it builds: it may mend that
+                return Ended(job, 0.0, failure=self.describe(full, job))
             # What it logs has no room: the task is not to blame.
-            return Ended(job, 0.0, undecodable=str(full))
+            return Ended(job, 0.0, no_room=str(full))
         except TaskCancelled:
             if not job.is_unwanted():
                 raise

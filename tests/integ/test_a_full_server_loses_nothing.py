@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 from kazoo.client import KazooClient
@@ -13,7 +14,12 @@ from kazoo.security import make_acl
 import zkplan
 from zkplan import Client, TaskSpec
 from zkplan.embedded import EmbeddedServer, Limits
+from zkplan.keeper import Keeper
+from zkplan.protocol.shared import NO_DRIVE
+from zkplan.requests import Check, Create, Multi, Reason, Refused, Request
 from zkplan.working import no_room
+from zkplan.working.claims import Claims
+from zkplan.working.upkeep import Upkeep
 
 from .support import claims_on_desks, plain_client, wait_until, working
 
@@ -134,6 +140,106 @@ def test_consumers_run_before_more_producers_where_there_is_no_room_for_all() ->
             assert (status.dead, status.outcomes) == (0, 600)
 
 
+def refuse(
+    monkeypatch: pytest.MonkeyPatch, is_meant: Callable[[list[str]], bool], times: int = 1
+) -> list[Request]:
+    """The first transactions that make znodes as meant are refused, as by a full server.
+
+    Gives those that were refused so far.
+    """
+    real = Keeper.submit
+    refused: list[Request] = []
+
+    def submit(self: Keeper, request: Request, done: Any) -> Any:
+        ops = request.ops if type(request) is Multi else ()
+        made = [op.path for op in ops if type(op) is Create]
+        if len(refused) == times or not made or not is_meant(made):
+            return real(self, request, done)
+        refused.append(request)
+        at = max(at for at, op in enumerate(ops) if type(op) is Create)
+        answer = Refused(at, Reason.FULL, made[-1])
+        return real(self, Multi([Check("/")]), lambda _, error: done(answer, error))
+
+    monkeypatch.setattr(Keeper, "submit", submit)
+    return refused
+
+
+def is_publication(made: list[str]) -> bool:
+    return "/runnable/" in made[0] and not any("/task-" in path for path in made)
+
+
+def is_claim(made: list[str]) -> bool:
+    return "/desk/" in made[0] and any(path.endswith("/owner") for path in made)
+
+
+@pytest.mark.parametrize("is_meant", [is_claim, is_publication])
+def test_what_was_refused_once_is_tried_again_soon(
+    monkeypatch: pytest.MonkeyPatch, is_meant: Callable[[list[str]], bool]
+) -> None:
+    # The check publishes what was forgotten; it must not be needed.
+    monkeypatch.setattr(Upkeep, "_check", lambda *_: None)
+    # Where publishing is meant, it must make an entry: no claim goes with it.
+    drives = is_meant is is_claim
+    monkeypatch.setattr(Claims, "drive", Claims.drive if drives else lambda *_: NO_DRIVE)
+    with limited() as client:
+        plan = client.create_plan("a join")
+        parts = plan.add_tasks([TaskSpec(int) for _ in range(3)])
+        plan.add_task(max, parts)
+        with working(client.keeper.hosts, ROOT):
+            refused = refuse(monkeypatch, is_meant)
+            plan.mark_ready()
+            status = plan.wait(timeout=20)
+    assert (status.dead, status.tasks) == (0, 0)
+    assert refused
+
+
+def test_a_log_without_room_uses_no_attempt_and_leaves_no_log(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with limited() as client:
+        plan = client.create_plan("logs")
+        task = plan.add_task(logs_once, attempts=1)
+        with working(client.keeper.hosts, ROOT) as worker:
+            refused = refuse(monkeypatch, lambda made: "/log-" in "".join(made), times=2)
+            plan.mark_ready()
+            assert task.result(timeout=20) == 0
+            assert (worker.statistics().failed, worker.statistics().handed_back) == (0, 2)
+    assert len(refused) == 2
+
+
+def logs_once() -> int:
+    before = len(zkplan.current().logs)
+    zkplan.current().log("so far")
+    return before
+
+
+def test_a_function_that_meets_a_full_server_of_its_own_fails() -> None:
+    with limited() as client:
+        plan = client.create_plan("meets another server")
+        task = plan.add_task(meets_a_full_server, attempts=1)
+        plan.mark_ready()
+        with (
+            working(client.keeper.hosts, ROOT),
+            pytest.raises(zkplan.ServerFull, match="elsewhere"),
+        ):
+            task.result(timeout=20)
+
+
+def meets_a_full_server() -> None:
+    raise zkplan.ServerFull("elsewhere there is no room")
+
+
+def test_a_worker_that_stops_hands_back_what_it_keeps(caplog: pytest.LogCaptureFixture) -> None:
+    with limited(tree_bytes=400_000) as client:
+        plan = client.create_plan("more than the server holds")
+        plan.add_tasks([TaskSpec(large, attempts=1, keep=True) for _ in range(40)])
+        plan.mark_ready()
+        with working(client.keeper.hosts, ROOT, grace=0.5):
+            wait_until(lambda: "results are kept here until there is room" in caplog.text, "told")
+        assert claims_on_desks(client) == 0
+        assert plan.status().dead == 0
+
+
 def test_a_worker_that_may_not_register_says_why(caplog: pytest.LogCaptureFixture) -> None:
     with limited(znodes=600) as client:
         plan = fill(client)
@@ -176,5 +282,5 @@ def test_claims_whose_commit_is_behind_are_bounded(
     while not plan.is_drained():
         most = max(most, claims_on_desks(zkplan_client))
     # Four slots, what is claimed ahead, and what may wait to be committed.
-    assert 0 < most <= 4 + 160 + 400
+    assert 0 < most <= 4 + 160 + 640
     plan.remove()

@@ -239,10 +239,10 @@ class Network:
         self._answer(call, outcome)
 
     def _is_full(self, call: Call, ops: Sequence[Op]) -> bool:
-        """Only what brings results fills a server; every other reason to refuse comes first."""
-        if not self.faults.full or call.fiber.kind != "commit":
+        """Results, entries and claims take room; every other reason to refuse comes first."""
+        if not self.faults.full or call.fiber.kind not in ("commit", "claim", "publish"):
             return False
-        if not any(map(_brings_result, ops)) or not all(map(self._seems_good, ops)):
+        if not any(map(_takes_room, ops)) or not all(map(self._seems_good, ops)):
             return False
         return self.rng.random() < self.faults.full
 
@@ -331,5 +331,6 @@ class Network:
             )
 
 
-def _brings_result(op: Op) -> bool:
-    return type(op) is Create and ("/arg-" in op.path or "/outcomes/" in op.path)
+def _takes_room(op: Op) -> bool:
+    places = ("/arg-", "/outcomes/", "/runnable/", "/desk/")
+    return type(op) is Create and any(place in op.path for place in places)

@@ -20,12 +20,13 @@ from zkplan.protocol import control, desk, failure, look, publish, wide
 from zkplan.protocol import load as loading
 from zkplan.protocol.commit import Part
 from zkplan.protocol.load import FirstReads, Loaded, Reading
-from zkplan.protocol.shared import NO_DRIVE, Claim, Drive, Registration
+from zkplan.protocol.shared import NO_DRIVE, Claim, Dependent, Drive, Registration
 from zkplan.records import Dead
 from zkplan.requests import ReadChildren, ReadData
 
+from .loads import judge_arguments, judge_loaded
 from .network import Client
-from .story import FAILED, Meant, Violation
+from .story import FAILED, Meant
 
 if TYPE_CHECKING:
     from .world import World
@@ -51,6 +52,8 @@ class Worker:
         self.finished: list[Part] = []
         self.to_fail: list[tuple[Claim, Meant]] = []
         self.old_wakes: list[str] = []
+        #: What a full server had no room to publish.
+        self.owed: list[tuple[list[Dependent], str]] = []
         self._registering = False
         self._looking = False
         self._lives = count()
@@ -88,6 +91,8 @@ class Worker:
             options += (self._begin_commit, self._begin_commit)
         if self.to_fail:
             options.append(self._begin_fail)
+        if self.owed:
+            options.append(self._begin_publish)
         if self.me.worker_path not in world.nodes:
             options.append(lambda: self._start("heartbeat", self._heartbeat()))
         if self.stopping:
@@ -143,6 +148,10 @@ class Worker:
         parts, self.finished = self.finished[:size], self.finished[size:]
         under = {part.loaded.claim.task_path: part.loaded.claim.path for part in parts}
         self._start("commit", self._commit(parts), under)
+
+    def _begin_publish(self) -> None:
+        full, wake = self.owed.pop()
+        self._start("publish", self._publish(full, wake, NO_DRIVE))
 
     def _begin_fail(self) -> None:
         claim, task = self.to_fail.pop()
@@ -211,7 +220,7 @@ class Worker:
     def _load(self, claims: list[Claim], read: FirstReads | None = None) -> Script:
         loaded = yield from loading.load(claims, read)
         for item in loaded:
-            self._judge_loaded(item)
+            judge_loaded(self.world, item)
         for item in loaded:
             if item.claim.n > item.claim.a and item.result is None:
                 if not (yield from failure.mark_started(item.claim)):
@@ -225,25 +234,9 @@ class Worker:
         for part in parts:
             item = again.get(id(part.loaded.claim))
             if item is not None:
-                self._judge_loaded(item)
+                judge_loaded(self.world, item)
                 part.loaded = item
                 self.finished.append(part)
-
-    def _judge_loaded(self, item: Loaded) -> None:
-        """S3, at the moment of the last read: the claim stands, the arguments are right."""
-        task = self.world.auditor.tasks[item.claim.task_path]
-        if item.damage:
-            raise Violation(f"S3 {task.name} was loaded with damage: {item.damage}")
-        # The edges of a plan of plain creates take reads after that moment.
-        later_reads = any(plan.foreign for plan in self.world.plans)
-        if item.claim.path not in self.world.nodes and not later_reads:
-            raise Violation(f"S3 {task.name} was loaded without its claim {item.claim.path}")
-        self._judge_arguments(item)
-
-    def _judge_arguments(self, item: Loaded) -> None:
-        task = self.world.auditor.tasks[item.claim.task_path]
-        if item.arguments != [dep.fixed for dep in task.deps]:
-            raise Violation(f"S3 {task.name} has the arguments {item.arguments}")
 
     def _run(self, item: Loaded) -> None:
         """The function: takes no time of its own, for the commit may begin any time later."""
@@ -289,6 +282,7 @@ class Worker:
         report = yield from committing.commit(me, narrow, wakes, self._drive())
         for claim in report.inherited:
             self._inherit(claim, ahead, report.done)
+        self.old_wakes += report.old_wakes
         self.to_reload += report.stale
         self.to_reload += [part for part, _ in report.no_room]
         for part, error in report.poison:
@@ -298,13 +292,23 @@ class Worker:
         if report.worker_gone:
             self._lost(me)
         if report.full:
-            published = yield from publish.publish(me, report.full, report.wake, self._drive())
-            yield from self._take_on(published.claims, published.read)
+            yield from self._publish(report.full, report.wake, self._drive())
         elif report.wake:
             self.old_wakes.append(report.wake)
         for part in (*report.done, *report.fenced):
             if not part.loaded.edges:
                 yield from self._finish_of(part)
+
+    def _publish(self, full: list[Dependent], wake: str, drive: Drive) -> Script:
+        me = self.me
+        if me is None:
+            return  # a clearer settles the wake
+        try:
+            published = yield from publish.publish(me, full, wake, drive)
+        except ServerFull:
+            self.owed.append((full, wake))
+            return
+        yield from self._take_on(published.claims, published.read)
 
     def _read_ahead(self, parts: list[Part]) -> Generator[Any, Any, dict[str, Reading]]:
         """Read dependents that this worker may inherit, some time before they are its own."""
@@ -325,14 +329,16 @@ class Worker:
                     if (part.loaded.claim.plan, edge.task) == (claim.plan, claim.task):
                         item = reading.inherited(claim, edge.position, part.outcome)
                         if item is not None:
-                            self._judge_arguments(item)
+                            judge_arguments(self.world, item)
                             self._run(item)
                             return
         self.to_load.append(claim)
 
     def _deliver_wide(self, me: Registration, part: Part) -> Script:
         try:
-            done = yield from wide.deliver_wide(me, part, self._drive, self._take)
+            done = yield from wide.deliver_wide(
+                *(me, part, self._drive, self._take, lambda *owed: self.owed.append(owed))
+            )
         except ServerFull:
             self.to_reload.append(part)
             return

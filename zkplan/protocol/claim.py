@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from .. import failpoints
-from ..errors import UNREACHABLE, KeeperError
+from ..errors import UNREACHABLE, KeeperError, ZkplanError
 from ..layout import parse_entry
 from ..requests import (
     Applied,
@@ -33,7 +33,8 @@ READ_BEHIND_MAX = 16
 class Claimed(NamedTuple):
     """The claims made. `plan_changed`: forget its candidates. `worker_gone`: register anew.
 
-    `barred` are entries that somebody else's znodes keep from being claimed.
+    `barred` are entries that somebody else's znodes keep from being claimed. `no_room`: ZooKeeper
+    has no room for a claim.
     """
 
     claims: list[Claim]
@@ -42,6 +43,7 @@ class Claimed(NamedTuple):
     worker_gone: bool = False
     read: FirstReads | None = None
     barred: tuple[str, ...] = ()
+    no_room: ZkplanError | None = None
 
 
 def new_claim(me: Registration, plan: str, rank: str, task: str, n: int, a: int) -> Claim:
@@ -128,6 +130,9 @@ def claim(me: Registration, plan: str, ready_version: int, names: list[str]) -> 
             # The first copy was applied: our unique names tell, in the same session.
             claimed = [made for _, made in wanted]
             break
+        if answer.reason is Reason.FULL:
+            full = rejected(f"claiming tasks of {plan_path}", answer)
+            return Claimed([], conflicts, no_room=full)
         tag = tags[answer.at]
         if tag == -1 or (tag >= 0 and answer.path.startswith(me.desk_path + "/")):
             return Claimed([], conflicts, worker_gone=True)

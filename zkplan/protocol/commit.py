@@ -129,7 +129,7 @@ class Committed:
 
     `full` are dependents whose last edge this commit delivered: publishing them is owed, `wake`
     says so on the desk. `stale` parts must be loaded again, `poison` parts failed alone, `no_room`
-    parts wait until the server can hold them.
+    parts wait until the server can hold them. `old_wakes` were not settled.
     """
 
     done: list[Part] = field(default_factory=list)
@@ -140,6 +140,7 @@ class Committed:
     inherited: list[Claim] = field(default_factory=list)
     full: list[Dependent] = field(default_factory=list)
     wake: str = ""
+    old_wakes: list[str] = field(default_factory=list)
     worker_gone: bool = False
     refusals: int = 0
 
@@ -281,7 +282,7 @@ def commit(
         if answer.reason is Reason.FULL:
             # What frees more than it takes goes on: it makes room for the others.
             drive, error = NO_DRIVE, rejected("committing results", answer)
-            growing = [part for part in rest if part.growth > 0] or rest
+            growing = [p for p in rest if p.adds] or [p for p in rest if p.growth > 0] or rest
             report.no_room += [(part, error) for part in growing]
             rest = [part for part in rest if part not in growing]
             continue
@@ -298,6 +299,7 @@ def commit(
             return report
         else:
             yield from _sort_out(report, rest, owner, answer, next_tasks)
+    report.old_wakes = wakes  # nothing was applied: they stand
     return report
 
 

@@ -81,6 +81,9 @@ def publish(
             names = (yield ReadChildren(me.desk_path)) or ()
             if claims[0].name in names:
                 return Published(claims, refusals, read)
+        if answer.reason is Reason.FULL and claims:
+            drive = NO_DRIVE  # an entry takes less room than a claim and its mark
+            continue
         owner = owners[answer.at]
         if owner == _GUARD:
             drive = NO_DRIVE

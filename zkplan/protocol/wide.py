@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from .. import failpoints
-from ..errors import PayloadUndecodable, TransactionRejected
+from ..errors import PayloadUndecodable, ServerFull, TransactionRejected
 from ..layout import DELIVERED
 from ..records import Edge
 from ..requests import (
@@ -52,6 +52,7 @@ def deliver_wide(
     part: Part,
     capacity: Callable[[], Drive],
     taken: Callable[[list[Claim]], None],
+    owed: Callable[[list[Dependent], str], None],
 ) -> Step[bool]:
     """Commit `part` in as many transactions as it takes; False where its claim was gone.
 
@@ -59,7 +60,8 @@ def deliver_wide(
     be added; then nothing was written, and the claim stands. PayloadUndecodable and KeeperError say
     that an edge is damaged, leads nowhere or may not be read; the claim stands then too, and what
     was delivered stays delivered.
-    `capacity` and `taken` let the worker start on the dependents while later edges are delivered.
+    `capacity` and `taken` let the worker start on the dependents while later edges are delivered;
+    `owed` gets the dependents, and their wake, that a full server has no room to publish now.
     """
     loaded = part.loaded
     if loaded.result is None:
@@ -79,7 +81,7 @@ def deliver_wide(
         while edges:
             failpoints.reach("wide.between")
             chunk = edges[: _chunk_size(part)]
-            if (yield from _deliver(me, loaded, chunk, capacity, taken)):
+            if (yield from _deliver(me, loaded, chunk, capacity, taken, owed)):
                 edges = edges[len(chunk) :]
                 loaded.edges = edges
                 refusals = 0
@@ -153,6 +155,7 @@ def _deliver(
     edges: Sequence[tuple[str, Edge]],
     capacity: Callable[[], Drive],
     taken: Callable[[list[Claim]], None],
+    owed: Callable[[list[Dependent], str], None],
 ) -> Step[bool]:
     claim = loaded.claim
     ops: list[Op] = [Check(f"{claim.task_path}/result")]
@@ -182,8 +185,12 @@ def _deliver(
         full = yield from still_full(me, named)
     if marks:
         loaded.others.append(DELIVERED)
-    published = yield from publish(me, full, wake, capacity())
-    taken(published.claims)
+    try:
+        published = yield from publish(me, full, wake, capacity())
+    except ServerFull:
+        owed(full, wake)
+    else:
+        taken(published.claims)
     return True
 
 

@@ -20,7 +20,14 @@ from ..errors import (
 from ..protocol import control
 from ..protocol.commit import Committed, Part, commit
 from ..protocol.publish import Published, publish
-from ..protocol.shared import GROUP_BYTES_MAX, GROUP_OPS_MAX, Dependent, Drive, Registration
+from ..protocol.shared import (
+    GROUP_BYTES_MAX,
+    GROUP_OPS_MAX,
+    NO_DRIVE,
+    Dependent,
+    Drive,
+    Registration,
+)
 from ..protocol.wide import deliver_wide
 from ..requests import Step
 from . import endings, losses
@@ -94,8 +101,11 @@ class Delivery:
         engine.claims.redeem(drive)
         if report.worker_gone:
             engine.lost_registration(me)
+        self._old_wakes += report.old_wakes
         ready, unread, on_the_way = engine.ahead.take(report)
-        engine.claims.expect(on_the_way)
+        # What is inherited takes slots that the publication must not claim for.
+        inherited = len(ready) + len(unread)
+        engine.claims.expect(on_the_way + inherited)
         self._settle(report)
         if report.full:
             spare = len(report.done) - len(report.inherited)
@@ -107,6 +117,7 @@ class Delivery:
         ended = (*report.done, *report.fenced)
         for plan_path in {part.loaded.claim.plan_path for part in ended if not part.loaded.edges}:
             self.finish(plan_path)
+        engine.claims.expect(-inherited)
         engine.claims.take_on(unread)
         # Last, because the interpreter runs them only once this thread waits again.
         engine.claims.start(ready)
@@ -136,14 +147,26 @@ class Delivery:
             engine.claims.redeem(drive)
             return  # the wake on the old desk says what is owed; a clearer settles it
 
-        def published(done: Published) -> None:
+        me = engine.me
+
+        def published(done: Published | None) -> None:
             engine.claims.redeem(drive)
+            if done is None:
+                self._publish_later(me, full, wake)
+                return
             engine.statistics.refusals += done.refusals
             engine.claims.take_on(done.claims, done.read)
 
-        what = f"publishing {len(full)} tasks of plan {full[0].plan}"
-        step = publish(engine.me, full, wake, drive)
-        engine.go_contained(step, published, what, instead=Published([]))
+        engine.go_contained(publish(me, full, wake, drive), published, _what(full), instead=None)
+
+    def _publish_later(self, me: Registration, full: list[Dependent], wake: str) -> None:
+        """Until it is done: nobody else publishes for a worker that lives."""
+
+        def published(done: Published) -> None:
+            self._engine.statistics.refusals += done.refusals
+
+        make = partial(publish, me, full, wake, NO_DRIVE)
+        self._engine.again.go(make, published, _what(full))
 
     def _deliver_wide(self, part: Part) -> None:
         engine = self._engine
@@ -156,7 +179,7 @@ class Delivery:
                 most = len(part.loaded.edges)
                 step = deliver_wide(
                     *(me, part, lambda: engine.claims.drive([part], most, 0)),
-                    engine.claims.take_on,
+                    *(engine.claims.take_on, partial(self._publish_later, me)),
                 )
                 return (yield from step)
             except (ResultNotKept, PlanError, PayloadTooLarge) as error:
@@ -197,3 +220,7 @@ class Delivery:
 
         step = control.finish(plan_path, time.time())
         self._engine.go_contained(step, looked, f"{plan_path} does not end", instead=False)
+
+
+def _what(full: list[Dependent]) -> str:
+    return f"publishing {len(full)} tasks of plan {full[0].plan}"

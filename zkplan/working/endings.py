@@ -51,6 +51,10 @@ def settle(engine: Engine, ended: Ended) -> Part | None:
     if ended.undecodable:
         leave_to_others(engine, job, ended.undecodable)
         return None
+    if ended.no_room:
+        # Without a log entry: there is no room for that either.
+        leave_to_others(engine, job, ended.no_room, logs=False)
+        return None
     if ended.failure is not None:
         return _failed(engine, job, ended.failure, ended.final)
     return Part(job.loaded, ended.outcome, job.options.keep, adds=job.adds)

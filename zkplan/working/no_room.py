@@ -60,7 +60,8 @@ class NoRoom:
             endings.commit_anew(engine, part)
 
         def give_up() -> None:
-            engine.claims.end_job(claim)
+            # Left to a clearer, it would count as lost with its worker, and use an attempt.
+            engine.claims.give_back([engine.claims.jobs.get(claim.path) or Job(part.loaded)])
 
         engine.again.rest(time.monotonic() + rest_s, try_again, give_up)
 

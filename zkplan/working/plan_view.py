@@ -203,6 +203,12 @@ class PlanView:
         self.own.clear()
         self.must_look = True
 
+    def rest(self, until: float) -> None:
+        """ZooKeeper has no room for a claim now: look again then, a monotonic time in seconds."""
+        self.avoid_until = max(self.avoid_until, until)
+        self.own.clear()
+        self.must_look = True
+
     def leave_alone(self, now: float) -> None:
         """Its record cannot be read here: another worker may be newer; look again after a while."""
         self.looking, self.state = False, None

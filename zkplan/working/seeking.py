@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 #: Listings under way at once.
 LOOKS_MAX = 4
+#: The rest before a claim for which there was no room is tried again, in seconds.
+NO_ROOM_REST_S = 1.0
 #: Plans looked at in one turn for changes that no watch told: idle cost must not grow with them.
 PLANS_PER_SWEEP = 50
 
@@ -162,6 +164,12 @@ class Seeker:
                 f"{view.path}/runnable/{name} is never claimed: there are znodes below it or below "
                 "the mark of its task, where zkplan makes none; delete them"
             )
+        if made.no_room is not None:
+            self._engine.complaints.tell(
+                f"claims wait until there is room for them: {made.no_room}"
+            )
+            view.rest(time.monotonic() + NO_ROOM_REST_S)
+            self.candidates.file(view)
         if made.worker_gone:
             self._engine.lost_registration(me)
         if made.plan_changed or made.worker_gone:
