@@ -51,9 +51,14 @@ class Claims:
         )
 
     @property
+    def are_long(self) -> bool:
+        """Whether tasks take so long that one which waits here had better run elsewhere."""
+        return self._room.are_long
+
+    @property
     def spare(self) -> int:
         """Idle slots for which a task of another worker's share is worth a conflict."""
-        return max(0, self.free(plenty=False)) if self._room.are_long else 0
+        return max(0, self.free(plenty=False)) if self.are_long else 0
 
     def drive(self, parts: list[Part], most: int, spare: int) -> Drive:
         """What this worker may claim by itself while it commits `parts`: at most `most` tasks.

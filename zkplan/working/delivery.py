@@ -103,8 +103,9 @@ class Delivery:
             engine.lost_registration(me)
         self._old_wakes += report.old_wakes
         ready, unread, on_the_way = engine.ahead.take(report)
-        # What is inherited takes slots that the publication must not claim for.
-        inherited = len(ready) + len(unread)
+        # Long tasks that are inherited take slots that the publication must not claim for. Short
+        # ones are claimed ahead anyhow: to count them made `map-reduce` 4 % slower.
+        inherited = len(ready) + len(unread) if engine.claims.are_long else 0
         engine.claims.expect(on_the_way + inherited)
         self._settle(report)
         if report.full:
