@@ -105,7 +105,7 @@ def main(
             # Here and not in a process of a measurement, whose error would be harder to read.
             zkplan.connect(hosts, connect_timeout=connect_timeout_s).close()
         _measure(servers.names(wanted, hosts), hosts, only, report)
-    except (zkplan.KeeperUnavailable, ServerDidNotStart, FileNotFoundError) as error:
+    except (zkplan.ZooKeeperUnavailable, ServerDidNotStart, FileNotFoundError) as error:
         _end(str(error), UNREACHABLE)
     except zkplan.WaitTimeout as error:
         _end(str(error), TIMED_OUT)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from statistics import median
 
-from zkplan.requests import Create
+from zkplan.protocol.requests import Create
 from zkplan.testing.embedded_process import EmbeddedServerProcess
 from zkplan.testing.server_process import ServerDidNotStart, ServerProcess
 

@@ -13,7 +13,7 @@ from statistics import median
 
 import zkplan
 from zkplan.protocol import control
-from zkplan.requests import ReadMany
+from zkplan.protocol.requests import ReadMany
 from zkplan.testing.process import WatchedProcess
 
 from . import machine, shapes
@@ -171,7 +171,7 @@ def _status_cost(plan: zkplan.Plan) -> tuple[int, int]:
             return requests, reads
         requests += 1
         reads += len(request.reads) if isinstance(request, ReadMany) else 1
-        answer = plan.client.keeper.ask(request)
+        answer = plan.client.transport.ask(request)
 
 
 def _status_us(plan: zkplan.Plan) -> float:

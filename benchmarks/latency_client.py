@@ -9,8 +9,8 @@ from statistics import median, quantiles
 
 import click
 
-from zkplan.keeper import open_keeper
-from zkplan.requests import Create, Delete
+from zkplan.protocol.requests import Create, Delete
+from zkplan.transport import open_transport
 
 from . import raw
 from .limit_client import DATA, OPS_PER_MULTI, WINDOW, paths_of
@@ -59,15 +59,15 @@ def _load(client: raw.RawClient, path: str, seconds: float) -> dict[str, float]:
 @click.option("--load", is_flag=True, help="Keep the server busy instead of measuring it.")
 def main(hosts: str, path: str, seconds: float, load: bool) -> None:
     """Say `ready`, wait for a line of input, and tell as JSON what was measured."""
-    keeper = open_keeper(hosts, session_timeout_s=20.0)
-    keeper.client.create(path)
+    transport = open_transport(hosts, session_timeout_s=20.0)
+    transport.client.create(path)
     click.echo("ready")
     if sys.stdin.readline():
         with raw.RawClient(hosts) as client:
             found = (_load if load else _probe)(client, path, seconds)
         click.echo(json.dumps(found))
-    keeper.client.delete(path)
-    keeper.close()
+    transport.client.delete(path)
+    transport.close()
 
 
 if __name__ == "__main__":

@@ -12,8 +12,8 @@ from typing import Any
 import click
 from kazoo.client import KazooClient
 
-from zkplan.keeper import Keeper, open_keeper
-from zkplan.requests import Applied, Create, Delete, Multi
+from zkplan.protocol.requests import Applied, Create, Delete, Multi
+from zkplan.transport import Transport, open_transport
 
 from . import raw
 
@@ -54,7 +54,7 @@ class _Window:
             self._free.release()
 
 
-def wire_multis(keeper: Keeper, parent: str, count: int, op: Callable[[str], Any]) -> None:
+def wire_multis(transport: Transport, parent: str, count: int, op: Callable[[str], Any]) -> None:
     """Through zkplan's own door: packed in this thread, sent and answered on kazoo's."""
     window = _Window()
 
@@ -63,7 +63,7 @@ def wire_multis(keeper: Keeper, parent: str, count: int, op: Callable[[str], Any
 
     for multi in range(count):
         window.enter()
-        keeper.submit(Multi([op(path) for path in paths_of(parent, multi)]), done)
+        transport.submit(Multi([op(path) for path in paths_of(parent, multi)]), done)
     window.drain()
 
 
@@ -124,16 +124,16 @@ KINDS = ("wire", "kazoo", "raw", *SINGLE_KINDS)
 
 
 def _prepared(
-    hosts: str, keeper: Keeper, kind: str, parent: str, multis: int
+    hosts: str, transport: Transport, kind: str, parent: str, multis: int
 ) -> Callable[[], None]:
     """What is to be measured; whatever it needs to exist, or packed, is there."""
     names = [paths_of(parent, multi) for multi in range(multis)]
     paths = [path for group in names for path in group]
     if kind in ("gets", "raw-gets"):
-        wire_multis(keeper, parent, multis, lambda name: Create(name, DATA))
-    client = keeper.client
+        wire_multis(transport, parent, multis, lambda name: Create(name, DATA))
+    client = transport.client
     if kind == "wire":
-        return lambda: wire_multis(keeper, parent, multis, lambda name: Create(name, DATA))
+        return lambda: wire_multis(transport, parent, multis, lambda name: Create(name, DATA))
     if kind == "kazoo":
         return lambda: kazoo_multis(client, parent, multis)
     if kind == "raw":
@@ -155,10 +155,10 @@ def _prepared(
 @click.option("--count", type=int, required=True, help="Transactions, or single requests.")
 def main(hosts: str, kind: str, path: str, count: int) -> None:
     """Say `ready`, wait for a line of input, send, and tell as JSON when it began and ended."""
-    keeper = open_keeper(hosts, session_timeout_s=20.0)
-    keeper.client.create(path)
+    transport = open_transport(hosts, session_timeout_s=20.0)
+    transport.client.create(path)
     multis = -(-count // OPS_PER_MULTI) if kind in SINGLE_KINDS else count
-    measured = _prepared(hosts, keeper, kind, path, multis)
+    measured = _prepared(hosts, transport, kind, path, multis)
     click.echo("ready")
     if not sys.stdin.readline():
         return
@@ -168,9 +168,9 @@ def main(hosts: str, kind: str, path: str, count: int) -> None:
     operations = multis * OPS_PER_MULTI
     click.echo(json.dumps({"operations": operations, "began": began, "ended": ended}))
     # The starter waits for this, too: the next measurement finds an idle server.
-    wire_multis(keeper, path, multis, Delete)
-    keeper.client.delete(path)
-    keeper.close()
+    wire_multis(transport, path, multis, Delete)
+    transport.client.delete(path)
+    transport.close()
 
 
 if __name__ == "__main__":

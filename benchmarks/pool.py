@@ -45,7 +45,13 @@ class Pool:
         self._workers: list[tuple[WatchedProcess, Path]] = []
 
     def __enter__(self) -> Pool:
-        command = [sys.executable, "-m", "benchmarks.worker", "--hosts", self.client.keeper.hosts]
+        command = [
+            sys.executable,
+            "-m",
+            "benchmarks.worker",
+            "--hosts",
+            self.client.transport.hosts,
+        ]
         command += ["--root", self.client.root, "--threads", str(self.threads)]
         try:
             for number in range(self.processes):

@@ -11,8 +11,8 @@ from types import TracebackType
 
 from kazoo.security import OPEN_ACL_UNSAFE
 
-from zkplan import wire
-from zkplan.requests import Op
+from zkplan.protocol.requests import Op
+from zkplan.transport import wire
 
 #: The kind and the packed body of a request; the xid is given when it is sent.
 Packet = tuple[int, bytes]

@@ -46,7 +46,7 @@ class Bench:
             try:
                 yield client
             finally:
-                remove_tree(client.keeper.client, root)
+                remove_tree(client.transport.client, root)
 
     @contextmanager
     def pool(self, processes: int = 2, threads: int = 8) -> Iterator[Pool]:

@@ -10,13 +10,10 @@ Errors:     errors.ZkplanError and its subclasses
 from .backoff import Backoff
 from .client import Client, connect
 from .errors import (
+    ClientClosed,
     ForeignTask,
-    HistoryLost,
     InvalidTask,
     InvariantViolated,
-    KeeperClosed,
-    KeeperError,
-    KeeperUnavailable,
     NotSerialisable,
     PayloadError,
     PayloadTooLarge,
@@ -29,22 +26,25 @@ from .errors import (
     PlanStuck,
     ResultNotKept,
     ServerFull,
+    ServerRolledBack,
     TaskCancelled,
     TaskError,
     TaskFailed,
     TransactionRejected,
     WaitTimeout,
     ZkplanError,
+    ZooKeeperError,
+    ZooKeeperUnavailable,
 )
-from .execution import Context, current
 from .functional import add_task, create_plan, mark_ready, plan_completed
 from .local import local
 from .plan import Plan
 from .protocol.control import PlanStatus
-from .records import WorkerRecord
+from .protocol.records import WorkerRecord
+from .runtime.execution import Context, current
+from .runtime.statistics import Statistics
 from .task import Task, TaskSpec
 from .worker import Worker
-from .working.statistics import Statistics
 
 __version__ = "0.1.0"
 
@@ -88,10 +88,10 @@ __all__ = [
     "NotSerialisable",
     "PayloadTooLarge",
     "PayloadUndecodable",
-    "KeeperError",
-    "KeeperUnavailable",
-    "KeeperClosed",
-    "HistoryLost",
+    "ZooKeeperError",
+    "ZooKeeperUnavailable",
+    "ClientClosed",
+    "ServerRolledBack",
     "ServerFull",
     "TransactionRejected",
     "WaitTimeout",

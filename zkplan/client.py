@@ -10,20 +10,20 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from . import archive
-from .addresses import Lease, folder_of, is_embedded, lease
-from .codec import Codec
 from .errors import InvalidTask, PayloadUndecodable, PlanNotFound, ZkplanError
-from .execution import Job
-from .keeper import Keeper, open_keeper
-from .layout import Paths, parse_claim
-from .listing import Listing, TaskSummary
+from .inspect.unfinished import Listing, TaskSummary
 from .plan import Plan, PlanWithin
 from .protocol.author import create_plan, ensure_root
+from .protocol.layout import Paths, parse_claim
 from .protocol.look import list_plans
-from .records import OnFailure, PlanRecord, TaskOptions, WorkerRecord
-from .requests import ReadChildren, ReadData, ReadMany
+from .protocol.records import OnFailure, PlanRecord, TaskOptions, WorkerRecord
+from .protocol.requests import ReadChildren, ReadData, ReadMany
+from .runtime.execution import Job
+from .serialization.codec import Codec
 from .task import check_options
-from .wording import command
+from .text import command
+from .transport import Transport, open_transport
+from .transport.addresses import Lease, folder_of, is_embedded, lease
 
 if TYPE_CHECKING:
     from kazoo.client import KazooClient
@@ -41,7 +41,7 @@ class Client:
 
     def __init__(
         self,
-        keeper: Keeper,
+        transport: Transport,
         root: str = DEFAULT_ROOT,
         secret: bytes = b"",
         server: Lease | None = None,
@@ -49,9 +49,9 @@ class Client:
     ) -> None:
         """`server`, an embedded one, is released with the connection.
 
-        `hosts` is how others reach the same server, where that is not what `keeper` connects to.
+        `hosts` is how others reach the same server, where that is not what `transport` connects to.
         """
-        self.keeper = keeper
+        self.transport = transport
         self._hosts = hosts
         self._server = server
         self.paths = Paths(_checked_root(root))
@@ -63,7 +63,7 @@ class Client:
 
     def command(self, words: str) -> str:
         """That command of `zkplan` as it is to be typed, to reach the plans of this client."""
-        hosts = self._hosts or f"{self.keeper.hosts}{self.keeper.client.chroot}"
+        hosts = self._hosts or f"{self.transport.hosts}{self.transport.client.chroot}"
         return command(words, hosts, self.root)
 
     def create_plan(
@@ -94,16 +94,16 @@ class Client:
                 "", f"the name of a plan has 1 to 200 printable characters, unlike {name!r:.50}"
             )
         record = PlanRecord(name or "", os.urandom(12).hex(), time.time(), defaults, on_failure)
-        number = self.keeper.run(create_plan(self.paths, record))
+        number = self.transport.run(create_plan(self.paths, record))
         return Plan(self, self.paths.plan(number), record, new=True)
 
     def plans(self) -> list[Plan]:
         """All plans under the root, oldest first."""
-        numbers = self.keeper.run(list_plans(self.paths))
+        numbers = self.transport.run(list_plans(self.paths))
         found = []
         for start in range(0, len(numbers), 500):
             paths = [self.paths.plan(number) for number in numbers[start : start + 500]]
-            nodes = self.keeper.ask(ReadMany([ReadData(path) for path in paths]))
+            nodes = self.transport.ask(ReadMany([ReadData(path) for path in paths]))
             for path, node in zip(paths, nodes, strict=True):
                 if node is not None:
                     found.append(Plan(self, path, _readable(node.data)))
@@ -123,7 +123,7 @@ class Client:
             return named[-1]
         if not path.startswith(self.paths.root + "/plan-"):
             raise PlanNotFound(path, f"{path} is not a plan under {self.paths.root}")
-        node = self.keeper.ask(ReadData(path))
+        node = self.transport.ask(ReadData(path))
         if node is None:
             raise PlanNotFound(path, f"there is no plan {path}")
         # One whose record is damaged, or of a later format, can be cancelled and removed by this.
@@ -131,23 +131,26 @@ class Client:
 
     def workers(self) -> list[WorkerRecord]:
         """The living workers."""
-        ids = sorted(self.keeper.ask(ReadChildren(self.paths.workers)) or ())
+        ids = sorted(self.transport.ask(ReadChildren(self.paths.workers)) or ())
         reads: list[ReadData | ReadChildren] = []
         for worker in ids:
-            reads += (ReadData(self.paths.worker(worker)), ReadChildren(self.paths.desk(worker)))
-        answers = self.keeper.ask(ReadMany(reads)) if reads else []
+            reads += (
+                ReadData(self.paths.worker(worker)),
+                ReadChildren(self.paths.claims_of(worker)),
+            )
+        answers = self.transport.ask(ReadMany(reads)) if reads else []
         found = []
         for index, worker in enumerate(ids):
-            node, desk = answers[2 * index], answers[2 * index + 1]
+            node, claims_node = answers[2 * index], answers[2 * index + 1]
             if node is not None:
-                # A desk also holds wakes, which are no tasks.
-                claims = sum(parse_claim(name) is not None for name in desk or ())
+                # A claims node also holds pending records, which are no tasks.
+                claims = sum(parse_claim(name) is not None for name in claims_node or ())
                 found.append(WorkerRecord.from_bytes(worker, node.data, claims))
         return found
 
     def unfinished_tasks(self, plan: Plan, most: int) -> list[TaskSummary]:
         """See `Plan.tasks`."""
-        return Listing(self.keeper, self.paths, self.codec, plan.path).tasks(most)
+        return Listing(self.transport, self.paths, self.codec, plan.path).tasks(most)
 
     def export_plan(
         self,
@@ -182,11 +185,11 @@ class Client:
 
     def prepare(self) -> None:
         """Create the root and its fixed children, where they are missing."""
-        self.keeper.run(ensure_root(self.paths))
+        self.transport.run(ensure_root(self.paths))
 
     def close(self) -> None:
         """Close the connection; the last one to an embedded server in a folder also stops that."""
-        self.keeper.close()
+        self.transport.close()
         if self._server is not None:
             self._server.release()
 
@@ -221,33 +224,33 @@ def connect(
     `embedded:` keeps the data in memory, until this process ends.
 
     Through a KazooClient that was given, nobody notices that ZooKeeper was restored from an older
-    state (HistoryLost): to ask, another client of its kind would have to be made.
+    state (ServerRolledBack): to ask, another client of its kind would have to be made.
 
     All times in seconds: `session_timeout` is what a dead worker's tasks wait for their take-over,
     `patience` how long one request may stay without an answer. With `secret`, payloads are signed
     and only those signed with it are accepted. `kazoo_options` go to KazooClient (auth_data,
     use_ssl, default_acl, logger, …).
 
-    Raises KeeperUnavailable when no server answers or the embedded one cannot start, ZkplanError
+    Raises ZooKeeperUnavailable when no server answers or the embedded one cannot start, ZkplanError
     for a malformed list of hosts, TypeError for hosts of another kind and for options that nobody
     knows.
     """
     key = secret.encode() if isinstance(secret, str) else secret
     with ExitStack() as opened:
         server = opened.enter_context(lease(hosts)) if isinstance(hosts, str) else None
-        keeper = open_keeper(
+        transport = open_transport(
             hosts if server is None else server.hosts,
             session_timeout_s=session_timeout,
             connect_timeout_s=connect_timeout,
             patience_s=patience,
             **kazoo_options,
         )
-        opened.callback(keeper.close)
+        opened.callback(transport.close)
         # A server in memory is reached by its port only; one in a folder may be at another soon.
         named = isinstance(hosts, str) and not (is_embedded(hosts) and folder_of(hosts) is None)
-        client = Client(keeper, root, key, server, hosts if named else "")
+        client = Client(transport, root, key, server, hosts if named else "")
         if server is not None:
-            server.follow(keeper.client)
+            server.follow(transport.client)
         opened.pop_all()
     return client
 

@@ -17,10 +17,10 @@ ZkplanError
 │   ├── NotSerialisable
 │   ├── PayloadTooLarge
 │   └── PayloadUndecodable
-├── KeeperError               ZooKeeper did not do what was asked
-│   ├── KeeperUnavailable
-│   ├── KeeperClosed
-│   ├── HistoryLost           ZooKeeper was restored from an older state
+├── ZooKeeperError               ZooKeeper did not do what was asked
+│   ├── ZooKeeperUnavailable
+│   ├── ClientClosed
+│   ├── ServerRolledBack           ZooKeeper was restored from an older state
 │   └── TransactionRejected
 │       └── ServerFull        its quota or limit is reached
 ├── WaitTimeout               also a TimeoutError
@@ -146,19 +146,19 @@ class PayloadUndecodable(PayloadError):
     """Bytes cannot be turned back here: a missing module, another Python, a wrong signature."""
 
 
-class KeeperError(ZkplanError):
+class ZooKeeperError(ZkplanError):
     """ZooKeeper did not do what was asked."""
 
 
-class KeeperUnavailable(KeeperError):
+class ZooKeeperUnavailable(ZooKeeperError):
     """No server answered in time. A write that was under way may or may not be applied."""
 
 
-class KeeperClosed(KeeperError):
+class ClientClosed(ZooKeeperError):
     """The connection was closed, or belongs to the parent of a forked process."""
 
 
-class HistoryLost(KeeperError):
+class ServerRolledBack(ZooKeeperError):
     """ZooKeeper was restored from an older state than this process has seen.
 
     Every call of this client raises it: connect anew, and look for your plans by their names.
@@ -166,10 +166,10 @@ class HistoryLost(KeeperError):
 
 
 #: Of the errors of ZooKeeper those that are no matter of what was asked.
-UNREACHABLE = (KeeperUnavailable, KeeperClosed, HistoryLost)
+UNREACHABLE = (ZooKeeperUnavailable, ClientClosed, ServerRolledBack)
 
 
-class TransactionRejected(KeeperError):
+class TransactionRejected(ZooKeeperError):
     """ZooKeeper refused a transaction for a reason unknown to the protocol. Nothing was written."""
 
 

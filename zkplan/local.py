@@ -17,10 +17,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, TYPE_CHECKING
 
-from .addresses import PREFIX, Lease, lease_folder, lease_in_memory
 from .backoff import Backoff
 from .client import DEFAULT_ROOT, Client, connect
 from .errors import WaitTimeout, ZkplanError
+from .transport.addresses import PREFIX, Lease, lease_folder, lease_in_memory
 from .worker import THREADS_MAX, Worker
 
 if TYPE_CHECKING:
@@ -123,8 +123,8 @@ class Local:
     def start(self) -> Client:
         """Start all, once; the connected client. After `close` it may be started anew.
 
-        Raises ZkplanError where a worker cannot start, KeeperUnavailable where the folder cannot be
-        used; then nothing is left running.
+        Raises ZkplanError where a worker cannot start, ZooKeeperUnavailable where the folder cannot
+        be used; then nothing is left running.
         """
         if self._client is not None:
             return self._client
@@ -156,7 +156,7 @@ class Local:
                 server.hosts, self._root, secret=self._secret, session_timeout=SESSION_TIMEOUT_S
             )
         )
-        server.follow(client.keeper.client)
+        server.follow(client.transport.client)
         return client
 
     def _crew(self, server: Lease, client: Client, stack: ExitStack) -> _Crew:

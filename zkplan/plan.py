@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from .deadletters import dead_letters, retry_all
 from .errors import (
     InvalidTask,
     PayloadTooLarge,
@@ -20,24 +19,25 @@ from .errors import (
     PlanNotFound,
     ZkplanError,
 )
-from .execution import Job
-from .layout import number_of
-from .outcomes import OutcomeSummary, kept_outcomes
+from .inspect.dead_letters import dead_letters, retry_all
+from .inspect.outcomes import OutcomeSummary, kept_outcomes
+from .inspect.waiting import wait_for_plan
 from .protocol import control
 from .protocol.author import Author
 from .protocol.check import Report, check
 from .protocol.control import PlanStatus
 from .protocol.failure import retry
+from .protocol.layout import number_of
+from .protocol.records import Dead, PlanRecord
+from .protocol.requests import ReadData
 from .protocol.shared import GROUP_BYTES_MAX
-from .records import Dead, PlanRecord
-from .requests import ReadData
+from .runtime.execution import Job
 from .task import Task, TaskSpec, define
-from .waiting import wait_for_plan
-from .wording import count
+from .text import count
 
 if TYPE_CHECKING:
     from .client import Client
-    from .listing import TaskSummary
+    from .inspect.unfinished import TaskSummary
     from .protocol.adding import NewTask
 
 #: Adds kept back inside a `with` block before they are sent.
@@ -84,7 +84,7 @@ class Plan:
     def record(self) -> PlanRecord:
         """The plan's immutable record; raises PlanNotFound, PayloadUndecodable."""
         if self._record is None:
-            node = self.client.keeper.ask(ReadData(self.path))
+            node = self.client.transport.ask(ReadData(self.path))
             if node is None:
                 raise PlanNotFound(self.path, f"there is no plan {self.path}")
             try:
@@ -196,7 +196,7 @@ class Plan:
 
     def _send(self, tasks: list[NewTask]) -> None:
         try:
-            self.client.keeper.run(self._author.add(tasks))
+            self.client.transport.run(self._author.add(tasks))
         except ZkplanError as error:
             error.added = sum(bool(task.number) for task in tasks)
             if error.added:
@@ -250,7 +250,7 @@ class Plan:
     def mark_ready(self) -> None:
         """Let the plan run. Tasks may be added before and after. Harmless when repeated."""
         self.flush()
-        self.client.keeper.run(control.mark_ready(self.path))
+        self.client.transport.run(control.mark_ready(self.path))
         self._new = False
 
     def pause(self) -> None:
@@ -259,19 +259,19 @@ class Plan:
         It and the next two raise PlanDrained, PlanCancelled, PlanNotFound; PlanError where the plan
         is not marked ready, except for `cancel`. Harmless when repeated.
         """
-        self.client.keeper.run(control.change_state(self.path, "paused"))
+        self.client.transport.run(control.change_state(self.path, "paused"))
 
     def resume(self) -> None:
         """Let a paused plan go on."""
-        self.client.keeper.run(control.change_state(self.path, "running"))
+        self.client.transport.run(control.change_state(self.path, "running"))
 
     def cancel(self) -> None:
         """Nothing more is claimed, ever; running tasks see `current().cancelled`."""
-        self.client.keeper.run(control.change_state(self.path, "cancelled"))
+        self.client.transport.run(control.change_state(self.path, "cancelled"))
 
     def remove(self) -> int:
         """Cancel the plan and delete all of it; gives the number of unfinished tasks deleted."""
-        return self.client.keeper.run(control.remove(self.path))
+        return self.client.transport.run(control.remove(self.path))
 
     def retry(self) -> int:
         """Give all dead tasks their attempts again; gives how many. Raises as `retry_task`.
@@ -280,11 +280,11 @@ class Plan:
         PayloadUndecodable, of damaged dead letters, only when all others are retried.
         """
         self._refuse_if_cancelled()
-        return retry_all(self.client.keeper, self.path)
+        return retry_all(self.client.transport, self.path)
 
     def dead(self, most: int = 1000) -> dict[str, Dead]:
         """The tasks that are out of attempts, by number; at most `most`. Raises PlanNotFound."""
-        return dead_letters(self.client.keeper, self.path, most)
+        return dead_letters(self.client.transport, self.path, most)
 
     def retry_task(self, number: str) -> bool:
         """Give the dead task of that number its attempts again; False where it is not dead.
@@ -293,7 +293,7 @@ class Plan:
         PayloadUndecodable where its dead letter is damaged.
         """
         self._refuse_if_cancelled()
-        return self.client.keeper.run(retry(self.path, number))
+        return self.client.transport.run(retry(self.path, number))
 
     def _refuse_if_cancelled(self) -> None:
         if self.status().state == "cancelled":
@@ -315,11 +315,11 @@ class Plan:
 
         `task(number).result()` gives the value of one. A result does not know the name of its task.
         """
-        return kept_outcomes(self.client.keeper, self.client.codec, self.path, most)
+        return kept_outcomes(self.client.transport, self.client.codec, self.path, most)
 
     def status(self) -> PlanStatus:
         """The plan in numbers: one batch of reads, whatever its size. Raises PlanNotFound."""
-        return self.client.keeper.run(control.status(self.path))
+        return self.client.transport.run(control.status(self.path))
 
     def is_drained(self) -> bool:
         """Whether every task has finished. Raises PlanNotFound."""
@@ -328,7 +328,7 @@ class Plan:
             return True
         if status.tasks or status.state != "running":
             return False
-        return self.client.keeper.run(control.finish(self.path, time.time()))
+        return self.client.transport.run(control.finish(self.path, time.time()))
 
     def wait(
         self, timeout: float | None = None, progress: bool = False, fail_fast: bool = False
@@ -360,7 +360,7 @@ class Plan:
 
     def check(self, repair: bool = True) -> Report:
         """Read the whole plan and report (and mend) what the invariants forbid."""
-        return self.client.keeper.run(check(self.client.paths, self.number, repair))
+        return self.client.transport.run(check(self.client.paths, self.number, repair))
 
     def __repr__(self) -> str:
         return f"<Plan {self.path}>"

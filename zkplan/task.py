@@ -8,8 +8,6 @@ from dataclasses import dataclass, field
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
-from . import codec as codecs
-from .codec import Codec
 from .errors import (
     ForeignTask,
     InvalidTask,
@@ -18,11 +16,13 @@ from .errors import (
     PlanError,
     ZkplanError,
 )
-from .layout import PRIORITY_MAX, PRIORITY_MIN, rank_of
+from .inspect.waiting import wait_for_result
 from .protocol.adding import NewTask
+from .protocol.layout import PRIORITY_MAX, PRIORITY_MIN, rank_of
+from .protocol.records import DEFAULT_OPTIONS, TaskOptions, TaskRecord
 from .protocol.shared import REQUEST_BYTES_MAX
-from .records import DEFAULT_OPTIONS, TaskOptions, TaskRecord
-from .waiting import wait_for_result
+from .serialization import codec as codecs
+from .serialization.codec import Codec
 
 if TYPE_CHECKING:
     from .plan import Plan

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from .backoff import Backoff
 from .errors import ZkplanError
-from .working.engine import Engine
-from .working.statistics import Statistics
+from .runtime.loop import Loop
+from .runtime.statistics import Statistics
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,8 +35,8 @@ class Worker:
         if type(threads) is not int or not 1 <= threads <= THREADS_MAX:
             raise ZkplanError(f"threads must be 1 to {THREADS_MAX}, not {threads!r}")
         self.client = client
-        self._engine = Engine(
-            client.keeper,
+        self._loop = Loop(
+            client.transport,
             client.codec,
             client.paths,
             threads,
@@ -49,20 +49,20 @@ class Worker:
     @property
     def id(self) -> str:
         """The ID under which it registers (a suffix is added after a lost session)."""
-        return self._engine.worker
+        return self._loop.worker
 
     def on_ready(self, callback: Callable[[str], None]) -> None:
         """Call `callback(id)` each time the worker is registered."""
-        self._engine.ready = callback
+        self._loop.ready = callback
 
     def statistics(self) -> Statistics:
         """Counts since the start; a snapshot may be torn between two of them."""
-        return self._engine.statistics
+        return self._loop.statistics
 
     def run(self) -> None:
         """Work until `stop`; raises what broke the worker."""
         self.client.prepare()
-        self._engine.run()
+        self._loop.run()
 
     def start(self) -> Worker:
         """Work on a thread of its own; gives itself."""
@@ -84,7 +84,7 @@ class Worker:
         A hand-back costs no attempt. With `start`, waits for the end and raises what broke the
         worker; with `run` (from another thread or a signal handler) it returns at once.
         """
-        self._engine.stop(grace)
+        self._loop.stop(grace)
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join()
             if self._failure is not None:

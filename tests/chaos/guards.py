@@ -63,7 +63,7 @@ def all_ready(workers: list[Guarded]) -> None:
 def judge(plan: zkplan.Plan, runs: Path, losses: int) -> None:
     """Every promise, for a plan that is done."""
     sized = fan(WIDTH)
-    outcomes = plan.client.keeper.client.get_children(f"{plan.path}/outcomes")
+    outcomes = plan.client.transport.client.get_children(f"{plan.path}/results")
     assert len(outcomes) == 1
     made = zkplan.Task(plan, outcomes[0]).result(timeout=10)
     found = list(broken(sized, read(runs)[0], {len(sized.needs) - 1: made[1]}, losses))

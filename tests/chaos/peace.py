@@ -5,7 +5,12 @@ from __future__ import annotations
 import time
 from typing import NamedTuple
 
-from zkplan.working.upkeep import CHECK_FIRST_S, DESKS_PERIOD_S, HEAD_START_S, LATER_PERIOD_S
+from zkplan.runtime.maintenance import (
+    CHECK_FIRST_S,
+    CLAIMS_PERIOD_S,
+    DELAYED_PERIOD_S,
+    HEAD_START_S,
+)
 
 from .judges.case import noticed_s
 from .judges.referee import HALF_DEFINED_S, SHOWN_S, Referee
@@ -14,16 +19,16 @@ from .judges.referee import HALF_DEFINED_S, SHOWN_S, Referee
 def recovery_s(session_s: float) -> float:
     """How long after the last fault at most something still stands that it has left behind.
 
-    One after the other, as each may wait for the one before it: what is lost is noticed; the desk
-    of the lost is seen by a look without a watch, and the preferred worker has a head start; what
-    was delayed, or is runnable and nobody was told of, is found by the longest of the looks that
-    need no watch; what is only found by a check stands still until the second one; what an author
-    has half defined is given up, judged when it rests, and removed.
+    One after the other, as each may wait for the one before it: what is lost is noticed; the claims
+    node of the lost is seen by a look without a watch, and the preferred worker has a head start;
+    what was delayed, or is runnable and nobody was told of, is found by the longest of the looks
+    that need no watch; what is only found by a check stands still until the second one; what an
+    author has half defined is given up, judged when it rests, and removed.
     """
-    cleared_s = DESKS_PERIOD_S + HEAD_START_S
+    cleared_s = CLAIMS_PERIOD_S + HEAD_START_S
     checked_s = CHECK_FIRST_S * 3
     given_up_s = HALF_DEFINED_S + 2 * SHOWN_S
-    return noticed_s(session_s) + cleared_s + LATER_PERIOD_S + checked_s + given_up_s
+    return noticed_s(session_s) + cleared_s + DELAYED_PERIOD_S + checked_s + given_up_s
 
 
 class Peace:

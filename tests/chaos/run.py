@@ -34,11 +34,12 @@ _PEACE = (0.1, 1.0)
 _AT_ONCE = ((1, 70), (2, 25), (3, 5))
 #: In so many of a hundred rounds no new fault comes until every plan that stands then is done.
 _BREATHS_PERCENT = 5
-#: Workers that are told to stop at the end do so within their grace, and clear each other's desks.
+#: Workers that are told to stop at the end do so within their grace, and clear each other's claims
+#: nodes.
 _LEAVE_S = 45.0
 #: A waiter looks whether it is to end after each wait for a plan; at the end none stands.
 _WAITERS_S = 30.0
-_NO_SERVER = (ServerDidNotStart, zkplan.KeeperUnavailable)
+_NO_SERVER = (ServerDidNotStart, zkplan.ZooKeeperUnavailable)
 
 
 @dataclass
@@ -311,7 +312,7 @@ class Run:
         return bool(self.outcome.violations) or self.referee.is_idle(self._left_at)
 
     def _leave_nothing(self) -> None:
-        """The workers stop cleanly; before the last goes, every desk must be cleared."""
+        """The workers stop cleanly; before the last goes, every claims node must be cleared."""
         if self.broken():
             return
         deadline = time.monotonic() + _LEAVE_S

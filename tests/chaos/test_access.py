@@ -102,10 +102,10 @@ def attack(hosts: str, options: Mapping[str, Any]) -> None:
         attempts: list[Callable[[], object]] = [
             lambda: raw.get_children(ROOT),
             lambda: raw.get(ROOT),
-            lambda: raw.set(f"{ROOT}/desk", b"x"),
+            lambda: raw.set(f"{ROOT}/claims", b"x"),
             lambda: raw.create(f"{ROOT}/plan-9999999999"),
-            lambda: raw.create(f"{ROOT}/worker/mine", ephemeral=True),
-            lambda: raw.delete(f"{ROOT}/later"),
+            lambda: raw.create(f"{ROOT}/workers/mine", ephemeral=True),
+            lambda: raw.delete(f"{ROOT}/delayed"),
             lambda: raw.delete(ROOT, recursive=True),
             lambda: raw.set_acls(ROOT, OPEN_ACL_UNSAFE),
         ]

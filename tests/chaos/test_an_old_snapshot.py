@@ -144,10 +144,10 @@ def test_all_start_anew_and_the_plans_go_on_from_the_snapshot(
             assert worker.process.wait_ended(60), worker.log.read_text()[-3000:]
             assert worker.said("restored from an older state"), worker.log.read_text()[-3000:]
         wait_until(lambda: scene.waits, "the waiter is told")
-        assert isinstance(scene.waits[0], zkplan.HistoryLost), scene.waits
-        with pytest.raises(zkplan.HistoryLost, match="start it anew"):
+        assert isinstance(scene.waits[0], zkplan.ServerRolledBack), scene.waits
+        with pytest.raises(zkplan.ServerRolledBack, match="start it anew"):
             scene.author(scene.client, 23)
-        with pytest.raises(zkplan.HistoryLost):
+        with pytest.raises(zkplan.ServerRolledBack):
             lost.status()
 
         fresh = scene.connect()

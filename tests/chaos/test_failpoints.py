@@ -12,7 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from zkplan import failpoints
+from zkplan.protocol import failpoints
 
 from .faults.points import AUTHOR_POINTS, POINTS, points_in_the_code
 

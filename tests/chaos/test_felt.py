@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.integ.support import IN_CHECKOUT, wait_until
-from zkplan import failpoints
+from zkplan.protocol import failpoints
 from zkplan.stress.history import Recorder
 
 from . import under_way

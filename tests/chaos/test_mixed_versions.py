@@ -18,7 +18,7 @@ import pytest
 import zkplan
 from tests.crash.server import not_available
 from tests.integ.support import TOP, WorkerProcess, plain_client, wait_until
-from zkplan.layout import parse_entry
+from zkplan.protocol.layout import parse_entry
 from zkplan.testing.embedded_process import EmbeddedServerProcess
 
 from .faults.catalogue import CATALOGUE
@@ -118,7 +118,7 @@ def test_an_earlier_commit_is_another_code(earlier: Path) -> None:
         [sys.executable, *command], cwd=earlier, env=environment, capture_output=True, text=True
     )
     assert shown.stdout.startswith(str(earlier)), shown.stderr
-    assert not (earlier / "zkplan" / "failpoints.py").exists()
+    assert not (earlier / "zkplan" / "protocol/failpoints.py").exists()
 
 
 # ---- records of a format to come
@@ -128,14 +128,14 @@ def plan_of_tomorrow(client: zkplan.Client, envelope: bool) -> tuple[str, list[s
     """A ready plan whose record, or whose tasks' envelopes, are of a later format."""
     plan = client.create_plan("tomorrow")
     tasks = plan.add_tasks([zkplan.TaskSpec(len, [[1, 2]]) for _ in range(3)])
-    keeper = client.keeper.client
+    transport = client.transport.client
     if envelope:
         for task in tasks:
-            data, _ = keeper.get(task.path)
-            keeper.set(task.path, b"z2" + data[2:])
+            data, _ = transport.get(task.path)
+            transport.set(task.path, b"z2" + data[2:])
     else:
-        data, _ = keeper.get(plan.path)
-        keeper.set(plan.path, data.replace(b'"format":1', b'"format":2'))
+        data, _ = transport.get(plan.path)
+        transport.set(plan.path, data.replace(b'"format":1', b'"format":2'))
     plan.mark_ready()
     return plan.path, [task.number for task in tasks]
 

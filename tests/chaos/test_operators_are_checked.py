@@ -125,7 +125,7 @@ def heard_that_it_is_done(stopped: Stopped) -> Stopped:
 
 def in_two_places(stopped: Stopped) -> Stopped:
     rest = resting()
-    rest.places["2"].append("later")
+    rest.places["2"].append("delayed")
     return replace(stopped, rest=rest)
 
 
@@ -190,9 +190,9 @@ def test_what_operators_were_told_and_saw_is_checked(tmp_path: Path, what: str) 
     if what == "heard":
         stopped.operations[0].heard = "WaitTimeout"
     elif what == "late":
-        stopped.operations[0].seen["late"] = ["desk/claim"]
+        stopped.operations[0].seen["late"] = ["claims/claim"]
     else:
-        seen = {"late": ["desk/claim"]}
+        seen = {"late": ["claims/claim"]}
         stopped.operations.append(Operation("2", "resume", "/p", NOW, {}, seen=seen))
     found = violations_of_operations(stopped.case, stopped.operations)
     assert len(found) == 1
@@ -202,7 +202,7 @@ def test_what_operators_were_told_and_saw_is_checked(tmp_path: Path, what: str) 
 def test_a_waiter_without_a_server_has_a_fault_to_blame(tmp_path: Path) -> None:
     stopped = cancelled(tmp_path)
     operation = stopped.operations[0]
-    operation.heard, operation.heard_at = "KeeperUnavailable", NOW + 5.0
+    operation.heard, operation.heard_at = "ZooKeeperUnavailable", NOW + 5.0
     assert len(violations_of_operations(stopped.case, stopped.operations)) == 1
     # Of a worker it is none, for a waiter of an operator has no link that is cut.
     windows = stopped.case.ledger.windows
@@ -314,10 +314,10 @@ def test_a_plan_at_rest_is_checked() -> None:
     assert len(list(every_edge_has_two_ends(both))) == 1
 
     owed = resting()
-    owed.places["2"] = ["wake"]
+    owed.places["2"] = ["pending"]
     owed.versions["2"] = (1, 1)
     assert not is_quiet(owed)
-    assert not is_quiet(replace(resting(), claims=["desk/claim"]))
+    assert not is_quiet(replace(resting(), claims=["claims/claim"]))
 
 
 def test_what_an_author_was_told_of_its_plan_is_read(tmp_path: Path) -> None:

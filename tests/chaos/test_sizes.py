@@ -110,9 +110,9 @@ class Scene:
             made = zkplan.Task(plan, left.outcomes[0]).result(timeout=10)
             assert made[0] == last
             found += broken(sized, everything[number], {last: made[1]}, _LOSSES)
-            names = {"done", "ready", "authors", "runnable", "dead", "outcomes"}
+            names = {"done", "ready", "add-ids", "runnable", "dead", "results"}
             assert set(left.plan) == names
-            assert not [*left.runnable, *left.dead, *left.later, *left.claims]
+            assert not [*left.runnable, *left.dead, *left.delayed, *left.claims]
         assert found == [], f"{len(found)}: {found[:20]}"
         self.timed("remove", lambda: [plan.remove() for plan in plans.values()])
         assert [trace for p in plans.values() for trace in traces_of(self.client, p.path)] == []

@@ -19,7 +19,7 @@ from .judges.ledger import Ledger
 SESSION_S = 3.0
 ADDING = 11
 #: What stands of a plan that is done.
-DONE = ("authors", "dead", "done", "outcomes", "ready", "runnable")
+DONE = ("add-ids", "dead", "done", "results", "ready", "runnable")
 
 
 def honest(folder: Path, shape: str, seed: int) -> Case:
@@ -178,7 +178,7 @@ def stranger_left(case: Case) -> Case:
 
 
 def child_missing(case: Case) -> Case:
-    names = [name for name in DONE if name != "outcomes"]
+    names = [name for name in DONE if name != "results"]
     return replace(case, left=replace(case.left, remains=Remains(plan=names)))
 
 
@@ -211,7 +211,7 @@ def ran_before_an_add_without_an_answer(case: Case) -> Case:
 
 
 def never_done(case: Case) -> Case:
-    return replace(case, left=replace(case.left, remains=Remains(plan=["ready", "adds"])))
+    return replace(case, left=replace(case.left, remains=Remains(plan=["ready", "add-count"])))
 
 
 def one_too_many(case: Case) -> Case:

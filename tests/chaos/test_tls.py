@@ -76,7 +76,9 @@ def test_plans_run_over_tls_while_the_server_and_workers_are_killed(
         plan = running_plan(client, "tls", runs)
         wait_until(lambda: lines_in(runs) >= WIDTH // 4, "tasks run", WAIT_S)
         # Before the server is killed: of one that is gone it would be told that it refuses.
-        wait_until(lambda: stranger.says("KeeperUnavailable"), "who trusts another is told", WAIT_S)
+        wait_until(
+            lambda: stranger.says("ZooKeeperUnavailable"), "who trusts another is told", WAIT_S
+        )
         assert stranger.says("certificate verify failed")
         assert not stranger.says(" ready")
         server.kill()

@@ -260,8 +260,8 @@ def test_a_plan_that_stands_again_after_its_removal_is_found_at_once(referee: Lo
     plan = made(referee, 1)
     referee.judge_all()
     assert referee.finished == 1
-    raw = referee.client.keeper.client
-    record = zkplan.records.PlanRecord(plan.name, "again", 0.0).to_bytes()
+    raw = referee.client.transport.client
+    record = zkplan.protocol.records.PlanRecord(plan.name, "again", 0.0).to_bytes()
     raw.create(plan.path, record)
     raw.create(f"{plan.path}/ready", b"running")
     referee.look()
@@ -283,11 +283,11 @@ def test_a_member_that_shows_what_was_removed_is_told_from_a_fault_of_zkplan(
     with zkplan.connect(servers.members[1].hosts, ROOT, connect_timeout=60.0) as behind:
         behind.prepare()
         assert list(referee.come_back()) == []
-        behind.keeper.client.create(plan.path, b"")
+        behind.transport.client.create(plan.path, b"")
         try:
             (found,) = referee.come_back()
         finally:
-            behind.keeper.client.delete(plan.path)
+            behind.transport.client.delete(plan.path)
     assert found.startswith("ZooKeeper: its members differ after a sync: chaos-1")
     assert found.endswith("member 1 does not, member 2 shows it")
 
@@ -347,7 +347,7 @@ def test_whoever_gives_up_without_servers_says_so(
     referee: Looking, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def nobody() -> list[zkplan.Plan]:
-        raise zkplan.KeeperUnavailable("nobody answers")
+        raise zkplan.ZooKeeperUnavailable("nobody answers")
 
     with monkeypatch.context() as patched:
         patched.setattr(referee.client, "plans", nobody)
@@ -371,7 +371,7 @@ def test_what_is_left_is_asked_of_a_server_that_knows_all(
 ) -> None:
     """The last worker has signed off at another member: until a sync, this one may show it."""
     client, has_synced = referee.client, threading.Event()
-    show = client.keeper.ask
+    show = client.transport.ask
 
     def synced(client: zkplan.Client, path: str) -> None:
         has_synced.set()
@@ -380,7 +380,7 @@ def test_what_is_left_is_asked_of_a_server_that_knows_all(
         return show(request) if has_synced.is_set() else [["worker-1"], ["worker-1"], []]
 
     monkeypatch.setattr(referees, "sync", synced)
-    monkeypatch.setattr(client.keeper, "ask", ask)
+    monkeypatch.setattr(client.transport, "ask", ask)
     assert referee.orphans() == []
 
 

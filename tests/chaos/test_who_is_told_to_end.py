@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.integ.support import wait_until
-from zkplan.working.leaving import DELIVER_S
+from zkplan.runtime.shutdown import DELIVER_S
 
 from . import run as runs
 from .faults import processes

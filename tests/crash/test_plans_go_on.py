@@ -64,6 +64,6 @@ def test_a_plan_finishes_although_its_server_is_killed_three_times(tmp_path: Pat
 def registered(hosts: str) -> dict[str, int]:
     """The session of each worker."""
     with plain_client(hosts) as znodes:
-        path = f"{ROOT}/worker"
+        path = f"{ROOT}/workers"
         names = znodes.get_children(path)
         return {name: znodes.get(f"{path}/{name}")[1].ephemeralOwner for name in names}

@@ -10,8 +10,8 @@ from kazoo.client import KazooClient
 import zkplan
 from tests.crash.server import not_available
 from tests.differential.servers import embedded_server, java_server
+from zkplan.runtime import capacity, shutdown
 from zkplan.testing.java import find_java, find_zookeeper
-from zkplan.working import leaving, room
 
 from .support import plain_client, working
 
@@ -35,8 +35,8 @@ def nothing_stalls() -> Iterator[None]:
     # Not by `monkeypatch`, which would then be there before all else, and undo what the test itself
     # replaces only after the end of all else.
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(room, "STALLED_S", 1000.0)
-        patch.setattr(leaving, "SIGN_OFF_S", 30.0)
+        patch.setattr(capacity, "STALLED_S", 1000.0)
+        patch.setattr(shutdown, "SIGN_OFF_S", 30.0)
         yield
 
 

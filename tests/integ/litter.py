@@ -90,7 +90,7 @@ class Litter:
 
     def a_number_taken_ahead(self) -> None:
         stat = self.znodes.exists(self.root)
-        self.put(f"plan-{(stat.cversion + stat.children_count) // 2 + 1:010d}/authors/x/y")
+        self.put(f"plan-{(stat.cversion + stat.children_count) // 2 + 1:010d}/add-ids/x/y")
         plan = self.victim()
         self.put(f"{plan.path[len(self.root) + 1 :]}/task-{8:010d}")
 
@@ -108,32 +108,32 @@ class Litter:
         plan.mark_ready()
         self.must_be_told(f"{plan.path}/runnable holds names that are no entries")
 
-    def desks(self) -> None:
+    def claims_nodes(self) -> None:
         plan = self.victim()
         plan.mark_ready()
         for name in NAMES:
-            self.put(f"desk/no-worker/{name}/below")
-            self.put(f"desk/no-worker-2/wake-{name}/below")
+            self.put(f"claims/no-worker/{name}/below")
+            self.put(f"claims/no-worker-2/pending-{name}/below")
         number = plan_tasks(self.znodes, plan)[0]
         for where, n in (("no-worker-3", 0), ("no-worker-4", 9_999_999_999)):
-            self.put(f"desk/{where}/{plan.number}-{number}.{n}.u/below/below", "٣٣٣٣.²".encode())
-            self.put(f"desk/{where}/0000099999-0000000001.{n}.u")
-        self.put("desk/no-worker-5/wake-0", f"{plan.number} {number} 0 50".encode())
-        self.must_be_told(f"{self.root}/desk/no-worker holds znodes that zkplan did not make")
+            self.put(f"claims/{where}/{plan.number}-{number}.{n}.u/below/below", "٣٣٣٣.²".encode())
+            self.put(f"claims/{where}/0000099999-0000000001.{n}.u")
+        self.put("claims/no-worker-5/pending-0", f"{plan.number} {number} 0 50".encode())
+        self.must_be_told(f"{self.root}/claims/no-worker holds znodes that zkplan did not make")
 
     def workers(self) -> None:
         for name in NAMES:
-            self.put(f"worker/{name}")
+            self.put(f"workers/{name}")
 
     def delayed_entries(self) -> None:
         plan = self.victim()
         plan.mark_ready()
         for name in NAMES:
-            self.put(f"later/0000000000001-{plan.number}-{name}")
-        self.put("later/0000000000001-0000099999-5000-0000000001.0.0/below")
-        self.put(f"later/0000000000001-{plan.number}-5000-0000000777.0.0")
-        self.put(f"later/9999999999999-{plan.number}-5000-0000000777.0.0")
-        self.must_be_told(f"{self.root}/later holds names that are no entries")
+            self.put(f"delayed/0000000000001-{plan.number}-{name}")
+        self.put("delayed/0000000000001-0000099999-5000-0000000001.0.0/below")
+        self.put(f"delayed/0000000000001-{plan.number}-5000-0000000777.0.0")
+        self.put(f"delayed/9999999999999-{plan.number}-5000-0000000777.0.0")
+        self.must_be_told(f"{self.root}/delayed holds names that are no entries")
 
     def letters_and_outcomes(self) -> None:
         for on_failure in ("hold", "cascade"):
@@ -141,16 +141,23 @@ class Litter:
             failing = plan.add_task(int, ["no number"], name="failing")
             below = plan.path[len(self.root) + 1 :]
             for number in [*plan_tasks(self.znodes, plan), failing.number, "x", "0000009999"]:
-                self.put(f"{below}/outcomes/{number}/below")
+                self.put(f"{below}/results/{number}/below")
                 self.put(f"{below}/dead/{number}/below")
             plan.mark_ready()
             # What stands in the place of an outcome that is kept refuses the commit.
             second = plan_tasks(self.znodes, plan)[1]
-            self.in_the_way_of(plan, "second", f"{plan.path}/outcomes/{second}")
+            self.in_the_way_of(plan, "second", f"{plan.path}/results/{second}")
 
     def broken_tasks(self) -> None:
         for on_failure in ("hold", "cascade"):
-            for child in ("arg-x", "arg-0000000007", "prov-0000000007", "log-x", "result", "hold"):
+            for child in (
+                "arg-x",
+                "arg-0000000007",
+                "prov-0000000007",
+                "log-x",
+                "result",
+                "incomplete",
+            ):
                 plan = self.victim(on_failure=on_failure)
                 self.put(f"{self.path(plan, 0)}/{child}/below")
                 plan.mark_ready()
@@ -212,16 +219,23 @@ class Litter:
         self.must_be_told("is never claimed: there are znodes below it or below the mark")
 
     def strange_children_of_plans(self) -> None:
-        for name in ("task-x", "foo", "adds/below", "authors/below/below", "ready/below", "done/x"):
+        for name in (
+            "task-x",
+            "foo",
+            "add-count/below",
+            "add-ids/below/below",
+            "ready/below",
+            "done/x",
+        ):
             plan = self.client.create_plan("odd")
             plan.add_task(int)
             plan.mark_ready()
             self.put(f"{plan.path[len(self.root) + 1 :]}/{name}")
             if name in ("task-x", "foo"):
                 self.must_be_told(f"{plan.path}: {name}: is none of zkplan's znodes")
-            elif name == "adds/below":
+            elif name == "add-count/below":
                 self.must_be_told(f"{plan.path} does not end: ")
-        for name in ("authors", "adds", "outcomes", "dead", "runnable"):
+        for name in ("add-ids", "add-count", "results", "dead", "runnable"):
             plan = self.client.create_plan("lacks one")
             if name != "runnable":
                 plan.add_task(int)

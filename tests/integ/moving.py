@@ -13,7 +13,7 @@ from zkplan import (
     Plan,
     TaskSpec,
 )
-from zkplan.inspection import describe_task
+from zkplan.inspect.task_details import describe_task
 from zkplan.testing.znodes import remove_tree
 
 from .support import note, plain_client, wait_for_delayed, wait_until, working
@@ -87,5 +87,5 @@ def half_run(client: Client, hosts: str, file: str, gate: str, width: int) -> Pl
         wait_for_delayed(client, 1)
         plan.pause()
     later = plan.add_task(run_noted, [file, "late"], name="late", keep=True)
-    plan.add_task(run_noted, [file, "later", later], name="later")
+    plan.add_task(run_noted, [file, "delayed", later], name="delayed")
     return plan

@@ -17,8 +17,8 @@ from typing import Any
 from kazoo.client import KazooClient
 
 import zkplan
-from zkplan.layout import parse_claim
-from zkplan.requests import ReadChildren
+from zkplan.protocol.layout import parse_claim
+from zkplan.protocol.requests import ReadChildren
 from zkplan.testing.process import WatchedProcess
 
 TOP = Path(__file__).parents[2]
@@ -44,8 +44,8 @@ def wait_until(condition: Callable[[], Any], what: str, timeout_s: float = WAIT_
 
 def wait_for_delayed(client: zkplan.Client, count: int) -> None:
     """Wait until `count` attempts are delayed. One that is still claimed is not runnable either."""
-    later = ReadChildren(client.paths.later)
-    wait_until(lambda: len(client.keeper.ask(later) or ()) == count, f"{count} delayed")
+    later = ReadChildren(client.paths.delayed)
+    wait_until(lambda: len(client.transport.ask(later) or ()) == count, f"{count} delayed")
 
 
 @contextmanager
@@ -150,16 +150,19 @@ def die_once(file: str | Path, count: int) -> None:
 
 def stall_nothing() -> None:
     """As a task: what the fixture `nothing_stalls` does, for the worker process that runs it."""
-    from zkplan.working import leaving, room
+    from zkplan.runtime import capacity, shutdown
 
-    room.STALLED_S, leaving.SIGN_OFF_S = 1000.0, 30.0
+    capacity.STALLED_S, shutdown.SIGN_OFF_S = 1000.0, 30.0
 
 
-def claims_on_desks(client: zkplan.Client) -> int:
+def standing_claims(client: zkplan.Client) -> int:
     """All claims that stand, those of workers that have vanished too."""
     paths = client.paths
-    desks = client.keeper.ask(ReadChildren(paths.desks)) or ()
-    names = [client.keeper.ask(ReadChildren(paths.desk(desk))) or () for desk in desks]
+    claims_nodes = client.transport.ask(ReadChildren(paths.claims)) or ()
+    names = [
+        client.transport.ask(ReadChildren(paths.claims_of(claims_node))) or ()
+        for claims_node in claims_nodes
+    ]
     return sum(parse_claim(name) is not None for name in chain(*names))
 
 

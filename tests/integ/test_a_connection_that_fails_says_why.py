@@ -11,7 +11,7 @@ import pytest
 from kazoo.client import KazooClient
 
 import zkplan
-from zkplan import Client, KeeperClosed, KeeperUnavailable, ZkplanError
+from zkplan import Client, ClientClosed, ZkplanError, ZooKeeperUnavailable
 from zkplan.testing.loopback import free_port
 from zkplan.testing.server_process import ServerProcess
 
@@ -32,7 +32,7 @@ def test_an_unreachable_zookeeper_is_told_within_the_connect_timeout(
     monkeypatch.setattr(KazooClient, "start_async", begin_and_be_refused)
     start = time.monotonic()
     told = r"127.0.0.1:.*within 0.5 s \(.*Connection refused\); is it running"
-    with pytest.raises(KeeperUnavailable, match=told):
+    with pytest.raises(ZooKeeperUnavailable, match=told):
         zkplan.connect(f"127.0.0.1:{free_port()}", connect_timeout=0.5)
     assert time.monotonic() - start < 10  # that would be the time-out of who asks for none
 
@@ -47,16 +47,16 @@ def test_a_call_without_an_answer_ends_after_the_patience(
     zookeeper_server: ServerProcess,
 ) -> None:
     with zkplan.connect(zookeeper_server.hosts, patience=0.5) as client:
-        keeper = client.keeper
+        transport = client.transport
         # A server that has just started, or goes on, may well take longer than that.
-        short, keeper.patience_s = keeper.patience_s, WAIT_S
+        short, transport.patience_s = transport.patience_s, WAIT_S
         plan = client.create_plan()
         plan.add_task(int)
         zookeeper_server.pause()
-        keeper.patience_s = short
-        with pytest.raises(KeeperUnavailable, match=r"for 0\.5 s.*may or may not be applied"):
+        transport.patience_s = short
+        with pytest.raises(ZooKeeperUnavailable, match=r"for 0\.5 s.*may or may not be applied"):
             plan.add_task(int)
-        keeper.patience_s = WAIT_S
+        transport.patience_s = WAIT_S
         zookeeper_server.resume()
         zookeeper_server.wait_serving()
         # The write was under way, and it is applied; the plan can be used as before.
@@ -69,7 +69,7 @@ def test_a_closed_client_says_so(zookeeper_hosts: str, zkplan_root: str) -> None
     plan = client.create_plan()
     client.close()
     client.close()
-    with pytest.raises(KeeperClosed, match="was closed"):
+    with pytest.raises(ClientClosed, match="was closed"):
         plan.status()
     plan.client = zkplan.connect(zookeeper_hosts, root=zkplan_root)
     plan.remove()
@@ -81,12 +81,12 @@ def test_a_forked_child_is_told_to_connect_anew(zkplan_client: Client, tmp_path:
     plan = zkplan_client.create_plan()
     file = tmp_path / "child"
     # As where another thread asks at the moment of the fork: nobody will let go of it in the child.
-    with zkplan_client.keeper._lock:
+    with zkplan_client.transport._lock:
         child = os.fork()
         if child == 0:  # pragma: no cover - in another process
             try:
                 plan.status()
-            except KeeperClosed as error:
+            except ClientClosed as error:
                 note(file, str(error))
                 zkplan_client.close()
                 note(file, "closed")

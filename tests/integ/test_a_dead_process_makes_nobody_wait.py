@@ -59,7 +59,7 @@ def test_a_worker_that_has_registered_anew_is_signed_off_under_its_new_id(
         worker.wait_ready(2)
         first = zkplan_client.workers()
         with plain_client(zookeeper_hosts) as znodes:
-            znodes.delete(f"{zkplan_root}/worker/{first[0].id}")
+            znodes.delete(f"{zkplan_root}/workers/{first[0].id}")
         wait_until(lambda: worker.said(f"worker {first[0].id}-2 ready"), "it registers anew")
         os.kill(first[0].pid, signal.SIGKILL)
         wait_until(lambda: worker.said(f"worker {first[0].id}-2 is signed off"), "it is signed off")

@@ -14,14 +14,14 @@ from kazoo.security import make_acl
 import zkplan
 from zkplan import Client, TaskSpec
 from zkplan.embedded import EmbeddedServer, Limits
-from zkplan.keeper import Keeper
+from zkplan.protocol.requests import Check, Create, Multi, Reason, Refused, Request
 from zkplan.protocol.shared import NO_DRIVE
-from zkplan.requests import Check, Create, Multi, Reason, Refused, Request
-from zkplan.working import no_room
-from zkplan.working.claims import Claims
-from zkplan.working.upkeep import Upkeep
+from zkplan.runtime import kept_results
+from zkplan.runtime.claims import Claims
+from zkplan.runtime.maintenance import Maintenance
+from zkplan.transport import Transport
 
-from .support import claims_on_desks, plain_client, wait_until, working
+from .support import plain_client, standing_claims, wait_until, working
 
 ROOT = "/full"
 
@@ -54,7 +54,7 @@ def test_adds_are_refused_and_the_plan_that_runs_drains() -> None:
     with limited(znodes=600) as client:
         plan = fill(client)
         plan.mark_ready()
-        with working(client.keeper.hosts, ROOT):
+        with working(client.transport.hosts, ROOT):
             assert plan.wait(timeout=30).dead == 0
             later = client.create_plan("there is room again")
             later.remove()
@@ -63,7 +63,7 @@ def test_adds_are_refused_and_the_plan_that_runs_drains() -> None:
 def test_a_plan_that_is_not_ready_can_be_removed_from_a_full_server() -> None:
     with limited(znodes=600) as client:
         plan = fill(client)
-        with plain_client(client.keeper.hosts) as znodes:
+        with plain_client(client.transport.hosts) as znodes:
             fill_up(znodes)
             plan.remove()
             assert client.plans() == []
@@ -86,15 +86,15 @@ def test_results_without_room_wait_and_cost_no_attempt(caplog: pytest.LogCapture
         plan = client.create_plan("more than the server holds")
         made = [plan.add_task(large, attempts=1, keep=True) for _ in range(40)]
         plan.mark_ready()
-        with working(client.keeper.hosts, ROOT):
+        with working(client.transport.hosts, ROOT):
             wait_until(lambda: "results are kept here until there is room" in caplog.text, "told")
             assert plan.status().dead == 0
             # Each result that its author takes away makes room for another one.
-            with plain_client(client.keeper.hosts) as znodes:
+            with plain_client(client.transport.hosts) as znodes:
                 taken: set[str] = set()
                 while len(taken) < len(made):
                     for task in made:
-                        path = f"{plan.path}/outcomes/{task.number}"
+                        path = f"{plan.path}/results/{task.number}"
                         if task.number not in taken and znodes.exists(path):
                             assert len(task.result(timeout=5)) == size
                             znodes.delete(path)
@@ -109,7 +109,7 @@ def test_what_was_kept_is_forgotten_with_its_plan(caplog: pytest.LogCaptureFixtu
         plan = client.create_plan("more than the server holds")
         plan.add_tasks([TaskSpec(large, keep=True) for _ in range(40)])
         plan.mark_ready()
-        with working(client.keeper.hosts, ROOT):
+        with working(client.transport.hosts, ROOT):
             wait_until(lambda: "results are kept here until there is room" in caplog.text, "told")
             plan.remove()
             wait_until(lambda: "no results are kept here any more" in caplog.text, "forgotten")
@@ -118,12 +118,12 @@ def test_what_was_kept_is_forgotten_with_its_plan(caplog: pytest.LogCaptureFixtu
 def test_results_beyond_those_that_are_kept_are_handed_back(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(no_room, "KEPT_MAX", 1)
+    monkeypatch.setattr(kept_results, "KEPT_MAX", 1)
     with limited(tree_bytes=400_000) as client:
         plan = client.create_plan("more than the server holds")
         plan.add_tasks([TaskSpec(large, attempts=1, keep=True) for _ in range(40)])
         plan.mark_ready()
-        with working(client.keeper.hosts, ROOT) as worker:
+        with working(client.transport.hosts, ROOT) as worker:
             wait_until(lambda: worker.statistics().handed_back >= 2, "handed back")
             assert (plan.status().dead, worker.statistics().failed) == (0, 0)
             wait_until(lambda: plan.status().runnable, "runnable again")
@@ -135,7 +135,7 @@ def test_consumers_run_before_more_producers_where_there_is_no_room_for_all() ->
         made = [TaskSpec(lambda: bytes(30_000)) for _ in range(600)]  # 18 MB in all
         plan.add_tasks([*made, *(TaskSpec(len, [spec], keep=True) for spec in made)])
         plan.mark_ready()
-        with working(client.keeper.hosts, ROOT):
+        with working(client.transport.hosts, ROOT):
             status = plan.wait(timeout=90)
             assert (status.dead, status.outcomes) == (0, 600)
 
@@ -147,10 +147,10 @@ def refuse(
 
     Gives those that were refused so far.
     """
-    real = Keeper.submit
+    real = Transport.submit
     refused: list[Request] = []
 
-    def submit(self: Keeper, request: Request, done: Any) -> Any:
+    def submit(self: Transport, request: Request, done: Any) -> Any:
         ops = request.ops if type(request) is Multi else ()
         made = [op.path for op in ops if type(op) is Create]
         if len(refused) == times or not made or not is_meant(made):
@@ -160,7 +160,7 @@ def refuse(
         answer = Refused(at, Reason.FULL, made[-1])
         return real(self, Multi([Check("/")]), lambda _, error: done(answer, error))
 
-    monkeypatch.setattr(Keeper, "submit", submit)
+    monkeypatch.setattr(Transport, "submit", submit)
     return refused
 
 
@@ -169,7 +169,7 @@ def is_publication(made: list[str]) -> bool:
 
 
 def is_claim(made: list[str]) -> bool:
-    return "/desk/" in made[0] and any(path.endswith("/owner") for path in made)
+    return "/claims/" in made[0] and any(path.endswith("/owner") for path in made)
 
 
 @pytest.mark.parametrize("is_meant", [is_claim, is_publication])
@@ -177,7 +177,7 @@ def test_what_was_refused_once_is_tried_again_soon(
     monkeypatch: pytest.MonkeyPatch, is_meant: Callable[[list[str]], bool]
 ) -> None:
     # The check publishes what was forgotten; it must not be needed.
-    monkeypatch.setattr(Upkeep, "_check", lambda *_: None)
+    monkeypatch.setattr(Maintenance, "_check", lambda *_: None)
     # Where publishing is meant, it must make an entry: no claim goes with it.
     drives = is_meant is is_claim
     monkeypatch.setattr(Claims, "drive", Claims.drive if drives else lambda *_: NO_DRIVE)
@@ -185,7 +185,7 @@ def test_what_was_refused_once_is_tried_again_soon(
         plan = client.create_plan("a join")
         parts = plan.add_tasks([TaskSpec(int) for _ in range(3)])
         plan.add_task(max, parts)
-        with working(client.keeper.hosts, ROOT):
+        with working(client.transport.hosts, ROOT):
             refused = refuse(monkeypatch, is_meant)
             plan.mark_ready()
             status = plan.wait(timeout=20)
@@ -199,7 +199,7 @@ def test_a_log_without_room_uses_no_attempt_and_leaves_no_log(
     with limited() as client:
         plan = client.create_plan("logs")
         task = plan.add_task(logs_once, attempts=1)
-        with working(client.keeper.hosts, ROOT) as worker:
+        with working(client.transport.hosts, ROOT) as worker:
             refused = refuse(monkeypatch, lambda made: "/log-" in "".join(made), times=2)
             plan.mark_ready()
             assert task.result(timeout=20) == 0
@@ -219,7 +219,7 @@ def test_a_function_that_meets_a_full_server_of_its_own_fails() -> None:
         task = plan.add_task(meets_a_full_server, attempts=1)
         plan.mark_ready()
         with (
-            working(client.keeper.hosts, ROOT),
+            working(client.transport.hosts, ROOT),
             pytest.raises(zkplan.ServerFull, match="elsewhere"),
         ):
             task.result(timeout=20)
@@ -234,18 +234,18 @@ def test_a_worker_that_stops_hands_back_what_it_keeps(caplog: pytest.LogCaptureF
         plan = client.create_plan("more than the server holds")
         plan.add_tasks([TaskSpec(large, attempts=1, keep=True) for _ in range(40)])
         plan.mark_ready()
-        with working(client.keeper.hosts, ROOT, grace=0.5):
+        with working(client.transport.hosts, ROOT, grace=0.5):
             wait_until(lambda: "results are kept here until there is room" in caplog.text, "told")
-        assert claims_on_desks(client) == 0
+        assert standing_claims(client) == 0
         assert plan.status().dead == 0
 
 
 def test_a_worker_that_may_not_register_says_why(caplog: pytest.LogCaptureFixture) -> None:
     with limited(znodes=600) as client:
         plan = fill(client)
-        with plain_client(client.keeper.hosts) as znodes:
+        with plain_client(client.transport.hosts) as znodes:
             fill_up(znodes)
-            with zkplan.connect(client.keeper.hosts, root=ROOT) as own:
+            with zkplan.connect(client.transport.hosts, root=ROOT) as own:
                 worker = zkplan.Worker(own, threads=2).start()
                 try:
                     wait_until(lambda: "is not registered yet" in caplog.text, "told")
@@ -280,7 +280,7 @@ def test_claims_whose_commit_is_behind_are_bounded(
     most = 0
     plan.mark_ready()
     while not plan.is_drained():
-        most = max(most, claims_on_desks(zkplan_client))
+        most = max(most, standing_claims(zkplan_client))
     # Four slots, what is claimed ahead, and what may wait to be committed.
     assert 0 < most <= 4 + 160 + 640
     plan.remove()

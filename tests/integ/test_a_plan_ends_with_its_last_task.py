@@ -9,11 +9,11 @@ import pytest
 
 from tests.integ.support import WorkerProcess, wait_until, working
 from zkplan import Client
-from zkplan.failpoints import VARIABLE
-from zkplan.protocol import wide
+from zkplan.protocol import wide_delivery
 from zkplan.protocol.commit import Part
-from zkplan.requests import Step
-from zkplan.working import upkeep
+from zkplan.protocol.failpoints import VARIABLE
+from zkplan.protocol.requests import Step
+from zkplan.runtime import maintenance
 
 #: More than one transaction delivers.
 WIDE_BYTES = 500_000
@@ -21,7 +21,7 @@ WIDE_BYTES = 500_000
 
 @pytest.fixture(autouse=True)
 def _nobody_checks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(upkeep, "CHECK_FIRST_S", 1000.0)
+    monkeypatch.setattr(maintenance, "CHECK_FIRST_S", 1000.0)
 
 
 def large() -> bytes:
@@ -65,13 +65,13 @@ def test_a_delivery_that_counts_as_fenced_ends_its_plan_too(
     zookeeper_hosts: str, zkplan_root: str, zkplan_client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its last answer was lost, and the task was read again: all that shows is that it is gone."""
-    finish = wide._finish
+    finish = wide_delivery._finish
 
     def unanswered(part: Part) -> Step[bool | None]:
         yield from finish(part)
         return None
 
-    monkeypatch.setattr(wide, "_finish", unanswered)
+    monkeypatch.setattr(wide_delivery, "_finish", unanswered)
     with zkplan_client.create_plan() as plan:
         plan.add_task(large)
     with working(zookeeper_hosts, zkplan_root):

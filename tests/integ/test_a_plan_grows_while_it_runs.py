@@ -9,10 +9,10 @@ import pytest
 
 import zkplan
 from zkplan import Client, PayloadTooLarge, PlanDrained, PlanError, ResultNotKept, TaskSpec
-from zkplan.protocol import holding
+from zkplan.protocol import wide_join
 from zkplan.protocol.adding import NewTask
 from zkplan.protocol.author import EDGES_PER_MULTI, Author
-from zkplan.requests import Step
+from zkplan.protocol.requests import Step
 
 from .support import note, notes, wait_until, working
 
@@ -69,17 +69,17 @@ def test_an_add_of_several_transactions_says_how_much_of_it_was_added(
     zkplan_client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan = zkplan_client.create_plan()
-    add_held = holding.add_held
+    add_wide_join = wide_join.add_wide_join
 
     def add_when_drained(author: Author, task: NewTask) -> Step[None]:
         # Ready only now: a plan that runs while its tasks are added may drain between two of them.
         same = zkplan_client.plan(plan.path)
         same.mark_ready()
         wait_until(same.is_drained, "the plan is drained")
-        yield from add_held(author, task)
+        yield from add_wide_join(author, task)
 
     # A join of so many edges has transactions of its own; what stands before it has ended by then.
-    monkeypatch.setattr(holding, "add_held", add_when_drained)
+    monkeypatch.setattr(wide_join, "add_wide_join", add_when_drained)
     parts = [TaskSpec(abs, [-number], keep=True) for number in range(EDGES_PER_MULTI + 1)]
     with pytest.raises(
         PlanDrained, match=r"the first 1201 of the 1203 tasks .* in the plan"

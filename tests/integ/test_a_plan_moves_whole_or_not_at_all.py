@@ -24,8 +24,8 @@ from zkplan import (
 from zkplan import archive as moving
 from zkplan.archive import export_plan, import_plan
 from zkplan.archive.file import ArchiveWriter, open_archive
-from zkplan.protocol.picture import Znode, retire, survey
-from zkplan.protocol.restore import begin, fill
+from zkplan.archive.picture import Znode, retire, survey
+from zkplan.archive.restore import begin, fill
 
 from .moving import client_elsewhere, facts, half_run
 from .support import tree, wait_until, working
@@ -72,13 +72,13 @@ def test_claims_of_a_vanished_worker_do_not_keep_a_plan_from_its_export(
     with zkplan_client.create_plan() as plan:
         task = plan.add_task(len, ["four"])
     plan.pause()
-    desk = f"{zkplan_client.root}/desk/gone"
-    znodes.create(desk)
+    claims_node = f"{zkplan_client.root}/claims/gone"
+    znodes.create(claims_node)
     (entry,) = znodes.get_children(f"{plan.path}/runnable")
     znodes.delete(f"{plan.path}/runnable/{entry}")
-    znodes.create(f"{desk}/{plan.number}-{task.number}.0.1", b"5000.0")
+    znodes.create(f"{claims_node}/{plan.number}-{task.number}.0.1", b"5000.0")
     export_plan(plan, tmp_path / "plan", wait=10)
-    assert not znodes.exists(desk)
+    assert not znodes.exists(claims_node)
     found = elsewhere.plan(import_plan(elsewhere, tmp_path / "plan"))
     assert [task.state for task in found.tasks()] == ["runnable"]
 
@@ -88,7 +88,7 @@ def test_a_task_that_is_still_being_defined_is_waited_for(
 ) -> None:
     plan = zkplan_client.create_plan()
     task = plan.add_task(len, ["four"])
-    znodes.create(f"{task.path}/hold", b"somebody-1")
+    znodes.create(f"{task.path}/incomplete", b"somebody-1")
     with pytest.raises(PlanError, match="is still being defined"):
         export_plan(plan, tmp_path / "plan")
     assert os.listdir(tmp_path) == []
@@ -129,14 +129,14 @@ def test_tasks_that_are_added_while_a_plan_is_read_are_noticed(
 def test_a_plan_that_was_changed_since_is_not_removed(zkplan_client: Client) -> None:
     plan = zkplan_client.create_plan()
     plan.add_task(len, ["four"])
-    keeper = zkplan_client.keeper
-    stand = keeper.run(survey(zkplan_client.paths, plan.number)).stand
+    transport = zkplan_client.transport
+    stand = transport.run(survey(zkplan_client.paths, plan.number)).stand
     plan.add_task(len, ["more"])
     with pytest.raises(PlanError, match="was changed since"):
-        keeper.run(retire(plan.path, stand))
+        transport.run(retire(plan.path, stand))
     assert plan.status().tasks == 2
-    stand = keeper.run(survey(zkplan_client.paths, plan.number)).stand
-    keeper.run(retire(plan.path, stand))
+    stand = transport.run(survey(zkplan_client.paths, plan.number)).stand
+    transport.run(retire(plan.path, stand))
     assert plan.status().state == "cancelled"
 
 
@@ -169,19 +169,21 @@ def test_an_import_that_died_midway_left_nothing_that_runs(
     old = half_run(zkplan_client, zookeeper_hosts, str(tmp_path / "ran"), str(tmp_path / "no"), 3)
     export_plan(old, tmp_path / "plan")
     elsewhere.prepare()
-    keeper = elsewhere.keeper
-    empty = tree(keeper.client, elsewhere.root)
+    transport = elsewhere.transport
+    empty = tree(transport.client, elsewhere.root)
     with open_archive(tmp_path / "plan") as (header, lines):
         znodes = list(lines)
     for count in (2, len(znodes) // 2, len(znodes)):
-        number, mark = keeper.run(begin(elsewhere.paths, old.record))
+        number, mark = transport.run(begin(elsewhere.paths, old.record))
 
         def cut(count: int = count) -> Iterator[Znode]:
             yield from znodes[1:count]
             raise KeyboardInterrupt
 
         with pytest.raises(KeyboardInterrupt):
-            keeper.run(fill(elsewhere.paths, number, mark, header.creates, znodes[0].data, cut()))
+            transport.run(
+                fill(elsewhere.paths, number, mark, header.creates, znodes[0].data, cut())
+            )
         plan = elsewhere.plan(int(number))
         assert plan.name == "half (half imported)"
         assert plan.status().state == "defining"
@@ -190,7 +192,7 @@ def test_an_import_that_died_midway_left_nothing_that_runs(
         with pytest.raises(PlanNotFound, match="being removed"):
             plan.add_task(len, ["four"])
         plan.remove()
-        assert tree(keeper.client, elsewhere.root) == empty
+        assert tree(transport.client, elsewhere.root) == empty
 
 
 def test_an_import_that_fails_leaves_nothing(
@@ -205,7 +207,7 @@ def test_an_import_that_fails_leaves_nothing(
     plan.add_tasks([TaskSpec(len, ["four"]) for _ in range(1000)])
     export_plan(plan, file)
     elsewhere.prepare()
-    before = tree(elsewhere.keeper.client, elsewhere.root)
+    before = tree(elsewhere.transport.client, elsewhere.root)
     check = moving._read_through
 
     def then_cut(*args: Any) -> Any:
@@ -217,7 +219,7 @@ def test_an_import_that_fails_leaves_nothing(
     monkeypatch.setattr(moving, "_read_through", then_cut)
     with pytest.raises(PayloadUndecodable, match="cut short"):
         import_plan(elsewhere, file)
-    assert tree(elsewhere.keeper.client, elsewhere.root) == before
+    assert tree(elsewhere.transport.client, elsewhere.root) == before
 
 
 def test_a_damaged_file_is_refused_before_anything_is_written(
@@ -228,7 +230,7 @@ def test_a_damaged_file_is_refused_before_anything_is_written(
     file.write_bytes(file.read_bytes()[:-1])
     with pytest.raises(PayloadUndecodable, match="cut short"):
         import_plan(elsewhere, file)
-    assert not elsewhere.keeper.client.exists(elsewhere.root)
+    assert not elsewhere.transport.client.exists(elsewhere.root)
 
 
 def test_a_file_signed_with_another_secret_is_refused_unless_told_otherwise(
@@ -240,7 +242,7 @@ def test_a_file_signed_with_another_secret_is_refused_unless_told_otherwise(
         export_plan(plan, tmp_path / "plan")
     with pytest.raises(PayloadUndecodable, match="ZKPLAN_SECRET"):
         import_plan(elsewhere, tmp_path / "plan")
-    assert not elsewhere.keeper.client.exists(elsewhere.root)
+    assert not elsewhere.transport.client.exists(elsewhere.root)
     import_plan(elsewhere, tmp_path / "plan", any_secret=True)
     with zkplan.connect(zookeeper_hosts, root=elsewhere.root, secret="s") as client:
         found = client.plan(import_plan(client, tmp_path / "plan", copy=True))

@@ -44,9 +44,9 @@ def test_a_client_that_has_seen_more_than_the_server_is_told_that_it_was_restore
     with zkplan.connect(zookeeper_server.hosts, ROOT, session_timeout=SESSION_S) as client:
         client.create_plan("stands in the snapshot")
         go_back(zookeeper_server, tmp_path, lambda number: client.create_plan(f"lost {number}"))
-        with pytest.raises(zkplan.HistoryLost, match="restored from an older state"):
+        with pytest.raises(zkplan.ServerRolledBack, match="restored from an older state"):
             client.plans()
-        with pytest.raises(zkplan.HistoryLost):
+        with pytest.raises(zkplan.ServerRolledBack):
             client.create_plan("at once, too")
     with zkplan.connect(zookeeper_server.hosts, ROOT, session_timeout=SESSION_S) as client:
         assert [plan.name for plan in client.plans()] == ["stands in the snapshot"]
@@ -58,7 +58,7 @@ def test_a_client_whose_server_was_away_for_several_sessions_goes_on(
     with zkplan.connect(zookeeper_server.hosts, ROOT, session_timeout=SESSION_S) as client:
         client.create_plan("before")
         zookeeper_server.kill()
-        with pytest.raises(zkplan.KeeperUnavailable):
+        with pytest.raises(zkplan.ZooKeeperUnavailable):
             zkplan.connect(zookeeper_server.hosts, ROOT, connect_timeout=4 * SESSION_S)
         zookeeper_server.start()
         client.create_plan("after")

@@ -8,8 +8,8 @@ import pytest
 from kazoo.client import KazooClient
 
 from zkplan import Client, PayloadUndecodable, Plan, PlanNotFound, TaskSpec
-from zkplan.layout import parse_entry
-from zkplan.records import Dead
+from zkplan.protocol.layout import parse_entry
+from zkplan.protocol.records import Dead
 
 #: More than the listing of dead tasks shows.
 MANY = 1005

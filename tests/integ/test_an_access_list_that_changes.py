@@ -209,7 +209,7 @@ def test_a_start_that_may_not_be_noted_uses_up_no_attempt_and_loses_no_task(
     zkplan_client: Client, tmp_path: Path, shut: Shut, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It is noted of tasks whose earlier claim ended without an outcome; these start in turn."""
-    raw = zkplan_client.keeper.client
+    raw = zkplan_client.transport.client
     plan = zkplan_client.create_plan(attempts=1)
     folders = [tmp_path / "a", tmp_path / "b"]
     for folder in folders:
@@ -245,7 +245,7 @@ def test_an_argument_that_may_not_be_read_uses_up_no_attempt(
     plan.pause()
     (tmp_path / "go").touch()
     argument = f"{second.path}/arg-0000000000"
-    raw = zkplan_client.keeper.client
+    raw = zkplan_client.transport.client
     wait_until(lambda: raw.exists(argument) and raw.exists(f"{last.path}/arg-0000000001"), "done")
     shut(SHUT, argument)
     plan.resume()
@@ -280,13 +280,13 @@ def test_a_desk_that_may_not_be_read_makes_no_claim_a_lost_one(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     (tmp_path / "go").touch()
-    raw = zkplan_client.keeper.client
-    desk = f"{zkplan_root}/desk/{raw.get_children(f'{zkplan_root}/desk')[0]}"
-    shut(UNREADABLE, desk)
+    raw = zkplan_client.transport.client
+    claims_node = f"{zkplan_root}/claims/{raw.get_children(f'{zkplan_root}/claims')[0]}"
+    shut(UNREADABLE, claims_node)
     with zkplan_client.create_plan() as plan:
         task = plan.add_task(held, [tmp_path], keep=True)
     wait_until(lambda: f"{task.path} cannot be read" in caplog.text, "it is told")
-    shut(OPEN_ACL_UNSAFE, desk)
+    shut(OPEN_ACL_UNSAFE, claims_node)
     assert task.result(30) == 1
 
 
@@ -302,18 +302,18 @@ def test_a_delayed_entry_that_may_not_be_made_runnable_keeps_no_other_waiting(
     """Both have been due for long, so that the next worker moves them together."""
     worker.stop(0)
     (tmp_path / "go").touch()
-    raw = zkplan_client.keeper.client
+    raw = zkplan_client.transport.client
     plans = [zkplan_client.create_plan() for _ in range(2)]
     tasks = [plan.add_task(held, [tmp_path], keep=True) for plan in plans]
     for plan in plans:
         plan.mark_ready()
         (entry,) = raw.get_children(f"{plan.path}/runnable")
-        raw.create(f"{zkplan_root}/later/{1:013d}-{plan.path[-10:]}-{entry}")
+        raw.create(f"{zkplan_root}/delayed/{1:013d}-{plan.path[-10:]}-{entry}")
         raw.delete(f"{plan.path}/runnable/{entry}")
     shut(READ_ONLY, f"{plans[0].path}/runnable")
     with working(zookeeper_hosts, zkplan_root):
         assert tasks[1].result(30) == 1
-        wait_until(lambda: f"{zkplan_root}/later/{1:013d}" in caplog.text, "it is told")
+        wait_until(lambda: f"{zkplan_root}/delayed/{1:013d}" in caplog.text, "it is told")
         shut(OPEN_ACL_UNSAFE, f"{plans[0].path}/runnable")
         assert tasks[0].result(30) == 2
 
@@ -322,8 +322,8 @@ def test_what_somebody_else_shuts_hides_no_plan_and_ends_no_worker(
     zkplan_root: str, zkplan_client: Client, tmp_path: Path, shut: Shut
 ) -> None:
     (tmp_path / "go").touch()
-    raw = zkplan_client.keeper.client
-    far = f"{zkplan_root}/later/9999999999999-0000099999-5000-0000000777.0.0"
+    raw = zkplan_client.transport.client
+    far = f"{zkplan_root}/delayed/9999999999999-0000099999-5000-0000000777.0.0"
     raw.create(far)
     shut(SHUT, far)
     closed = zkplan_client.create_plan()

@@ -27,12 +27,12 @@ def test_a_handshake_without_an_answer_is_made_anew(zookeeper_hosts: str, zkplan
             proxy.hosts, zkplan_root, session_timeout=SESSION_S, patience=WAIT_S
         ) as client,
     ):
-        session = client.keeper.client.client_id
+        session = client.transport.client.client_id
         proxy.unanswered = 2
         proxy.cut()
         assert client.plans() == []
         assert proxy.unanswered == 0
-        assert client.keeper.client.client_id == session
+        assert client.transport.client.client_id == session
 
 
 def test_a_machine_that_answers_nothing_is_left_for_another(

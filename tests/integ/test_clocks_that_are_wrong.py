@@ -25,7 +25,7 @@ def test_an_entry_of_a_worker_whose_clock_is_ahead_runs_after_its_delay(
         plan.mark_ready()
         (entry,) = kazoo.get_children(f"{plan.path}/runnable")
         due_ms = int((time.time() + HOUR_S) * 1000)
-        later = f"{ROOT}/later/{due_ms:013d}-{plan.path[-10:]}-{entry}"
+        later = f"{ROOT}/delayed/{due_ms:013d}-{plan.path[-10:]}-{entry}"
         change = kazoo.transaction()
         change.delete(f"{plan.path}/runnable/{entry}")
         change.create(later, b"1500")

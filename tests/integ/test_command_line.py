@@ -67,7 +67,7 @@ def plan(zkplan_client: Client) -> zkplan.Plan:
 
 
 def number_of(plan: zkplan.Plan, index: int) -> str:
-    return str(int(max(plan.client.keeper.client.get_children(plan.path))[5:]) - 2 + index)
+    return str(int(max(plan.client.transport.client.get_children(plan.path))[5:]) - 2 + index)
 
 
 def test_plans_are_listed_as_a_table_and_as_json(run: Run, plan: zkplan.Plan) -> None:
@@ -186,7 +186,7 @@ def test_the_name_of_a_plan_is_printed_as_one_line_of_text(
 ) -> None:
     """Whoever writes the tree can give any name: it must not reach into the terminal."""
     plan = zkplan_client.create_plan("hostile")
-    node = plan.client.keeper.client
+    node = plan.client.transport.client
     node.set(plan.path, json.dumps({"name": name}).encode())
     ran = run("plan", "cancel", str(int(plan.number)))
     said = name.replace("\x1b", "\\x1b").replace("\n", "\\n")
@@ -201,7 +201,7 @@ def test_who_marks_a_plan_ready_that_does_not_run_all_the_same_is_told(
     assert ran.code == 0
     assert "may run" not in ran.err
     assert f"{plan.path} (nightly) was ready and is paused" in ran.err
-    hosts = zkplan_client.keeper.hosts
+    hosts = zkplan_client.transport.hosts
     assert f"zkplan plan resume {int(plan.number)} --hosts {hosts} --root " in ran.err
     empty = zkplan_client.create_plan("empty")
     empty.mark_ready()
@@ -216,7 +216,7 @@ def test_a_plan_is_checked(run: Run, plan: zkplan.Plan) -> None:
     assert (checked.data["tasks"], checked.data["problems"]) == (3, [])
     table = run("plan", "check", "nightly").out
     assert [line.split() for line in table.splitlines()] == [["tasks", "3"], ["found", "nothing"]]
-    plan.client.keeper.client.delete(f"{plan.path}/task-{int(number_of(plan, 0)):010d}/ready")
+    plan.client.transport.client.delete(f"{plan.path}/task-{int(number_of(plan, 0)):010d}/ready")
     damaged = run("plan", "check", "nightly", "-o", "json")
     assert damaged.code == 1
     assert "has no `ready`" in damaged.data["problems"][0]
@@ -243,7 +243,7 @@ def test_a_delayed_task_is_listed_and_shown_with_its_due_time(
         task = plan.add_task(lambda: 1 // 0, name="late")
         plan.add_task(str, [task], name="last")
     with working(zookeeper_hosts, zkplan_root):
-        wait_until(lambda: plan.tasks()[0].state == "later", "it is delayed")
+        wait_until(lambda: plan.tasks()[0].state == "delayed", "it is delayed")
         row, other = run("task", "ls", "delayed", "-o", "json").data
         assert datetime.fromisoformat(row["due"]).tzinfo is not None
         assert other["due"] is None

@@ -11,7 +11,7 @@ import pytest
 from kazoo.client import KazooClient
 
 import zkplan
-from zkplan import KeeperUnavailable, ZkplanError
+from zkplan import ZkplanError, ZooKeeperUnavailable
 from zkplan.testing.loopback import free_port
 from zkplan.testing.server_process import ServerProcess
 
@@ -30,7 +30,7 @@ def test_options_beside_a_given_client_are_refused(znodes: KazooClient) -> None:
 
 def test_an_option_of_kazoo_is_passed_on(zookeeper_hosts: str, zkplan_root: str) -> None:
     with zkplan.connect(zookeeper_hosts, zkplan_root, randomize_hosts=False) as client:
-        assert client.keeper.client.randomize_hosts is False
+        assert client.transport.client.randomize_hosts is False
 
 
 def test_a_connection_that_is_lost_at_once_is_made_again(
@@ -52,7 +52,7 @@ def test_a_connection_that_is_lost_at_once_is_made_again(
     monkeypatch.setattr(KazooClient, "start", lose_the_first)
     with zkplan.connect(zookeeper_hosts, zkplan_root) as client:
         assert client.plans() == []
-        assert client.keeper.client is lost[0]
+        assert client.transport.client is lost[0]
 
 
 @pytest.mark.parametrize("hosts", [None, 2181, ["127.0.0.1:2181"]])
@@ -65,7 +65,7 @@ def test_hosts_of_another_kind_are_refused(hosts: Any) -> None:
 def test_malformed_hosts_are_not_an_unreachable_server(hosts: str) -> None:
     with pytest.raises(ZkplanError, match="is not a list of ZooKeeper hosts") as caught:
         zkplan.connect(hosts, connect_timeout=0.1)
-    assert not isinstance(caught.value, KeeperUnavailable)
+    assert not isinstance(caught.value, ZooKeeperUnavailable)
 
 
 PROGRAM = """

@@ -42,7 +42,7 @@ def test_a_plan_without_effects_ends_the_same_wherever_its_worker_dies() -> None
     assert len(report.steps) >= 6
     assert {step.when for step in report.steps} == {"before", "after"}
     assert report.steps[0].number == 1
-    assert "create worker/" in report.steps[0].what
+    assert "create workers/" in report.steps[0].what
     assert str(report) == f"{len(report.steps)} crashes, 0 differences"
 
 
@@ -112,7 +112,7 @@ def test_a_plan_that_fails_undisturbed_must_fail_the_same() -> None:
 
     report = crash_at_every_step(build)
 
-    assert any("delete later/" in step.what for step in report.steps)
+    assert any("delete delayed/" in step.what for step in report.steps)
     assert report.undisturbed.how == "PlanFailed"
     assert list(report.undisturbed.outcome.values()) == ["ValueError: always"]
     assert report.steps

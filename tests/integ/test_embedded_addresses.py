@@ -16,10 +16,11 @@ from pathlib import Path
 import pytest
 
 import zkplan
-from zkplan import KeeperUnavailable, addresses
+from zkplan import ZooKeeperUnavailable
 from zkplan.embedded import address_of
 from zkplan.embedded.lock import FolderLock
 from zkplan.testing.process import WatchedProcess
+from zkplan.transport import addresses
 
 from .support import (
     IN_CHECKOUT,
@@ -55,7 +56,7 @@ def zkplan_command(*arguments: str) -> subprocess.CompletedProcess[str]:
 def test_the_same_address_is_the_same_server_within_a_process(tmp_path: Path) -> None:
     address = f"embedded:{tmp_path}/data"
     with zkplan.connect(address) as one, zkplan.connect(f"{address}/../data") as other:
-        assert one.keeper.hosts == other.keeper.hosts
+        assert one.transport.hosts == other.transport.hosts
         one.create_plan("shared")
         assert [plan.name for plan in other.plans()] == ["shared"]
 
@@ -65,7 +66,7 @@ def test_the_server_of_a_folder_ends_with_its_last_client_and_keeps_the_data(
 ) -> None:
     address = f"embedded:{tmp_path}"
     with zkplan.connect(address) as client:
-        first = client.keeper.hosts
+        first = client.transport.hosts
         with zkplan.connect(address):
             pass
         client.create_plan("kept")
@@ -166,7 +167,7 @@ SERVES = """
 import select, sys, zkplan
 with zkplan.connect(sys.argv[1]) as client:
     client.prepare()
-    print(client.keeper.hosts, flush=True)
+    print(client.transport.hosts, flush=True)
     # Not by one read: a signal that comes just before it is noticed only behind it.
     while not select.select([sys.stdin], [], [], 0.1)[0]:
         pass
@@ -203,17 +204,17 @@ def test_clients_go_on_when_the_process_that_served_their_folder_has_ended(
     address = f"embedded:{tmp_path}/data"
     with serving(address) as other:
         one, two = zkplan.connect(address), zkplan.connect(address)
-        session = one.keeper.client.client_id
+        session = one.transport.client.client_id
         one.create_plan("before")
         end(other, number)
         one.create_plan("after")
         assert [plan.name for plan in two.plans()] == ["before", "after"]
         # The server is here now, in the same session, and others find it.
-        assert one.keeper.client.client_id == session
-        assert one.keeper.hosts == two.keeper.hosts == address_of(tmp_path / "data")
+        assert one.transport.client.client_id == session
+        assert one.transport.hosts == two.transport.hosts == address_of(tmp_path / "data")
         listed = zkplan_command("plan", "ls", "--hosts", address)
         assert "after" in listed.stdout, listed.stderr
-        hosts = one.keeper.hosts
+        hosts = one.transport.hosts
         one.close()
         assert listens(hosts)
         two.close()
@@ -291,7 +292,7 @@ def test_a_process_that_comes_back_at_once_has_its_folder_again(
         end(first, signal.SIGKILL)
         with serving(address) as second:
             client.create_plan("on the second")
-            assert client.keeper.hosts == address_of(tmp_path / "data")
+            assert client.transport.hosts == address_of(tmp_path / "data")
             assert (tmp_path / "data" / "lock").read_text() == f"{second.pid}\n"
 
 
@@ -360,7 +361,7 @@ def test_a_program_that_closes_nothing_ends_and_lets_the_folder_go(tmp_path: Pat
 
 def test_a_folder_that_cannot_be_used_is_no_server(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(KeeperUnavailable, match="no server for embedded:"):
+    with pytest.raises(ZooKeeperUnavailable, match="no server for embedded:"):
         zkplan.connect(f"embedded:{tmp_path}/file")
     done = zkplan_command("worker", "--hosts", f"embedded:{tmp_path}/file")
     assert done.returncode == 3
@@ -370,5 +371,5 @@ def test_a_folder_that_cannot_be_used_is_no_server(tmp_path: Path) -> None:
 def test_any_client_may_use_the_server_beside(tmp_path: Path) -> None:
     with zkplan.connect(f"embedded:{tmp_path}") as client:
         client.prepare()
-        with plain_client(client.keeper.hosts) as znodes:
+        with plain_client(client.transport.hosts) as znodes:
             assert "worker" in znodes.get_children("/zkplan")

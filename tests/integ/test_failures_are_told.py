@@ -90,7 +90,7 @@ def test_a_dead_task_gives_the_original_exception_and_the_remote_traceback(
     assert 'raise Refused(code, "never")' in cause.remote_traceback
     assert "in refuse" in "".join(traceback.format_exception(caught.value))
     # The frames of zkplan itself would only be noise.
-    assert "execution.py" not in cause.remote_traceback
+    assert "runtime/execution.py" not in cause.remote_traceback
 
 
 def test_an_exception_that_cannot_travel_is_told_as_text(zkplan_client: Client) -> None:

@@ -22,7 +22,7 @@ from .litter import KINDS, SILENT, Litter, plan_tasks
 from .support import note, notes, wait_until, working
 
 #: Workers that serve the healthy plans, and what one of them may ask each second beside garbage:
-#: its heartbeat, its desks, its sweep of idle plans. Spinning, it asks thousands.
+#: its heartbeat, its claims nodes, its sweep of idle plans. Spinning, it asks thousands.
 WORKERS, STEPS_PER_S = 2, 60
 #: A worker checks one idle plan each second.
 TOLD_S = 25.0
@@ -36,7 +36,7 @@ def fail_once(file: str) -> int:
 
 
 class Healthy:
-    """Plans that need all of a worker: candidates, checks, desks, delayed entries."""
+    """Plans that need all of a worker: candidates, checks, claims nodes, delayed entries."""
 
     def __init__(self, client: Client, znodes: KazooClient, folder: Path) -> None:
         self.plans = [self._graph(client), self._retried(client, folder)]
@@ -68,13 +68,13 @@ class Healthy:
         return plan
 
     def _taken_over(self, client: Client, znodes: KazooClient) -> Plan:
-        """Only who clears the desk of a vanished worker makes it run."""
+        """Only who clears the claims node of a vanished worker makes it run."""
         plan = client.create_plan("taken over")
         task = plan.add_task(int)
         (entry,) = znodes.get_children(f"{plan.path}/runnable")
         znodes.delete(f"{plan.path}/runnable/{entry}")
-        znodes.ensure_path(f"{client.root}/desk/vanished-{plan.number}")
-        claim = f"{client.root}/desk/vanished-{plan.number}/{plan.number}-{task.number}.0.0"
+        znodes.ensure_path(f"{client.root}/claims/vanished-{plan.number}")
+        claim = f"{client.root}/claims/vanished-{plan.number}/{plan.number}-{task.number}.0.0"
         znodes.create(claim, b"5000.0")
         plan.mark_ready()
         return plan
@@ -219,11 +219,11 @@ def test_an_author_passes_numbers_that_somebody_has_taken(
     assert int(second.add_task(int).number) == int(task.number) + 3
 
 
-@pytest.mark.parametrize("name", ["authors", "adds"])
+@pytest.mark.parametrize("name", ["add-ids", "add-count"])
 def test_an_author_is_told_what_a_plan_lacks(
     name: str, zkplan_client: Client, znodes: KazooClient
 ) -> None:
     plan = zkplan_client.create_plan()
     znodes.delete(f"{plan.path}/{name}")
-    with pytest.raises(PlanNotFound, match=f"{plan.path} (has no `authors`|is being removed)"):
+    with pytest.raises(PlanNotFound, match=f"{plan.path} (has no `add-ids`|is being removed)"):
         plan.add_task(int)

@@ -70,7 +70,7 @@ def test_a_plan_without_outcomes_lists_none_and_a_missing_one_is_an_error(
 ) -> None:
     plan = zkplan_client.create_plan()
     assert plan.outcomes() == []
-    znodes.delete(f"{plan.path}/outcomes")
+    znodes.delete(f"{plan.path}/results")
     assert plan.outcomes() == []
     plan.remove()
     with pytest.raises(PlanNotFound):
@@ -87,7 +87,7 @@ def test_what_cannot_be_read_is_listed_as_such_and_strange_names_are_passed_over
     with zkplan_client.create_plan() as plan:
         task = plan.add_task(lambda: 1)
     task.result(WAIT_S)
-    znodes.create(f"{plan.path}/outcomes/strange", b"")
+    znodes.create(f"{plan.path}/results/strange", b"")
     with zkplan.connect(zookeeper_hosts, root=zkplan_root, secret="another") as other:
         (found,) = other.plan(plan.path).outcomes()
     assert (found.number, found.kind) == (task.number, "undecodable")

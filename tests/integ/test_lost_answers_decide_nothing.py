@@ -289,7 +289,7 @@ def test_who_always_makes_a_server_stumble_is_told(
 ) -> None:
     zkplan_client.prepare()
     proxy = proxied(every(1, ("stumbled",)))
-    told = pytest.raises(zkplan.KeeperError, match="ZooKeeper answered MarshallingError")
+    told = pytest.raises(zkplan.ZooKeeperError, match="ZooKeeper answered MarshallingError")
     with zkplan.connect(proxy.hosts, root=zkplan_root) as client, told:
         client.create_plan("never")
     assert len(proxy.lost) == 4

@@ -19,11 +19,11 @@ from kazoo.protocol.serialization import Transaction
 
 import zkplan
 from zkplan import Client, TaskSpec
-from zkplan.execution import Ended, Job, Runner
-from zkplan.keeper import Keeper, kazoo_client
-from zkplan.requests import ReadData
+from zkplan.protocol.requests import ReadData
+from zkplan.runtime.execution import Ended, Job, Runner
+from zkplan.runtime.loop import Loop
 from zkplan.testing.embedded_process import EmbeddedServerProcess
-from zkplan.working.engine import Engine
+from zkplan.transport import Transport, kazoo_client
 
 from .support import TOP, WAIT_S, note, notes, wait_until, working
 
@@ -146,18 +146,18 @@ def test_a_worker_whose_connection_thread_has_ended_ends(
 
     with zkplan.connect(zookeeper_hosts, root=zkplan_root, session_timeout=2.0) as client:
         worker = zkplan.Worker(client, threads=1)
-        connection = client.keeper.client._connection
+        connection = client.transport.client._connection
         worker.on_ready(lambda _: monkeypatch.setattr(connection, "_read_socket", end_thread))
-        with pytest.raises(zkplan.KeeperUnavailable, match="start it anew"):
+        with pytest.raises(zkplan.ZooKeeperUnavailable, match="start it anew"):
             worker.run()
 
 
 @pytest.mark.parametrize(
     ("what", "name"),
     [
-        pytest.param(Engine, "post", id="an answer"),
-        pytest.param(Keeper, "_repeat_later", id="a loss"),
-        pytest.param(Keeper, "_flush", id="a connection"),
+        pytest.param(Loop, "post", id="an answer"),
+        pytest.param(Transport, "_repeat_later", id="a loss"),
+        pytest.param(Transport, "_flush", id="a connection"),
         pytest.param(None, "", id="a watch"),
     ],
 )
@@ -176,7 +176,7 @@ def test_a_worker_that_was_not_told_of_something_ends(
     with zkplan.connect(zookeeper_hosts, root=zkplan_root, session_timeout=5.0) as client:
 
         def lose_connection(_: str) -> None:
-            connection = client.keeper.client._connection
+            connection = client.transport.client._connection
             read, reads, submitted = connection._read_socket, itertools.count(), threading.Event()
 
             def drop_first(*given: Any) -> Any:
@@ -188,14 +188,14 @@ def test_a_worker_that_was_not_told_of_something_ends(
 
             with monkeypatch.context() as now:
                 if what is None:
-                    client.keeper.listen(out_of_memory)
+                    client.transport.listen(out_of_memory)
                 else:
                     now.setattr(what, name, out_of_memory)
                 now.setattr(connection, "_read_socket", drop_first)
                 for _number in range(50):
-                    client.keeper.submit(ReadData(zkplan_root), lambda *_: None)
+                    client.transport.submit(ReadData(zkplan_root), lambda *_: None)
                 submitted.set()
-                wait_until(lambda: client.keeper.broken is not None, "it is told of nothing")
+                wait_until(lambda: client.transport.broken is not None, "it is told of nothing")
 
         worker = zkplan.Worker(client, threads=1)
         worker.on_ready(lose_connection)
@@ -230,7 +230,7 @@ def test_a_worker_whose_client_connects_no_more_says_so() -> None:
             with zkplan.connect(given) as client:
                 worker = zkplan.Worker(client, threads=1)
                 worker.on_ready(lambda _: server.kill())
-                with pytest.raises(zkplan.KeeperUnavailable, match="`connection_retry`"):
+                with pytest.raises(zkplan.ZooKeeperUnavailable, match="`connection_retry`"):
                     worker.run()
         finally:
             given.stop()
@@ -245,7 +245,7 @@ def test_a_connection_whose_threads_have_ended_badly_can_be_closed(
     monkeypatch.setattr(kazoo_client, "_STOP_S", 0.0)
     monkeypatch.setattr(kazoo_client, "_STOP_MORE_S", 0.2)
     client = zkplan.connect(zookeeper_hosts, zkplan_root, session_timeout=1.0)
-    raw, over = client.keeper.client, threading.Event()
+    raw, over = client.transport.client, threading.Event()
     if left == "a queue's lock held":
         raw.handler.completion_queue.mutex.acquire()
     else:
@@ -264,11 +264,11 @@ def test_a_connection_whose_threads_have_ended_badly_can_be_closed(
 ENDS_BADLY = """
 import sys
 import zkplan
-from zkplan.keeper import kazoo_client
+from zkplan.transport import kazoo_client
 
 kazoo_client._STOP_S, kazoo_client._STOP_MORE_S = 0.0, 0.2
 client = zkplan.connect(sys.argv[1], sys.argv[2], session_timeout=1.0)
-client.keeper.client.handler.completion_queue.mutex.acquire()
+client.transport.client.handler.completion_queue.mutex.acquire()
 client.close()
 """
 
@@ -320,4 +320,4 @@ def test_a_connection_can_be_closed_where_no_thread_can_be_started(
     with monkeypatch.context() as now:
         now.setattr(_thread, "start_new_thread", no_thread)
         client.close()
-    assert client.keeper.client._connection.connection_closed.is_set()
+    assert client.transport.client._connection.connection_closed.is_set()

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from kazoo.client import KazooClient
 
-import zkplan.edges
+import zkplan.inspect.neighbours
 from zkplan import Client, Plan, Task, TaskSpec
-from zkplan.edges import NAMED
-from zkplan.inspection import describe_task
+from zkplan.inspect.neighbours import NAMED
+from zkplan.inspect.task_details import describe_task
 
 from .support import wait_for_delayed, wait_until
 
@@ -85,7 +85,7 @@ def test_a_delayed_task_says_when_it_is_due(zkplan_client: Client) -> None:
     with zkplan_client.create_plan() as plan:
         task = plan.add_task(fail, retry_delay=3600)
     (found,) = wait_until(
-        lambda: [each for each in plan.tasks() if each.state == "later"], "it is delayed"
+        lambda: [each for each in plan.tasks() if each.state == "delayed"], "it is delayed"
     )
     # The delay is less up to 30 % by chance.
     left_s = found.due - datetime.now().timestamp()
@@ -107,11 +107,11 @@ def test_a_search_that_grows_too_long_says_how_far_it_came(
 ) -> None:
     plan = zkplan_client.create_plan()
     source = plan.add_task(int, name="far away")
-    plan.add_tasks([TaskSpec(int) for _ in range(zkplan.edges.TASKS_FIRST)])
+    plan.add_tasks([TaskSpec(int) for _ in range(zkplan.inspect.neighbours.TASKS_FIRST)])
     last = plan.add_task(str, [source])
     assert describe_task(last)["waits_for"] == f"task-{source.number} far away runnable"
-    limit = zkplan.edges.TASKS_FIRST
-    monkeypatch.setattr(zkplan.edges, "SEARCH_READS_MAX", limit)
+    limit = zkplan.inspect.neighbours.TASKS_FIRST
+    monkeypatch.setattr(zkplan.inspect.neighbours, "SEARCH_READS_MAX", limit)
     assert describe_task(last)["waits_for"] == (
         f"… and 1 more, not found among the first {limit} znodes read"
     )

@@ -23,11 +23,11 @@ from zkplan.testing.servers import ZooKeeperEnsemble
 from .support import (
     WAIT_S,
     WorkerProcess,
-    claims_on_desks,
     die_once,
     note,
     notes,
     plain_client,
+    standing_claims,
     wait_for_notes,
     wait_until,
     working,
@@ -148,7 +148,7 @@ def test_what_a_killed_worker_held_uses_up_no_attempt(
     with WorkerProcess(zookeeper_server.hosts, ROOT, tmp_path, *options) as victim:
         # A task of its own kills it: from outside it may come when the worker has run them all.
         assert victim.process.wait_ended(WAIT_S)
-    assert claims_on_desks(client) > 2, "the victim held more than it ran"
+    assert standing_claims(client) > 2, "the victim held more than it ran"
     with WorkerProcess(zookeeper_server.hosts, ROOT, tmp_path, *options):
         status = plan.wait(60)
     assert (status.finished, status.dead) == (1500, 0)
@@ -222,10 +222,13 @@ def test_a_late_result_counts_where_nobody_took_the_task_over(
         wait_until(lambda: not client.workers(), "its session expires")
         worker.process.send(signal.SIGCONT)
         wait_until(lambda: worker.said("-2 ready"), "it registers anew")
-        # Only now: its commit must not just be quicker than its look at the desks of the dead.
+        # Only now: its commit must not just be quicker than its look at the claims nodes of the
+        # dead.
         with plain_client(zookeeper_server.hosts) as raw:
-            raw.create(f"{ROOT}/desk/of-the-dead")
-            wait_until(lambda: not raw.exists(f"{ROOT}/desk/of-the-dead"), "it looks at desks")
+            raw.create(f"{ROOT}/claims/of-the-dead")
+            wait_until(
+                lambda: not raw.exists(f"{ROOT}/claims/of-the-dead"), "it looks at claims nodes"
+            )
         gate.touch()
         assert task.result(30).startswith("result of attempt")
         plan.wait(30)
@@ -234,7 +237,7 @@ def test_a_late_result_counts_where_nobody_took_the_task_over(
 
 def expire(worker: zkplan.Worker, hosts: str) -> None:
     """End the session of a worker at the server, as if it had been silent for too long."""
-    twin = KazooClient(hosts, client_id=worker.client.keeper.client.client_id)
+    twin = KazooClient(hosts, client_id=worker.client.transport.client.client_id)
     twin.start(timeout=30)
     twin.stop()
     twin.close()
@@ -349,20 +352,21 @@ def test_a_server_that_hangs_holds_everything_up_and_nothing_more(
 def test_two_answers_that_tell_of_one_lost_registration_make_one_new_life(
     zookeeper_hosts: str, zkplan_root: str, zkplan_client: Client
 ) -> None:
-    """A life that is given up though its session lives would have a desk that nobody can clear."""
+    """A life that is given up though its session lives would have a claims node that nobody can
+    clear."""
     with (
         working(zookeeper_hosts, zkplan_root) as worker,
         plain_client(zookeeper_hosts) as raw,
     ):
-        engine = worker._engine
-        first = engine.me
+        loop = worker._loop
+        first = loop.me
         assert first is not None
         raw.delete(first.worker_path)  # as the end of its session does
-        engine.post(lambda: engine.lost_registration(first))
-        second = wait_until(lambda: engine.me is not first and engine.me, "it registers anew")
+        loop.post(lambda: loop.lost_registration(first))
+        second = wait_until(lambda: loop.me is not first and loop.me, "it registers anew")
         heard = threading.Event()
-        engine.post(lambda: engine.lost_registration(first))
-        engine.post(heard.set)
+        loop.post(lambda: loop.lost_registration(first))
+        loop.post(heard.set)
         assert heard.wait(10)
-        assert engine.me is second
+        assert loop.me is second
         assert [each.id for each in zkplan_client.workers()] == [f"{first.worker}-2"]

@@ -13,15 +13,15 @@ import pytest
 
 import zkplan
 from zkplan import Client, PlanFailed, TaskSpec
+from zkplan.runtime.losses import HANDED_BACK
 from zkplan.testing.server_process import ServerProcess
-from zkplan.working.losses import HANDED_BACK
 
 from .support import (
     WorkerProcess,
-    claims_on_desks,
     note,
     notes,
     stall_nothing,
+    standing_claims,
     wait_for_notes,
     wait_until,
     working,
@@ -82,9 +82,9 @@ def test_tasks_that_had_not_started_survive_the_loss_of_their_worker(
         warm_up(client)
         plan = add_stays(client, file, gate, attempts=1)
         wait_for_notes(file, 2)
-        wait_until(lambda: claims_on_desks(client) > 2, "others are claimed behind them")
+        wait_until(lambda: standing_claims(client) > 2, "others are claimed behind them")
         process.process.end(0)
-    assert claims_on_desks(client) > len(notes(file)) == 2
+    assert standing_claims(client) > len(notes(file)) == 2
     gate.touch()
     with working(hosts, ROOT, threads=8):
         plan.wait(timeout=60)
@@ -136,8 +136,8 @@ def test_a_task_that_kills_its_workers_ends_as_dead_and_its_neighbours_run(
     ):
         plan.wait(timeout=60)
     assert list(failed.value.failures) == ["poison"]
-    # The worker that buried it cleared the last desk, so it knows. A number stands behind the name
-    # of one that had lost its session before.
+    # The worker that buried it cleared the last claims node, so it knows. A number stands behind
+    # the name of one that had lost its session before.
     last = rf"the last one was {re.escape(lost[-1])}(-\d+)? \("
     assert re.search(last, failed.value.failures["poison"])
     assert len(notes(deaths)) == 3
@@ -191,9 +191,9 @@ def test_a_worker_forgets_who_lost_the_tasks_of_plans_that_are_gone(
 ) -> None:
     """Else it held them as long as it lives, up to the most that it remembers."""
     with working(zookeeper_server.hosts, ROOT) as worker:
-        losses = worker._engine.runner.losses
+        losses = worker._loop.runner.losses
         gone = f"{ROOT}/plan-0000009999/task-0000000001"
-        worker._engine.post(lambda: losses.note(gone, 0, "vanished"))
+        worker._loop.post(lambda: losses.note(gone, 0, "vanished"))
         with client.create_plan() as plan:  # at the news of which it lists all plans
             plan.add_task(abs, [-1])
         plan.wait(timeout=60)

@@ -18,7 +18,7 @@ import zkplan
 from zkplan import Client, PlanCancelled, PlanNotFound, TaskSpec, WaitTimeout
 from zkplan.protocol import control
 from zkplan.protocol.control import PlanStatus
-from zkplan.requests import ReadChildren, ReadData, ReadMany, Step
+from zkplan.protocol.requests import ReadChildren, ReadData, ReadMany, Step
 
 from .support import (
     WorkerProcess,
@@ -179,20 +179,20 @@ def test_a_client_may_stand_on_a_connection_that_the_user_has(
 
 def test_the_status_of_a_plan_costs_the_same_whatever_its_size(zkplan_client: Client) -> None:
     def cost(plan: zkplan.Plan) -> int:
-        keeper = zkplan_client.keeper
+        transport = zkplan_client.transport
         sent = []
-        original = keeper.submit
+        original = transport.submit
 
         def counted(request: Any, done: Any) -> Any:
             sent.append(request)
             return original(request, done)
 
-        keeper.submit = counted  # type: ignore[method-assign]
+        transport.submit = counted  # type: ignore[method-assign]
         try:
             plan.status()
             plan.is_drained()
         finally:
-            del keeper.submit
+            del transport.submit
         return len(sent)
 
     small, large = zkplan_client.create_plan(), zkplan_client.create_plan()
@@ -204,7 +204,7 @@ def test_the_status_of_a_plan_costs_the_same_whatever_its_size(zkplan_client: Cl
 
 def _status_torn(plan: zkplan.Plan, at: int, event: Callable[[], Any]) -> PlanStatus:
     """The status by single reads, with `event` before the read number `at` of the first batch."""
-    keeper = plan.client.keeper
+    transport = plan.client.transport
 
     def one(read: ReadData | ReadChildren) -> Step[Any]:
         return (yield read)
@@ -221,7 +221,7 @@ def _status_torn(plan: zkplan.Plan, at: int, event: Callable[[], Any]) -> PlanSt
             if number == at and not happened:
                 happened = True
                 event()
-            answers.append(keeper.run(one(read)))
+            answers.append(transport.run(one(read)))
 
 
 @pytest.mark.parametrize("event", ["becomes ready", "ends", "is removed"])
@@ -237,7 +237,7 @@ def test_a_status_counts_right_whatever_happens_between_its_reads(
             assert (status.tasks, status.added, status.finished) == (1, 1, 0), at
         elif event == "ends":
             plan.mark_ready()
-            end = partial(zkplan_client.keeper.run, control.finish(plan.path, time.time()))
+            end = partial(zkplan_client.transport.run, control.finish(plan.path, time.time()))
             status = _status_torn(plan, at, end)
             assert (status.tasks, status.added, status.finished) == (0, 0, 0), at
         else:
@@ -254,12 +254,12 @@ def test_a_server_without_batch_reads_is_served_by_single_ones(
     zookeeper_hosts: str, zkplan_root: str, zkplan_client: Client
 ) -> None:
     """ZooKeeper before 3.6 and some of its relatives know no multiRead."""
-    zkplan_client.keeper._multi_read = False
+    zkplan_client.transport._multi_read = False
     with zkplan_client.create_plan() as plan:
         tasks = [plan.add_task(lambda i=i: i) for i in range(150)]
         end = plan.add_task(lambda *values: sum(values), tasks)
     with working(zookeeper_hosts, zkplan_root) as worker:
-        worker.client.keeper._multi_read = False
+        worker.client.transport._multi_read = False
         assert end.result(60) == sum(range(150))
         for _ in range(120):
             assert plan.status().tasks == 0
@@ -283,7 +283,7 @@ def test_a_stopping_worker_finishes_what_runs_and_leaves_no_trace(
         wait_until(Path(f"{gate}-reached").exists, "the task runs")
         stopping = threading.Thread(target=worker.stop, args=(60,))
         stopping.start()
-        wait_until(lambda: worker._engine.leaving.begun, "it drains")
+        wait_until(lambda: worker._loop.shutdown.begun, "it drains")
         gate.touch()
         stopping.join(30)
         assert not stopping.is_alive()
@@ -291,8 +291,8 @@ def test_a_stopping_worker_finishes_what_runs_and_leaves_no_trace(
     # What it claimed it would mostly hand back before a slot begins it.
     handed_back = worker.statistics().handed_back
     assert (notes(file), handed_back) == ([], 0), "a worker that stops claims nothing more"
-    assert znodes.get_children(f"{zkplan_root}/desk") == []
-    assert znodes.get_children(f"{zkplan_root}/worker") == []
+    assert znodes.get_children(f"{zkplan_root}/claims") == []
+    assert znodes.get_children(f"{zkplan_root}/workers") == []
     with working(zookeeper_hosts, zkplan_root):
         plan.wait(30)
     assert notes(file) == ["after"]
@@ -329,7 +329,7 @@ def test_at_the_end_of_the_grace_running_tasks_are_handed_back_unharmed(
         worker.stop(grace=0.1)
         assert "ends" not in notes(file), "it was waited for"
     assert znodes.get_children(f"{plan.path}/runnable") == [f"5000-{task.number}.1.0"]
-    assert znodes.get_children(f"{zkplan_root}/desk") == []
+    assert znodes.get_children(f"{zkplan_root}/claims") == []
     wait_until(lambda: "told" in notes(file), "the task is told")
     gate.touch()
     with working(zookeeper_hosts, zkplan_root):
@@ -356,7 +356,7 @@ def test_a_signal_drains_a_worker_process(
         gate.touch()
         assert worker.process.wait_ended(30)
     assert task.result(10) == "open"
-    assert znodes.get_children(f"{zkplan_root}/desk") == []
+    assert znodes.get_children(f"{zkplan_root}/claims") == []
     plan.wait(10)
 
 

@@ -23,8 +23,8 @@ from zkplan import (
 )
 from zkplan.archive import export_plan, import_plan
 from zkplan.embedded import EmbeddedServer
-from zkplan.layout import later_name, parse_later
-from zkplan.requests import Create, Delete, Multi
+from zkplan.protocol.layout import delayed_name, parse_delayed
+from zkplan.protocol.requests import Create, Delete, Multi
 
 from .moving import client_elsewhere, facts, half_run
 from .proxy import Loss, Proxy
@@ -58,12 +58,12 @@ def places(
 
 def make_due(client: Client, plan: Plan) -> None:
     """What waits for its time has waited long enough."""
-    znodes, root = client.keeper.client, client.root
-    for name in znodes.get_children(f"{root}/later"):
-        delayed = parse_later(name)
+    znodes, root = client.transport.client, client.root
+    for name in znodes.get_children(f"{root}/delayed"):
+        delayed = parse_delayed(name)
         if delayed is not None and delayed.plan == plan.number:
-            znodes.delete(f"{root}/later/{name}")
-            znodes.create(f"{root}/later/{later_name(1, plan.number, delayed.entry)}")
+            znodes.delete(f"{root}/delayed/{name}")
+            znodes.create(f"{root}/delayed/{delayed_name(1, plan.number, delayed.entry)}")
 
 
 @pytest.mark.usefixtures("nothing_stalls")
@@ -83,7 +83,12 @@ def test_a_half_run_plan_goes_on_where_it_was_imported(
     ):
         old = half_run(source, from_hosts, file, gate, width)
         before = facts(old)
-        assert {task.state for task in before["tasks"]} == {"dead", "later", "waiting", "runnable"}
+        assert {task.state for task in before["tasks"]} == {
+            "dead",
+            "delayed",
+            "waiting",
+            "runnable",
+        }
         export_plan(old, tmp_path / "plan", remove=True)
         with pytest.raises(PlanNotFound):
             old.status()
@@ -101,13 +106,13 @@ def test_a_half_run_plan_goes_on_where_it_was_imported(
 
         assert (status.added, status.dead) == (width + 7, 0)
         results = [
-            plan.task(task.number).result(1) for task in before["tasks"] if task.name == "later"
+            plan.task(task.number).result(1) for task in before["tasks"] if task.name == "delayed"
         ]
-        assert results == ["later"]
+        assert results == ["delayed"]
     again = notes(file)[len(ran) :]
     # Only what had not been committed ran here, the dead and the delayed task with what their
     # first attempts had left in the log.
-    assert sorted(again)[2:] == ["join", "last", "late", "later"]
+    assert sorted(again)[2:] == ["join", "last", "late", "delayed"]
     assert [line.split(" ", 2)[::2] for line in sorted(again)[:2]] == [["gate", "['closed']"]] * 2
     assert sorted(ran) == sorted(
         ["gate 0 []"] * 2 + ["kept"] + [f"quick {n}" for n in range(width)]
@@ -203,10 +208,10 @@ def test_a_delayed_task_keeps_its_due_time_and_its_delay(
     entry, _ = sorted(znodes.get_children(f"{plan.path}/runnable"))
     due = f"{int((time.time() + 3600) * 1000):013d}"
     znodes.delete(f"{plan.path}/runnable/{entry}")
-    znodes.create(f"{zkplan_client.root}/later/{due}-{plan.number}-{entry}", delay)
+    znodes.create(f"{zkplan_client.root}/delayed/{due}-{plan.number}-{entry}", delay)
     export_plan(plan, tmp_path / "plan")
     number = import_plan(elsewhere, tmp_path / "plan")
-    assert znodes.get(f"{elsewhere.root}/later/{due}-{number}-{entry}")[0] == delay
+    assert znodes.get(f"{elsewhere.root}/delayed/{due}-{number}-{entry}")[0] == delay
     assert facts(elsewhere.plan(number)) == facts(plan)
 
 
@@ -243,7 +248,8 @@ def test_a_publication_that_is_owed_is_not_lost(
     znodes: KazooClient,
     tmp_path: Path,
 ) -> None:
-    """A worker vanished between commit and publish: only its wake says that a task is complete."""
+    """A worker vanished between commit and publish: only its pending record says that a task is
+    complete."""
     with zkplan_client.create_plan() as plan:
         first, second = plan.add_tasks([TaskSpec(int, ["1"]), TaskSpec(int, ["2"])])
         both = plan.add_task(lambda a, b: a + b, [first, second], priority=9)
@@ -255,9 +261,10 @@ def test_a_publication_that_is_owed_is_not_lost(
         znodes.delete(f"{both.path}/dep-{position:010d}")
         znodes.create(f"{both.path}/arg-{position:010d}", value)
         znodes.set(f"{both.path}/ready", b"2")
-    znodes.create(f"{zkplan_client.root}/desk/gone")
+    znodes.create(f"{zkplan_client.root}/claims/gone")
     znodes.create(
-        f"{zkplan_client.root}/desk/gone/wake-1", f"{plan.number} {both.number} 2 4991".encode()
+        f"{zkplan_client.root}/claims/gone/pending-1",
+        f"{plan.number} {both.number} 2 4991".encode(),
     )
     export_plan(plan, tmp_path / "plan")
     found = elsewhere.plan(import_plan(elsewhere, tmp_path / "plan"))
@@ -282,7 +289,7 @@ def test_an_import_whose_answers_are_lost_writes_everything_once(
     # that nothing but their place in the chain protects from being applied twice.
     gap = f"{plan.path}/gap"
     for _ in range(3):
-        zkplan_client.keeper.ask(Multi([Create(gap), Delete(gap)] * 500))
+        zkplan_client.transport.ask(Multi([Create(gap), Delete(gap)] * 500))
     export_plan(plan, tmp_path / "plan")
     kinds: tuple[Loss, Loss] = ("answer", "request")
 
@@ -330,7 +337,7 @@ def test_the_command_line_moves_a_plan(
     assert "sha256" in out
     assert "stays paused here" in said
     # Every server counts its plans from the same number on: without these it may hit another plan.
-    here = f"--hosts {zkplan_client.keeper.hosts} --root {zkplan_client.root}"
+    here = f"--hosts {zkplan_client.transport.hosts} --root {zkplan_client.root}"
     assert f"zkplan plan rm {int(plan.number)} {here}" in said
     code, out, said = run("plan", "import", file, *root)
     assert code == 2

@@ -9,8 +9,9 @@ import pytest
 from kazoo.client import KazooClient
 from kazoo.security import OPEN_ACL_UNSAFE, make_acl
 
-from zkplan import Client, codec
-from zkplan.records import TaskRecord
+from zkplan import Client
+from zkplan.protocol.records import TaskRecord
+from zkplan.serialization import codec
 
 from .support import wait_until
 
@@ -26,7 +27,7 @@ class Builder:
         self.codec = client.codec
         self.path: str = znodes.create(f"{client.root}/plan-", b"", sequence=True)
         if fixed:
-            for name in ("adds", "authors", "runnable", "dead", "outcomes"):
+            for name in ("add-count", "add-ids", "runnable", "dead", "results"):
                 znodes.create(f"{self.path}/{name}")
 
     def task(self, function: Any, *sources: str, short_edges: bool = False) -> str:

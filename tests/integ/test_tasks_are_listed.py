@@ -11,11 +11,11 @@ import pytest
 
 import zkplan
 from zkplan import Client, InvalidTask, Plan, PlanNotFound, TaskSpec, Worker
-from zkplan.edges import dependencies
-from zkplan.inspection import describe_task
-from zkplan.layout import WAKE
+from zkplan.inspect.neighbours import dependencies
+from zkplan.inspect.task_details import describe_task
+from zkplan.protocol.layout import PENDING
 from zkplan.protocol.load import VALUES_FIRST
-from zkplan.requests import Node
+from zkplan.protocol.requests import Node
 
 from .support import note, notes, wait_for_delayed, wait_until
 
@@ -62,7 +62,7 @@ def test_each_task_is_listed_where_it_is(plan: Plan, worker: Worker) -> None:
         "held": "claimed",
         "waits": "waiting",
         "dies": "dead",
-        "comes later": "later",
+        "comes later": "delayed",
     }
     assert found["held"].worker == worker.id
     assert [found[name].attempts for name in ("held", "waits", "dies", "comes later")] == [
@@ -120,7 +120,7 @@ def test_a_claimed_task_is_shown_with_its_worker_and_its_log(plan: Plan, worker:
     assert (shown["state"], shown["worker"], shown["attempt"]) == ("claimed", worker.id, "0")
     assert "progress note of" in shown["log"]
     assert shown["log"][:2] == "20"  # of a date
-    assert describe_task(plan.task("comes later"))["state"] == "later"
+    assert describe_task(plan.task("comes later"))["state"] == "delayed"
 
 
 def test_a_kept_result_is_shown_with_the_way_to_read_it(
@@ -145,7 +145,7 @@ def test_a_task_that_ends_while_it_is_looked_at_is_shown_as_finished(
         task.result(WAIT_S)
         return dependencies(*given)
 
-    monkeypatch.setattr("zkplan.inspection.dependencies", after_its_end)
+    monkeypatch.setattr("zkplan.inspect.task_details.dependencies", after_its_end)
     shown = describe_task(task)
     assert shown["state"] == "finished"
     assert "Task.result() reads it" in shown["outcome"]
@@ -154,8 +154,8 @@ def test_a_task_that_ends_while_it_is_looked_at_is_shown_as_finished(
 def test_the_claims_of_a_worker_are_counted_without_its_wakes(
     zkplan_client: Client, worker: Worker, plan: Plan
 ) -> None:
-    desk = zkplan_client.paths.desk(worker.id)
-    zkplan_client.keeper.client.create(f"{desk}/{WAKE}of-this-test", b"")
+    claims_node = zkplan_client.paths.claims_of(worker.id)
+    zkplan_client.transport.client.create(f"{claims_node}/{PENDING}of-this-test", b"")
     (found,) = zkplan_client.workers()
     assert found.claims == 1
 
@@ -188,8 +188,8 @@ def test_large_arguments_do_not_come_in_one_answer(
     """Nothing else limits an answer: a hundred of a megabyte end a server with the usual heap."""
     with zkplan_client.create_plan() as plan:
         plan.add_tasks([TaskSpec(len, [bytes([n]) * 200_000]) for n in range(80)])
-    keeper = zkplan_client.keeper
-    received = keeper._await
+    transport = zkplan_client.transport
+    received = transport._await
     sizes = []
 
     def measured(*given: Any) -> Any:
@@ -198,7 +198,7 @@ def test_large_arguments_do_not_come_in_one_answer(
             sizes.append(sum(len(node.data) for node in answers if isinstance(node, Node)))
         return answers
 
-    monkeypatch.setattr(keeper, "_await", measured)
+    monkeypatch.setattr(transport, "_await", measured)
     assert len(plan.tasks()) == 80
     assert sum(sizes) > 80 * 200_000
     assert max(sizes) <= VALUES_FIRST * 201_000

@@ -15,7 +15,7 @@ from zkplan import Client, TaskSpec
 from .support import WorkerProcess, stall_nothing, tree, wait_until, working
 
 pytestmark = pytest.mark.usefixtures("nothing_stalls")
-FIXED = {"adds", "authors", "runnable", "dead", "outcomes"}
+FIXED = {"add-count", "add-ids", "runnable", "dead", "results"}
 NUMBER = r"\d{10}"
 
 
@@ -33,7 +33,12 @@ def test_a_new_plan_has_its_fixed_children_and_its_record(
     plan = zkplan_client.create_plan("mine", attempts=5)
 
     root = zkplan_client.root
-    assert children(znodes, root) == {"worker", "desk", "later", plan.path.rpartition("/")[2]}
+    assert children(znodes, root) == {
+        "workers",
+        "claims",
+        "delayed",
+        plan.path.rpartition("/")[2],
+    }
     assert re.fullmatch(rf"{root}/plan-{NUMBER}", plan.path)
     assert children(znodes, plan.path) == FIXED
     assert all(znodes.get(f"{plan.path}/{name}")[0] == b"" for name in FIXED)
@@ -69,8 +74,8 @@ def test_added_tasks_have_ready_and_an_edge_on_either_side(
         "entry": f"4993-{second.number}",
     }
     assert children(znodes, f"{plan.path}/runnable") == {f"5000-{first.number}.0.0"}
-    assert len(children(znodes, f"{plan.path}/authors")) == 1
-    assert znodes.get(f"{plan.path}/adds")[1].version == 3
+    assert len(children(znodes, f"{plan.path}/add-ids")) == 1
+    assert znodes.get(f"{plan.path}/add-count")[1].version == 3
 
 
 def test_marking_ready_adds_one_znode(zkplan_client: Client, znodes: KazooClient) -> None:
@@ -105,9 +110,9 @@ def test_a_running_task_has_an_owner_and_a_claim_on_a_desk(
         wait_until(lambda: znodes.exists(f"{task.path}/owner"), "the task has an owner")
         data, stat = znodes.get(f"{task.path}/owner")
         assert data == f"{worker.id} 0".encode()
-        session = znodes.get(f"{zkplan_root}/worker/{worker.id}")[1].ephemeralOwner
+        session = znodes.get(f"{zkplan_root}/workers/{worker.id}")[1].ephemeralOwner
         assert stat.ephemeralOwner == session != 0
-        claims = children(znodes, f"{zkplan_root}/desk/{worker.id}")
+        claims = children(znodes, f"{zkplan_root}/claims/{worker.id}")
         plan_number = plan.path[-10:]
         assert len(claims) == 1
         assert re.fullmatch(rf"{plan_number}-{task.number}\.0\.[0-9a-f]+", claims.pop())
@@ -116,9 +121,11 @@ def test_a_running_task_has_an_owner_and_a_claim_on_a_desk(
         gate.touch()
         assert after.result(30) == "open"
         plan.wait(30)
-        wait_until(lambda: not children(znodes, f"{zkplan_root}/desk/{worker.id}"), "a clear desk")
-    assert children(znodes, f"{zkplan_root}/desk") == set()
-    assert children(znodes, f"{zkplan_root}/worker") == set()
+        wait_until(
+            lambda: not children(znodes, f"{zkplan_root}/claims/{worker.id}"), "a clear claims node"
+        )
+    assert children(znodes, f"{zkplan_root}/claims") == set()
+    assert children(znodes, f"{zkplan_root}/workers") == set()
 
 
 def test_a_drained_plan_keeps_its_outcomes_and_when_it_was_done(
@@ -130,8 +137,8 @@ def test_a_drained_plan_keeps_its_outcomes_and_when_it_was_done(
         last = plan.add_task(lambda x, y: x + y, [first, middle])
     with working(zookeeper_hosts, zkplan_root):
         plan.wait(30)
-    assert children(znodes, plan.path) == (FIXED - {"adds"}) | {"ready", "done"}
-    assert children(znodes, f"{plan.path}/outcomes") == {first.number, last.number}
+    assert children(znodes, plan.path) == (FIXED - {"add-count"}) | {"ready", "done"}
+    assert children(znodes, f"{plan.path}/results") == {first.number, last.number}
     for name in ("runnable", "dead"):
         assert children(znodes, f"{plan.path}/{name}") == set()
     assert json.loads(znodes.get(f"{plan.path}/done")[0])["failed"] == 0
@@ -164,10 +171,10 @@ def test_a_failed_attempt_leaves_a_log_and_a_delayed_entry(
     with zkplan_client.create_plan(attempts=2, retry_delay=300) as plan:
         task = plan.add_task(lambda: 1 // 0)
     with working(zookeeper_hosts, zkplan_root):
-        wait_until(lambda: children(znodes, f"{zkplan_root}/later"), "a delayed entry")
+        wait_until(lambda: children(znodes, f"{zkplan_root}/delayed"), "a delayed entry")
     # `owner` came and went before it, and ZooKeeper counts every child.
     assert children(znodes, task.path) == {"ready", "log-0000000002"}
-    (entry,) = children(znodes, f"{zkplan_root}/later")
+    (entry,) = children(znodes, f"{zkplan_root}/delayed")
     assert re.fullmatch(rf"\d{{13}}-{plan.path[-10:]}-5000-{task.number}\.1\.1", entry)
     assert children(znodes, f"{plan.path}/runnable") == set()
 
@@ -180,11 +187,11 @@ def test_a_dead_task_has_a_dead_letter_and_an_outcome(
     with working(zookeeper_hosts, zkplan_root):
         wait_until(lambda: children(znodes, f"{plan.path}/dead"), "a dead letter")
     assert children(znodes, f"{plan.path}/dead") == {task.number}
-    assert children(znodes, f"{plan.path}/outcomes") == {task.number}
+    assert children(znodes, f"{plan.path}/results") == {task.number}
     letter = json.loads(znodes.get(f"{plan.path}/dead/{task.number}")[0])
     assert letter["name"] == "divide"
     assert letter["error"].startswith("ZeroDivisionError")
-    assert znodes.get(f"{plan.path}/outcomes/{task.number}")[0][:3] == b"z1E"
+    assert znodes.get(f"{plan.path}/results/{task.number}")[0][:3] == b"z1E"
 
 
 def test_the_prefix_of_the_hosts_is_where_everything_lies(
@@ -202,7 +209,7 @@ def test_the_prefix_of_the_hosts_is_where_everything_lies(
             assert last.result(30) == 21
             plan.wait(30)
         plan.remove()
-    assert children(znodes, f"{zkplan_root}/deep/er") == {"worker", "desk", "later"}
+    assert children(znodes, f"{zkplan_root}/deep/er") == {"workers", "claims", "delayed"}
 
 
 def test_a_removed_plan_leaves_nothing_in_whatever_state_it_is(
@@ -233,7 +240,7 @@ def test_a_removed_plan_leaves_nothing_in_whatever_state_it_is(
     with WorkerProcess(zookeeper_hosts, zkplan_root, tmp_path) as worker:
         drained.wait(30)
         wait_until(lambda: running.status().finished == 1, "a task is finished")
-        wait_until(lambda: znodes.get_children(f"{zkplan_root}/later"), "one is delayed")
+        wait_until(lambda: znodes.get_children(f"{zkplan_root}/delayed"), "one is delayed")
         wait_until(lambda: dying.status().dead == 1, "one is dead")
         for plan in (running, dying, drained):
             plan.remove()

@@ -51,7 +51,7 @@ def test_a_wait_without_workers_times_out_and_tells_how_to_start_one(
     with pytest.raises(WaitTimeout):
         plan.wait(4)
     assert "no worker is registered" in caplog.text
-    assert f"zkplan worker --hosts {zkplan_client.keeper.hosts}" in caplog.text
+    assert f"zkplan worker --hosts {zkplan_client.transport.hosts}" in caplog.text
 
 
 MODULE = "zkplan_test_only_here"

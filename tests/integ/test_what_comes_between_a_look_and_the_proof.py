@@ -10,9 +10,10 @@ from kazoo.client import KazooClient
 from kazoo.security import OPEN_ACL_UNSAFE, make_acl
 
 import zkplan
-from zkplan import Client, PlanFailed, WaitTimeout, standstill, waiting
+from zkplan import Client, PlanFailed, WaitTimeout
+from zkplan.inspect import deadlock, waiting
 from zkplan.protocol.check import Report
-from zkplan.requests import Step
+from zkplan.protocol.requests import Step
 
 from .support import wait_until, working
 
@@ -44,7 +45,7 @@ def between(monkeypatch: pytest.MonkeyPatch) -> Iterator[Between]:
         def proved(plan: zkplan.Plan) -> Step[int | None]:
             _gate.set()
             wait_until(lambda: has_come(plan), "what is to come between has come")
-            return standstill.dead_at_standstill(plan)
+            return deadlock.dead_at_standstill(plan)
 
         monkeypatch.setattr(waiting, "dead_at_standstill", proved)
 
@@ -82,7 +83,7 @@ def test_a_result_beside_a_dead_task_is_given(zkplan_client: Client, between: Be
 
 def _blocked(client: Client) -> zkplan.Plan:
     """A plan whose only task waits for what never comes."""
-    raw = client.keeper.client
+    raw = client.transport.client
     with client.create_plan() as plan:
         task = plan.add_task(int)
     for entry in raw.get_children(f"{plan.path}/runnable"):
@@ -109,8 +110,8 @@ def test_what_another_check_has_published_makes_no_cycle(
     zkplan_root: str, zkplan_client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A task of plain creates that a worker has claimed at once: no number of the plan shows it."""
-    plan, whole, raw = _blocked(zkplan_client), zkplan.Plan.check, zkplan_client.keeper.client
-    claim = f"{zkplan_root}/desk/of-somebody/{plan.number}-0000000099.0.7f"
+    plan, whole, raw = _blocked(zkplan_client), zkplan.Plan.check, zkplan_client.transport.client
+    claim = f"{zkplan_root}/claims/of-somebody/{plan.number}-0000000099.0.7f"
 
     def claimed_first(checked: zkplan.Plan, repair: bool = True) -> Report:
         raw.create(claim, makepath=True)
@@ -149,12 +150,14 @@ def test_where_a_desk_may_not_be_read_no_plan_is_called_stuck(
 ) -> None:
     """A claim may lie there."""
     plan = _blocked(zkplan_client)
-    desk = f"{zkplan_root}/desk/of-somebody"
-    znodes.create(desk, makepath=True, acl=[make_acl("world", "anyone", admin=True, delete=True)])
+    claims_node = f"{zkplan_root}/claims/of-somebody"
+    znodes.create(
+        claims_node, makepath=True, acl=[make_acl("world", "anyone", admin=True, delete=True)]
+    )
     with working(zookeeper_hosts, zkplan_root):
         with pytest.raises(WaitTimeout, match="an access list does not let this client read"):
             plan.wait(4)
         assert f"{plan.path}: whether it can go on is not to be seen" in caplog.text
-    znodes.delete(desk)
+    znodes.delete(claims_node)
     with pytest.raises(zkplan.PlanStuck, match="waits for dep-0000000000"):
         plan.wait(WAIT_S)

@@ -13,7 +13,7 @@ import pytest
 from kazoo.security import CREATOR_ALL_ACL
 
 import zkplan
-from zkplan import Client, InvalidTask, KeeperError, Plan, PlanFailed, WaitTimeout
+from zkplan import Client, InvalidTask, Plan, PlanFailed, WaitTimeout, ZooKeeperError
 
 from .support import IN_CHECKOUT, wait_until, working
 
@@ -45,7 +45,7 @@ def typed(message: str, default_root: str) -> subprocess.CompletedProcess[str]:
 def dead_plan(client: Client) -> Plan:
     with client.create_plan(attempts=1) as plan:
         plan.add_task(fail, name=client.root)
-    with working(client.keeper.hosts, client.root), pytest.raises(PlanFailed):
+    with working(client.transport.hosts, client.root), pytest.raises(PlanFailed):
         plan.wait(WAIT_S)
     return plan
 
@@ -116,5 +116,5 @@ def test_who_may_not_read_is_told_of_the_access_list(
         zkplan.connect(zookeeper_hosts, root) as stranger,
     ):
         owner.create_plan()
-        with pytest.raises(KeeperError, match=rf"access list .* read {root}: .*auth_data"):
+        with pytest.raises(ZooKeeperError, match=rf"access list .* read {root}: .*auth_data"):
             stranger.plans()

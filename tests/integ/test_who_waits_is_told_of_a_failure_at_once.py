@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 import zkplan
-from zkplan import Client, waiting
+from zkplan import Client
+from zkplan.inspect import waiting
 
 from .support import WAIT_S, wait_until
 

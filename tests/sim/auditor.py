@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from zkplan.embedded.tree import Tree
-from zkplan.layout import parse_claim, parse_entry, parse_later
-from zkplan.protocol.shared import wake_dependents
-from zkplan.records import control_from_bytes
-from zkplan.requests import Create, Delete, Op, SetData
+from zkplan.protocol.layout import parse_claim, parse_delayed, parse_entry
+from zkplan.protocol.records import control_from_bytes
+from zkplan.protocol.requests import Create, Delete, Op, SetData
+from zkplan.protocol.shared import pending_dependents
 
 from .network import Fiber
 from .story import FAILED, Meant, Violation
@@ -36,10 +36,10 @@ class Auditor:
         self._entries: set[str] = set()
         self._prov_of: dict[str, str] = {}
         self._dep_of: dict[str, str] = {}
-        self._wakes: dict[str, list[Meant]] = {}
-        self._desks = f"{root}/desk/"
-        self._workers = f"{root}/worker/"
-        self._later = f"{root}/later/"
+        self._pending_records: dict[str, list[Meant]] = {}
+        self._claims_nodes = f"{root}/claims/"
+        self._workers = f"{root}/workers/"
+        self._delayed = f"{root}/delayed/"
         self._plans = f"{root}/plan-"
 
     def expect(self, task: Meant) -> None:
@@ -67,10 +67,10 @@ class Auditor:
                 continue
             if path.startswith(self._plans):
                 self._in_plan(fiber, op, path, touched, edges, claims)
-            elif path.startswith(self._desks):
-                self._on_desk(fiber, op, path, touched)
-            elif path.startswith(self._later):
-                later = parse_later(path[len(self._later) :])
+            elif path.startswith(self._claims_nodes):
+                self._standing(fiber, op, path, touched)
+            elif path.startswith(self._delayed):
+                later = parse_delayed(path[len(self._delayed) :])
                 if later is not None:
                     plan = f"{self._plans}{later.plan}"
                     self._place(op, path, f"{plan}/task-{later.entry.task}", touched)
@@ -87,7 +87,7 @@ class Auditor:
         """The claims this transaction deletes, by task: they were current when it was applied."""
         found = {}
         for op in ops:
-            if op.path.startswith(self._desks) and type(op) is not Create:
+            if op.path.startswith(self._claims_nodes) and type(op) is not Create:
                 claim = parse_claim(op.path.rpartition("/")[2])
                 if claim is not None:
                     found[f"{self._plans}{claim.plan}/task-{claim.task}"] = op.path
@@ -95,10 +95,10 @@ class Auditor:
 
     # What each operation means.
 
-    def _on_desk(self, fiber: Fiber, op: Op, path: str, touched: dict[str, Meant]) -> None:
-        desk, _, name = path[len(self._desks) :].partition("/")
-        if name.startswith("wake-"):
-            self._wake(op, path, touched)
+    def _standing(self, fiber: Fiber, op: Op, path: str, touched: dict[str, Meant]) -> None:
+        claims_node, _, name = path[len(self._claims_nodes) :].partition("/")
+        if name.startswith("pending-"):
+            self._pending(op, path, touched)
             return
         claim = parse_claim(name)
         if claim is None or type(op) is SetData:
@@ -114,24 +114,26 @@ class Auditor:
             if ready is None or control_from_bytes(ready.data) != "running":
                 raise Violation(f"S9 {task.name} is claimed while its plan does not run")
         elif fiber.kind == CLEARS:
-            if f"{self._workers}{desk}" in self.nodes:
-                raise Violation(f"L1 {task.name} is released although worker {desk} lives")
-            if desk in task.released_for:
-                raise Violation(f"L1 {task.name} is released twice for the one lost worker {desk}")
-            task.released_for.append(desk)
+            if f"{self._workers}{claims_node}" in self.nodes:
+                raise Violation(f"L1 {task.name} is released although worker {claims_node} lives")
+            if claims_node in task.released_for:
+                raise Violation(
+                    f"L1 {task.name} is released twice for the one lost worker {claims_node}"
+                )
+            task.released_for.append(claims_node)
 
-    def _wake(self, op: Op, path: str, touched: dict[str, Meant]) -> None:
+    def _pending(self, op: Op, path: str, touched: dict[str, Meant]) -> None:
         if type(op) is Create:
             named = []
-            for target in wake_dependents(op.data):
+            for target in pending_dependents(op.data):
                 task = self.tasks.get(f"{self._plans}{target.plan}/task-{target.task}")
                 if task is not None:
                     named.append(task)
-                    task.wakes += 1
-            self._wakes[path] = named
+                    task.pending_records += 1
+            self._pending_records[path] = named
         elif type(op) is Delete:
-            for task in self._wakes.pop(path, ()):
-                task.wakes -= 1
+            for task in self._pending_records.pop(path, ()):
+                task.pending_records -= 1
                 touched[task.path] = task
 
     def _in_plan(
@@ -154,7 +156,7 @@ class Auditor:
         if depth == 2:
             if kind.startswith("task-"):
                 self._task(fiber, op, plan_path, path, touched, claims)
-            elif kind in ("done", "adds") and type(op) is Create:
+            elif kind in ("done", "add-count") and type(op) is Create:
                 self._judge_done(plan_path)
             return
         if kind.startswith("task-"):
@@ -168,11 +170,11 @@ class Auditor:
                     raise Violation(f"S8 the runnable name {path} came back")
                 self._entries.add(path)
             self._place(op, path, f"{plan_path}/task-{entry.task}", touched)
-        elif kind == "dead" or kind == "outcomes":
+        elif kind == "dead" or kind == "results":
             task_path = f"{plan_path}/task-{parts[2]}"
             if kind == "dead" and (task_path in self.nodes or type(op) is Delete):
                 self._place(op, path, task_path, touched)
-            elif kind == "outcomes" and type(op) is Create and task_path not in self.nodes:
+            elif kind == "results" and type(op) is Create and task_path not in self.nodes:
                 # While the task stands, its outcome is a failure that an operator may retry.
                 self._fix(self.tasks[task_path], op.data)
 
@@ -259,7 +261,7 @@ class Auditor:
     def _judge_end(self, task: Meant) -> None:
         """S4: kept is an outcome that failed, that is to be kept, or that went to nobody."""
         asked = task.keep if task.keep is not None else not task.delivered
-        is_kept = f"{task.path.rpartition('/')[0]}/outcomes/{task.number}" in self.nodes
+        is_kept = f"{task.path.rpartition('/')[0]}/results/{task.number}" in self.nodes
         if is_kept != (asked or (task.fixed or b"").startswith(FAILED)):
             done = "kept" if is_kept else "not kept"
             raise Violation(
@@ -289,7 +291,7 @@ class Auditor:
 
     def _judge_done(self, plan_path: str) -> None:
         children = self.nodes[plan_path].children
-        if "done" in children and "adds" in children:
+        if "done" in children and "add-count" in children:
             raise Violation(f"S7 {plan_path} is done and open for adds")
         if "done" in children and any(name.startswith("task-") for name in children):
             raise Violation(f"S7 {plan_path} is done and has tasks")
@@ -306,7 +308,7 @@ class Auditor:
                 raise Violation(f"S6 {task.name} is gone, left are {task.places}")
             return
         deps = arguments = 0
-        hold = owner = False
+        incomplete = owner = False
         for name in node.children:
             kind = name.partition("-")[0]
             if kind == "dep":
@@ -317,36 +319,36 @@ class Auditor:
                 arguments += 1
             elif kind == "owner":
                 owner = True
-            elif kind == "hold":
-                hold = True
+            elif kind == "incomplete":
+                incomplete = True
         ready = self.nodes.get(f"{task.path}/ready")
         if ready is None:
             if task.foreign:
                 return
             raise Violation(f"S1 {task.name} is half defined")
-        self._judge_place(task, ready.version, int(ready.data), deps, arguments, hold)
-        claim = next((place for place in task.places if place.startswith(self._desks)), "")
+        self._judge_place(task, ready.version, int(ready.data), deps, arguments, incomplete)
+        claim = next((place for place in task.places if place.startswith(self._claims_nodes)), "")
         if owner and not claim:
             raise Violation(f"S1 {task.name} has an owner and no claim")
         if claim and not owner:
-            worker = claim[len(self._desks) :].partition("/")[0]
+            worker = claim[len(self._claims_nodes) :].partition("/")[0]
             if f"{self._workers}{worker}" in self.nodes:
                 raise Violation(f"S1 {task.name} is claimed by the living {worker}, without owner")
 
     def _judge_place(
-        self, task: Meant, version: int, k: int, deps: int, arguments: int, hold: bool
+        self, task: Meant, version: int, k: int, deps: int, arguments: int, incomplete: bool
     ) -> None:
         where = f"{task.name} at version {version} of K={k}, {task.places}"
         if version <= k:
             if task.places:
                 raise Violation(f"S1 {where}: waiting and somewhere else")
-            if version < k and not hold and deps != k - version:
+            if version < k and not incomplete and deps != k - version:
                 raise Violation(f"S1 {where}: {deps} edges are open")
             if version == k:
-                if deps or hold:
+                if deps or incomplete:
                     raise Violation(f"S1 {where}: complete, with {deps} edges open")
-                if not task.wakes and not (task.foreign and k == 0):
-                    raise Violation(f"S1 {where}: complete, and no wake names it")
+                if not task.pending_records and not (task.foreign and k == 0):
+                    raise Violation(f"S1 {where}: complete, and no pending record names it")
             return
         if version > k + 1:
             raise Violation(f"S1 {where}: published twice")

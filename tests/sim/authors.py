@@ -11,7 +11,7 @@ from zkplan.errors import PlanCancelled, PlanDrained, PlanError, PlanNotFound, R
 from zkplan.protocol import author as authoring
 from zkplan.protocol import control, failure
 from zkplan.protocol.adding import NewTask
-from zkplan.records import OnFailure, PlanRecord, State
+from zkplan.protocol.records import OnFailure, PlanRecord, State
 
 from .story import Meant, Violation
 
@@ -140,7 +140,7 @@ def _add(world: World, author: authoring.Author, tasks: list[Meant]) -> Generato
         cancelled = any(
             plan.removed and author.plan_path.endswith(plan.number) for plan in world.plans
         )
-        if node is not None and "adds" in node.children and not cancelled:
+        if node is not None and "add-count" in node.children and not cancelled:
             raise
         going_on = False
     for task, made in zip(tasks, new, strict=True):
@@ -156,7 +156,7 @@ def _add(world: World, author: authoring.Author, tasks: list[Meant]) -> Generato
 def _lost(world: World, author: authoring.Author, task: Meant, position: int) -> bool:
     """Whether an argument is not here, and neither its task nor an outcome can give it."""
     dep = task.deps[position]
-    kept = f"{author.plan_path}/outcomes/{dep.number}" in world.nodes
+    kept = f"{author.plan_path}/results/{dep.number}" in world.nodes
     here = bool(task.path) and f"{task.path}/arg-{position:010d}" in world.nodes
     return bool(dep.number) and not dep.alive and not kept and not here
 

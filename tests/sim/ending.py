@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from zkplan.layout import PLAN_FIXED
-from zkplan.protocol.shared import wake_dependents
+from zkplan.protocol.layout import PLAN_FIXED
+from zkplan.protocol.shared import pending_dependents
 
 from .authors import Plan
 from .story import Meant, Violation
@@ -35,7 +35,7 @@ def _held_for_ever(world: World) -> set[str]:
     held: set[str] = set()
     for task in world.names.values():
         waits = any(dep.name in held for dep in task.deps)
-        if task.alive and (waits or f"{task.path}/hold" in world.nodes):
+        if task.alive and (waits or f"{task.path}/incomplete" in world.nodes):
             held.add(task.name)
     return held
 
@@ -46,7 +46,7 @@ def _judge_plan(world: World, plan: Plan, held: set[str]) -> None:
     running = [task for task in world.names.values() if task.alive and task.name not in held]
     if running:
         raise Violation(f"L3 {[task.name for task in running]} never finished")
-    if not tasks and children != {*PLAN_FIXED, "ready", "done"} - {"adds"}:
+    if not tasks and children != {*PLAN_FIXED, "ready", "done"} - {"add-count"}:
         raise Violation(f"L3 plan {plan.number} has no task, and these children: {children}")
     if world.nodes[f"{world.paths.plan(plan.number)}/runnable"].children:
         raise Violation(f"L3 plan {plan.number} has runnable entries left")
@@ -65,15 +65,17 @@ def _judge_task(task: Meant, held: set[str]) -> None:
 
 def _judge_what_is_left(world: World) -> None:
     paths = world.paths
-    if world.nodes[paths.later].children:
+    if world.nodes[paths.delayed].children:
         raise Violation("L3 delayed entries are left")
-    for desk in sorted(world.nodes[paths.desks].children):
-        if paths.worker(desk) not in world.nodes:
-            raise Violation(f"L3 the desk of {desk}, which is gone, is left")
-        for name in sorted(world.nodes[paths.desk(desk)].children):
-            if not name.startswith("wake-"):
-                raise Violation(f"L3 the claim {name} is left on the desk of {desk}")
-            for target in wake_dependents(world.nodes[f"{paths.desk(desk)}/{name}"].data):
+    for claims_node in sorted(world.nodes[paths.claims].children):
+        if paths.worker(claims_node) not in world.nodes:
+            raise Violation(f"L3 the claims node of {claims_node}, which is gone, is left")
+        for name in sorted(world.nodes[paths.claims_of(claims_node)].children):
+            if not name.startswith("pending-"):
+                raise Violation(f"L3 the claim {name} is left on the claims node of {claims_node}")
+            for target in pending_dependents(
+                world.nodes[f"{paths.claims_of(claims_node)}/{name}"].data
+            ):
                 ready = world.nodes.get(f"{paths.task(target.plan, target.task)}/ready")
                 if ready is not None and ready.version == target.k:
                     raise Violation(f"L3 {target} is complete and was never published")

@@ -18,8 +18,8 @@ def judge_loaded(world: World, item: Loaded) -> None:
     if item.damage:
         raise Violation(f"S3 {task.name} was loaded with damage: {item.damage}")
     # The edges of a plan of plain creates take reads after that moment.
-    later_reads = any(plan.foreign for plan in world.plans)
-    if item.claim.path not in world.nodes and not later_reads:
+    delayed_reads = any(plan.foreign for plan in world.plans)
+    if item.claim.path not in world.nodes and not delayed_reads:
         raise Violation(f"S3 {task.name} was loaded without its claim {item.claim.path}")
     judge_arguments(world, item)
 

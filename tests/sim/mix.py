@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 from zkplan.protocol import author as authoring
-from zkplan.protocol import holding
+from zkplan.protocol import wide_join
 
 from .network import Faults
 
@@ -42,7 +42,7 @@ class Mix(NamedTuple):
 NARROW = (
     (authoring, "BATCH_OPS", 14),
     (authoring, "EDGES_PER_MULTI", 1),
-    (holding, "EDGES_PER_STEP", 1),
+    (wide_join, "EDGES_PER_STEP", 1),
 )
 
 

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
-from zkplan.layout import DELIVERED, Entry, parse_claim, parse_entry
-from zkplan.protocol import adding, desk, holding, publish, wide
+from zkplan.protocol import adding, membership, publish, wide_delivery, wide_join
 from zkplan.protocol import commit as committing
 from zkplan.protocol import load as loading
 from zkplan.protocol.commit import Part
+from zkplan.protocol.layout import DELIVERED, Entry, parse_claim, parse_entry
 from zkplan.protocol.publish import Published
-from zkplan.requests import (
+from zkplan.protocol.requests import (
     Applied,
     Check,
     Create,
@@ -94,7 +94,7 @@ def _fence_by_owner_only(world: World, fiber: Fiber, op: Op) -> Op:
     if claim is None:
         return op
     task = world.auditor.tasks[f"{ROOT}/plan-{claim.plan}/task-{claim.task}"]
-    standing = [place for place in task.places if "/desk/" in place]
+    standing = [place for place in task.places if "/claims/" in place]
     return Delete(standing[0]) if standing else op
 
 
@@ -104,12 +104,12 @@ def _no_compare_and_set(world: World, fiber: Fiber, op: Op) -> Op:
     return op
 
 
-def _no_wake(world: World, fiber: Fiber, op: Op) -> Op:
-    return NOTHING if "/wake-" in op.path else op
+def _no_pending(world: World, fiber: Fiber, op: Op) -> Op:
+    return NOTHING if "/pending-" in op.path else op
 
 
 def _claim_without_worker(world: World, fiber: Fiber, op: Op) -> Op:
-    return NOTHING if type(op) is Check and op.path.startswith(f"{ROOT}/worker/") else op
+    return NOTHING if type(op) is Check and op.path.startswith(f"{ROOT}/workers/") else op
 
 
 def _claim_without_plan(world: World, fiber: Fiber, op: Op) -> Op:
@@ -127,12 +127,12 @@ def _release_keeps_n(world: World, fiber: Fiber, op: Op) -> Op:
 
 
 def _clear_without_guard(world: World, fiber: Fiber, op: Op) -> Op:
-    guard = fiber.kind == "clear" and op.path.startswith(f"{ROOT}/worker/")
+    guard = fiber.kind == "clear" and op.path.startswith(f"{ROOT}/workers/")
     return NOTHING if guard else op
 
 
 def _add_without_identity(world: World, fiber: Fiber, op: Op) -> Op:
-    return NOTHING if "/authors/" in op.path else op
+    return NOTHING if "/add-ids/" in op.path else op
 
 
 def _deliver_without_argument(world: World, fiber: Fiber, op: Op) -> Op:
@@ -144,7 +144,7 @@ def _keep_the_edge(world: World, fiber: Fiber, op: Op) -> Op:
 
 
 def _done_without_adds(world: World, fiber: Fiber, op: Op) -> Op:
-    return Delete(op.path) if type(op) is Delete and op.path.endswith("/adds") else op
+    return Delete(op.path) if type(op) is Delete and op.path.endswith("/add-count") else op
 
 
 def _retry_without_witness(world: World, fiber: Fiber, op: Op) -> Op:
@@ -174,11 +174,11 @@ _real_load = loading.load
 _real_commit = committing.commit
 _real_settle = adding.settle_finished
 _real_added = adding.added_ops
-_real_fix = wide._fix_result
+_real_fix = wide_delivery._fix_result
 
 
 def _load_without_claim(claims: list[Any], read: Any = None) -> Answers:
-    """The list of the desk is not looked at: every claim counts as standing."""
+    """The list of the claims node is not looked at: every claim counts as standing."""
     step, answer = _real_load(claims), None
     while True:
         try:
@@ -188,12 +188,12 @@ def _load_without_claim(claims: list[Any], read: Any = None) -> Answers:
         answer = yield request
         if type(request) is ReadMany:
             for index, read in enumerate(request.reads):
-                if type(read) is ReadChildren and "/desk/" in read.path:
+                if type(read) is ReadChildren and "/claims/" in read.path:
                     answer[index] = [claim.name for claim in claims]
 
 
 def _repeat_is_fenced(*arguments: Any) -> Answers:
-    """A refused repetition counts as refused: the worker's own wake is not looked for."""
+    """A refused repetition counts as refused: the worker's own pending record is not looked for."""
     step, answer = _real_commit(*arguments), None
     while True:
         try:
@@ -245,12 +245,18 @@ MUTANTS = (
     Mutant("commit fenced by owner only", _fence_by_owner_only),
     Mutant(
         "publish left out",
-        patches=((publish, "publish", _publish_nothing), (wide, "publish", _publish_nothing)),
+        patches=(
+            (publish, "publish", _publish_nothing),
+            (wide_delivery, "publish", _publish_nothing),
+        ),
     ),
     Mutant("publish without compare-and-set", _no_compare_and_set),
-    Mutant("no wake", _no_wake),
-    Mutant("wake cleared without publishing", patches=((desk, "still_full", _nothing_is_full),)),
-    Mutant("claim without check of worker/ID", _claim_without_worker),
+    Mutant("no pending record", _no_pending),
+    Mutant(
+        "pending record cleared without publishing",
+        patches=((membership, "still_full", _nothing_is_full),),
+    ),
+    Mutant("claim without check of workers/ID", _claim_without_worker),
     Mutant("claim without check of the plan's ready", _claim_without_plan),
     Mutant("release keeps N", _release_keeps_n),
     Mutant("clearer without guard", _clear_without_guard),
@@ -272,12 +278,15 @@ MUTANTS = (
     Mutant("retry without its witness", _retry_without_witness),
     Mutant(
         "wide join that settles all its positions",
-        patches=((holding, "settle_finished", _settle_all),),
+        patches=((wide_join, "settle_finished", _settle_all),),
     ),
     Mutant(
         "edge on a task of the same commit", patches=((committing, "added_ops", _lend_nothing),)
     ),
-    Mutant("wide delivery that loses adds", patches=((wide, "added_ops", _add_nothing),)),
+    Mutant("wide delivery that loses adds", patches=((wide_delivery, "added_ops", _add_nothing),)),
     Mutant("wide delivery without its mark", _deliver_without_mark),
-    Mutant("mark made with the result", patches=((wide, "_fix_result", _mark_with_the_result),)),
+    Mutant(
+        "mark made with the result",
+        patches=((wide_delivery, "_fix_result", _mark_with_the_result),),
+    ),
 )

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from zkplan.embedded import tree as server
-from zkplan.requests import (
+from zkplan.protocol.requests import (
     Applied,
     Await,
     Check,
@@ -332,5 +332,5 @@ class Network:
 
 
 def _takes_room(op: Op) -> bool:
-    places = ("/arg-", "/outcomes/", "/runnable/", "/desk/")
+    places = ("/arg-", "/results/", "/runnable/", "/claims/")
     return type(op) is Create and any(place in op.path for place in places)

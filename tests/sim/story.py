@@ -37,7 +37,7 @@ class Meant:
     delivered: bool = False
     alive: bool = False
     places: list[str] = field(default_factory=list)
-    wakes: int = 0
+    pending_records: int = 0
     last_n: int = -1
     released_for: list[str] = field(default_factory=list)
 

@@ -12,17 +12,17 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from zkplan.errors import PlanCancelled, ResultNotKept, ServerFull
-from zkplan.layout import parse_later
 from zkplan.protocol import check as checking
 from zkplan.protocol import claim as claiming
 from zkplan.protocol import commit as committing
-from zkplan.protocol import control, desk, failure, look, publish, wide
+from zkplan.protocol import control, failure, look, membership, publish, wide_delivery
 from zkplan.protocol import load as loading
 from zkplan.protocol.commit import Part
+from zkplan.protocol.layout import parse_delayed
 from zkplan.protocol.load import FirstReads, Loaded, Reading
+from zkplan.protocol.records import Dead
+from zkplan.protocol.requests import ReadChildren, ReadData
 from zkplan.protocol.shared import NO_DRIVE, Claim, Dependent, Drive, Registration
-from zkplan.records import Dead
-from zkplan.requests import ReadChildren, ReadData
 
 from .loads import judge_arguments, judge_loaded
 from .network import Client
@@ -51,7 +51,7 @@ class Worker:
         self.to_reload: list[Part] = []
         self.finished: list[Part] = []
         self.to_fail: list[tuple[Claim, Meant]] = []
-        self.old_wakes: list[str] = []
+        self.old_pending: list[str] = []
         #: What a full server had no room to publish.
         self.owed: list[tuple[list[Dependent], str]] = []
         self._registering = False
@@ -150,8 +150,8 @@ class Worker:
         self._start("commit", self._commit(parts), under)
 
     def _begin_publish(self) -> None:
-        full, wake = self.owed.pop()
-        self._start("publish", self._publish(full, wake, NO_DRIVE))
+        full, pending = self.owed.pop()
+        self._start("publish", self._publish(full, pending, NO_DRIVE))
 
     def _begin_fail(self) -> None:
         claim, task = self.to_fail.pop()
@@ -168,12 +168,12 @@ class Worker:
 
     def _register(self) -> Script:
         name = f"{self.name}.{next(self._lives)}"
-        self.me = yield from desk.register(self.world.paths, name, b"", self._uids)
+        self.me = yield from membership.register(self.world.paths, name, b"", self._uids)
         self._registering = False
 
     def _unregister(self) -> Script:
         assert self.me is not None
-        yield from desk.unregister(self.me)
+        yield from membership.unregister(self.me)
         self.world.leave(self)
 
     def _heartbeat(self) -> Script:
@@ -277,12 +277,12 @@ class Worker:
         if me is None:
             self.finished += narrow
             return
-        wakes, self.old_wakes = self.old_wakes, []
+        pending_records, self.old_pending = self.old_pending, []
         ahead = yield from self._read_ahead(narrow)
-        report = yield from committing.commit(me, narrow, wakes, self._drive())
+        report = yield from committing.commit(me, narrow, pending_records, self._drive())
         for claim in report.inherited:
             self._inherit(claim, ahead, report.done)
-        self.old_wakes += report.old_wakes
+        self.old_pending += report.old_pending
         self.to_reload += report.stale
         self.to_reload += [part for part, _ in report.no_room]
         for part, error in report.poison:
@@ -292,21 +292,21 @@ class Worker:
         if report.worker_gone:
             self._lost(me)
         if report.full:
-            yield from self._publish(report.full, report.wake, self._drive())
-        elif report.wake:
-            self.old_wakes.append(report.wake)
+            yield from self._publish(report.full, report.pending, self._drive())
+        elif report.pending:
+            self.old_pending.append(report.pending)
         for part in (*report.done, *report.fenced):
             if not part.loaded.edges:
                 yield from self._finish_of(part)
 
-    def _publish(self, full: list[Dependent], wake: str, drive: Drive) -> Script:
+    def _publish(self, full: list[Dependent], pending: str, drive: Drive) -> Script:
         me = self.me
         if me is None:
-            return  # a clearer settles the wake
+            return  # a clearer settles the pending record
         try:
-            published = yield from publish.publish(me, full, wake, drive)
+            published = yield from publish.publish(me, full, pending, drive)
         except ServerFull:
-            self.owed.append((full, wake))
+            self.owed.append((full, pending))
             return
         yield from self._take_on(published.claims, published.read)
 
@@ -336,7 +336,7 @@ class Worker:
 
     def _deliver_wide(self, me: Registration, part: Part) -> Script:
         try:
-            done = yield from wide.deliver_wide(
+            done = yield from wide_delivery.deliver_wide(
                 *(me, part, self._drive, self._take, lambda *owed: self.owed.append(owed))
             )
         except ServerFull:
@@ -361,7 +361,7 @@ class Worker:
         world = self.world
         if claim.a + 1 < task.attempts:
             due = world.now + world.rng.randint(0, 20) if world.chance(0.5) else None
-            yield from failure.fail_again(claim, b"failed", due, world.paths.later)
+            yield from failure.fail_again(claim, b"failed", due, world.paths.delayed)
         else:
             dead = Dead(claim.rank, claim.n, claim.a, task.name, "", self.name)
             yield from failure.fail_for_good(claim, task.failure, dead)
@@ -374,17 +374,17 @@ class Worker:
 
     def _clear(self) -> Script:
         paths = self.world.paths
-        _, vacant = yield from desk.vacant_desks(paths)
+        _, vacant = yield from membership.orphaned_claims(paths)
         if self.world.chance(self.world.mix.spurious):
-            # A lagging server shows a desk and not yet its worker: the guard must notice.
-            vacant = (yield ReadChildren(paths.desks)) or []
+            # A lagging server shows a claims node and not yet its worker: the guard must notice.
+            vacant = (yield ReadChildren(paths.claims)) or []
         for worker in vacant:
-            yield from desk.clear_desk(paths, worker)
+            yield from membership.clear_claims(paths, worker)
 
     def _promote(self) -> Script:
         paths = self.world.paths
-        names = (yield ReadChildren(paths.later)) or []
-        found = [(name, later) for name in names if (later := parse_later(name)) is not None]
+        names = (yield ReadChildren(paths.delayed)) or []
+        found = [(name, later) for name in names if (later := parse_delayed(name)) is not None]
         due = [item for item in found if item[1].due_ms <= self.world.now]
         if due:
             yield from look.promote(paths, due)

@@ -11,11 +11,11 @@ import random
 from collections.abc import Callable
 
 from zkplan.embedded import tree as server
-from zkplan.layout import Paths
 from zkplan.protocol.adding import NewTask
 from zkplan.protocol.commit import Part
-from zkplan.protocol.desk import sign_off
-from zkplan.records import control_from_bytes
+from zkplan.protocol.layout import Paths
+from zkplan.protocol.membership import sign_off
+from zkplan.protocol.records import control_from_bytes
 
 from . import authors
 from .auditor import REMOVES, Auditor
@@ -133,11 +133,14 @@ class World:
         ]
 
     def vacant(self) -> bool:
-        desks = self.nodes[f"{ROOT}/desk"].children
-        return bool(desks) and not desks.keys() <= self.nodes[f"{ROOT}/worker"].children.keys()
+        claims_nodes = self.nodes[f"{ROOT}/claims"].children
+        return (
+            bool(claims_nodes)
+            and not claims_nodes.keys() <= self.nodes[f"{ROOT}/workers"].children.keys()
+        )
 
     def due(self) -> bool:
-        return any(int(name[:13]) <= self.now for name in self.nodes[f"{ROOT}/later"].children)
+        return any(int(name[:13]) <= self.now for name in self.nodes[f"{ROOT}/delayed"].children)
 
     def leave(self, worker: Worker) -> None:
         """A worker that stopped: its process ends, another comes."""
@@ -150,7 +153,7 @@ class World:
 
     def _set_up(self) -> None:
         rng = self.rng
-        for path in (ROOT, self.paths.workers, self.paths.desks, self.paths.later):
+        for path in (ROOT, self.paths.workers, self.paths.claims, self.paths.delayed):
             self.network.tree.apply(server.Create(path))
         self.network.observer = self.auditor
         self.network.faults = self.mix.faults if any(self.mix.faults) else CALM
@@ -359,7 +362,7 @@ class World:
 
     def _help(self) -> bool:
         """Nothing goes on: time passes, and the operator does what is left to people."""
-        later = self.nodes[f"{ROOT}/later"].children
+        later = self.nodes[f"{ROOT}/delayed"].children
         if later:
             self.now = max(self.now, min(int(name[:13]) for name in later))
             return True

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, cast
 
-from zkplan import codec as codecs
-from zkplan.codec import TASK, VALUE, Codec
-from zkplan.execution import Ended, Job, Runner
-from zkplan.keeper import Keeper
-from zkplan.layout import Paths
 from zkplan.plan import Plan
+from zkplan.protocol.layout import Paths
 from zkplan.protocol.load import Loaded
+from zkplan.protocol.records import Failure, TaskOptions, TaskRecord
 from zkplan.protocol.shared import Claim
-from zkplan.records import Failure, TaskOptions, TaskRecord
+from zkplan.runtime.execution import Ended, Job, Runner
+from zkplan.serialization import codec as codecs
+from zkplan.serialization.codec import TASK, VALUE, Codec
+from zkplan.transport import Transport
 
 PATHS = Paths("/zkplan")
 PLAN, TASK_NUMBER = "0000000003", "0000000012"
@@ -27,9 +27,9 @@ def note(*args: Any) -> None:
 
 
 def one_runner() -> Iterator[Runner]:
-    """For a fixture. No function that it runs may ask for the keeper or the plan."""
+    """For a fixture. No function that it runs may ask for the transport or the plan."""
     ran.clear()
-    made = Runner(cast("Keeper", None), CODEC, lambda job: cast("Plan", None))
+    made = Runner(cast("Transport", None), CODEC, lambda job: cast("Plan", None))
     yield made
     made.close()
 

@@ -10,9 +10,17 @@ from typing import Any, TypeVar
 
 from hypothesis import strategies as st
 
-from zkplan import codec as codecs
-from zkplan.codec import FAILURE, LOG, TASK, VALUE, Codec
-from zkplan.records import Dead, Edge, Failure, PlanRecord, TaskOptions, TaskRecord, WorkerRecord
+from zkplan.protocol.records import (
+    Dead,
+    Edge,
+    Failure,
+    PlanRecord,
+    TaskOptions,
+    TaskRecord,
+    WorkerRecord,
+)
+from zkplan.serialization import codec as codecs
+from zkplan.serialization.codec import FAILURE, LOG, TASK, VALUE, Codec
 
 T = TypeVar("T")
 KINDS = (TASK, VALUE, FAILURE, LOG)
@@ -132,7 +140,7 @@ HUGE: dict[str, bytes] = {
     "format": json.dumps({"format": "x" * MEGABYTE}).encode(),
     "twins": b"{" + b'"name":"x",' * (MEGABYTE // 11) + b'"name":"y"}',
     "lines": b"\n" * MEGABYTE,
-    "wakes": b"0000000001 0000000002 3 5000\n" * (MEGABYTE // 29),
+    "pending records": b"0000000001 0000000002 3 5000\n" * (MEGABYTE // 29),
     "length": struct.pack(">I", 2**32 - 1) + b"{}",
     "lengths": struct.pack(">III", *[2**32 - 1] * 3),
     "sealed": Codec().seal(VALUE, bytes(MEGABYTE)),

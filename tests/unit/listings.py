@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from zkplan.protocol.look import PlanLook
-from zkplan.working.candidates import Candidates
-from zkplan.working.plan_view import PlanView
+from zkplan.runtime.candidates import Candidates
+from zkplan.runtime.plan_view import PlanView
 
 ALONE = (0, 1)
 FIRST = "0000000001"

@@ -1,4 +1,4 @@
-"""A keeper on a KazooClient whose connection the test plays; nothing is ever sent."""
+"""A transport on a KazooClient whose connection the test plays; nothing is ever sent."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import pytest
 from kazoo.client import KazooClient
 from kazoo.protocol.states import KeeperState
 
-from zkplan.keeper.core import Keeper
-from zkplan.requests import Multi, ReadMany
+from zkplan.protocol.requests import Multi, ReadMany
+from zkplan.transport.core import Transport
 
 WAIT_S = 10.0
 CLAIM, READ = Multi([]), ReadMany([])
@@ -25,7 +25,7 @@ class Line:
         self.client = KazooClient("127.0.0.1:1")
         connection = self.client._connection
         connection._read_sock, connection._write_sock = self.client.handler.create_socket_pair()
-        self.keeper = Keeper(self.client, owns=False)
+        self.transport = Transport(self.client, owns=False)
         self.answers: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self.up()
 
@@ -37,14 +37,14 @@ class Line:
         self.client._session_callback(KeeperState.CONNECTING)
 
     def submit(self, request: Multi | ReadMany) -> None:
-        self.keeper.submit(request, lambda answer, error: self.answers.put((answer, error)))
+        self.transport.submit(request, lambda answer, error: self.answers.put((answer, error)))
 
     @property
     def waiting(self) -> list[str]:
         """What kazoo would send next, in this order."""
         return [type(packet).__name__ for packet, _ in self.client._queue]
 
-    def wakes(self) -> int:
+    def wake_ups(self) -> int:
         """How many stand in the socket pair; they are taken."""
         reader = self.client._connection._read_sock
         return len(reader.recv(10_000))

@@ -9,7 +9,16 @@ import pytest
 
 from zkplan.errors import TransactionRejected
 from zkplan.protocol import control
-from zkplan.requests import Multi, Node, ReadChildren, ReadData, ReadMany, Reason, Refused, Step
+from zkplan.protocol.requests import (
+    Multi,
+    Node,
+    ReadChildren,
+    ReadData,
+    ReadMany,
+    Reason,
+    Refused,
+    Step,
+)
 
 PATH = "/zkplan/plan-0000000003"
 #: Far more than any of these steps takes.
@@ -20,7 +29,7 @@ DATA: dict[str, bytes] = {}
 def shown(read: ReadData | ReadChildren) -> Node | list[str] | None:
     """A plan without tasks, as one server shows it."""
     if type(read) is ReadChildren:
-        return ["ready", "adds"] if read.path == PATH else []
+        return ["ready", "add-count"] if read.path == PATH else []
     return None if read.path.endswith("/done") else Node(DATA.get(read.path, b""), *[0] * 6)
 
 

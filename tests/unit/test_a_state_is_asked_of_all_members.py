@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from zkplan.protocol.control import change_state
-from zkplan.records import control_to_bytes
-from zkplan.requests import Applied, Check, Multi, Node, ReadMany, Reason, Refused, SetData
+from zkplan.protocol.records import control_to_bytes
+from zkplan.protocol.requests import Applied, Check, Multi, Node, ReadMany, Reason, Refused, SetData
 
 PATH = "/z/plan-0000000003"
 READY = f"{PATH}/ready"
 
 
 def seen(state: Any, version: int) -> list[Node | None]:
-    """The plan, its `ready`, `done` and `adds`."""
+    """The plan, its `ready`, `done` and `add-count`."""
     ready = Node(control_to_bytes(state), version, 0, 0, 0, 0, 0)
     return [Node(b"", 0, 0, 0, 0, 0, 0), ready, None, Node(b"", 0, 0, 0, 0, 0, 0)]
 

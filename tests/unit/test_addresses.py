@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from zkplan.addresses import folder_of, is_embedded, lease, require_data
 from zkplan.errors import ZkplanError
+from zkplan.transport.addresses import folder_of, is_embedded, lease, require_data
 
 
 @pytest.mark.parametrize("address", ["embedded:", "embedded: "])

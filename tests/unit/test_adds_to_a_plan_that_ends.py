@@ -6,8 +6,8 @@ import pytest
 
 from zkplan.errors import PlanCancelled, PlanDrained, PlanNotFound, ResultNotKept
 from zkplan.protocol.adding import NewTask, settle_finished
-from zkplan.records import control_to_bytes
-from zkplan.requests import Node, ReadMany
+from zkplan.protocol.records import control_to_bytes
+from zkplan.protocol.requests import Node, ReadMany
 
 PLAN = "/zkplan/plan-0000000001"
 
@@ -38,11 +38,11 @@ def test_what_is_gone_is_told_apart(
     assert isinstance(asked, ReadMany)
     assert [read.path for read in asked.reads] == [
         f"{PLAN}/task-0000000005",
-        f"{PLAN}/outcomes/0000000005",
+        f"{PLAN}/results/0000000005",
     ]
     # Read only now: what was missed went after this changed.
     asked = step.send([None, None])
     assert isinstance(asked, ReadMany)
-    assert [read.path for read in asked.reads] == [PLAN, f"{PLAN}/ready", f"{PLAN}/adds"]
+    assert [read.path for read in asked.reads] == [PLAN, f"{PLAN}/ready", f"{PLAN}/add-count"]
     with pytest.raises(error):
         step.send([plan, ready, adds])

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from zkplan.working.again import REST_FIRST_S, REST_MAX_S, Again
+from zkplan.runtime.retry import REST_FIRST_S, REST_MAX_S, Retries
 
 
 class Obstructed:
@@ -32,43 +32,43 @@ class Obstructed:
 def test_it_rests_longer_each_time_up_to_a_minute_and_then_gives_its_result(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    engine, rests = Obstructed(9), []
-    again, now = Again(engine), 1000.0  # type: ignore[arg-type]
+    loop, rests = Obstructed(9), []
+    again, now = Retries(loop), 1000.0  # type: ignore[arg-type]
     monkeypatch.setattr(time, "monotonic", lambda: now)
-    again.go(partial(engine.make, "step"), engine.results.append, "it")
+    again.go(partial(loop.make, "step"), loop.results.append, "it")
     while again.next_due() < float("inf"):
-        made = len(engine.made)
+        made = len(loop.made)
         again.advance(again.next_due() - 0.001)
-        assert len(engine.made) == made
-        assert not engine.results
+        assert len(loop.made) == made
+        assert not loop.results
         rests.append(again.next_due() - now)
         now = again.next_due()
         again.advance(now)
-    assert engine.made == ["step"] * 10
-    assert engine.results == ["step of it"]
+    assert loop.made == ["step"] * 10
+    assert loop.results == ["step of it"]
     assert rests == [min(REST_MAX_S, REST_FIRST_S * 2**count) for count in range(9)]
 
 
 def test_steps_of_one_moment_are_all_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    engine = Obstructed(3)
-    again = Again(engine)  # type: ignore[arg-type]
+    loop = Obstructed(3)
+    again = Retries(loop)  # type: ignore[arg-type]
     monkeypatch.setattr(time, "monotonic", lambda: 7.0)
     for name in "abc":
-        again.go(partial(engine.make, name), engine.results.append, "it")
+        again.go(partial(loop.make, name), loop.results.append, "it")
     again.advance(7.0 + REST_FIRST_S)
-    assert engine.made == list("abcabc")
-    assert engine.results == [f"{name} of it" for name in "abc"]
+    assert loop.made == list("abcabc")
+    assert loop.results == [f"{name} of it" for name in "abc"]
 
 
 def test_what_is_given_up_is_not_made_again() -> None:
-    engine = Obstructed(2)
-    again = Again(engine)  # type: ignore[arg-type]
+    loop = Obstructed(2)
+    again = Retries(loop)  # type: ignore[arg-type]
     given_up: list[str] = []
     for name in "ab":
         dropped = partial(given_up.append, name)
-        again.go(partial(engine.make, name), engine.results.append, "it", given_up=dropped)
+        again.go(partial(loop.make, name), loop.results.append, "it", given_up=dropped)
     again.give_up()
     assert given_up == ["a", "b"]
     assert again.next_due() == float("inf")
     again.advance(time.monotonic() + REST_MAX_S)
-    assert engine.made == ["a", "b"]
+    assert loop.made == ["a", "b"]

@@ -6,7 +6,7 @@ import pytest
 
 from zkplan.errors import PlanDrained, PlanNotFound
 from zkplan.protocol.author import Author
-from zkplan.requests import Node
+from zkplan.protocol.requests import Node
 
 PATH = "/zkplan/plan-0000000003"
 HERE = Node(b"", *[0] * 6)
@@ -46,7 +46,7 @@ def test_a_plan_that_ends_meanwhile_has_ended() -> None:
 
 
 def test_what_two_answers_say_is_so() -> None:
-    with pytest.raises(PlanNotFound, match="has no `authors`"):
+    with pytest.raises(PlanNotFound, match="has no `add-ids`"):
         explained(BARE, BARE)
     going = [HERE, None, HERE, None, HERE]
     with pytest.raises(PlanNotFound, match="is being removed"):

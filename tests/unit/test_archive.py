@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from zkplan.archive.file import ArchiveWriter, Header, open_archive
+from zkplan.archive.picture import Znode, delayed_of
 from zkplan.errors import PayloadUndecodable, ZkplanError
-from zkplan.protocol.picture import Znode, later_of
 
 HEADER = Header("nightly", "c0ffee", "paused", 2, 9, "/zkplan/plan-0000000003", 1.5)
 ZNODES = [
@@ -24,10 +24,10 @@ ZNODES = [
     Znode("task-0000000005/arg-0000000000", "z1Vüñ".encode()),
     Znode("task-0000000005/started-1"),
     Znode("task-0000000007", b"two\nlines"),
-    Znode("outcomes/0000000007", b"x" * 50_000),
+    Znode("results/0000000007", b"x" * 50_000),
     Znode("runnable/5000-0000000007.0.0"),
-    Znode("later/0000000001000-5000-0000000005.1.1"),
-    Znode("adds"),
+    Znode("delayed/0000000001000-5000-0000000005.1.1"),
+    Znode("add-count"),
     Znode("ready", b'{"state":"paused"}'),
 ]
 
@@ -172,9 +172,9 @@ def test_two_files_glued_together_are_refused(tmp_path: Path) -> None:
         {"znode": "task-0000000005/ready"},
         {"znode": 5},
         {"znode": "ready", "version": 3},
-        {"znode": "adds", "base64": "!"},
-        {"znode": "adds", "base64": 3},
-        {"znode": "adds", "text": [1]},
+        {"znode": "add-count", "base64": "!"},
+        {"znode": "add-count", "base64": 3},
+        {"znode": "add-count", "text": [1]},
         {"other": "line"},
         [1],
     ],
@@ -203,7 +203,7 @@ def test_a_znode_that_is_none_of_a_plan_is_not_written(tmp_path: Path) -> None:
 
 
 def test_a_delayed_entry_gets_the_number_of_its_new_plan() -> None:
-    found = later_of("later/0000000001000-5000-0000000005.1.1", "0000000042")
+    found = delayed_of("delayed/0000000001000-5000-0000000005.1.1", "0000000042")
     assert found is not None
     assert (found.due_ms, found.plan, found.entry.name) == (
         1000,

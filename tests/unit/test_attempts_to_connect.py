@@ -8,8 +8,8 @@ import pytest
 from kazoo.client import KazooClient
 from kazoo.protocol.serialization import Connect
 
-from zkplan.keeper.attempts import ATTEMPT_S, Attempts, bound_attempts
-from zkplan.keeper.kazoo_client import mend
+from zkplan.transport.connect_attempts import ATTEMPT_S, Attempts, bound_attempts
+from zkplan.transport.kazoo_client import mend
 
 SESSION_S = MOST_S = 10.0
 

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zkplan.protocol.look import PlanLook
-from zkplan.working.candidates import Candidates
-from zkplan.working.plan_view import (
+from zkplan.runtime.candidates import Candidates
+from zkplan.runtime.plan_view import (
     AVOID_FIRST_S,
     AVOID_MAX_S,
     CANDIDATES_MAX,

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from zkplan.working.claims import Claims
-from zkplan.working.room import (
+from zkplan.runtime.capacity import (
     AHEAD_BYTES_MAX,
     AHEAD_MAX,
     STALLED_S,
@@ -16,9 +15,10 @@ from zkplan.working.room import (
     UNCOMMITTED_MAX,
     Room,
 )
+from zkplan.runtime.claims import Claims
 
 
-class Slots:
+class ThreadPool:
     """Slots that are all held; what waits for one can be taken back."""
 
     def __init__(self, threads: int) -> None:
@@ -29,17 +29,17 @@ class Slots:
         return []
 
 
-def claims_of(threads: int) -> tuple[Claims, Slots]:
-    slots = Slots(threads)
-    engine: Any = SimpleNamespace(
+def claims_of(threads: int) -> tuple[Claims, ThreadPool]:
+    slots = ThreadPool(threads)
+    loop: Any = SimpleNamespace(
         threads=threads,
         slots=slots,
-        seeker=SimpleNamespace(claiming=0),
+        poller=SimpleNamespace(claiming=0),
         ahead=None,
         delivery=SimpleNamespace(waiting_bytes=0),
         no_room=SimpleNamespace(is_met=False),
     )
-    return Claims(engine), slots
+    return Claims(loop), slots
 
 
 def room_of_tasks(seconds: float, size: int = 0, threads: int = 8) -> Room:
@@ -117,6 +117,6 @@ def test_results_that_wait_for_room_leave_all_slots_to_what_makes_it() -> None:
     claims.jobs = dict.fromkeys(map(str, range(5000)))  # type: ignore[assignment]
     assert claims.free() <= 0
 
-    claims._engine.no_room = SimpleNamespace(is_met=True)  # type: ignore[assignment]
+    claims._loop.no_room = SimpleNamespace(is_met=True)  # type: ignore[assignment]
 
     assert claims.free() == 8

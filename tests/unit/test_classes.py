@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from zkplan import codec
+from zkplan.serialization import codec
 
 TOP = Path(__file__).parents[2]
 SOURCE = '''
@@ -98,7 +98,7 @@ class Broken(Exception):
 
 OTHER = """
 import sys
-from zkplan import codec
+from zkplan.serialization import codec
 value, function = codec.load(sys.stdin.buffer.read())
 sys.stdout.buffer.write(codec.dump(function(value)))
 """
@@ -230,7 +230,7 @@ def test_a_class_of_a_function_travels(main: dict[str, Any]) -> None:
 def test_all_tasks_of_a_process_share_one_class(main: dict[str, Any]) -> None:
     """Loaded twice, from payloads of its own each, it is the same class."""
     code = (
-        "import sys, pickle; from zkplan import codec; "
+        "import sys, pickle; from zkplan.serialization import codec; "
         "a, b = map(codec.load, pickle.loads(sys.stdin.buffer.read())); "
         "assert type(a) is type(b) and a != b and isinstance(a, type(b)), (type(a), type(b))"
     )
@@ -246,7 +246,7 @@ def test_all_tasks_of_a_process_share_one_class(main: dict[str, Any]) -> None:
 def test_threads_that_load_a_class_at_once_get_it_complete() -> None:
     code = """
 import sys, threading
-from zkplan import codec
+from zkplan.serialization import codec
 blob = sys.stdin.buffer.read()
 wrong, start = [], threading.Barrier(8)
 def work():

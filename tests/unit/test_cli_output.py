@@ -20,7 +20,7 @@ from zkplan.cli.common import (
     print_rows,
 )
 from zkplan.cli.terminal import PrintableFormatter
-from zkplan.errors import HistoryLost, KeeperUnavailable
+from zkplan.errors import ServerRolledBack, ZooKeeperUnavailable
 
 ROWS = [
     {"name": "first", "tasks": 3, "seconds": 1.5, "extra": "x"},
@@ -169,4 +169,4 @@ def test_names_from_the_tree_cannot_drive_a_terminal(capsys: pytest.CaptureFixtu
 
 def test_of_a_restored_zookeeper_a_command_says_that_it_may_be_started_anew() -> None:
     """With 2, wrong usage, nobody would start it again."""
-    assert exit_code(HistoryLost("restored")) == exit_code(KeeperUnavailable("away")) == 3
+    assert exit_code(ServerRolledBack("restored")) == exit_code(ZooKeeperUnavailable("away")) == 3

@@ -16,9 +16,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zkplan import codec as codecs
-from zkplan.codec import FAILURE, TASK, VALUE, Codec
 from zkplan.errors import NotSerialisable, PayloadUndecodable
+from zkplan.serialization import codec as codecs
+from zkplan.serialization.codec import FAILURE, TASK, VALUE, Codec
 
 PLAIN = st.recursive(
     st.none()

@@ -7,19 +7,19 @@ from typing import Any, cast
 
 import pytest
 
-from zkplan.codec import FAILURE
 from zkplan.errors import NotSerialisable, TaskCancelled, TaskError, ZkplanError
-from zkplan.execution import LOGS_PER_ATTEMPT, Context, Runner, current
-from zkplan.keeper import Keeper
 from zkplan.plan import Plan
-from zkplan.records import Failure, TaskOptions
-from zkplan.requests import Applied, Check, Multi, Reason, Refused, Step
+from zkplan.protocol.records import Failure, TaskOptions
+from zkplan.protocol.requests import Applied, Check, Multi, Reason, Refused, Step
+from zkplan.runtime.execution import LOGS_PER_ATTEMPT, Context, Runner, current
+from zkplan.serialization.codec import FAILURE
+from zkplan.transport import Transport
 
 from .attempts import CODEC, TASK_NUMBER, claim, failure, job_of, outcome
 
 
 class Logbook:
-    """The one thing that a running function asks of a keeper: to write its log entries."""
+    """The one thing that a running function asks of a transport: to write its log entries."""
 
     def __init__(self) -> None:
         self.claim_stands = True
@@ -48,7 +48,7 @@ def logbook() -> Logbook:
 
 @pytest.fixture
 def runner(logbook: Logbook) -> Iterator[Runner]:
-    made = Runner(cast("Keeper", logbook), CODEC, lambda job: cast("Plan", "the plan"))
+    made = Runner(cast("Transport", logbook), CODEC, lambda job: cast("Plan", "the plan"))
     yield made
     made.close()
 

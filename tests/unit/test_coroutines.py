@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.integ.support import WAIT_S, wait_until
-from zkplan.execution import Ended, Job, Runner, current
+from zkplan.runtime.execution import Ended, Job, Runner, current
 
 from .attempts import failure, job_of, note, one_runner, outcome, ran
 

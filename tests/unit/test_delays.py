@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from zkplan.layout import Entry, later_name
-from zkplan.working.delays import REST_MAX_S, REST_S, Delays
+from zkplan.protocol.layout import Entry, delayed_name
+from zkplan.runtime.delays import REST_MAX_S, REST_S, Delays
 
 WALL = 1_000_000.0
 
 
 def name_due(wall_s: float, task: int = 5) -> str:
-    return later_name(int(wall_s * 1000), "0000000003", Entry("5000", f"{task:010d}", 1, 1))
+    return delayed_name(int(wall_s * 1000), "0000000003", Entry("5000", f"{task:010d}", 1, 1))
 
 
 def test_an_entry_is_due_by_its_wall_clock() -> None:

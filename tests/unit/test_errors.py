@@ -8,7 +8,7 @@ import re
 
 import pytest
 
-from zkplan import codec, errors
+from zkplan import errors
 from zkplan.errors import (
     ForeignTask,
     PayloadTooLarge,
@@ -19,6 +19,7 @@ from zkplan.errors import (
     WaitTimeout,
     ZkplanError,
 )
+from zkplan.serialization import codec
 
 CLASSES = {
     name: kind

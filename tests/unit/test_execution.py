@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from zkplan import codec as codecs
-from zkplan.codec import FAILURE, LOG, TASK, Codec
 from zkplan.errors import PayloadUndecodable
-from zkplan.execution import LOSSES_MAX, RESULT_BYTES_MAX, Job, Runner
 from zkplan.protocol.load import Loaded
-from zkplan.records import Failure, TaskOptions, TaskRecord
+from zkplan.protocol.records import Failure, TaskOptions, TaskRecord
+from zkplan.runtime.execution import LOSSES_MAX, RESULT_BYTES_MAX, Job, Runner
+from zkplan.serialization import codec as codecs
+from zkplan.serialization.codec import FAILURE, LOG, TASK, Codec
 
 from .attempts import CODEC, Edge, claim, failure, job_of, note, one_runner, outcome, ran, value
 
@@ -49,7 +49,9 @@ def test_an_error_is_recorded_with_its_type_its_place_and_itself(runner: Runner)
     assert (found.kind, found.message) == ("ZeroDivisionError", "division by zero")
     assert (found.worker, found.n) == ("worker-1", 0)
     assert "in divide" in found.traceback
-    assert "zkplan/execution.py" not in found.traceback, "frames of zkplan say nothing to its users"
+    assert "zkplan/runtime/execution.py" not in found.traceback, (
+        "frames of zkplan say nothing to its users"
+    )
     assert isinstance(codecs.load(found.exception), ZeroDivisionError)
 
 

@@ -15,8 +15,8 @@ from typing import Any
 import dill.temp
 import pytest
 
-from zkplan.codec import dump_function, load_function
-from zkplan.global_names import global_names
+from zkplan.serialization.codec import dump_function, load_function
+from zkplan.serialization.global_names import global_names
 
 THREADS, ROUNDS = 4, 30
 #: Functions of all kinds of code.

@@ -12,14 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kazoo.security import OPEN_ACL_UNSAFE
 
-from zkplan import codec as codecs
-from zkplan import wire
-from zkplan.codec import FAILURE, LOG, TASK, VALUE, Codec
 from zkplan.errors import PayloadUndecodable
-from zkplan.layout import later_name, parse_claim, parse_entry, parse_later
-from zkplan.protocol.shared import Dependent, wake_bytes, wake_dependents
-from zkplan.records import Dead, Edge, Failure, PlanRecord, WorkerRecord
-from zkplan.requests import Applied, Create
+from zkplan.protocol.layout import delayed_name, parse_claim, parse_delayed, parse_entry
+from zkplan.protocol.records import Dead, Edge, Failure, PlanRecord, WorkerRecord
+from zkplan.protocol.requests import Applied, Create
+from zkplan.protocol.shared import Dependent, pending_bytes, pending_dependents
+from zkplan.serialization import codec as codecs
+from zkplan.serialization.codec import FAILURE, LOG, TASK, VALUE, Codec
+from zkplan.transport import wire
 
 TASK_NUMBER = "0000000012"
 #: int() refuses a text of so many digits.
@@ -40,10 +40,10 @@ dependents = st.builds(
 
 @given(names)
 def test_a_name_is_taken_for_an_entry_only_if_it_is_the_entrys_only_name(name: str) -> None:
-    entry, claim, later = parse_entry(name), parse_claim(name), parse_later(name)
+    entry, claim, later = parse_entry(name), parse_claim(name), parse_delayed(name)
     assert entry is None or entry.name == name
     assert claim is None or f"{claim.plan}-{claim.task}.{claim.n}.{claim.uid}" == name
-    assert later is None or later_name(*later) == name
+    assert later is None or delayed_name(*later) == name
 
 
 @pytest.mark.parametrize(
@@ -60,17 +60,17 @@ def test_a_name_is_taken_for_an_entry_only_if_it_is_the_entrys_only_name(name: s
     ],
 )
 def test_a_name_that_int_would_refuse_or_that_has_a_twin_is_nothing(name: str) -> None:
-    assert (parse_entry(name), parse_claim(name), parse_later(name)) == (None, None, None)
+    assert (parse_entry(name), parse_claim(name), parse_delayed(name)) == (None, None, None)
 
 
 @given(st.lists(dependents, max_size=5))
 def test_a_wake_is_read_back(named: list[Dependent]) -> None:
-    assert wake_dependents(wake_bytes(named)) == named
+    assert pending_dependents(pending_bytes(named)) == named
 
 
 @given(st.binary(max_size=80) | st.text("0123 \n", max_size=80).map(str.encode))
 def test_a_damaged_wake_is_no_error(data: bytes) -> None:
-    assert all(dependent.k >= 0 for dependent in wake_dependents(data))
+    assert all(dependent.k >= 0 for dependent in pending_dependents(data))
 
 
 @pytest.mark.parametrize(
@@ -78,8 +78,8 @@ def test_a_damaged_wake_is_no_error(data: bytes) -> None:
 )
 def test_a_damaged_line_of_a_wake_is_passed_over(line: bytes) -> None:
     good = Dependent("0000000003", TASK_NUMBER, 2, "5000")
-    assert wake_dependents(line + b" 4\n" + wake_bytes([good]))[-1] == good
-    assert wake_dependents(line + b"\n" + wake_bytes([good])) == [good]
+    assert pending_dependents(line + b" 4\n" + pending_bytes([good]))[-1] == good
+    assert pending_dependents(line + b"\n" + pending_bytes([good])) == [good]
 
 
 @pytest.mark.parametrize("entry", ["a/b-1", "٣٣٣٣-1", "50", 5000, None, "\ud800\ud800\ud800\ud800"])

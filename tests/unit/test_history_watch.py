@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from zkplan.errors import HistoryLost
-from zkplan.keeper import kazoo_client
-from zkplan.keeper.core import Keeper
-from zkplan.keeper.history import HistoryWatch
-from zkplan.requests import ReadData
+from zkplan.errors import ServerRolledBack
+from zkplan.protocol.requests import ReadData
+from zkplan.transport import kazoo_client
+from zkplan.transport.core import Transport
+from zkplan.transport.rollback import RollbackWatch
 
 WAIT_S = 10.0
 
@@ -86,8 +86,8 @@ class Broken(Probe):
         raise OSError("too many open files")
 
 
-def watched(probes: list[Probe]) -> tuple[Keeper, threading.Event]:
-    """A keeper that is cut off; an event that is set when all probes were used."""
+def watched(probes: list[Probe]) -> tuple[Transport, threading.Event]:
+    """A transport that is cut off; an event that is set when all probes were used."""
     client, used = Client(), threading.Event()
 
     def probe(hosts: str) -> Any:
@@ -95,58 +95,58 @@ def watched(probes: list[Probe]) -> tuple[Keeper, threading.Event]:
             used.set()
         return probes.pop(0) if len(probes) > 1 else probes[0]
 
-    keeper = Keeper(client, owns=True)
-    HistoryWatch(keeper, probe)
+    transport = Transport(client, owns=True)
+    RollbackWatch(transport, probe)
     client.lose()
-    return keeper, used
+    return transport, used
 
 
 def test_one_that_could_not_ask_asks_again() -> None:
-    keeper, _ = watched([Broken(0), Probe(50)])
-    with pytest.raises(HistoryLost):
-        keeper.ask(ReadData("/"))
+    transport, _ = watched([Broken(0), Probe(50)])
+    with pytest.raises(ServerRolledBack):
+        transport.ask(ReadData("/"))
 
 
 def test_a_follower_that_lags_behind_has_lost_nothing() -> None:
     """With local sessions it opens one without a transaction, and may be behind what was seen."""
-    keeper, used = watched([Probe(120, known=50), Probe(120, known=50), Probe(120)])
+    transport, used = watched([Probe(120, known=50), Probe(120, known=50), Probe(120)])
     assert used.wait(WAIT_S)
-    keeper.submit(ReadData("/"), lambda answer, error: None)
-    keeper.client.stop()
+    transport.submit(ReadData("/"), lambda answer, error: None)
+    transport.client.stop()
 
 
 def test_each_that_waits_is_told_by_an_error_of_its_own() -> None:
     """Who adds tasks writes into it how many of them were added."""
     client = Client()
-    keeper, told = Keeper(client, owns=True), queue.SimpleQueue[BaseException | None]()
+    transport, told = Transport(client, owns=True), queue.SimpleQueue[BaseException | None]()
     for _ in range(2):
-        keeper.submit(ReadData("/"), lambda answer, error: told.put(error))
-    keeper.give_up("restored")
+        transport.submit(ReadData("/"), lambda answer, error: told.put(error))
+    transport.give_up("restored")
     first, second = told.get(timeout=WAIT_S), told.get(timeout=WAIT_S)
-    assert isinstance(first, HistoryLost)
+    assert isinstance(first, ServerRolledBack)
     assert first is not second
 
 
 def test_one_whose_session_expired_still_knows_what_it_has_seen() -> None:
     client = Client()
-    keeper = Keeper(client, owns=True)
-    HistoryWatch(keeper, lambda hosts: Probe(50))
+    transport = Transport(client, owns=True)
+    RollbackWatch(transport, lambda hosts: Probe(50))
     client.expire()
-    with pytest.raises(HistoryLost):
-        keeper.ask(ReadData("/"))
+    with pytest.raises(ServerRolledBack):
+        transport.ask(ReadData("/"))
 
 
 def test_a_session_that_begins_after_one_that_expired_is_asked_about_too() -> None:
     """A server that went back takes it: the new session has seen nothing."""
     client, told = Client(), queue.SimpleQueue[BaseException | None]()
     client._session_timeout = 3_600_000  # it is not cut off that long
-    keeper = Keeper(client, owns=True)
-    HistoryWatch(keeper, lambda hosts: Probe(50))
-    keeper.submit(ReadData("/"), lambda answer, error: told.put(error))
+    transport = Transport(client, owns=True)
+    RollbackWatch(transport, lambda hosts: Probe(50))
+    transport.submit(ReadData("/"), lambda answer, error: told.put(error))
     client.expire()
-    keeper._connected = False  # the answer to its first request never comes
+    transport._connected = False  # the answer to its first request never comes
     client.listeners[-1]("CONNECTED")
-    assert isinstance(told.get(timeout=WAIT_S), HistoryLost)
+    assert isinstance(told.get(timeout=WAIT_S), ServerRolledBack)
 
 
 def test_the_thread_that_tells_of_a_loss_waits_for_no_other(
@@ -155,9 +155,9 @@ def test_the_thread_that_tells_of_a_loss_waits_for_no_other(
     """That of kazoo: out of memory, a Thread may end at once, and its start would wait for ever."""
     with monkeypatch.context() as now:
         now.setattr(threading.Thread, "_bootstrap", lambda thread: None)
-        keeper, _ = watched([Probe(50)])
-    with pytest.raises(HistoryLost):
-        keeper.ask(ReadData("/"))
+        transport, _ = watched([Probe(50)])
+    with pytest.raises(ServerRolledBack):
+        transport.ask(ReadData("/"))
 
 
 class Slow(Client):
@@ -186,7 +186,7 @@ def test_one_that_was_given_up_and_stops_late_can_be_closed(
     monkeypatch.setattr(kazoo_client, "_STOP_S", 0.0)
     monkeypatch.setattr(kazoo_client, "_STOP_MORE_S", 0.01)
     client = Slow()
-    keeper = Keeper(client, owns=True)
-    keeper.give_up("restored")
-    keeper.close()
+    transport = Transport(client, owns=True)
+    transport.give_up("restored")
+    transport.close()
     client.over.set()

@@ -21,22 +21,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import zkplan
-from zkplan import codec as codecs
-from zkplan import edges, layout, listing, records
+from zkplan.archive import picture
 from zkplan.archive.file import Header, open_archive
-from zkplan.codec import FAILURE, LOG, TASK, VALUE, Codec
 from zkplan.errors import InvariantViolated, PayloadUndecodable, ZkplanError
-from zkplan.protocol import desk, picture, shared
+from zkplan.inspect import neighbours, unfinished
+from zkplan.protocol import layout, membership, records, shared
+from zkplan.serialization import codec as codecs
+from zkplan.serialization.codec import FAILURE, LOG, TASK, VALUE, Codec
 
 from .hostile_bytes import BODIES, ENVELOPES, HUGE, NAMES, PICKLES, as_text
 
 PACKAGE = Path(zkplan.__file__).parent
 #: Where nothing of the tree is decoded: servers, what starts processes, what shows or measures.
-ELSEWHERE = ("embedded", "testing", "stress", "demo", "cli", "local.py", "addresses.py")
+ELSEWHERE = ("embedded", "testing", "stress", "demo", "cli", "local.py")
 #: The framing of answers: its lengths come from the server, not from who wrote a znode.
-FRAMING = "wire.py"
+FRAMING = "transport/wire.py"
+ADDRESSES = "transport/addresses.py"
 NAMED = re.compile(
-    r"parse_\w+|from_(bytes|json|value)|\w+_from_bytes|later_of|number_of|load(_\w+)?"
+    r"parse_\w+|from_(bytes|json|value)|\w+_from_bytes|delayed_of|number_of|load(_\w+)?"
 )
 READERS = ("loads", "unpack", "unpack_from", "b64decode")
 CODEC = Codec(b"ours")
@@ -52,46 +54,52 @@ class Fuzzed(NamedTuple):
 
 RECORD = (PayloadUndecodable,)
 DECODERS: dict[str, Fuzzed] = {
-    "layout.parse_plan": Fuzzed(layout.parse_plan, NAMES),
-    "layout.parse_task": Fuzzed(layout.parse_task, NAMES),
-    "layout.parse_entry": Fuzzed(layout.parse_entry, NAMES),
-    "layout.parse_claim": Fuzzed(layout.parse_claim, NAMES),
-    "layout.parse_later": Fuzzed(layout.parse_later, NAMES),
-    "layout.number_of": Fuzzed(layout.number_of, NAMES, (InvariantViolated,)),
-    "records.from_json": Fuzzed(lambda data: records.from_json(data, "it"), BODIES, RECORD),
-    "records.TaskOptions.from_json": Fuzzed(records.TaskOptions.from_json, BODIES, RECORD),
-    "records.TaskOptions.from_value": Fuzzed(
+    "protocol.layout.parse_plan": Fuzzed(layout.parse_plan, NAMES),
+    "protocol.layout.parse_task": Fuzzed(layout.parse_task, NAMES),
+    "protocol.layout.parse_entry": Fuzzed(layout.parse_entry, NAMES),
+    "protocol.layout.parse_claim": Fuzzed(layout.parse_claim, NAMES),
+    "protocol.layout.parse_delayed": Fuzzed(layout.parse_delayed, NAMES),
+    "protocol.layout.number_of": Fuzzed(layout.number_of, NAMES, (InvariantViolated,)),
+    "protocol.records.from_json": Fuzzed(
+        lambda data: records.from_json(data, "it"), BODIES, RECORD
+    ),
+    "protocol.records.TaskOptions.from_json": Fuzzed(records.TaskOptions.from_json, BODIES, RECORD),
+    "protocol.records.TaskOptions.from_value": Fuzzed(
         lambda data: records.TaskOptions.from_value(as_json(data)), BODIES, RECORD
     ),
-    "records.PlanRecord.from_bytes": Fuzzed(records.PlanRecord.from_bytes, BODIES, RECORD),
-    "records.TaskRecord.from_bytes": Fuzzed(records.TaskRecord.from_bytes, BODIES, RECORD),
-    "records.Edge.from_bytes": Fuzzed(records.Edge.from_bytes, BODIES, RECORD),
-    "records.Failure.from_bytes": Fuzzed(records.Failure.from_bytes, BODIES, RECORD),
-    "records.Dead.from_bytes": Fuzzed(records.Dead.from_bytes, BODIES),
-    "records.WorkerRecord.from_bytes": Fuzzed(
+    "protocol.records.PlanRecord.from_bytes": Fuzzed(records.PlanRecord.from_bytes, BODIES, RECORD),
+    "protocol.records.TaskRecord.from_bytes": Fuzzed(records.TaskRecord.from_bytes, BODIES, RECORD),
+    "protocol.records.Edge.from_bytes": Fuzzed(records.Edge.from_bytes, BODIES, RECORD),
+    "protocol.records.Failure.from_bytes": Fuzzed(records.Failure.from_bytes, BODIES, RECORD),
+    "protocol.records.Dead.from_bytes": Fuzzed(records.Dead.from_bytes, BODIES),
+    "protocol.records.WorkerRecord.from_bytes": Fuzzed(
         lambda data: records.WorkerRecord.from_bytes("w", data, 0), BODIES
     ),
-    "records.count_from_bytes": Fuzzed(records.count_from_bytes, BODIES),
-    "records.control_from_bytes": Fuzzed(records.control_from_bytes, BODIES),
-    "codec.Codec.open": Fuzzed(
+    "protocol.records.count_from_bytes": Fuzzed(records.count_from_bytes, BODIES),
+    "protocol.records.control_from_bytes": Fuzzed(records.control_from_bytes, BODIES),
+    "serialization.codec.Codec.open": Fuzzed(
         lambda data: CODEC.open(TASK + VALUE + FAILURE + LOG, data), ENVELOPES, RECORD
     ),
-    "codec.load": Fuzzed(lambda data: codecs.load(b"P" + data), PICKLES, RECORD),
-    "codec.load_function": Fuzzed(codecs.load_function, PICKLES, RECORD),
-    "codec.describe_function": Fuzzed(codecs.describe_function, PICKLES),
-    "protocol.shared.wake_dependents": Fuzzed(shared.wake_dependents, BODIES),
-    "protocol.desk._next_entry": Fuzzed(lambda data: desk._next_entry(data, CLAIM, True), BODIES),
-    "protocol.picture.later_of": Fuzzed(lambda name: picture.later_of(name, "0000000001"), NAMES),
-    "edges._edge": Fuzzed(edges._edge, BODIES),
-    "listing._used": Fuzzed(listing._used, BODIES),
-    "listing._name_of": Fuzzed(lambda data: listing._name_of(CODEC, data), ENVELOPES),
+    "serialization.codec.load": Fuzzed(lambda data: codecs.load(b"P" + data), PICKLES, RECORD),
+    "serialization.codec.load_function": Fuzzed(codecs.load_function, PICKLES, RECORD),
+    "serialization.codec.describe_function": Fuzzed(codecs.describe_function, PICKLES),
+    "protocol.shared.pending_dependents": Fuzzed(shared.pending_dependents, BODIES),
+    "protocol.membership._next_entry": Fuzzed(
+        lambda data: membership._next_entry(data, CLAIM, True), BODIES
+    ),
+    "archive.picture.delayed_of": Fuzzed(
+        lambda name: picture.delayed_of(name, "0000000001"), NAMES
+    ),
+    "inspect.neighbours._edge": Fuzzed(neighbours._edge, BODIES),
+    "inspect.unfinished._used": Fuzzed(unfinished._used, BODIES),
+    "inspect.unfinished._name_of": Fuzzed(lambda data: unfinished._name_of(CODEC, data), ENVELOPES),
 }
 #: Decoders whose fuzz test is not of that shape: where it is.
 ELSEWHERE_FUZZED = {
     "archive.file._Lines._line": "test_a_line_of_an_archive_is_a_record_or_refused",
     "archive.file._Lines._znode": "test_a_line_of_an_archive_is_a_record_or_refused",
-    "codec.Codec.function": "codec.load_function, behind a cache",
-    "records.PlanRecord.to_bytes": "what it reads it has written",
+    "serialization.codec.Codec.function": "codec.load_function, behind a cache",
+    "protocol.records.PlanRecord.to_bytes": "what it reads it has written",
     "protocol.load.load_ahead": "a step: it reads znodes, and decodes by Edge.from_bytes",
     "protocol.load.load": "a step: it reads znodes, and decodes by Edge.from_bytes",
     "protocol.load.Reading.fill": "a step's: it decodes by Edge.from_bytes",
@@ -109,7 +117,7 @@ def found_decoders() -> Iterator[str]:
     """Every function that is named as a decoder, or calls what turns bytes into values."""
     for path in sorted(PACKAGE.rglob("*.py")):
         inside = path.relative_to(PACKAGE)
-        if inside.parts[0] in ELSEWHERE or inside.name == FRAMING:
+        if inside.parts[0] in ELSEWHERE or str(inside) in (FRAMING, ADDRESSES):
             continue
         module = ".".join(inside.with_suffix("").parts).removesuffix(".__init__")
         for name, function in functions(ast.parse(path.read_text()), ""):
@@ -205,7 +213,7 @@ def test_a_time_in_a_record_is_a_date(data: bytes) -> None:
     for decode, field in (
         (records.PlanRecord.from_bytes, "created"),
         (records.Failure.from_bytes, "when"),
-        (DECODERS["records.WorkerRecord.from_bytes"].decode, "started"),
+        (DECODERS["protocol.records.WorkerRecord.from_bytes"].decode, "started"),
     ):
         try:
             datetime.fromtimestamp(getattr(decode(data), field))
@@ -216,13 +224,13 @@ def test_a_time_in_a_record_is_a_date(data: bytes) -> None:
 @given(BODIES, NAMES)
 def test_a_claim_is_released_to_an_entry_that_workers_take(data: bytes, name: str) -> None:
     claim = layout.parse_claim(name) or CLAIM._replace(n=7)
-    entry = desk._next_entry(data, claim, False)
+    entry = membership._next_entry(data, claim, False)
     assert claim.n == 9_999_999_999 or layout.parse_entry(entry.name) == entry
 
 
 @given(BODIES)
 def test_a_wake_publishes_only_entries_that_workers_take(data: bytes) -> None:
-    for dependent in shared.wake_dependents(data):
+    for dependent in shared.pending_dependents(data):
         assert layout.parse_entry(dependent.entry.name) == dependent.entry
 
 

@@ -6,12 +6,17 @@ import logging
 
 import pytest
 
-from zkplan.errors import KeeperClosed, KeeperUnavailable, PayloadUndecodable, TransactionRejected
-from zkplan.layout import Paths
+from zkplan.errors import (
+    ClientClosed,
+    PayloadUndecodable,
+    TransactionRejected,
+    ZooKeeperUnavailable,
+)
+from zkplan.protocol.layout import Paths
 from zkplan.protocol.look import PlanLook, list_plans
-from zkplan.requests import ReadData, Step
-from zkplan.working.containment import TOLD_MAX, Complaints, contained
-from zkplan.working.plan_view import STRANGE_MAX, PlanView
+from zkplan.protocol.requests import ReadData, Step
+from zkplan.runtime.containment import TOLD_MAX, Complaints, contained
+from zkplan.runtime.plan_view import STRANGE_MAX, PlanView
 
 ENTRY = "5000-0000000001.0.0"
 
@@ -73,7 +78,9 @@ def test_what_the_tree_is_to_blame_for_ends_the_step_alone_and_is_told_once(
     assert [record.getMessage() for record in caplog.records] == ["/x is broken: no"]
 
 
-@pytest.mark.parametrize("error", [KeeperUnavailable("x"), KeeperClosed("x"), AssertionError("x")])
+@pytest.mark.parametrize(
+    "error", [ZooKeeperUnavailable("x"), ClientClosed("x"), AssertionError("x")]
+)
 def test_a_lost_connection_and_a_bug_are_not_contained(error: Exception) -> None:
     step = contained(asks(), Complaints(), "/x", None)
     next(step)

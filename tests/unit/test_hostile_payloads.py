@@ -9,19 +9,19 @@ from typing import Any
 
 import pytest
 
-from zkplan import codec as codecs
-from zkplan import inspection, listing, waiting
-from zkplan.codec import FAILURE, LOG, MAGIC, TASK, VALUE, Codec
 from zkplan.errors import PayloadUndecodable
-from zkplan.execution import Context, Job, Runner
+from zkplan.inspect import task_details, unfinished, waiting
 from zkplan.protocol.load import Loaded
+from zkplan.protocol.records import Failure, TaskRecord
+from zkplan.protocol.requests import Node
 from zkplan.protocol.shared import Claim
-from zkplan.records import Failure, TaskRecord
-from zkplan.requests import Node
+from zkplan.runtime.execution import Context, Job, Runner
+from zkplan.serialization import codec as codecs
+from zkplan.serialization.codec import FAILURE, LOG, MAGIC, TASK, VALUE, Codec
 
 OURS = Codec(b"ours")
 RAN: list[str] = []
-CLAIM = Claim("0000000001", "0000000002", "5000", 0, 0, "/r/desk/w/c", "/r/p", "/r/p/task-2")
+CLAIM = Claim("0000000001", "0000000002", "5000", 0, 0, "/r/claims/w/c", "/r/p", "/r/p/task-2")
 
 
 def explode(where: str) -> str:
@@ -108,8 +108,8 @@ def test_a_bomb_that_we_signed_would_explode() -> None:
 @pytest.mark.parametrize("envelope", forged(TASK))
 def test_a_forged_definition_is_not_run(envelope: bytes) -> None:
     assert runner().run(job(record=envelope)).undecodable
-    assert "undecodable" in inspection._definition(OURS, envelope)["function"]
-    assert listing._name_of(OURS, envelope) is None
+    assert "undecodable" in task_details._definition(OURS, envelope)["function"]
+    assert unfinished._name_of(OURS, envelope) is None
 
 
 @pytest.mark.parametrize("envelope", [*forged(VALUE), *forged(FAILURE)])
@@ -121,9 +121,9 @@ def test_a_forged_argument_or_result_is_not_decoded(envelope: bytes) -> None:
     )
     with pytest.raises(PayloadUndecodable):
         waiting.open_outcome(task, envelope)
-    assert "undecodable" in inspection._outcome(OURS, envelope)
-    asked_for = inspection._Values()
-    assert "undecodable" in inspection._value(OURS, envelope, asked_for)["value"]
+    assert "undecodable" in task_details._outcome(OURS, envelope)
+    asked_for = task_details._Values()
+    assert "undecodable" in task_details._value(OURS, envelope, asked_for)["value"]
     assert len(asked_for.failed) == 1
 
 
@@ -133,17 +133,17 @@ def test_a_forged_log_is_not_decoded(envelope: bytes) -> None:
     assert Context(damaged, runner()).logs == []
     assert runner().last_failure(damaged).kind == "WorkerLost"
     node = Node(envelope, 0, 0, 0, 0, 0, 0)
-    asked_for = inspection._Values()
+    asked_for = task_details._Values()
     for values in (None, asked_for):
-        assert "undecodable" in inspection._entry(OURS, node, values=values)
+        assert "undecodable" in task_details._entry(OURS, node, values=values)
     assert len(asked_for.failed) == 1
 
 
 @pytest.mark.parametrize("body", bodies(VALUE)[:2])
 def test_a_value_that_is_not_asked_for_is_not_decoded(body: bytes) -> None:
-    assert "bytes" in inspection._outcome(OURS, OURS.seal(VALUE, body))
+    assert "bytes" in task_details._outcome(OURS, OURS.seal(VALUE, body))
     node = Node(OURS.seal(LOG, body), 0, 0, 0, 0, 0, 0)
-    assert "bytes" in inspection._entry(OURS, node)
+    assert "bytes" in task_details._entry(OURS, node)
 
 
 def test_what_a_value_raises_where_it_is_shown_is_told() -> None:
@@ -151,7 +151,7 @@ def test_what_a_value_raises_where_it_is_shown_is_told() -> None:
         def __repr__(self) -> str:
             raise RuntimeError("not to be shown")
 
-    values = inspection._Values()
+    values = task_details._Values()
     shown = values.text(codecs.dump(Shy()))
     assert shown == "(undecodable: RuntimeError: not to be shown)"
     assert values.failed == ["RuntimeError: not to be shown"]
@@ -160,4 +160,4 @@ def test_what_a_value_raises_where_it_is_shown_is_told() -> None:
 def test_a_signed_failure_that_is_damaged_is_told() -> None:
     """Somebody with the secret, of a version to come, may have written it."""
     sealed = OURS.seal(FAILURE, b"\0\0\0\x02[]")
-    assert "undecodable" in inspection._outcome(OURS, sealed)
+    assert "undecodable" in task_details._outcome(OURS, sealed)

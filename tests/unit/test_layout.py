@@ -8,19 +8,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zkplan import layout
 from zkplan.errors import InvariantViolated
-from zkplan.layout import (
+from zkplan.protocol import layout
+from zkplan.protocol.layout import (
     PRIORITY_MAX,
     PRIORITY_MIN,
+    Delayed,
     Entry,
-    Later,
     Paths,
-    later_name,
+    delayed_name,
     number_of,
     parse_claim,
+    parse_delayed,
     parse_entry,
-    parse_later,
     rank_of,
 )
 
@@ -57,26 +57,26 @@ def test_a_delayed_entry_is_parsed_back(
     due_ms: int, plan: str, priority: int, task: str, n: int, a: int
 ) -> None:
     entry = Entry(rank_of(priority), task, n, a)
-    assert parse_later(later_name(due_ms, plan, entry)) == Later(due_ms, plan, entry)
+    assert parse_delayed(delayed_name(due_ms, plan, entry)) == Delayed(due_ms, plan, entry)
 
 
 @given(st.text(max_size=60) | st.text("0123456789-.", max_size=60))
 def test_any_other_name_is_taken_for_nothing_or_parsed_exactly(name: str) -> None:
     """Names come from ZooKeeper, where anybody may create anything: no parser ever raises."""
-    entry, claim, later = parse_entry(name), parse_claim(name), parse_later(name)
+    entry, claim, later = parse_entry(name), parse_claim(name), parse_delayed(name)
     if entry is not None:
         assert parse_entry(entry.name) == entry
     if claim is not None:
         assert len(claim.plan) == len(claim.task) == 10
     if later is not None:
-        assert parse_later(later_name(later.due_ms, later.plan, later.entry)) is not None
+        assert parse_delayed(delayed_name(later.due_ms, later.plan, later.entry)) is not None
 
 
-@pytest.mark.parametrize("name", ["wake-1", "5000-0000000012.1", "", "5000-000000001٢.1.0", "²"])
+@pytest.mark.parametrize("name", ["pending-1", "5000-0000000012.1", "", "5000-000000001٢.1.0", "²"])
 def test_near_misses_are_no_entries(name: str) -> None:
     assert parse_entry(name) is None
     assert parse_claim(name) is None
-    assert parse_later(name) is None
+    assert parse_delayed(name) is None
 
 
 def test_a_number_is_the_ten_digits_at_the_end() -> None:
@@ -90,5 +90,5 @@ def test_paths_lie_below_the_root() -> None:
     paths = Paths("/a/b")
     assert paths.plan("1") == "/a/b/plan-1"
     assert paths.task("1", "2") == "/a/b/plan-1/task-2"
-    assert paths.worker("w") == "/a/b/worker/w"
-    assert paths.claim("w", "1", "2", 3, "f") == "/a/b/desk/w/1-2.3.f"
+    assert paths.worker("w") == "/a/b/workers/w"
+    assert paths.claim("w", "1", "2", 3, "f") == "/a/b/claims/w/1-2.3.f"

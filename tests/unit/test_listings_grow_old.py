@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from zkplan.working.candidates import Candidates
-from zkplan.working.plan_view import (
+from zkplan.runtime.candidates import Candidates
+from zkplan.runtime.plan_view import (
     CANDIDATES_MAX,
     LISTING_NAMES,
     NEARLY_EMPTY,

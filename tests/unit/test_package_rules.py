@@ -22,8 +22,8 @@ TYPES_NARROWED = {
     "embedded/database.py": {"isinstance(value, int)"},
     "embedded/service.py": {"isinstance(request, Multi)"},
     "protocol/author.py": {"isinstance(answer, Refused)"},
-    "protocol/wide.py": {"loaded.result is not None"},
-    "working/delivery.py": {"me is not None"},
+    "protocol/wide_delivery.py": {"loaded.result is not None"},
+    "runtime/committer.py": {"me is not None"},
 }
 
 
@@ -35,7 +35,7 @@ def test_the_examples_in_the_docstrings_are_true(module: str) -> None:
 
 
 def test_the_pure_modules_have_examples() -> None:
-    assert {"zkplan.layout", "zkplan.backoff"} <= set(WITH_EXAMPLES)
+    assert {"zkplan.protocol.layout", "zkplan.backoff"} <= set(WITH_EXAMPLES)
 
 
 def test_an_assert_only_tells_the_type_checker_what_is_known() -> None:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zkplan.errors import PayloadUndecodable
-from zkplan.records import (
+from zkplan.protocol.records import (
     DEFAULT_OPTIONS,
     Dead,
     Edge,

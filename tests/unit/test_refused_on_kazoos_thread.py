@@ -1,4 +1,4 @@
-"""Whoever waits for an answer is told when the keeper ends between two requests of one call."""
+"""Whoever waits for an answer is told when the transport ends between two requests of one call."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import pytest
 from kazoo.exceptions import NoNodeError, UnimplementedError
 from kazoo.protocol.states import KeeperState
 
-from zkplan.errors import HistoryLost, KeeperClosed
-from zkplan.keeper.core import Keeper
-from zkplan.requests import ReadData, ReadMany, Request
+from zkplan.errors import ClientClosed, ServerRolledBack
+from zkplan.protocol.requests import ReadData, ReadMany, Request
+from zkplan.transport.core import Transport
 
 WAIT_S = 10.0
 Told = queue.SimpleQueue[tuple[Any, BaseException | None]]
@@ -46,22 +46,22 @@ class Client:
     close = stop
 
 
-def asked(request: Request) -> tuple[Keeper, Client, Told]:
+def asked(request: Request) -> tuple[Transport, Client, Told]:
     client, told = Client(), Told()
-    keeper = Keeper(client, owns=False)
-    keeper.submit(request, lambda answer, error: told.put((answer, error)))
-    return keeper, client, told
+    transport = Transport(client, owns=False)
+    transport.submit(request, lambda answer, error: told.put((answer, error)))
+    return transport, client, told
 
 
-@pytest.mark.parametrize("ends", [HistoryLost, KeeperClosed])
+@pytest.mark.parametrize("ends", [ServerRolledBack, ClientClosed])
 def test_a_read_that_found_nothing_and_then_something(ends: type[Exception]) -> None:
-    keeper, client, told = asked(ReadData("/late", watch=True))
+    transport, client, told = asked(ReadData("/late", watch=True))
     client._queue.popleft()[1].set_exception(NoNodeError())
     _, exists = client._queue.popleft()
-    if ends is HistoryLost:
-        keeper.give_up("restored")
+    if ends is ServerRolledBack:
+        transport.give_up("restored")
     else:
-        keeper.close()
+        transport.close()
     exists.set("the stat of a znode that was created meanwhile")
     answer, error = told.get(timeout=WAIT_S)
     assert answer is None
@@ -69,23 +69,23 @@ def test_a_read_that_found_nothing_and_then_something(ends: type[Exception]) -> 
 
 
 def test_a_batch_that_falls_apart_on_a_server_without_batches() -> None:
-    keeper, client, told = asked(ReadMany([ReadData("/a"), ReadData("/b")]))
-    keeper.close()
+    transport, client, told = asked(ReadMany([ReadData("/a"), ReadData("/b")]))
+    transport.close()
     client._queue.popleft()[1].set_exception(UnimplementedError())
     answer, error = told.get(timeout=WAIT_S)
     assert answer is None
-    assert isinstance(error, KeeperClosed)
+    assert isinstance(error, ClientClosed)
     assert told.empty()  # once, not for each of its reads
 
 
 def test_a_request_while_the_keeper_is_closed_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    keeper = Keeper(Client(), owns=False)
-    pack = keeper._pack
+    transport = Transport(Client(), owns=False)
+    pack = transport._pack
 
     def close_meanwhile(request: Request) -> Any:
-        keeper.close()
+        transport.close()
         return pack(request)
 
-    monkeypatch.setattr(keeper, "_pack", close_meanwhile)
-    with pytest.raises(KeeperClosed):
-        keeper.submit(ReadData("/a"), lambda answer, error: None)
+    monkeypatch.setattr(transport, "_pack", close_meanwhile)
+    with pytest.raises(ClientClosed):
+        transport.submit(ReadData("/a"), lambda answer, error: None)

@@ -1,6 +1,6 @@
 """A signal's handler runs between any two lines of the main thread, and may raise.
 
-Most often it meets a request at its wake: to send it lets other threads go on, which takes long.
+Most often it meets a request at its wake-up: to send it lets other threads go on, which takes long.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def test_what_a_handler_raises_reaches_the_caller_and_other_requests_go_on(line:
         line.submit(READ)
     assert len(line.waiting) == 1, "kazoo may be sending it: it must not be taken from the queue"
     line.submit(READ)
-    assert line.wakes() >= len(line.waiting) == 2
+    assert line.wake_ups() >= len(line.waiting) == 2
 
 
 def test_nobody_waits_for_a_thread_that_sends_a_wake(line: Line) -> None:

@@ -13,9 +13,9 @@ import pytest
 from zkplan import Client
 from zkplan.cli.line import LowerEnd, UpperEnd
 from zkplan.cli.signing_off import SigningOff
-from zkplan.keeper import Keeper
-from zkplan.layout import Paths
-from zkplan.requests import Applied, Multi, Step
+from zkplan.protocol.layout import Paths
+from zkplan.protocol.requests import Applied, Multi, Step
+from zkplan.transport import Transport
 
 WAIT_S = 30.0
 
@@ -65,7 +65,7 @@ class Tree:
 
     def __init__(self) -> None:
         self.gone: list[str] = []
-        self.keeper = cast("Keeper", self)
+        self.transport = cast("Transport", self)
 
     def run(self, step: Step[bool]) -> bool:
         request = next(step)
@@ -102,11 +102,11 @@ def test_an_error_of_any_kind_is_survived_and_tried_again() -> None:
     signing_off = SigningOff(opened, session_timeout_s=60.0)
     signing_off.has_died("one")
     signing_off.finish(WAIT_S)
-    assert tree.gone == ["/zkplan/worker/one"]
+    assert tree.gone == ["/zkplan/workers/one"]
     signing_off.has_died("two")
     signing_off.has_died("three")
     signing_off.finish(WAIT_S)
-    assert tree.gone[1:] == ["/zkplan/worker/two", "/zkplan/worker/three"]
+    assert tree.gone[1:] == ["/zkplan/workers/two", "/zkplan/workers/three"]
 
 
 def test_whose_session_has_ended_meanwhile_is_given_up() -> None:

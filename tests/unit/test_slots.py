@@ -9,10 +9,10 @@ from typing import cast
 
 import pytest
 
-from zkplan import threads
-from zkplan.execution import Ended, Job, Runner
 from zkplan.protocol.load import Loaded
-from zkplan.working.slots import Slots
+from zkplan.runtime import threads
+from zkplan.runtime.execution import Ended, Job, Runner
+from zkplan.runtime.thread_pool import ThreadPool
 
 #: No test waits so long: it is how a hung one fails.
 PATIENCE_S = 20.0
@@ -44,7 +44,7 @@ class Bench:
     def __init__(self, count: int) -> None:
         self.gates = Gates()
         self.ended: queue.SimpleQueue[Ended] = queue.SimpleQueue()
-        self.slots = Slots(count, cast("Runner", self.gates), self.ended.put)
+        self.slots = ThreadPool(count, cast("Runner", self.gates), self.ended.put)
 
     def put(self, count: int = 1) -> list[Job]:
         jobs = [self.gates.job() for _ in range(count)]

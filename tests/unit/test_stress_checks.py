@@ -12,7 +12,7 @@ from zkplan.stress.workload import Workload
 
 WORKLOAD = Workload([[], [0], [0, 1]])
 DONE_AT = 100.0
-CLEAN = Remains(plan=["authors", "dead", "done", "outcomes", "ready", "runnable"], outcomes=["2"])
+CLEAN = Remains(plan=["add-ids", "dead", "done", "results", "ready", "runnable"], outcomes=["2"])
 RESULTS: dict[int, object] = {2: WORKLOAD.values[2]}
 
 
@@ -221,14 +221,16 @@ def test_what_is_allowed_is_no_violation(legal: Evidence) -> None:
             id="task",
         ),
         pytest.param(
-            LEFT, evidence(RUN, remains=replace(CLEAN, plan=["ready", "outcomes"])), id="no done"
+            LEFT, evidence(RUN, remains=replace(CLEAN, plan=["ready", "results"])), id="no done"
         ),
         pytest.param(
-            LEFT, evidence(RUN, remains=replace(CLEAN, plan=[*CLEAN.plan, "adds"])), id="adds"
+            LEFT,
+            evidence(RUN, remains=replace(CLEAN, plan=[*CLEAN.plan, "add-count"])),
+            id="add-count",
         ),
         pytest.param(LEFT, evidence(RUN, remains=replace(CLEAN, runnable=["x"])), id="entry"),
         pytest.param(LEFT, evidence(RUN, remains=replace(CLEAN, claims=["w1/x"])), id="claim"),
-        pytest.param(LEFT, evidence(RUN, remains=replace(CLEAN, later=["x"])), id="later"),
+        pytest.param(LEFT, evidence(RUN, remains=replace(CLEAN, delayed=["x"])), id="delayed"),
         pytest.param(LEFT, evidence(RUN, remains=replace(CLEAN, dead=["x"])), id="dead letter"),
         pytest.param(LEFT, evidence(RUN, remains=replace(CLEAN, outcomes=[])), id="outcome lost"),
         pytest.param(

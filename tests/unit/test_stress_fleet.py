@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from zkplan.runtime.losses import HANDED_BACK
 from zkplan.stress.fleet import Fleet, WorkersDie
 from zkplan.stress.history import History, Recorder, parse, read_lines
-from zkplan.working.losses import HANDED_BACK
 
 DIES = ["/bin/sh", "-c", "echo no such module; exit 1"]
 IGNORES_SIGTERM = ["/bin/sh", "-c", "trap '' TERM; echo ready; while :; do sleep 0.01; done"]

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from zkplan.codec import Codec
 from zkplan.errors import InvalidTask
-from zkplan.layout import rank_of
 from zkplan.protocol.adding import NewTask
-from zkplan.records import DEFAULT_OPTIONS, TaskOptions
+from zkplan.protocol.layout import rank_of
+from zkplan.protocol.records import DEFAULT_OPTIONS, TaskOptions
+from zkplan.serialization.codec import Codec
 from zkplan.task import TaskSpec, define
 
 

@@ -11,8 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zkplan import codec as codecs
-from zkplan.codec import TASK, Codec
 from zkplan.errors import (
     ForeignTask,
     InvalidTask,
@@ -21,10 +19,12 @@ from zkplan.errors import (
     PayloadUndecodable,
     TaskError,
 )
-from zkplan.layout import rank_of
 from zkplan.plan import Plan
 from zkplan.protocol.adding import NewTask
-from zkplan.records import DEFAULT_OPTIONS, TaskOptions, TaskRecord
+from zkplan.protocol.layout import rank_of
+from zkplan.protocol.records import DEFAULT_OPTIONS, TaskOptions, TaskRecord
+from zkplan.serialization import codec as codecs
+from zkplan.serialization.codec import TASK, Codec
 from zkplan.task import DELAY_MAX_S, EDGES_MAX, RECORD_BYTES_MAX, Task, TaskSpec, define
 
 PATH = "/zkplan/plan-0000000003"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from zkplan.protocol.look import PlanLook
-from zkplan.working.candidates import Candidates
+from zkplan.runtime.candidates import Candidates
 
 
 def stocked(**entries: list[str]) -> Candidates:

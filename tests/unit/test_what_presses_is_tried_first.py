@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from zkplan.working.plan_view import (
+from zkplan.runtime.plan_view import (
     AVOID_FIRST_S,
     AVOID_MAX_S,
     PRESSING_MAX,

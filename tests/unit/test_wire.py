@@ -12,9 +12,8 @@ from kazoo.exceptions import NoAuthError, NoNodeError
 from kazoo.protocol import serialization as kazoo
 from kazoo.security import OPEN_ACL_UNSAFE, make_digest_acl
 
-from zkplan import wire
 from zkplan.errors import PayloadTooLarge
-from zkplan.requests import (
+from zkplan.protocol.requests import (
     Applied,
     Check,
     Create,
@@ -28,6 +27,7 @@ from zkplan.requests import (
     Refused,
     SetData,
 )
+from zkplan.transport import wire
 
 ACL = wire.pack_acl(OPEN_ACL_UNSAFE)
 PATHS = st.text(st.characters(blacklist_categories=["Cs"]), min_size=1, max_size=20).map(

@@ -1,9 +1,9 @@
 """Move a plan to another server: export it to one file, and make a plan of that file.
 
 A plan is exported while nothing of it is claimed: paused, not marked ready, cancelled or done. What
-is written is a picture of one moment (`zkplan.protocol.picture`). An import ends with one
+is written is a picture of one moment (`zkplan.archive.picture`). An import ends with one
 transaction that makes the plan known by its name, so a crash before it leaves no half of a plan
-that anybody would run (`zkplan.protocol.restore`).
+that anybody would run (`zkplan.archive.restore`).
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..codec import FAILURE, LOG, TASK, VALUE, Codec
 from ..errors import PayloadUndecodable, PlanDrained, PlanError, WaitTimeout, ZkplanError
-from ..layout import Paths, number_of
 from ..protocol import control
-from ..protocol.desk import clear_desk, vacant_desks
-from ..protocol.picture import Survey, Znode, read_plan, retire, survey
-from ..protocol.restore import begin, fill, find_twin
-from ..records import PlanRecord
-from ..requests import Step
+from ..protocol.layout import Paths, number_of
+from ..protocol.membership import clear_claims, orphaned_claims
+from ..protocol.records import PlanRecord
+from ..protocol.requests import Step
+from ..serialization.codec import FAILURE, LOG, TASK, VALUE, Codec
 from .file import ArchiveWriter, Header, open_archive
+from .picture import Survey, Znode, read_plan, retire, survey
+from .restore import begin, fill, find_twin
 
 if TYPE_CHECKING:
     from ..client import Client
@@ -67,7 +67,7 @@ def export_plan(
     PlanNotFound, ZkplanError where the file exists or cannot be written. An error leaves no file.
     """
     target = Path(file)
-    client, keeper = plan.client, plan.client.keeper
+    client, transport = plan.client, plan.client.transport
     if target.exists():
         raise ZkplanError(f"{target} exists: choose another name, an export replaces nothing")
     if pause and plan.status().state == "running":
@@ -93,17 +93,17 @@ def export_plan(
         raise ZkplanError(f"{target} cannot be written: {error.strerror or error}") from error
     if remove:
         _read_through(target, None)
-        keeper.run(retire(plan.path, found.stand))
-        keeper.run(control.remove(client.paths.plan(plan.number)))
+        transport.run(retire(plan.path, found.stand))
+        transport.run(control.remove(client.paths.plan(plan.number)))
     return written
 
 
 def _wait_for_claims(plan: Plan, wait: float) -> Survey:
     """Wait until nothing of the plan is claimed; what vanished workers left is released here."""
-    keeper, paths = plan.client.keeper, plan.client.paths
+    transport, paths = plan.client.transport, plan.client.paths
     deadline = time.monotonic() + wait
     while True:
-        found = keeper.run(survey(paths, plan.number))
+        found = transport.run(survey(paths, plan.number))
         if found.stand.state == "running":
             pause = plan.client.command(f"plan pause {int(plan.number)}")
             raise PlanError(
@@ -113,7 +113,7 @@ def _wait_for_claims(plan: Plan, wait: float) -> Survey:
             )
         if not found.claimed:
             return found
-        keeper.run(_release_vacant(paths, set(found.claimed.values())))
+        transport.run(_release_vacant(paths, set(found.claimed.values())))
         if time.monotonic() >= deadline:
             task, worker = next(iter(found.claimed.items()))
             many = len(found.claimed)
@@ -126,16 +126,16 @@ def _wait_for_claims(plan: Plan, wait: float) -> Survey:
         time.sleep(LOOK_S)
 
 
-def _release_vacant(paths: Paths, desks: set[str]) -> Step[None]:
+def _release_vacant(paths: Paths, claims_nodes: set[str]) -> Step[None]:
     """As workers do: where the last one has vanished, nobody else is left to do it."""
-    _, vacant = yield from vacant_desks(paths)
-    for worker in desks.intersection(vacant):
-        yield from clear_desk(paths, worker)
+    _, vacant = yield from orphaned_claims(paths)
+    for worker in claims_nodes.intersection(vacant):
+        yield from clear_claims(paths, worker)
 
 
 def _write(plan: Plan, found: Survey, target: Path) -> Exported | None:
     """Write the file; None, and no file, where the plan was changed while it was read."""
-    keeper, paths, number = plan.client.keeper, plan.client.paths, plan.number
+    transport, paths, number = plan.client.transport, plan.client.paths, plan.number
     record = plan.record
     tasks = plan.status().tasks
     header = Header(
@@ -143,9 +143,9 @@ def _write(plan: Plan, found: Survey, target: Path) -> Exported | None:
     )
     with ArchiveWriter(target, header) as writer:
         writer.add(Znode("", found.record))
-        first = keeper.run(read_plan(paths, number, found.ranks, writer.add))
-        second = keeper.run(read_plan(paths, number, found.ranks, None))
-        after = keeper.run(survey(paths, number))
+        first = transport.run(read_plan(paths, number, found.ranks, writer.add))
+        second = transport.run(read_plan(paths, number, found.ranks, None))
+        after = transport.run(survey(paths, number))
         if first != second or after.stand != found.stand or after.claimed:
             return None
         digest = writer.finish()
@@ -169,8 +169,8 @@ def import_plan(
     """
     source = Path(file)
     header = _read_through(source, None if any_secret else client.codec)
-    keeper, paths = client.keeper, client.paths
-    twin = None if copy else keeper.run(find_twin(paths, header.uid))
+    transport, paths = client.transport, client.paths
+    twin = None if copy else transport.run(find_twin(paths, header.uid))
     if twin is not None:
         raise PlanError(
             twin,
@@ -182,9 +182,9 @@ def import_plan(
         record = PlanRecord.from_bytes(first.data) if first is not None else None
         if first is None or first.path or record is None:
             raise PayloadUndecodable(f"{source} cannot be imported: it does not begin with a plan")
-        number, mark = keeper.run(begin(paths, record))
+        number, mark = transport.run(begin(paths, record))
         try:
-            keeper.run(fill(paths, number, mark, header.creates, first.data, znodes))
+            transport.run(fill(paths, number, mark, header.creates, first.data, znodes))
         except BaseException:
             _remove_half(client, number)
             raise
@@ -194,7 +194,7 @@ def import_plan(
 def _remove_half(client: Client, number: str) -> None:
     path = client.paths.plan(number)
     try:
-        client.keeper.run(control.remove(path))
+        client.transport.run(control.remove(path))
     except ZkplanError as error:
         logger.warning(
             "%s is only half imported and could not be removed (%s): `%s`",
@@ -218,7 +218,7 @@ def _check_signature(file: Path, codec: Codec, znode: Znode) -> None:
     kinds = _SEALED.get(name.partition("-")[0]) if here.startswith("task-") else None
     if here.startswith("task-") and not name:
         kinds = TASK
-    elif here == "outcomes":
+    elif here == "results":
         kinds = VALUE + FAILURE
     if kinds is None:
         return

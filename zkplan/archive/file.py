@@ -28,7 +28,7 @@ from types import TracebackType
 from typing import Any, BinaryIO, NamedTuple
 
 from ..errors import PayloadUndecodable, ZkplanError
-from ..protocol.picture import Znode
+from .picture import Znode
 
 FORMAT = 1
 KIND = "plan archive"
@@ -45,8 +45,8 @@ COUNTER_MAX = 2**31 - 1
 _NUMBER = "[0-9]{10}"
 _ENTRY = rf"[0-9]{{4}}-{_NUMBER}\.(0|[1-9][0-9]{{0,9}})\.(0|[1-9][0-9]{{0,9}})"
 _SHAPE = re.compile(
-    rf"|adds|done|ready|runnable/{_ENTRY}|later/[0-9]{{13}}-{_ENTRY}|dead/{_NUMBER}|"
-    rf"outcomes/{_NUMBER}|task-{_NUMBER}(/[A-Za-z][\w.-]{{0,200}})?",
+    rf"|add-count|done|ready|runnable/{_ENTRY}|delayed/[0-9]{{13}}-{_ENTRY}|dead/{_NUMBER}|"
+    rf"results/{_NUMBER}|task-{_NUMBER}(/[A-Za-z][\w.-]{{0,200}})?",
     re.ASCII,
 )
 

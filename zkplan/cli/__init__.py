@@ -14,14 +14,14 @@ from typing import NoReturn
 import click
 
 from ..errors import (
-    HistoryLost,
-    KeeperUnavailable,
     PlanCancelled,
     PlanFailed,
     PlanStuck,
+    ServerRolledBack,
     TaskFailed,
     WaitTimeout,
     ZkplanError,
+    ZooKeeperUnavailable,
 )
 from .terminal import printable
 
@@ -51,7 +51,9 @@ def cli() -> None:
 
 def exit_code(error: ZkplanError) -> int:
     """What an error means to the shell."""
-    if isinstance(error, KeeperUnavailable | HistoryLost):  # started anew, the command may go well
+    if isinstance(
+        error, ZooKeeperUnavailable | ServerRolledBack
+    ):  # started anew, the command may go well
         return EXIT_UNREACHABLE
     if isinstance(error, WaitTimeout):
         return EXIT_TIMED_OUT

@@ -9,10 +9,10 @@ from typing import Any, TypeVar
 
 import click
 
-from ..addresses import require_data
 from ..client import DEFAULT_HOSTS, DEFAULT_ROOT, Client, connect
 from ..errors import PayloadUndecodable
 from ..plan import Plan
+from ..transport.addresses import require_data
 from .terminal import PrintableFormatter, printable
 
 F = TypeVar("F", bound=Callable[..., Any])

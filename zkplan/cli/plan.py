@@ -7,12 +7,12 @@ from typing import Any
 
 import click
 
-from ..addresses import folder_of, is_embedded
 from ..archive import export_plan, import_plan
 from ..plan import Plan
 from ..protocol.control import PlanStatus
-from ..records import Dead
-from ..wording import count, date_time
+from ..protocol.records import Dead
+from ..text import count, date_time
+from ..transport.addresses import folder_of, is_embedded
 from .common import (
     connection_options,
     label_of,

@@ -10,12 +10,12 @@ from typing import NoReturn
 
 import click
 
-from ..addresses import is_embedded, lease
-from ..errors import HistoryLost, KeeperUnavailable, WaitTimeout, ZkplanError
+from ..errors import ServerRolledBack, WaitTimeout, ZkplanError, ZooKeeperUnavailable
 from ..testing.embedded_process import EmbeddedServerProcess
 from ..testing.loopback import server_version
 from ..testing.provide import Provided, of_our_own
 from ..testing.server_process import ServerDidNotStart
+from ..transport.addresses import is_embedded, lease
 from . import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_TIMED_OUT, EXIT_UNREACHABLE
 
 
@@ -41,7 +41,7 @@ def zookeeper_for(command: str, hosts: str | None) -> Iterator[Provided]:
                 yield of_our_own(started.hosts, f"started for zkplan {command}")
     except KeyboardInterrupt:
         _end("interrupted; nothing of it is left behind", EXIT_INTERRUPTED)
-    except (KeeperUnavailable, HistoryLost, ServerDidNotStart) as error:
+    except (ZooKeeperUnavailable, ServerRolledBack, ServerDidNotStart) as error:
         _end(str(error), EXIT_UNREACHABLE)
     except WaitTimeout as error:
         _end(str(error), EXIT_TIMED_OUT)

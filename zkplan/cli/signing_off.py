@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from ..backoff import CHANCE, Backoff
 from ..client import Client
-from ..protocol.desk import sign_off
+from ..protocol.membership import sign_off
 
 logger = logging.getLogger("zkplan.supervisor")
 
@@ -53,7 +53,7 @@ class SigningOff:
             try:
                 with self._opened() as client:
                     while worker := self._oldest():
-                        if client.keeper.run(sign_off(client.paths, worker)):
+                        if client.transport.run(sign_off(client.paths, worker)):
                             logger.info("worker %s is signed off: others take its tasks", worker)
                         self._forget(worker)
                 failures = 0

@@ -9,10 +9,10 @@ from typing import Any
 import click
 
 from ..errors import InvalidTask, PayloadUndecodable
-from ..inspection import describe_task
-from ..listing import TaskSummary
-from ..outcomes import OutcomeSummary
-from ..wording import count, date_time
+from ..inspect.outcomes import OutcomeSummary
+from ..inspect.task_details import describe_task
+from ..inspect.unfinished import TaskSummary
+from ..text import count, date_time
 from .common import connection_options, open_client, output_option, print_facts, print_rows
 
 _plan = click.argument("plan", metavar="PLAN")

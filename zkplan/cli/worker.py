@@ -9,9 +9,9 @@ from typing import Any
 
 import click
 
-from ..addresses import is_embedded, lease
-from ..records import WorkerRecord
-from ..wording import date_time
+from ..protocol.records import WorkerRecord
+from ..text import date_time
+from ..transport.addresses import is_embedded, lease
 from ..worker import THREADS_DEFAULT, THREADS_MAX, Worker
 from .common import (
     connection_options,

@@ -21,7 +21,7 @@ from zkplan.demo.watch import Settings, Watch
 from zkplan.demo.workers import DemoFailed, Killed, Workers
 from zkplan.testing.provide import Provided
 from zkplan.testing.znodes import remove_tree
-from zkplan.wording import count
+from zkplan.text import count
 
 logger = logging.getLogger("zkplan.demo")
 
@@ -65,7 +65,7 @@ def _client(hosts: str) -> Iterator[zkplan.Client]:
             yield client
         finally:
             try:
-                remove_tree(client.keeper.client, root)
+                remove_tree(client.transport.client, root)
             except Exception as error:  # Whatever it is, it must not hide how the run ended.
                 logger.warning("could not remove %s from ZooKeeper: %s", root, error)
 

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from zkplan.demo.analysis import Report
 from zkplan.demo.journal import Execution
-from zkplan.wording import count
+from zkplan.text import count
 
 
 class Story(AbstractContextManager["Story"]):

@@ -12,9 +12,9 @@ from zkplan.demo.graph import Graph
 from zkplan.demo.journal import executions, taken_over
 from zkplan.demo.story import Story
 from zkplan.demo.workers import SESSION_TIMEOUT_S, DemoFailed, Killed, Workers
-from zkplan.layout import Paths, parse_claim
-from zkplan.requests import Create, Delete, Multi, ReadChildren
-from zkplan.wording import count
+from zkplan.protocol.layout import Paths, parse_claim
+from zkplan.protocol.requests import Create, Delete, Multi, ReadChildren
+from zkplan.text import count
 
 #: The kill comes when this part of the tasks is done.
 _KILL_AFTER = 1 / 3
@@ -107,15 +107,16 @@ class Watch:
             )
 
     def _held_by(self, worker: str) -> list[str]:
-        """Names of the tasks that a stopped worker holds, by its desk; none where it runs none.
+        """Names of the tasks that a stopped worker holds, by its claims node; none where it runs
+        none.
 
         Commits that it sent before it was stopped may still be on their way. A write of our own is
-        answered after them, so what the desk shows then stays.
+        answered after them, so what the claims node shows then stays.
         """
         barrier = f"{self.client.root}/barrier"
-        self.client.keeper.ask(Multi([Create(barrier), Delete(barrier)]))
-        desk = self.client.keeper.ask(ReadChildren(self._paths.desk(worker))) or []
-        claims = [claim for claim in map(parse_claim, desk) if claim is not None]
+        self.client.transport.ask(Multi([Create(barrier), Delete(barrier)]))
+        claims_node = self.client.transport.ask(ReadChildren(self._paths.claims_of(worker))) or []
+        claims = [claim for claim in map(parse_claim, claims_node) if claim is not None]
         held = sorted(self._names[claim.task] for claim in claims)
         begun = {run.task for run in executions(self.journal) if run.worker == worker}
         return held if begun.intersection(held) else []

@@ -1,10 +1,10 @@
 """The pieces ZooKeeper's messages are made of: strings, buffers, lists, ACLs and Stats as bytes.
 
 Every reader takes the bytes and where to start and returns the value and where the next one starts.
-It raises WireError, or struct.error where the bytes end too early (wire.py turns that into a
-WireError: a check here would cost more than the whole read). A reader never believes a count or a
-length: nothing is allocated for what is not in the bytes. Oddities are answered as a real server
-(3.8) does: length -1 is null, an invalid UTF-8 sequence becomes U+FFFD.
+It raises WireError, or struct.error where the bytes end too early (transport/wire.py turns that
+into a WireError: a check here would cost more than the whole read). A reader never believes a count
+or a length: nothing is allocated for what is not in the bytes. Oddities are answered as a real
+server (3.8) does: length -1 is null, an invalid UTF-8 sequence becomes U+FFFD.
 """
 
 from __future__ import annotations

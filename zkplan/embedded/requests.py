@@ -1,6 +1,8 @@
-"""What a client can ask of a server besides the writes of records.py: reads, watches, its session.
+"""What a client can ask of a server besides the writes of protocol/records.py: reads, watches, its
+session.
 
-One class for each kind of request on the wire; wire.py makes them from bytes, service.py answers.
+One class for each kind of request on the wire; transport/wire.py makes them from bytes, service.py
+answers.
 """
 
 from __future__ import annotations

@@ -10,19 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ..errors import PayloadTooLarge, PlanCancelled, PlanDrained, PlanNotFound, ResultNotKept
-from ..layout import PLAN_FIXED, Entry
-from ..records import control_from_bytes
-from ..requests import (
-    Create,
-    Delete,
-    Node,
-    Op,
-    ReadChildren,
-    ReadData,
-    ReadMany,
-    SetData,
-    Step,
-)
+from .layout import PLAN_FIXED, Entry
+from .records import control_from_bytes
+from .requests import Create, Delete, Node, Op, ReadChildren, ReadData, ReadMany, SetData, Step
 from .shared import READS_PER_REQUEST, REQUEST_BYTES_MAX
 
 
@@ -137,10 +127,10 @@ def identity_ops(plan_path: str, identity: str, previous: str) -> list[Op]:
     Deleting the previous identity chains the adds of one author: a batch cannot be applied unless
     the one before it was, so its predicted numbers can never point at somebody else's tasks.
     """
-    ops: list[Op] = [Create(f"{plan_path}/authors/{identity}")]
+    ops: list[Op] = [Create(f"{plan_path}/add-ids/{identity}")]
     if previous:
-        ops.append(Delete(f"{plan_path}/authors/{previous}"))
-    ops.append(SetData(f"{plan_path}/adds"))
+        ops.append(Delete(f"{plan_path}/add-ids/{previous}"))
+    ops.append(SetData(f"{plan_path}/add-count"))
     return ops
 
 
@@ -166,7 +156,7 @@ def settle_finished(
         for position in chunk:
             number = dep_number(task.deps[position])
             reads.append(ReadData(f"{plan_path}/task-{number}"))
-            reads.append(ReadData(f"{plan_path}/outcomes/{number}"))
+            reads.append(ReadData(f"{plan_path}/results/{number}"))
         nodes = yield ReadMany(reads)
         for index, position in enumerate(chunk):
             node, outcome = nodes[2 * index], nodes[2 * index + 1]
@@ -191,9 +181,9 @@ def settle_finished(
 
 def _check_goes_on(plan_path: str) -> Step[None]:
     """Raise where the plan takes no more tasks. For who has missed something: a plan is cancelled,
-    or done, and has no `adds`, before a removal deletes what was kept.
+    or done, and has no `add-count`, before a removal deletes what was kept.
     """
-    parts = ("", "/ready", "/adds")
+    parts = ("", "/ready", "/add-count")
     plan, ready, adds = yield ReadMany([ReadData(f"{plan_path}{part}") for part in parts])
     if plan is None:
         raise PlanNotFound(plan_path, f"{plan_path} was removed; create a new plan")

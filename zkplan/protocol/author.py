@@ -7,11 +7,13 @@ from collections import deque
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from .. import failpoints
 from ..errors import PlanCancelled, PlanDrained, PlanNotFound
-from ..layout import PLAN_FIXED, Paths, number_of
-from ..records import PlanRecord, control_from_bytes
-from ..requests import (
+from . import failpoints, wide_join
+from .adding import NewTask, identity_ops, next_number, settle_finished, task_ops
+from .foreign import skip_number
+from .layout import PLAN_FIXED, Paths, number_of
+from .records import PlanRecord, control_from_bytes
+from .requests import (
     Applied,
     Await,
     Create,
@@ -26,9 +28,6 @@ from ..requests import (
     Step,
     Ticket,
 )
-from . import holding
-from .adding import NewTask, identity_ops, next_number, settle_finished, task_ops
-from .foreign import skip_number
 from .shared import GROUP_BYTES_MAX, rejected
 
 #: Batches under way at once: enough to keep the server busy while the next ones are encoded.
@@ -41,7 +40,7 @@ EDGES_PER_MULTI = 1200
 
 def ensure_root(paths: Paths) -> Step[None]:
     """Create the root and its fixed children, where they are missing."""
-    wanted = [paths.workers, paths.desks, paths.later]
+    wanted = [paths.workers, paths.claims, paths.delayed]
     nodes = yield ReadMany([ReadData(path) for path in wanted])
     if all(node is not None for node in nodes):
         return
@@ -109,7 +108,7 @@ class Author:
         start = 0
         while start < len(tasks):
             if tasks[start].k > EDGES_PER_MULTI:
-                yield from holding.add_held(self, tasks[start])
+                yield from wide_join.add_wide_join(self, tasks[start])
                 start += 1
                 continue
             end = start
@@ -203,7 +202,7 @@ class Author:
         if any(answer.repeated for answer in answers):
             # Each batch deletes the identity of the one before it: the one that stands is the last
             # applied.
-            standing = set((yield ReadChildren(f"{self.plan_path}/authors")) or ())
+            standing = set((yield ReadChildren(f"{self.plan_path}/add-ids")) or ())
             done = max(
                 [done, *(i + 1 for i, batch in enumerate(batches) if batch.identity in standing)]
             )
@@ -220,7 +219,7 @@ class Author:
         """Learn from a refusal what to do differently; raises where nothing can be."""
         if answer.reason not in (Reason.NO_NODE, Reason.NODE_EXISTS):
             raise rejected(f"adding to {self.plan_path}", answer)
-        if answer.path.endswith(("/adds", "/authors")) or "/authors/" in answer.path:
+        if answer.path.endswith(("/add-count", "/add-ids")) or "/add-ids/" in answer.path:
             yield from self._explain_plan()
             if self._previous and answer.path.endswith(self._previous):
                 self._previous = ""
@@ -231,7 +230,7 @@ class Author:
         yield from self.learn(again=True)
 
     def _explain_plan(self) -> Step[None]:
-        parts = ("", "/done", "/ready", "/adds", "/authors")
+        parts = ("", "/done", "/ready", "/add-count", "/add-ids")
         reads = ReadMany([ReadData(f"{self.plan_path}{part}") for part in parts])
         missed: list[bool] = []
         while True:
@@ -256,7 +255,7 @@ class Author:
         if authors is None:
             raise PlanNotFound(
                 self.plan_path,
-                f"{self.plan_path} has no `authors`, so no task can be added: zkplan did not make "
+                f"{self.plan_path} has no `add-ids`, so no task can be added: zkplan did not make "
                 "it, or it is being removed; if ready, `zkplan plan check` mends the first",
             )
         if adds is None:

@@ -9,18 +9,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ..layout import (
+from .layout import (
     PLAN_FIXED,
     Entry,
     Paths,
     number_of,
     parse_claim,
+    parse_delayed,
     parse_entry,
-    parse_later,
     parse_task,
 )
-from ..records import control_from_bytes, count_from_bytes
-from ..requests import (
+from .records import control_from_bytes, count_from_bytes
+from .requests import (
     Applied,
     Check,
     Create,
@@ -125,7 +125,7 @@ def _inspect(
         return
     k = count_from_bytes(ready.data)
     deps = sorted(child for child in children if child.startswith("dep-"))
-    if "hold" in children:
+    if "incomplete" in children:
         report.problems.append(
             f"{name}: is still being defined (a join too wide for one transaction)"
         )
@@ -195,19 +195,21 @@ def _placed(paths: Paths, plan: str) -> Step[set[str]]:
     plan_path = paths.plan(plan)
     found: set[str] = set()
     for _ in range(2):
-        desks = (yield ReadChildren(paths.desks)) or []
-        held = yield ReadMany([ReadChildren(paths.desk(desk)) for desk in desks])
+        claims_nodes = (yield ReadChildren(paths.claims)) or []
+        held = yield ReadMany(
+            [ReadChildren(paths.claims_of(claims_node)) for claims_node in claims_nodes]
+        )
         for names in held:
             claims = [parse_claim(name) for name in names or ()]
             found |= {claim.task for claim in claims if claim is not None and claim.plan == plan}
         later, runnable, dead = yield ReadMany(
             [
-                ReadChildren(paths.later),
+                ReadChildren(paths.delayed),
                 ReadChildren(f"{plan_path}/runnable"),
                 ReadChildren(f"{plan_path}/dead"),
             ]
         )
-        delayed = [parse_later(name) for name in later or ()]
+        delayed = [parse_delayed(name) for name in later or ()]
         found |= {item.entry.task for item in delayed if item is not None and item.plan == plan}
         entries = [parse_entry(name) for name in runnable or ()]
         found |= {entry.task for entry in entries if entry is not None}

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from .. import failpoints
-from ..errors import UNREACHABLE, KeeperError, ZkplanError
-from ..layout import parse_entry
-from ..requests import (
+from ..errors import UNREACHABLE, ZkplanError, ZooKeeperError
+from . import failpoints
+from .layout import parse_entry
+from .load import FirstReads, first_reads
+from .requests import (
     Applied,
     Await,
     Check,
@@ -23,7 +24,6 @@ from ..requests import (
     Send,
     Step,
 )
-from .load import FirstReads, first_reads
 from .shared import Claim, Registration, rejected
 
 #: Claims whose tasks are read right behind the transaction that makes them.
@@ -87,7 +87,7 @@ def send_taking(
         return answer, FirstReads((yield Await(reading)))
     except UNREACHABLE:
         raise
-    except KeeperError:
+    except ZooKeeperError:
         # Claims that were made stand, whatever cannot be read: who loads them will meet it.
         return answer, None
 
@@ -126,7 +126,7 @@ def claim(me: Registration, plan: str, ready_version: int, names: list[str]) -> 
             failpoints.reach("claim.made")
             claimed = [made for _, made in wanted]
             break
-        if answer.repeated and wanted[0][1].name in ((yield ReadChildren(me.desk_path)) or ()):
+        if answer.repeated and wanted[0][1].name in ((yield ReadChildren(me.claims_path)) or ()):
             # The first copy was applied: our unique names tell, in the same session.
             claimed = [made for _, made in wanted]
             break
@@ -134,7 +134,7 @@ def claim(me: Registration, plan: str, ready_version: int, names: list[str]) -> 
             full = rejected(f"claiming tasks of {plan_path}", answer)
             return Claimed([], conflicts, no_room=full)
         tag = tags[answer.at]
-        if tag == -1 or (tag >= 0 and answer.path.startswith(me.desk_path + "/")):
+        if tag == -1 or (tag >= 0 and answer.path.startswith(me.claims_path + "/")):
             return Claimed([], conflicts, worker_gone=True)
         if tag == -2:
             return Claimed([], conflicts, plan_changed=True)

@@ -9,16 +9,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from .. import failpoints
 from ..errors import (
     UNREACHABLE,
-    KeeperError,
     PayloadTooLarge,
     PlanCancelled,
     ZkplanError,
+    ZooKeeperError,
 )
-from ..layout import DELIVERED
-from ..requests import (
+from . import failpoints
+from .adding import NewTask, added_ops, dep_number, next_number, settle_finished
+from .claim import new_claim, take_ops
+from .foreign import with_below
+from .layout import DELIVERED
+from .load import Loaded
+from .requests import (
     Applied,
     Check,
     Create,
@@ -33,10 +37,6 @@ from ..requests import (
     SetData,
     Step,
 )
-from .adding import NewTask, added_ops, dep_number, next_number, settle_finished
-from .claim import new_claim, take_ops
-from .foreign import with_below
-from .load import Loaded
 from .shared import (
     GROUP_BYTES_MAX,
     GROUP_OPS_MAX,
@@ -46,12 +46,12 @@ from .shared import (
     Dependent,
     Drive,
     Registration,
+    pending_bytes,
     rejected,
-    wake_bytes,
 )
 
 #: Who an operation belongs to, where it is not the index of a part.
-GUARD, OLD_WAKE, WAKE = -1, -2, -3
+GUARD, OLD_PENDING, PENDING = -1, -2, -3
 #: How often one part makes room for itself where somebody else's znodes are in the way.
 FOREIGN_MAX = 20
 
@@ -127,9 +127,9 @@ class Part:
 class Committed:
     """What became of the parts of one commit, and what is owed next.
 
-    `full` are dependents whose last edge this commit delivered: publishing them is owed, `wake`
-    says so on the desk. `stale` parts must be loaded again, `poison` parts failed alone, `no_room`
-    parts wait until the server can hold them. `old_wakes` were not settled.
+    `full` are dependents whose last edge this commit delivered: publishing them is owed, `pending`
+    says so on the claims node. `stale` parts must be loaded again, `poison` parts failed alone,
+    `no_room` parts wait until the server can hold them. `old_pending` were not settled.
     """
 
     done: list[Part] = field(default_factory=list)
@@ -139,8 +139,8 @@ class Committed:
     no_room: list[tuple[Part, ZkplanError]] = field(default_factory=list)
     inherited: list[Claim] = field(default_factory=list)
     full: list[Dependent] = field(default_factory=list)
-    wake: str = ""
-    old_wakes: list[str] = field(default_factory=list)
+    pending: str = ""
+    old_pending: list[str] = field(default_factory=list)
     worker_gone: bool = False
     refusals: int = 0
 
@@ -154,7 +154,7 @@ class _Draft:
         self.owners: list[int] = []
         self.deliveries: dict[tuple[str, str], tuple[Dependent, int]] = {}
         self.inherited: list[Claim] = []
-        self.wake = ""
+        self.pending = ""
         guarded: set[str] = set()
         for index, part in enumerate(parts):
             self._finish(part, drive, guarded)
@@ -200,11 +200,11 @@ class _Draft:
                 else:
                     ops.append(Create(f"{claim.plan_path}/runnable/{target.entry.name}"))
         if part.kept:
-            ops.append(Create(f"{claim.plan_path}/outcomes/{claim.task}", part.outcome))
+            ops.append(Create(f"{claim.plan_path}/results/{claim.task}", part.outcome))
         if part.dead:
             ops.append(Create(f"{claim.plan_path}/dead/{claim.task}", part.dead))
         if part.adds:
-            ops.append(SetData(f"{claim.plan_path}/adds"))
+            ops.append(SetData(f"{claim.plan_path}/add-count"))
         for name in loaded.others:
             ops.append(Delete(f"{task_path}/{name}"))
         if loaded.result is not None:
@@ -226,13 +226,13 @@ class _Draft:
                 self.owners += [index] * (len(self.ops) - len(self.owners))
                 counts[path] += len(part.adds)
 
-    def leave_wake(self) -> None:
-        """S1: whatever stands at K is named by a wake on some desk, until it is published."""
+    def leave_pending(self) -> None:
+        """S1: a pending record names whatever stands at K, until it is published."""
         if self.deliveries:
-            self.wake = f"{self.me.desk_path}/wake-{next(self.me.uids)}"
+            self.pending = f"{self.me.claims_path}/pending-{next(self.me.uids)}"
             named = [dependent for dependent, _ in self.deliveries.values()]
-            self.ops.append(Create(self.wake, wake_bytes(named)))
-            self.owners.append(WAKE)
+            self.ops.append(Create(self.pending, pending_bytes(named)))
+            self.owners.append(PENDING)
 
     def full(self, results: list[object]) -> list[Dependent]:
         """The dependents whose `ready` reached K by this very transaction."""
@@ -242,11 +242,11 @@ class _Draft:
 
 
 def commit(
-    me: Registration, parts: Sequence[Part], old_wakes: Sequence[str], drive: Drive
+    me: Registration, parts: Sequence[Part], old_pending: Sequence[str], drive: Drive
 ) -> Step[Committed]:
     """Commit `parts` in as few transactions as the refusals allow; each part is settled once."""
     report = Committed()
-    rest, wakes = list(parts), list(old_wakes)
+    rest, pending_records = list(parts), list(old_pending)
     next_tasks: dict[str, int] = {}
     while rest:
         yield from _learn_numbers(report, rest, next_tasks)
@@ -254,10 +254,10 @@ def commit(
             break
         draft = _Draft(me, rest, drive)
         draft.add_tasks(rest, next_tasks)
-        for wake in wakes:
-            draft.ops.append(Delete(wake))
-            draft.owners.append(OLD_WAKE)
-        draft.leave_wake()
+        for pending in pending_records:
+            draft.ops.append(Delete(pending))
+            draft.owners.append(OLD_PENDING)
+        draft.leave_pending()
         failpoints.reach("commit.before")
         try:
             answer = yield Multi(draft.ops)
@@ -274,9 +274,9 @@ def commit(
             return _settled(report, draft, rest)
         report.refusals += 1
         if answer.repeated:
-            names = set((yield ReadChildren(me.desk_path)) or ())
-            marks = [draft.wake] if draft.wake else [claim.path for claim in draft.inherited[:1]]
-            if any(mark.rpartition("/")[2] in names for mark in marks):
+            names = set((yield ReadChildren(me.claims_path)) or ())
+            mark = draft.pending or next((claim.path for claim in draft.inherited), "")
+            if mark and mark.rpartition("/")[2] in names:
                 report.full = yield from _full_now(draft)
                 return _settled(report, draft, rest)
         if answer.reason is Reason.FULL:
@@ -288,25 +288,25 @@ def commit(
             continue
         owner = draft.owners[answer.at]
         if owner == GUARD:
-            # The plan changed, or this worker's registration or desk went: publish, do not claim.
+            # The plan changed, or this worker's registration went: publish, do not claim.
             drive = NO_DRIVE
-        elif owner == OLD_WAKE:
-            # A clearer settled it; an old wake is never worth a result.
-            wakes = [wake for wake in wakes if wake != answer.path]
-        elif owner == WAKE:
+        elif owner == OLD_PENDING:
+            # A clearer settled it; an old pending record is never worth a result.
+            pending_records = [pending for pending in pending_records if pending != answer.path]
+        elif owner == PENDING:
             report.worker_gone = True
             report.stale += rest
             return report
         else:
             yield from _sort_out(report, rest, owner, answer, next_tasks)
-    report.old_wakes = wakes  # nothing was applied: they stand
+    report.old_pending = pending_records  # nothing was applied: they stand
     return report
 
 
 def _settled(report: Committed, draft: _Draft, parts: list[Part]) -> Committed:
     report.done += parts
     report.inherited = draft.inherited
-    report.wake = draft.wake
+    report.pending = draft.pending
     return report
 
 
@@ -327,7 +327,7 @@ def _learn_numbers(report: Committed, rest: list[Part], next_tasks: dict[str, in
                 plan = yield ReadData(path)
             except UNREACHABLE:
                 raise
-            except KeeperError as error:  # an access list: no other part's concern
+            except ZooKeeperError as error:  # an access list: no other part's concern
                 rest.remove(part)
                 report.poison.append((part, error))
                 continue
@@ -356,7 +356,7 @@ def _sort_out(
             part.loaded.below = yield from with_below(answer.path, part.loaded.below)
         except UNREACHABLE:
             raise
-        except KeeperError as error:
+        except ZooKeeperError as error:
             rest.pop(owner)
             report.poison.append((part, error))
     elif answer.path in part.loaded.below:
@@ -372,7 +372,7 @@ def _sort_out(
             except ZkplanError as error:
                 rest.pop(owner)
                 report.poison.append((part, error))
-    elif part.adds and missing and answer.path == f"{claim.plan_path}/adds":
+    elif part.adds and missing and answer.path == f"{claim.plan_path}/add-count":
         rest.pop(owner)
         report.poison.append((part, being_removed(claim.plan_path)))
     elif answer.reason in (

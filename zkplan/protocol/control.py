@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from .. import failpoints
 from ..errors import (
     PayloadUndecodable,
     PlanCancelled,
@@ -14,9 +13,12 @@ from ..errors import (
     ServerFull,
     TransactionRejected,
 )
-from ..layout import PLAN_FIXED, number_of, parse_later
-from ..records import PlanRecord, State, control_from_bytes, control_to_bytes, to_json
-from ..requests import (
+from . import failpoints
+from .adding import task_count
+from .foreign import below, delete_below
+from .layout import PLAN_FIXED, number_of, parse_delayed
+from .records import PlanRecord, State, control_from_bytes, control_to_bytes, to_json
+from .requests import (
     Applied,
     Check,
     Create,
@@ -30,8 +32,6 @@ from ..requests import (
     SetData,
     Step,
 )
-from .adding import task_count
-from .foreign import below, delete_below
 from .shared import GROUP_OPS_MAX, REFUSALS_MAX, rejected
 
 #: Tasks removed per round of `remove`.
@@ -126,11 +126,11 @@ def mark_ready(plan_path: str) -> Step[None]:
 def change_state(plan_path: str, state: State) -> Step[None]:
     """Pause, resume or cancel. Every change bumps the version that claims check (S9).
 
-    Cancelling also deletes `adds`, so that whoever adds a task is refused.
+    Cancelling also deletes `add-count`, so that whoever adds a task is refused.
     """
     for _ in range(REFUSALS_MAX):
         plan, ready, done, adds = yield ReadMany(
-            [ReadData(plan_path + name) for name in ("", "/ready", "/done", "/adds")]
+            [ReadData(plan_path + name) for name in ("", "/ready", "/done", "/add-count")]
         )
         if plan is None:
             raise PlanNotFound(plan_path, f"there is no plan {plan_path}")
@@ -156,8 +156,8 @@ def change_state(plan_path: str, state: State) -> Step[None]:
                 ops.append(SetData(f"{plan_path}/ready", control_to_bytes(state), ready.version))
         if state == "cancelled" and adds is not None:
             # zkplan makes nothing below it; whoever did must not keep the plan running.
-            ops += [Delete(path) for path in (yield from below(f"{plan_path}/adds"))]
-            ops.append(Delete(f"{plan_path}/adds"))
+            ops += [Delete(path) for path in (yield from below(f"{plan_path}/add-count"))]
+            ops.append(Delete(f"{plan_path}/add-count"))
         answer = yield Multi(ops)
         if isinstance(answer, Applied):
             return
@@ -174,7 +174,7 @@ def finish(plan_path: str, when: float) -> Step[bool]:
     """
     for _ in range(REFUSALS_MAX):
         adds, plan, ready, done, dead = yield ReadMany(
-            [ReadData(plan_path + name) for name in ("/adds", "", "/ready", "/done", "/dead")]
+            [ReadData(plan_path + name) for name in ("/add-count", "", "/ready", "/done", "/dead")]
         )
         if done is not None:
             return True
@@ -188,7 +188,7 @@ def finish(plan_path: str, when: float) -> Step[bool]:
         failpoints.reach("finish.between")
         answer = yield Multi(
             [
-                Delete(f"{plan_path}/adds", adds.version),
+                Delete(f"{plan_path}/add-count", adds.version),
                 Create(f"{plan_path}/done", to_json({"when": when, "failed": failed})),
             ]
         )
@@ -203,7 +203,7 @@ def remove(plan_path: str) -> Step[int]:
     """Cancel the plan, then delete it task by task; gives the number of tasks removed.
 
     Interrupted, it leaves a cancelled plan that can be removed again. `ready` goes last, so that
-    nothing is claimed meanwhile; `adds` goes first, so that nothing is added.
+    nothing is claimed meanwhile; `add-count` goes first, so that nothing is added.
     """
     try:
         yield from change_state(plan_path, "cancelled")
@@ -215,7 +215,7 @@ def remove(plan_path: str) -> Step[int]:
         if (yield ReadData(f"{plan_path}/ready")) is not None:
             raise
     removed = 0
-    yield Multi([Delete(f"{plan_path}/adds")])
+    yield Multi([Delete(f"{plan_path}/add-count")])
     for _ in range(REMOVALS_MAX):
         names = yield ReadChildren(plan_path)
         if names is None:
@@ -269,11 +269,11 @@ def _is_task(plan_path: str, path: str) -> bool:
 def _remove_delayed(plan_path: str) -> Step[None]:
     """Delete the delayed entries of the plan; none can come any more, for its tasks are gone."""
     root, _, name = plan_path.rpartition("/")
-    entries = (yield ReadChildren(f"{root}/later")) or []
+    entries = (yield ReadChildren(f"{root}/delayed")) or []
     for entry in entries:
-        delayed = parse_later(entry)
+        delayed = parse_delayed(entry)
         if delayed is not None and delayed.plan == number_of(name):
-            yield Multi([Delete(f"{root}/later/{entry}")])  # a worker may make it due meanwhile
+            yield Multi([Delete(f"{root}/delayed/{entry}")])  # a worker may make it due meanwhile
 
 
 def _remove_flat(path: str) -> Step[None]:

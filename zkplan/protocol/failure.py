@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .. import failpoints
 from ..errors import PayloadUndecodable, TransactionRejected
-from ..layout import Entry, later_name
-from ..records import Dead
-from ..requests import (
+from . import failpoints
+from .foreign import with_below
+from .layout import Entry, delayed_name
+from .records import Dead
+from .requests import (
     Applied,
     Check,
     Create,
@@ -24,7 +25,6 @@ from ..requests import (
     SetData,
     Step,
 )
-from .foreign import with_below
 from .shared import REFUSALS_MAX, Claim, rejected
 
 
@@ -76,7 +76,7 @@ def _over(made: Op) -> Op:
 def fail_again(
     claim: Claim, log: bytes, due_ms: int | None, later: str, delay_ms: int = 0
 ) -> Step[bool]:
-    """A failed attempt with attempts left: runnable at once, or at `due_ms` through `later`.
+    """A failed attempt with attempts left: runnable at once, or at `due_ms` through `delayed`.
 
     `due_ms` is by the wall clock here. `delay_ms` is for those whose clocks are behind it: they
     would wait too long. One that is ahead makes the task runnable too early.
@@ -86,7 +86,7 @@ def fail_again(
         then: Op = Create(f"{claim.plan_path}/runnable/{entry.name}")
     else:
         delay = b"%d" % delay_ms if delay_ms else b""
-        then = Create(f"{later}/{later_name(due_ms, claim.plan, entry)}", delay)
+        then = Create(f"{later}/{delayed_name(due_ms, claim.plan, entry)}", delay)
     return (yield from end_claim(claim, [then], log))
 
 
@@ -94,7 +94,7 @@ def fail_for_good(claim: Claim, failure: bytes, dead: Dead) -> Step[bool]:
     """Out of attempts, policy hold: the task stays with its edges; an operator can retry it."""
     then: list[Op] = [
         Create(f"{claim.plan_path}/dead/{claim.task}", dead.to_bytes()),
-        Create(f"{claim.plan_path}/outcomes/{claim.task}", failure),
+        Create(f"{claim.plan_path}/results/{claim.task}", failure),
     ]
     return (yield from end_claim(claim, then, failure))
 
@@ -122,7 +122,7 @@ def retry(plan_path: str, task: str) -> Step[bool]:
     dead, outcome, node = yield ReadMany(
         [
             ReadData(f"{plan_path}/{name}")
-            for name in (f"dead/{task}", f"outcomes/{task}", f"task-{task}")
+            for name in (f"dead/{task}", f"results/{task}", f"task-{task}")
         ]
     )
     if dead is None or node is None:
@@ -142,7 +142,7 @@ def retry(plan_path: str, task: str) -> Step[bool]:
         Create(f"{plan_path}/runnable/{entry.name}"),
     ]
     if outcome is not None:
-        ops.insert(1, Delete(f"{plan_path}/outcomes/{task}"))
+        ops.insert(1, Delete(f"{plan_path}/results/{task}"))
     failpoints.reach("retry.between")
     answer = yield Multi(ops)
     return isinstance(answer, Applied) or answer.repeated

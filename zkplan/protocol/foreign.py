@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 
 from ..errors import TransactionRejected
-from ..requests import Create, Delete, Multi, Op, ReadChildren, ReadMany, Refused, Step
+from .requests import Create, Delete, Multi, Op, ReadChildren, ReadMany, Refused, Step
 from .shared import GROUP_OPS_MAX, READS_PER_REQUEST
 
 #: Znodes below one of zkplan's own that are deleted with it; more are a person's business.

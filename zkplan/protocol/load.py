@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from .. import failpoints
 from ..errors import PayloadUndecodable
-from ..records import Edge, count_from_bytes
-from ..requests import Delete, Multi, Node, ReadChildren, ReadData, ReadMany, Step
+from . import failpoints
+from .records import Edge, count_from_bytes
+from .requests import Delete, Multi, Node, ReadChildren, ReadData, ReadMany, Step
 from .shared import READS_PER_REQUEST, Claim
 
 #: Values that a load reads at first, while their sizes are unknown.
@@ -138,28 +138,31 @@ class FirstReads(NamedTuple):
 
 
 def first_reads(claims: list[Claim]) -> list[ReadData | ReadChildren]:
-    """Definition and children of each task, then the desks that the claims lie on."""
+    """Definition and children of each task, then the claims nodes that the claims lie on."""
     reads: list[ReadData | ReadChildren] = []
     for claim in claims:
         reads += (ReadData(claim.task_path), ReadChildren(claim.task_path))
-    return reads + _desks(claims)
+    return reads + _claims_nodes(claims)
 
 
-def _desks(claims: list[Claim]) -> list[ReadData | ReadChildren]:
-    return [ReadChildren(desk) for desk in sorted({c.path.rpartition("/")[0] for c in claims})]
+def _claims_nodes(claims: list[Claim]) -> list[ReadData | ReadChildren]:
+    return [
+        ReadChildren(claims_node)
+        for claims_node in sorted({c.path.rpartition("/")[0] for c in claims})
+    ]
 
 
 def load(claims: list[Claim], read: FirstReads | None = None) -> Step[list[Loaded]]:
     """Read definitions, arguments and edges of `claims`; those fenced meanwhile are left out.
 
-    S3: the desk is listed after the last argument was read. A claim still in it proves that all
-    which was read belongs to this attempt. Claims whose task was removed with its plan are deleted.
-    Raises KeeperError where an access list keeps one of them from being read.
+    S3: the claims node is listed after the last argument was read. A claim still in it proves that
+    all which was read belongs to this attempt. Claims whose task was removed with its plan are
+    deleted. Raises ZooKeeperError where an access list keeps one of them from being read.
     """
     answers = read.answers if read is not None else (yield from read_all(first_reads(claims)))
     failpoints.reach("load.between")
     task_paths = [claim.task_path for claim in claims]
-    readings, held = yield from _read_rest(task_paths, answers, _desks(claims))
+    readings, held = yield from _read_rest(task_paths, answers, _claims_nodes(claims))
     failpoints.reach("load.read")
     standing = {name for names in held for name in names or ()}
     loaded, suspects = [], []

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from ..layout import Later, Paths, parse_plan
-from ..records import State, control_from_bytes
-from ..requests import (
+from .layout import Delayed, Paths, parse_plan
+from .records import State, control_from_bytes
+from .requests import (
     Applied,
     Create,
     Delete,
@@ -56,7 +56,7 @@ def look(plan_path: str, watch: bool = False) -> Step[PlanLook]:
     return PlanLook(control_from_bytes(ready.data), ready.version, names)
 
 
-def promote(paths: Paths, due: list[tuple[str, Later]]) -> Step[dict[str, str]]:
+def promote(paths: Paths, due: list[tuple[str, Delayed]]) -> Step[dict[str, str]]:
     """Make due entries runnable. Any worker may try, each entry moves once.
 
     Gives the names of those that may not be moved, by an access list, and why.
@@ -65,7 +65,7 @@ def promote(paths: Paths, due: list[tuple[str, Later]]) -> Step[dict[str, str]]:
     while todo:
         ops: list[Op] = []
         for name, later in todo:
-            ops.append(Delete(f"{paths.later}/{name}"))
+            ops.append(Delete(f"{paths.delayed}/{name}"))
             ops.append(Create(f"{paths.plan(later.plan)}/runnable/{later.entry.name}"))
         answer = yield Multi(ops)
         if isinstance(answer, Applied):
@@ -73,7 +73,7 @@ def promote(paths: Paths, due: list[tuple[str, Later]]) -> Step[dict[str, str]]:
         name, later = todo.pop(answer.at // 2)
         if answer.at % 2 and answer.reason in (Reason.NO_NODE, Reason.NODE_EXISTS):
             # The plan was removed (or the entry stands already): the delayed entry is of no use.
-            yield Multi([Delete(f"{paths.later}/{name}")])
+            yield Multi([Delete(f"{paths.delayed}/{name}")])
         elif answer.reason is not Reason.NO_NODE:  # another worker has moved it
             shut[name] = f"{answer.path}: {answer.reason.value}"
     return shut

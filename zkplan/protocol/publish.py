@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from .. import failpoints
-from ..requests import (
+from . import failpoints
+from .claim import new_claim, send_taking, take_ops
+from .load import FirstReads
+from .requests import (
     Applied,
     Check,
     Create,
@@ -19,11 +21,9 @@ from ..requests import (
     SetData,
     Step,
 )
-from .claim import new_claim, send_taking, take_ops
-from .load import FirstReads
 from .shared import NO_DRIVE, Claim, Dependent, Drive, Registration, rejected
 
-_GUARD, _WAKE = -1, -2
+_GUARD, _PENDING = -1, -2
 
 
 class Published(NamedTuple):
@@ -35,9 +35,9 @@ class Published(NamedTuple):
 
 
 def publish(
-    me: Registration, dependents: Sequence[Dependent], wake: str, drive: Drive
+    me: Registration, dependents: Sequence[Dependent], pending: str, drive: Drive
 ) -> Step[Published]:
-    """Publish `dependents` and settle `wake`, in one transaction.
+    """Publish `dependents` and settle `pending`, in one transaction.
 
     Publishing is a compare-and-set of `ready` from K to K+1: whoever tries, one wins, so a clearer
     that took this worker for dead does no harm.
@@ -45,7 +45,7 @@ def publish(
     rest = list(dependents)
     refusals = 0
     standing: set[str] = set()
-    while rest or wake:
+    while rest or pending:
         failpoints.reach("publish.before")
         ops: list[Op] = []
         owners: list[int] = []
@@ -70,15 +70,15 @@ def publish(
             checks += [Check(f"{path}/ready", drive.versions[path]) for path in sorted(guarded)]
             ops[:0] = checks
             owners[:0] = [_GUARD] * len(checks)
-        if wake:
-            ops.append(Delete(wake))
-            owners.append(_WAKE)
+        if pending:
+            ops.append(Delete(pending))
+            owners.append(_PENDING)
         answer, read = yield from send_taking(me, ops, claims)
         if isinstance(answer, Applied):
             return Published(claims, refusals, read)
         refusals += 1
         if answer.repeated and claims:
-            names = (yield ReadChildren(me.desk_path)) or ()
+            names = (yield ReadChildren(me.claims_path)) or ()
             if claims[0].name in names:
                 return Published(claims, refusals, read)
         if answer.reason is Reason.FULL and claims:
@@ -87,11 +87,11 @@ def publish(
         owner = owners[answer.at]
         if owner == _GUARD:
             drive = NO_DRIVE
-        elif owner == _WAKE:
-            wake = ""
+        elif owner == _PENDING:
+            pending = ""
             rest = yield from still_full(me, rest)
-        elif answer.path.startswith(me.desk_path):
-            drive = NO_DRIVE  # the desk is gone: nothing can be claimed on it
+        elif answer.path.startswith(me.claims_path):
+            drive = NO_DRIVE  # the claims node is gone: nothing can be claimed on it
         elif answer.path in standing:
             standing.discard(answer.path)  # taken meanwhile
         elif answer.reason in (Reason.BAD_VERSION, Reason.NO_NODE):

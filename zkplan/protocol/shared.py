@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from ..errors import ServerFull, TransactionRejected
-from ..layout import Entry, Paths
-from ..requests import Op, Reason, Refused
+from .layout import Entry, Paths
+from .requests import Op, Reason, Refused
 
 #: ZooKeeper closes the connection at 1 048 575 bytes (jute.maxbuffer); the rest is headers.
 REQUEST_BYTES_MAX = 1_040_000
@@ -24,7 +24,7 @@ OP_OVERHEAD = 64
 
 
 class Registration(NamedTuple):
-    """One life of a worker: its ID, and a source of names unique within its desk."""
+    """One life of a worker: its ID, and a source of names unique within its claims node."""
 
     paths: Paths
     worker: str
@@ -35,8 +35,8 @@ class Registration(NamedTuple):
         return self.paths.worker(self.worker)
 
     @property
-    def desk_path(self) -> str:
-        return self.paths.desk(self.worker)
+    def claims_path(self) -> str:
+        return self.paths.claims_of(self.worker)
 
 
 @dataclass(slots=True)
@@ -117,12 +117,12 @@ def size_of(ops: list[Op]) -> int:
     return total
 
 
-def wake_bytes(dependents: list[Dependent]) -> bytes:
+def pending_bytes(dependents: list[Dependent]) -> bytes:
     return "\n".join(f"{d.plan} {d.task} {d.k} {d.rank}" for d in dependents).encode()
 
 
-def wake_dependents(data: bytes) -> list[Dependent]:
-    """What a wake names; damaged lines are passed over, the check finds their tasks."""
+def pending_dependents(data: bytes) -> list[Dependent]:
+    """What a pending record names; damaged lines are passed over, the check finds their tasks."""
     found = []
     for line in data.decode(errors="replace").splitlines():
         parts = line.split(" ")

@@ -18,13 +18,13 @@ from .workload import Workload
 
 @dataclass(frozen=True)
 class Remains:
-    """What stands in ZooKeeper after the run: names below the plan, and claims on desks."""
+    """What stands in ZooKeeper after the run: names below the plan, and claims on claims nodes."""
 
     plan: list[str] = field(default_factory=list)
     runnable: list[str] = field(default_factory=list)
     dead: list[str] = field(default_factory=list)
     outcomes: list[str] = field(default_factory=list)
-    later: list[str] = field(default_factory=list)
+    delayed: list[str] = field(default_factory=list)
     claims: list[str] = field(default_factory=list)
 
 
@@ -205,9 +205,9 @@ def nothing_is_left(evidence: Evidence) -> Iterator[str]:
     yield from (f"{name} is left" for name in tasks)
     if "done" not in left.plan:
         yield "`done` is missing"
-    if "adds" in left.plan:
-        yield "`adds` stands beside `done`"
-    for kind in ("runnable", "dead", "later", "claims"):
+    if "add-count" in left.plan:
+        yield "`add-count` stands beside `done`"
+    for kind in ("runnable", "dead", "delayed", "claims"):
         yield from (f"{kind}: {name} is left" for name in getattr(left, kind))
     sinks = len(evidence.workload.sinks)
     if len(left.outcomes) != sinks:

@@ -11,8 +11,8 @@ from pathlib import Path
 from types import TracebackType
 
 from ..errors import ZkplanError
+from ..runtime.losses import HANDED_BACK
 from ..testing.process import WatchedProcess
-from ..working.losses import HANDED_BACK
 from .history import Recorder
 
 _LOG_TAIL_LINES = 15

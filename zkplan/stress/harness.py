@@ -19,8 +19,8 @@ from pathlib import Path
 
 import zkplan
 
-from ..layout import parse_claim, parse_later
-from ..requests import ReadChildren, ReadMany
+from ..protocol.layout import parse_claim, parse_delayed
+from ..protocol.requests import ReadChildren, ReadMany
 from ..testing.znodes import remove_tree
 from .checks import Evidence, Remains, Verdict, check
 from .fleet import Fleet
@@ -110,8 +110,8 @@ def run(
 ) -> Report:
     """Run the workload on the ZooKeeper at `hosts` and check it; `tell` is called now and then.
 
-    A broken promise, a failed plan and a timeout are told in the report. Raises KeeperUnavailable,
-    and WorkersDie where workers do not stay up at all.
+    A broken promise, a failed plan and a timeout are told in the report. Raises
+    ZooKeeperUnavailable, and WorkersDie where workers do not stay up at all.
     """
     # A root of its own: workers of somebody else would not find the folder of the history.
     root = f"{settings.root.rstrip('/')}-stress-{uuid.uuid4().hex[:8]}"
@@ -141,7 +141,7 @@ def run(
 
 def _remove(client: zkplan.Client, root: str) -> None:
     try:
-        remove_tree(client.keeper.client, root)
+        remove_tree(client.transport.client, root)
     except Exception as error:  # Whatever it is, it must not hide how the run ended.
         logger.warning("could not remove %s from ZooKeeper: %s", root, error)
 
@@ -304,25 +304,27 @@ def takeovers(history: History) -> list[float]:
 
 
 def remains_of(client: zkplan.Client, plan: zkplan.Plan) -> Remains:
-    """What stands in ZooKeeper of a plan, and claims on its tasks on anybody's desk."""
+    """What stands in ZooKeeper of a plan, and claims on its tasks on anybody's claims node."""
     paths = client.paths
-    kinds = ["", "/runnable", "/dead", "/outcomes"]
+    kinds = ["", "/runnable", "/dead", "/results"]
     reads = [ReadChildren(f"{plan.path}{kind}") for kind in kinds]
-    names = client.keeper.ask(ReadMany([*reads, ReadChildren(paths.later)]))
-    children, runnable, dead, outcomes, later = (sorted(found or ()) for found in names)
+    names = client.transport.ask(ReadMany([*reads, ReadChildren(paths.delayed)]))
+    children, runnable, dead, outcomes, delayed = (sorted(found or ()) for found in names)
     number = plan.path[-10:]
-    desks = sorted(client.keeper.ask(ReadChildren(paths.desks)) or ())
-    held = client.keeper.ask(ReadMany([ReadChildren(paths.desk(desk)) for desk in desks]))
+    claims_nodes = sorted(client.transport.ask(ReadChildren(paths.claims)) or ())
+    held = client.transport.ask(
+        ReadMany([ReadChildren(paths.claims_of(claims_node)) for claims_node in claims_nodes])
+    )
     return Remains(
         plan=children,
         runnable=runnable,
         dead=dead,
         outcomes=outcomes,
-        later=[name for name in later if (due := parse_later(name)) and due.plan == number],
+        delayed=[name for name in delayed if (due := parse_delayed(name)) and due.plan == number],
         claims=[
-            f"{desk}/{name}"
-            for desk, on_desk in zip(desks, held, strict=True)
-            for name in on_desk or ()
+            f"{claims_node}/{name}"
+            for claims_node, standing in zip(claims_nodes, held, strict=True)
+            for name in standing or ()
             if (claim := parse_claim(name)) and claim.plan == number
         ],
     )

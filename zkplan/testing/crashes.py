@@ -20,12 +20,12 @@ from kazoo.client import KazooClient
 
 from zkplan.client import Client, connect
 from zkplan.embedded import EmbeddedServer
-from zkplan.errors import KeeperError, PlanError, WaitTimeout, ZkplanError
-from zkplan.mailbox import Empty, Mailbox
+from zkplan.errors import PlanError, WaitTimeout, ZkplanError, ZooKeeperError
+from zkplan.inspect.deadlock import dead_at_standstill, raise_in_vain
 from zkplan.plan import Plan
-from zkplan.requests import ReadChildren
-from zkplan.standstill import dead_at_standstill, raise_in_vain
+from zkplan.protocol.requests import ReadChildren
 from zkplan.testing.process import same_imports
+from zkplan.transport.mailbox import Empty, Mailbox
 
 _POLL_S = 0.02
 _LOG_TAIL_LINES = 15
@@ -86,10 +86,10 @@ class CrashReport:
 def kept_results(plan: Plan) -> dict[str, Any]:
     """The kept results of a plan by the number of their task; a failure is told as its text."""
     found: dict[str, Any] = {}
-    for number in sorted(plan.client.keeper.ask(ReadChildren(f"{plan.path}/outcomes")) or ()):
+    for number in sorted(plan.client.transport.ask(ReadChildren(f"{plan.path}/results")) or ()):
         try:
             found[number] = plan.task(number).result(timeout=_END_S)
-        except (KeeperError, WaitTimeout):
+        except (ZooKeeperError, WaitTimeout):
             raise
         except Exception as error:  # that of the task itself, where it can be restored here
             # Not its traceback, whose text differs from one run to the next.
@@ -200,7 +200,7 @@ class _Runs:
         root = f"/crash-{next(self._roots):06d}"
         with connect(self._hosts, root) as client:
             client.prepare()
-            plan = _built(self._build(_Hasty(client.keeper, root)))
+            plan = _built(self._build(_Hasty(client.transport, root)))
             plan.mark_ready()
             first, planned = _Will(None, []), False
             deadline = time.monotonic() + self._timeout_s
@@ -268,7 +268,7 @@ def _wait(plan: Plan, timeout_s: float) -> None:
             return
         status = plan.status()
         if status.dead and status.state == "running":
-            dead = plan.client.keeper.run(dead_at_standstill(plan))
+            dead = plan.client.transport.run(dead_at_standstill(plan))
             if dead and plan.status() == status:
                 raise_in_vain(plan, status, dead)
     plan.wait(timeout=max(left_s, 0.0))
@@ -285,7 +285,7 @@ def _read(will: Path) -> _Will:
 
 
 class _Nursery:
-    """The process of zkplan.testing.nursery: at most one worker at a time."""
+    """The process of zkplan.testing.forkserver: at most one worker at a time."""
 
     def __init__(self, folder: Path) -> None:
         self._log = folder / "log"
@@ -294,7 +294,7 @@ class _Nursery:
     def __enter__(self) -> _Nursery:
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "zkplan.testing.nursery"],
+                [sys.executable, "-m", "zkplan.testing.forkserver"],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,

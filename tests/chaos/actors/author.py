@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import zkplan
-from zkplan.records import OnFailure
+from zkplan.protocol.records import OnFailure
 from zkplan.stress.history import Recorder, recorder_here
 
 from .held import HELD
@@ -118,7 +118,7 @@ class Author:
                 self.author(Workload.make(seed, self.shape))
             except zkplan.PlanDrained:
                 continue  # a growing plan was faster than its author
-            except zkplan.KeeperUnavailable as error:
+            except zkplan.ZooKeeperUnavailable as error:
                 self.journal.write("unavailable", error=repr(error)[:300])
         self.journal.write("author stopped")
 

@@ -15,13 +15,23 @@ from kazoo.exceptions import KazooException
 
 from tests.sim.mutants import MUTANTS, Mutant
 from tests.sim.world import ROOT
-from zkplan import codec, failpoints
 from zkplan.cli import main as zkplan_main
-from zkplan.keeper import Keeper
-from zkplan.layout import Paths, parse_claim
-from zkplan.protocol import desk, failure
-from zkplan.requests import Check, Create, Delete, Multi, Op, ReadChildren, Reason, Refused, Step
-from zkplan.working.upkeep import Upkeep
+from zkplan.protocol import failpoints, failure, membership
+from zkplan.protocol.layout import Paths, parse_claim
+from zkplan.protocol.requests import (
+    Check,
+    Create,
+    Delete,
+    Multi,
+    Op,
+    ReadChildren,
+    Reason,
+    Refused,
+    Step,
+)
+from zkplan.runtime.maintenance import Maintenance
+from zkplan.serialization import codec
+from zkplan.transport import Transport
 
 from . import author
 
@@ -38,10 +48,10 @@ NAMES = tuple(mutant.name for mutant in MUTANTS)
 def kind_of(ops: Sequence[Op]) -> str:
     """Which step of the simulation a transaction belongs to, as far as its mutants ask."""
     first = ops[0]
-    if type(first) is Create and first.path.startswith(f"{ROOT}/worker/"):
+    if type(first) is Create and first.path.startswith(f"{ROOT}/workers/"):
         return "clear" if len(ops) > 1 and type(ops[1]) is Delete else "register"
     paths = [op.path for op in ops]
-    if any("/arg-" in path and "/authors/" not in paths[0] for path in paths):
+    if any("/arg-" in path and "/add-ids/" not in paths[0] for path in paths):
         return "commit"
     if any(type(op) is Delete and parse_claim(op.path.rpartition("/")[2]) for op in ops):
         made = [op.path for op in ops if type(op) is Create]
@@ -61,7 +71,7 @@ def break_protocol(mutant: Mutant) -> None:
         rewrite = mutant.rewrite
         world: Any = SimpleNamespace()
 
-        def change(keeper: Keeper, ops: Sequence[Op]) -> list[Op]:
+        def change(transport: Transport, ops: Sequence[Op]) -> list[Op]:
             fiber: Any = SimpleNamespace(kind=kind_of(ops))
             return [rewrite(world, fiber, op) for op in ops]
 
@@ -70,7 +80,7 @@ def break_protocol(mutant: Mutant) -> None:
 
 def _never_check() -> None:
     """The background check repairs what it finds; correctness never depends on it."""
-    setattr(Upkeep, "_check", lambda self, now: None)  # noqa: B010 - mypy refuses the assignment
+    setattr(Maintenance, "_check", lambda self, now: None)  # noqa: B010 - mypy refuses the assignment
 
 
 def _never_mark() -> None:
@@ -83,31 +93,32 @@ def _never_mark() -> None:
     _replace(failure, "mark_started", unmarked)
 
 
-def _list_desks_last() -> None:
-    """Who registers between the two readings seems to be gone, for it has a desk and no worker.
+def _list_claims_last() -> None:
+    """Who registers between the two readings seems to be gone, for it has a claims node and no
+    worker.
 
     So does a living worker whose registration a lagging server does not show yet.
     """
-    _list(desks_first=False)
+    _list(claims_first=False)
 
 
-def _list_desks_first() -> None:
+def _list_claims_first() -> None:
     """In the order of the protocol, with a point between the two readings."""
-    _list(desks_first=True)
+    _list(claims_first=True)
 
 
-def _list(*, desks_first: bool) -> None:
-    def vacant_desks(paths: Paths) -> Step[tuple[list[str], list[str]]]:
-        first, second = paths.workers, paths.desks
-        if desks_first:
+def _list(*, claims_first: bool) -> None:
+    def orphaned_claims(paths: Paths) -> Step[tuple[list[str], list[str]]]:
+        first, second = paths.workers, paths.claims
+        if claims_first:
             first, second = second, first
         names = {first: set((yield ReadChildren(first)) or ())}
         failpoints.reach("vacant.between")
         names[second] = set((yield ReadChildren(second)) or ())
-        workers, desks = names[paths.workers], names[paths.desks]
-        return sorted(workers & desks), sorted(desks - workers)
+        workers, claims_nodes = names[paths.workers], names[paths.claims]
+        return sorted(workers & claims_nodes), sorted(claims_nodes - workers)
 
-    _replace(desk, "vacant_desks", vacant_desks)
+    _replace(membership, "orphaned_claims", orphaned_claims)
 
 
 def _reverse_arguments() -> None:
@@ -122,17 +133,17 @@ def _reverse_arguments() -> None:
 
 def _full_at_first() -> None:
     """The first transaction with a result is refused, as by a server that is full for a moment."""
-    real = Keeper.submit
+    real = Transport.submit
     refused: list[Multi] = []
 
-    def submit(self: Keeper, request: Any, done: Any) -> Any:
+    def submit(self: Transport, request: Any, done: Any) -> Any:
         if refused or type(request) is not Multi or kind_of(request.ops) != "commit":
             return real(self, request, done)
         refused.append(request)
         answer = Refused(0, Reason.FULL, request.ops[0].path)
         return real(self, Multi([Check(ROOT)]), lambda _, error: done(answer, error))
 
-    Keeper.submit = submit  # type: ignore[method-assign]
+    Transport.submit = submit  # type: ignore[method-assign]
 
 
 #: What is no mutant of the simulation: a second line of defence taken away, a world that is worse
@@ -140,25 +151,25 @@ def _full_at_first() -> None:
 ALTERED: dict[str, Callable[[], None]] = {
     "no check": _never_check,
     "no mark": _never_mark,
-    "desks listed last": _list_desks_last,
-    "desks listed first": _list_desks_first,
+    "claims nodes listed last": _list_claims_last,
+    "claims nodes listed first": _list_claims_first,
     "full at first": _full_at_first,
     "arguments in another order": _reverse_arguments,
 }
 
 
-def _rewrite(change: Callable[[Keeper, Sequence[Op]], list[Op]]) -> None:
-    real = Keeper.submit
+def _rewrite(change: Callable[[Transport, Sequence[Op]], list[Op]]) -> None:
+    real = Transport.submit
 
-    def submit(self: Keeper, request: Any, done: Any) -> Any:
+    def submit(self: Transport, request: Any, done: Any) -> Any:
         if type(request) is Multi:
             request = Multi(change(self, request.ops))
         return real(self, request, done)
 
-    Keeper.submit = submit  # type: ignore[method-assign]
+    Transport.submit = submit  # type: ignore[method-assign]
 
 
-def _claim_that_stands(keeper: Keeper, ops: Sequence[Op]) -> list[Op]:
+def _claim_that_stands(transport: Transport, ops: Sequence[Op]) -> list[Op]:
     """A commit deletes whichever claim of its task stands, not the one it was made under."""
     if kind_of(ops) != "commit":
         return list(ops)
@@ -166,25 +177,25 @@ def _claim_that_stands(keeper: Keeper, ops: Sequence[Op]) -> list[Op]:
     for op in ops:
         claim = parse_claim(op.path.rpartition("/")[2]) if type(op) is Delete else None
         if claim is not None:
-            op = Delete(_standing(keeper, claim.plan, claim.task, op.path))
+            op = Delete(_standing(transport, claim.plan, claim.task, op.path))
         changed.append(op)
     return changed
 
 
-def _standing(keeper: Keeper, plan: str, task: str, own: str) -> str:
-    desks, client = f"{ROOT}/desk", keeper.client
+def _standing(transport: Transport, plan: str, task: str, own: str) -> str:
+    claims_nodes, client = f"{ROOT}/claims", transport.client
     while True:
         try:
             if client.exists(own) is not None:
                 return own
-            for desk in client.get_children(desks):
-                for name in client.get_children(f"{desks}/{desk}"):
+            for claims_node in client.get_children(claims_nodes):
+                for name in client.get_children(f"{claims_nodes}/{claims_node}"):
                     claim = parse_claim(name)
                     if claim is not None and (claim.plan, claim.task) == (plan, task):
-                        return f"{desks}/{desk}/{name}"
+                        return f"{claims_nodes}/{claims_node}/{name}"
             return own
         except KazooException:
-            continue  # a desk was cleared, or the session was lost: look again
+            continue  # a claims node was cleared, or the session was lost: look again
 
 
 def _replace(module: ModuleType, name: str, instead: object) -> None:

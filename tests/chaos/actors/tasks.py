@@ -136,7 +136,7 @@ def account_in(file: Path) -> list[Deed]:
 def tell_of_points(tell: Tell) -> None:
     """From now on each point that acts is told before, as `point action`."""
     # Workers of an earlier commit, which run this too, have no points.
-    from zkplan import failpoints
+    from zkplan.protocol import failpoints
 
     failpoints.tell = lambda name, action: tell(f"{name} {action}")
 
@@ -204,7 +204,7 @@ def _act(what: str, argument: str, told: Path) -> None:
     tell = teller(told)
     match what:
         case "arm":
-            from zkplan import failpoints
+            from zkplan.protocol import failpoints
 
             tell_of_points(tell)
             failpoints.arm(argument)

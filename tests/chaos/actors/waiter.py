@@ -67,7 +67,7 @@ def main(arguments: list[str]) -> int:
                 for plan in plans:
                     if plan.path not in seen and wait_for(plan, journal):
                         seen.add(plan.path)
-            except zkplan.KeeperUnavailable as error:
+            except zkplan.ZooKeeperUnavailable as error:
                 journal.write("unavailable", error=repr(error)[:300])
             except zkplan.PlanNotFound:
                 continue

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from zkplan.stress.history import journal_of, read_lines
-from zkplan.wording import article
+from zkplan.text import article
 
 from ..world import false_time
 from ..world.arena import Actor, Arena, Role

@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from zkplan.wording import article
+from zkplan.text import article
 
 from ..world.arena import Actor, Arena, Role
 from ..world.link import Loss, Weather

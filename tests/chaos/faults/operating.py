@@ -11,9 +11,9 @@ from contextlib import contextmanager, suppress
 from kazoo.exceptions import KazooException
 
 import zkplan
-from zkplan.layout import parse_claim, parse_entry, parse_later
-from zkplan.records import Dead
-from zkplan.requests import ReadChildren, ReadMany
+from zkplan.protocol.layout import parse_claim, parse_delayed, parse_entry
+from zkplan.protocol.records import Dead
+from zkplan.protocol.requests import ReadChildren, ReadMany
 from zkplan.stress.history import Recorder
 
 from ..judges.operations import What
@@ -46,7 +46,7 @@ class Operator:
     def resume(self, plan: zkplan.Plan) -> None:
         """See what is claimed at the end of the pause, if servers answer, and end it."""
         uid = self._begin("resume", plan)
-        with suppress(zkplan.KeeperUnavailable):
+        with suppress(zkplan.ZooKeeperUnavailable):
             self._saw(uid, late=_late_claims(self.client, plan))
         self._answer(uid, plan.resume)
 
@@ -77,7 +77,7 @@ class Operator:
         return uid
 
     def _answer(self, uid: str, call: object) -> str:
-        """The outcome; raises KeeperUnavailable where there is none."""
+        """The outcome; raises ZooKeeperUnavailable where there is none."""
         outcome = "done"
         try:
             if call() is False:  # type: ignore[operator]
@@ -120,9 +120,9 @@ def _resumes(plan: zkplan.Plan) -> bool:
 
 def _claims(client: zkplan.Client, plan: zkplan.Plan) -> dict[str, int]:
     """Task number to the number of its claim."""
-    desks = client.keeper.ask(ReadChildren(client.paths.desks)) or []
-    reads = [ReadChildren(client.paths.desk(desk)) for desk in desks]
-    held = client.keeper.ask(ReadMany(reads)) if reads else []
+    claims_nodes = client.transport.ask(ReadChildren(client.paths.claims)) or []
+    reads = [ReadChildren(client.paths.claims_of(claims_node)) for claims_node in claims_nodes]
+    held = client.transport.ask(ReadMany(reads)) if reads else []
     claims = [parse_claim(name) for names in held for name in names or ()]
     return {claim.task: claim.n for claim in claims if claim and claim.plan == plan.number}
 
@@ -134,11 +134,11 @@ def _standing(client: zkplan.Client, plan: zkplan.Plan) -> dict[str, object]:
     that is committed in between has no task.
     """
     claims = _claims(client, plan)
-    runnable, later = client.keeper.ask(
-        ReadMany([ReadChildren(f"{plan.path}/runnable"), ReadChildren(client.paths.later)])
+    runnable, later = client.transport.ask(
+        ReadMany([ReadChildren(f"{plan.path}/runnable"), ReadChildren(client.paths.delayed)])
     )
     entries = {entry.task: entry.n for entry in map(parse_entry, runnable or ()) if entry}
-    for delayed in map(parse_later, later or ()):
+    for delayed in map(parse_delayed, later or ()):
         if delayed is not None and delayed.plan == plan.number:
             entries[delayed.entry.task] = delayed.entry.n
     try:
@@ -157,21 +157,25 @@ def _late_claims(client: zkplan.Client, plan: zkplan.Plan) -> list[str]:
 
     Nobody but the caller resumes the plan. No clock decides: the server numbers its transactions.
     """
-    raw, found = client.keeper.client, []
+    raw, found = client.transport.client, []
     try:
         changed = raw.exists_async(f"{plan.path}/ready").get(timeout=_READ_S)
         if changed is None:
             return []
-        desks = client.keeper.ask(ReadChildren(client.paths.desks)) or []
-        for desk in desks:
-            for name in client.keeper.ask(ReadChildren(client.paths.desk(desk))) or ():
+        claims_nodes = client.transport.ask(ReadChildren(client.paths.claims)) or []
+        for claims_node in claims_nodes:
+            for name in (
+                client.transport.ask(ReadChildren(client.paths.claims_of(claims_node))) or ()
+            ):
                 claim = parse_claim(name)
                 if claim is None or claim.plan != plan.number:
                     continue
-                made = raw.exists_async(f"{client.paths.desk(desk)}/{name}").get(timeout=_READ_S)
+                made = raw.exists_async(f"{client.paths.claims_of(claims_node)}/{name}").get(
+                    timeout=_READ_S
+                )
                 if made is not None and made.czxid > changed.mzxid:
-                    found.append(f"{desk}/{name}")
+                    found.append(f"{claims_node}/{name}")
         again = raw.exists_async(f"{plan.path}/ready").get(timeout=_READ_S)
     except (KazooException, raw.handler.timeout_exception) as error:
-        raise zkplan.KeeperUnavailable(f"no answer to an operator: {error!r}") from error
+        raise zkplan.ZooKeeperUnavailable(f"no answer to an operator: {error!r}") from error
     return found if again is not None and again.mzxid == changed.mzxid else []

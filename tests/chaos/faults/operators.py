@@ -54,7 +54,7 @@ class Operating(Fault):
                     if operator.done:
                         self._done.set()
                     self._healed.wait(_LOOK_S)
-        except zkplan.KeeperUnavailable:
+        except zkplan.ZooKeeperUnavailable:
             return  # another fault has the servers; what has no answer stays open in the journal
 
     def operate(self, operator: Operator, arena: Arena, chance: random.Random) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import zkplan
-from zkplan.failpoints import VARIABLE
+from zkplan.protocol.failpoints import VARIABLE
 
 from ..actors.tasks import TOLD, Poke, account_in, poke, prepared_poke
 from ..world.arena import Actor, Arena, Role
@@ -50,9 +50,9 @@ POINTS = {
     "wide.delivered": Where("wide delivery", _ALL),
     "finish.between": Where(most=_ALL),
     "clear.listed": Where(most=_ALL, bait="task.before=stop"),
-    "clear.wake": Where("diamonds", _ALL, "publish.before=stop"),
+    "clear.pending": Where("diamonds", _ALL, "publish.before=stop"),
 }
-AUTHOR_POINTS = {"add.before": Where(), "hold.between": Where("huge join")}
+AUTHOR_POINTS = {"add.before": Where(), "wide_join.between": Where("huge join")}
 
 
 @functools.cache

@@ -8,7 +8,7 @@ import threading
 from functools import partial
 
 from zkplan.cli import EXIT_UNREACHABLE
-from zkplan.working.leaving import DELIVER_S
+from zkplan.runtime.shutdown import DELIVER_S
 
 from ..actors.tasks import EXIT_CODE, poke
 from ..world.arena import GRACE_S, Actor, Arena, Role
@@ -340,7 +340,7 @@ enter(
         Entry(
             "all workers paused",
             "5",
-            "all past their sessions: nobody clears their desks",
+            "all past their sessions: nobody clears their claims nodes",
             partial(Paused, role="worker", everyone=True),
             weight=1,
         ),

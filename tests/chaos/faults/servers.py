@@ -151,7 +151,7 @@ class Rolling(ServerFault):
         return len(self._pids) == len(arena.servers.members) and all(map(is_gone, self._pids))
 
 
-class NoRoom(ServerFault):
+class KeptResults(ServerFault):
     """The server's data cannot grow: felt when it ends by itself, and waited for."""
 
     lasts = (0.5, 1.5)
@@ -162,7 +162,7 @@ class NoRoom(ServerFault):
         return any(server.broke_down() for server in arena.servers.members)
 
 
-class DiskFull(NoRoom):
+class DiskFull(KeptResults):
     """The file system of the server's data has no more room."""
 
     def unable(self, arena: Arena) -> str:
@@ -184,7 +184,7 @@ class DiskFull(NoRoom):
         super().heal(arena)
 
 
-class FileLimit(NoRoom):
+class FileLimit(KeptResults):
     """No file of the server may be written beyond a size: writes fail in part, then wholly.
 
     The size is small against the log, which is written from its start again after each checkpoint

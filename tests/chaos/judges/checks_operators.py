@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from zkplan.layout import parse_task
+from zkplan.protocol.layout import parse_task
 
 from ..actors.workloads import parent_of
 from .attempts import (
@@ -149,10 +149,12 @@ def it_stays_cancelled(stopped: Stopped) -> Iterator[str]:
     names = stopped.case.left.remains.plan
     if stopped.ending == "cancelled":
         yield from (
-            f"`{name}` stands in a cancelled plan" for name in ("done", "adds") if name in names
+            f"`{name}` stands in a cancelled plan"
+            for name in ("done", "add-count")
+            if name in names
         )
         others = [name for name in names if parse_task(name) is None]
-        yield from strangers([name for name in others if name not in ("done", "adds")], "")
+        yield from strangers([name for name in others if name not in ("done", "add-count")], "")
         heard = {line["state"] for line in stopped.case.plan.waited} - {"cancelled"}
         yield from (f"a waiter heard that it is {state}" for state in sorted(heard))
     if any(each.seen.get("resumed") for each in stopped.operations):
@@ -276,7 +278,7 @@ def waiters_hear_of_it(case: Case, operations: list[Operation]) -> Iterator[str]
             continue
         allowed = set(_HEARD[operation.what])
         if _had_no_server(case, operation):
-            allowed.add("KeeperUnavailable")
+            allowed.add("ZooKeeperUnavailable")
         if case.plan.workload.shape in ("failing", "held"):
             allowed.add("PlanFailed")
         if operation.what == "remove":

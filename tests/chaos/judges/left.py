@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from zkplan.layout import PLAN_FIXED
+from zkplan.protocol.layout import PLAN_FIXED
 
 from .case import Case
 
@@ -62,7 +62,7 @@ def wrongly_counted(case: Case, certain: set[str]) -> Iterator[str]:
 
 def strangers(names: list[str], besides: str) -> Iterator[str]:
     """The children of a plan that zkplan has not made, or has not removed."""
-    expected = {*PLAN_FIXED, "ready"} - {"adds"}
+    expected = {*PLAN_FIXED, "ready"} - {"add-count"}
     yield from (f"{name} is left" for name in names if name not in expected | {besides})
     yield from (f"`{name}` is missing" for name in sorted(expected - set(names)))
 
@@ -73,7 +73,7 @@ def nothing_is_left(case: Case) -> Iterator[str]:
     yield from strangers(left.plan, "done")
     if "done" not in left.plan:
         yield "`done` is missing"
-    for kind in ("runnable", "later", "claims"):
+    for kind in ("runnable", "delayed", "claims"):
         yield from (f"{kind}: {name} is left" for name in getattr(left, kind))
     for key in case.left.dead:
         if case.fate(key) not in ("dead", "cut"):

@@ -11,8 +11,8 @@ from contextlib import suppress
 
 import zkplan
 from tests.sim.world import ROOT
-from zkplan.codec import FAILURE, VALUE, load
-from zkplan.requests import ReadChildren, ReadData, ReadMany
+from zkplan.protocol.requests import ReadChildren, ReadData, ReadMany
+from zkplan.serialization.codec import FAILURE, VALUE, load
 from zkplan.stress.checks import Remains
 from zkplan.stress.harness import remains_of
 
@@ -94,7 +94,7 @@ class Referee:
         while not self._stop.is_set():
             try:
                 self._look()
-            except zkplan.KeeperUnavailable:
+            except zkplan.ZooKeeperUnavailable:
                 self._removals.no_answer()  # as in every outage: one that lasts fails the peace
             except Exception as error:  # A referee that stops silently would find nothing.
                 self.violations.append(f"the referee itself failed: {error!r}")
@@ -142,9 +142,9 @@ class Referee:
         """
         try:
             self._look_at(plan, history, began)
-        except (zkplan.KeeperUnavailable, zkplan.PlanNotFound) as error:
+        except (zkplan.ZooKeeperUnavailable, zkplan.PlanNotFound) as error:
             self._troubles[plan.name] = repr(error)[:200]
-            if isinstance(error, zkplan.KeeperUnavailable):
+            if isinstance(error, zkplan.ZooKeeperUnavailable):
                 self._removals.no_answer()
         else:
             self._troubles.pop(plan.name, None)
@@ -246,7 +246,7 @@ class Referee:
             with self.arena.gavel:
                 try:
                     is_gone = self._judge_removed(name, history)
-                except zkplan.KeeperUnavailable as error:
+                except zkplan.ZooKeeperUnavailable as error:
                     self._troubles[name], is_gone = repr(error)[:200], False
             if not is_gone:
                 waiting.append(name)
@@ -302,7 +302,7 @@ class Referee:
                 traces = traces_of(self._client, self.ledger.operations.of_plan[name][0].path)
                 if traces:
                     found.append(f"S6 {name} was removed, and this is left: {traces}")
-        except zkplan.KeeperUnavailable as error:
+        except zkplan.ZooKeeperUnavailable as error:
             found.append(f"L3 nobody says what stands of {sorted(names)}: {error!r}")
         return found
 
@@ -365,8 +365,8 @@ class Referee:
         paths = self._client.paths
         # The last worker has left by another server, maybe: ours may not have heard of it.
         sync(self._client, paths.root)
-        places = [paths.workers, paths.desks, paths.later]
-        names = self._client.keeper.ask(ReadMany([ReadChildren(place) for place in places]))
+        places = [paths.workers, paths.claims, paths.delayed]
+        names = self._client.transport.ask(ReadMany([ReadChildren(place) for place in places]))
         return [
             f"S6: {place}/{name} is left"
             for place, children in zip(places, names, strict=True)
@@ -380,8 +380,8 @@ def left_of(client: zkplan.Client, plan: zkplan.Plan, added: int) -> Left:
     kept, failed = [], []
     for start in range(0, len(remains.outcomes), _BATCH):
         chunk = remains.outcomes[start : start + _BATCH]
-        reads = [ReadData(f"{plan.path}/outcomes/{number}") for number in chunk]
-        for number, node in zip(chunk, client.keeper.ask(ReadMany(reads)), strict=True):
+        reads = [ReadData(f"{plan.path}/results/{number}") for number in chunk]
+        for number, node in zip(chunk, client.transport.ask(ReadMany(reads)), strict=True):
             kind, body = client.codec.open(VALUE + FAILURE, node.data)
             if kind == VALUE:
                 value = load(body)

@@ -74,9 +74,9 @@ class Removals:
     def _remove(self, plan: zkplan.Plan, removal: _Removal) -> None:
         try:
             plan.remove()
-        except zkplan.KeeperClosed:
+        except zkplan.ClientClosed:
             return  # the run is over
-        except zkplan.KeeperUnavailable as error:
+        except zkplan.ZooKeeperUnavailable as error:
             removal.error = repr(error)[:200]
             return
         except zkplan.PlanNotFound:

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from kazoo.exceptions import KazooException
 
 import zkplan
-from zkplan.layout import WAKE, number_of, parse_claim, parse_entry, parse_later
-from zkplan.protocol.shared import wake_dependents
-from zkplan.requests import ReadChildren, ReadData, ReadMany
+from zkplan.protocol.layout import PENDING, number_of, parse_claim, parse_delayed, parse_entry
+from zkplan.protocol.requests import ReadChildren, ReadData, ReadMany
+from zkplan.protocol.shared import pending_dependents
 
 _BATCH = 300
 _READ_S = 5.0
@@ -35,7 +35,7 @@ class Rest:
     def waits(self, number: str) -> bool:
         """Whether that task still waits for an edge, or is not defined wholly."""
         names = self.children.get(number, ())
-        return any(name == "hold" or name.startswith("dep-") for name in names)
+        return any(name == "incomplete" or name.startswith("dep-") for name in names)
 
     @property
     def edges(self) -> list[str]:
@@ -49,38 +49,40 @@ class Rest:
 
 def sync(client: zkplan.Client, path: str) -> None:
     """Have the server that answers us know all that any server has acknowledged."""
-    raw = client.keeper.client
+    raw = client.transport.client
     try:
         raw.sync_async(path).get(timeout=_READ_S)
     except (KazooException, raw.handler.timeout_exception) as error:
-        raise zkplan.KeeperUnavailable(f"no answer to a sync: {error!r}") from error
+        raise zkplan.ZooKeeperUnavailable(f"no answer to a sync: {error!r}") from error
 
 
 def traces_of(client: zkplan.Client, path: str) -> list[str]:
     """What is left of a removed plan, anywhere."""
     sync(client, path)
     number, paths = number_of(path), client.paths
-    plan, later, desks = client.keeper.ask(
-        ReadMany([ReadChildren(path), ReadChildren(paths.later), ReadChildren(paths.desks)])
+    plan, later, claims_nodes = client.transport.ask(
+        ReadMany([ReadChildren(path), ReadChildren(paths.delayed), ReadChildren(paths.claims)])
     )
     found = [] if plan is None else [path, *plan]
-    found += [n for n in later or () if (due := parse_later(n)) and due.plan == number]
-    held = client.keeper.ask(ReadMany([ReadChildren(paths.desk(desk)) for desk in desks or ()]))
-    for desk, names in zip(desks or (), held, strict=True):
+    found += [n for n in later or () if (due := parse_delayed(n)) and due.plan == number]
+    held = client.transport.ask(
+        ReadMany([ReadChildren(paths.claims_of(claims_node)) for claims_node in claims_nodes or ()])
+    )
+    for claims_node, names in zip(claims_nodes or (), held, strict=True):
         claims = [n for n in names or () if (claim := parse_claim(n)) and claim.plan == number]
-        found += [f"{desk}/{name}" for name in claims]
+        found += [f"{claims_node}/{name}" for name in claims]
     return found
 
 
 def look_at(client: zkplan.Client, plan: zkplan.Plan) -> Rest:
     """Read all of it; two looks that are equal saw it at rest."""
-    rest, ask, paths = Rest(), client.keeper.ask, client.paths
+    rest, ask, paths = Rest(), client.transport.ask, client.paths
     sync(client, plan.path)
-    names, runnable, dead, later, desks = ask(
+    names, runnable, dead, later, claims_nodes = ask(
         ReadMany(
             [
                 *(ReadChildren(f"{plan.path}{name}") for name in ("", "/runnable", "/dead")),
-                *(ReadChildren(place) for place in (paths.later, paths.desks)),
+                *(ReadChildren(place) for place in (paths.delayed, paths.claims)),
             ]
         )
     )
@@ -89,27 +91,35 @@ def look_at(client: zkplan.Client, plan: zkplan.Plan) -> Rest:
             rest.places[entry.task].append("runnable")
     for number in dead or ():
         rest.places[number].append("dead")
-    for delayed in map(parse_later, later or ()):
+    for delayed in map(parse_delayed, later or ()):
         if delayed is not None and delayed.plan == plan.number:
-            rest.places[delayed.entry.task].append("later")
-    _look_at_desks(client, plan, desks or [], rest)
+            rest.places[delayed.entry.task].append("delayed")
+    _look_for_orphans(client, plan, claims_nodes or [], rest)
     _look_at_tasks(client, plan, sorted(n[5:] for n in names or () if n.startswith("task-")), rest)
     return rest
 
 
-def _look_at_desks(client: zkplan.Client, plan: zkplan.Plan, desks: list[str], rest: Rest) -> None:
-    held = client.keeper.ask(ReadMany([ReadChildren(client.paths.desk(desk)) for desk in desks]))
-    for desk, names in zip(desks, held, strict=True):
+def _look_for_orphans(
+    client: zkplan.Client, plan: zkplan.Plan, claims_nodes: list[str], rest: Rest
+) -> None:
+    held = client.transport.ask(
+        ReadMany(
+            [ReadChildren(client.paths.claims_of(claims_node)) for claims_node in claims_nodes]
+        )
+    )
+    for claims_node, names in zip(claims_nodes, held, strict=True):
         for name in names or ():
             claim = parse_claim(name)
             if claim is not None and claim.plan == plan.number:
-                rest.claims.append(f"{desk}/{name}")
+                rest.claims.append(f"{claims_node}/{name}")
                 rest.places[claim.task].append("claimed")
-            if name.startswith(WAKE):
-                node = client.keeper.ask(ReadData(f"{client.paths.desk(desk)}/{name}"))
-                for dependent in wake_dependents(node.data) if node is not None else ():
+            if name.startswith(PENDING):
+                node = client.transport.ask(
+                    ReadData(f"{client.paths.claims_of(claims_node)}/{name}")
+                )
+                for dependent in pending_dependents(node.data) if node is not None else ():
                     if dependent.plan == plan.number:
-                        rest.places[dependent.task].append("wake")
+                        rest.places[dependent.task].append("pending")
 
 
 def _look_at_tasks(
@@ -118,8 +128,8 @@ def _look_at_tasks(
     for start in range(0, len(numbers), _BATCH):
         chunk = numbers[start : start + _BATCH]
         paths = [f"{plan.path}/task-{number}" for number in chunk]
-        children = client.keeper.ask(ReadMany([ReadChildren(path) for path in paths]))
-        ready = client.keeper.ask(ReadMany([ReadData(f"{path}/ready") for path in paths]))
+        children = client.transport.ask(ReadMany([ReadChildren(path) for path in paths]))
+        ready = client.transport.ask(ReadMany([ReadData(f"{path}/ready") for path in paths]))
         provisions = []
         for number, path, names, node in zip(chunk, paths, children, ready, strict=True):
             if names is None or node is None:
@@ -128,13 +138,17 @@ def _look_at_tasks(
             rest.versions[number] = (node.version, int(node.data))
             provisions += [f"{path}/{name}" for name in names if name.startswith("prov-")]
         for at in range(0, len(provisions), _BATCH):
-            nodes = client.keeper.ask(ReadMany([ReadData(p) for p in provisions[at : at + _BATCH]]))
+            nodes = client.transport.ask(
+                ReadMany([ReadData(p) for p in provisions[at : at + _BATCH]])
+            )
             rest.provisions += [json.loads(node.data)["dep"] for node in nodes if node is not None]
 
 
 def is_quiet(rest: Rest) -> bool:
-    """Whether nobody holds a claim, and no wake is still to be settled."""
-    owed = any("wake" in places and set(places) == {"wake"} for places in rest.places.values())
+    """Whether nobody holds a claim, and no pending record is still to be settled."""
+    owed = any(
+        "pending" in places and set(places) == {"pending"} for places in rest.places.values()
+    )
     complete = {n for n, (version, k) in rest.versions.items() if version == k}
     return not rest.claims and not (owed and complete & rest.places.keys())
 
@@ -142,16 +156,16 @@ def is_quiet(rest: Rest) -> bool:
 def every_task_is_in_one_place(rest: Rest) -> Iterator[str]:
     """S1: waiting for edges, runnable, later, claimed or dead: one of them, and once."""
     for number, names in rest.children.items():
-        if "hold" in names:
+        if "incomplete" in names:
             continue  # its author has not defined it wholly, or died meanwhile
-        places = [place for place in rest.places.get(number, ()) if place != "wake"]
+        places = [place for place in rest.places.get(number, ()) if place != "pending"]
         if any(name.startswith("dep-") for name in names):
             places.append("waiting")
         if len(places) != 1:
             version, k = rest.versions[number]
             yield f"task-{number} ({version} of {k} edges) is in {places or 'no place'}"
     for number, places in rest.places.items():
-        if number not in rest.children and set(places) & {"runnable", "later", "claimed"}:
+        if number not in rest.children and set(places) & {"runnable", "delayed", "claimed"}:
             yield f"{places} name task-{number}, which is gone"
 
 

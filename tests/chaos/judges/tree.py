@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import zkplan
-from zkplan.layout import parse_claim
-from zkplan.protocol.desk import vacant_desks
-from zkplan.records import control_from_bytes
-from zkplan.requests import Node, ReadChildren, ReadData, ReadMany
+from zkplan.protocol.layout import parse_claim
+from zkplan.protocol.membership import orphaned_claims
+from zkplan.protocol.records import control_from_bytes
+from zkplan.protocol.requests import Node, ReadChildren, ReadData, ReadMany
 
 Claims = frozenset[str]
 
@@ -28,17 +28,23 @@ class Tree:
 
     def look(self) -> list[str]:
         """Every violation that shows now, with the number of the invariant."""
-        ask = self._client.keeper.ask
+        ask = self._client.transport.ask
         plans = [plan.path for plan in self._client.plans()]
         ready = {path: ask(ReadData(f"{path}/ready")) for path in plans}
-        _, vacant = self._client.keeper.run(vacant_desks(self._paths))
-        desks = ask(ReadChildren(self._paths.desks)) or []
-        lists = ask(ReadMany([ReadChildren(self._paths.desk(desk)) for desk in desks]))
+        _, vacant = self._client.transport.run(orphaned_claims(self._paths))
+        claims_nodes = ask(ReadChildren(self._paths.claims)) or []
+        lists = ask(
+            ReadMany(
+                [ReadChildren(self._paths.claims_of(claims_node)) for claims_node in claims_nodes]
+            )
+        )
         held = {
-            desk: frozenset(name for name in names or () if parse_claim(name) is not None)
-            for desk, names in zip(desks, lists, strict=True)
+            claims_node: frozenset(name for name in names or () if parse_claim(name) is not None)
+            for claims_node, names in zip(claims_nodes, lists, strict=True)
         }
-        found = self._of_the_lost({desk: held[desk] for desk in vacant if desk in held})
+        found = self._of_the_lost(
+            {claims_node: held[claims_node] for claims_node in vacant if claims_node in held}
+        )
         for path in plans:
             found += self._of_a_stopped(path, ready[path], held.values())
             names = ask(ReadChildren(path)) or []
@@ -51,14 +57,14 @@ class Tree:
         """L1: whose registration is gone claims nothing any more."""
         before, self._left = self._left, self._left | vacant
         return [
-            f"L1 {name} was claimed by {desk}, which was gone"
-            for desk, claims in vacant.items()
-            for name in sorted(claims - before.get(desk, claims))
+            f"L1 {name} was claimed by {claims_node}, which was gone"
+            for claims_node, claims in vacant.items()
+            for name in sorted(claims - before.get(claims_node, claims))
         ]
 
     def _of_a_stopped(self, path: str, before: Node | None, held: Iterable[Claims]) -> list[str]:
         """S9: nothing of a paused or cancelled plan is claimed after the change."""
-        after = self._client.keeper.ask(ReadData(f"{path}/ready"))
+        after = self._client.transport.ask(ReadData(f"{path}/ready"))
         if before is None or after is None or control_from_bytes(after.data) == "running":
             return []
         number = path.rpartition("-")[2]

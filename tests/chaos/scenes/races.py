@@ -6,7 +6,7 @@ import signal
 from typing import NamedTuple
 
 from zkplan import Plan
-from zkplan.working.losses import RESULT
+from zkplan.runtime.losses import RESULT
 
 from ..actors.workloads import HELD_JOIN
 from ..world.link import Weather
@@ -83,7 +83,7 @@ def late_publication(stage: Stage) -> None:
 
 
 def death_before_publishing(stage: Stage) -> None:
-    """Who made the last delivery dies before it publishes; its wake is all that tells."""
+    """Who made the last delivery dies before it publishes; its pending record is all that tells."""
     stage.start("author")
     stage.start("worker0", points="publish.before=kill")
     stage.dead("worker0")
@@ -91,7 +91,7 @@ def death_before_publishing(stage: Stage) -> None:
 
 
 def claim_of_the_lost(stage: Stage) -> None:
-    """A claim is sent after its session has ended, and before the desk is cleared."""
+    """A claim is sent after its session has ended, and before the claims node is cleared."""
     stage.start("author")
     stage.start("worker0", points="claim.before=stop")
     stage.stopped("worker0")
@@ -121,7 +121,7 @@ def death_in_a_task(stage: Stage) -> None:
 
 
 def registration_unseen(stage: Stage) -> None:
-    """A clearer takes a worker for gone that lives, and clears its desk."""
+    """A clearer takes a worker for gone that lives, and clears its claims node."""
     stage.start("author")
     stage.start("worker1", points="vacant.between=stop")
     stage.stopped("worker1")
@@ -193,7 +193,7 @@ def two_retries(stage: Stage) -> None:
 
 def join_defined_while_it_runs(stage: Stage) -> None:
     """Between two steps of a wide join everything that it waits for finishes."""
-    stage.start("author", points="hold.between=stop:1:1")
+    stage.start("author", points="wide_join.between=stop:1:1")
     stage.start("worker0", "worker1")
     stage.stopped("author")
     stage.plan.mark_ready()
@@ -239,22 +239,22 @@ CATCHES = (
     Catch("publish left out", Scene(undisturbed, "join", altered="no check"), ("L3",)),
     Catch("publish left out", Scene(undisturbed, "join", soon_s=SOON_S), ("L2",)),
     Catch("publish without compare-and-set", Scene(late_publication, "join", LASTING_S), ("S8",)),
-    Catch("no wake", _DEATH, ("L3",)),
-    Catch("wake cleared without publishing", _DEATH, ("L3",)),
-    Catch("claim without check of worker/ID", Scene(claim_of_the_lost, "one slow", 1.5), ("L1",)),
+    Catch("no pending record", _DEATH, ("L3",)),
+    Catch("pending record cleared without publishing", _DEATH, ("L3",)),
+    Catch("claim without check of workers/ID", Scene(claim_of_the_lost, "one slow", 1.5), ("L1",)),
     Catch(
         "claim without check of the plan's ready",
         Scene(claim_after_a_pause, "one slow", LASTING_S),
         ("S9",),
     ),
     Catch("release keeps N", Scene(death_in_a_task, "one", 1.5), ("S8",)),
-    # Alone it is in nobody's way where desks are listed before workers, on a server that does not
-    # lag behind itself: the README says why.
+    # Alone it is in nobody's way where claims nodes are listed before workers, on a server that
+    # does not lag behind itself: the README says why.
     Catch(
-        f"{GUARD}+desks listed last",
+        f"{GUARD}+claims nodes listed last",
         Scene(registration_unseen, "one slow", LASTING_S),
         ("S8",),
-        ("desks listed last", f"{GUARD}+desks listed first"),
+        ("claims nodes listed last", f"{GUARD}+claims nodes listed first"),
     ),
     Catch("load without looking for the claim afterwards", Scene(late_load, "join", 1.5), ("S3",)),
     Catch("add without identity", Scene(answer_to_an_add_lost, "one"), ("S8",)),

@@ -19,8 +19,8 @@ import zkplan
 from tests.integ.support import IN_CHECKOUT, wait_until
 from tests.sim.world import ROOT
 from zkplan.errors import ZkplanError
-from zkplan.failpoints import VARIABLE
-from zkplan.requests import ReadChildren
+from zkplan.protocol.failpoints import VARIABLE
+from zkplan.protocol.requests import ReadChildren
 from zkplan.testing.process import WatchedProcess
 
 from ..actors import author
@@ -98,7 +98,7 @@ class Stage:
         mark = f"-{self._actor(name).pid}-"
         workers = ReadChildren(self.client.paths.workers)
         self.until(
-            lambda: not any(mark in each for each in self.client.keeper.ask(workers)),
+            lambda: not any(mark in each for each in self.client.transport.ask(workers)),
             f"{name} is registered no more",
         )
 

@@ -19,7 +19,7 @@ from kazoo.client import KazooClient
 import zkplan
 from tests.integ.support import IN_CHECKOUT, wait_until
 from tests.sim.world import ROOT
-from zkplan.failpoints import VARIABLE
+from zkplan.protocol.failpoints import VARIABLE
 from zkplan.stress.history import Recorder
 from zkplan.testing.process import WatchedProcess
 

@@ -48,9 +48,9 @@ def step_of(frame: bytes) -> str:
     kind, _, _, size = _FIRST.unpack_from(frame, _FIRST_AT)
     start = _FIRST_AT + _FIRST.size
     path = frame[start : start + max(0, size)]
-    if b"/authors/" in path:
+    if b"/add-ids/" in path:
         return "add"
-    if b"/worker/" in path:
+    if b"/workers/" in path:
         if kind == _CREATE:
             return "clear" if b"/runnable/" in frame or frame.count(path) > 1 else "register"
         if kind == _DELETE:
@@ -58,8 +58,8 @@ def step_of(frame: bytes) -> str:
         # What claims the next task at once starts with the checks of a claim.
         if b"/arg-" in frame:
             return "commit"
-        return "publish" if b"/wake-" in frame else "claim"
-    if b"/desk/" in path:
+        return "publish" if b"/pending-" in frame else "claim"
+    if b"/claims/" in path:
         return "commit" if kind == _DELETE else "log"
     if kind == _SET and path.endswith(b"/ready"):
         return "publish"

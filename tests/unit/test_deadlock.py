@@ -1,0 +1,126 @@
+"""The proof that nothing of a plan can run, answer by answer."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from zkplan.errors import ZooKeeperError
+from zkplan.inspect.deadlock import READS_MAX, dead_at_standstill
+from zkplan.protocol.layout import Paths
+from zkplan.protocol.requests import Node, ReadMany
+
+PATH = "/z/plan-0000000003"
+CLAIM = "0000000003-0000000012.1.7f"
+OTHERS_CLAIM = "0000000004-0000000012.1.7f"
+DELAYED = "0000000001000-0000000003-5000-0000000012.1.1"
+PENDING = b"0000000003 0000000012 1 5000"
+
+
+def node(data: bytes = b"", version: int = 0, children: int = 0, pzxid: int = 5) -> Node:
+    return Node(data, version, children, 0, 0, 0, pzxid)
+
+
+class Tree:
+    """Answers reads; each list of answers is given in order, its last one again and again."""
+
+    def __init__(self, **changed: list[Any]) -> None:
+        self.answers: dict[str, list[Any]] = {
+            "runnable": [node()],
+            "workers": [["w"]],
+            "claims": [[OTHERS_CLAIM]],
+            "pending": [node(PENDING)],
+            "ready": [node(b"1", 0)],
+            "delayed": [[]],
+            "dead": [node(children=2)],
+            **changed,
+        }
+
+    def answer(self, request: Any) -> Any:
+        if isinstance(request, ReadMany):
+            assert request.strict
+            assert len(request.reads) <= READS_MAX
+            return [self.answer(each) for each in request.reads]
+        last = request.path.rpartition("/")[2]
+        name = {"claims": "workers", "w": "claims"}.get(last, last.partition("-")[0])
+        answers = self.answers[name]
+        found = answers.pop(0) if len(answers) > 1 else answers[0]
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+
+def proved(**changed: list[Any]) -> int | None:
+    tree = Tree(**changed)
+    plan: Any = SimpleNamespace(
+        path=PATH, number="0000000003", client=SimpleNamespace(paths=Paths("/z"))
+    )
+    step = dead_at_standstill(plan)
+    try:
+        request = next(step)
+        while True:
+            try:
+                answer = tree.answer(request)
+            except ZooKeeperError as error:
+                request = step.throw(error)
+            else:
+                request = step.send(answer)
+    except StopIteration as end:
+        result: int | None = end.value
+        return result
+
+
+def test_the_dead_are_counted_where_nothing_can_run() -> None:
+    assert proved() == 2
+    assert proved(dead=[None]) == 0
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"runnable": [node(), node(pzxid=6)]},
+        {"runnable": [node(children=1)]},
+        {"runnable": [None]},
+        {"claims": [[CLAIM]]},
+        {"delayed": [[DELAYED]]},
+        {"claims": [["pending-1"]], "ready": [node(b"1", 1)]},
+        # What a pending record owed was published as a claim after the first look at the claims
+        # nodes.
+        {"claims": [["pending-1"], ["pending-1", CLAIM]], "ready": [node(b"1", 2)]},
+        {"claims": [["pending-1"], [CLAIM]], "pending": [None]},
+    ],
+    ids=str,
+)
+def test_what_can_run_is_no_standstill(changed: dict[str, list[Any]]) -> None:
+    assert proved(**changed) is None
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"claims": [["pending-1"]], "ready": [node(b"1", 2)]},
+        {"claims": [["pending-1"]], "ready": [node(b"1", 0)]},
+        {"claims": [["pending-1"]], "ready": [None]},
+        {"claims": [["pending-1"]], "pending": [node(b"0000000009 0000000012 1 5000")]},
+        {"claims": [["pending-1"], []], "pending": [None]},
+        {"delayed": [["strange", DELAYED.replace("3-5", "4-5")]]},
+    ],
+    ids=str,
+)
+def test_what_others_do_is_no_sign_of_life(changed: dict[str, list[Any]]) -> None:
+    assert proved(**changed) == 2
+
+
+@pytest.mark.parametrize("what", ["runnable", "claims", "pending", "ready", "delayed", "dead"])
+def test_what_may_not_be_read_proves_nothing(what: str) -> None:
+    changed: dict[str, list[Any]] = {"claims": [["pending-1"]], "ready": [node(b"1", 2)]}
+    changed[what] = [ZooKeeperError("not allowed")]
+    with pytest.raises(ZooKeeperError, match="not allowed"):
+        proved(**changed)
+
+
+def test_what_many_wakes_name_is_read_in_pieces() -> None:
+    pending_records = [f"pending-{number}" for number in range(3)]
+    assert proved(claims=[pending_records], pending=[node((PENDING + b"\n") * READS_MAX)]) == 2

@@ -1,0 +1,182 @@
+"""The bytes that wake up kazoo's thread: one for each request, and nobody waits for room for them.
+
+Kazoo's thread is the only one that makes room. Blocked in a wake-up, or in a lock of somebody who
+is, it never answers anybody again. The socket pair takes 278, whoever uses the client.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+import pytest
+from kazoo.exceptions import UnimplementedError
+from kazoo.protocol.serialization import Exists
+from kazoo.protocol.states import KeeperState
+
+from zkplan.errors import ClientClosed
+from zkplan.protocol.requests import ReadData, ReadMany
+from zkplan.transport.core import IN_FLIGHT_MAX, Transport
+
+from .played_connection import CLAIM, READ, Line, line, returns
+
+__all__ = ["line"]
+
+CONNECTIONS_LOST = 20
+THEIRS = (Exists("/theirs", None), None)
+
+
+def fill(line: Line) -> int:
+    """Requests of others who use the same client, until there is no room for another wake-up."""
+    wake_ups = line.client._connection._write_sock
+    wake_ups.setblocking(False)
+    count = 0
+    try:
+        while True:
+            wake_ups.send(b"\0")
+            line.client._queue.append(THEIRS)
+            count += 1
+    except BlockingIOError:
+        wake_ups.setblocking(True)
+        return count
+
+
+def test_connections_that_are_lost_at_once_do_not_block_kazoos_thread(line: Line) -> None:
+    """Each leaves the wake-ups of what was to be sent."""
+
+    def lose_many() -> None:
+        for _ in range(CONNECTIONS_LOST):
+            line.down()
+            line.up()
+
+    for _ in range(IN_FLIGHT_MAX):
+        line.submit(READ)
+    assert returns(lose_many)
+    assert len(line.waiting) == line.wake_ups() == IN_FLIGHT_MAX
+
+
+def test_a_request_beside_many_of_others_does_not_block(line: Line) -> None:
+    line.submit(CLAIM)
+    _, mine = line.client._queue.popleft()
+    fill(line)
+    assert returns(lambda: line.submit(READ))
+    assert returns(lambda: mine.set([None])), "the answer waits for the lock of that request"
+
+
+def test_its_wake_comes_when_there_is_room(line: Line) -> None:
+    others = fill(line)
+    line.submit(READ)
+    reader = line.client._connection._read_sock
+    assert returns(lambda: [reader.recv(1) for _ in range(others + 1)])
+
+
+def test_a_request_of_a_program_with_a_default_timeout_does_not_wait_for_room(line: Line) -> None:
+    """Such a socket waits, whatever the flags, and then raises what a stopped client raises."""
+    fill(line)
+    line.client._connection._write_sock.settimeout(0.2)  # socket.setdefaulttimeout
+    line.submit(READ)
+    line.submit(READ)
+    assert line.waiting.count("ReadManyPacket") == 2
+
+
+def test_a_loss_beside_many_requests_of_others_does_not_block(line: Line) -> None:
+    fill(line)
+    line.submit(READ)
+    assert returns(line.down)
+
+
+def test_an_expiry_while_others_wait_for_room_does_not_block(line: Line) -> None:
+    line.down()
+    fill(line)
+    line.client._queue.extend([THEIRS] * 5)  # their wake-ups have found no room yet
+    assert returns(lambda: line.client._session_callback(KeeperState.EXPIRED_SESSION))
+
+
+def test_several_keepers_of_one_client_come_back_at_once(line: Line) -> None:
+    line.down()
+    transports = [line.transport, *(Transport(line.client, owns=False) for _ in range(2))]
+    for transport in transports:
+        for _ in range(IN_FLIGHT_MAX):
+            transport.submit(READ, lambda *_: None)
+    assert returns(line.up)
+    assert len(line.client._queue) == 3 * IN_FLIGHT_MAX
+
+
+def test_others_keep_their_wakes_when_those_of_the_keeper_are_taken_back(
+    line: Line, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    notify = line.client._notify_pending
+
+    def then_theirs(state: KeeperState) -> None:
+        notify(state)
+        line.client._queue.append(THEIRS)
+        line.client._connection._write_sock.send(b"\0")
+
+    line.submit(READ)
+    monkeypatch.setattr(line.client, "_notify_pending", then_theirs)
+    line.down()
+    line.up()
+    assert line.waiting == ["Exists", "ReadManyPacket"]
+    assert line.wake_ups() == 2
+
+
+def test_ctrl_c_between_a_request_and_its_wake_leaves_none_without(line: Line) -> None:
+    class Interrupted(deque[Any]):
+        def append(self, request: Any) -> None:
+            super().append(request)
+            if len(self) == 1:
+                raise KeyboardInterrupt
+
+    line.client._queue = Interrupted()
+    with pytest.raises(KeyboardInterrupt):
+        line.submit(READ)
+    line.submit(READ)
+    assert line.wake_ups() >= len(line.waiting) == 2
+
+
+def test_batches_that_fall_apart_do_not_wait_for_another_answer(line: Line) -> None:
+    """A server without batches refuses a hundred of them at once, and more wait to be sent."""
+    for _ in range(IN_FLIGHT_MAX + 1):
+        line.submit(ReadMany([ReadData("/a")]))
+    refused = list(line.client._queue)
+    line.client._queue.clear()
+    for _, call in refused:
+        call.set_exception(UnimplementedError())
+    assert len(line.waiting) == IN_FLIGHT_MAX
+
+
+def test_a_request_that_fails_while_the_keeper_is_closed_is_told(
+    line: Line, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not kept to be sent again: nobody would."""
+    again = line.transport._repeat_later
+
+    def close_meanwhile(*given: Any) -> None:
+        line.transport.close()
+        again(*given)
+
+    monkeypatch.setattr(line.transport, "_repeat_later", close_meanwhile)
+    line.submit(READ)
+    line.down()
+    _, error = line.answers.get(timeout=1)
+    assert isinstance(error, ClientClosed)
+
+
+def test_a_request_that_is_under_way_at_the_end_is_told_that_the_client_is_closed(
+    line: Line,
+) -> None:
+    line.submit(CLAIM)
+    line.transport.close()
+    line.down()
+    _, error = line.answers.get(timeout=1)
+    assert isinstance(error, ClientClosed)
+
+
+def test_nothing_is_handed_over_after_the_end(line: Line) -> None:
+    for _ in range(IN_FLIGHT_MAX + 2):
+        line.submit(READ)
+    _, call = line.client._queue.popleft()
+    line.transport.close()
+    before = len(line.waiting)
+    call.set([])
+    assert len(line.waiting) == before

@@ -1,0 +1,292 @@
+"""A consistent picture of a whole plan, read while nothing of it is claimed.
+
+Everything is read twice, the second time only its structure. No part of a plan ever returns to an
+earlier state (numbers grow, names never come back), so what is equal in both readings stood
+unchanged between the end of the first and the start of the second: all of it at one moment.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from ..errors import PlanError, PlanNotFound
+from ..protocol.adding import next_number
+from ..protocol.layout import (
+    PENDING,
+    Delayed,
+    Entry,
+    Paths,
+    delayed_name,
+    parse_claim,
+    parse_delayed,
+    parse_entry,
+)
+from ..protocol.load import ANSWER_BYTES_MAX, VALUES_FIRST
+from ..protocol.records import control_from_bytes, control_to_bytes, count_from_bytes
+from ..protocol.requests import (
+    Applied,
+    Create,
+    Delete,
+    Multi,
+    Op,
+    ReadChildren,
+    ReadData,
+    ReadMany,
+    SetData,
+    Step,
+)
+from ..protocol.shared import READS_PER_REQUEST, pending_dependents
+
+#: Tasks whose children are listed in one request.
+TASKS_PER_READ = 300
+#: The children of a plan that are created in the last transaction of its import, in this order.
+LAST = ("add-count", "done", "ready")
+
+
+class Znode(NamedTuple):
+    """One znode of a plan: its path below the plan, its data, for a task's `ready` its version.
+
+    A delayed entry is `delayed/DUE-ENTRY`: the plan's number is left out, for it changes. Its data
+    are its delay.
+    """
+
+    path: str
+    data: bytes = b""
+    version: int = 0
+
+
+Sink = Callable[[Znode], None]
+
+
+class Stand(NamedTuple):
+    """The control znodes of a plan: `ready` and `adds` are versions, -1 where there is none."""
+
+    state: str
+    ready: int
+    adds: int
+
+
+class Survey(NamedTuple):
+    """What is known before a plan is read.
+
+    `creates` counts the children ever created: the number the next task gets. `claimed` maps
+    claimed tasks to their workers, `ranks` the tasks that pending records name to their ranks.
+    """
+
+    stand: Stand
+    record: bytes
+    creates: int
+    claimed: dict[str, str]
+    ranks: dict[str, str]
+
+
+def survey(paths: Paths, plan: str) -> Step[Survey]:
+    """The plan's state, then who holds what of it. Raises PlanNotFound.
+
+    The claims nodes come after `ready`: a claim made before the plan was paused is seen, and none
+    is made after that.
+    """
+    path = paths.plan(plan)
+    node, *control = yield ReadMany([ReadData(path), *(ReadData(f"{path}/{n}") for n in LAST)])
+    if node is None:
+        raise PlanNotFound(path, f"there is no plan {path}")
+    adds, done, ready = control
+    state = "defining" if ready is None else control_from_bytes(ready.data)
+    versions = [znode.version if znode is not None else -1 for znode in (ready, adds)]
+    claims_nodes = (yield ReadChildren(paths.claims)) or []
+    held = yield ReadMany(
+        [ReadChildren(paths.claims_of(claims_node)) for claims_node in claims_nodes]
+    )
+    claimed: dict[str, str] = {}
+    pending_records: list[ReadData] = []
+    for claims_node, names in zip(claims_nodes, held, strict=True):
+        for name in names or ():
+            claim = parse_claim(name)
+            if claim is not None and claim.plan == plan:
+                claimed[claim.task] = claims_node
+            elif name.startswith(PENDING):
+                pending_records.append(ReadData(f"{paths.claims_of(claims_node)}/{name}"))
+    ranks: dict[str, str] = {}
+    for pending in (yield ReadMany(pending_records)) if pending_records else ():
+        named = pending_dependents(pending.data) if pending is not None else []
+        ranks.update((target.task, target.rank) for target in named if target.plan == plan)
+    stand = Stand("done" if done is not None else state, *versions)
+    return Survey(stand, node.data, next_number(node), claimed, ranks)
+
+
+def read_plan(paths: Paths, plan: str, ranks: dict[str, str], sink: Sink | None) -> Step[bytes]:
+    """Read the plan once; gives a digest of its structure. With `sink`, its znodes go there.
+
+    A complete task that nobody has published yet goes to the sink as published: its pending record
+    stays behind on a claims node. Raises PlanError for a task that is still being defined.
+    """
+    path = paths.plan(plan)
+    # `delayed` first: an entry that becomes due meanwhile is seen in both places, not in none.
+    names, delayed, runnable, dead, results = yield ReadMany(
+        [
+            ReadChildren(path),
+            ReadChildren(paths.delayed),
+            *(ReadChildren(f"{path}/{name}") for name in ("runnable", "dead", "results")),
+        ]
+    )
+    if names is None:
+        raise PlanNotFound(path, f"there is no plan {path}")
+    tasks = sorted(name for name in names if name.startswith("task-"))
+    control = [name for name in LAST if name in names]
+    walk = _Walk(path, sink, ranks)
+    walk.take_entries(plan, runnable or (), delayed or ())
+    walk.dead = sorted(dead or ())
+    walk.note(*control, "", *sorted(map(_name, walk.entries)), "", *walk.dead, "")
+    for start in range(0, len(tasks), TASKS_PER_READ):
+        yield from walk.read_tasks(tasks[start : start + TASKS_PER_READ])
+    kept = sorted(results or ())
+    walk.note(*kept)
+    yield from walk.copy([f"results/{name}" for name in kept])
+    yield from walk.copy([f"dead/{name}" for name in walk.dead])
+    yield from walk.give_entries(paths, plan)
+    yield from walk.copy(control)
+    return walk.digest.digest()
+
+
+def _name(entry: Entry) -> str:
+    return entry.name
+
+
+@dataclass(slots=True)
+class _Walk:
+    """One reading of a plan. `entries` maps those that run or wait to when they are due, or 0."""
+
+    path: str
+    sink: Sink | None
+    ranks: dict[str, str]
+    entries: dict[Entry, int] = field(default_factory=dict)
+    placed: set[str] = field(default_factory=set)
+    dead: list[str] = field(default_factory=list)
+    digest: hashlib.blake2b = field(default_factory=hashlib.blake2b)
+
+    def note(self, *words: str) -> None:
+        self.digest.update("\n".join((*words, "")).encode())
+
+    def take_entries(self, plan: str, runnable: Iterable[str], delayed: Iterable[str]) -> None:
+        for name in delayed:
+            found = parse_delayed(name)
+            if found is not None and found.plan == plan:
+                self.entries[found.entry] = found.due_ms
+        for name in runnable:
+            entry = parse_entry(name)
+            if entry is not None:
+                self.entries[entry] = 0
+        self.placed = {entry.task for entry in self.entries}
+
+    def read_tasks(self, tasks: list[str]) -> Step[None]:
+        reads: list[ReadData | ReadChildren] = []
+        for task in tasks:
+            reads += (ReadData(f"{self.path}/{task}/ready"), ReadChildren(f"{self.path}/{task}"))
+        answers = yield ReadMany(reads)
+        wanted: list[str | Znode] = []
+        for index, task in enumerate(tasks):
+            ready, names = answers[2 * index : 2 * index + 2]
+            if names is None:
+                continue  # finished or removed meanwhile: the second reading differs
+            if ready is None or "incomplete" in names:
+                raise PlanError(
+                    self.path,
+                    f"{task} of {self.path} is still being defined: wait for its author to end "
+                    "(`zkplan plan check` tells more), then export again",
+                )
+            # The mark of a worker is no part of the plan; it may stand a little after its claim.
+            children = sorted(name for name in names if name not in ("owner", "ready"))
+            self.note(task, ready.data.hex(), str(ready.version), *children, "")
+            version = self._published(task, ready.data, ready.version, children)
+            wanted += (task, Znode(f"{task}/ready", ready.data, version))
+            wanted += [f"{task}/{name}" for name in children]
+        yield from self.copy(wanted)
+
+    def _published(self, task: str, k: bytes, version: int, children: list[str]) -> int:
+        """The version of `ready`, one more where publishing the task is still owed."""
+        number = task[5:]
+        owed = count_from_bytes(k) == version and number not in self.placed
+        if not owed or number in self.dead or any(name.startswith("dep-") for name in children):
+            return version
+        self.entries[Entry(self.ranks.get(number) or "5000", number, 0, 0)] = 0
+        return version + 1
+
+    def copy(self, wanted: Sequence[str | Znode]) -> Step[None]:
+        """Give the sink what is wanted, in order, reading what is only named.
+
+        The sizes seen so far say how many values the next request may ask for, for nothing else
+        limits the answer.
+        """
+        sink = self.sink
+        if sink is None:
+            return
+        start, count = 0, VALUES_FIRST
+        while start < len(wanted):
+            batch = wanted[start : start + count]
+            start += count
+            reads = [ReadData(f"{self.path}/{item}") for item in batch if isinstance(item, str)]
+            nodes = iter((yield ReadMany(reads)) if reads else ())
+            largest = 1
+            for item in batch:
+                if not isinstance(item, str):
+                    sink(item)
+                    continue
+                node = next(nodes)
+                if node is not None:  # else it is gone meanwhile: the second reading differs
+                    sink(Znode(item, node.data))
+                    largest = max(largest, len(node.data))
+            count = max(1, min(READS_PER_REQUEST, ANSWER_BYTES_MAX // largest))
+
+    def give_entries(self, paths: Paths, plan: str) -> Step[None]:
+        """A delayed one with its delay: its due time alone may be that of a wrong clock."""
+        if self.sink is None:
+            return
+        entries = list(self.entries.items())
+        for start in range(0, len(entries), READS_PER_REQUEST):
+            batch = entries[start : start + READS_PER_REQUEST]
+            names = [delayed_name(due_ms, plan, entry) for entry, due_ms in batch if due_ms]
+            reads = [ReadData(f"{paths.delayed}/{name}") for name in names]
+            nodes = iter((yield ReadMany(reads)) if reads else ())
+            for entry, due_ms in batch:
+                node = next(nodes) if due_ms else None
+                place = f"delayed/{due_ms:013d}-" if due_ms else "runnable/"
+                self.sink(Znode(place + entry.name, node.data if node is not None else b""))
+
+
+def delayed_of(path: str, plan: str) -> Delayed | None:
+    """The delayed entry that `delayed/DUE-ENTRY` of a picture stands for, in the plan of that
+    number.
+
+    >>> delayed_of("delayed/0000000001000-5000-0000000012.1.1", "0000000003").entry.task
+    '0000000012'
+    """
+    return parse_delayed(f"{path[8:21]}-{plan}{path[21:]}")
+
+
+def retire(path: str, seen: Stand) -> Step[None]:
+    """Cancel a plan that still stands as the picture shows it, so that it never runs again here.
+
+    Raises PlanError where it was changed since: a task added after the picture would be lost.
+    """
+    if seen.state in ("done", "cancelled"):
+        return
+    control = f"{path}/ready"
+    cancelled = control_to_bytes("cancelled")
+    end: Op = (
+        SetData(control, cancelled, seen.ready) if seen.ready >= 0 else Create(control, cancelled)
+    )
+    ops = [end, Delete(f"{path}/add-count", seen.adds)] if seen.adds >= 0 else [end]
+    answer = yield Multi(ops)
+    if isinstance(answer, Applied):
+        return
+    now = yield ReadData(control)
+    if now is not None and control_from_bytes(now.data) == "cancelled":
+        return  # by an earlier copy of this, or by somebody else: it does not run either way
+    raise PlanError(
+        path,
+        f"{path} was changed since it was exported (resumed, or tasks were added), so it was not "
+        "removed; the file shows it as it was before: pause it and export it again",
+    )

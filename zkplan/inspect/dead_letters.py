@@ -1,0 +1,49 @@
+"""The dead tasks of a plan: listed, and all retried."""
+
+from __future__ import annotations
+
+from ..errors import PayloadUndecodable, PlanNotFound
+from ..protocol.failure import retry
+from ..protocol.records import Dead
+from ..protocol.requests import ReadChildren, ReadData, ReadMany
+from ..protocol.shared import READS_PER_REQUEST
+from ..transport import Transport
+
+
+def dead_letters(transport: Transport, plan_path: str, most: int) -> dict[str, Dead]:
+    """The first `most`, by the numbers of their tasks. Raises PlanNotFound."""
+    chosen = _names(transport, plan_path)[:most]
+    found: dict[str, Dead] = {}
+    for start in range(0, len(chosen), READS_PER_REQUEST):
+        chunk = chosen[start : start + READS_PER_REQUEST]
+        nodes = transport.ask(
+            ReadMany([ReadData(f"{plan_path}/dead/{number}") for number in chunk])
+        )
+        for number, node in zip(chunk, nodes, strict=True):
+            if node is not None:
+                found[number] = Dead.from_bytes(node.data)
+    return found
+
+
+def retry_all(transport: Transport, plan_path: str) -> int:
+    """Give all of them their attempts again; gives how many. Raises PlanNotFound.
+
+    PayloadUndecodable, of damaged dead letters, only when all others are retried.
+    """
+    retried, damaged = 0, None
+    for number in _names(transport, plan_path):
+        try:
+            retried += transport.run(retry(plan_path, number))
+        except PayloadUndecodable as error:
+            damaged = damaged or error
+    if damaged is not None:
+        raise damaged
+    return retried
+
+
+def _names(transport: Transport, plan_path: str) -> list[str]:
+    names = transport.ask(ReadChildren(f"{plan_path}/dead"))
+    # One that other clients built has no such index before a worker or a check has seen it.
+    if names is None and transport.ask(ReadData(plan_path)) is None:
+        raise PlanNotFound(plan_path, f"there is no plan {plan_path}")
+    return sorted(names or ())

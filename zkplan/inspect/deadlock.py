@@ -1,0 +1,189 @@
+"""Why a plan does not go on: the proof that nothing of it can run, and what to tell who waits."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..errors import PayloadUndecodable, PlanFailed, PlanStuck
+from ..protocol.control import PlanStatus
+from ..protocol.layout import PENDING, parse_claim, parse_delayed, parse_entry
+from ..protocol.records import Failure
+from ..protocol.requests import ReadChildren, ReadData, ReadMany, Step
+from ..protocol.shared import pending_dependents
+from ..serialization.codec import FAILURE
+
+if TYPE_CHECKING:
+    from ..plan import Plan
+
+FAILURES_SHOWN = 20
+#: Runnable tasks whose logs are looked at for the reason why nobody takes them.
+LOOKED_AT = 5
+#: A request for more reads than some ten thousand is larger than a server takes.
+READS_MAX = 1000
+
+
+def may_stand(status: PlanStatus) -> bool:
+    return status.state == "running" and not status.runnable and status.tasks > 0
+
+
+def no_worker(plan: Plan) -> str:
+    client = plan.client
+    return f"no worker is registered under {client.root}; start one: {client.command('worker')}"
+
+
+def not_taken(plan: Plan, count: int) -> str:
+    """There are workers, and none takes the runnable tasks: with the reason, where one told it."""
+    transport = plan.client.transport
+    names = transport.ask(ReadChildren(f"{plan.path}/runnable")) or ()
+    runnable = sorted(entry.task for name in names if (entry := parse_entry(name)) is not None)
+    told = (_refusal(plan, task) for task in runnable[:LOOKED_AT])
+    why = next(filter(None, told), "they cannot decode them, or are only starting")
+    if runnable:
+        show = plan.client.command(f"task show {int(plan.number)} {int(runnable[0])}")
+        why += f" (`{show}` tells more)"
+    return f"{count} of its tasks runnable, and none of the workers takes them: {why}"
+
+
+def _refusal(plan: Plan, task: str) -> str:
+    """What a worker wrote that could not decode that task; empty where none has, or not for us."""
+    transport, path = plan.client.transport, f"{plan.path}/task-{task}"
+    logs = sorted(
+        name for name in transport.ask(ReadChildren(path)) or () if name.startswith("log-")
+    )
+    node = transport.ask(ReadData(f"{path}/{logs[-1]}")) if logs else None
+    if node is None:
+        return ""
+    try:
+        failure = Failure.from_bytes(plan.client.codec.open(FAILURE, node.data)[1])
+    except PayloadUndecodable:  # a progress note, or signed with another secret
+        return ""
+    if failure.kind != "PayloadUndecodable":
+        return ""
+    return f"task-{task} cannot be decoded by {failure.worker}: {failure.message}"
+
+
+def dead_at_standstill(plan: Plan) -> Step[int | None]:
+    """How many dead tasks a plan has of which nothing is runnable, claimed, delayed or about to be
+    published; None of one that goes on.
+
+    Raises ZooKeeperError where this client may not read what may hold a task of the plan. For who
+    finds the status of the plan the same before and after it: no task was committed then. Between
+    two reads of `runnable` that show the same last change no task entered or left it. So a task
+    that was claimed all the time is seen on its claims node; one that was published as a claim, by
+    what a pending record owes, at the second look at the claims nodes; one that was delayed or died
+    meanwhile where it stands since, for that is read last.
+    """
+    runnable = f"{plan.path}/runnable"
+    first = yield ReadData(runnable)
+    pending_records = yield from _pending_where_nothing_is_claimed(plan)
+    if pending_records is None or (yield from _is_owed(plan, pending_records)):
+        return None
+    if (yield from _pending_where_nothing_is_claimed(plan)) is None:
+        return None
+    reads = ReadChildren(plan.client.paths.delayed), ReadData(f"{plan.path}/dead")
+    later, dead, second = yield ReadMany([*reads, ReadData(runnable)], strict=True)
+    if first is None or second is None or first.pzxid != second.pzxid or second.child_count:
+        return None
+    delayed = map(parse_delayed, later or ())
+    if any(each is not None and each.plan == plan.number for each in delayed):
+        return None
+    return dead.child_count if dead is not None else 0
+
+
+def _pending_where_nothing_is_claimed(plan: Plan) -> Step[list[str] | None]:
+    """The pending records on all claims nodes; None where a claim of the plan stands on one of
+    them."""
+    paths = plan.client.paths
+    claims_nodes = (yield ReadChildren(paths.claims)) or []
+    held = yield ReadMany(
+        [ReadChildren(paths.claims_of(claims_node)) for claims_node in claims_nodes], strict=True
+    )
+    found = []
+    for claims_node, names in zip(claims_nodes, held, strict=True):
+        for name in names or ():
+            claim = parse_claim(name)
+            if claim is not None and claim.plan == plan.number:
+                return None
+            if name.startswith(PENDING):
+                found.append(f"{paths.claims_of(claims_node)}/{name}")
+    return found
+
+
+def _is_owed(plan: Plan, pending_records: list[str]) -> Step[bool]:
+    """Whether one of `pending_records` names a task of the plan that is complete and not published.
+
+    A pending record that was settled says nothing: its worker leaves it until its next commit. What
+    it named is claimed or runnable since.
+    """
+    nodes = yield ReadMany([ReadData(path) for path in pending_records], strict=True)
+    read = [node for node in nodes if node is not None]
+    named = [d for node in read for d in pending_dependents(node.data) if d.plan == plan.number]
+    for start in range(0, len(named), READS_MAX):
+        chunk = named[start : start + READS_MAX]
+        reads = [ReadData(f"{plan.path}/task-{d.task}/ready") for d in chunk]
+        ready = yield ReadMany(reads, strict=True)
+        if any(node and node.version == d.k for d, node in zip(chunk, ready, strict=True)):
+            return True
+    return False
+
+
+def raise_in_vain(plan: Plan, status: PlanStatus, dead: int, repair: bool = True) -> str:
+    """Nothing of the plan can run, and so many tasks are dead: say why.
+
+    Returns where a repair lets it run, or would (then with what keeps this client from it), and
+    where it has changed since that status: the check may have met the tasks of an add half-way, or
+    another one has published what it saw waiting. The status is from before the proof, so that its
+    number of dead ones is not asked.
+    """
+    if dead:
+        retry = plan.client.command(f"plan retry {int(plan.number)}")
+        raise failed(
+            plan,
+            f"{plan.path} cannot go on: {_standstill(dead, status.tasks)} "
+            f"(`{retry}` gives another chance)",
+        )
+    report = plan.check(repair)
+    if report.shut:
+        return f"{plan.path}: {report.problems[0]}"  # another client's check may let it run
+    if report.published or report.created:
+        return ""  # it was built by plain creates; now it runs
+    if plan.client.transport.run(dead_at_standstill(plan)) != 0 or plan.status() != status:
+        return ""
+    if report.problems or report.waiting:
+        reasons = report.problems or [
+            f"{name} waits for {', '.join(deps)}" for name, deps in report.waiting.items()
+        ]
+        raise PlanStuck(
+            plan.path,
+            f"{plan.path} can never drain: {_remain(status.tasks)}; " + "; ".join(reasons[:5]),
+        )
+    return ""
+
+
+def _remain(tasks: int) -> str:
+    return (
+        "one task remains and cannot run" if tasks == 1 else f"{tasks} tasks remain, none can run"
+    )
+
+
+def _standstill(dead: int, tasks: int) -> str:
+    """
+    >>> _standstill(1, 1), _standstill(2, 2)
+    ('its only unfinished task is out of attempts', 'all 2 unfinished tasks are out of attempts')
+    >>> _standstill(1, 3)
+    '1 of its 3 unfinished tasks is out of attempts, the others depend on it'
+    """
+    if tasks <= 1:
+        return "its only unfinished task is out of attempts"
+    if dead >= tasks:
+        return f"all {tasks} unfinished tasks are out of attempts"
+    verb, them = ("is", "it") if dead == 1 else ("are", "them")
+    rest = "the other depends" if tasks - dead == 1 else "the others depend"
+    return f"{dead} of its {tasks} unfinished tasks {verb} out of attempts, {rest} on {them}"
+
+
+def failed(plan: Plan, message: str) -> PlanFailed:
+    dead = plan.dead(FAILURES_SHOWN)
+    failures = {letter.name or f"task-{number}": letter.error for number, letter in dead.items()}
+    shown = "; ".join(f"{name}: {error}" for name, error in list(failures.items())[:3])
+    return PlanFailed(plan.path, f"{message}: {shown}" if shown else message, failures)

@@ -1,0 +1,186 @@
+"""What a task looks like from outside; values of users are decoded only where that is asked for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..errors import InvalidTask, PayloadUndecodable
+from ..protocol.load import read_all
+from ..protocol.records import Failure, TaskOptions, TaskRecord
+from ..protocol.requests import Node, ReadChildren, ReadData, ReadMany
+from ..serialization.codec import FAILURE, LOG, TASK, VALUE, Codec, describe_function, load
+from ..task import Task
+from ..text import date_time
+from .neighbours import dependencies, dependents
+from .unfinished import Listing, TaskSummary
+
+#: Facts that are lines of text for people, lists for programs.
+_LISTS = ("waits_for", "feeds", "log")
+
+
+def describe_task(task: Task, people: bool = True, values: bool = False) -> dict[str, Any]:
+    """State, options, edges, attempts, outcome of a task. Raises InvalidTask if it never existed.
+
+    `people` joins lists into lines of text. `values` shows the result and the progress notes as
+    Python writes them: decoding them runs code of whoever wrote them. Why some of them could not be
+    decoded is in the list `undecoded` then.
+    """
+    transport, codec = task.plan.client.transport, task.plan.client.codec
+    node, names, outcome = transport.ask(
+        ReadMany(
+            [
+                ReadData(task.path),
+                ReadChildren(task.path),
+                ReadData(f"{task.plan.path}/results/{task.number}"),
+            ]
+        )
+    )
+    if node is None and outcome is None:
+        raise InvalidTask(
+            task.number,
+            f"{task.path} does not exist: finished without a kept result, or never added",
+        )
+    facts: dict[str, Any] = {"path": task.path}
+    shown = _Values() if values else None
+    if node is not None and names is not None:
+        facts |= _definition(codec, node.data)
+        around = _surroundings(task, names, people)
+        if not around:
+            return describe_task(task, people, values)  # finished meanwhile
+        facts |= around
+        logs = [f"{task.path}/{name}" for name in sorted(names) if name.startswith("log-")]
+        nodes = transport.run(read_all([ReadData(path) for path in logs]))
+        facts["log"] = [_entry(codec, found, people, shown) for found in nodes if found is not None]
+    else:
+        facts["state"] = "finished"
+    if outcome is not None:
+        facts["outcome"] = _outcome(codec, outcome.data)
+        if shown is not None:
+            facts |= _value(codec, outcome.data, shown)
+    if people:
+        facts |= {name: "\n".join(facts[name]) for name in _LISTS if name in facts}
+    if shown is not None:
+        facts["undecoded"] = shown.failed
+    return facts
+
+
+def _surroundings(task: Task, names: list[str], people: bool) -> dict[str, Any]:
+    """Where the task stands, and the tasks at the other ends of its edges; empty if it is gone."""
+    client, plan = task.plan.client, task.plan.path
+    provs = [name for name in names if name.startswith("prov-")]
+    deps = [name for name in names if name.startswith("dep-")]
+    sides = {
+        "waits_for": dependencies(client.transport, plan, task.number, deps),
+        "feeds": dependents(client.transport, task.path, provs),
+    }
+    numbers = [number for side in sides.values() for number in side.tasks]
+    listing = Listing(client.transport, client.paths, client.codec, plan)
+    found = {each.number: each for each in listing.of([task.number, *numbers])}
+    if task.number not in found:
+        return {}
+    me = found[task.number]
+    facts: dict[str, Any] = {"state": me.state, "attempts_used": me.attempts}
+    if me.due is not None:
+        facts["due"] = date_time(me.due, people)
+    if me.state == "claimed":
+        facts |= _owner(task, me.worker)
+    for name, side in sides.items():
+        facts[name] = [_named(found[number], people) for number in side.tasks if number in found]
+        if not people:
+            facts[f"{name}_count"] = len(deps if name == "waits_for" else provs)
+        elif side.more:
+            facts[name].append(f"… and {side.more:,} more" + (f", {side.why}" if side.why else ""))
+    facts["arrived"] = sum(name.startswith("arg-") for name in names)
+    return facts
+
+
+def _named(found: TaskSummary, people: bool) -> str | dict[str, Any]:
+    due = "" if found.due is None else date_time(found.due, people)
+    if not people:
+        seen: dict[str, Any]
+        seen = {"number": found.number, "name": found.name, "state": found.state}
+        return seen | ({"due": due} if due else {})
+    parts = [f"task-{found.number}", found.name or "", found.state, f"(due {due})" if due else ""]
+    return " ".join(part for part in parts if part)
+
+
+def _definition(codec: Codec, sealed: bytes) -> dict[str, Any]:
+    try:
+        record = TaskRecord.from_bytes(codec.open(TASK, sealed)[1])
+        options = TaskOptions.from_json(record.options)
+    except PayloadUndecodable as error:
+        return {"function": f"(undecodable: {error})"}
+    return {
+        "name": options.name,
+        "function": describe_function(record.function),
+        "attempts": options.attempts,
+        "retry_delay": options.retry_delay,
+        "timeout": options.timeout,
+        "priority": options.priority,
+    }
+
+
+def _owner(task: Task, worker: str) -> dict[str, Any]:
+    """Who works on it, under which fencing number; that is unknown where it has ended meanwhile."""
+    node = task.plan.client.transport.ask(ReadData(f"{task.path}/owner"))
+    owner, _, attempt = (
+        (node.data if node is not None else b"").decode(errors="replace").partition(" ")
+    )
+    return {"worker": worker or owner, "attempt": attempt}
+
+
+class _Values:
+    """Values as Python writes them, and why some of them cannot be decoded here."""
+
+    def __init__(self) -> None:
+        self.failed: list[str] = []
+
+    def text(self, body: bytes) -> str:
+        try:
+            return repr(load(body))
+        except PayloadUndecodable as error:
+            return self.refused(str(error))
+        except Exception as error:  # the classes of the user may raise anything
+            return self.refused(f"{type(error).__name__}: {error}")
+
+    def refused(self, why: str) -> str:
+        self.failed.append(why)
+        return f"(undecodable: {why})"
+
+
+def _entry(codec: Codec, node: Node, people: bool = True, values: _Values | None = None) -> str:
+    # A progress note holds nothing but its value: the time is that of its znode.
+    noted = date_time(node.created_ms / 1000, people)
+    try:
+        kind, body = codec.open(FAILURE + LOG, node.data)
+        if kind == LOG:
+            said = f" of {len(body)} bytes" if values is None else f": {values.text(body)}"
+            return f"{noted} progress note{said}"
+        failure = Failure.from_bytes(body)
+    except PayloadUndecodable as error:
+        if values is not None:
+            values.refused(str(error))
+        return f"{noted} (undecodable: {error})"
+    where = f" on {failure.worker}" if failure.worker else ""
+    when = date_time(failure.when, people)
+    return f"{when} attempt {failure.n}{where}: {failure.summary}"
+
+
+def _outcome(codec: Codec, sealed: bytes) -> str:
+    try:
+        kind, body = codec.open(VALUE + FAILURE, sealed)
+        if kind == VALUE:
+            return f"a result of {len(body)} bytes (Task.result() reads it, --values shows it)"
+        failure = Failure.from_bytes(body)
+    except PayloadUndecodable as error:
+        return f"(undecodable: {error})"
+    return f"failed: {failure.summary}\n{failure.traceback}".rstrip()
+
+
+def _value(codec: Codec, sealed: bytes, values: _Values) -> dict[str, str]:
+    """The value of an outcome that is a result."""
+    try:
+        kind, body = codec.open(VALUE + FAILURE, sealed)
+    except PayloadUndecodable as error:
+        return {"value": values.refused(str(error))}
+    return {"value": values.text(body)} if kind == VALUE else {}

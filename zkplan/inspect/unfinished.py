@@ -1,0 +1,150 @@
+"""The unfinished tasks of a plan, as one look sees them: where each stands, and with whom."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ..errors import PayloadUndecodable, PlanNotFound
+from ..protocol.layout import Paths, number_of, parse_claim, parse_delayed, parse_entry
+from ..protocol.load import read_all
+from ..protocol.records import Dead, TaskOptions, TaskRecord
+from ..protocol.requests import ReadChildren, ReadData, ReadMany
+from ..serialization.codec import TASK, Codec
+from ..transport import Transport
+
+#: Tasks looked at together: between their reads, and those of the indexes, little time passes.
+TASKS_PER_READ = 100
+
+
+class TaskSummary(NamedTuple):
+    """An unfinished task as one look saw it.
+
+    `state` is `being defined`, `waiting` (for other tasks), `runnable`, `delayed` (delayed),
+    `claimed` or `dead`. `attempts` counts those used up; `worker` is who claims it, else empty;
+    `due` is when one that is `delayed` becomes runnable, in wall-clock seconds. `name` is empty for
+    a task without one, and None where it cannot be read here: written by another client, or signed
+    with another secret.
+    """
+
+    number: str
+    name: str | None
+    state: str
+    attempts: int = 0
+    worker: str = ""
+    due: float | None = None
+
+
+class _Place(NamedTuple):
+    """What the index that holds a task says of it."""
+
+    state: str = ""
+    attempts: int = 0
+    due: float | None = None
+
+
+class Listing:
+    """Lists the tasks of one plan."""
+
+    def __init__(self, transport: Transport, paths: Paths, codec: Codec, plan_path: str) -> None:
+        self._transport, self._paths, self._codec = transport, paths, codec
+        self._plan = plan_path
+        self._number = number_of(plan_path)
+
+    def tasks(self, most: int) -> list[TaskSummary]:
+        """The first `most` unfinished ones, by their numbers. Raises PlanNotFound."""
+        names = self._transport.ask(ReadChildren(self._plan))
+        if names is None:
+            raise PlanNotFound(self._plan, f"there is no plan {self._plan}")
+        return self.of(sorted(name[5:] for name in names if name.startswith("task-"))[:most])
+
+    def of(self, numbers: list[str]) -> list[TaskSummary]:
+        """The tasks of these numbers, in this order, without those that have finished."""
+        directories = [f"{self._plan}/{name}" for name in ("runnable", "dead")]
+        runnable, dead, later, claims_nodes = self._transport.ask(
+            ReadMany(
+                [
+                    ReadChildren(path)
+                    for path in (*directories, self._paths.delayed, self._paths.claims)
+                ]
+            )
+        )
+        places = dict.fromkeys(dead or (), _Place("dead"))
+        for entry in map(parse_entry, runnable or ()):
+            if entry is not None:
+                places[entry.task] = _Place("runnable", entry.a)
+        for delayed in map(parse_delayed, later or ()):
+            if delayed is not None and delayed.plan == self._number:
+                places[delayed.entry.task] = _Place(
+                    "delayed", delayed.entry.a, delayed.due_ms / 1000
+                )
+        # Claims nodes last: a task that was claimed after its entry was seen counts as claimed.
+        claims = self._claims(claims_nodes or [])
+        found: list[TaskSummary] = []
+        for start in range(0, len(numbers), TASKS_PER_READ):
+            chunk = numbers[start : start + TASKS_PER_READ]
+            found += self._summaries(chunk, places, claims)
+        return found
+
+    def _claims(self, claims_nodes: list[str]) -> dict[str, tuple[str, str]]:
+        """Worker and path of each claim on a task of the plan."""
+        reads = [ReadChildren(self._paths.claims_of(claims_node)) for claims_node in claims_nodes]
+        held = self._transport.ask(ReadMany(reads)) if reads else []
+        return {
+            claim.task: (claims_node, f"{self._paths.claims_of(claims_node)}/{name}")
+            for claims_node, names in zip(claims_nodes, held, strict=True)
+            for name in names or ()
+            if (claim := parse_claim(name)) is not None and claim.plan == self._number
+        }
+
+    def _summaries(
+        self,
+        numbers: list[str],
+        places: dict[str, _Place],
+        claims: dict[str, tuple[str, str]],
+    ) -> list[TaskSummary]:
+        reads: list[ReadData | ReadChildren] = []
+        for number in numbers:
+            path = self._paths.task(self._number, number)
+            index = claims[number][1] if number in claims else f"{self._plan}/dead/{number}"
+            reads += (ReadData(path), ReadChildren(path), ReadData(index))
+        # Constant arguments come along, up to 1 MB for each task: never all in one answer.
+        answers = self._transport.run(read_all(reads))
+        found = []
+        for at, number in enumerate(numbers):
+            node, names, index = answers[3 * at : 3 * at + 3]
+            if node is None or names is None:
+                continue  # finished meanwhile
+            place, worker = places.get(number, _Place()), ""
+            if number in claims:
+                used = _used(index.data) if index is not None else place.attempts
+                place, worker = _Place("claimed", used), claims[number][0]
+            elif index is not None:
+                place = _Place("dead", Dead.from_bytes(index.data).a)
+            name = _name_of(self._codec, node.data)
+            state = place.state or _place(names)
+            found.append(TaskSummary(number, name, state, place.attempts, worker, place.due))
+        return found
+
+
+def _place(names: list[str]) -> str:
+    """Where a task that is in no index stands, by its children."""
+    if "incomplete" in names or "ready" not in names:
+        return "being defined"
+    if "owner" in names:
+        return "claimed"
+    # In no index and without a dep: on its way from one place to another.
+    return "waiting" if any(name.startswith("dep-") for name in names) else "runnable"
+
+
+def _used(claim: bytes) -> int:
+    """The attempts used up, from the data of a claim: RANK.A."""
+    used = claim.partition(b".")[2]
+    return int(used) if used.isdigit() and len(used) <= 10 else 0
+
+
+def _name_of(codec: Codec, sealed: bytes) -> str | None:
+    try:
+        record = TaskRecord.from_bytes(codec.open(TASK, sealed)[1])
+        return TaskOptions.from_json(record.options).name
+    except PayloadUndecodable:
+        return None

@@ -1,0 +1,80 @@
+"""Named points at which a test may delay, stop or kill this process; they do nothing otherwise.
+
+Armed through the environment, so that worker processes can be armed too:
+`ZKPLAN_FAILPOINTS="commit.sent=sleep:0.2:0.1,claim.loaded=stop"`. Actions: `sleep:SECONDS` and
+`sleep:SECONDS:PROBABILITY`, `stop` (SIGSTOP to itself, once) and `kill` (SIGKILL), these too with
+`:PROBABILITY`, and with `:PROBABILITY:PASSES` only after so many passes of the point. The name `*`
+arms every point that is not named.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+
+from ..backoff import CHANCE
+
+VARIABLE = "ZKPLAN_FAILPOINTS"
+_SIGNALS = {"stop": signal.SIGSTOP, "kill": signal.SIGKILL}
+#: Action, seconds, probability, passes that are let go first.
+_Armed = tuple[str, float, float, int]
+_UNARMED: _Armed = ("", 0.0, 0.0, 0)
+
+
+def _nothing(name: str) -> None:
+    """What `reach` is where nothing is armed."""
+
+
+def _nobody(name: str, action: str) -> None:
+    """What `tell` is where nobody wants to know."""
+
+
+#: Told which point acts, and how, just before it does: a test may record it.
+tell: Callable[[str, str], None] = _nobody
+
+
+#: Call as `failpoints.reach("name")`, through the module: a test may arm it later.
+reach: Callable[[str], None] = _nothing
+
+
+def arm(text: str) -> None:
+    """Arm the points that `text` names, and no others; an empty text disarms all.
+
+    Raises ValueError for a text of another form.
+    """
+    global reach
+    points = dict(_parsed(part) for part in text.split(",") if part.strip())
+
+    def reached(name: str) -> None:
+        armed = name if name in points else "*"
+        action, seconds, probability, passes = points.get(armed, _UNARMED)
+        if CHANCE.random() >= probability:
+            return
+        if passes:
+            points[armed] = (action, seconds, probability, passes - 1)
+            return
+        if action == "sleep":
+            tell(name, action)
+            time.sleep(seconds)
+            return
+        # Once: a process that was continued has to go on, whatever it passes again.
+        if points.pop(armed, None) is not None:
+            tell(name, action)
+            os.kill(os.getpid(), _SIGNALS[action])
+
+    reach = reached if points else _nothing
+
+
+def _parsed(part: str) -> tuple[str, _Armed]:
+    name, _, rest = part.strip().partition("=")
+    action, *numbers = rest.split(":")
+    if not name or action not in ("sleep", *_SIGNALS) or (action == "sleep" and not numbers):
+        raise ValueError(f"{VARIABLE}: {part!r} is not NAME=sleep:SECONDS, NAME=stop or NAME=kill")
+    seconds = float(numbers.pop(0)) if action == "sleep" else 0.0
+    probability = float(numbers.pop(0)) if numbers else 1.0
+    return name, (action, seconds, probability, int(numbers[0]) if numbers else 0)
+
+
+arm(os.environ.get(VARIABLE, ""))

@@ -1,0 +1,154 @@
+"""Names and paths of znodes: the one place that knows how the tree is spelled."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from ..errors import InvariantViolated
+
+#: Children of a plan that exist from its creation to its removal, `adds` until `done` replaces it.
+PLAN_FIXED = ("add-count", "add-ids", "runnable", "dead", "results")
+#: Ranks have four digits so that entries sort by priority as text; priority 0 is rank 5000.
+RANK_MIDDLE = 5000
+PRIORITY_MIN, PRIORITY_MAX = -4999, 5000
+PENDING = "pending-"
+#: The child of a task that says: an edge of it was delivered, and its outcome went to somebody.
+DELIVERED = "delivered"
+
+# One name for one entry: with leading zeros, or digits of other scripts, two names of a directory
+# would stand for the same N. Ten digits, because int() refuses numbers of thousands of digits.
+_COUNT = "(0|[1-9][0-9]{0,9})"
+_ENTRY = re.compile(rf"([0-9]{{4}})-([0-9]{{10}})\.{_COUNT}\.{_COUNT}")
+_CLAIM = re.compile(rf"([0-9]{{10}})-([0-9]{{10}})\.{_COUNT}\.([^./]+)")
+_PLAN, _TASK = re.compile("plan-([0-9]{10})"), re.compile("task-([0-9]{10})")
+_DELAYED = re.compile(r"([0-9]{13})-([0-9]{10})-")
+
+
+class Entry(NamedTuple):
+    """A runnable name, parsed: ENTRY.N.A. It never comes back, because N grows with every claim."""
+
+    rank: str
+    task: str
+    n: int
+    a: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.rank}-{self.task}.{self.n}.{self.a}"
+
+
+class ClaimName(NamedTuple):
+    """The name of a claim, parsed: PLAN-TASK.N.UID, the fence of one attempt."""
+
+    plan: str
+    task: str
+    n: int
+    uid: str
+
+
+class Delayed(NamedTuple):
+    """A delayed entry, parsed: DUE-PLAN-ENTRY.N.A; `due_ms` is wall-clock milliseconds."""
+
+    due_ms: int
+    plan: str
+    entry: Entry
+
+
+def rank_of(priority: int) -> str:
+    """
+    >>> rank_of(0), rank_of(10)
+    ('5000', '4990')
+    """
+    return f"{RANK_MIDDLE - priority:04d}"
+
+
+def number_of(name: str) -> str:
+    """The ten digits that end a sequential name or path.
+
+    >>> number_of("/zkplan/plan-0000000003")
+    '0000000003'
+    """
+    number = name[-10:]
+    if len(number) != 10 or not (number.isascii() and number.isdecimal()):
+        raise InvariantViolated(f"{name!r:.200} does not end in a sequence number of ten digits")
+    return number
+
+
+def parse_plan(name: str) -> str | None:
+    """The number of a plan's znode, or None where the name is no plan's.
+
+    >>> parse_plan("plan-0000000003"), parse_plan("plan-other")
+    ('0000000003', None)
+    """
+    found = _PLAN.fullmatch(name)
+    return found[1] if found else None
+
+
+def parse_task(name: str) -> str | None:
+    """The number of a task's znode, or None where the name is no task's.
+
+    >>> parse_task("task-0000000012"), parse_task("task-x")
+    ('0000000012', None)
+    """
+    found = _TASK.fullmatch(name)
+    return found[1] if found else None
+
+
+def parse_entry(name: str) -> Entry | None:
+    """The parts of a runnable name, or None where it is not one (made by somebody else).
+
+    >>> parse_entry("5000-0000000012.1.0")
+    Entry(rank='5000', task='0000000012', n=1, a=0)
+    """
+    found = _ENTRY.fullmatch(name)
+    return Entry(found[1], found[2], int(found[3]), int(found[4])) if found else None
+
+
+def parse_claim(name: str) -> ClaimName | None:
+    """
+    >>> parse_claim("0000000003-0000000012.1.7f")
+    ClaimName(plan='0000000003', task='0000000012', n=1, uid='7f')
+    """
+    found = _CLAIM.fullmatch(name)
+    return ClaimName(found[1], found[2], int(found[3]), found[4]) if found else None
+
+
+def delayed_name(due_ms: int, plan: str, entry: Entry) -> str:
+    return f"{due_ms:013d}-{plan}-{entry.name}"
+
+
+def parse_delayed(name: str) -> Delayed | None:
+    """
+    >>> parse_delayed("0000000001000-0000000003-5000-0000000012.1.1").due_ms
+    1000
+    """
+    head, entry = _DELAYED.match(name), parse_entry(name[25:])
+    return Delayed(int(head[1]), head[2], entry) if head and entry else None
+
+
+class Paths:
+    """Full paths below one root. Numbers are the ten digits of sequential names, as text."""
+
+    __slots__ = ("claims", "delayed", "root", "workers")
+
+    def __init__(self, root: str) -> None:
+        self.root = root
+        self.workers = f"{root}/workers"
+        self.claims = f"{root}/claims"
+        self.delayed = f"{root}/delayed"
+
+    def plan(self, plan: str) -> str:
+        return f"{self.root}/plan-{plan}"
+
+    def task(self, plan: str, task: str) -> str:
+        return f"{self.root}/plan-{plan}/task-{task}"
+
+    def worker(self, worker: str) -> str:
+        return f"{self.root}/workers/{worker}"
+
+    def claims_of(self, worker: str) -> str:
+        return f"{self.root}/claims/{worker}"
+
+    def claim(self, worker: str, plan: str, task: str, n: int, uid: str) -> str:
+        return f"{self.root}/claims/{worker}/{plan}-{task}.{n}.{uid}"

@@ -1,0 +1,340 @@
+"""What znodes hold: plan, task, edge, failure, worker records, to and from bytes."""
+
+from __future__ import annotations
+
+import json
+import struct
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any, Literal, NamedTuple
+
+from ..errors import PayloadUndecodable
+
+FORMAT = 1
+OnFailure = Literal["hold", "cascade"]
+State = Literal["running", "paused", "cancelled"]
+#: Above every number of an option, in whatever unit.
+NUMBER_MAX = 1e12
+
+_TASK_HEAD = struct.Struct(">III")
+_FAILURE_HEAD = struct.Struct(">I")
+
+
+def to_json(value: Any) -> bytes:
+    return json.dumps(value, separators=(",", ":")).encode()
+
+
+def from_json(data: bytes, what: str) -> dict[str, Any]:
+    """The JSON object in `data`; raises PayloadUndecodable, naming `what`, for anything else."""
+    try:
+        value = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise PayloadUndecodable(f"{what} is not JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise PayloadUndecodable(f"{what} is not a JSON object")
+    return value
+
+
+def _text(value: Any, default: str = "") -> str:
+    """A text that can be written anywhere: JSON may spell half a character, which no file takes."""
+    return value.encode(errors="replace").decode() if isinstance(value, str) else default
+
+
+def _rank(value: Any) -> str:
+    """The rank that begins `value`, empty where none does: it becomes part of a path."""
+    rank = _text(value)[:4]
+    return rank if len(rank) == 4 and rank.isascii() and rank.isdecimal() else ""
+
+
+def _whole(value: Any, what: str) -> int:
+    if not isinstance(value, int) or not -(2**31) <= value < 2**31:
+        raise PayloadUndecodable(f"{what} has no whole number where one belongs")
+    return value
+
+
+def _seconds(value: Any, what: str) -> float:
+    # Compared before it is converted, because float() refuses whole numbers beyond its range; NaN
+    # lies within no bounds. They are the years that a date can have, wherever one is shown.
+    if not isinstance(value, int | float) or not -6e10 < value < 2.5e11:
+        raise PayloadUndecodable(f"{what} has no time where one belongs")
+    return float(value)
+
+
+@dataclass(frozen=True, slots=True)
+class TaskOptions:
+    """How a task is run. Times in seconds; `keep` None keeps a result that goes to nobody."""
+
+    name: str = ""
+    attempts: int = 3
+    retry_delay: float = 1.0
+    timeout: float | None = None
+    priority: int = 0
+    keep: bool | None = None
+
+    def to_json(self) -> bytes:
+        """Only what differs from the defaults: most tasks store two bytes."""
+        if self == DEFAULT_OPTIONS:
+            return b"{}"
+        default = asdict(DEFAULT_OPTIONS)
+        return to_json({key: value for key, value in asdict(self).items() if value != default[key]})
+
+    @classmethod
+    def from_json(cls, data: bytes) -> TaskOptions:
+        if data == b"{}":
+            return DEFAULT_OPTIONS
+        return cls.from_value(from_json(data, "the options of a task"))
+
+    @classmethod
+    def from_value(cls, value: Any) -> TaskOptions:
+        """The options in what JSON gave; raises PayloadUndecodable for what makes no sense."""
+        if not isinstance(value, dict):
+            raise PayloadUndecodable("the options of a task are not a JSON object")
+        known = {field.name for field in fields(cls)}
+        options = cls(**{key: item for key, item in value.items() if key in known})
+        if not options._plausible():
+            # Anybody may write a record; a wrong type would break the worker far from here.
+            raise PayloadUndecodable("the options of a task make no sense")
+        name = _text(options.name)
+        return options if name == options.name else replace(options, name=name)
+
+    def _plausible(self) -> bool:
+        def number(value: Any, least: float) -> bool:
+            # Bounded, because whole numbers beyond the range of a float break what reckons with it.
+            return type(value) in (int, float) and least <= value < NUMBER_MAX
+
+        return (
+            type(self.name) is str
+            and type(self.attempts) is int
+            and number(self.attempts, 0)
+            and type(self.priority) is int
+            and number(self.priority, -NUMBER_MAX)
+            and number(self.retry_delay, 0)
+            and (self.timeout is None or (number(self.timeout, 0) and self.timeout > 0))
+            and (self.keep is None or type(self.keep) is bool)
+        )
+
+
+DEFAULT_OPTIONS = TaskOptions()
+
+
+@dataclass(frozen=True, slots=True)
+class PlanRecord:
+    """The immutable data of a plan. `uid` tells a repeated creation from somebody else's plan."""
+
+    name: str
+    uid: str
+    created: float
+    defaults: TaskOptions = DEFAULT_OPTIONS
+    on_failure: OnFailure = "hold"
+    format: int = FORMAT
+
+    def to_bytes(self) -> bytes:
+        value = asdict(self)
+        value["defaults"] = json.loads(self.defaults.to_json())
+        return to_json(value)
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> PlanRecord:
+        """Raises PayloadUndecodable for a newer format; missing fields take their defaults."""
+        value = from_json(data, "a plan record") if data else {}
+        written = value.get("format", FORMAT)
+        if written != FORMAT:
+            known = written if isinstance(written, int | float) else "unknown"
+            raise PayloadUndecodable(
+                f"the plan has format {known}, this zkplan reads {FORMAT}: upgrade it"
+            )
+        return cls(
+            name=_text(value.get("name")),
+            uid=_text(value.get("uid")),
+            created=_seconds(value.get("created", 0.0), "a plan record"),
+            defaults=TaskOptions.from_value(value.get("defaults", {})),
+            on_failure="cascade" if value.get("on_failure") == "cascade" else "hold",
+        )
+
+
+class TaskRecord(NamedTuple):
+    """The definition of a task: `positions` edges to fill, and three blobs of the codec."""
+
+    positions: int
+    options: bytes
+    function: bytes
+    arguments: bytes
+
+    def to_bytes(self) -> bytes:
+        head = _TASK_HEAD.pack(self.positions, len(self.options), len(self.function))
+        return b"".join((head, self.options, self.function, self.arguments))
+
+    @classmethod
+    def from_bytes(cls, body: bytes) -> TaskRecord:
+        try:
+            positions, options, function = _TASK_HEAD.unpack_from(body)
+        except struct.error:
+            raise PayloadUndecodable("a task record is cut short") from None
+        start = _TASK_HEAD.size
+        middle = start + options
+        end = middle + function
+        if end > len(body):
+            raise PayloadUndecodable("a task record is cut short")
+        return cls(positions, body[start:middle], body[middle:end], body[end:])
+
+
+class Edge(NamedTuple):
+    """What a `prov-` holds: the dep to satisfy, the dependent's number of edges and its rank."""
+
+    task: str
+    position: str
+    k: int
+    rank: str
+
+    def to_bytes(self) -> bytes:
+        # Written by hand: json.dumps costs six times as much, and edges are the most frequent
+        # record.
+        return (
+            f'{{"dep":"task-{self.task}/dep-{self.position}","k":{self.k},'
+            f'"entry":"{self.rank}-{self.task}"}}'
+        ).encode()
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Edge:
+        """`k` is -1 and `rank` empty where another client wrote only the path of the dep."""
+        value = from_json(data, "an edge")
+        dep = _text(value.get("dep"))
+        task, position = dep[-25:-15], dep[-10:]
+        numbers = task + position
+        if len(numbers) != 20 or not (numbers.isascii() and numbers.isdecimal()):
+            raise PayloadUndecodable(f"an edge names no dep: {dep!r:.100}")
+        if dep[-15:-10] != "/dep-":
+            raise PayloadUndecodable(f"an edge names no dep: {dep!r:.100}")
+        k = value.get("k")
+        known = k if isinstance(k, int) and 0 <= k < 2**31 else -1
+        return cls(task, position, known, _rank(value.get("entry")))
+
+
+class Failure(NamedTuple):
+    """Why an attempt failed. `exception` is pickled, empty where it could not travel."""
+
+    kind: str
+    message: str
+    traceback: str
+    worker: str
+    n: int
+    when: float
+    exception: bytes = b""
+
+    def to_bytes(self) -> bytes:
+        facts = to_json(self._asdict() | {"exception": None})
+        return _FAILURE_HEAD.pack(len(facts)) + facts + self.exception
+
+    @classmethod
+    def from_bytes(cls, body: bytes) -> Failure:
+        try:
+            (size,) = _FAILURE_HEAD.unpack_from(body)
+        except struct.error:
+            raise PayloadUndecodable("a failure record is cut short") from None
+        facts = from_json(body[4 : 4 + size], "a failure record")
+        return cls(
+            _text(facts.get("kind"), "?"),
+            _text(facts.get("message")),
+            _text(facts.get("traceback")),
+            _text(facts.get("worker")),
+            _whole(facts.get("n", 0), "a failure record"),
+            _seconds(facts.get("when", 0.0), "a failure record"),
+            body[4 + size :],
+        )
+
+    @property
+    def summary(self) -> str:
+        return f"{self.kind}: {self.message}" if self.message else self.kind
+
+
+class Dead(NamedTuple):
+    """What `dead/TASK` holds: enough to show it and to retry it.
+
+    `n` is the last claim's number; `a` how many attempts are used up. That claim is one of them,
+    whether its function ran or not, unless losses had used up all of them before.
+    """
+
+    rank: str
+    n: int
+    a: int
+    name: str
+    error: str
+    worker: str
+
+    def to_bytes(self) -> bytes:
+        return to_json(self._asdict())
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Dead:
+        """Never raises: one damaged letter must not hide the others. Its `n` is -1 then."""
+        try:
+            value = from_json(data, "a dead letter")
+            n = _whole(value.get("n", 0), "a dead letter")
+            a = _whole(value.get("a", 0), "a dead letter")
+        except PayloadUndecodable as error:
+            return cls("5000", -1, 0, "", f"(its dead letter is damaged: {error})", "")
+        return cls(
+            _rank(value.get("rank")) or "5000",
+            n,
+            a,
+            _text(value.get("name")),
+            _text(value.get("error")),
+            _text(value.get("worker")),
+        )
+
+
+class WorkerRecord(NamedTuple):
+    """A living worker: `started` in wall-clock seconds, `claims` the tasks it holds."""
+
+    id: str
+    host: str
+    pid: int
+    slots: int
+    started: float
+    claims: int = 0
+
+    def to_bytes(self) -> bytes:
+        value = self._asdict()
+        return to_json({name: value[name] for name in ("host", "pid", "slots", "started")})
+
+    @classmethod
+    def from_bytes(cls, worker: str, data: bytes, claims: int) -> WorkerRecord:
+        """Never raises: one damaged record must not hide the other workers."""
+        what = f"the record of worker {worker}"
+        try:
+            value = from_json(data, what) if data else {}
+            return cls(
+                worker,
+                _text(value.get("host")),
+                _whole(value.get("pid", 0), what),
+                _whole(value.get("slots", 0), what),
+                _seconds(value.get("started", 0.0), what),
+                claims,
+            )
+        except PayloadUndecodable:
+            return cls(worker, "(damaged record)", 0, 0, 0.0, claims)
+
+
+def count_from_bytes(data: bytes) -> int:
+    """K, the number of edges that a task's `ready` holds; -1 where it holds none."""
+    # Ten digits, because int() refuses numbers of thousands of digits.
+    return int(data) if data.isdigit() and len(data) <= 10 else -1
+
+
+def control_to_bytes(state: State) -> bytes:
+    return to_json({"state": state})
+
+
+def control_from_bytes(data: bytes) -> State:
+    """The state a plan's `ready` holds; an empty one, as other clients create it, means running.
+
+    Anything unreadable means paused: a plan must never run because its control record is damaged.
+    """
+    if not data:
+        return "running"
+    try:
+        state = from_json(data, "a control record").get("state")
+    except PayloadUndecodable:
+        return "paused"
+    if state == "running":
+        return "running"
+    return "cancelled" if state == "cancelled" else "paused"

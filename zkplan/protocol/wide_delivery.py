@@ -1,0 +1,268 @@
+"""Wide delivery: a result whose edges do not fit one transaction is fixed first, then delivered.
+
+From the creation of `result` on the function is never run again: whoever claims the task goes on
+with the edges that are left. A deleted `prov-` is the record of progress.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from ..errors import PayloadUndecodable, ServerFull, TransactionRejected
+from . import failpoints
+from .adding import added_ops, next_number, settle_finished
+from .commit import Part, being_removed
+from .foreign import with_below
+from .layout import DELIVERED
+from .load import Loaded, complete_edges, drop_removed
+from .publish import publish, still_full
+from .records import Edge
+from .requests import (
+    Applied,
+    Check,
+    Create,
+    Delete,
+    Multi,
+    Op,
+    ReadChildren,
+    ReadData,
+    ReadMany,
+    Reason,
+    Refused,
+    SetData,
+    Step,
+)
+from .shared import (
+    GROUP_BYTES_MAX,
+    GROUP_OPS_MAX,
+    OP_OVERHEAD,
+    READS_PER_REQUEST,
+    REFUSALS_MAX,
+    Claim,
+    Dependent,
+    Drive,
+    Registration,
+    pending_bytes,
+    rejected,
+)
+
+
+def deliver_wide(
+    me: Registration,
+    part: Part,
+    capacity: Callable[[], Drive],
+    taken: Callable[[list[Claim]], None],
+    owed: Callable[[list[Dependent], str], None],
+) -> Step[bool]:
+    """Commit `part` in as many transactions as it takes; False where its claim was gone.
+
+    Raises ResultNotKept, PlanError or PayloadTooLarge where a task that its function added cannot
+    be added; then nothing was written, and the claim stands. PayloadUndecodable and ZooKeeperError
+    say that an edge is damaged, leads nowhere or may not be read; the claim stands then too, and
+    what was delivered stays delivered. `capacity` and `taken` let the worker start on the
+    dependents while later edges are delivered; `owed` gets the dependents, and their record, that a
+    full server has no room to publish now.
+    """
+    loaded = part.loaded
+    if loaded.result is None:
+        if not (yield from _fix_result(part)):
+            return False
+        # Added with the result, once: a delivery that a full server interrupts may go on as a
+        # narrow commit, which would add them again.
+        added, part.adds = part.adds, []
+        # They may have hung edges on this one.
+        if added and not (yield from _reload_edges(loaded)):
+            return False
+    assert loaded.result is not None
+    part.outcome = loaded.result
+    refusals = 0
+    while True:
+        edges = loaded.edges
+        while edges:
+            failpoints.reach("wide.between")
+            chunk = edges[: _chunk_size(part)]
+            if (yield from _deliver(me, loaded, chunk, capacity, taken, owed)):
+                edges = edges[len(chunk) :]
+                loaded.edges = edges
+                refusals = 0
+                continue
+            refusals += 1
+            if refusals > REFUSALS_MAX:
+                raise TransactionRejected(
+                    f"{loaded.claim.task_path}: its edges cannot be delivered"
+                )
+            if not (yield from _reload_edges(loaded)):
+                return False
+            edges = loaded.edges
+        failpoints.reach("wide.delivered")
+        yield from _drop_spent(loaded)
+        finished = yield from _finish(part)
+        if finished is not None:
+            return finished
+        refusals += 1
+        if refusals > REFUSALS_MAX:
+            raise TransactionRejected(f"{loaded.claim.task_path}: it cannot be finished")
+        if not (yield from _reload_edges(loaded)):
+            return False
+
+
+def _fix_result(part: Part) -> Step[bool]:
+    """Create `result`, and with it the tasks that the function added, for it is never run again."""
+    loaded, claim = part.loaded, part.loaded.claim
+    while True:
+        ops: list[Op] = [
+            Check(claim.path),
+            Create(f"{claim.task_path}/result", part.outcome),
+        ]
+        if part.adds:
+            plan = yield ReadData(claim.plan_path)
+            first = next_number(plan) if plan is not None else 0
+            ops.append(SetData(f"{claim.plan_path}/add-count"))
+            # Their edges on this very task are edges like others: it lives until all are delivered.
+            ops += added_ops(claim.plan_path, part.adds, first, {})
+        answer = yield Multi(ops)
+        if isinstance(answer, Applied):
+            loaded.result = part.outcome
+            return True
+        if answer.at == 1 and answer.reason is Reason.NODE_EXISTS:
+            # An earlier copy of this transaction, or an earlier claim: what it fixed is the result.
+            node = yield ReadData(f"{claim.task_path}/result")
+            if node is None:  # the plan was removed meanwhile
+                yield from drop_removed([claim])
+                return False
+            loaded.result = node.data
+            return True
+        if answer.at <= 1 and answer.reason is Reason.NO_NODE:
+            yield from drop_removed([claim])
+            return False
+        if answer.path == f"{claim.plan_path}/add-count":
+            raise being_removed(claim.plan_path)
+        if answer.reason not in (Reason.NO_NODE, Reason.NODE_EXISTS):
+            raise rejected(f"fixing the result of {claim.task_path}", answer)
+        if answer.path.endswith("/prov-"):
+            for task in part.adds:
+                yield from settle_finished(claim.plan_path, task)
+
+
+def _chunk_size(part: Part) -> int:
+    per_edge = len(part.outcome) + 6 * (len(part.loaded.claim.task_path) + 110)
+    return max(1, min(GROUP_OPS_MAX // 6, GROUP_BYTES_MAX // per_edge))
+
+
+def _deliver(
+    me: Registration,
+    loaded: Loaded,
+    edges: Sequence[tuple[str, Edge]],
+    capacity: Callable[[], Drive],
+    taken: Callable[[list[Claim]], None],
+    owed: Callable[[list[Dependent], str], None],
+) -> Step[bool]:
+    claim = loaded.claim
+    ops: list[Op] = [Check(f"{claim.task_path}/result")]
+    marks = DELIVERED not in loaded.others
+    if marks:
+        ops.append(Create(f"{claim.task_path}/{DELIVERED}"))
+    places: list[tuple[Dependent, int]] = []
+    for prov, edge in edges:
+        dependent = f"{claim.plan_path}/task-{edge.task}"
+        ops.append(Create(f"{dependent}/arg-{edge.position}", loaded.result or b""))
+        ops.append(Delete(f"{dependent}/dep-{edge.position}"))
+        ops.append(SetData(f"{dependent}/ready", b"%d" % edge.k))
+        places.append((Dependent(claim.plan, edge.task, edge.k, edge.rank), len(ops) - 1))
+        ops.append(Delete(f"{claim.task_path}/{prov}"))
+    pending = f"{me.claims_path}/pending-{next(me.uids)}"
+    named = [dependent for dependent, _ in places]
+    ops.append(Create(pending, pending_bytes(named)))
+    answer = yield Multi(ops)
+    if isinstance(answer, Refused) and answer.reason is Reason.FULL:
+        raise rejected(f"delivering the result of {claim.task_path}", answer)
+    if isinstance(answer, Applied):
+        full = [dependent for dependent, at in places if answer.results[at] == dependent.k]
+    else:
+        names = (yield ReadChildren(me.claims_path)) if answer.repeated else None
+        if pending.rpartition("/")[2] not in (names or ()):
+            return False
+        full = yield from still_full(me, named)
+    if marks:
+        loaded.others.append(DELIVERED)
+    try:
+        published = yield from publish(me, full, pending, capacity())
+    except ServerFull:
+        owed(full, pending)
+    else:
+        taken(published.claims)
+    return True
+
+
+def _reload_edges(loaded: Loaded) -> Step[bool]:
+    """Read again which edges are left; False where the task is finished or claimed by another."""
+    task_path = loaded.claim.task_path
+    both = (ReadChildren(task_path), ReadData(loaded.claim.path))
+    children, claim = yield ReadMany(both, strict=True)
+    if children is None or claim is None:
+        yield from drop_removed([loaded.claim])
+        return False
+    provs = sorted(name for name in children if name.startswith("prov-"))
+    loaded.edges = []
+    for start in range(0, len(provs), READS_PER_REQUEST):
+        names = provs[start : start + READS_PER_REQUEST]
+        nodes = yield ReadMany([ReadData(f"{task_path}/{name}") for name in names], strict=True)
+        loaded.edges += [
+            (name, Edge.from_bytes(node.data))
+            for name, node in zip(names, nodes, strict=True)
+            if node is not None
+        ]
+    damage = yield from complete_edges(loaded.claim.plan_path, loaded.edges)
+    if damage:
+        raise PayloadUndecodable(f"{task_path}: {damage}")
+    loaded.owner = "owner" in children
+    loaded.others = [
+        name
+        for name in children
+        if not name.startswith("prov-") and name not in ("owner", "result")
+    ]
+    return True
+
+
+def _drop_spent(loaded: Loaded) -> Step[None]:
+    """Delete arguments and logs, where they are too many for the last transaction.
+
+    Nobody needs them: with `result` the function never runs again.
+    """
+    claim = loaded.claim
+    spent = [name for name in loaded.others if name.startswith(("arg-", "log-"))]
+    size = len(loaded.result or b"") + len(spent) * (OP_OVERHEAD + len(claim.task_path) + 20)
+    if len(spent) <= GROUP_OPS_MAX // 2 and size <= GROUP_BYTES_MAX:
+        return
+    for start in range(0, len(spent), GROUP_OPS_MAX):
+        names = set(spent[start : start + GROUP_OPS_MAX])
+        ops: list[Op] = [Check(claim.path), *(Delete(f"{claim.task_path}/{n}") for n in names)]
+        if isinstance((yield Multi(ops)), Applied):
+            loaded.others = [name for name in loaded.others if name not in names]
+
+
+def _finish(part: Part) -> Step[bool | None]:
+    """Delete the task; True when done, False when fenced, None when it must be read again."""
+    loaded, claim = part.loaded, part.loaded.claim
+    ops: list[Op] = [Delete(path) for path in loaded.below]
+    ops += [Delete(claim.path), Delete(f"{claim.task_path}/result")]
+    if loaded.owner:
+        ops.append(Delete(f"{claim.task_path}/owner"))
+    if part.kept:
+        ops.append(Create(f"{claim.plan_path}/results/{claim.task}", part.outcome))
+    if part.dead:
+        ops.append(Create(f"{claim.plan_path}/dead/{claim.task}", part.dead))
+    ops += [Delete(f"{claim.task_path}/{name}") for name in loaded.others]
+    ops.append(Delete(claim.task_path))
+    answer = yield Multi(ops)
+    if isinstance(answer, Applied):
+        return True
+    if answer.reason is Reason.FULL:
+        raise rejected(f"ending {claim.task_path}", answer)
+    if answer.reason is Reason.NOT_EMPTY and answer.path != claim.task_path:
+        loaded.below = yield from with_below(answer.path, loaded.below)
+    elif answer.at < len(loaded.below):
+        loaded.below = []  # gone, by itself or with what is above it
+    elif answer.path == claim.path:
+        return bool(answer.repeated)
+    return None

@@ -1,0 +1,121 @@
+"""Adding a join too wide for one transaction: behind a `hold`, in repeatable steps."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..errors import PlanNotFound
+from . import failpoints
+from .adding import NewTask, dep_number, edge_data, settle_finished
+from .layout import Entry
+from .requests import (
+    Applied,
+    Create,
+    Delete,
+    Multi,
+    Op,
+    ReadChildren,
+    ReadData,
+    ReadMany,
+    SetData,
+    Step,
+)
+
+if TYPE_CHECKING:
+    from .author import Author
+
+#: Edges per transaction while a wide join is defined.
+EDGES_PER_STEP = 600
+
+
+def add_wide_join(author: Author, task: NewTask) -> Step[None]:
+    """Create `task` with a hold, then its edges, then release the hold.
+
+    K counts one arrival more than the edges: the hold's own. Step i demands version i of the hold,
+    so a repeated step is recognised by the hold's version, and no arrival is counted twice.
+    """
+    chunks = [
+        list(range(start, min(start + EDGES_PER_STEP, len(task.deps))))
+        for start in range(0, len(task.deps), EDGES_PER_STEP)
+    ]
+    number, name = yield from _create(author, task)
+    path = f"{author.plan_path}/task-{number}"
+    k = len(task.deps) + 1
+    for step, positions in enumerate(chunks):
+        failpoints.reach("wide_join.between")
+        hold = SetData(f"{path}/incomplete", name, step)
+        yield from _edges(author.plan_path, path, task, number, positions, hold)
+    yield from _release(author.plan_path, path, task, number, len(chunks), k)
+    task.number = number
+
+
+def _create(author: Author, task: NewTask) -> Step[tuple[str, bytes]]:
+    while True:
+        number = f"{(yield from author.learn()):010d}"
+        path = f"{author.plan_path}/task-{number}"
+        identity, ops = author.begin()
+        ops += [
+            Create(f"{author.plan_path}/task-", task.record, sequence=True),
+            Create(f"{path}/ready", b"%d" % (len(task.deps) + 1)),
+            Create(f"{path}/incomplete", identity.encode()),
+        ]
+        answer = yield Multi(ops)
+        applied = isinstance(answer, Applied)
+        if not applied and answer.repeated:
+            applied = identity in ((yield ReadChildren(f"{author.plan_path}/add-ids")) or ())
+        if applied:
+            author.applied(identity, 1)
+            return number, identity.encode()
+        yield from author.explain(answer, None)
+
+
+def _edges(
+    plan_path: str, path: str, task: NewTask, number: str, positions: list[int], hold: SetData
+) -> Step[None]:
+    k = len(task.deps) + 1
+    while True:
+        ops: list[Op] = [hold]
+        for position in positions:
+            value = task.known.get(position)
+            if value is not None:
+                # Its arrival is given here, because no deliverer will ever give it.
+                ops.append(Create(f"{path}/arg-{position:010d}", value))
+                ops.append(SetData(f"{path}/ready", b"%d" % k))
+                continue
+            source = f"{plan_path}/task-{dep_number(task.deps[position])}/prov-"
+            ops.append(Create(f"{path}/dep-{position:010d}"))
+            ops.append(Create(source, edge_data(number, position, k, task.rank), sequence=True))
+        answer = yield Multi(ops)
+        if isinstance(answer, Applied):
+            return
+        node = yield ReadData(hold.path)
+        if node is not None and node.version > hold.version:
+            return  # an earlier copy of this very step was applied
+        if node is None or not answer.path.endswith("/prov-"):
+            raise PlanNotFound(
+                plan_path, f"{task.label} vanished while its edges were added: {answer.path}"
+            )
+        # Only these positions: an earlier step's dependency may have delivered and finished since.
+        # Where this raises, the held task stays: the check reports it with its author's name.
+        yield from settle_finished(plan_path, task, positions)
+
+
+def _release(
+    plan_path: str, path: str, task: NewTask, number: str, steps: int, k: int
+) -> Step[None]:
+    while True:
+        ready, hold = yield ReadMany([ReadData(f"{path}/ready"), ReadData(f"{path}/incomplete")])
+        if hold is None:
+            return  # released by an earlier copy of this transaction
+        if ready is None:
+            raise PlanNotFound(plan_path, f"{task.label} vanished while its edges were added")
+        ops: list[Op] = [
+            Delete(f"{path}/incomplete", steps),
+            SetData(f"{path}/ready", b"%d" % k, ready.version),
+        ]
+        if ready.version + 1 == k:
+            ops.append(SetData(f"{path}/ready", b"%d" % k, k))
+            ops.append(Create(f"{plan_path}/runnable/{Entry(task.rank, number, 0, 0).name}"))
+        answer = yield Multi(ops)
+        if isinstance(answer, Applied):
+            return

@@ -1,0 +1,114 @@
+"""When delayed entries are due: by the wall clock, or once their whole delay was seen."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from itertools import islice
+
+from ..protocol.layout import Delayed, Paths, parse_delayed
+from ..protocol.requests import ReadChildren, ReadData, ReadMany, Step
+
+#: An entry that is due sooner by this wall clock needs no second opinion.
+NEAR_S = 5.0
+#: Delays read after one listing; the rest follows after the next ones.
+READ_MAX = 500
+#: One that may not be moved is left alone for so long, doubled each time: many of them must not be
+#: the first to be tried each time, or those that are due after them would never be.
+REST_S, REST_MAX_S = 1.0, 60.0
+_NEVER = float("inf")
+
+
+class Delays:
+    """The delayed entries as one worker sees them.
+
+    The name of an entry tells when it is due, by the wall clock of the worker that failed. That
+    clock, or the one here, may be wrong by hours. Where the one here is ahead of it, the entry is
+    due too early by as much: nothing here can know that. Where it is behind, the entry seems far
+    away: it is due at the latest when this worker has seen it stand for its whole delay, which its
+    data tell. By that it is never too early, and no clock that steps makes it wait much longer.
+    """
+
+    def __init__(self) -> None:
+        #: By name, the first due first.
+        self._entries: dict[str, Delayed] = {}
+        #: One of the names that are no entries, and are passed over; empty where there is none.
+        self.strange = ""
+        #: By name, in monotonic time: when it was first seen, and when its delay is over then.
+        self._seen: dict[str, float] = {}
+        self._over: dict[str, float] = {}
+        #: The first of `_over`, which is asked for at each turn of the worker; None: not known.
+        self._soonest: tuple[float, str] | None = None
+        #: By name, in monotonic time: until when it is left alone, and for how long it was.
+        self._resting: dict[str, tuple[float, float]] = {}
+
+    def look(self, paths: Paths) -> Step[None]:
+        """List them, and read the delays of those that seem far away."""
+        self.listed((yield ReadChildren(paths.delayed, watch=True)) or (), time.monotonic())
+        names = self.unknown(time.time())
+        if names:
+            nodes = yield ReadMany([ReadData(f"{paths.delayed}/{name}") for name in names])
+            for name, node in zip(names, nodes, strict=True):
+                self.told(name, node.data if node is not None else b"")
+
+    def listed(self, names: Sequence[str], now: float) -> None:
+        parsed = [(name, parse_delayed(name)) for name in sorted(names)]
+        standing = {name: later for name, later in parsed if later is not None}
+        self._resting = {name: rest for name, rest in self._resting.items() if name in standing}
+        resting = {name for name, (until, _) in self._resting.items() if until > now}
+        self._entries = {name: later for name, later in standing.items() if name not in resting}
+        self.strange = next((name for name, later in parsed if later is None), "")
+        self._seen = {name: self._seen.get(name, now) for name in standing}
+        self._over = {name: at for name, at in self._over.items() if name in self._entries}
+        self._soonest = None
+
+    def rest(self, names: Iterable[str], now: float) -> None:
+        """Leave these alone for a while, though they are due."""
+        for name in names:
+            _, rested = self._resting.get(name, (0.0, 0.0))
+            pause = min(REST_MAX_S, max(REST_S, 2 * rested))
+            self._resting[name] = now + pause, pause
+            # A listing may have come since they were taken.
+            self._entries.pop(name, None)
+            self._over.pop(name, None)
+            self._soonest = None
+
+    def unknown(self, wall_s: float) -> list[str]:
+        """Those that seem far away and whose delay was not read yet."""
+        far_ms = (wall_s + NEAR_S) * 1000
+        far = (name for name, later in self._entries.items() if later.due_ms > far_ms)
+        return list(islice((name for name in far if name not in self._over), READ_MAX))
+
+    def told(self, name: str, data: bytes) -> None:
+        # Without its delay (of an older version, or imported) it waits for its due time alone.
+        is_delay = data.isdigit() and len(data) <= 13
+        # One that was taken since it was asked for is no entry any more.
+        if name in self._entries:
+            self._over[name] = self._seen[name] + int(data) / 1000 if is_delay else _NEVER
+            self._soonest = None
+
+    def next(self, now: float, wall_s: float) -> tuple[str, float] | None:
+        """The name of the next one, and its monotonic time; None where there is none."""
+        if not self._entries:
+            return None
+        name, first = next(iter(self._entries.items()))
+        found = now + first.due_ms / 1000 - wall_s, name
+        if self._over:
+            if self._soonest is None:
+                self._soonest = min((at, other) for other, at in self._over.items())
+            found = min(found, self._soonest)
+        return found[1], found[0]
+
+    def take(self, now: float, wall_s: float, most: int) -> list[tuple[str, Delayed]]:
+        """Up to `most` of those that are due; they are forgotten."""
+        due = (
+            (name, later)
+            for name, later in self._entries.items()
+            if later.due_ms <= wall_s * 1000 or self._over.get(name, _NEVER) <= now
+        )
+        taken = list(islice(due, most))
+        for name, _ in taken:
+            del self._entries[name]
+            self._over.pop(name, None)
+            self._soonest = None
+        return taken

@@ -1,0 +1,136 @@
+"""Reading ahead: dependents with a single edge are read while the tasks before them still run.
+
+Their commit hands them their last argument and claims them in the same transaction. With their
+definition at hand by then, a chain costs one round trip a hop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from ..protocol.commit import Committed, Part
+from ..protocol.load import Loaded, Reading, load_ahead
+from ..protocol.records import Edge
+from ..protocol.shared import Claim
+
+if TYPE_CHECKING:
+    from .execution import Job
+    from .loop import Loop
+
+#: Dependents of one task that are read ahead; a fan-out is for all workers.
+AHEAD_MAX = 32
+#: Dependents of a dependent that is not claimed yet; enough for chains that run side by side.
+FURTHER_MAX = 2
+
+
+class _Batch:
+    """The dependents of one task, and the claims that wait for them to arrive."""
+
+    __slots__ = ("arrived", "further", "readings", "waiting")
+
+    def __init__(self) -> None:
+        self.readings: dict[str, Reading] = {}
+        self.arrived = False
+        #: The task is being committed, so the dependents of its dependents are worth reading.
+        self.further = False
+        self.waiting: list[tuple[Claim, str, bytes]] = []
+
+
+class Prefetch:
+    """What was read ahead for one engine: a batch for each task, by the path of that task."""
+
+    def __init__(self, loop: Loop) -> None:
+        self._loop = loop
+        self._batches: dict[str, _Batch] = {}
+
+    def begin(self, job: Job) -> None:
+        """A job starts: read the dependents that its commit may hand to this worker."""
+        loaded = job.loaded
+        if loaded.claim.task_path not in self._batches:
+            most = min(AHEAD_MAX, self._loop.claims.free())
+            self._read(loaded.claim.task_path, loaded.edges, most)
+
+    def committing(self, parts: Iterable[Part]) -> None:
+        """Their commit is on its way: read one hop further meanwhile.
+
+        Not before, because the commit would wait behind these reads; they are answered after it.
+        """
+        for part in parts:
+            batch = self._batches.get(part.loaded.claim.task_path)
+            if batch is not None:
+                batch.further = True
+                if batch.arrived:
+                    self._read_further(batch)
+
+    def _read(self, task_path: str, edges: Iterable[tuple[str, Edge]], most: int) -> _Batch | None:
+        tasks = [edge.task for _, edge in edges if edge.k == 1][: max(0, most)]
+        if not tasks:
+            return None
+        batch = self._batches[task_path] = _Batch()
+
+        def arrived(readings: dict[str, Reading]) -> None:
+            batch.readings, batch.arrived = readings, True
+            for claim, position, value in batch.waiting:
+                loaded = self._use(batch, claim, position, value)
+                self._loop.claims.inherited_arrived(loaded, claim)
+            if batch.further and task_path in self._batches:
+                self._read_further(batch)
+
+        step = load_ahead(task_path.rpartition("/")[0], tasks)
+        nothing: dict[str, Reading] = {}
+        self._loop.go_contained(step, arrived, f"dependents of {task_path}", instead=nothing)
+        return batch
+
+    def _read_further(self, batch: _Batch) -> None:
+        for reading in batch.readings.values():
+            if reading.task_path not in self._batches:
+                self._read(reading.task_path, reading.edges, FURTHER_MAX)
+
+    def take(self, report: Committed) -> tuple[list[Loaded], list[Claim], int]:
+        """Of the claims that a commit inherited: those ready to run, those to load, how many are on
+        their way and come through `inherited_arrived`."""
+        sources: dict[str, tuple[_Batch | None, str, bytes]] = {}
+        batches = []
+        for part in report.done:
+            batch = self._batches.pop(part.loaded.claim.task_path, None)
+            if batch is not None:
+                batches.append(batch)
+            if not report.inherited:
+                continue
+            for _, edge in part.loaded.edges:
+                if edge.k == 1:
+                    path = f"{part.loaded.claim.plan_path}/task-{edge.task}"
+                    sources[path] = (batch, edge.position, part.outcome)
+        ready: list[Loaded] = []
+        unread: list[Claim] = []
+        on_the_way = 0
+        for claim in report.inherited:
+            batch, position, value = sources[claim.task_path]
+            if batch is not None and not batch.arrived:
+                batch.waiting.append((claim, position, value))
+                on_the_way += 1
+                continue
+            loaded = self._use(batch, claim, position, value) if batch is not None else None
+            if loaded is not None:
+                ready.append(loaded)
+            else:
+                unread.append(claim)
+        for batch in batches:
+            self._drop_further(batch)
+        return ready, unread, on_the_way
+
+    def _use(self, batch: _Batch, claim: Claim, position: str, value: bytes) -> Loaded | None:
+        reading = batch.readings.pop(claim.task, None)
+        return reading.inherited(claim, position, value) if reading is not None else None
+
+    def _drop_further(self, batch: _Batch) -> None:
+        """What is left in a batch belongs to other workers now, and so does what follows it."""
+        for reading in batch.readings.values():
+            self._batches.pop(reading.task_path, None)
+
+    def forget(self, claim: Claim) -> None:
+        """The job of `claim` ended without a commit."""
+        batch = self._batches.pop(claim.task_path, None)
+        if batch is not None:
+            self._drop_further(batch)

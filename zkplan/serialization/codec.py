@@ -1,0 +1,325 @@
+"""Values to signed bytes and back. The only importer of dill.
+
+What a worker can import goes through the C pickler, by far the fastest and the most faithful;
+dill carries the rest: lambdas, closures and what is defined in `__main__`. Every payload carries
+a keyed digest: with a secret, a worker runs nothing that was not written by a holder of that
+secret.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import importlib
+import io
+import pickle
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from types import ModuleType
+from typing import Any
+
+import dill
+
+from ..errors import NotSerialisable, PayloadUndecodable, ZkplanError
+from .classes import reduce_by_value
+from .global_names import global_names
+
+# dill reads the names from what `dis` prints into a `sys.stdout` that it replaces for all threads:
+# of two that pickle functions at once, as tasks that add tasks do, one function lost its globals,
+# and what others printed meanwhile was swallowed. Its callers look the name up here.
+dill.detect.nestedglobals = global_names
+
+MAGIC = b"z1"
+TASK, VALUE, FAILURE, LOG = b"T", b"V", b"E", b"L"
+_DIGEST = 16
+_HEAD = len(MAGIC) + 1 + _DIGEST
+#: Distinct functions a worker keeps decoded, by the bytes that define them.
+FUNCTIONS_CACHED = 512
+#: And their bytes: functions by value may carry large constants.
+FUNCTION_BYTES_CACHED = 16 * 1024 * 1024
+_HERE = bytes(sys.version_info[:2])
+
+_FILES = frozenset(
+    (io.TextIOWrapper, io.BufferedReader, io.BufferedWriter, io.BufferedRandom, io.FileIO)
+)
+#: Each process has its own.
+_STREAMS = ("<stdin>", "<stdout>", "<stderr>")
+
+_loading = threading.local()
+_dill_lock = threading.Lock()
+
+
+def argument_at(position: int) -> Any:
+    """Stands in a pickle where a task was given as an argument; gives its value while loading."""
+    return _loading.values[position]
+
+
+class _NeedsDill(Exception):
+    """The C pickler met an object that only dill can carry faithfully."""
+
+
+class _CPickler(pickle.Pickler):
+    """Pickles at C speed what can be imported, turns tasks into positions, refuses the rest."""
+
+    def __init__(self, file: io.BytesIO, position_of: Callable[[Any], int | None] | None) -> None:
+        super().__init__(file, 5)
+        self.position_of = position_of
+        #: Nothing but builtin data and tasks was met.
+        self.is_plain = True
+
+    def reducer_override(self, obj: Any) -> Any:
+        # Only called for what is not an exact builtin type, so plain data never pays for it.
+        if obj is argument_at:
+            return NotImplemented
+        position = self.position_of(obj) if self.position_of is not None else None
+        if position is not None:
+            return argument_at, (position,)
+        self.is_plain = False
+        # By reference it would be looked for in the `__main__` of the worker.
+        if getattr(obj, "__module__", None) == "__main__":
+            raise _NeedsDill
+        if isinstance(obj, type):
+            if "<locals>" in obj.__qualname__:
+                raise _NeedsDill
+            return NotImplemented
+        if _is_importable_module(obj):
+            return importlib.import_module, (obj.__name__,)
+        return reduce_by_value(obj)
+
+
+def _is_importable_module(obj: Any) -> bool:
+    if type(obj) is not ModuleType or obj.__name__ == "__main__":
+        return False
+    return sys.modules.get(obj.__name__) is obj
+
+
+class _DillPickler(dill.Pickler):  # type: ignore[misc]
+    """dill, with tasks turned into positions."""
+
+    def __init__(self, file: io.BytesIO, position_of: Callable[[Any], int | None] | None) -> None:
+        # recurse: carry the globals a function uses, not the author's whole __main__.
+        super().__init__(file, 5, recurse=True)
+        self.position_of = position_of
+
+    def reducer_override(self, obj: Any) -> Any:
+        if _is_importable_module(obj):
+            # dill would carry every variable of a module that is not installed beside Python.
+            return importlib.import_module, (obj.__name__,)
+        if type(obj) is pickle.PickleBuffer:
+            return _reduce_buffer(obj)
+        if type(obj) in _FILES and not obj.closed and getattr(obj, "name", "") not in _STREAMS:
+            # dill would open it in the worker, in the author's mode: `w` would empty it.
+            raise TypeError(f"{obj!r} is open here only: pass its path, open it in the function")
+        position = self.position_of(obj) if self.position_of is not None else None
+        return reduce_by_value(obj) if position is None else (argument_at, (position,))
+
+
+def dump(value: Any, position_of: Callable[[Any], int | None] | None = None) -> bytes:
+    """The pickle of `value`; whatever dill raises is passed on."""
+    file = io.BytesIO()
+    pickler = _CPickler(file, position_of)
+    try:
+        pickler.dump(value)
+    except ZkplanError:
+        raise
+    except Exception:  # whatever it is, dill may know better, and its word is the last one
+        return _dump_with_dill(value, b"D", position_of)
+    return (b"P" if pickler.is_plain else b"C" + _HERE) + file.getvalue()
+
+
+def _reduce_buffer(buffer: pickle.PickleBuffer) -> Any:
+    """Python's own pickler takes every later b"" for an empty bytearray that was such a buffer."""
+    with buffer.raw() as view:
+        return bytes if view.readonly else bytearray, (bytes(view),)
+
+
+def _dump_with_dill(
+    value: Any, encoding: bytes, position_of: Callable[[Any], int | None] | None
+) -> bytes:
+    def dumped() -> bytes:
+        file = io.BytesIO(encoding + _HERE)
+        file.seek(3)
+        _DillPickler(file, position_of).dump(value)
+        return file.getvalue()
+
+    try:
+        return dumped()
+    except RecursionError:
+        with _functions_that_call_each_other():
+            return dumped()
+
+
+@contextmanager
+def _functions_that_call_each_other() -> Iterator[None]:
+    """dill follows calls in circles for ever, where two functions by value call each other.
+
+    Within the block it turns back at a function that it is looking at already. Its result is the
+    same otherwise, so other threads that use dill meanwhile are not disturbed.
+    """
+    busy = threading.local()
+
+    def globals_used(function: Any, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        seen: set[int] = busy.__dict__.setdefault("seen", set())
+        if id(function) in seen:
+            return {}
+        seen.add(id(function))
+        try:
+            return original(function, *args, **kwargs)  # type: ignore[no-any-return]
+        finally:
+            seen.discard(id(function))
+
+    with _dill_lock:
+        original = dill.detect.globalvars
+        dill.detect.globalvars = globals_used
+        try:
+            yield
+        finally:
+            dill.detect.globalvars = original
+
+
+def load(blob: bytes, values: Sequence[Any] = ()) -> Any:
+    """What `dump` was given, with the values of its tasks in place.
+
+    Raises PayloadUndecodable where this process lacks something another may have (a module, the
+    Python version of the author), and whatever the user's own classes raise otherwise.
+    """
+    _loading.values = values
+    try:
+        if blob[:1] == b"P":
+            return pickle.loads(memoryview(blob)[1:])
+        if blob[:1] == b"D":
+            return dill.loads(blob[3:])
+        if blob[:1] == b"C":
+            return pickle.loads(memoryview(blob)[3:])
+    except (ImportError, AttributeError, pickle.UnpicklingError, EOFError) as error:
+        raise PayloadUndecodable(f"{type(error).__name__}: {error}") from error
+    except Exception as error:
+        if blob[:1] == b"P":
+            # Builtin data runs no code of a user, so it is the payload that is at fault.
+            raise PayloadUndecodable(f"{type(error).__name__}: {error}") from error
+        if blob[1:3] != _HERE:
+            raise PayloadUndecodable(
+                f"written by Python {blob[1]}.{blob[2]}, here is "
+                f"{_HERE[0]}.{_HERE[1]}: {type(error).__name__}: {error}"
+            ) from error
+        raise
+    finally:
+        _loading.values = ()
+    raise PayloadUndecodable("the payload has an unknown encoding: written by a newer zkplan?")
+
+
+def importable(function: Any) -> bool:
+    """Whether a worker finds this very object under its module and name."""
+    module, name = getattr(function, "__module__", None), getattr(function, "__qualname__", None)
+    if not isinstance(module, str) or not isinstance(name, str) or module == "__main__":
+        return False
+    found: Any = sys.modules.get(module)
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    return found is function
+
+
+def dump_function(function: Callable[..., Any]) -> bytes:
+    """By reference where a worker can import it, otherwise by value (lambdas, `__main__`)."""
+    if importable(function):
+        return f"R{function.__module__}:{function.__qualname__}".encode()
+    return _dump_with_dill(function, b"F", None)
+
+
+def load_function(blob: bytes) -> Callable[..., Any]:
+    """The function `dump_function` was given. Raises PayloadUndecodable."""
+    if blob[:1] == b"R":
+        module, _, name = blob[1:].decode(errors="replace").partition(":")
+        try:
+            found: Any = importlib.import_module(module)
+            for part in name.split("."):
+                found = getattr(found, part)
+        except Exception as error:
+            raise PayloadUndecodable(
+                f"the function {module}.{name} cannot be imported: {type(error).__name__}: {error}"
+            ) from error
+    elif blob[:1] == b"F" and blob[1:3] == _HERE:
+        try:
+            found = dill.loads(blob[3:])
+        except Exception as error:
+            raise PayloadUndecodable(
+                f"the function cannot be decoded here: {type(error).__name__}: {error}"
+            ) from error
+    elif blob[:1] == b"F" and len(blob) >= 3:
+        raise PayloadUndecodable(
+            f"the function was written by value under Python {blob[1]}.{blob[2]}; here is "
+            f"{_HERE[0]}.{_HERE[1]}"
+        )
+    else:
+        raise PayloadUndecodable("the function has an unknown encoding: written by a newer zkplan?")
+    if not callable(found):
+        raise PayloadUndecodable(f"{found!r} is not callable here")
+    return found  # type: ignore[no-any-return]
+
+
+def describe_function(blob: bytes) -> str:
+    """A name for people, without decoding anything."""
+    return blob[1:].decode(errors="replace").replace(":", ".") if blob[:1] == b"R" else "(by value)"
+
+
+class Codec:
+    """Seals and opens payloads under one secret; caches decoded functions."""
+
+    def __init__(self, secret: bytes = b"") -> None:
+        if len(secret) > 64:
+            secret = hashlib.blake2b(secret).digest()
+        self._secret = secret
+        self._functions: dict[bytes, Callable[..., Any]] = {}
+        self._cached = 0
+        self.none = self.seal(VALUE, dump(None))
+
+    def _digest(self, kind: bytes, body: bytes) -> bytes:
+        return hashlib.blake2b(body, digest_size=_DIGEST, key=self._secret, person=kind).digest()
+
+    def seal(self, kind: bytes, body: bytes) -> bytes:
+        return MAGIC + kind + self._digest(kind, body) + body
+
+    def open(self, kinds: bytes, sealed: bytes) -> tuple[bytes, bytes]:
+        """(kind, body) of a payload of one of `kinds`; raises PayloadUndecodable."""
+        kind = sealed[2:3]
+        if sealed[:2] != MAGIC or len(sealed) < _HEAD or kind not in kinds:
+            raise PayloadUndecodable("not a payload of zkplan, or of a newer format")
+        body = sealed[_HEAD:]
+        if not hmac.compare_digest(sealed[3:_HEAD], self._digest(kind, body)):
+            raise PayloadUndecodable(
+                "the signature does not fit: damaged, or another secret was used (ZKPLAN_SECRET)"
+            )
+        return kind, body
+
+    def seal_value(self, value: Any) -> bytes:
+        """Raises NotSerialisable for a value that cannot travel."""
+        if value is None:
+            return self.none
+        try:
+            return self.seal(VALUE, dump(value))
+        except Exception as error:
+            raise NotSerialisable(
+                f"a value of type {type(value).__qualname__} cannot be serialised: "
+                f"{type(error).__name__}: {error}"
+            ) from error
+
+    def function(self, blob: bytes) -> Callable[..., Any]:
+        """The decoded function, from the cache where its bytes were seen before."""
+        found = self._functions.get(blob)
+        if found is None:
+            found = load_function(blob)
+            if len(self._functions) >= FUNCTIONS_CACHED or self._cached > FUNCTION_BYTES_CACHED:
+                self._functions.clear()
+                self._cached = 0
+            self._functions[blob] = found
+            self._cached += len(blob)
+        return found
+
+
+def dump_call(
+    args: Sequence[Any], kwargs: Mapping[str, Any], position_of: Callable[[Any], int | None]
+) -> bytes:
+    """The constant part of a call; each task, at any depth, becomes the position it is given."""
+    return dump((tuple(args), dict(kwargs)), position_of)

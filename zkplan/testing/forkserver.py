@@ -1,0 +1,148 @@
+"""Workers that die at a chosen moment: a process that forks one at a time, on order.
+
+The process has no threads and has zkplan imported, so that a worker starts in milliseconds. Orders
+come as lines of JSON on standard input: {"hosts", "root", "number", "after", "will"} starts a
+worker, {} kills it. For each worker that has ended, a line with its wait status goes to standard
+output. The end of the input ends all.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import select
+import signal
+import sys
+import threading
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+from kazoo.client import KazooClient
+
+from zkplan.client import Client
+from zkplan.protocol.requests import Check, Multi, Op, Request
+from zkplan.transport import Transport
+from zkplan.transport.calls import Call, Done
+from zkplan.worker import Worker
+
+#: Long: how a session ends is what the test does, not the clock.
+SESSION_TIMEOUT_S = 30.0
+_POLL_S = 0.005
+_ANSWERS_S = 10.0
+_OPS_SHOWN = 3
+
+
+class DyingTransport(Transport):
+    """Ends its process at one transaction: before it is sent, or after its answer has come.
+
+    What it submits it writes to the file `will`, one line of JSON each. A `number` of 0 never dies.
+    """
+
+    def __init__(self, client: KazooClient, root: str, number: int, after: bool, will: str) -> None:
+        super().__init__(client, owns=True)
+        self._root, self._number, self._after = root, number, after
+        self._will = os.open(will, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        self._numbers = itertools.count(1)
+        self._unanswered = 0
+        self._answers = threading.Condition()
+
+    def submit(self, request: Request, done: Done) -> Call:
+        """See Transport: transactions are counted, in the order in which they are submitted."""
+        if type(request) is not Multi:
+            return super().submit(request, done)
+        number = next(self._numbers)
+        self.write(what=describe(request.ops, self._root))
+        if number == self._number and not self._after:
+            # Those sent before shall be applied, or the same step would not be the same again.
+            with self._answers:
+                self._answers.wait_for(lambda: self._unanswered == 0, _ANSWERS_S)
+            die()
+
+        def answered(answer: Any, error: BaseException | None) -> None:
+            if number == self._number:
+                die()
+            with self._answers:
+                self._unanswered -= 1
+                self._answers.notify_all()
+            done(answer, error)
+
+        with self._answers:
+            self._unanswered += 1
+        return super().submit(request, answered)
+
+    def write(self, **facts: object) -> None:
+        """Add a line to the will."""
+        os.write(self._will, json.dumps(facts).encode() + b"\n")
+
+
+def die() -> NoReturn:
+    """End as a power cut ends a process: nothing more is sent, nothing is cleaned up."""
+    os.kill(os.getpid(), signal.SIGKILL)
+    raise AssertionError("SIGKILL did not end the process")
+
+
+def describe(ops: Sequence[Op], root: str) -> str:
+    """
+    >>> from zkplan.protocol.requests import Check, Create, Delete
+    >>> describe([Check("/r/c"), Create("/r/d"), Create("/r/e"), Delete("/r/f")], "/r")
+    'create d, create e, delete f'
+    """
+    writes = [op for op in ops if type(op) is not Check]
+    shown = [f"{type(op).__name__.lower()} {op.path[len(root) + 1 :]}" for op in writes]
+    more = len(shown) - len(shown[:_OPS_SHOWN])
+    shown = shown[:_OPS_SHOWN]
+    return ", ".join(shown) + (f" and {more} more" if more else "")
+
+
+def _work(hosts: str, root: str, number: int, after: bool, will: str) -> None:
+    kazoo = KazooClient(hosts, timeout=SESSION_TIMEOUT_S)
+    kazoo.start()
+    transport = DyingTransport(kazoo, root, number, after, will)
+    session, password = kazoo.client_id
+    transport.write(session=session, password=password.hex())
+    Worker(Client(transport, root), threads=1).run()
+
+
+def _fork(order: dict[str, Any]) -> int:
+    pid = os.fork()
+    if pid:
+        return pid
+    try:
+        # A session of its own: whoever signals the group of the nursery does not mean the worker.
+        os.setsid()
+        _work(**order)
+    except BaseException:
+        sys.excepthook(*sys.exc_info())
+    finally:
+        os._exit(1)
+
+
+def main() -> None:
+    """Serve orders until the end of the input."""
+    # What tasks print must not get among the answers.
+    answers = os.dup(1)
+    os.dup2(2, 1)
+    worker, rest = 0, b""
+    while True:
+        if select.select([0], [], [], _POLL_S if worker else None)[0]:
+            more = os.read(0, 65536)
+            if not more and worker:
+                os.kill(worker, signal.SIGKILL)
+            if not more:
+                return
+            *lines, rest = (rest + more).split(b"\n")
+            for order in map(json.loads, lines):
+                if order:
+                    worker = _fork(order)
+                elif worker:
+                    os.kill(worker, signal.SIGKILL)
+        if worker:
+            ended, status = os.waitpid(worker, os.WNOHANG)
+            if ended:
+                worker = 0
+                os.write(answers, b"%d\n" % status)
+
+
+if __name__ == "__main__":
+    main()

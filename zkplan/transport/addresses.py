@@ -1,0 +1,363 @@
+"""Addresses that start a server: `embedded:` and `embedded:FOLDER` become the host:port to use.
+
+Within one process the same address means the same server. `embedded:` lives in memory until the
+process ends: were it stopped with its first client, the plans would go with that. `embedded:FOLDER`
+is stopped when the last one that leased it lets go. A folder that another process serves leads to
+that process; when that one ends, one of those that used it serves the folder, and the clients of
+all go on there, with their sessions.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import re
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from ..errors import ZkplanError, ZooKeeperUnavailable
+
+if TYPE_CHECKING:
+    from kazoo.client import KazooClient
+
+    from ..embedded import EmbeddedServer, StorageLocked
+
+PREFIX = "embedded:"
+#: A folder is locked before its address can be read (all of it is loaded first), and a little
+#: longer than it can be connected to: for so many seconds the one or the other is waited for.
+_LOCKED_S = 60.0
+_TELL_S = 3.0
+_POLL_S = 0.05
+#: How often a client that lost the server of its folder looks for it.
+_SEARCH_S = 0.2
+#: So long the process that served it has to come back, before another one takes the folder: a
+#: server that is restarted would otherwise find it in use.
+_RETURN_S = 2.0
+
+logger = logging.getLogger("zkplan.transport.addresses")
+
+
+class Lease:
+    """`hosts` for ZooKeeper clients, served at least until `release`. A context manager."""
+
+    def __init__(self, hosts: str, release: Callable[[], None] | None = None) -> None:
+        self.hosts = hosts
+        #: Whether it is that of a folder which another process serves, as long as that one lives.
+        self.is_elsewhere = False
+        self._release = release
+        self._pid = os.getpid()
+
+    def release(self) -> None:
+        """Need it no longer; may be repeated. Close clients first: it may stop their server."""
+        release, self._release = self._release, None
+        # In a forked child the server is the parent's: there is nothing here to stop.
+        if release is not None and os.getpid() == self._pid:
+            release()
+
+    def find(self) -> str:
+        """Where its server is by now. Starts none."""
+        return self.hosts
+
+    def follow(self, client: KazooClient) -> None:
+        """Keep a started client connected when the folder is served elsewhere, until `release`."""
+
+    def __enter__(self) -> Lease:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.release()
+
+
+class _Elsewhere(Lease):
+    """The server of a folder in another process, and what follows it when that one ends."""
+
+    def __init__(self, folder: Path, hosts: str) -> None:
+        super().__init__(hosts)
+        self.is_elsewhere = True
+        self._folder = folder
+        self._next: Lease | None = None
+        self._released = threading.Event()
+        self._searching = threading.Lock()
+
+    def find(self) -> str:
+        """See Lease."""
+        from ..embedded import address_of
+
+        return address_of(self._folder) or self.hosts
+
+    def follow(self, client: KazooClient) -> None:
+        """See Lease: kazoo tells on its own thread, where nobody may wait."""
+
+        def changed(state: str) -> None:
+            if state == "SUSPENDED":
+                self._search_soon(client)
+
+        client.add_listener(changed)
+        if not client.connected:
+            self._search_soon(client)
+
+    def _search_soon(self, client: KazooClient) -> None:
+        if os.getpid() == self._pid and not self._released.is_set():
+            name = "zkplan-addresses"
+            threading.Thread(target=self._search, args=[client], name=name, daemon=True).start()
+
+    def _search(self, client: KazooClient) -> None:
+        """Until the client is connected: find who serves the folder now, or serve it here."""
+        logger.info("lost the server of %s at %s, another process", self._folder, self.hosts)
+        began, told = time.monotonic(), ""
+        met, since = "", began
+        while not (client.connected or client._stopped.is_set()):
+            with self._searching:
+                if self._released.is_set():
+                    return
+                try:
+                    self._go_on(client, time.monotonic() - began > _RETURN_S)
+                except ZooKeeperUnavailable as error:
+                    now = time.monotonic()
+                    if met != str(error):
+                        met, since = str(error), now
+                    if told != met and now - since > _TELL_S:
+                        logger.warning("%s", error)
+                        told = met
+            if self._released.wait(_SEARCH_S):
+                return
+
+    def _go_on(self, client: KazooClient, may_serve: bool) -> None:
+
+        if may_serve:
+            # At the port of before, where those are waiting who cannot be told.
+            port = int(self.hosts.rpartition(":")[2])
+            found = _lease(f"{PREFIX}{self._folder}", self._folder, port, wait_s=0)
+            self._next, before = found, self._next
+            if before is not None:
+                before.release()
+            self.hosts = found.hosts
+        else:
+            self.hosts = self.find()
+        client.set_hosts(self.hosts)
+
+    def release(self) -> None:
+        """See Lease; also stops the server where it is here by now."""
+        self._released.set()
+        if os.getpid() != self._pid:
+            return
+        with self._searching:
+            found, self._next = self._next, None
+        if found is not None:
+            found.release()
+
+
+class _Served:
+    """A server of this process and how many leases it has."""
+
+    def __init__(self, server: EmbeddedServer) -> None:
+        self.server = server
+        self.leases = 0
+
+
+_lock = threading.Lock()
+_served: dict[str, _Served] = {}
+
+
+def is_embedded(hosts: str) -> bool:
+    """
+    >>> is_embedded("embedded:"), is_embedded("embedded:plans"), is_embedded("zk1:2181")
+    (True, True, False)
+    """
+    return hosts.startswith(PREFIX)
+
+
+def folder_of(address: str) -> Path | None:
+    """The data folder that an embedded address names, absolute; None: in memory.
+
+    The folder is all that follows the colon: there is no chroot. Raises ZkplanError where hosts
+    follow, or where a number is more likely the port of a host named "embedded".
+    """
+    name = address.removeprefix(PREFIX)
+    if re.fullmatch(r"\d+(/.*)?", name):
+        raise ZkplanError(
+            f"{address!r} could be a port or a folder: write {PREFIX}./{name} for the folder, and "
+            "the number of its address for a host of this name"
+        )
+    if re.search(rf",\s*({PREFIX}|[^/]*:\d+$)", name):
+        raise _not_alone(address)
+    try:
+        return Path(name).expanduser().resolve() if name.strip() else None
+    except (ValueError, OSError, RuntimeError) as error:  # a null byte, a loop of links, no home
+        raise ZkplanError(f"{address!r} names no folder: {error}") from None
+
+
+def require_data(hosts: str) -> None:
+    """For who only looks at plans: raises ZkplanError where `hosts` is embedded and holds none."""
+    if not is_embedded(hosts):
+        return
+    folder = folder_of(hosts)
+    if folder is None:
+        raise ZkplanError(
+            f"{hosts} is a new server in the memory of this process, so there is nothing in it: "
+            f"name {PREFIX}FOLDER, or the host:port of a server that runs"
+        )
+    from ..embedded.database import DATABASE
+
+    try:
+        is_there, has_data = folder.exists(), (folder / DATABASE).exists()
+    except OSError:
+        return  # it may not be looked at: connecting says why
+    if not has_data:
+        what = "holds no data of zkplan" if is_there else "does not exist"
+        raise ZkplanError(
+            f"{hosts}: the folder {folder} {what}; is the name right? `zkplan worker` and "
+            "zkplan.connect create one"
+        )
+
+
+def lease(hosts: str) -> Lease:
+    """The host:port to connect to for any hosts; where they are embedded, their server serves.
+
+    Hosts of another kind are given back as they are. Raises ZooKeeperUnavailable where the server
+    cannot be started, ZkplanError for a malformed embedded address.
+    """
+    if is_embedded(hosts):
+        return _lease(hosts, folder_of(hosts))
+    parts = hosts.split(",")
+    if len(parts) > 1 and any(part.strip().startswith(PREFIX) for part in parts):
+        raise _not_alone(hosts)
+    if re.match(r"\s*embedded\s*([:/]|$)", hosts, re.IGNORECASE):
+        raise ZkplanError(
+            f"{hosts!r} is no address: write {PREFIX} or {PREFIX}FOLDER, in small letters, for a "
+            "server in this process; for a host of this name, the number of its address"
+        )
+    return Lease(hosts)
+
+
+def lease_folder(folder: Path) -> Lease:
+    """The server of a folder, whatever its name looks like. Raises ZooKeeperUnavailable."""
+    return _lease(f"{PREFIX}{folder}", folder)
+
+
+def _lease(hosts: str, folder: Path | None, port: int = 0, wait_s: float = _LOCKED_S) -> Lease:
+    began, told = time.monotonic(), False
+    while True:
+        found = _lease_now(hosts, folder, port)
+        if isinstance(found, Lease):
+            return found
+        waited_s = time.monotonic() - began
+        if waited_s >= wait_s or not found.by_server:
+            raise _cannot_serve(hosts, found) from found
+        if waited_s > _TELL_S and not told:
+            told = True
+            logger.warning("waiting until another process has loaded %s, to use its server", folder)
+        time.sleep(_POLL_S)
+
+
+def _lease_now(hosts: str, folder: Path | None, port: int) -> Lease | StorageLocked:
+    # Imported here: who uses an ensemble does not load a server.
+    from ..embedded import StorageLocked, address_of
+
+    key = "" if folder is None else str(folder)
+    # The lock is also held while a server starts and stops: of two threads with one address, the
+    # second would find the folder locked by its own process.
+    with _lock:
+        served = _served.get(key)
+        if served is not None and not served.server.is_running():
+            logger.error("the server of %s had ended: %s", hosts, served.server.fatal)
+            del _served[key]
+            served.server.stop()  # it may still be ending, with the folder in its hands
+            served = None
+        if served is None:
+            try:
+                served = _Served(_start(hosts, folder, port))
+            except StorageLocked as error:
+                other = None if folder is None else address_of(folder)
+                if folder is None or other is None:
+                    return error
+                logger.info("%s is served by another process, at %s", folder, other)
+                return _Elsewhere(folder, other)
+            _served[key] = served
+        served.leases += 1
+        return Lease(served.server.hosts, lambda: _let_go(key, served))
+
+
+def lease_in_memory() -> Lease:
+    """A server in memory for this lease alone, which ends with it."""
+    from ..embedded import EmbeddedServer
+
+    try:
+        server = EmbeddedServer().start()
+    except OSError as error:
+        raise _cannot_serve(PREFIX, error) from error
+    return Lease(server.hosts, server.stop)
+
+
+def _let_go(key: str, served: _Served) -> None:
+    with _lock:
+        served.leases -= 1
+        if key and not served.leases:
+            if _served.get(key) is served:
+                del _served[key]
+            served.server.stop()
+
+
+def _start(hosts: str, folder: Path | None, port: int) -> EmbeddedServer:
+    """A server of this process, at `port` where that is free. Raises StorageLocked."""
+    from ..embedded import EmbeddedServer, StorageError, StorageLocked
+
+    try:
+        try:
+            server = EmbeddedServer(folder, port=port).start()
+        except StorageError:
+            raise
+        except OSError:
+            if not port:
+                raise
+            server = EmbeddedServer(folder).start()
+    except StorageLocked:
+        raise
+    except OSError as error:
+        raise _cannot_serve(hosts, error) from error
+    if folder is None:
+        logger.info(
+            "serving %s in memory only: its data end with process %d", server.hosts, os.getpid()
+        )
+    else:
+        logger.info("serving %s from %s", server.hosts, folder)
+    return server
+
+
+def _cannot_serve(hosts: str, error: OSError) -> ZooKeeperUnavailable:
+    return ZooKeeperUnavailable(f"no server for {hosts}: {error}")
+
+
+def _not_alone(hosts: str) -> ZkplanError:
+    return ZkplanError(
+        f"{hosts!r}: an embedded server stands alone, without other hosts beside it; write "
+        f"{PREFIX}, {PREFIX}FOLDER, or the host:port of each member of an ensemble"
+    )
+
+
+def _stop_all() -> None:
+    with _lock:
+        while _served:
+            _served.popitem()[1].server.stop()
+
+
+def _forget_all() -> None:
+    """In a forked child the threads of the servers do not exist, and the lock may be held."""
+    global _lock
+    _lock = threading.Lock()
+    _served.clear()
+
+
+atexit.register(_stop_all)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_all)

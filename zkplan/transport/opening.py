@@ -1,0 +1,124 @@
+"""Opening a connection: kazoo's options as measured to be right, and one clear error."""
+
+from __future__ import annotations
+
+import inspect
+import select
+import time
+import urllib.parse
+from typing import Any
+
+from kazoo.client import KazooClient
+
+from ..errors import ZkplanError, ZooKeeperUnavailable
+from .complaints import Overheard, why
+from .core import Transport
+from .kazoo_client import Handler, logger, mend
+from .rollback import RollbackWatch
+
+#: Options of KazooClient that are given by other names.
+_OURS = ("self", "hosts", "timeout", "kwargs")
+#: Those that a second client cannot share; a server that only reads would tell it of the past.
+_NOT_OF_PROBES = (
+    *("client_id", "handler", "connection_retry", "command_retry", "read_only", "logger"),
+)
+
+
+def open_transport(
+    hosts: str | KazooClient,
+    *,
+    session_timeout_s: float = 10.0,
+    connect_timeout_s: float = 10.0,
+    patience_s: float | None = 30.0,
+    **kazoo_options: Any,
+) -> Transport:
+    """Connect to ZooKeeper, or take a started KazooClient, which stays the caller's.
+
+    `kazoo_options` go to KazooClient (auth_data, use_ssl, default_acl, …). Raises
+    ZooKeeperUnavailable when no server answers in time, ZkplanError for a malformed list of hosts,
+    TypeError for hosts of another kind and for unknown options.
+    """
+    _check_options(kazoo_options, given=isinstance(hosts, KazooClient))
+    if isinstance(hosts, KazooClient):
+        mend(hosts)
+        return Transport(hosts, owns=False, patience_s=patience_s)
+    if not isinstance(hosts, str):
+        raise TypeError(
+            "hosts must be a text such as '127.0.0.1:2181' (several with commas between) or "
+            f"'embedded:', or a started KazooClient, not {hosts!r:.100}"
+        )
+    _check_hosts(hosts)
+    overheard = Overheard(kazoo_options.get("logger") or logger, {})
+    options: dict[str, Any] = {
+        "connection_retry": {"max_tries": -1, "delay": 0.1, "backoff": 2, "max_delay": 1},
+    }
+    if hasattr(select, "poll"):
+        options["handler"] = Handler()
+    try:
+        client = KazooClient(
+            hosts, timeout=session_timeout_s, **(options | kazoo_options | {"logger": overheard})
+        )
+    except ValueError as error:
+        raise _malformed(hosts, str(error)) from error
+    mend(client)
+    if not _started(client, connect_timeout_s):
+        raise ZooKeeperUnavailable(
+            f"no ZooKeeper answered at {hosts} within {connect_timeout_s:g} s{why(client)}; is it "
+            "running, and is the address right?"
+        )
+    transport = Transport(client, owns=True, patience_s=patience_s)
+    alike = {name: given for name, given in kazoo_options.items() if name not in _NOT_OF_PROBES}
+    RollbackWatch(transport, lambda now: _probe(now, session_timeout_s, alike))
+    return transport
+
+
+def _started(client: KazooClient, timeout_s: float) -> bool:
+    deadline = time.monotonic() + timeout_s
+    while True:
+        try:
+            client.start(timeout=max(0.0, deadline - time.monotonic()))
+            return True
+        except client.handler.timeout_exception:
+            # At once where a connection was there and is lost again, as while a leader is elected.
+            if time.monotonic() >= deadline:
+                client.close()
+                return False
+
+
+def _probe(hosts: str, session_timeout_s: float, options: dict[str, Any]) -> KazooClient:
+    """A client that asks one question."""
+    handler = {"handler": Handler()} if hasattr(select, "poll") else {}
+    return KazooClient(hosts, timeout=session_timeout_s, logger=logger, **handler, **options)
+
+
+def _check_options(options: dict[str, Any], given: bool) -> None:
+    """Before anything is opened: kazoo would tell of them only after a time-out, if at all."""
+    known = [name for name in inspect.signature(KazooClient).parameters if name not in _OURS]
+    unknown = sorted(set(options) if given else set(options).difference(known))
+    if unknown and given:
+        raise TypeError(f"{', '.join(unknown)}: set it on the KazooClient that is given as hosts")
+    if unknown:
+        raise TypeError(
+            f"connect() has no option named {', '.join(unknown)}; besides its own it takes those "
+            f"of KazooClient: {', '.join(known)}"
+        )
+
+
+def _check_hosts(hosts: str) -> None:
+    addresses, _, chroot = hosts.partition("/")
+    for address in addresses.split(","):
+        try:
+            parts = urllib.parse.urlsplit(f"zookeeper://{address.strip()}")
+            if not parts.hostname or parts.port == 0 or "@" in address:
+                raise _malformed(hosts, f"{address!r} is no host:port")
+        except ValueError as error:  # of urlsplit, or of a port that is no number
+            raise _malformed(hosts, str(error)) from None
+    if chroot and not all(chroot.rstrip("/").split("/")):
+        raise _malformed(hosts, f"the chroot {'/' + chroot!r} has an empty part")
+
+
+def _malformed(hosts: str, why: str) -> ZkplanError:
+    return ZkplanError(
+        f"{hosts!r} is not a list of ZooKeeper hosts ({why}); write host:port, several with commas "
+        "between, and a chroot after the last: zk1:2181,zk2:2181/team"
+    )
