@@ -10,7 +10,7 @@ from zkplan.protocol.requests import Node
 
 PATH = "/zkplan/plan-0000000003"
 HERE = Node(b"", *[0] * 6)
-#: The plan, its `done`, `ready`, `adds` and `authors`.
+#: The plan, its `done`, `ready`, `add-count` and `add-ids`.
 BARE = [HERE, None, HERE, None, None]
 RUNS = [HERE, None, HERE, HERE, HERE]
 ENDED = [HERE, HERE, HERE, None, HERE]

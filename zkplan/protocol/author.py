@@ -34,7 +34,7 @@ from .shared import GROUP_BYTES_MAX, rejected
 WINDOW = 4
 #: Operations per batch. Larger ones gain nothing, smaller ones cost a round trip each.
 BATCH_OPS = 400
-#: A join wider than this is added with a `hold`, in several transactions.
+#: A join wider than this is added behind an `incomplete` mark, in several transactions.
 EDGES_PER_MULTI = 1200
 
 

@@ -103,7 +103,7 @@ def _adopt(plan_path: str, names: set[str], report: Report) -> Step[None]:
     # only while the plan is not done: a late copy would open a finished plan for adds again.
     ready = yield ReadData(f"{plan_path}/ready")
     if ready is None or control_from_bytes(ready.data) == "cancelled":
-        return  # cancelled plans have no `adds`, and are never adopted
+        return  # cancelled plans have no `add-count`, and are never adopted
     done = f"{plan_path}/done"
     ops: list[Op] = [Check(f"{plan_path}/ready", ready.version), Create(done), Delete(done)]
     ops += [Create(f"{plan_path}/{name}") for name in missing]

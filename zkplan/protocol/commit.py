@@ -75,7 +75,7 @@ class Part:
 
     @property
     def kept(self) -> bool:
-        """Whether its end leaves the outcome under `outcomes`."""
+        """Whether its end leaves the outcome under `results`."""
         if self.dead or self.keep is not None:
             return bool(self.dead or self.keep)
         # Edges that a wide delivery has used up are no longer there to be seen: its mark is.

@@ -90,7 +90,7 @@ def status(plan_path: str) -> Step[PlanStatus]:
     if done is not None:
         state = "done"
     tasks = plan.child_count - sum(node is not None for node in after)
-    # Besides the tasks that finished, only `adds` is ever deleted: with `done`, or by a cancel.
+    # Besides the tasks that finished, only `add-count` is ever deleted: with `done`, or by a cancel.
     adds_gone = state in ("done", "cancelled") and adds is None
     finished = (plan.cversion - plan.child_count) // 2 - adds_gone
     return PlanStatus(
@@ -169,7 +169,7 @@ def change_state(plan_path: str, state: State) -> Step[None]:
 def finish(plan_path: str, when: float) -> Step[bool]:
     """Create `done` if no task is left; whether the plan is done.
 
-    The version of `adds` is read before the tasks are counted, and deleted at that version: an add
+    The version of `add-count` is read before the tasks are counted, and deleted at that version: an add
     in between makes this refused (S7). Whoever adds without end ends the plan later, or a check.
     """
     for _ in range(REFUSALS_MAX):
@@ -211,7 +211,7 @@ def remove(plan_path: str) -> Step[int]:
         pass
     except ServerFull:
         # No room to say that it is cancelled. Where it is not ready, nothing is claimed; without
-        # `adds`, nothing is added.
+        # `add-count`, nothing is added.
         if (yield ReadData(f"{plan_path}/ready")) is not None:
             raise
     removed = 0

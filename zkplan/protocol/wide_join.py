@@ -1,4 +1,4 @@
-"""Adding a join too wide for one transaction: behind a `hold`, in repeatable steps."""
+"""Adding a join too wide for one transaction: behind an `incomplete` mark, in repeatable steps."""
 
 from __future__ import annotations
 
