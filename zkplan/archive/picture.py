@@ -62,7 +62,8 @@ Sink = Callable[[Znode], None]
 
 
 class Stand(NamedTuple):
-    """The control znodes of a plan: `ready` and `add-count` are versions, -1 where there is none."""
+    """The control znodes of a plan: `ready` and `add-count` are versions, -1 where there is
+    none."""
 
     state: str
     ready: int

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import os
 from collections import deque
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from ..errors import PlanCancelled, PlanDrained, PlanNotFound
 from . import failpoints, wide_join
-from .adding import NewTask, identity_ops, next_number, settle_finished, task_ops
+from .add_chain import AddChain
+from .adding import NewTask, next_number, task_ops
 from .foreign import skip_number
 from .layout import PLAN_FIXED, Paths, number_of
-from .records import PlanRecord, control_from_bytes
+from .records import PlanRecord
 from .requests import (
     Applied,
     Await,
@@ -89,15 +88,8 @@ class _Batch(NamedTuple):
     ticket: Ticket
 
 
-class Author:
+class Author(AddChain):
     """Adds tasks to one plan. One instance is one chain of adds; not for two threads at once."""
-
-    def __init__(self, plan_path: str, next_task: int | None = None) -> None:
-        self.plan_path = plan_path
-        self._next = next_task
-        self._uid = os.urandom(8).hex()
-        self._count = 0
-        self._previous = ""
 
     def add(self, tasks: Sequence[NewTask]) -> Step[None]:
         """Create `tasks`, in order; sets their numbers. What is refused for good raises.
@@ -136,29 +128,6 @@ class Author:
                 answers.append((yield Await(batch.ticket)))  # noqa: PERF401 - cannot yield inside
             start -= yield from self._recover(list(flying), answers)
             flying.clear()
-
-    def learn(self, again: bool = False) -> Step[int]:
-        """The number the next task gets, as far as known."""
-        if self._next is None or again:
-            plan = yield ReadData(self.plan_path)
-            if plan is None:
-                raise PlanNotFound(self.plan_path, f"{self.plan_path} does not exist any more")
-            self._next = next_number(plan)
-        return self._next
-
-    def new_identity(self) -> str:
-        self._count += 1
-        return f"{self._uid}-{self._count}"
-
-    def begin(self) -> tuple[str, list[Op]]:
-        """A new identity and the operations an add starts with."""
-        identity = self.new_identity()
-        return identity, identity_ops(self.plan_path, identity, self._previous)
-
-    def applied(self, identity: str, count: int) -> None:
-        self._previous = identity
-        if self._next is not None:
-            self._next += count
 
     def _send(self, tasks: Sequence[NewTask], start: int, flying: deque[_Batch]) -> Step[_Batch]:
         assumed = self._previous
@@ -214,51 +183,3 @@ class Author:
         assert isinstance(answer, Refused)
         yield from self.explain(answer, batches[done].owners[answer.at])
         return sum(len(batch.tasks) for batch in batches[done:])
-
-    def explain(self, answer: Refused, task: NewTask | None) -> Step[None]:
-        """Learn from a refusal what to do differently; raises where nothing can be."""
-        if answer.reason not in (Reason.NO_NODE, Reason.NODE_EXISTS):
-            raise rejected(f"adding to {self.plan_path}", answer)
-        if answer.path.endswith(("/add-count", "/add-ids")) or "/add-ids/" in answer.path:
-            yield from self._explain_plan()
-            if self._previous and answer.path.endswith(self._previous):
-                self._previous = ""
-        elif answer.path.endswith("/prov-") and task is not None:
-            yield from settle_finished(self.plan_path, task)
-        elif answer.path.endswith("/task-") and answer.reason is Reason.NODE_EXISTS:
-            yield from skip_number(self.plan_path)
-        yield from self.learn(again=True)
-
-    def _explain_plan(self) -> Step[None]:
-        parts = ("", "/done", "/ready", "/add-count", "/add-ids")
-        reads = ReadMany([ReadData(f"{self.plan_path}{part}") for part in parts])
-        missed: list[bool] = []
-        while True:
-            plan, done, ready, adds, authors = nodes = yield reads
-            # Where something is missing, until it is so twice: between the reads of one batch a
-            # worker may have ended the plan, or made what a plan of plain creates lacks.
-            missing = [node is None for node in nodes]
-            if missing == missed or not any(missing[3:]):
-                break
-            missed = missing
-        if plan is None:
-            raise PlanNotFound(self.plan_path, f"{self.plan_path} was removed; create a new plan")
-        if done is not None:
-            raise PlanDrained(
-                self.plan_path,
-                f"{self.plan_path} has run all its tasks and is done; create a new plan for more",
-            )
-        if ready is not None and control_from_bytes(ready.data) == "cancelled":
-            raise PlanCancelled(
-                self.plan_path, f"{self.plan_path} was cancelled; create a new plan"
-            )
-        if authors is None:
-            raise PlanNotFound(
-                self.plan_path,
-                f"{self.plan_path} has no `add-ids`, so no task can be added: zkplan did not make "
-                "it, or it is being removed; if ready, `zkplan plan check` mends the first",
-            )
-        if adds is None:
-            raise PlanNotFound(
-                self.plan_path, f"{self.plan_path} is being removed; create a new plan"
-            )

@@ -90,7 +90,8 @@ def status(plan_path: str) -> Step[PlanStatus]:
     if done is not None:
         state = "done"
     tasks = plan.child_count - sum(node is not None for node in after)
-    # Besides the tasks that finished, only `add-count` is ever deleted: with `done`, or by a cancel.
+    # Besides the tasks that finished, only `add-count` is ever deleted: with `done`, or by a
+    # cancel.
     adds_gone = state in ("done", "cancelled") and adds is None
     finished = (plan.cversion - plan.child_count) // 2 - adds_gone
     return PlanStatus(
@@ -169,8 +170,9 @@ def change_state(plan_path: str, state: State) -> Step[None]:
 def finish(plan_path: str, when: float) -> Step[bool]:
     """Create `done` if no task is left; whether the plan is done.
 
-    The version of `add-count` is read before the tasks are counted, and deleted at that version: an add
-    in between makes this refused (S7). Whoever adds without end ends the plan later, or a check.
+    The version of `add-count` is read before the tasks are counted, and deleted at that version: an
+    add in between makes this refused (S7). Whoever adds without end ends the plan later, or a
+    check.
     """
     for _ in range(REFUSALS_MAX):
         adds, plan, ready, done, dead = yield ReadMany(

@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 from ..errors import InvariantViolated
 
-#: Children of a plan that exist from its creation to its removal, `add-count` until `done` replaces it.
+#: Children of a plan that exist from its creation to its removal, `add-count` until `done` replaces
+#: it.
 PLAN_FIXED = ("add-count", "add-ids", "runnable", "dead", "results")
 #: Ranks have four digits so that entries sort by priority as text; priority 0 is rank 5000.
 RANK_MIDDLE = 5000

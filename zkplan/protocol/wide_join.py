@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ..errors import PlanNotFound
 from . import failpoints
+from .add_chain import AddChain
 from .adding import NewTask, dep_number, edge_data, settle_finished
 from .layout import Entry
 from .requests import (
@@ -21,60 +20,57 @@ from .requests import (
     Step,
 )
 
-if TYPE_CHECKING:
-    from .author import Author
-
 #: Edges per transaction while a wide join is defined.
 EDGES_PER_STEP = 600
 
 
-def add_wide_join(author: Author, task: NewTask) -> Step[None]:
-    """Create `task` with a hold, then its edges, then release the hold.
+def add_wide_join(chain: AddChain, task: NewTask) -> Step[None]:
+    """Create `task` with an `incomplete` mark, then its edges, then delete the mark.
 
-    K counts one arrival more than the edges: the hold's own. Step i demands version i of the hold,
-    so a repeated step is recognised by the hold's version, and no arrival is counted twice.
+    K counts one arrival more than the edges: that of the mark. Step i demands version i of the
+    mark. So a repeated step is recognised by its version, and no arrival is counted twice.
     """
     chunks = [
         list(range(start, min(start + EDGES_PER_STEP, len(task.deps))))
         for start in range(0, len(task.deps), EDGES_PER_STEP)
     ]
-    number, name = yield from _create(author, task)
-    path = f"{author.plan_path}/task-{number}"
+    number, name = yield from _create(chain, task)
+    path = f"{chain.plan_path}/task-{number}"
     k = len(task.deps) + 1
     for step, positions in enumerate(chunks):
         failpoints.reach("wide_join.between")
-        hold = SetData(f"{path}/incomplete", name, step)
-        yield from _edges(author.plan_path, path, task, number, positions, hold)
-    yield from _release(author.plan_path, path, task, number, len(chunks), k)
+        mark = SetData(f"{path}/incomplete", name, step)
+        yield from _edges(chain.plan_path, path, task, number, positions, mark)
+    yield from _release(chain.plan_path, path, task, number, len(chunks), k)
     task.number = number
 
 
-def _create(author: Author, task: NewTask) -> Step[tuple[str, bytes]]:
+def _create(chain: AddChain, task: NewTask) -> Step[tuple[str, bytes]]:
     while True:
-        number = f"{(yield from author.learn()):010d}"
-        path = f"{author.plan_path}/task-{number}"
-        identity, ops = author.begin()
+        number = f"{(yield from chain.learn()):010d}"
+        path = f"{chain.plan_path}/task-{number}"
+        identity, ops = chain.begin()
         ops += [
-            Create(f"{author.plan_path}/task-", task.record, sequence=True),
+            Create(f"{chain.plan_path}/task-", task.record, sequence=True),
             Create(f"{path}/ready", b"%d" % (len(task.deps) + 1)),
             Create(f"{path}/incomplete", identity.encode()),
         ]
         answer = yield Multi(ops)
         applied = isinstance(answer, Applied)
         if not applied and answer.repeated:
-            applied = identity in ((yield ReadChildren(f"{author.plan_path}/add-ids")) or ())
+            applied = identity in ((yield ReadChildren(f"{chain.plan_path}/add-ids")) or ())
         if applied:
-            author.applied(identity, 1)
+            chain.applied(identity, 1)
             return number, identity.encode()
-        yield from author.explain(answer, None)
+        yield from chain.explain(answer, None)
 
 
 def _edges(
-    plan_path: str, path: str, task: NewTask, number: str, positions: list[int], hold: SetData
+    plan_path: str, path: str, task: NewTask, number: str, positions: list[int], mark: SetData
 ) -> Step[None]:
     k = len(task.deps) + 1
     while True:
-        ops: list[Op] = [hold]
+        ops: list[Op] = [mark]
         for position in positions:
             value = task.known.get(position)
             if value is not None:
@@ -88,8 +84,8 @@ def _edges(
         answer = yield Multi(ops)
         if isinstance(answer, Applied):
             return
-        node = yield ReadData(hold.path)
-        if node is not None and node.version > hold.version:
+        node = yield ReadData(mark.path)
+        if node is not None and node.version > mark.version:
             return  # an earlier copy of this very step was applied
         if node is None or not answer.path.endswith("/prov-"):
             raise PlanNotFound(
@@ -104,8 +100,8 @@ def _release(
     plan_path: str, path: str, task: NewTask, number: str, steps: int, k: int
 ) -> Step[None]:
     while True:
-        ready, hold = yield ReadMany([ReadData(f"{path}/ready"), ReadData(f"{path}/incomplete")])
-        if hold is None:
+        ready, mark = yield ReadMany([ReadData(f"{path}/ready"), ReadData(f"{path}/incomplete")])
+        if mark is None:
             return  # released by an earlier copy of this transaction
         if ready is None:
             raise PlanNotFound(plan_path, f"{task.label} vanished while its edges were added")
