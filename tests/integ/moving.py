@@ -87,5 +87,5 @@ def half_run(client: Client, hosts: str, file: str, gate: str, width: int) -> Pl
         wait_for_delayed(client, 1)
         plan.pause()
     later = plan.add_task(run_noted, [file, "late"], name="late", keep=True)
-    plan.add_task(run_noted, [file, "delayed", later], name="delayed")
+    plan.add_task(run_noted, [file, "later", later], name="later")
     return plan

@@ -251,7 +251,7 @@ def test_a_delayed_task_is_listed_and_shown_with_its_due_time(
         assert run("task", "ls", "delayed").out.splitlines()[1].endswith(f"  {due}")
         assert run("task", "show", "delayed", "late", "-o", "json").data["due"] == row["due"]
         shown = run("task", "show", "delayed", "last").out
-        assert f"waits_for      task-{task.number} late later (due {due})\n" in shown
+        assert f"waits_for      task-{task.number} late delayed (due {due})\n" in shown
 
 
 def test_kept_outcomes_are_listed(

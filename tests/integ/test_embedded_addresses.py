@@ -372,4 +372,4 @@ def test_any_client_may_use_the_server_beside(tmp_path: Path) -> None:
     with zkplan.connect(f"embedded:{tmp_path}") as client:
         client.prepare()
         with plain_client(client.transport.hosts) as znodes:
-            assert "worker" in znodes.get_children("/zkplan")
+            assert "workers" in znodes.get_children("/zkplan")

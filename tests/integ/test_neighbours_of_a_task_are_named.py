@@ -74,7 +74,7 @@ def test_a_dead_task_is_the_first_of_those_that_are_waited_for(zkplan_client: Cl
     lines = describe_task(joined)["waits_for"].splitlines()
     assert lines[0] == f"task-{dies.number} dies dead"
     number = late[-1].number
-    assert lines[1].startswith(f"task-{number} late {NAMED + 9} later (due 20")
+    assert lines[1].startswith(f"task-{number} late {NAMED + 9} delayed (due 20")
     assert lines[-1] == "… and 11 more"
     told = describe_task(joined, people=False)["waits_for"]
     assert datetime.fromisoformat(told[1]["due"]).tzinfo is not None

@@ -106,13 +106,13 @@ def test_a_half_run_plan_goes_on_where_it_was_imported(
 
         assert (status.added, status.dead) == (width + 7, 0)
         results = [
-            plan.task(task.number).result(1) for task in before["tasks"] if task.name == "delayed"
+            plan.task(task.number).result(1) for task in before["tasks"] if task.name == "later"
         ]
-        assert results == ["delayed"]
+        assert results == ["later"]
     again = notes(file)[len(ran) :]
     # Only what had not been committed ran here, the dead and the delayed task with what their
     # first attempts had left in the log.
-    assert sorted(again)[2:] == ["join", "last", "late", "delayed"]
+    assert sorted(again)[2:] == ["join", "last", "late", "later"]
     assert [line.split(" ", 2)[::2] for line in sorted(again)[:2]] == [["gate", "['closed']"]] * 2
     assert sorted(ran) == sorted(
         ["gate 0 []"] * 2 + ["kept"] + [f"quick {n}" for n in range(width)]
