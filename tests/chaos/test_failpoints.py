@@ -18,7 +18,7 @@ from .faults.points import AUTHOR_POINTS, POINTS, points_in_the_code
 
 TOP = Path(__file__).parents[2]
 REACH_TWICE = """
-from zkplan import failpoints
+from zkplan.protocol import failpoints
 failpoints.reach("here")
 failpoints.reach("here")
 """

@@ -292,7 +292,7 @@ def clinging(arena: Arena, monkeypatch: pytest.MonkeyPatch, ports: list[int]) ->
     return fault
 
 
-@pytest.mark.parametrize(("at", "delayed"), [([], [2]), ([1, 2], [2])])
+@pytest.mark.parametrize(("at", "later"), [([], [2]), ([1, 2], [2])])
 def test_who_comes_to_a_member_after_it_was_parted_did_not_cling_to_it(
     arena: Arena, monkeypatch: pytest.MonkeyPatch, at: list[int], later: list[int]
 ) -> None:

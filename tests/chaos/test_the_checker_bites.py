@@ -268,7 +268,7 @@ TAMPERED: dict[str, tuple[str, Callable[[Case], Case]]] = {
     "nothing is left": ("S7", left_over),
     "`done` is missing": ("S7", never_done),
     "lock-1 is left": ("S7", stranger_left),
-    "`outcomes` is missing": ("S7", child_missing),
+    "`results` is missing": ("S7", child_missing),
     "though it has dependents": ("S4", inner_kept),
     "is kept 2 times": ("S4", kept_twice),
     "failure kept, and no dead letter": ("S4", failure_of_a_finished),

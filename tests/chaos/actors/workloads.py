@@ -42,12 +42,12 @@ class Item(NamedTuple):
 
     def facts(self) -> dict[str, Any]:
         """As data of builtin types, which needs no class to be decoded."""
-        return self._asdict() | {"add-count": [item.facts() for item in self.adds]}
+        return self._asdict() | {"adds": [item.facts() for item in self.adds]}
 
     @classmethod
     def of(cls, facts: Mapping[str, Any]) -> Item:
-        adds = tuple(cls.of(item) for item in facts["add-count"])
-        return cls(**{**facts, "needs": tuple(facts["needs"]), "add-count": adds})
+        adds = tuple(cls.of(item) for item in facts["adds"])
+        return cls(**{**facts, "needs": tuple(facts["needs"]), "adds": adds})
 
 
 def attempts_of(item: Item) -> int | None:
