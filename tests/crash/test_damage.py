@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
@@ -9,16 +10,14 @@ from pathlib import Path
 import pytest
 from kazoo.client import KazooClient
 
-from zkplan.embedded import (
-    EmbeddedServer,
-    StorageDamaged,
-    StorageError,
-    StorageLocked,
-)
+from tests.embedded import requests as ask
+from tests.embedded.client import Client
+from zkplan.embedded import EmbeddedServer, StorageDamaged, StorageError, StorageLocked
 
-#: Who holds the folder is written anew by each attempt.
-_OF_THE_HOLDER = ("lock", "address")
+#: Written anew by each attempt: who holds the folder, and SQLite's index of the log.
+_SCRATCH = ("lock", "address", "zkplan.db-shm")
 _PAGE_BYTES = 4096
+FRAME_BYTES = 24 + _PAGE_BYTES
 
 
 @pytest.fixture
@@ -36,9 +35,9 @@ def folder(tmp_path: Path) -> Path:
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    return {
-        path.name: path.read_bytes() for path in folder.iterdir() if path.name not in _OF_THE_HOLDER
-    }
+    """What is in the folder; an empty log is as good as none."""
+    found = {path.name: path.read_bytes() for path in folder.iterdir()}
+    return {name: data for name, data in found.items() if data and name not in _SCRATCH}
 
 
 def change_a_byte(folder: Path) -> None:
@@ -71,6 +70,10 @@ def lose_the_database_but_not_its_log(folder: Path) -> None:
     (folder / "zkplan.db").rename(folder / "zkplan.db-wal")
 
 
+def lose_the_database(folder: Path) -> None:
+    (folder / "zkplan.db").unlink()
+
+
 @pytest.mark.parametrize(
     ("damage", "error", "words"),
     [
@@ -79,7 +82,8 @@ def lose_the_database_but_not_its_log(folder: Path) -> None:
         (put_a_text_there, StorageDamaged, "Restore a copy"),
         (empty_it, StorageDamaged, "Restore a copy"),
         (put_another_database_there, StorageError, "folder of its own"),
-        (lose_the_database_but_not_its_log, StorageDamaged, "is missing"),
+        (lose_the_database_but_not_its_log, StorageDamaged, "is missing but zkplan.db-wal"),
+        (lose_the_database, StorageDamaged, "is missing but answered"),
     ],
 )
 def test_a_damaged_folder_is_refused_and_left_as_it_was(
@@ -104,6 +108,109 @@ def test_a_second_server_on_a_folder_is_refused_and_the_first_goes_on(folder: Pa
         client.create("/still-here")
         client.stop()
         client.close()
+
+
+@pytest.fixture(params=["durable", "fast"])
+def durability(request: pytest.FixtureRequest) -> str:
+    kind: str = request.param
+    return kind
+
+
+@pytest.fixture
+def killed(durability: str, tmp_path: Path) -> Path:
+    """What `kill -9` leaves of a server that answered thirty creates since its last checkpoint."""
+    data, copy = tmp_path / "data", tmp_path / "killed"
+    with EmbeddedServer(data, durability=durability) as server, Client(server.hosts) as client:
+        for number in range(30):
+            client.done(ask.create(f"/{number}", b"x" * 3000))
+        shutil.copytree(data, copy)
+    return copy
+
+
+def names_in(folder: Path) -> int:
+    """How many of the thirty are there."""
+    with EmbeddedServer(folder) as server, Client(server.hosts) as client:
+        return sum(client.ask(ask.exists(f"/{number}")).error == 0 for number in range(30))
+
+
+def changed_at(place: int) -> Callable[[bytes], bytes]:
+    return lambda log: log[:place] + bytes([log[place] ^ 1]) + log[place + 1 :]
+
+
+#: Of each group of one create there are some frames; the last is part of the last group.
+LOG_DAMAGE: dict[str, Callable[[bytes], bytes | None]] = {
+    "taken away": lambda _: None,
+    "emptied": lambda _: b"",
+    "cut within its header": lambda log: log[:31],
+    "cut behind its header": lambda log: log[:32],
+    "cut in half": lambda log: log[: len(log) // 2],
+    "without its last frame": lambda log: log[:-FRAME_BYTES],
+    "without its last byte": lambda log: log[:-1],
+    "with a zeroed end": lambda log: log[:-FRAME_BYTES] + bytes(FRAME_BYTES),
+    "of other salts": changed_at(20),
+    "changed in its middle": lambda log: changed_at(len(log) // 2)(log),
+    "changed in its last frame": changed_at(-100),
+}
+
+
+@pytest.mark.parametrize("what", LOG_DAMAGE)
+def test_a_log_that_lost_answered_writes_is_refused(killed: Path, what: str) -> None:
+    log = killed / "zkplan.db-wal"
+    damaged = LOG_DAMAGE[what](log.read_bytes())
+    log.unlink()
+    if damaged is not None:
+        log.write_bytes(damaged)
+    before = contents(killed)
+    for _ in range(2):
+        with pytest.raises(StorageDamaged, match="Restore a copy") as caught:
+            EmbeddedServer(killed).start()
+        assert str(killed) in str(caught.value)
+        assert " log" in str(caught.value)
+        assert contents(killed) == before
+
+
+def test_who_deletes_the_note_goes_on_without_the_missing_writes(killed: Path) -> None:
+    (killed / "zkplan.db-wal").unlink()
+    with pytest.raises(StorageDamaged, match=f"without the missing writes, delete {killed}"):
+        EmbeddedServer(killed).start()
+    (killed / "answered").unlink()
+    assert names_in(killed) == 0
+
+
+def test_a_torn_end_that_nobody_was_answered_for_is_no_damage(killed: Path) -> None:
+    with (killed / "zkplan.db-wal").open("ab") as log:
+        log.write(b"half a group" * 100)
+    assert names_in(killed) == 30
+
+
+def test_an_older_copy_of_the_database_alone_is_refused(folder: Path) -> None:
+    older = (folder / "zkplan.db").read_bytes()
+    with EmbeddedServer(folder) as server, Client(server.hosts) as client:
+        client.done(ask.create("/newer"))
+    (folder / "zkplan.db").write_bytes(older)
+    with pytest.raises(StorageDamaged, match="is an older copy"):
+        EmbeddedServer(folder).start()
+
+
+def test_only_a_server_that_flushed_is_held_to_its_note_after_a_power_cut(
+    killed: Path, durability: str
+) -> None:
+    note = killed / "answered"
+    zxid, _ = note.read_text().split()
+    note.write_text(f"{zxid} the-boot-before\n")
+    (killed / "zkplan.db-wal").unlink()
+    if durability == "fast":
+        assert names_in(killed) == 0
+    else:
+        with pytest.raises(StorageDamaged, match="cut or taken away"):
+            EmbeddedServer(killed).start()
+
+
+@pytest.mark.parametrize("text", ["", "12 x\n", "no note"])
+def test_a_note_that_no_server_wrote_is_refused(folder: Path, text: str) -> None:
+    (folder / "answered").write_text(text)
+    with pytest.raises(StorageDamaged, match="its note answered is not one"):
+        EmbeddedServer(folder).start()
 
 
 def test_the_log_of_a_killed_server_cannot_be_taken_away_unnoticed(folder: Path) -> None:

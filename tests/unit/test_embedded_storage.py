@@ -195,7 +195,7 @@ def test_a_log_without_its_database_is_refused(tmp_path: Path) -> None:
     save(storage, next(story(1)))
     shutil.copy(tmp_path / "data" / LOG, copy)
     storage.close()
-    with pytest.raises(StorageDamaged, match=r"is missing but its log"):
+    with pytest.raises(StorageDamaged, match=r"is missing but zkplan.db-wal is there"):
         Storage.open(copy)
     assert os.listdir(copy) != []
 
@@ -272,6 +272,19 @@ def test_a_database_open_elsewhere_is_not_waited_for(tmp_path: Path) -> None:
     other.execute("BEGIN IMMEDIATE")
     with pytest.raises(StorageLocked, match="close it"):
         load(tmp_path)
+    other.close()
+    assert load(tmp_path) != EMPTY
+
+
+def test_a_database_that_is_read_elsewhere_is_locked_and_no_broken_disk(tmp_path: Path) -> None:
+    written(tmp_path, 1)
+    other = sqlite3.connect(tmp_path / DATABASE, isolation_level=None)
+    other.execute("BEGIN")
+    other.execute("SELECT * FROM state").fetchall()
+    with pytest.raises(StorageLocked, match=r"another program has .*zkplan.db open") as caught:
+        load(tmp_path)
+    assert not caught.value.by_server
+    assert "disk" not in str(caught.value)
     other.close()
     assert load(tmp_path) != EMPTY
 

@@ -14,6 +14,7 @@ import sqlite3
 from pathlib import Path
 from urllib.parse import quote
 
+from zkplan.embedded.answered import NOTE
 from zkplan.embedded.lock import PRIVATE_FILE
 from zkplan.embedded.storage_errors import StorageDamaged, StorageError, StorageLocked
 
@@ -54,11 +55,10 @@ def open_to_read(folder: Path, state: tuple[int, ...]) -> sqlite3.Connection:
     """
     path = folder / DATABASE
     if not path.exists():
-        if (folder / f"{DATABASE}-wal").exists():
-            # SQLite would replay that log into whatever new database it finds beside it.
-            raise StorageDamaged(
-                f"{path} is missing but its log {DATABASE}-wal is there. {remedy(folder)}"
-            )
+        for name in (f"{DATABASE}-wal", NOTE):
+            # SQLite would replay the log into whatever new database it finds beside it.
+            if (folder / name).exists():
+                raise StorageDamaged(f"{path} is missing but {name} is there. {remedy(folder)}")
         _create(folder, state)
     connection = _connect(path, "ro")
     try:
@@ -197,13 +197,24 @@ def checkpoint(connection: sqlite3.Connection) -> None:
         raise sqlite3.OperationalError(f"{copied} of {pages} pages of the log could be copied")
 
 
+def is_locked(error: Exception) -> bool:
+    """Whether another program that is no server has the database open."""
+    return isinstance(error, sqlite3.OperationalError) and "locked" in str(error)
+
+
+def open_elsewhere(path: Path, error: Exception) -> StorageLocked:
+    """What to say then: nothing is wrong with the disk."""
+    return StorageLocked(
+        f"another program has {path} open ({error}): close it there and start the server again;"
+        " nothing was changed"
+    )
+
+
 def unreadable(path: Path, error: sqlite3.Error) -> StorageError:
     """What an error of SQLite means that came from reading."""
     what = str(error)
-    if "locked" in what:
-        return StorageLocked(
-            f"another program has {path} open ({what}): close it and start the server again"
-        )
+    if is_locked(error):
+        return open_elsewhere(path, error)
     if any(word in what for word in ("I/O error", "unable to open", "full", "readonly")):
         return StorageError(
             f"reading {path} failed: {what}. Nothing is known to be lost: mend the disk, or the "

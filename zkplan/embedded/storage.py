@@ -21,6 +21,7 @@ from typing import NamedTuple
 from zlib import crc32
 
 from zkplan.embedded import database, lock, log_check, rows
+from zkplan.embedded.answered import Answered
 from zkplan.embedded.lock import address_of
 from zkplan.embedded.nodes import Node
 from zkplan.embedded.sessions import SavedSession
@@ -60,6 +61,7 @@ class Storage:
         self._pid = os.getpid()
         self._path = folder / database.DATABASE
         self._lock = held
+        self._answered = Answered(folder)
         self._connection = connection
         self._failure: str | None = "load() was not called"
         self._zxid = self._last_session = -1
@@ -92,7 +94,7 @@ class Storage:
             raise
         except (sqlite3.Error, OSError) as error:
             held.release()
-            raise StorageError(_refused(folder / database.DATABASE, error)) from error
+            raise _refusal(folder / database.DATABASE, error) from error
         return cls(folder, sync, held, connection)
 
     def load(self) -> Saved:
@@ -115,6 +117,9 @@ class Storage:
                 gc.enable()
         self._connection.close()
         try:
+            # Before the state says again that all is flushed: an older note may not have been.
+            self._answered.begin(saved.zxid)
+            database.sync_folder(self.folder)
             self._connection = database.open_to_write(self.folder, self._sync)
             # Now, so that the checkpoint makes it durable before anything relies on it.
             self._save_state(saved.zxid, saved.last_session)
@@ -122,8 +127,7 @@ class Storage:
             # SQLite does so for its new log as well, and ignores the answer.
             database.sync_folder(self.folder)
         except (sqlite3.Error, OSError) as error:
-            self._failure = _refused(self._path, error)
-            raise StorageError(self._failure) from error
+            raise self._failed(error) from error
         self._failure = None
         return saved
 
@@ -137,6 +141,8 @@ class Storage:
             raise rows.RowDamaged("the row of the server's state does not match its checksum")
         _, self._zxid, self._last_session, self._nodes, self._sessions, flushed, _ = states[0]
         if flushed and (what := log_check.damage_in(self.folder / f"{database.DATABASE}-wal")):
+            raise rows.RowDamaged(what)
+        if what := self._answered.missing_after(self._zxid, flushed=bool(flushed)):
             raise rows.RowDamaged(what)
         sessions = [
             _session(row)
@@ -190,13 +196,13 @@ class Storage:
                 self._save_sessions(sessions)
             self._save_state(zxid, last_session)
             run("COMMIT")
+            self._answered.note(zxid)
             self._log_pages += len(sessions) + 3
             if self._log_pages > database.WAL_PAGES:
                 database.checkpoint(self._connection)
                 self._log_pages = 0
         except (sqlite3.Error, OSError) as error:
-            self._failure = _refused(self._path, error)
-            raise StorageError(self._failure) from error
+            raise self._failed(error) from error
         except BaseException as error:
             # A defect, or Ctrl-C in the middle: the counts kept here no longer fit the file's.
             self._failure = f"a commit was interrupted: {error!r}"
@@ -273,6 +279,11 @@ class Storage:
             _state_row(zxid, last_session, self._nodes, self._sessions, self._sync),
         )
 
+    def _failed(self, error: Exception) -> StorageError:
+        refusal = _refusal(self._path, error)
+        self._failure = str(refusal)
+        return refusal
+
     def publish_address(self, host_port: str) -> None:
         """Tell others where the server of this folder listens; `close` takes it back."""
         self._lock.publish_address(host_port)
@@ -308,6 +319,7 @@ class Storage:
         except (sqlite3.Error, OSError):
             pass  # every commit that returned is in the log
         finally:
+            self._answered.close()
             self._lock.release()
 
 
@@ -321,12 +333,14 @@ def _make_folder(folder: Path) -> None:
         database.sync_folder(path.parent)
 
 
-def _refused(path: Path, error: Exception) -> str:
+def _refusal(path: Path, error: Exception) -> StorageError:
+    if database.is_locked(error):
+        return database.open_elsewhere(path, error)
     try:
         free = f"{shutil.disk_usage(path.parent).free // 1024} KiB are free there"
     except OSError as failure:
         free = f"the disk cannot even be asked for its size ({failure.strerror})"
-    return (
+    return StorageError(
         f"writing {path} failed: {error} ({free}). Every group committed before is kept and none "
         "after was answered: make room or mend the disk, then start the server again"
     )
