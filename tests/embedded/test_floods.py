@@ -208,6 +208,26 @@ def test_longer_watched_paths_than_allowed_are_refused_until_some_are_gone() -> 
         assert client.ask(ask.exists(paths[4], watch=True)).error == -101
 
 
+def test_the_watches_of_all_connections_together_are_bounded() -> None:
+    limits = Limits(watch_total_bytes=200_000)
+    with serving(limits=limits) as server, Client(server.hosts) as last:
+        clients = [Client(server.hosts) for _ in range(6)]
+        made = 0
+        for number in range(10):
+            for at, client in enumerate(clients):
+                call = ask.exists(f"/{at}-{number}" + "n" * 9990, watch=True)
+                made += client.ask(call).error == -101
+        assert made == 19  # each takes ten thousand bytes and a little
+        short = ask.children("/", watch=True)
+        assert last.ask(ask.exists("/" + "n" * 9990, watch=True)).error == QUOTA_EXCEEDED
+        assert last.ask(short).error == 0
+        paths = ("/" + "n" * 9990, "/" + "m" * 9990)
+        assert last.ask(ask.set_watches(0, exist=paths)).error == QUOTA_EXCEEDED
+        clients[0].close()
+        wait_until(lambda: last.ask(ask.set_watches(0, exist=paths)).error == 0, "there is room")
+        assert last.ask(short).error == 0
+
+
 def test_very_many_expired_nodes_are_deleted_in_several_turns_and_soon() -> None:
     limits = Limits(sweep_nodes=2)
     with serving(limits=limits, sweep_s=1.0) as server, Client(server.hosts) as client:

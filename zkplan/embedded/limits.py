@@ -34,6 +34,8 @@ class Limits(NamedTuple):
     watches: int = 1_000_000
     #: Paths of these watches, which exist nowhere else: each may be as long as a frame.
     watch_bytes: int = 64 << 20
+    #: Memory that the watches of all connections take, about: 320 bytes for each, and its path.
+    watch_total_bytes: int = 512 << 20
     #: What one connection may prove to be: each is compared with each entry of a list.
     identities: int = 64
     #: Requests of one connection handled in a row while others wait.

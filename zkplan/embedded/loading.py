@@ -59,5 +59,6 @@ def _tree(limits: Limits, *, is_new: bool, is_stored: bool) -> Tree:
         max_bytes=limits.tree_bytes,
         max_watches=limits.watches,
         max_watch_bytes=limits.watch_bytes,
+        max_total_watch_bytes=limits.watch_total_bytes,
         identities=lambda peer: peer.identities,  # type: ignore[attr-defined]
     )

@@ -95,7 +95,8 @@ class Tree:
     With `track_changes` it remembers what `take_changes` is to give. Beyond `max_nodes` znodes or
     `max_bytes` (of data, paths and ACLs) what grows is refused with LimitError (see
     `Writes.end`), as is a read that arms a watch for a watcher with `max_watches`, or with
-    `max_watch_bytes` of paths; the rest is served. `identities` tells who a watcher is, for events
+    `max_watch_bytes` of paths, or while all watches take `max_total_watch_bytes` of memory; the
+    rest is served. `identities` tells who a watcher is, for events
     need READ; without it all may read.
     """
 
@@ -108,10 +109,11 @@ class Tree:
         max_bytes: int | None = None,
         max_watches: int | None = None,
         max_watch_bytes: int | None = None,
+        max_total_watch_bytes: int | None = None,
         identities: Callable[[Hashable], Who] | None = None,
     ) -> None:
         self.zxid = 0
-        self._watches = Watches(identities, max_watches, max_watch_bytes)
+        self._watches = Watches(identities, max_watches, max_watch_bytes, max_total_watch_bytes)
         self._znodes = Znodes(system_nodes=system_nodes, track_changes=track_changes)
         self._nodes = self._znodes.by_path
         self._writes = Writes(self._znodes, self._watches, max_nodes, max_bytes)

@@ -19,6 +19,8 @@ DELETED = "deleted"
 CHANGED = "changed"
 CHILD = "child"
 
+# What the tables take for one watch besides its path, as measured.
+_WATCH_BYTES = 320
 # How a watch is armed: fires once, stays, stays and hears of everything below.
 _ONCE, _STAYS, _RECURSIVE = 0, 1, 2
 
@@ -43,12 +45,13 @@ _NOBODY: dict[Hashable, None] = {}
 class _Table:
     """Who is told of what at each path, and the same by watcher."""
 
-    __slots__ = ("by_path", "by_watcher", "bytes_by_watcher", "recursive")
+    __slots__ = ("by_path", "by_watcher", "bytes", "bytes_by_watcher", "recursive")
 
     def __init__(self) -> None:
         self.by_path: dict[str, _Watchers] = {}
         self.by_watcher: dict[Hashable, dict[str, None]] = {}
         self.bytes_by_watcher: dict[Hashable, int] = {}  # of the paths of `by_watcher`
+        self.bytes = 0  # of memory, about, for all that is armed
         # While nobody listens recursively, no event looks at the paths above.
         self.recursive = 0
 
@@ -58,7 +61,9 @@ class _Table:
         self.recursive += (mode == _RECURSIVE) - (watchers.get(watcher) == _RECURSIVE)
         if watcher not in watchers:
             held = self.bytes_by_watcher
-            held[watcher] = held.get(watcher, 0) + _size_of(path)
+            size = _size_of(path)
+            held[watcher] = held.get(watcher, 0) + size
+            self.bytes += size + _WATCH_BYTES
         watchers[watcher] = mode
         self.by_watcher.setdefault(watcher, {})[path] = None
 
@@ -70,14 +75,17 @@ class _Table:
         self._forget(path, watchers, watcher)
         paths = self.by_watcher[watcher]
         del paths[path]
-        self.bytes_by_watcher[watcher] -= _size_of(path)
+        size = _size_of(path)
+        self.bytes_by_watcher[watcher] -= size
+        self.bytes -= size + _WATCH_BYTES
         if not paths:
             del self.by_watcher[watcher], self.bytes_by_watcher[watcher]
         return True
 
     def drop(self, watcher: Hashable) -> None:
-        self.bytes_by_watcher.pop(watcher, None)
-        for path in self.by_watcher.pop(watcher, ()):
+        paths = self.by_watcher.pop(watcher, {})
+        self.bytes -= self.bytes_by_watcher.pop(watcher, 0) + _WATCH_BYTES * len(paths)
+        for path in paths:
             self._forget(path, self.by_path[path], watcher)
 
     def fire(self, path: str, *, listing: bool = False) -> dict[Hashable, None]:
@@ -111,11 +119,8 @@ class _Table:
             del self.by_path[path]
 
 
-def _refusal(path: str, what: str) -> str:
-    return (
-        f"no watch of {path[:100]!r}: this connection has {what}, as many as it may;"
-        " remove some, or spread them over several connections"
-    )
+def _refusal(path: str, what: str) -> LimitError:
+    return LimitError(path, f"no watch of {path[:100]!r}: {what}, and more are not allowed")
 
 
 def _size_of(path: str) -> int:
@@ -128,15 +133,25 @@ class Watches:
     `identities` tells who a watcher has proven to be; without READ for the node it is told nothing,
     and a watch for once is spent all the same. None stands for a watcher that is trusted. A watcher
     that has `watches_max` watches, or `bytes_max` bytes of watched paths, gets no more: LimitError.
+    So does every watcher while the watches of all take about `total_bytes_max` bytes of memory.
     """
 
-    __slots__ = ("_bytes_max", "_child", "_data", "_events", "_identities", "_watches_max")
+    __slots__ = (
+        "_bytes_max",
+        "_child",
+        "_data",
+        "_events",
+        "_identities",
+        "_total_bytes_max",
+        "_watches_max",
+    )
 
     def __init__(
         self,
         identities: Callable[[Hashable], Who] | None = None,
         watches_max: int | None = None,
         bytes_max: int | None = None,
+        total_bytes_max: int | None = None,
     ) -> None:
         self._data = _Table()
         self._child = _Table()
@@ -144,6 +159,7 @@ class Watches:
         self._identities = identities
         self._watches_max = watches_max
         self._bytes_max = bytes_max
+        self._total_bytes_max = total_bytes_max
 
     def arm_data(self, path: str, watcher: Hashable) -> None:
         """Tell `watcher` when `path` is next created, changed or deleted."""
@@ -219,11 +235,15 @@ class Watches:
         if self._watches_max is not None:
             count = len(data.by_watcher.get(watcher, ())) + len(child.by_watcher.get(watcher, ()))
             if count >= self._watches_max:
-                raise LimitError(path, _refusal(path, f"{count} watches"))
+                raise _refusal(path, f"this connection has {count} watches")
+        size = _size_of(path)
         if self._bytes_max is not None:
-            size = data.bytes_by_watcher.get(watcher, 0) + child.bytes_by_watcher.get(watcher, 0)
-            if size + _size_of(path) > self._bytes_max:
-                raise LimitError(path, _refusal(path, f"watches of {size} bytes of paths"))
+            held = data.bytes_by_watcher.get(watcher, 0) + child.bytes_by_watcher.get(watcher, 0)
+            if held + size > self._bytes_max:
+                raise _refusal(path, f"this connection watches {held} bytes of paths")
+        total = data.bytes + child.bytes
+        if self._total_bytes_max is not None and total + size > self._total_bytes_max:
+            raise _refusal(path, f"the watches of all connections take {total} bytes")
 
     def _tables(self, kind: int) -> list[_Table]:
         return [
