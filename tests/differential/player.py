@@ -219,7 +219,7 @@ class Player:
             "empty": b"",
         }[step.password]
         zxid = self.translation.zxid_outward(step.zxid)
-        tail = b"\x00" if step.read_only_byte else b""
+        tail = b"\x01" if step.read_only_byte else b""
         self.try_handshake(client.session, password, step.timeout_ms, zxid, tail, keep=client)
         if old is not None:
             if client.connection is None and step.zxid > 10**5:

@@ -29,8 +29,8 @@ class Attach(NamedTuple):
     """Connect to the client's session again while its old connection is still open.
 
     With a wrong password the old connection is given up before. `password` is right, wrong, short
-    or empty; `zxid` is the newest one the client claims to have seen; without `read_only_byte` it
-    is a client of before 3.4.
+    or empty; `zxid` is the newest one the client claims to have seen; with `read_only_byte` it
+    would be content with a read-only server, without it is a client of before 3.4.
     """
 
     client: int

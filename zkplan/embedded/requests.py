@@ -15,7 +15,8 @@ from zkplan.embedded.records import Op
 class ConnectRequest(NamedTuple):
     """The first frame of a connection. `session` 0 asks for a new one; times in milliseconds.
 
-    `read_only` is None where the client did not send the byte: it then expects none in the answer.
+    `read_only` says that the client is content with a server that only reads. It is None where the
+    client did not send the byte: it then expects none in the answer.
     """
 
     last_zxid_seen: int

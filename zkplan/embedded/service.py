@@ -121,7 +121,7 @@ class Service:
             peer.session, peer.session_id = session, session.id
             self._peers[session.id] = peer
             answer = ConnectResponse(session.timeout_ms, session.id, session.password)
-        self._send(peer, wire.connect_answer(answer, request.read_only))
+        self._send(peer, wire.connect_answer(answer, with_last_byte=request.read_only is not None))
         if session is None:
             self._close(peer)
 

@@ -67,11 +67,14 @@ _GET_DATA_HEADER: Final = _MULTI_HEADER.pack(4, False, 0)
 _GET_CHILDREN_HEADER: Final = _MULTI_HEADER.pack(8, False, 0)
 
 
-def connect_answer(answer: ConnectResponse, read_only: bool | None = False) -> bytes:
-    """The answer to the first frame; `read_only` None leaves the byte out, for an old client."""
+def connect_answer(answer: ConnectResponse, *, with_last_byte: bool) -> bytes:
+    """The answer to the first frame. Its last byte says that this server is not read-only.
+
+    A client of before version 3.4 sends no such byte, and expects none.
+    """
     body = _CONNECT.pack(0, answer.timeout_ms, answer.session) + pack_buffer(answer.password)
-    if read_only is not None:
-        body += b"\x01" if read_only else b"\x00"
+    if with_last_byte:
+        body += b"\x00"
     return INT.pack(len(body)) + body
 
 
