@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from kazoo.client import KazooClient
 
 from tests.embedded import requests as ask
 from tests.embedded.client import Client
-from zkplan.embedded import EmbeddedServer, StorageDamaged, StorageError, StorageLocked
+from tests.rawsocket import Closed
+from zkplan.embedded import (
+    EmbeddedServer,
+    StorageDamaged,
+    StorageError,
+    StorageLocked,
+    address_of,
+)
 
 #: Written anew by each attempt: who holds the folder, and SQLite's index of the log.
 _SCRATCH = ("lock", "address", "zkplan.db-shm")
@@ -24,13 +31,9 @@ FRAME_BYTES = 24 + _PAGE_BYTES
 def folder(tmp_path: Path) -> Path:
     """The data folder of a server that was stopped after some writes."""
     data = tmp_path / "data"
-    with EmbeddedServer(data) as server:
-        client = KazooClient(server.hosts)
-        client.start()
+    with EmbeddedServer(data) as server, Client(server.hosts) as client:
         for number in range(300):
-            client.create(f"/node-{number}", b"x" * 200)
-        client.stop()
-        client.close()
+            client.done(ask.create(f"/node-{number}", b"x" * 200))
     return data
 
 
@@ -100,14 +103,15 @@ def test_a_damaged_folder_is_refused_and_left_as_it_was(
 
 def test_a_second_server_on_a_folder_is_refused_and_the_first_goes_on(folder: Path) -> None:
     with EmbeddedServer(folder) as first:
+        assert address_of(folder) == first.hosts
         with pytest.raises(StorageLocked, match="another server") as caught:
             EmbeddedServer(folder).start()
-        assert first.hosts in str(caught.value), "it does not say where the first listens"
-        client = KazooClient(first.hosts)
-        client.start()
-        client.create("/still-here")
-        client.stop()
-        client.close()
+        assert caught.value.by_server
+        for part in (str(folder), str(os.getpid()), first.hosts):
+            assert part in str(caught.value)
+        with Client(first.hosts) as client:
+            client.done(ask.create("/still-here"))
+    assert address_of(folder) is None
 
 
 @pytest.fixture(params=["durable", "fast"])
@@ -169,14 +173,6 @@ def test_a_log_that_lost_answered_writes_is_refused(killed: Path, what: str) -> 
         assert contents(killed) == before
 
 
-def test_who_deletes_the_note_goes_on_without_the_missing_writes(killed: Path) -> None:
-    (killed / "zkplan.db-wal").unlink()
-    with pytest.raises(StorageDamaged, match=f"without the missing writes, delete {killed}"):
-        EmbeddedServer(killed).start()
-    (killed / "answered").unlink()
-    assert names_in(killed) == 0
-
-
 def test_a_torn_end_that_nobody_was_answered_for_is_no_damage(killed: Path) -> None:
     with (killed / "zkplan.db-wal").open("ab") as log:
         log.write(b"half a group" * 100)
@@ -213,23 +209,11 @@ def test_a_note_that_no_server_wrote_is_refused(folder: Path, text: str) -> None
         EmbeddedServer(folder).start()
 
 
-def test_the_log_of_a_killed_server_cannot_be_taken_away_unnoticed(folder: Path) -> None:
-    """A deleted log is a valid older state: clients that saw a later one are turned away."""
-    with EmbeddedServer(folder) as server:
-        client = KazooClient(server.hosts)
-        client.start()
-        client.create("/only-in-the-log")
-        killed = folder.with_name("killed")
-        killed.mkdir()
-        # What a power cut would leave, but for the log.
-        (killed / "zkplan.db").write_bytes((folder / "zkplan.db").read_bytes())
-        seen = client.last_zxid
-        client.stop()
-        client.close()
-    with EmbeddedServer(killed) as older:
-        late = KazooClient(older.hosts)
-        late.last_zxid = seen
-        with pytest.raises(late.handler.timeout_exception):
-            late.start(timeout=2)
-        late.stop()
-        late.close()
+def test_who_deletes_the_note_goes_on_and_turns_later_clients_away(killed: Path) -> None:
+    (killed / "zkplan.db-wal").unlink()
+    with pytest.raises(StorageDamaged, match=f"without the missing writes, delete {killed}"):
+        EmbeddedServer(killed).start()
+    (killed / "answered").unlink()
+    assert names_in(killed) == 0
+    with EmbeddedServer(killed) as older, pytest.raises(Closed):
+        Client(older.hosts, zxid=31)

@@ -13,7 +13,6 @@ from .server import CrashServer, Fault, require_strace
 from .test_kills import loaded
 
 WAL, DATABASE = "zkplan.db-wal", "zkplan.db"
-#: What each of them has to say, besides that writing failed.
 FAULTS = {
     "a flush of the log fails": Fault("fdatasync", "error=EIO", "20", WAL),
     "every flush of the log fails": Fault("fdatasync", "error=EIO", "20+", WAL),
@@ -23,6 +22,7 @@ FAULTS = {
     "a write to the log writes nothing": Fault("pwrite64", "retval=0", "62", WAL),
     "a write to the database fails": Fault("pwrite64", "error=EIO", "15", DATABASE),
     "a flush of the database fails": Fault("fdatasync", "error=EIO", "2", DATABASE),
+    "a write of the note fails": Fault("pwrite64", "error=EIO", "30", "answered"),
     "the quota is used up": Fault("pwrite64,ftruncate", "error=EDQUOT", "70+"),
 }
 
@@ -52,19 +52,23 @@ def test_a_write_cut_short_ends_the_server_and_loses_nothing(tmp_path: Path) -> 
     assert load.faults == []
 
 
-@pytest.mark.parametrize(
-    "fault",
-    [
-        Fault("pwrite64", "error=ENOSPC", "1+"),
-        Fault("fdatasync,fsync", "error=EIO", "1+"),
-        Fault("openat", "error=ENOSPC", "1+", "lock"),
-    ],
-    ids=["full", "no flush", "no file"],
-)
-def test_a_failing_disk_at_the_start_is_told(tmp_path: Path, fault: Fault) -> None:
+STARTS = {
+    "full": Fault("pwrite64", "error=ENOSPC", "1+"),
+    "no flush": Fault("fdatasync,fsync", "error=EIO", "1+"),
+    "no lock": Fault("openat", "error=ENOSPC", "1+", "lock"),
+    "no new database": Fault("pwrite64", "error=EIO", "2", "zkplan.db.new"),
+    "no flush of the new database": Fault("fdatasync", "error=EIO", "1", "zkplan.db.new"),
+    "no first write": Fault("pwrite64", "error=EIO", "1", DATABASE),
+    "no first write to the log": Fault("pwrite64", "error=EIO", "1", WAL),
+    "no first flush of the log": Fault("fdatasync", "error=EIO", "1", WAL),
+}
+
+
+@pytest.mark.parametrize("name", STARTS)
+def test_a_failing_disk_at_the_start_is_told(tmp_path: Path, name: str) -> None:
     require_strace()
     server = CrashServer(tmp_path)
-    assert not server.start(fault)
+    assert not server.start(STARTS[name])
     assert server.exit_code == 1
     assert "Traceback" not in server.said
     assert str(server.data) in server.said

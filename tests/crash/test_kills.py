@@ -23,7 +23,8 @@ KILLS = [
     ("any moment", None, 0.3),
     ("checkpoint", Fault("pwrite64", KILL, "12", "zkplan.db"), 15.0),
     ("checkpoint", Fault("fdatasync", KILL, "2", "zkplan.db"), 15.0),
-    ("start", Fault("pwrite64", KILL, "3"), 0.1),
+    *(("start", Fault("pwrite64", KILL, str(when)), 0.1) for when in (1, 2, 3, 5, 7)),
+    ("start", Fault("fsync,fdatasync,rename", KILL, "2"), 0.1),
     ("end", Fault("unlink", KILL, "3"), 0.1),
     ("any moment", None, 0.05),
 ]
@@ -52,7 +53,7 @@ def test_what_was_acknowledged_survives_every_kind_of_kill(tmp_path: Path) -> No
     assert load.acknowledged > 1000
 
 
-def test_what_was_acknowledged_survives_kills_of_a_server_that_does_not_wait_for_the_disk(
+def test_what_was_acknowledged_survives_kills_of_a_fast_server(
     tmp_path: Path,
 ) -> None:
     with loaded(tmp_path, 2, durability="fast") as load:

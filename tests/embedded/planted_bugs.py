@@ -1,8 +1,8 @@
-"""Bugs to plant in the embedded server: each is what a plausible slip would do, as a patch.
+"""Bugs to plant in the embedded server: each is what a plausible slip would do.
 
 A test without these proves little: it passes on a server that is right, and who knows whether it
-would fail on one that is not. test_planted_bugs.py names for each bug the test that finds it. The
-bugs of the tree are in planted_tree_bugs.py.
+would fail on one that is not. Each bug names the test that finds it. The bugs of the tree are in
+planted_tree_bugs.py.
 """
 
 from __future__ import annotations
@@ -11,269 +11,253 @@ from typing import Any
 
 import pytest
 
-from zkplan.embedded import connection, server, service, sessions, storage, wire, writes
+from zkplan.embedded import connection, wire, writes
+from zkplan.embedded.connection import Connection
 from zkplan.embedded.records import Delete, TreeError
-from zkplan.embedded.requests import CloseSession, Ping
+from zkplan.embedded.requests import AddAuth, CloseSession, Ping
+from zkplan.embedded.server import Server
+from zkplan.embedded.service import Service
+from zkplan.embedded.sessions import Sessions
+from zkplan.embedded.storage import Storage, StorageError
 from zkplan.embedded.tree import Tree
 
 from . import planted_tree_bugs  # noqa: F401  # they register themselves
-from .planting import around, bug, no_effect
+from .planting import around, instead, value
 
 # Promises.
 
 
-@bug
-def answers_leave_before_the_commit(patch: pytest.MonkeyPatch) -> None:
-    def flush(self: Any) -> None:
-        self._flush_is_due = False
-        self._send()
-        self._commit()
-
-    patch.setattr(server.Server, "_flush", flush)
+@instead(Server, "_flush", "test_nothing_leaves_before_it_is_stored")
+def answers_leave_before_the_commit(self: Any) -> None:
+    self._flush_is_due = False
+    self._send()
+    self._commit()
 
 
-@bug
-def a_failed_commit_is_answered_all_the_same(patch: pytest.MonkeyPatch) -> None:
-    def commit(real: Any, self: Any) -> None:
-        try:
-            real(self)
-        except storage.StorageError:
-            pass
-
-    around(patch, server.Server, "_commit", commit)
+@around(Server, "_commit", "test_a_disk_that_fails_ends_the_server_without_an_answer")
+def a_failed_commit_is_answered_all_the_same(real: Any, self: Any) -> None:
+    try:
+        real(self)
+    except StorageError:
+        pass
 
 
-@bug
-def events_come_after_the_answer(patch: pytest.MonkeyPatch) -> None:
-    send_events = service.Service._send_events
-
-    def handle(real: Any, self: Any, peer: Any, frame: bytes) -> None:
-        with pytest.MonkeyPatch.context() as inner:
-            inner.setattr(service.Service, "_send_events", no_effect)
-            real(self, peer, frame)
-        send_events(self)
-
-    around(patch, service.Service, "handle", handle)
+@around(Service, "handle", "test_an_event_comes_before_the_answer_that_shows_the_change")
+def events_come_after_the_answer(real: Any, self: Any, peer: Any, frame: bytes) -> None:
+    with pytest.MonkeyPatch.context() as inner:
+        inner.setattr(Service, "_send_events", lambda *_: None)
+        real(self, peer, frame)
+    self._send_events()
 
 
-@bug
-def refused_writes_take_no_zxid(patch: pytest.MonkeyPatch) -> None:
-    def apply(real: Any, self: Any, *args: Any, **named: Any) -> Any:
-        try:
-            return real(self, *args, **named)
-        except TreeError:
-            self.zxid -= 1
-            raise
-
-    around(patch, Tree, "apply", apply)
+@around(Tree, "apply", "test_every_write_takes_one_zxid_also_when_it_is_refused")
+def refused_writes_take_no_zxid(real: Any, self: Any, *args: Any, **named: Any) -> Any:
+    try:
+        return real(self, *args, **named)
+    except TreeError:
+        self.zxid -= 1
+        raise
 
 
-@bug
-def the_zxids_of_refused_writes_are_not_stored(patch: pytest.MonkeyPatch) -> None:
-    def commit(real: Any, self: Any, **changes: Any) -> None:
-        if changes["nodes"] or changes["sessions"]:
-            real(self, **changes)
-
-    around(patch, storage.Storage, "commit", commit)
+@around(Storage, "commit", "test_the_zxid_of_a_refused_write_survives_a_restart", refused="delete")
+def the_zxids_of_refused_writes_are_not_stored(real: Any, self: Any, **changes: Any) -> None:
+    if changes["nodes"] or changes["sessions"]:
+        real(self, **changes)
 
 
 # Sessions.
 
 
-@bug
-def a_password_is_not_checked(patch: pytest.MonkeyPatch) -> None:
-    def attach(real: Any, self: Any, id: int, password: bytes, *times: int) -> Any:  # noqa: A002
-        session = self.get(id)
-        return real(self, id, session.password if session else password, *times)
-
-    around(patch, sessions.Sessions, "attach", attach)
-
-
-@bug
-def sessions_never_expire(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(sessions.Sessions, "expired", lambda *_: [])
+@around(Sessions, "attach", "test_a_wrong_password_is_refused_and_disturbs_nobody")
+def a_password_is_not_checked(
+    real: Any, self: Any, number: int, password: bytes, *times: int
+) -> Any:
+    session = self.get(number)
+    return real(self, number, session.password if session else password, *times)
 
 
-@bug
-def sessions_expire_early(patch: pytest.MonkeyPatch) -> None:
-    around(patch, sessions.Sessions, "expired", lambda real, self, now_ms: real(self, now_ms + 100))
+@instead(Sessions, "expired", "test_a_session_expires_on_time_and_not_before")
+def sessions_never_expire(*_: Any) -> Any:
+    return []
 
 
-@bug
-def only_pings_keep_a_session(patch: pytest.MonkeyPatch) -> None:
-    def handle(real: Any, self: Any, peer: Any, frame: bytes) -> None:
-        session = peer.session
-        before = session and session.deadline_ms
-        real(self, peer, frame)
-        if session and peer.last_request != Ping.__name__:
-            session.deadline_ms = before
-
-    around(patch, service.Service, "handle", handle)
+@around(Sessions, "expired", "test_a_session_expires_on_time_and_not_before")
+def sessions_expire_early(real: Any, self: Any, now_ms: int) -> Any:
+    return real(self, now_ms + 100)
 
 
-@bug
-def sessions_are_forgotten_at_a_restart(patch: pytest.MonkeyPatch) -> None:
-    def restore(real: Any, self: Any, last_id: int, _saved: Any, now_ms: int) -> None:
-        real(self, last_id, [], now_ms)
-
-    around(patch, sessions.Sessions, "restore", restore)
-
-
-@bug
-def a_restart_does_not_give_the_whole_time_out(patch: pytest.MonkeyPatch) -> None:
-    def restore(real: Any, self: Any, last_id: int, saved: Any, now_ms: int) -> None:
-        real(self, last_id, saved, now_ms - 200)
-
-    around(patch, sessions.Sessions, "restore", restore)
+@around(Service, "handle", "test_any_packet_keeps_a_session", kind="read")
+def only_pings_keep_a_session(real: Any, self: Any, peer: Any, frame: bytes) -> None:
+    session = peer.session
+    before = session and session.deadline_ms
+    real(self, peer, frame)
+    if session and peer.last_request != Ping.__name__:
+        session.deadline_ms = before
 
 
-@bug
-def session_ids_begin_again_at_a_restart(patch: pytest.MonkeyPatch) -> None:
-    def restore(real: Any, self: Any, _last_id: int, saved: Any, now_ms: int) -> None:
-        real(self, 0, saved, now_ms)
-
-    around(patch, sessions.Sessions, "restore", restore)
-
-
-@bug
-def a_stopped_server_blames_its_clients(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(sessions.Sessions, "forgive", no_effect)
+@around(Sessions, "restore", "test_a_session_survives_a_restart_with_all_that_it_owns")
+def sessions_are_forgotten_at_a_restart(
+    real: Any, self: Any, last_id: int, _saved: Any, now_ms: int
+) -> None:
+    real(self, last_id, [], now_ms)
 
 
-@bug
-def a_stopped_server_gives_its_clients_more_time(patch: pytest.MonkeyPatch) -> None:
-    def forgive(self: Any, away_ms: int, _now_ms: int) -> None:
-        for session in self:
-            session.deadline_ms += away_ms
-
-    patch.setattr(sessions.Sessions, "forgive", forgive)
+@around(Sessions, "restore", "test_a_session_has_its_whole_time_out_again_after_a_restart")
+def a_restart_does_not_give_the_whole_time_out(
+    real: Any, self: Any, last_id: int, saved: Any, now_ms: int
+) -> None:
+    real(self, last_id, saved, now_ms - 200)
 
 
-@bug
-def time_outs_are_as_the_client_wishes(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(sessions.Sessions, "_within_bounds", lambda _, wish: wish)
+@around(Sessions, "restore", "test_session_ids_never_repeat_even_when_the_clock_steps_back")
+def session_ids_begin_again_at_a_restart(
+    real: Any, self: Any, _last_id: int, saved: Any, now_ms: int
+) -> None:
+    real(self, 0, saved, now_ms)
 
 
-@bug
-def a_client_with_a_newer_zxid_is_accepted(patch: pytest.MonkeyPatch) -> None:
-    def connect(real: Any, self: Any, peer: Any, request: Any) -> None:
-        real(self, peer, request._replace(last_zxid_seen=0))
-
-    around(patch, service.Service, "connect", connect)
+@instead(Sessions, "forgive", "test_a_server_that_was_stopped_expires_no_session_whose_pings_wait")
+def a_stopped_server_blames_its_clients(*_: Any) -> None:
+    pass
 
 
-@bug
-def a_moved_session_leaves_its_old_connection_working(patch: pytest.MonkeyPatch) -> None:
-    def session_for(real: Any, self: Any, peer: Any, request: Any) -> Any:
-        self._peers.pop(request.session, None)
-        return real(self, peer, request)
-
-    around(patch, service.Service, "_session_for", session_for)
+@instead(Sessions, "forgive", "test_a_server_that_was_held_up_gives_nobody_more_than_the_time_out")
+def a_stopped_server_gives_its_clients_more_time(self: Any, away_ms: int, _now_ms: int) -> None:
+    for session in self:
+        session.deadline_ms += away_ms
 
 
-@bug
-def requests_behind_the_end_of_a_session_are_applied(patch: pytest.MonkeyPatch) -> None:
-    def handle_rare(real: Any, self: Any, peer: Any, xid: int, request: Any) -> None:
-        session = peer.session
-        real(self, peer, xid, request)
-        if isinstance(request, CloseSession):
-            peer.session, peer.leaving = session, False
-
-    around(patch, service.Service, "_handle_rare", handle_rare)
+@instead(
+    Sessions, "_within_bounds", "test_time_outs_are_kept_within_the_bounds", wish=999, given=1000
+)
+def time_outs_are_as_the_client_wishes(_: Any, wish: int) -> int:
+    return wish
 
 
-@bug
-def ephemerals_survive_their_session(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Tree, "close_session", lambda self, *_, **__: self.advance())
+@around(Service, "connect", "test_a_client_that_has_seen_a_newer_zxid_gets_no_answer")
+def a_client_with_a_newer_zxid_is_accepted(real: Any, self: Any, peer: Any, request: Any) -> None:
+    real(self, peer, request._replace(last_zxid_seen=0))
 
 
-@bug
-def each_ephemeral_goes_in_a_zxid_of_its_own(patch: pytest.MonkeyPatch) -> None:
-    def close_session(self: Any, session: int, *, now_ms: int = 0) -> None:
-        for path in sorted(self.ephemerals(session)):
-            self.apply(Delete(path), now_ms=now_ms)
+@around(Service, "_session_for", "test_a_session_that_moves_takes_all_it_has_along")
+def a_moved_session_leaves_its_old_connection_working(
+    real: Any, self: Any, peer: Any, request: Any
+) -> Any:
+    self._peers.pop(request.session, None)
+    return real(self, peer, request)
 
-    patch.setattr(Tree, "close_session", close_session)
+
+@instead(Service, "disconnected", "test_a_session_that_moves_takes_all_it_has_along")
+def the_late_end_of_an_old_connection_hurts_the_new_one(self: Any, peer: Any) -> None:
+    self.tree.drop_watches(peer)
+    if peer.session_id:
+        self._peers.pop(peer.session_id, None)
+    peer.session = None
+
+
+@around(Service, "_handle_rare", "test_what_was_sent_behind_the_end_of_a_session_is_not_applied")
+def requests_behind_the_end_of_a_session_are_applied(
+    real: Any, self: Any, peer: Any, xid: int, request: Any
+) -> None:
+    session = peer.session
+    real(self, peer, xid, request)
+    if isinstance(request, CloseSession):
+        peer.session, peer.leaving = session, False
+
+
+@instead(Tree, "close_session", "test_a_session_survives_a_restart_with_all_that_it_owns")
+def ephemerals_survive_their_session(self: Any, *_: Any, **__: Any) -> None:
+    self.advance()
+
+
+@instead(Tree, "close_session", "test_the_end_of_a_session_deletes_its_ephemerals_in_one_zxid")
+def each_ephemeral_goes_in_a_zxid_of_its_own(self: Any, session: int, *, now_ms: int = 0) -> None:
+    for path in sorted(self.ephemerals(session)):
+        self.apply(Delete(path), now_ms=now_ms)
 
 
 # Garbage.
 
 
-@bug
-def a_malformed_request_is_not_answered(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(service.Service, "_refuse_frame", no_effect)
+@instead(Service, "_refuse_frame", "test_damaged_requests_hinder_nobody_and_break_nothing", seed=1)
+def a_malformed_request_is_not_answered(*_: Any) -> None:
+    pass
 
 
-@bug
-def an_exception_escapes_the_parser(patch: pytest.MonkeyPatch) -> None:
-    def parse(real: Any, frame: bytes) -> Any:
-        try:
-            return real(frame)
-        except wire.WireError as error:
-            raise KeyError(str(error)) from error
-
-    around(patch, wire, "parse", parse)
+@around(wire, "parse", "test_damaged_requests_hinder_nobody_and_break_nothing", seed=1)
+def an_exception_escapes_the_parser(real: Any, frame: bytes) -> Any:
+    try:
+        return real(frame)
+    except wire.WireError as error:
+        raise KeyError(str(error)) from error
 
 
-@bug
-def answers_overtake_each_other(patch: pytest.MonkeyPatch) -> None:
-    def send(real: Any, self: Any) -> None:
-        out = self.service.out
-        if len(out) > 1 and None not in (out[-1][1], out[-2][1]):
-            out[-1], out[-2] = out[-2], out[-1]
-        real(self)
+@around(Server, "_send", "test_answers_come_in_the_order_of_the_requests")
+def answers_overtake_each_other(real: Any, self: Any) -> None:
+    out = self.service.out
+    if len(out) > 1 and None not in (out[-1][1], out[-2][1]):
+        out[-1], out[-2] = out[-2], out[-1]
+    real(self)
 
-    around(patch, server.Server, "_send", send)
+
+@around(Service, "_handle_rare", "test_who_fails_to_prove_an_identity_is_disconnected")
+def who_fails_to_prove_an_identity_stays_connected(
+    real: Any, self: Any, peer: Any, xid: int, request: Any
+) -> None:
+    real(self, peer, xid, request)
+    if isinstance(request, AddAuth) and peer.leaving:
+        peer.leaving = False
+        self.out.pop()
 
 
 # Limits.
 
-
-@bug
-def no_frame_is_too_large(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(connection, "MAX_FRAME_BYTES", 2**31 - 1)
-
-
-@bug
-def the_tree_may_grow_without_end(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(writes.Writes, "_judge_size", no_effect)
-
-
-@bug
-def answers_gather_for_a_client_that_does_not_read(patch: pytest.MonkeyPatch) -> None:
-    def has_room(self: Any) -> bool:
-        return not self.transport.is_closing()
-
-    patch.setattr(connection.Connection, "_has_room", has_room)
+value(
+    "no frame is too large",
+    connection,
+    "MAX_FRAME_BYTES",
+    2**31 - 1,
+    "test_an_impossible_length_closes_the_connection",
+    length=1_048_576,
+)
 
 
-@bug
-def long_requests_are_handled_in_one_go(patch: pytest.MonkeyPatch) -> None:
-    def make(real: Any, self: Any, *, limits: Any, **settings: Any) -> None:
-        real(self, limits=limits._replace(turn_s=1e6), **settings)
-
-    around(patch, server.Server, "__init__", make)
-
-
-@bug
-def a_client_that_does_not_read_keeps_its_place(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(connection.Connection, "close", lambda self: self.transport.close())
+@instead(
+    writes.Writes,
+    "_judge_size",
+    "test_more_znodes_than_allowed_are_refused_and_deletes_still_work",
+)
+def the_tree_may_grow_without_end(*_: Any) -> None:
+    pass
 
 
-@bug
-def a_handshake_may_take_for_ever(patch: pytest.MonkeyPatch) -> None:
-    def connection_made(real: Any, self: Any, transport: Any) -> None:
-        real(self, transport)
-        if self._handshake_timer is not None:
-            self._handshake_timer.cancel()
-
-    around(patch, connection.Connection, "connection_made", connection_made)
+@instead(Connection, "_has_room", "test_a_client_that_does_not_read_answers_hinders_nobody")
+def answers_gather_for_a_client_that_does_not_read(self: Any) -> bool:
+    return not self.transport.is_closing()
 
 
-@bug
-def any_number_of_connections_is_accepted(patch: pytest.MonkeyPatch) -> None:
-    def opened(self: Any, one: Any) -> bool:
-        self._connections[one.peer] = one
-        return True
+@around(Server, "__init__", "test_a_client_with_long_requests_leaves_turns_to_others")
+def long_requests_are_handled_in_one_go(
+    real: Any, self: Any, *, limits: Any, **settings: Any
+) -> None:
+    real(self, limits=limits._replace(turn_s=1e6), **settings)
 
-    patch.setattr(server.Server, "opened", opened)
+
+@instead(
+    Connection, "close", "test_a_client_that_does_not_read_is_gone_some_time_after_its_session"
+)
+def a_client_that_does_not_read_keeps_its_place(self: Any) -> None:
+    self.transport.close()
+
+
+@around(Connection, "connection_made", "test_who_never_shakes_hands_is_disconnected")
+def a_handshake_may_take_for_ever(real: Any, self: Any, transport: Any) -> None:
+    real(self, transport)
+    if self._handshake_timer is not None:
+        self._handshake_timer.cancel()
+
+
+@instead(Server, "opened", "test_one_connection_too_many_is_closed_at_once")
+def any_number_of_connections_is_accepted(self: Any, one: Any) -> bool:
+    self._connections[one.peer] = one
+    return True

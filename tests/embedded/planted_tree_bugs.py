@@ -5,124 +5,103 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-import pytest
-
-from zkplan.embedded import service, watches, wire, writes
+from zkplan.embedded import watches, wire, writes
 from zkplan.embedded.nodes import Node
-from zkplan.embedded.records import Check, Delete, NotEmptyError
-from zkplan.embedded.requests import AddAuth
+from zkplan.embedded.records import BadVersionError, Check, Delete, NotEmptyError, SetData
 from zkplan.embedded.tree import Tree
+from zkplan.embedded.watches import Watches
+from zkplan.embedded.writes import Writes
 
-from .planting import around, bug, no_effect
+from .planting import around, instead, value
 
 # Watches.
 
 
-@bug
-def watches_survive_their_connection(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Tree, "drop_watches", no_effect)
+@instead(Tree, "drop_watches", "test_watches_go_with_the_connection")
+def watches_survive_their_connection(*_: Any) -> None:
+    pass
 
 
-@bug
-def watches_fire_again_and_again(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(watches, "_ONCE", 99)
+value("watches fire again and again", watches, "_ONCE", 99, "test_each_watch_fires_once")
 
 
-@bug
-def a_deletion_does_not_wake_who_watches_the_parent(patch: pytest.MonkeyPatch) -> None:
-    def deleted(real: Any, self: Any, path: str, _parent: str, *acls: Any) -> None:
-        real(self, path, "\0", *acls)
-
-    created, real, changed = writes._TELL
-    patch.setattr(writes, "_TELL", (created, functools.partial(deleted, real), changed))
+def _deleted(real: Any, self: Any, path: str, _parent: str, *acls: Any) -> None:
+    real(self, path, "\0", *acls)
 
 
-@bug
-def a_failing_multi_fires_watches(patch: pytest.MonkeyPatch) -> None:
-    def forget(self: Any) -> None:
-        self.znodes.take_back()
-        for kind, path, parent_path, node, parent in self._changes:
-            writes._TELL[kind](self._watches, path, parent_path, node.acl, parent.acl)
-        self._changes.clear()
-
-    patch.setattr(writes.Writes, "forget", forget)
+value(
+    "a deletion does not wake who watches the parent",
+    writes,
+    "_TELL",
+    (writes._TELL[0], functools.partial(_deleted, writes._TELL[1]), writes._TELL[2]),
+    "test_a_deletion_tells_each_watcher_of_the_node_once_and_then_the_parent",
+)
 
 
-@bug
-def what_a_reconnected_client_missed_is_not_told(patch: pytest.MonkeyPatch) -> None:
-    def set_watches(real: Any, self: Any, again: Any, watcher: Any) -> None:
-        real(self, again._replace(relative_zxid=2**62), watcher)
+@instead(Writes, "forget", "test_a_multi_refused_at_any_position_leaves_no_trace", position=6)
+def a_failing_multi_fires_watches(self: Any) -> None:
+    self.znodes.take_back()
+    for kind, path, parent_path, node, parent in self._changes:
+        writes._TELL[kind](self._watches, path, parent_path, node.acl, parent.acl)
+    self._changes.clear()
 
-    around(patch, Tree, "set_watches", set_watches)
+
+@around(Tree, "set_watches", "test_a_reconnected_client_is_told_what_it_missed")
+def what_a_reconnected_client_missed_is_not_told(
+    real: Any, self: Any, again: Any, watcher: Any
+) -> None:
+    real(self, again._replace(relative_zxid=2**62), watcher)
 
 
-@bug
-def events_are_told_to_who_may_not_read(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(watches.Watches, "_may_read", lambda *_: True)
+@instead(Watches, "_may_read", "test_nobody_reads_or_hears_of_what_a_list_keeps_from_them")
+def events_are_told_to_who_may_not_read(*_: Any) -> bool:
+    return True
 
 
 # Writes.
 
 
-@bug
-def a_failing_multi_keeps_its_first_operations(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(writes.Writes, "forget", writes.Writes.tell)
+@instead(Writes, "forget", "test_a_failing_multi_leaves_nothing_behind")
+def a_failing_multi_keeps_its_first_operations(self: Any) -> None:
+    self.tell()
 
 
-@bug
-def every_operation_of_a_failing_multi_has_the_real_error(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(wire, "refusal_codes", lambda count, _index, code: [code] * count)
+@instead(wire, "refusal_codes", "test_a_failing_multi_leaves_nothing_behind")
+def every_operation_of_a_failing_multi_has_the_real_error(
+    count: int, _index: int, code: int
+) -> list[int]:
+    return [code] * count
 
 
-@bug
-def a_check_ignores_the_version(patch: pytest.MonkeyPatch) -> None:
-    def execute(real: Any, self: Any, op: Any, *args: Any) -> Any:
-        return real(self, op._replace(version=-1) if isinstance(op, Check) else op, *args)
-
-    around(patch, writes.Writes, "execute", execute)
+_REFUSED = "test_a_refused_operation_writes_nothing_but_takes_a_zxid"
 
 
-@bug
-def set_and_delete_ignore_the_version(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(writes.Writes, "_judge_version", no_effect)
+@around(Writes, "execute", _REFUSED, op=Check("/a", version=1), error=BadVersionError)
+def a_check_ignores_the_version(real: Any, self: Any, op: Any, *args: Any) -> Any:
+    return real(self, op._replace(version=-1) if isinstance(op, Check) else op, *args)
 
 
-@bug
-def a_delete_ignores_children(patch: pytest.MonkeyPatch) -> None:
-    def delete(real: Any, self: Any, op: Any, *args: Any) -> Any:
-        try:
-            return real(self, op, *args)
-        except NotEmptyError:
-            for name in list(self.nodes[op.path].children):
-                self._delete(Delete(f"{op.path}/{name}"), *args)
-            return real(self, op, *args)
-
-    around(patch, writes.Writes, "_delete", delete)
+@instead(Writes, "_judge_version", _REFUSED, op=SetData("/a", version=1), error=BadVersionError)
+def set_and_delete_ignore_the_version(*_: Any) -> None:
+    pass
 
 
-@bug
-def a_sequence_goes_back_after_a_delete(patch: pytest.MonkeyPatch) -> None:
-    def unlist_child(real: Any, self: Any, name: str) -> None:
-        real(self, name)
-        self.creates -= 1
-
-    around(patch, Node, "unlist_child", unlist_child)
-
-
-@bug
-def no_list_is_asked_before_a_read(patch: pytest.MonkeyPatch) -> None:
-    def readable(real: Any, self: Any, path: str, _who: Any, *args: Any) -> Any:
-        return real(self, path, None, *args)
-
-    around(patch, Tree, "_readable", readable)
+@around(Writes, "_delete", _REFUSED, op=Delete("/a"), error=NotEmptyError)
+def a_delete_ignores_children(real: Any, self: Any, op: Any, *args: Any) -> Any:
+    try:
+        return real(self, op, *args)
+    except NotEmptyError:
+        for name in list(self.nodes[op.path].children):
+            self._delete(Delete(f"{op.path}/{name}"), *args)
+        return real(self, op, *args)
 
 
-@bug
-def who_fails_to_prove_an_identity_stays_connected(patch: pytest.MonkeyPatch) -> None:
-    def handle_rare(real: Any, self: Any, peer: Any, xid: int, request: Any) -> None:
-        real(self, peer, xid, request)
-        if isinstance(request, AddAuth) and peer.leaving:
-            peer.leaving = False
-            self.out.pop()
+@around(Node, "unlist_child", "test_sequence_numbers_count_creates_and_never_come_back")
+def a_sequence_goes_back_after_a_delete(real: Any, self: Any, name: str) -> None:
+    real(self, name)
+    self.creates -= 1
 
-    around(patch, service.Service, "_handle_rare", handle_rare)
+
+@around(Tree, "_readable", "test_nobody_reads_or_hears_of_what_a_list_keeps_from_them")
+def no_list_is_asked_before_a_read(real: Any, self: Any, path: str, _who: Any, *args: Any) -> Any:
+    return real(self, path, None, *args)

@@ -18,7 +18,7 @@ from zkplan.embedded.server import Server
 
 from . import requests as ask
 from .client import Client, monitored, word
-from .planting import around
+from .planting import wrap
 from .servers import gated_commits, serving, wait_until
 
 QUOTA_EXCEEDED = -125
@@ -111,7 +111,7 @@ def test_one_commit_does_not_hold_the_answers_of_all(
         held.append(sum(len(frame or b"") for _, frame in self.service.out))
         real(self)
 
-    around(monkeypatch, Server, "_send", send)
+    wrap(monkeypatch, Server, "_send", send)
     limits = Limits(held_bytes=2 << 20)
     with serving(tmp_path, limits=limits) as server, gated_commits() as gate:
         clients = [Client(server.hosts) for _ in range(12)]

@@ -111,13 +111,6 @@ def test_more_identities_than_allowed_are_refused() -> None:
         assert client.until_closed() == []
 
 
-def test_an_answer_that_would_be_too_large_is_refused() -> None:
-    with serving(limits=Limits(answer_bytes=100_000)) as server, Client(server.hosts) as client:
-        client.done(ask.create("/a", bytes(30_000)))
-        client.done(ask.multi_read(*[ask.get_data("/a")] * 3))
-        assert client.ask(ask.multi_read(*[ask.get_data("/a")] * 4)).error == QUOTA_EXCEEDED
-
-
 def test_a_client_that_does_not_read_answers_hinders_nobody() -> None:
     with ServerProcess() as server:
         with Client(server.hosts) as other:

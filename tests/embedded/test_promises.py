@@ -39,18 +39,6 @@ def test_nothing_leaves_before_it_is_stored(tmp_path: Path) -> None:
             reader.reply()
 
 
-def test_a_read_waits_for_the_write_that_it_shows(tmp_path: Path) -> None:
-    with serving(tmp_path) as server, gated_commits() as gate, Client(server.hosts) as client:
-        client.done(ask.create("/a", b"old"))
-        gate.shut()
-        client.send(ask.set_data("/a", b"new"), ask.get_data("/a"), ask.exists("/a"))
-        assert gate.waits.wait(5)
-        assert client.is_silent(LISTEN_S)
-        gate.open()
-        client.reply()
-        assert b"new" in client.reply().body
-
-
 def test_a_handshake_waits_until_the_session_is_stored(tmp_path: Path) -> None:
     with serving(tmp_path) as server, gated_commits() as gate:
         gate.shut()
@@ -165,15 +153,6 @@ def test_each_watch_fires_once() -> None:
             client.done(ask.create(f"/a/{name}"))
         client.pinged()
         assert client.events == [(3, "/a"), (4, "/a")]
-
-
-def test_a_deletion_wakes_who_watches_the_list_of_the_parent() -> None:
-    with serving() as server, Client(server.hosts) as client:
-        client.done(ask.create("/a"))
-        client.done(ask.create("/a/b"))
-        client.done(ask.children("/a", watch=True))
-        client.done(ask.delete("/a/b"))
-        assert client.events == [(4, "/a")]
 
 
 def test_every_write_takes_one_zxid_also_when_it_is_refused() -> None:

@@ -93,13 +93,18 @@ def test_an_unknown_session_is_told_that_it_expired() -> None:
         assert stranger.until_closed() == []
 
 
-def test_a_session_that_moves_takes_its_ephemerals_and_leaves_its_old_connection() -> None:
-    with serving() as server, Client(server.hosts) as old:
-        old.done(ask.create("/e", flags=ask.EPHEMERAL))
-        with old.again(server.hosts) as new:
+def test_a_session_that_moves_takes_all_it_has_along() -> None:
+    with serving() as server, Client(server.hosts, timeout_ms=1000) as old:
+        zxid = old.done(ask.create("/e", flags=ask.EPHEMERAL)).zxid
+        with old.again(server.hosts) as new, Client(server.hosts) as other:
             assert (new.session, new.password) == (old.session, old.password)
+            new.done(ask.exists("/e", watch=True))
             assert old.until_closed() == []
-            new.done(ask.exists("/e"))
+            # The late end of the old connection takes nothing away from the new one.
+            assert other.done(ask.set_data("/e")).zxid == zxid + 2, "a zxid to attach"
+            assert new.wait_event() == (3, "/e")
+            assert new.until_closed() == [], "it was not told that it expired"
+            assert other.ask(ask.exists("/e")).error == -101
 
 
 def test_what_still_arrives_on_the_connection_that_was_left_is_not_applied() -> None:

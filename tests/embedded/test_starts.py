@@ -21,7 +21,7 @@ from zkplan.embedded.tree import Tree
 
 from . import requests as ask
 from .client import Client
-from .planting import around
+from .planting import wrap
 from .servers import ServerProcess, serving, wait_until
 
 TIMEOUT_MS = 400
@@ -39,7 +39,7 @@ def test_the_time_that_a_start_takes_is_nobodys_absence(
     server = serving(tmp_path)
     with server:
         before = Client(server.hosts, timeout_ms=TIMEOUT_MS)
-    around(monkeypatch, owner, name, slowly)
+    wrap(monkeypatch, owner, name, slowly)
     with server:
         started = time.monotonic()
         wait_until(lambda: time.monotonic() > started + 0.1, "it has looked whose time is over")
@@ -60,7 +60,7 @@ def test_a_large_tree_is_restored_without_looking_for_garbage(
     server = serving(tmp_path)
     with server, Client(server.hosts) as client:
         client.done(ask.create("/a"))
-    around(monkeypatch, Tree, "restore", restore)
+    wrap(monkeypatch, Tree, "restore", restore)
     with server:
         assert gc.isenabled()
     assert collecting == [False]

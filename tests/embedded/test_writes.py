@@ -1,4 +1,4 @@
-"""Writes on the wire: all or nothing, versions, sequences, children, and who may do what."""
+"""Writes on the wire: all or nothing, and who may do what. The rest: tests/unit/test_tree.py."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from . import requests as ask
 from .client import Client
 from .servers import serving
 
-NO_NODE, NO_AUTH, BAD_VERSION, NOT_EMPTY, AUTH_FAILED = -101, -102, -103, -111, -115
+NO_NODE, NO_AUTH, AUTH_FAILED = -101, -102, -115
 
 
 def errors_of(body: bytes) -> list[int]:
@@ -37,59 +37,6 @@ def test_a_failing_multi_leaves_nothing_behind() -> None:
         assert errors_of(reply.body) == [0, 0, 0, NO_NODE, -2]
         assert client.ask(ask.exists("/b")).error == NO_NODE
         assert b"old" in client.done(ask.get_data("/a")).body
-
-
-def test_a_failing_multi_fires_no_watch() -> None:
-    with serving() as server, Client(server.hosts) as client:
-        client.done(ask.create("/a"))
-        client.done(ask.get_data("/a", watch=True))
-        client.ask(ask.exists("/b", watch=True))
-        client.done(ask.children("/", watch=True))
-        client.ask(ask.multi(ask.set_data("/a"), ask.create("/b"), ask.check("/nowhere")))
-        client.pinged()
-        assert client.events == []
-        client.done(ask.set_data("/a"))
-        assert client.events == [(3, "/a")]
-
-
-def test_a_check_compares_the_version() -> None:
-    with serving() as server, Client(server.hosts) as client:
-        client.done(ask.create("/a"))
-        client.done(ask.set_data("/a"))
-        reply = client.ask(ask.multi(ask.check("/a", 0), ask.create("/b")))
-        assert errors_of(reply.body) == [BAD_VERSION, -2]
-        assert client.ask(ask.exists("/b")).error == NO_NODE
-        client.ask(ask.multi(ask.check("/a", 1), ask.create("/b")))
-        client.done(ask.exists("/b"))
-
-
-def test_set_and_delete_compare_the_version() -> None:
-    with serving() as server, Client(server.hosts) as client:
-        client.done(ask.create("/a", b"old"))
-        assert client.ask(ask.set_data("/a", b"new", 1)).error == BAD_VERSION
-        assert client.ask(ask.delete("/a", 1)).error == BAD_VERSION
-        assert b"old" in client.done(ask.get_data("/a")).body
-        client.done(ask.set_data("/a", b"new", 0))
-        client.done(ask.delete("/a", 1))
-
-
-def test_a_node_with_children_is_not_deleted() -> None:
-    with serving() as server, Client(server.hosts) as client:
-        client.done(ask.create("/a"))
-        client.done(ask.create("/a/b"))
-        assert client.ask(ask.delete("/a")).error == NOT_EMPTY
-        client.done(ask.exists("/a/b"))
-
-
-def test_a_sequence_number_is_never_given_twice() -> None:
-    with serving() as server, Client(server.hosts) as client:
-        client.done(ask.create("/q"))
-        paths = []
-        for _ in range(5):
-            path = client.done(ask.create("/q/n-", flags=ask.SEQUENCE)).body[4:].decode()
-            paths.append(path)
-            client.done(ask.delete(path))
-        assert paths == [f"/q/n-{number:010d}" for number in range(5)]
 
 
 def digest(user: str, password: str) -> tuple[int, str, str]:

@@ -1,20 +1,15 @@
-"""A repeatable story of changes for the tests of storage; started as a program, it commits them.
-
-python storage_story.py FOLDER flushed|fast GROUPS    prints the number of each group committed
-"""
+"""A repeatable story of changes for the tests of storage."""
 
 from __future__ import annotations
 
 import random
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import NamedTuple
 
 from zkplan.embedded.nodes import Node
 from zkplan.embedded.records import NO_DATA, Acl
 from zkplan.embedded.sessions import SavedSession
-from zkplan.embedded.storage import Changes, Saved, SessionChanges, Storage, StorageError
+from zkplan.embedded.storage import Changes, Saved, SessionChanges, Storage
 
 #: Everything loaded, in a form that can be compared.
 Picture = tuple[object, ...]
@@ -109,24 +104,3 @@ def save(storage: Storage, group: Group) -> None:
         nodes=group.nodes,
         sessions=group.sessions,
     )
-
-
-def main(folder: str, mode: str, groups: str) -> int:
-    """Commit group after group; 3 is the status after a StorageError, which goes to stderr."""
-    try:
-        storage = Storage.open(Path(folder), sync=mode == "flushed")
-        storage.load()
-        sys.stdout.write("open\n")
-        sys.stdout.flush()
-        for number, group in enumerate(story(int(groups)), 1):
-            save(storage, group)
-            sys.stdout.write(f"{number}\n")
-            sys.stdout.flush()
-    except StorageError as error:
-        sys.stderr.write(f"{type(error).__name__}: {error}\n")
-        return 3
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:]))

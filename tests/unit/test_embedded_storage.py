@@ -22,7 +22,6 @@ from zkplan.embedded.storage import (
     StorageDamaged,
     StorageError,
     StorageLocked,
-    address_of,
 )
 
 from .storage_story import EMPTY, Picture, fields, picture, save, story
@@ -188,38 +187,6 @@ def test_no_damage_in_the_middle_of_the_log_goes_unnoticed(tmp_path: Path) -> No
         assert (copy / LOG).read_bytes() == dirty, "it was changed"
 
 
-def test_a_log_without_its_database_is_refused(tmp_path: Path) -> None:
-    storage = opened(tmp_path / "data")
-    copy = tmp_path / "copy"
-    copy.mkdir()
-    save(storage, next(story(1)))
-    shutil.copy(tmp_path / "data" / LOG, copy)
-    storage.close()
-    with pytest.raises(StorageDamaged, match=r"is missing but zkplan.db-wal is there"):
-        Storage.open(copy)
-    assert os.listdir(copy) != []
-
-
-def test_an_emptied_database_is_damage_and_not_a_fresh_one(tmp_path: Path) -> None:
-    written(tmp_path, 3)
-    (tmp_path / DATABASE).write_bytes(b"")
-    with pytest.raises(StorageDamaged, match=r"Restore a copy"):
-        load(tmp_path)
-
-
-def test_a_folder_is_used_once_at_a_time(tmp_path: Path) -> None:
-    storage = opened(tmp_path)
-    storage.publish_address("127.0.0.1:2181")
-    with pytest.raises(StorageLocked) as refused:
-        Storage.open(tmp_path)
-    for part in (str(tmp_path), str(os.getpid()), "127.0.0.1:2181"):
-        assert part in str(refused.value)
-    assert address_of(tmp_path) == "127.0.0.1:2181"
-    storage.close()
-    assert address_of(tmp_path) is None
-    assert load(tmp_path) == EMPTY
-
-
 def test_a_forked_child_neither_keeps_the_lock_nor_uses_the_folder(tmp_path: Path) -> None:
     storage = opened(tmp_path)
     (heard, tell), (wait, end) = os.pipe(), os.pipe()
@@ -246,16 +213,6 @@ def test_a_forked_child_neither_keeps_the_lock_nor_uses_the_folder(tmp_path: Pat
             os.close(each)
 
 
-def test_a_database_of_another_program_is_refused_untouched(tmp_path: Path) -> None:
-    with sqlite3.connect(tmp_path / DATABASE) as other:
-        other.execute("CREATE TABLE bookmarks (url)")
-    other.close()
-    before = (tmp_path / DATABASE).read_bytes()
-    with pytest.raises(StorageError, match="another program"):
-        Storage.open(tmp_path)
-    assert (tmp_path / DATABASE).read_bytes() == before
-
-
 def test_another_format_is_refused_with_what_to_do(tmp_path: Path) -> None:
     written(tmp_path, 1)
     with sqlite3.connect(tmp_path / DATABASE) as newer:
@@ -265,26 +222,27 @@ def test_another_format_is_refused_with_what_to_do(tmp_path: Path) -> None:
         Storage.open(tmp_path)
 
 
-def test_a_database_open_elsewhere_is_not_waited_for(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "doing",
+    [
+        ["PRAGMA locking_mode=EXCLUSIVE", "BEGIN IMMEDIATE"],
+        ["PRAGMA locking_mode=EXCLUSIVE", "SELECT * FROM state"],
+        ["BEGIN", "SELECT * FROM state"],
+    ],
+    ids=["written", "kept open", "read"],
+)
+def test_a_database_that_another_program_has_open_is_said_to_be_open(
+    tmp_path: Path, doing: list[str]
+) -> None:
     written(tmp_path, 1)
     other = sqlite3.connect(tmp_path / DATABASE, isolation_level=None)
-    other.execute("PRAGMA locking_mode=EXCLUSIVE")
-    other.execute("BEGIN IMMEDIATE")
-    with pytest.raises(StorageLocked, match="close it"):
-        load(tmp_path)
-    other.close()
-    assert load(tmp_path) != EMPTY
-
-
-def test_a_database_that_is_read_elsewhere_is_locked_and_no_broken_disk(tmp_path: Path) -> None:
-    written(tmp_path, 1)
-    other = sqlite3.connect(tmp_path / DATABASE, isolation_level=None)
-    other.execute("BEGIN")
-    other.execute("SELECT * FROM state").fetchall()
+    for statement in doing:
+        other.execute(statement).fetchall()
     with pytest.raises(StorageLocked, match=r"another program has .*zkplan.db open") as caught:
         load(tmp_path)
     assert not caught.value.by_server
     assert "disk" not in str(caught.value)
+    assert (tmp_path / LOG).exists(), "that of the other program"
     other.close()
     assert load(tmp_path) != EMPTY
 
@@ -347,19 +305,6 @@ def test_two_that_make_the_same_folder_at_once_do_not_hinder_each_other(
 
     monkeypatch.setattr(Path, "exists", made_by_another)
     assert load(folder) == EMPTY
-
-
-def test_a_refused_folder_keeps_the_log_of_the_program_that_has_it_open(tmp_path: Path) -> None:
-    opened(tmp_path).close()
-    other = sqlite3.connect(tmp_path / DATABASE, isolation_level=None)
-    other.execute("PRAGMA locking_mode=EXCLUSIVE")
-    other.execute("SELECT * FROM state").fetchall()
-    assert (tmp_path / LOG).stat().st_size == 0
-    with pytest.raises(StorageLocked, match="another program has") as caught:
-        Storage.open(tmp_path)
-    assert not caught.value.by_server
-    assert (tmp_path / LOG).exists()
-    other.close()
 
 
 ENDS_AFTER_A_FORK = """

@@ -25,7 +25,3 @@ def test_the_environment_is_told_from_a_folder_that_was_deleted(
     answer = answer_word(b"envi", NOBODY)
     assert answer is not None
     assert b"user.dir=?\n" in answer
-
-
-def test_other_letters_are_no_word() -> None:
-    assert answer_word(b"quit", NOBODY) is None

@@ -64,6 +64,7 @@ class Storage:
         self._answered = Answered(folder)
         self._connection = connection
         self._failure: str | None = "load() was not called"
+        self._is_open_elsewhere = False
         self._zxid = self._last_session = -1
         self._nodes = self._sessions = 0
         self._highest = -1
@@ -106,6 +107,7 @@ class Storage:
             saved = self._load()
         except sqlite3.Error as error:
             self._failure = str(error)
+            self._is_open_elsewhere = database.is_locked(error)
             raise database.unreadable(self._path, error) from error
         except rows.RowDamaged as error:
             self._failure = str(error)
@@ -282,6 +284,7 @@ class Storage:
     def _failed(self, error: Exception) -> StorageError:
         refusal = _refusal(self._path, error)
         self._failure = str(refusal)
+        self._is_open_elsewhere = isinstance(refusal, StorageLocked)
         return refusal
 
     def publish_address(self, host_port: str) -> None:
@@ -315,7 +318,8 @@ class Storage:
             # The last user of a log empties and removes it. Also after a failure: SQLite then
             # copies the committed groups alone, and removes the log only when all of it went well.
             self._connection.close()
-            database.remove_empty_log(self.folder)
+            if not self._is_open_elsewhere:  # an empty log is that other program's
+                database.remove_empty_log(self.folder)
         except (sqlite3.Error, OSError):
             pass  # every commit that returned is in the log
         finally:
