@@ -14,6 +14,8 @@ from .test_kills import loaded
 
 WAL, DATABASE = "zkplan.db-wal", "zkplan.db"
 FAULTS = {
+    "the first write to the log fails": Fault("pwrite64", "error=EIO", "1", WAL),
+    "the first flush of the log fails": Fault("fdatasync", "error=EIO", "1", WAL),
     "a flush of the log fails": Fault("fdatasync", "error=EIO", "20", WAL),
     "every flush of the log fails": Fault("fdatasync", "error=EIO", "20+", WAL),
     "a write to the log fails": Fault("pwrite64", "error=EIO", "60", WAL),
@@ -58,9 +60,6 @@ STARTS = {
     "no lock": Fault("openat", "error=ENOSPC", "1+", "lock"),
     "no new database": Fault("pwrite64", "error=EIO", "2", "zkplan.db.new"),
     "no flush of the new database": Fault("fdatasync", "error=EIO", "1", "zkplan.db.new"),
-    "no first write": Fault("pwrite64", "error=EIO", "1", DATABASE),
-    "no first write to the log": Fault("pwrite64", "error=EIO", "1", WAL),
-    "no first flush of the log": Fault("fdatasync", "error=EIO", "1", WAL),
 }
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import random
 import struct
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from tests.differential.packing import REQUESTS, Ask, request
 from tests.rawsocket import framed
 
 from . import requests as ask
@@ -17,6 +18,16 @@ POOL = 4_000
 PING = struct.pack(">i", 11)
 # What a length, a count or a version may be replaced by.
 NUMBERS = [-(2**31), -2, -1, 0, 1, 4, 255, 65_536, FRAME_BYTES_MAX, 2**31 - 1]
+NAMES = (*"/a /a /a/b /b /c /a/b/c /e / /zookeeper /a//b x".split(), "", "/é/\0")
+WRITES = ("create", "create", "create2", "delete", "set", "check")
+LISTS: tuple[ask.Acl, ...] = (
+    ask.OPEN,
+    ask.OPEN,
+    (),
+    ((1, "world", "anyone"), (31, "auth", "")),
+    ((31, "ip", "127.0.0.1/8"), (31, "ip", "::1/200")),
+    ((31, "digest", "ann:x"),),
+)
 _HARMLESS = {
     struct.pack(">i", kind)
     for kind in (*range(1, 10), 11, 12, 14, 15, 17, 18, 19, 21, 22, 101, 103, 104, 105, 106, 107)
@@ -139,67 +150,38 @@ class Corpus:
     # What is damaged.
 
     def _requests(self) -> Iterator[bytes]:
-        names = [
-            "/a",
-            "/a/b",
-            "/b",
-            "/c",
-            "/a/b/c",
-            "/e",
-            "/",
-            "",
-            "/zookeeper",
-            "/a//b",
-            "/é/\0",
-            "x",
-        ]
-        for path in names:
-            for request in self._about(path):
-                yield ask.numbered(7, request)
-        for request in (
-            ask.ping(),
-            ask.who_am_i(),
-            ask.auth("digest", b"ann:secret"),
-            ask.auth("ip", b""),
-            ask.set_watches(0, ("/a", "/b"), ("/n",), ("/a", "/")),
-            ask.set_watches2(1, ("/a",), (), ("/b",), ("/c",), ("/",)),
-            struct.pack(">i", 999),
-            struct.pack(">i", 16) + bytes(20),
-            struct.pack(">i", 102) + ask.text(b"sasl"),
-        ):
-            yield ask.numbered(7, request)
+        """Requests of every kind with values of all sorts, and some that no server knows."""
+        for op in REQUESTS:
+            for _ in range(60):
+                yield request(self._ask(op), 7)
+        yield request(Ask("auth", (0, "digest", b"ann:secret")), 7)
+        yield request(Ask("auth", (0, "ip", b"")), 7)
+        for opcode in (16, 102, 999):
+            yield struct.pack(">ii", 7, opcode) + bytes(20)
 
-    def _about(self, path: str) -> Iterator[bytes]:
-        lists: list[ask.Acl] = [
-            ask.OPEN,
-            (),
-            ((1, "world", "anyone"), (31, "auth", "")),
-            ((31, "ip", "127.0.0.1/8"), (31, "ip", "::1/200")),
-            ((31, "digest", "ann:x"),),
-        ]
-        for flags in range(8):
-            entries = self._random.choice(lists)
-            yield ask.create(path, self._random.randbytes(20), flags, entries)
-            yield ask.create2(path, b"", flags, entries)
-        yield ask.create(path, bytes(self._random.choice([1_000, 100_000])))
-        yield from (ask.create_container(path), ask.create_ttl(path, 300), ask.create_ttl(path, -1))
-        for version in (-1, 0, 5):
-            yield from (ask.delete(path, version), ask.set_data(path, b"new", version))
-            yield ask.multi(
-                ask.check(path, version), ask.create(path), ask.delete(path), ask.set_data("/a")
-            )
-        yield ask.multi(*[ask.create(f"{path}/m-", b"", ask.SEQUENCE)] * 5)
-        yield ask.multi(*[ask.create(path), ask.delete(path)] * 20)
-        yield ask.multi()
-        for watch in (True, False):
-            yield from (ask.exists(path, watch), ask.get_data(path, watch))
-            yield from (ask.children(path, watch), ask.children2(path, watch))
-        yield ask.multi_read(ask.get_data(path), ask.children(path), ask.get_data("/nowhere"))
-        yield from (ask.get_acl(path), ask.set_acl(path, lists[2]), ask.set_acl(path, ask.OPEN))
-        yield from (ask.sync(path), ask.get_ephemerals(path), ask.count_descendants(path))
-        for kind in range(4):
-            yield from (ask.add_watch(path, kind), ask.check_watches(path, kind))
-            yield ask.remove_watches(path, kind)
+    def _ask(self, op: str) -> Ask:
+        return Ask(op, tuple(self._value(op, kind) for kind in REQUESTS[op][1].split()))
+
+    def _value(self, op: str, kind: str) -> Any:
+        pick = self._random.choice
+        match kind:
+            case "path":
+                return pick(NAMES)
+            case "paths":
+                return tuple(pick(NAMES) for _ in range(pick((0, 1, 3))))
+            case "data":
+                return pick((b"", self._random.randbytes(20), bytes(1_000), bytes(100_000)))
+            case "acls":
+                return pick(LISTS)
+            case "bool":
+                return pick((True, False))
+            case "zxid" | "long":
+                return pick((-1, 0, 1, 300))
+            case "asks":
+                ops = ("get", "children") if op == "multi_read" else WRITES
+                return tuple(self._ask(pick(ops)) for _ in range(pick((0, 1, 3, 5, 40))))
+            case _:  # flags, a version, a kind of watches: what is sound for one is not for another
+                return pick((-1, -1, 0, 0, *range(8)))
 
 
 def _ends_a_connection(body: bytes) -> bool:

@@ -16,6 +16,7 @@ import random
 import resource
 import selectors
 import socket
+import struct
 import sys
 import tempfile
 import threading
@@ -141,7 +142,7 @@ class Attack:
         self.socket.close()
         if self.burst.xids is None:
             return 0, ""
-        got = ask.answered_xids(b"".join(self.received))
+        got = answered_xids(b"".join(self.received))
         if got != self.burst.xids[: len(got)]:
             first = next(
                 at
@@ -150,6 +151,24 @@ class Attack:
             )
             return len(got), f"answer {first} is to {got[first]}, not to {self.burst.xids[first]}"
         return len(got), ""
+
+
+def answered_xids(stream: bytes) -> list[int]:
+    """The xids of the answers in all that a server sent, without the handshake and the events."""
+    xids = []
+    at, is_first = 0, True
+    while at + 4 <= len(stream):
+        (size,) = struct.unpack_from(">i", stream, at)
+        at += 4
+        if at + size > len(stream):
+            break  # cut off in the middle of a frame
+        if not is_first:
+            xid, zxid = struct.unpack_from(">iq", stream, at)
+            if (xid, zxid) != (-1, -1):
+                xids.append(xid)
+        is_first = False
+        at += size
+    return xids
 
 
 def attack(hosts: str, corpus: Corpus, wanted: int, server: ServerProcess) -> Report:
