@@ -50,7 +50,7 @@ def summary(load: Load) -> str:
     return (
         f"{load.kills.total()} kills ({kinds}), {load.acknowledged} writes acknowledged, "
         f"{load.unknown} without an answer ({load.found_applied} of them applied), "
-        f"{len(load.mayflies)} sessions that ended, {len(load.faults)} violations"
+        f"{len(load.short_sessions)} sessions that ended, {len(load.faults)} violations"
     )
 
 

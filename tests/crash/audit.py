@@ -18,10 +18,10 @@ _SHOWN = 6
 
 
 class Answer(NamedTuple):
-    """How a request was answered; `zxid` None: this client cannot know it."""
+    """How a request was answered."""
 
     error: int
-    zxid: int | None = None
+    zxid: int
     path: str | None = None
     version: int | None = None
 
@@ -131,9 +131,9 @@ class Memory:
             if answer is None:
                 continue
             who = f"{writer}-{write.number}"
-            if answer.zxid is not None and self._zxids.setdefault(answer.zxid, who) != who:
+            if self._zxids.setdefault(answer.zxid, who) != who:
                 faults.append(f"zxid {answer.zxid} for {who} and {self._zxids[answer.zxid]}")
-            if answer.zxid is not None and answer.zxid <= self._zxid:
+            if answer.zxid <= self._zxid:
                 faults.append(f"{who}: zxid {answer.zxid} after {self._zxid} had been given")
             if answer.path is not None and answer.path.startswith(f"{ROOT}/seq/"):
                 faults += self._note_sequential(answer.path, write.steps[0].data)
@@ -172,7 +172,7 @@ class Memory:
         self._sequence_floor = max(numbers, default=-1)
         per_writer = list(changes)
         for folder in FOLDERS:
-            if folder != "mayfly":
+            if folder != "short":
                 span = _sum(each[folder] for each in per_writer)
                 faults += self._note_folder(snapshot, f"{ROOT}/{folder}", span)
         return faults + self._note_register(snapshot.nodes[REGISTER])
@@ -212,7 +212,7 @@ def strangers(snapshot: Snapshot, writers: Iterable[str]) -> list[str]:
         f"nobody made {path}"
         for path in snapshot.nodes
         if path.count("/") == 3
-        and "/mayfly/" not in path
+        and "/short/" not in path
         and path.rpartition("/")[2].partition("-")[0] not in known
     ]
 

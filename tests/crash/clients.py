@@ -7,15 +7,8 @@ is then read by the one who checks, while it rests.
 from __future__ import annotations
 
 import contextlib
-import logging
 import random
 import threading
-import time
-from typing import Any
-
-from kazoo.client import KazooClient
-from kazoo.exceptions import KazooException
-from kazoo.retry import KazooRetry
 
 from tests.differential.packing import Ask
 from tests.differential.rawclient import Answer as Frame
@@ -31,9 +24,6 @@ TIMEOUT_MS = 30_000
 _REST_S_MAX = 60.0
 _BURST_MAX = 40
 _CREATED, _DELETED, _CHANGED = 1, 2, 3
-# It tells of every attempt to reach a server that was killed on purpose.
-_QUIET = logging.getLogger(f"{__name__}.kazoo")
-_QUIET.setLevel(logging.CRITICAL)
 
 
 class Client(threading.Thread):
@@ -125,22 +115,15 @@ class RawSession:
 
 
 class Writer(Client):
-    """One session that writes; `sent` has what it sent since the last `go`."""
+    """One session that writes bursts; `sent` has what it sent since the last `go`."""
 
-    def __init__(self, name: str, seed: int) -> None:
+    def __init__(self, name: str, seed: int, address: Address) -> None:
         self.planner = Planner(name, seed)
         self.sent: list[Sent] = []
         self.session_id = 0
-        super().__init__(name)
-
-
-class RawWriter(Writer):
-    """Sends bursts without waiting for answers."""
-
-    def __init__(self, name: str, seed: int, address: Address) -> None:
         self._session = RawSession(address)
         self._random = random.Random(seed)
-        super().__init__(name, seed)
+        super().__init__(name)
 
     def work(self) -> None:
         connection = self._session.connect()
@@ -159,73 +142,6 @@ class RawWriter(Writer):
                     return
         finally:
             connection.close()
-
-
-class KazooWriter(Writer):
-    """A KazooClient, one request at a time: it attaches to its session again by itself."""
-
-    def __init__(self, name: str, seed: int, hosts: str) -> None:
-        self._client = KazooClient(
-            hosts=hosts,
-            timeout=TIMEOUT_MS / 1000,
-            logger=_QUIET,
-            connection_retry=KazooRetry(max_tries=-1, delay=0.02, backoff=1, max_delay=0.05),
-        )
-        super().__init__(name, seed)
-
-    def work(self) -> None:
-        if not self.session_id:
-            self._connect()
-            self.session_id = self._client.client_id[0]
-        while not self.pausing.is_set():
-            write = self.planner.next()
-            answer = self._answer(write)
-            note(self, write, answer)
-            if answer is None:
-                return
-
-    def _connect(self) -> None:
-        began = time.monotonic()
-        try:
-            self._client.start(timeout=_REST_S_MAX)
-        except self._client.handler.timeout_exception as error:
-            # At once where the connection was there, and the server died before kazoo looked.
-            if time.monotonic() - began < _REST_S_MAX:
-                raise Closed(str(error)) from error
-            raise
-
-    def _answer(self, write: Write) -> Answer | None:
-        # Without a retry: whether a lost request was applied is for the check to find out.
-        try:
-            return _told(write, self._send(write))
-        except KazooException as error:
-            code = getattr(error, "code", None)
-            return Answer(code) if code in (-101, -103, -110) else None
-
-    def _send(self, write: Write) -> Any:
-        if len(write.steps) == 1:
-            return _call(self._client, write.steps[0]).get(timeout=_REST_S_MAX)
-        transaction = self._client.transaction()
-        for step in write.steps:
-            _call(transaction, step)
-        results = transaction.commit_async().get(timeout=_REST_S_MAX)
-        codes = [getattr(result, "code", 0) for result in results]
-        for result, code in zip(results, codes, strict=True):
-            # The other operations of a refused multi say 0 before the culprit and -2 behind it.
-            if isinstance(result, KazooException) and code not in (0, -2):
-                raise result
-        return None
-
-    def check_session(self) -> None:
-        """After a restart: the session it had (kazoo tells none while it is not connected)."""
-        now = self._client.client_id
-        if self.session_id and now is not None and now[0] != self.session_id:
-            self.faults.append(f"{self.label}: session {self.session_id:#x} became {now}")
-
-    def end(self) -> None:
-        super().end()
-        self._client.stop()
-        self._client.close()
 
 
 class Witness(Client):
@@ -341,32 +257,3 @@ def _answer(write: Write, frame: Frame) -> Answer:
     is_register = write.steps[0].path == REGISTER and error == 0
     version = fields["stat"].version if is_register else None
     return Answer(error, frame.zxid, path, version)
-
-
-def _call(client: Any, step: Step) -> Any:
-    """The same on a KazooClient (its asynchronous methods) or its transaction."""
-    is_client = isinstance(client, KazooClient)
-    match step.kind:
-        case "create":
-            flags = {"ephemeral": bool(step.number & 1), "sequence": bool(step.number & 2)}
-            if is_client:
-                return client.create_async(step.path, step.data, include_data=True, **flags)
-            return client.create(step.path, step.data, **flags)
-        case "set":
-            method = client.set_async if is_client else client.set_data
-            return method(step.path, step.data, step.number)
-        case "delete":
-            method = client.delete_async if is_client else client.delete
-            return method(step.path, step.number)
-        case _:
-            return client.check(step.path, step.number)
-
-
-def _told(write: Write, result: Any) -> Answer:
-    step = write.steps[0]
-    if len(write.steps) > 1 or step.kind == "delete":
-        return Answer(0)
-    if step.kind == "create":
-        path, stat = result
-        return Answer(0, stat.czxid, path if step.number == 2 else None)
-    return Answer(0, result.mzxid, None, result.version if step.path == REGISTER else None)

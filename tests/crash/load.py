@@ -15,12 +15,13 @@ from tests.rawsocket import Closed
 from zkplan.cli.server import READY
 
 from .audit import Found, Memory, Snapshot, settle, strangers, wrong_answers
-from .clients import OPEN, TIMEOUT_MS, Address, Client, KazooWriter, RawWriter, Witness, Writer
-from .mayflies import Mayflies, Period
+from .clients import OPEN, TIMEOUT_MS, Address, Client, Witness, Writer
 from .server import CrashServer, Fault, random_kill
+from .short_lived import Period, ShortSessions
 from .writes import FOLDERS, REGISTER, ROOT, origin_of
 
 _GONE_S_MAX = 20.0
+_WRITERS = 4
 
 
 class Load:
@@ -29,7 +30,7 @@ class Load:
     Use `crash` (or `fail`) any number of times, then `finish`; `faults` must then be empty.
     """
 
-    def __init__(self, folder: Path, seed: int, server: CrashServer, *, raw: int = 3) -> None:
+    def __init__(self, folder: Path, seed: int, server: CrashServer) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.server = server
         self.random = random.Random(seed)
@@ -43,12 +44,10 @@ class Load:
         self._begun = (0.0, 0.0)
         self._up(None)
         _make_folders(server.address)
-        raws = [RawWriter(f"w{i}", seed + i, server.address) for i in range(raw)]
-        self._kazoos = [KazooWriter(f"k{i}", seed + 50 + i, server.hosts) for i in range(2)]
-        self._writers: list[Writer] = [*raws, *self._kazoos]
+        self._writers = [Writer(f"w{i}", seed + i, server.address) for i in range(_WRITERS)]
         self._witness = Witness(seed, server.address, [each.planner for each in self._writers])
-        self.mayflies = Mayflies(seed, server.address)
-        self._clients = [*self._writers, self._witness, self.mayflies]
+        self.short_sessions = ShortSessions(seed, server.address)
+        self._clients = [*self._writers, self._witness, self.short_sessions]
 
     def crash_at_random(self) -> None:
         """A kill at a moment, or a system call, chosen by the seed."""
@@ -101,7 +100,7 @@ class Load:
         self.check()
         clock = threading.Event()
         deadline = time.monotonic() + _GONE_S_MAX
-        while any("/mayfly/" in path for path in self.snapshot().nodes):
+        while any("/short/" in path for path in self.snapshot().nodes):
             if time.monotonic() > deadline:
                 self.faults.append("nodes of sessions long dead are still there")
                 break
@@ -128,8 +127,6 @@ class Load:
         for client in self._clients:
             client.wait_resting()
         snapshot = self._whole_snapshot()
-        for kazoo in self._kazoos:
-            kazoo.check_session()
         faults = self._check_shown(snapshot)
         at_least = self._seen_by_others(snapshot)
         changes = []
@@ -167,10 +164,10 @@ class Load:
                 self.kills["while it was read"] += 1
                 self._down()
                 self._up(None)
-        names = [path.rpartition("/")[2] for path in snapshot.nodes if "/mayfly/" in path]
+        names = [path.rpartition("/")[2] for path in snapshot.nodes if "/short/" in path]
         now_s = time.monotonic()
         periods = [*self._periods, Period(*self._begun, now_s)]
-        self.faults += self.mayflies.check(names, periods)
+        self.faults += self.short_sessions.check(names, periods)
         return snapshot
 
     def _check_shown(self, snapshot: Snapshot) -> list[str]:
@@ -181,7 +178,7 @@ class Load:
         shown = {f"{ROOT}/seq/{name}" for name in self._witness.shown if name[-10:].isdigit()}
         faults = self._check_told(snapshot)
         lost = shown - snapshot.nodes.keys() - self._deleted
-        untrue = {path for path in self._witness.gone - self._deleted if "/mayfly/" not in path}
+        untrue = {path for path in self._witness.gone - self._deleted if "/short/" not in path}
         self._witness.gone &= self._deleted
         faults += [f"a reader was shown {path}" for path in lost]
         return faults + [f"a watch told that {path} was deleted, by nobody" for path in untrue]
@@ -209,7 +206,7 @@ class Load:
             try:
                 origin, index = origin_of(text)
             except ValueError:
-                continue  # a folder, a sequential node, a mayfly
+                continue  # a folder, a sequential node, one of a short session
             if origin in last:
                 last[origin] = max(last[origin], index)
         for writer in self._writers:
@@ -264,7 +261,7 @@ def read_all(address: Address) -> Snapshot:
         nodes = {}
         for path, frame in zip(paths, frames, strict=True):
             fields = dict(frame.fields)
-            # A mayfly may have ended since it was listed.
+            # A short session may have ended since its nodes were listed.
             if frame.error == 0:
                 nodes[path] = Found(fields["data"], fields["stat"])
         return Snapshot(max(frame.zxid for frame in frames), nodes)

@@ -8,7 +8,7 @@ from collections import deque
 from typing import NamedTuple
 
 ROOT = "/crash"
-FOLDERS = ("own", "left", "right", "seq", "eph", "mayfly")
+FOLDERS = ("own", "left", "right", "seq", "eph", "short")
 REGISTER = f"{ROOT}/register"
 OK, NO_NODE, BAD_VERSION, NODE_EXISTS = 0, -101, -103, -110
 EPHEMERAL, SEQUENCE = 1, 2

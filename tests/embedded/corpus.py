@@ -18,7 +18,8 @@ POOL = 4_000
 PING = struct.pack(">i", 11)
 # What a length, a count or a version may be replaced by.
 NUMBERS = [-(2**31), -2, -1, 0, 1, 4, 255, 65_536, FRAME_BYTES_MAX, 2**31 - 1]
-NAMES = (*"/a /a /a/b /b /c /a/b/c /e / /zookeeper /a//b x".split(), "", "/é/\0")
+GOOD_NAMES = ("/a", "/a", "/a/b", "/b", "/c", "/a/b/c", "/e")
+NAMES = (*GOOD_NAMES, "/", "", "/zookeeper", "/a//b", "/é/\0", "x")
 WRITES = ("create", "create", "create2", "delete", "set", "check")
 LISTS: tuple[ask.Acl, ...] = (
     ask.OPEN,

@@ -19,7 +19,7 @@ FOUND = (AssertionError, pytest.fail.Exception, TimeoutError, ConnectionError)
 MODULES = (test_fuzz, test_limits, test_promises, test_sessions, test_writes, test_tree)
 
 
-@pytest.mark.parametrize("name", BUGS)
+@pytest.mark.parametrize("name", [name for name, bug in BUGS.items() if bug.finder])
 def test_a_planted_bug_is_found(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client, "ANSWER_S_MAX", SILENCE_S)
     finder = BUGS[name].finder

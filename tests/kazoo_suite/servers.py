@@ -3,28 +3,16 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Protocol
 
+from tests.embedded.servers import ServerProcess
 from zkplan.testing.loopback import LOOPBACK, free_port
 from zkplan.testing.servers import ZooKeeperServer
 
-_CHECKOUT = Path(__file__).parents[2]
-_STOP_S_MAX = 10
-
-
-class Startable(Protocol):
-    """What both kinds of servers can do."""
-
-    port: int
-
-    def start(self) -> object: ...
-    def stop(self) -> None: ...
-    def close(self) -> None: ...
+#: As kazoo's own harness configures ZooKeeper: its tests count on these times.
+TICK_MS, MIN_TIMEOUT_MS = 2000, 4000
 
 
 class EmbeddedProcess:
@@ -33,30 +21,23 @@ class EmbeddedProcess:
     def __init__(self) -> None:
         self.port = free_port()
         self._data = tempfile.mkdtemp(prefix="zkplan-kazoo-suite-")
-        self._process: subprocess.Popen[str] | None = None
+        self._process: ServerProcess | None = None
 
-    def start(self) -> EmbeddedProcess:
+    def start(self) -> None:
         """Start it and wait until it serves."""
-        command = [sys.executable, "-m", "tests.kazoo_suite.serve", str(self.port), self._data]
-        self._process = subprocess.Popen(command, cwd=_CHECKOUT, stdout=subprocess.PIPE, text=True)
-        assert self._process.stdout is not None
-        if not self._process.stdout.readline():
-            raise RuntimeError(f"the server ended with {self._process.wait()} before it served")
-        return self
+        self._process = ServerProcess(
+            Path(self._data),
+            port=self.port,
+            durability="fast",
+            tick_time_ms=TICK_MS,
+            min_session_timeout_ms=MIN_TIMEOUT_MS,
+        ).__enter__()
 
     def stop(self) -> None:
         """End its process; it can be started again on the same port and data."""
         process, self._process = self._process, None
-        if process is None:
-            return
-        process.terminate()
-        try:
-            process.wait(_STOP_S_MAX)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-        if process.stdout is not None:
-            process.stdout.close()
+        if process is not None:
+            process.__exit__(None, None, None)
 
     def close(self) -> None:
         """End it and remove its data."""
@@ -67,17 +48,11 @@ class EmbeddedProcess:
 class Member:
     """A server as kazoo's harness knows one: `run`, `stop`, `running`, `address`."""
 
-    def __init__(self, server: Startable) -> None:
+    def __init__(self, server: EmbeddedProcess | ZooKeeperServer) -> None:
         self._server = server
         self.running = False
-
-    @property
-    def address(self) -> str:
-        return f"{LOOPBACK}:{self._server.port}"
-
-    @property
-    def client_port(self) -> int:
-        return self._server.port
+        self.client_port = server.port
+        self.address = f"{LOOPBACK}:{server.port}"
 
     def run(self) -> None:
         if not self.running:
@@ -98,40 +73,27 @@ class Cluster:
     """The cluster of one that kazoo's harness gets. Every class of tests finds it running."""
 
     def __init__(self, kind: str) -> None:
-        server: Startable = (
+        server = (
             EmbeddedProcess()
             if kind == "embedded"
             else ZooKeeperServer(
-                tick_time_ms=2000,
-                min_session_timeout_ms=4000,
+                tick_time_ms=TICK_MS,
+                min_session_timeout_ms=MIN_TIMEOUT_MS,
                 config={"4lw.commands.whitelist": "*"},
             )
         )
-        self._members = [Member(server)]
+        self._member = Member(server)
+        self.start, self.stop, self.close = self._member.run, self._member.stop, self._member.close
+        self.reset = self._member.stop
 
     def __getitem__(self, index: int) -> Member:
-        return self._members[index]
+        return (self._member,)[index]
 
     def __iter__(self) -> Iterator[Member]:
-        return iter(self._members)
-
-    def start(self) -> None:
-        for member in self._members:
-            member.run()
-
-    def stop(self) -> None:
-        for member in self._members:
-            member.stop()
+        yield self._member
 
     def terminate(self) -> None:
         """Nothing: kazoo ends its cluster after every class, though each test has its own root."""
 
-    def reset(self) -> None:
-        self.stop()
-
     def get_logs(self) -> list[str]:
         return []
-
-    def close(self) -> None:
-        for member in self._members:
-            member.close()

@@ -133,24 +133,6 @@ def test_the_first_error_of_several_is_the_one_of_a_server(op: Any, error: type[
     assert type(caught.value) is error
 
 
-def test_set_acl_raises_the_aversion_and_leaves_the_data_alone() -> None:
-    tree = tree_of(p=OPEN_ACL)
-    before = tree.get("/p")[1]
-    stat = tree.apply(SetAcl("/p", only(READ), 0), who=BOB)
-    assert stat == before._replace(aversion=1)
-    with pytest.raises(BadVersionError):
-        tree.apply(SetAcl("/p", OPEN_ACL, 0), who=ANN)
-    assert tree.apply(SetAcl("/p", OPEN_ACL, 1), who=ANN).aversion == 2
-    assert tree.get_acl("/p")[0] == OPEN_ACL
-
-
-def test_auth_is_stored_as_the_identities_of_the_requester() -> None:
-    tree = tree_of(mine=(Acl(31, "auth", ""),))
-    assert tree.get_acl("/mine", ANN)[0] == (Acl(31, *ANN[0]),)
-    with pytest.raises(InvalidAclError):
-        tree.apply(Create("/theirs", acl=(Acl(31, "auth", ""),)), who=BOB[:1])
-
-
 def test_equal_lists_are_stored_once_and_an_open_one_not_at_all() -> None:
     tree = Tree()
     for name in "abc":
