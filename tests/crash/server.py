@@ -83,7 +83,7 @@ class CrashServer:
             *(*program, "server", "--listen", f"{LOOPBACK}:{self.port}"),
             *("--data", str(self.data), "--durability", durability, "--tick-time", str(TICK_MS)),
         ]
-        self._process: _Process | None = None
+        self._process: WatchedProcess | None = None
         self._log_start = 0
 
     @property
@@ -110,7 +110,7 @@ class CrashServer:
         self.kill()
         self._log_start = self.log.stat().st_size if self.log.exists() else 0
         prefix = [*before, *(fault.command(self.data) if fault is not None else ())]
-        self._process = _Process([*prefix, *self._command], self.log)
+        self._process = WatchedProcess([*prefix, *self._command], self.log)
         deadline = time.monotonic() + START_S_MAX
         while not server_status(self.hosts):
             if self._process.wait_ended(_POLL_S):
@@ -133,13 +133,6 @@ class CrashServer:
         """SIGTERM; killed where it has not ended after the grace."""
         if self._process is not None:
             self._process.end(grace_s)
-
-
-class _Process(WatchedProcess):
-    @property
-    def exit_code(self) -> int | None:
-        code: int | None = self._process.returncode
-        return code
 
 
 def require_strace() -> None:

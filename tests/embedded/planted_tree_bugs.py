@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from zkplan.embedded import watches, wire, writes
+from zkplan.embedded import watches, wire_answers, writes
 from zkplan.embedded.nodes import Node
 from zkplan.embedded.records import BadVersionError, Check, Delete, NotEmptyError, SetData
 from zkplan.embedded.tree import Tree
@@ -66,7 +66,7 @@ def a_failing_multi_keeps_its_first_operations(self: Any) -> None:
     self.tell()
 
 
-@instead(wire, "refusal_codes", "test_a_failing_multi_leaves_nothing_behind")
+@instead(wire_answers, "refusal_codes", "test_a_failing_multi_leaves_nothing_behind")
 def every_operation_of_a_failing_multi_has_the_real_error(
     count: int, _index: int, code: int
 ) -> list[int]:

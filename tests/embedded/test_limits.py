@@ -33,14 +33,6 @@ def test_an_impossible_length_closes_the_connection(length: int) -> None:
             assert after.session == client.session
 
 
-def test_the_largest_frame_is_served() -> None:
-    with serving() as server, Client(server.hosts) as client:
-        empty = len(ask.numbered(1, ask.create("/a")))
-        data = bytes(FRAME_BYTES_MAX - empty)
-        client.done(ask.create("/a", data))
-        assert client.done(ask.get_data("/a")).body[4 : 4 + len(data)] == data
-
-
 @pytest.mark.parametrize("hello", [b"", b"\0" * 27, b"\xff" * 27, bytes(20) + b"\x7f\xff\xff\xff"])
 def test_a_garbage_handshake_closes_the_connection(hello: bytes) -> None:
     with serving() as server, Client(server.hosts, shake_hands=False) as client:
@@ -90,16 +82,6 @@ def test_more_znodes_than_allowed_are_refused_and_deletes_still_work() -> None:
         client.done(ask.set_data("/n1", b"x"))
         client.done(ask.delete("/n2"))
         client.done(ask.create("/more"))
-
-
-def test_more_bytes_than_allowed_are_refused_and_deletes_still_work() -> None:
-    with serving(limits=Limits(tree_bytes=10_000)) as server, Client(server.hosts) as client:
-        client.done(ask.create("/a", bytes(6000)))
-        assert client.ask(ask.create("/b", bytes(6000))).error == QUOTA_EXCEEDED
-        assert client.ask(ask.set_data("/a", bytes(11_000))).error == QUOTA_EXCEEDED
-        client.done(ask.set_data("/a", bytes(5)))
-        client.done(ask.create("/b", bytes(6000)))
-        client.done(ask.delete("/b"))
 
 
 def test_more_identities_than_allowed_are_refused() -> None:
@@ -168,17 +150,6 @@ def test_one_request_that_asks_often_about_a_long_list_is_answered_soon() -> Non
             began = time.monotonic()
             client.done(call)
             assert time.monotonic() - began < 5.0
-
-
-def test_more_watches_than_allowed_are_refused() -> None:
-    with serving(limits=Limits(watches=10)) as server, Client(server.hosts) as client:
-        codes = [client.ask(ask.exists(f"/n{number}", watch=True)).error for number in range(12)]
-        assert codes == [-101] * 10 + [QUOTA_EXCEEDED] * 2
-        with Client(server.hosts) as other:
-            other.done(ask.create("/n3"))
-            other.done(ask.get_data("/", watch=True))
-        assert client.wait_event() == (1, "/n3")
-        client.done(ask.children("/", watch=True))
 
 
 def test_a_stop_does_not_wait_for_a_client_that_does_not_read() -> None:

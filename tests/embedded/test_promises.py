@@ -188,35 +188,6 @@ def test_a_slow_disk_does_not_expire_those_who_ping(tmp_path: Path) -> None:
         owner.done(ask.exists("/e"))
 
 
-def test_many_clients_count_without_a_loss() -> None:
-    # Every writer raises the counter by a write that names the version it read.
-    clients, rounds = 6, 20
-    with serving() as server:
-        with Client(server.hosts) as first:
-            first.done(ask.create("/counter", b"0"))
-
-        def count() -> None:
-            with Client(server.hosts) as client:
-                done = 0
-                while done < rounds:
-                    body = client.done(ask.get_data("/counter")).body
-                    size = int.from_bytes(body[:4], "big")
-                    value, version = int(body[4 : 4 + size]), body[4 + size + 32 : 4 + size + 36]
-                    call = ask.set_data(
-                        "/counter", b"%d" % (value + 1), int.from_bytes(version, "big")
-                    )
-                    done += client.ask(call).error == 0
-
-        threads = [threading.Thread(target=count) for _ in range(clients)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        with Client(server.hosts) as last:
-            body = last.done(ask.get_data("/counter")).body
-            assert body[4 : 4 + body[3]] == b"%d" % (clients * rounds)
-
-
 def test_a_server_that_stops_has_stored_what_it_answered(tmp_path: Path) -> None:
     server = serving(tmp_path)
     answered = 0

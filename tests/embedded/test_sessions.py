@@ -7,7 +7,6 @@ import time
 from pathlib import Path
 
 import pytest
-from kazoo.client import KazooClient
 
 from tests.rawsocket import Closed, framed
 
@@ -84,13 +83,6 @@ def test_a_wrong_password_is_refused_and_disturbs_nobody() -> None:
             assert thief.until_closed() == []
         assert owner.done(ask.set_data("/e", b"mine")).error == 0
         assert owner.events == [(3, "/e")]
-
-
-def test_an_unknown_session_is_told_that_it_expired() -> None:
-    with serving() as server:
-        stranger = Client(server.hosts, session=12345)
-        assert (stranger.session, stranger.timeout_ms) == (0, 0)
-        assert stranger.until_closed() == []
 
 
 def test_a_session_that_moves_takes_all_it_has_along() -> None:
@@ -345,25 +337,3 @@ def test_what_was_sent_behind_the_end_of_a_session_is_not_applied() -> None:
         other.done(ask.exists("/a"))
         assert other.ask(ask.exists("/b")).error == -101
         assert client.again(server.hosts).session == 0
-
-
-def test_kazoo_keeps_its_session_and_its_ephemerals_over_a_restart(tmp_path: Path) -> None:
-    server = serving(tmp_path)
-    client = KazooClient(server.start().hosts, timeout=10)
-    states: list[str] = []
-    try:
-        client.add_listener(states.append)
-        client.start()
-        session = client.client_id
-        client.create("/e", b"claim", ephemeral=True)
-        server.stop()
-        wait_until(lambda: "SUSPENDED" in states, "the client noticed")
-        server.start()
-        wait_until(lambda: states[-1] == "CONNECTED", "the client is back")
-        assert client.client_id == session
-        assert client.get("/e")[0] == b"claim"
-        assert "LOST" not in states
-    finally:
-        client.stop()
-        client.close()
-        server.stop()

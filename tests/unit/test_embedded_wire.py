@@ -15,7 +15,7 @@ from kazoo.protocol import serialization as kazoo
 from kazoo.security import make_acl, make_digest_acl
 
 from zkplan.embedded import requests as ask
-from zkplan.embedded import wire
+from zkplan.embedded import wire, wire_answers
 from zkplan.embedded.records import NO_DATA, OPEN_ACL, Acl, Check, Create, Delete, SetAcl, SetData
 
 OPEN = [(31, "world", "anyone")]
@@ -234,19 +234,19 @@ def test_a_request_to_connect_is_understood_with_and_without_the_last_byte() -> 
 
 def test_the_answer_to_connect_is_read_by_kazoo() -> None:
     answer = ask.ConnectResponse(10_000, -5, b"p" * 16)
-    framed = wire.connect_answer(answer, with_last_byte=True)
+    framed = wire_answers.connect_answer(answer, with_last_byte=True)
     assert struct.unpack_from("!i", framed)[0] == len(framed) - 4 == 37
     assert kazoo.Connect.deserialize(framed, 4)[0] == (0, 0, 10_000, -5, b"p" * 16, False)
-    assert wire.connect_answer(answer, with_last_byte=False)[4:] == framed[4:-1]
+    assert wire_answers.connect_answer(answer, with_last_byte=False)[4:] == framed[4:-1]
 
 
 @given(st.lists(st.text(st.characters(blacklist_categories=["Cs"]), max_size=300)))
 def test_names_of_any_length_are_read_by_kazoo(names: list[str]) -> None:
-    body = wire.reply(3, 2**40, ask.GetEphemerals(""), names)[20:]
+    body = wire_answers.reply(3, 2**40, ask.GetEphemerals(""), names)[20:]
     assert kazoo.GetChildren.deserialize(body, 0) == names
 
 
 def test_half_of_a_surrogate_pair_is_written_as_a_question_mark() -> None:
-    assert wire.reply(3, 4, Create("/a"), "/\ud800x")[20:] == packed("/?x")
+    assert wire_answers.reply(3, 4, Create("/a"), "/\ud800x")[20:] == packed("/?x")
     names = ["/\ud800x", "/b"]
-    assert wire.reply(3, 4, ask.GetEphemerals(""), names)[20:] == packed(["/?x", "/b"])
+    assert wire_answers.reply(3, 4, ask.GetEphemerals(""), names)[20:] == packed(["/?x", "/b"])

@@ -126,12 +126,6 @@ def test_a_refused_multi_leaves_nothing_to_store_that_does_harm() -> None:
     assert everything(restored(rows, 9)) == before
 
 
-def test_without_tracking_nothing_is_remembered() -> None:
-    tree = Tree()
-    tree.apply(Create("/a"))
-    assert tree.take_changes() == []
-
-
 @pytest.mark.parametrize(
     ("rows", "reason"),
     [
@@ -239,13 +233,6 @@ def test_a_ttl_node_goes_when_nothing_was_written_to_it_for_so_long() -> None:
     tree.exists("/t", "w")
     assert tree.sweep(5101) == ["/t"]
     assert [event.kind for event in tree.take_events()] == ["deleted"]
-
-
-def test_a_sweep_deletes_no_more_than_it_is_told() -> None:
-    tree = Tree()
-    tree.multi([Create(f"/{name}", ttl_ms=1) for name in "abc"])
-    assert tree.sweep(9, at_most=2) == ["/a", "/b"]
-    assert tree.sweep(9, at_most=2) == ["/c"]
 
 
 def test_a_sweep_in_several_calls_deletes_only_what_is_still_to_be_deleted() -> None:

@@ -10,18 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from zkplan.embedded import requests as ask
 from zkplan.embedded.peer import Peer
 from zkplan.embedded.records import Acl, Identity, LimitError, TreeError
-from zkplan.embedded.requests import (
-    CountDescendants,
-    Exists,
-    GetAcl,
-    GetChildren,
-    GetData,
-    GetEphemerals,
-    MultiRead,
-    WhoAmI,
-)
 from zkplan.embedded.tree import Tree
 
 # At most what stands around the content of an answer: headers, counts, a Stat.
@@ -30,7 +21,7 @@ _ERROR_BYTES = 13
 # A character has up to four bytes, a text its length before it.
 _CHARACTER_BYTES, _LENGTH_BYTES = 4, 4
 
-_Read = GetData | GetChildren
+_Read = ask.GetData | ask.GetChildren
 
 
 class Reads:
@@ -40,13 +31,13 @@ class Reads:
         self._tree = tree
         self._answer_bytes = answer_bytes
 
-    def get_data(self, peer: Peer, request: GetData) -> Any:
+    def get_data(self, peer: Peer, request: ask.GetData) -> Any:
         return self._tree.get(request.path, peer if request.watch else None, peer.identities)
 
-    def exists(self, peer: Peer, request: Exists) -> Any:
+    def exists(self, peer: Peer, request: ask.Exists) -> Any:
         return self._tree.exists(request.path, peer if request.watch else None)
 
-    def get_children(self, peer: Peer, request: GetChildren) -> Any:
+    def get_children(self, peer: Peer, request: ask.GetChildren) -> Any:
         path, watcher = request.path, peer if request.watch else None
         if self._is_tree_small():
             return self._tree.children(path, watcher, peer.identities)
@@ -56,12 +47,12 @@ class Reads:
             self._tree.children(path, watcher, peer.identities)
         return answer
 
-    def get_acl(self, peer: Peer, request: GetAcl) -> Any:
+    def get_acl(self, peer: Peer, request: ask.GetAcl) -> Any:
         answer = self._tree.get_acl(request.path, peer.identities)
         self._judge(request.path, _size_of_acl(answer[0]))
         return answer
 
-    def multi_read(self, peer: Peer, request: MultiRead) -> Any:
+    def multi_read(self, peer: Peer, request: ask.MultiRead) -> Any:
         answers: list[Any] = []
         size = 0
         # Each is done and measured once: a list of networks or of children is long, a request to
@@ -79,7 +70,7 @@ class Reads:
     def _read(self, peer: Peer, read: _Read) -> tuple[Any, int]:
         """Its answer or refusal, and how many bytes that has at most."""
         try:
-            if isinstance(read, GetData):
+            if isinstance(read, ask.GetData):
                 found = self._tree.get(read.path, None, peer.identities)
                 return found, len(found[0]) + _AROUND_BYTES
             listed = self._tree.children(read.path, None, peer.identities)
@@ -87,17 +78,17 @@ class Reads:
         except TreeError as error:
             return error, _ERROR_BYTES
 
-    def get_ephemerals(self, peer: Peer, request: GetEphemerals) -> Any:
+    def get_ephemerals(self, peer: Peer, request: ask.GetEphemerals) -> Any:
         prefix = "" if request.prefix.strip() in {"", "/"} else request.prefix
         owned = self._tree.ephemerals(peer.session_id)
         paths = sorted(path for path in owned if path.startswith(prefix))
         self._judge(request.prefix, _size_of_texts(paths))
         return paths
 
-    def count_descendants(self, peer: Peer, request: CountDescendants) -> Any:
+    def count_descendants(self, peer: Peer, request: ask.CountDescendants) -> Any:
         return self._tree.count_descendants(request.path, peer.identities)
 
-    def who_am_i(self, peer: Peer, _request: WhoAmI) -> Any:
+    def who_am_i(self, peer: Peer, _request: ask.WhoAmI) -> Any:
         self._judge("/", _size_of_identities(peer.identities))
         return peer.identities
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from zkplan.embedded import acl, wire
+from zkplan.embedded import acl, wire, wire_answers
+from zkplan.embedded import requests as ask
 from zkplan.embedded.limits import Limits
 from zkplan.embedded.peer import Peer
 from zkplan.embedded.reading import Reads
@@ -24,28 +25,7 @@ from zkplan.embedded.records import (
     SetData,
     TreeError,
 )
-from zkplan.embedded.requests import (
-    AddAuth,
-    AddWatch,
-    CloseSession,
-    ConnectRequest,
-    ConnectResponse,
-    CountDescendants,
-    Exists,
-    GetAcl,
-    GetChildren,
-    GetData,
-    GetEphemerals,
-    Multi,
-    MultiRead,
-    Ping,
-    RemoveWatches,
-    Request,
-    SetWatches,
-    Sync,
-    Unsupported,
-    WhoAmI,
-)
+from zkplan.embedded.requests import Multi
 from zkplan.embedded.sessions import Session, Sessions
 from zkplan.embedded.tree import Tree
 
@@ -57,7 +37,10 @@ SESSION_EXPIRED = -112
 
 # What may be answered with a refusal whatever the size: a write is done, and its answer is short.
 _READS = frozenset(
-    (GetData, Exists, GetChildren, GetAcl, MultiRead, Sync, GetEphemerals, CountDescendants, WhoAmI)
+    (
+        *(ask.GetData, ask.Exists, ask.GetChildren, ask.GetAcl, ask.MultiRead, ask.Sync),
+        *(ask.GetEphemerals, ask.CountDescendants, ask.WhoAmI),
+    )
 )
 
 
@@ -86,18 +69,18 @@ class Service:
             SetAcl: self._write,
             Check: self._write,
             Multi: self._multi,
-            GetData: reads.get_data,
-            Exists: reads.exists,
-            GetChildren: reads.get_children,
-            GetAcl: reads.get_acl,
-            MultiRead: reads.multi_read,
-            Sync: lambda _, request: request.path,
-            GetEphemerals: reads.get_ephemerals,
-            CountDescendants: reads.count_descendants,
-            SetWatches: self._set_watches,
-            AddWatch: self._add_watch,
-            RemoveWatches: self._remove_watches,
-            WhoAmI: reads.who_am_i,
+            ask.GetData: reads.get_data,
+            ask.Exists: reads.exists,
+            ask.GetChildren: reads.get_children,
+            ask.GetAcl: reads.get_acl,
+            ask.MultiRead: reads.multi_read,
+            ask.Sync: lambda _, request: request.path,
+            ask.GetEphemerals: reads.get_ephemerals,
+            ask.CountDescendants: reads.count_descendants,
+            ask.SetWatches: self._set_watches,
+            ask.AddWatch: self._add_watch,
+            ask.RemoveWatches: self._remove_watches,
+            ask.WhoAmI: reads.who_am_i,
         }
 
     def tell_time(self, now_ms: int, wall_ms: int) -> None:
@@ -107,7 +90,7 @@ class Service:
 
     # Connections.
 
-    def connect(self, peer: Peer, request: ConnectRequest) -> None:
+    def connect(self, peer: Peer, request: ask.ConnectRequest) -> None:
         """Answer the handshake: a new session, the old one, or that it has expired."""
         if request.last_zxid_seen > self.tree.zxid:
             # It knows of writes that this server has lost, or never had: another data folder, or an
@@ -116,16 +99,18 @@ class Service:
             return
         session = self._session_for(peer, request)
         if session is None:
-            answer = ConnectResponse(0, 0, bytes(16))
+            answer = ask.ConnectResponse(0, 0, bytes(16))
         else:
             peer.session, peer.session_id = session, session.id
             self._peers[session.id] = peer
-            answer = ConnectResponse(session.timeout_ms, session.id, session.password)
-        self._send(peer, wire.connect_answer(answer, with_last_byte=request.read_only is not None))
+            answer = ask.ConnectResponse(session.timeout_ms, session.id, session.password)
+        self._send(
+            peer, wire_answers.connect_answer(answer, with_last_byte=request.read_only is not None)
+        )
         if session is None:
             self._close(peer)
 
-    def _session_for(self, peer: Peer, request: ConnectRequest) -> Session | None:
+    def _session_for(self, peer: Peer, request: ask.ConnectRequest) -> Session | None:
         if not request.session:
             self.tree.advance()
             return self.sessions.create(request.timeout_ms, self._now_ms, self._wall_ms)
@@ -201,40 +186,40 @@ class Service:
         try:
             answer = handler(peer, request)
         except TreeError as error:
-            reply = wire.error_reply(xid, self.tree.zxid, error.code)
+            reply = wire_answers.error_reply(xid, self.tree.zxid, error.code)
         except MultiFailed as error:
             assert isinstance(request, Multi)
-            codes = wire.refusal_codes(len(request.ops), error.index, error.error.code)
-            reply = wire.multi_error(xid, self.tree.zxid, codes)
+            codes = wire_answers.refusal_codes(len(request.ops), error.index, error.error.code)
+            reply = wire_answers.multi_error(xid, self.tree.zxid, codes)
         else:
-            reply = wire.reply(xid, self.tree.zxid, request, answer)
+            reply = wire_answers.reply(xid, self.tree.zxid, request, answer)
             if len(reply) > self.limits.answer_bytes and kind in _READS:
-                reply = wire.error_reply(xid, self.tree.zxid, LimitError.code)
+                reply = wire_answers.error_reply(xid, self.tree.zxid, LimitError.code)
         # Events first: whoever reads an answer has been told of every change that it may show.
         self._send_events()
         self._send(peer, reply)
 
-    def _handle_rare(self, peer: Peer, xid: int, request: Request) -> None:
-        if isinstance(request, Ping):
+    def _handle_rare(self, peer: Peer, xid: int, request: ask.Request) -> None:
+        if isinstance(request, ask.Ping):
             # Its answer has the xid of pings, whatever the client sent.
-            self._send(peer, wire.error_reply(wire.PING_XID, self.tree.zxid, 0))
-        elif isinstance(request, AddAuth):
+            self._send(peer, wire_answers.error_reply(wire.PING_XID, self.tree.zxid, 0))
+        elif isinstance(request, ask.AddAuth):
             identity = acl.authenticate(request.scheme, request.auth, peer.address)
             if identity is not None and len(peer.identities) < self.limits.identities:
                 if identity not in peer.identities:
                     peer.identities += (identity,)
-                self._send(peer, wire.error_reply(xid, 0, 0))
+                self._send(peer, wire_answers.error_reply(xid, 0, 0))
             else:
-                self._send(peer, wire.error_reply(xid, 0, AUTH_FAILED))
+                self._send(peer, wire_answers.error_reply(xid, 0, AUTH_FAILED))
                 self._close(peer)
-        elif isinstance(request, CloseSession) and peer.session is not None:
+        elif isinstance(request, ask.CloseSession) and peer.session is not None:
             self._end_session(peer.session)
-            self._send(peer, wire.error_reply(xid, self.tree.zxid, 0))
+            self._send(peer, wire_answers.error_reply(xid, self.tree.zxid, 0))
             self._close(peer)
             self.disconnected(peer)
-        elif isinstance(request, Unsupported):
+        elif isinstance(request, ask.Unsupported):
             # As a real server: an answer that is not of its log, and the end of the connection.
-            self._send(peer, wire.error_reply(xid, -1, UNIMPLEMENTED))
+            self._send(peer, wire_answers.error_reply(xid, -1, UNIMPLEMENTED))
             self._close(peer)
 
     def _refuse_frame(self, peer: Peer, error: wire.WireError) -> None:
@@ -243,7 +228,7 @@ class Service:
             return
         if error.takes_zxid:
             self.tree.advance()
-        self._send(peer, wire.error_reply(error.xid, self.tree.zxid, error.code))
+        self._send(peer, wire_answers.error_reply(error.xid, self.tree.zxid, error.code))
 
     def _send(self, peer: Peer, frame: bytes) -> None:
         peer.sent += 1
@@ -258,7 +243,7 @@ class Service:
     def _send_events(self) -> None:
         for event in self.tree.take_events():
             watcher: Any = event.watcher
-            self._send(watcher, wire.event(event.kind, event.path))
+            self._send(watcher, wire_answers.event(event.kind, event.path))
 
     # One method for each kind of request; what it returns is encoded, what it raises is refused.
 
@@ -272,11 +257,11 @@ class Service:
             request.ops, session=peer.session_id, now_ms=self._wall_ms, who=peer.identities
         )
 
-    def _set_watches(self, peer: Peer, request: SetWatches) -> Any:
+    def _set_watches(self, peer: Peer, request: ask.SetWatches) -> Any:
         self.tree.set_watches(request, peer)
 
-    def _add_watch(self, peer: Peer, request: AddWatch) -> Any:
+    def _add_watch(self, peer: Peer, request: ask.AddWatch) -> Any:
         self.tree.add_watch(request.path, peer, recursive=request.recursive)
 
-    def _remove_watches(self, peer: Peer, request: RemoveWatches) -> Any:
+    def _remove_watches(self, peer: Peer, request: ask.RemoveWatches) -> Any:
         self.tree.remove_watches(request.path, peer, request.kind, only_check=request.only_check)

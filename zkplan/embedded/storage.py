@@ -291,21 +291,6 @@ class Storage:
         """Tell others where the server of this folder listens; `close` takes it back."""
         self._lock.publish_address(host_port)
 
-    @staticmethod
-    def address_of(folder: Path) -> str | None:
-        """HOST:PORT of the server that uses `folder`, or None; a killed one leaves its behind."""
-        return lock.address_of(folder)
-
-    def bytes_on_disk(self) -> int:
-        """The size of the database and its log."""
-        total = 0
-        for name in (database.DATABASE, f"{database.DATABASE}-wal"):
-            try:
-                total += os.stat(self.folder / name).st_size
-            except FileNotFoundError:
-                pass  # without a log all is in the database
-        return total
-
     def close(self) -> None:
         """Move everything from the log into the database and let others use the folder.
 

@@ -375,10 +375,6 @@ class Tree:
 
     # Storage.
 
-    def add_system_nodes(self) -> None:
-        """Give a new tree the nodes of the server's own, where it began without."""
-        self._znodes.add_system_nodes()
-
     def take_changes(self) -> list[Change]:
         """(number, path, node) for every node touched since the last call; None: it is gone.
 

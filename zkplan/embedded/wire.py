@@ -3,9 +3,8 @@
 Pure. Malformed requests are judged as a real server (3.8) judges them, and only WireError is
 raised. A create that no server accepts (an unknown flag, a time to live out of range) is parsed as
 IMPOSSIBLE: inside a multi its refusal has a place in the order of the operations, which an error
-raised here could not have. Bytes after the request are ignored, as by a server.
-
-The answers are in wire_answers.py and exported here too: this module is the door.
+raised here could not have. Bytes after the request are ignored, as by a server. The
+answers are in wire_answers.py.
 """
 
 from __future__ import annotations
@@ -14,6 +13,7 @@ import struct
 from collections.abc import Callable
 from typing import Final
 
+from zkplan.embedded import requests as ask
 from zkplan.embedded.jute import (
     WireError,
     read_acl,
@@ -25,64 +25,16 @@ from zkplan.embedded.jute import (
     read_paths,
     read_text,
 )
+from zkplan.embedded.nodes import TTL_MS_MAX
 from zkplan.embedded.records import Acl, Check, Create, Delete, Op, SetAcl, SetData
-from zkplan.embedded.requests import (
-    AddAuth,
-    AddWatch,
-    CloseSession,
-    ConnectRequest,
-    CountDescendants,
-    Exists,
-    GetAcl,
-    GetChildren,
-    GetData,
-    GetEphemerals,
-    Multi,
-    MultiRead,
-    Ping,
-    RemoveWatches,
-    Request,
-    SetWatches,
-    Sync,
-    Unsupported,
-    WhoAmI,
-)
-from zkplan.embedded.wire_answers import (
-    EVENT_XID,
-    connect_answer,
-    error_reply,
-    event,
-    multi_error,
-    refusal_codes,
-    reply,
-)
 
-__all__ = [
-    # Requests.
-    "AUTH_XID",
-    "IMPOSSIBLE",
-    "PING_XID",
-    "SET_WATCHES_XID",
-    "WireError",
-    "parse",
-    "parse_connect",
-    # Answers.
-    "EVENT_XID",
-    "connect_answer",
-    "error_reply",
-    "event",
-    "multi_error",
-    "refusal_codes",
-    "reply",
-]
+__all__ = ["IMPOSSIBLE", "PING_XID", "WireError", "parse", "parse_connect"]
 
-#: The xids of what a client does not number.
-PING_XID, AUTH_XID, SET_WATCHES_XID = -2, -4, -8
+#: The xid of a ping and of its answer, whatever the client sent.
+PING_XID = -2
 
 #: Refused by every tree with BadArguments, since '' is no path, at its place among other writes.
 IMPOSSIBLE: Final = Create("")
-
-TTL_MS_MAX: Final = 2**40 - 1
 
 _HEADER: Final = struct.Struct("!ii")
 _MULTI_HEADER: Final = struct.Struct("!i?i")
@@ -111,7 +63,7 @@ _CONTAINER_FLAG: Final = 4
 _TTL_FLAGS: Final = (5, 6)
 
 
-def parse_connect(body: bytes) -> ConnectRequest:
+def parse_connect(body: bytes) -> ask.ConnectRequest:
     """The first frame of a connection. Raises WireError: the server then closes it."""
     try:
         _, zxid, timeout_ms, session = _CONNECT.unpack_from(body)
@@ -119,10 +71,10 @@ def parse_connect(body: bytes) -> ConnectRequest:
     except (WireError, struct.error) as error:
         raise WireError(f"no request to connect: {error}") from error
     read_only = body[at] != 0 if at < len(body) else None
-    return ConnectRequest(zxid, timeout_ms, session, password, read_only)
+    return ask.ConnectRequest(zxid, timeout_ms, session, password, read_only)
 
 
-def parse(body: bytes) -> tuple[int, Request]:
+def parse(body: bytes) -> tuple[int, ask.Request]:
     """The xid and the request of a frame. Raises WireError, which says what a server does then."""
     try:
         xid, opcode = _HEADER.unpack_from(body)
@@ -130,7 +82,7 @@ def parse(body: bytes) -> tuple[int, Request]:
         raise WireError(f"{len(body)} bytes are no request") from None
     reader = _READERS.get(opcode)
     if reader is None:
-        return xid, Unsupported(opcode)
+        return xid, ask.Unsupported(opcode)
     try:
         return xid, reader(body, _HEADER.size)
     except (WireError, struct.error) as error:
@@ -155,14 +107,6 @@ def _read_create(body: bytes, at: int) -> _CreateFields:
     return path, data, acl, flags, at
 
 
-def _create(body: bytes, at: int) -> Create:
-    return _plain(*_read_create(body, at)[:4], False)
-
-
-def _create2(body: bytes, at: int) -> Create:
-    return _plain(*_read_create(body, at)[:4], True)
-
-
 def _plain(
     path: str | None, data: bytes, acl: tuple[Acl, ...], flags: int, with_stat: bool
 ) -> Create:
@@ -171,10 +115,6 @@ def _plain(
         return IMPOSSIBLE
     # The container flag changes nothing here: a server makes containers of createContainer only.
     return Create(_not_null(path), data, mode[0], mode[1], acl, False, 0, with_stat)
-
-
-def _create_container(body: bytes, at: int) -> Create:
-    return _container(*_read_create(body, at)[:4])
 
 
 def _container(path: str | None, data: bytes, acl: tuple[Acl, ...], flags: int) -> Create:
@@ -223,7 +163,7 @@ def _set_acl(body: bytes, at: int) -> SetAcl:
 # Several at once.
 
 
-def _multi(body: bytes, at: int) -> Multi:
+def _multi(body: bytes, at: int) -> ask.Multi:
     ops: list[Op] = []
     add = ops.append
     kind, done, _ = _MULTI_HEADER.unpack_from(body, at)
@@ -231,7 +171,7 @@ def _multi(body: bytes, at: int) -> Multi:
         op, at = _multi_op(body, at + _MULTI_HEADER.size, kind)
         add(op)
         kind, done, _ = _MULTI_HEADER.unpack_from(body, at)
-    return Multi(tuple(ops))
+    return ask.Multi(tuple(ops))
 
 
 def _multi_op(body: bytes, at: int, kind: int) -> tuple[Op, int]:
@@ -269,126 +209,89 @@ def _create_by_flags(path: str, data: bytes, acl: tuple[Acl, ...], flags: int) -
     return _plain(path, data, acl, flags, False)
 
 
-def _multi_read(body: bytes, at: int) -> MultiRead:
-    reads: list[GetData | GetChildren] = []
+def _multi_read(body: bytes, at: int) -> ask.MultiRead:
+    reads: list[ask.GetData | ask.GetChildren] = []
     kind, done, _ = _MULTI_HEADER.unpack_from(body, at)
     while not done:
         if kind not in (_GET_DATA, _GET_CHILDREN):
             raise WireError(f"a read of kind {kind} among several")
         path, at = read_path(body, at + _MULTI_HEADER.size)
         _, at = read_bool(body, at)  # a server arms no watch here, whatever is asked
-        reads.append(GetData(path) if kind == _GET_DATA else GetChildren(path))
+        reads.append(ask.GetData(path) if kind == _GET_DATA else ask.GetChildren(path))
         kind, done, _ = _MULTI_HEADER.unpack_from(body, at)
-    return MultiRead(tuple(reads))
+    return ask.MultiRead(tuple(reads))
 
 
 # Reads.
 
 
-def _exists(body: bytes, at: int) -> Exists:
-    path, at = read_path(body, at)
-    return Exists(path, read_bool(body, at)[0])
+def _watchable(make: Callable[[str, bool], ask.Request]) -> Callable[[bytes, int], ask.Request]:
+    def read(body: bytes, at: int) -> ask.Request:
+        path, at = read_path(body, at)
+        return make(path, read_bool(body, at)[0])
 
-
-def _get_data(body: bytes, at: int) -> GetData:
-    path, at = read_path(body, at)
-    return GetData(path, read_bool(body, at)[0])
-
-
-def _get_children(body: bytes, at: int) -> GetChildren:
-    path, at = read_path(body, at)
-    return GetChildren(path, read_bool(body, at)[0])
-
-
-def _get_children2(body: bytes, at: int) -> GetChildren:
-    path, at = read_path(body, at)
-    return GetChildren(path, read_bool(body, at)[0], True)
-
-
-def _get_ephemerals(body: bytes, at: int) -> GetEphemerals:
-    return GetEphemerals(read_text(body, at)[0] or "")
-
-
-def _sync(body: bytes, at: int) -> Sync:
-    return Sync(read_text(body, at)[0])
+    return read
 
 
 # Watches and identity.
 
 
-def _set_watches(body: bytes, at: int) -> SetWatches:
+def _set_watches(body: bytes, at: int, *, count: int) -> ask.SetWatches:
     zxid, at = read_long(body, at)
-    data, at = read_paths(body, at)
-    exists, at = read_paths(body, at)
-    child, at = read_paths(body, at)
-    return SetWatches(zxid, data, exists, child)
+    lists = []
+    for _ in range(count):
+        paths, at = read_paths(body, at)
+        lists.append(paths)
+    return ask.SetWatches(zxid, *lists)
 
 
-def _set_watches2(body: bytes, at: int) -> SetWatches:
-    zxid, at = read_long(body, at)
-    data, at = read_paths(body, at)
-    exists, at = read_paths(body, at)
-    child, at = read_paths(body, at)
-    persistent, at = read_paths(body, at)
-    recursive, at = read_paths(body, at)
-    return SetWatches(zxid, data, exists, child, persistent, recursive)
-
-
-def _add_watch(body: bytes, at: int) -> AddWatch:
+def _add_watch(body: bytes, at: int) -> ask.AddWatch:
     path, at = read_path(body, at)
     mode, _ = read_int(body, at)
     if mode not in (0, 1):
         raise WireError(f"a watch of mode {mode}")
-    return AddWatch(path, mode == 1)
+    return ask.AddWatch(path, mode == 1)
 
 
-def _check_watches(body: bytes, at: int) -> RemoveWatches:
-    return _watches_of_kind(body, at, only_check=True)
-
-
-def _remove_watches(body: bytes, at: int) -> RemoveWatches:
-    return _watches_of_kind(body, at, only_check=False)
-
-
-def _watches_of_kind(body: bytes, at: int, *, only_check: bool) -> RemoveWatches:
+def _watches_of_kind(body: bytes, at: int, *, only_check: bool) -> ask.RemoveWatches:
     path, at = read_path(body, at)
     kind, _ = read_int(body, at)
     if kind not in (1, 2, 3):
         raise WireError(f"watches of kind {kind}")
-    return RemoveWatches(path, kind, only_check)
+    return ask.RemoveWatches(path, kind, only_check)
 
 
-def _add_auth(body: bytes, at: int) -> AddAuth:
+def _add_auth(body: bytes, at: int) -> ask.AddAuth:
     _, at = read_int(body, at)
     scheme, at = read_text(body, at)
-    return AddAuth(scheme or "", read_buffer(body, at)[0])
+    return ask.AddAuth(scheme or "", read_buffer(body, at)[0])
 
 
-_READERS: Final[dict[int, Callable[[bytes, int], Request]]] = {
-    _CREATE: _create,
+_READERS: Final[dict[int, Callable[[bytes, int], ask.Request]]] = {
+    _CREATE: lambda body, at: _plain(*_read_create(body, at)[:4], False),
     _DELETE: _delete,
-    _EXISTS: _exists,
-    _GET_DATA: _get_data,
+    _EXISTS: _watchable(ask.Exists),
+    _GET_DATA: _watchable(ask.GetData),
     _SET_DATA: _set_data,
-    _GET_ACL: lambda body, at: GetAcl(read_path(body, at)[0]),
+    _GET_ACL: lambda body, at: ask.GetAcl(read_path(body, at)[0]),
     _SET_ACL: _set_acl,
-    _GET_CHILDREN: _get_children,
-    _SYNC: _sync,
-    _PING: lambda _body, _at: Ping(),
-    _GET_CHILDREN2: _get_children2,
+    _GET_CHILDREN: _watchable(ask.GetChildren),
+    _SYNC: lambda body, at: ask.Sync(read_text(body, at)[0]),
+    _PING: lambda _body, _at: ask.Ping(),
+    _GET_CHILDREN2: _watchable(lambda path, watch: ask.GetChildren(path, watch, True)),
     _MULTI: _multi,
-    _CREATE2: _create2,
-    _CHECK_WATCHES: _check_watches,
-    _REMOVE_WATCHES: _remove_watches,
-    _CREATE_CONTAINER: _create_container,
+    _CREATE2: lambda body, at: _plain(*_read_create(body, at)[:4], True),
+    _CHECK_WATCHES: lambda body, at: _watches_of_kind(body, at, only_check=True),
+    _REMOVE_WATCHES: lambda body, at: _watches_of_kind(body, at, only_check=False),
+    _CREATE_CONTAINER: lambda body, at: _container(*_read_create(body, at)[:4]),
     _CREATE_TTL: _create_ttl,
     _MULTI_READ: _multi_read,
-    _CLOSE_SESSION: lambda _body, _at: CloseSession(),
+    _CLOSE_SESSION: lambda _body, _at: ask.CloseSession(),
     _AUTH: _add_auth,
-    _SET_WATCHES: _set_watches,
-    _GET_EPHEMERALS: _get_ephemerals,
-    _COUNT_DESCENDANTS: lambda body, at: CountDescendants(read_path(body, at)[0]),
-    _SET_WATCHES2: _set_watches2,
+    _SET_WATCHES: lambda body, at: _set_watches(body, at, count=3),
+    _GET_EPHEMERALS: lambda body, at: ask.GetEphemerals(read_text(body, at)[0] or ""),
+    _COUNT_DESCENDANTS: lambda body, at: ask.CountDescendants(read_path(body, at)[0]),
+    _SET_WATCHES2: lambda body, at: _set_watches(body, at, count=5),
     _ADD_WATCH: _add_watch,
-    _WHO_AM_I: lambda _body, _at: WhoAmI(),
+    _WHO_AM_I: lambda _body, _at: ask.WhoAmI(),
 }

@@ -10,6 +10,7 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+from zkplan.embedded import requests as ask
 from zkplan.embedded.jute import INT, pack_acl, pack_buffer, pack_stat, pack_text, pack_texts
 from zkplan.embedded.records import (
     Create,
@@ -21,21 +22,6 @@ from zkplan.embedded.records import (
     SetData,
     Stat,
     TreeError,
-)
-from zkplan.embedded.requests import (
-    AddWatch,
-    ConnectResponse,
-    CountDescendants,
-    Exists,
-    GetAcl,
-    GetChildren,
-    GetData,
-    GetEphemerals,
-    Multi,
-    MultiRead,
-    Request,
-    Sync,
-    WhoAmI,
 )
 
 EVENT_XID: Final = -1
@@ -67,7 +53,7 @@ _GET_DATA_HEADER: Final = _MULTI_HEADER.pack(4, False, 0)
 _GET_CHILDREN_HEADER: Final = _MULTI_HEADER.pack(8, False, 0)
 
 
-def connect_answer(answer: ConnectResponse, *, with_last_byte: bool) -> bytes:
+def connect_answer(answer: ask.ConnectResponse, *, with_last_byte: bool) -> bytes:
     """The answer to the first frame. Its last byte says that this server is not read-only.
 
     A client of before version 3.4 sends no such byte, and expects none.
@@ -78,7 +64,7 @@ def connect_answer(answer: ConnectResponse, *, with_last_byte: bool) -> bytes:
     return INT.pack(len(body)) + body
 
 
-def reply(xid: int, zxid: int, request: Request, answer: Any = None) -> bytes:
+def reply(xid: int, zxid: int, request: ask.Request, answer: Any = None) -> bytes:
     """The answer to a request that was done. `answer` depends on the kind of request:
 
     Create: str or Created; SetData, SetAcl: Stat; Exists: Stat, or None for no such node;
@@ -87,7 +73,7 @@ def reply(xid: int, zxid: int, request: Request, answer: Any = None) -> bytes:
     or its TreeError or code; GetEphemerals: paths; CountDescendants: a number; WhoAmI: identities.
     All others have none: what is passed is ignored.
     """
-    if answer is None and type(request) is Exists:
+    if answer is None and type(request) is ask.Exists:
         return error_reply(xid, zxid, NoNodeError.code)
     writer = _WRITERS.get(type(request))
     body = b"" if writer is None else writer(request, answer)
@@ -125,21 +111,21 @@ def _created(_request: Create, answer: str | Created) -> bytes:
     return pack_text(answer)
 
 
-def _stat(_request: SetData | SetAcl | Exists, answer: Stat) -> bytes:
+def _stat(_request: SetData | SetAcl | ask.Exists, answer: Stat) -> bytes:
     return pack_stat(answer)
 
 
-def _data(_request: GetData, answer: tuple[bytes, Stat]) -> bytes:
+def _data(_request: ask.GetData, answer: tuple[bytes, Stat]) -> bytes:
     data, stat = answer
     return pack_buffer(data) + pack_stat(stat)
 
 
-def _children(request: GetChildren, answer: tuple[Sequence[str], Stat]) -> bytes:
+def _children(request: ask.GetChildren, answer: tuple[Sequence[str], Stat]) -> bytes:
     names, stat = answer
     return pack_texts(names) + pack_stat(stat) if request.with_stat else pack_texts(names)
 
 
-def _multi(request: Multi, answers: Sequence[Any]) -> bytes:
+def _multi(request: ask.Multi, answers: Sequence[Any]) -> bytes:
     parts: list[bytes] = []
     add = parts.append
     for op, answer in zip(request.ops, answers, strict=True):
@@ -156,14 +142,14 @@ def _multi(request: Multi, answers: Sequence[Any]) -> bytes:
     return b"".join(parts)
 
 
-def _multi_read(request: MultiRead, answers: Sequence[Any]) -> bytes:
+def _multi_read(request: ask.MultiRead, answers: Sequence[Any]) -> bytes:
     parts: list[bytes] = []
     for read, answer in zip(request.reads, answers, strict=True):
         if isinstance(answer, TreeError):
             parts.append(_error_entry(answer.code))
         elif isinstance(answer, int):
             parts.append(_error_entry(answer))
-        elif isinstance(read, GetData):
+        elif isinstance(read, ask.GetData):
             parts += (_GET_DATA_HEADER, _data(read, answer))
         else:
             parts += (_GET_CHILDREN_HEADER, pack_texts(answer[0]))
@@ -174,7 +160,7 @@ def _error_entry(code: int) -> bytes:
     return _MULTI_HEADER.pack(-1, False, code) + INT.pack(code)
 
 
-def _who_am_i(_request: WhoAmI, identities: Sequence[Identity]) -> bytes:
+def _who_am_i(_request: ask.WhoAmI, identities: Sequence[Identity]) -> bytes:
     # Of a digest only the user is told: the rest is the hash of the password.
     users = [
         pack_text(scheme) + pack_text(name.split(":")[0] if scheme == "digest" else name)
@@ -187,17 +173,17 @@ _WRITERS: Final[dict[type, Callable[[Any, Any], bytes]]] = {
     Create: _created,
     SetData: _stat,
     SetAcl: _stat,
-    Exists: _stat,
-    GetData: _data,
-    GetChildren: _children,
-    GetAcl: lambda _request, answer: pack_acl(answer[0]) + pack_stat(answer[1]),
-    Sync: lambda request, _answer: (
+    ask.Exists: _stat,
+    ask.GetData: _data,
+    ask.GetChildren: _children,
+    ask.GetAcl: lambda _request, answer: pack_acl(answer[0]) + pack_stat(answer[1]),
+    ask.Sync: lambda request, _answer: (
         pack_buffer(None) if request.path is None else pack_text(request.path)
     ),
-    Multi: _multi,
-    MultiRead: _multi_read,
-    AddWatch: lambda _request, _answer: INT.pack(0),
-    GetEphemerals: lambda _request, paths: pack_texts(paths),
-    CountDescendants: lambda _request, number: INT.pack(number),
-    WhoAmI: _who_am_i,
+    ask.Multi: _multi,
+    ask.MultiRead: _multi_read,
+    ask.AddWatch: lambda _request, _answer: INT.pack(0),
+    ask.GetEphemerals: lambda _request, paths: pack_texts(paths),
+    ask.CountDescendants: lambda _request, number: INT.pack(number),
+    ask.WhoAmI: _who_am_i,
 }

@@ -38,13 +38,10 @@ class Znodes:
         # Empty between calls: how to take back the write under way.
         self._undo: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
         if system_nodes:
-            self.add_system_nodes()
-
-    def add_system_nodes(self) -> None:
-        """The server's own nodes. Not counted as creates: the first number beside them is 0."""
-        self._insert_system("/", "zookeeper", None)
-        self._insert_system("/zookeeper", "config", READ_ONLY_ACL)
-        self._insert_system("/zookeeper", "quota", None)
+            # Not counted as creates: the first number beside them is 0.
+            self._insert_system("/", "zookeeper", None)
+            self._insert_system("/zookeeper", "config", READ_ONLY_ACL)
+            self._insert_system("/zookeeper", "quota", None)
 
     def _insert_system(self, parent_path: str, name: str, acl: AclList) -> None:
         path = f"{parent_path.rstrip('/')}/{name}"
