@@ -1,4 +1,4 @@
-"""A ZooKeeper server in Python, for one machine: an island that imports nothing else of zkplan.
+"""A ZooKeeper server in Python, for one machine; it imports nothing else of zkplan.
 
 EmbeddedServer     serves any ZooKeeper client, in a thread or as a process
 Limits             what it refuses before it is in danger

@@ -1,8 +1,8 @@
 """One TCP connection: bytes to frames and back, the handshake, and when a client has to wait.
 
-It hands requests on only while their answers find room: what a client does not read, or sends
-faster than it can be served, waits in its own socket and in nobody's memory. What it was to be told
-all the same (events, one large answer) waits here, and is counted for all connections together.
+It hands requests on only while there is room for their answers. What a client sends meanwhile waits
+in the socket and takes no memory here. Events and one large answer may come beyond that: they wait
+here, and are counted for all connections together.
 """
 
 from __future__ import annotations
@@ -90,15 +90,14 @@ class Connection(asyncio.Protocol):
         self._inbox += data
         self.host.received_bytes += len(data)
         if self.host.received_bytes > self.host.limits.received_bytes:
-            # Given back at once: until the loop tells that it is gone, others would be cut off too.
+            # Counted back at once: `connection_lost` comes later, and others would be cut off too.
             self._drop_inbox()
             self.abort()
             return
         self._handle_frames()
 
     def eof_received(self) -> bool:
-        # Nobody asks any more. Closed here, for asyncio would wait without end for the client to
-        # read what is left for it.
+        # The client sends nothing more. asyncio would wait without end until it has read the rest.
         self.close()
         return False
 
@@ -219,7 +218,7 @@ class Connection(asyncio.Protocol):
         start, end = 0, len(inbox)
         host.before_requests()
         while end - start >= _WORD_BYTES and self._has_room():
-            # Each connection keeps its own limit, and a thousand of them in one commit do not.
+            # Each connection keeps its own limit, but a thousand together would hold too much.
             is_full = service.held_bytes > host.limits.held_bytes
             if turn == 0 or is_full or time.monotonic() > turn_ends_s:
                 self._wait_for_turn()

@@ -87,9 +87,9 @@ def open_to_write(folder: Path, sync: bool) -> sqlite3.Connection:
 
 
 def remove_empty_log(folder: Path) -> None:
-    """Leave a refused folder as it was found: SQLite makes a log even to read, and keeps it then.
+    """Leave a refused folder as it was found: SQLite makes an empty log even to read.
 
-    Beside a database put in the place of the refused one, or beside none, it would be a riddle.
+    Beside no database it would be taken for one whose database is lost.
     """
     log = folder / f"{DATABASE}-wal"
     if log.exists() and log.stat().st_size == 0:

@@ -24,7 +24,7 @@ class EmbeddedServer:
 
     With a folder `data`, everything acknowledged survives: with durability 'durable' a power cut,
     with 'fast' (no wait for the disk) only the end of the process. Without it the tree is in memory
-    alone and ends with the server. It is not replicated: where the machine goes, the service goes.
+    alone and ends with the server. It is not replicated: when the machine fails, the service ends.
 
         with EmbeddedServer() as server:
             KazooClient(server.hosts).start()
@@ -121,7 +121,7 @@ class EmbeddedServer:
             self._thread.start()
             started.wait()
         except BaseException:
-            # Ctrl-C. Whichever of the two comes second, this or on_started, sees the other's event.
+            # Ctrl-C. Of this and on_started, the one that comes second sees the event of the other.
             abandoned.set()
             if started.is_set():
                 self._stop_soon()
@@ -200,7 +200,7 @@ class EmbeddedServer:
             await server.close()
 
     def _forget_after_fork(self) -> None:
-        # A child that keeps the sockets open would keep clients waiting for a server that is gone.
+        # Copies of the sockets in a child would keep clients waiting after the server has ended.
         if self._server is not None:
             for descriptor in self._server.descriptors():
                 os.close(descriptor)

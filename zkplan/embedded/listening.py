@@ -51,8 +51,8 @@ def _listen(endpoint: socket.socket, address: tuple[object, ...], backlog: int) 
         raise
 
 
-def is_want_of_descriptors(error: OSError) -> bool:
-    """Whether no file can be opened because too many are open, here or on the machine."""
+def is_out_of_descriptors(error: OSError) -> bool:
+    """Whether too many files are open, in this process or on the machine."""
     return error.errno in (errno.EMFILE, errno.ENFILE)
 
 

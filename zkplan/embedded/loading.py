@@ -27,7 +27,7 @@ def load(data: Path | None, *, sync: bool, limits: Limits) -> Loaded:
     if data is None:
         return Loaded(None, _tree(limits, is_new=True, is_stored=False), 0, [])
     storage = Storage.open(data, sync=sync)
-    # A million new objects without a cycle among them: the collector would walk them in vain.
+    # A million new objects, and no garbage among them: to look for some would take long.
     collecting = gc.isenabled()
     gc.disable()
     try:

@@ -90,7 +90,7 @@ class Node:
         """Take a child off the list; the last one takes the list along."""
         del self.children[name]
         if not self.children:
-            # An emptied dict keeps the size of its best days.
+            # An emptied dict would keep its memory.
             self.children = NO_CHILDREN
 
     def write(self, data: bytes, zxid: int, now_ms: int) -> None:

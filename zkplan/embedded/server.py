@@ -17,7 +17,7 @@ from typing import Any
 
 from zkplan.embedded.connection import Connection
 from zkplan.embedded.limits import Limits
-from zkplan.embedded.listening import is_want_of_descriptors, listening_socket
+from zkplan.embedded.listening import is_out_of_descriptors, listening_socket
 from zkplan.embedded.loading import Loaded, load
 from zkplan.embedded.peer import Peer
 from zkplan.embedded.service import Service
@@ -25,9 +25,9 @@ from zkplan.embedded.sessions import Sessions
 from zkplan.embedded.storage import Storage, StorageError
 from zkplan.embedded.words import Settings, Traffic, answer_word
 
-# An expiry that comes so late means that the server itself was stopped or starved: see forgive().
+# Where an expiry comes so late, the server was stopped or got no CPU: see Sessions.forgive.
 _AWAY_MS = 500
-# asyncio accepts so many connections in a row; where that fails it complains as often, every time.
+# asyncio accepts so many connections in a row, and reports each of them that fails.
 _ACCEPTED_IN_A_ROW = 8
 # Connections that wait to be accepted.
 _BACKLOG = 1024
@@ -71,7 +71,7 @@ class Server:
         self._group_began_s = 0.0
         self._complained_s = -_COMPLAINT_S
 
-    # Life.
+    # Start and end.
 
     async def start(self, host: str, port: int) -> None:
         """Load the data and listen. Raises StorageError and OSError (the address is taken)."""
@@ -83,8 +83,8 @@ class Server:
             self.host, self.port = endpoint.getsockname()[:2]
             if self._storage is not None:
                 self._storage.publish_address(self.address)
-            # No turn of the loop, and nothing that may take its time, between these two: the time
-            # it took to load the tree, and any that passed since, is nobody's absence.
+            # Nothing slow may follow before `start_serving`: sessions must not lose the time that
+            # the start takes.
             self.sessions.restore(loaded.last_session, loaded.sessions, _now_ms())
             self._schedule_expiry()
             self._schedule_sweep()
@@ -189,7 +189,7 @@ class Server:
         if now_s - self._complained_s < _COMPLAINT_S:
             return
         self._complained_s = now_s
-        if is_want_of_descriptors(error):
+        if is_out_of_descriptors(error):
             logger.error(
                 "no more connections can be accepted: %s. %s are open; allow this process more"
                 " open files (ulimit -n), or close connections",
@@ -263,15 +263,15 @@ class Server:
         self._send()
 
     def _fail(self, error: BaseException) -> None:
-        # What is in memory is ahead of the disk now, so not one more answer may leave.
+        # The tree in memory is ahead of the disk now, so no further answer may leave.
         self.fatal = error
         self.service.out.clear()
         self.service.held_bytes = 0
         self._ended.set()
 
     def _commit(self) -> None:
-        # Every change takes a zxid, also a refused write: clients remember the highest zxid they
-        # saw, and would shun a server that came back with a lower one.
+        # Every change takes a zxid, also a refused write. Clients remember the highest zxid they
+        # saw, and turn away from a server that comes back with a lower one.
         sessions = self.sessions.take_changes()
         if self._storage is not None and (sessions or self.tree.zxid != self._stored_zxid):
             self._storage.commit(
@@ -329,7 +329,7 @@ class Server:
         now_ms = _now_ms()
         away_ms = now_ms - due_ms
         if away_ms > _AWAY_MS:
-            # Stopped, suspended or starved: the pings of that time are still in the sockets.
+            # The pings of that time are still in the sockets.
             self.sessions.forgive(away_ms, now_ms)
         self._keep_readers(now_ms)
         self.before_requests()

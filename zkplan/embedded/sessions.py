@@ -131,12 +131,12 @@ class Sessions:
         return self._queue[0][0] + 1 if self._queue else None
 
     def forgive(self, away_ms: int, now_ms: int) -> None:
-        """The server itself was away so long (stopped, suspended): nobody loses that time.
+        """The server was stopped or suspended for so long: no session loses that time.
 
-        Nobody gains by it either: whose packets were read since has its whole time-out already. And
-        absences that follow one another give a silent session one time-out more in all: a busy
-        server reads in between, and what has sent nothing by then is dead. Only an absence that is
-        a whole time-out by itself counts in any case: in it a client can have lost its connection.
+        No session gets more than its whole time-out either, which one that was heard of since has
+        already. Absences that follow one another give a silent session one time-out more in all:
+        the server reads in between, so a session that has sent nothing by then is dead. An absence
+        of a whole time-out counts in any case: a client can have lost its connection in it.
         """
         for session in self._live.values():
             left_ms = away_ms

@@ -9,7 +9,6 @@ because a kernel that failed to flush a page once may forget it and report succe
 from __future__ import annotations
 
 import ctypes
-import gc
 import os
 import shutil
 import sqlite3
@@ -100,9 +99,6 @@ class Storage:
 
     def load(self) -> Saved:
         """Read and check everything; a fresh folder gives zxid 0, session 0 and nothing else."""
-        # A million new objects without a cycle among them: the collector would walk them in vain.
-        collecting = gc.isenabled()
-        gc.disable()
         try:
             saved = self._load()
         except sqlite3.Error as error:
@@ -114,9 +110,6 @@ class Storage:
             raise StorageDamaged(
                 f"{self._path} is damaged: {error}. {database.remedy(self.folder)}"
             ) from error
-        finally:
-            if collecting:
-                gc.enable()
         self._connection.close()
         try:
             # Before the state says again that all is flushed: an older note may not have been.

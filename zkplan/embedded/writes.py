@@ -40,13 +40,13 @@ from zkplan.embedded.watches import Watches
 from zkplan.embedded.znodes import Znodes
 
 
-def require(path: str, node: Node, perms: int, who: Who, doing: str) -> None:
+def require(path: str, node: Node, perms: int, who: Who, to_do: str) -> None:
     """Raise NoAuthError unless the requester has any of `perms` for the node."""
     if node.acl is not None and not permits(node.acl, perms, who):
-        raise NoAuthError(path, f"{path!r} cannot be {doing}: its ACL does not allow it to you")
+        raise NoAuthError(path, f"you may not {to_do} {path!r}: its ACL does not allow it")
 
 
-#: The part of the limits that only those may use who work off what is there.
+#: The part of both limits that is kept for work under way: see `Writes.end`.
 RESERVE = 0.05
 
 
@@ -83,7 +83,7 @@ class Writes:
             return self._delete(op, zxid, who)
         if isinstance(op, Check):
             node = self._writable(op.path)
-            require(op.path, node, READ, who, "checked")
+            require(op.path, node, READ, who, "check")
             self._judge_version(op.path, node.version, op.version)
             return True
         return self._set_acl(op, who)
@@ -97,8 +97,8 @@ class Writes:
 
         Gives which of them is to blame, and why, where they make the tree too large. Judged as a
         whole: what shrinks the tree is never refused, whatever it creates on the way. The last part
-        of the limits is kept for what is under way: who adds several nodes with sequential ones
-        among them, as queues grow by them, is refused before those that work the queue off.
+        of the limits is kept for work under way: a transaction that adds several nodes, sequential
+        ones among them, lets a queue grow. It is refused before those that shorten the queue.
         """
         refused = self._judge_size(before, ops)
         if refused is None:
@@ -153,7 +153,7 @@ class Writes:
         if parent is None:
             raise NoNodeError(path, f"cannot create {path!r}: its parent does not exist")
         if parent.acl is not None:
-            require(parent_path, parent, CREATE, who, "given a child")
+            require(parent_path, parent, CREATE, who, "create a child of")
         if op.sequence:
             number = f"{parent.creates:010d}"
             path += number
@@ -185,7 +185,7 @@ class Writes:
         parent = self.nodes.get(parent_path)
         if parent is not None and parent.acl is not None:
             # Before the node is looked for: who may not delete here does not learn what is here.
-            require(parent_path, parent, DELETE, who, "deprived of a child")
+            require(parent_path, parent, DELETE, who, "delete a child of")
         node = self.nodes.get(path)
         if node is None or parent is None:
             raise NoNodeError(path, f"the node {path!r} does not exist")
@@ -202,7 +202,7 @@ class Writes:
     def _set_data(self, op: SetData, zxid: int, now_ms: int, who: Who) -> Stat:
         node = self._writable(op.path)
         if node.acl is not None:
-            require(op.path, node, WRITE, who, "written")
+            require(op.path, node, WRITE, who, "write")
         self._judge_version(op.path, node.version, op.version)
         self.znodes.write(op.path, node, op.data, zxid, now_ms)
         if self._watches:
@@ -214,7 +214,7 @@ class Writes:
             raise BadArgumentsError(op.path, f"the path {op.path!r} has {fault}")
         acl = mended(op.path, op.acl, who)
         node = self._writable(op.path)
-        require(op.path, node, ADMIN, who, "given another ACL")
+        require(op.path, node, ADMIN, who, "set the ACL of")
         self._judge_version(op.path, node.aversion, op.version)
         self.znodes.set_acl(op.path, node, acl)
         return node.stat()
