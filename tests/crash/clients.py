@@ -89,13 +89,13 @@ class RawSession:
         except OSError as error:
             raise Closed(str(error)) from error
         try:
-            answer = connection.handshake(
+            connection.greet(
                 session=self.id,
                 password=self.password,
                 timeout_ms=self.timeout_ms,
                 zxid=self.seen_zxid,
-                tail=b"\0",
             )
+            answer = connection.greeted()
             assert self.id in (0, answer.session), f"session {self.id:#x} became {answer}"
             assert answer.timeout_ms == self.timeout_ms, f"session {self.id:#x} became {answer}"
         except BaseException:
@@ -207,7 +207,7 @@ class Witness(Client):
             self.children_changed[path] = known[path]
 
     def _take_answer(self, ask: Ask, frame: Frame) -> None:
-        fields = dict(frame.fields)
+        fields = frame.fields
         if ask.op == "get" and frame.error == 0:
             self.shown.add(fields["data"].decode())
             self.shown.add(ask.values[0].rpartition("/")[2])
@@ -248,7 +248,7 @@ def _ask_of(step: Step) -> Ask:
 
 
 def _answer(write: Write, frame: Frame) -> Answer:
-    fields = dict(frame.fields)
+    fields = frame.fields
     error = frame.error
     for result in fields.get("results") or ():
         if result[0] == "error" and result[2] not in (0, -2):

@@ -6,16 +6,17 @@ import random
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from tests.differential.packing import Ask
 from tests.differential.rawclient import Answer as Frame
-from tests.differential.rawclient import RawConnection
 from tests.rawsocket import Closed
 from zkplan.cli.server import READY
 
 from .audit import Found, Memory, Snapshot, settle, strangers, wrong_answers
-from .clients import OPEN, TIMEOUT_MS, Address, Client, Witness, Writer
+from .clients import OPEN, Address, Client, RawSession, Witness, Writer
 from .server import CrashServer, Fault, random_kill
 from .short_lived import Period, ShortSessions
 from .writes import FOLDERS, REGISTER, ROOT, origin_of
@@ -241,48 +242,41 @@ class Load:
             client.pausing.set()
 
 
-def read_all(address: Address) -> Snapshot:
-    """The folders, and all that is in them. Raises Closed."""
+@contextmanager
+def _session(address: Address) -> Iterator[Callable[[list[Ask]], list[Frame]]]:
+    """A function that asks; the session ends with the block. Raises Closed."""
+    raw = RawSession(address)
+    connection = raw.connect()
     try:
-        connection = RawConnection(address)
-    except OSError as error:
-        raise Closed(str(error)) from error
-    try:
-        connection.handshake(
-            session=0, password=bytes(16), timeout_ms=TIMEOUT_MS, zxid=0, tail=b"\0"
-        )
-        folders = [f"{ROOT}/{folder}" for folder in FOLDERS]
-        asks = tuple(Ask("children2", (folder, False)) for folder in folders)
-        paths = [*folders, REGISTER]
-        for folder, frame in zip(folders, _answers(connection, asks), strict=True):
-            paths += [f"{folder}/{name}" for name in dict(frame.fields)["names"]]
-        frames = _answers(connection, tuple(Ask("get", (path, False)) for path in paths))
-        _answers(connection, (Ask("close"),))
-        nodes = {}
-        for path, frame in zip(paths, frames, strict=True):
-            fields = dict(frame.fields)
-            # A short session may have ended since its nodes were listed.
-            if frame.error == 0:
-                nodes[path] = Found(fields["data"], fields["stat"])
-        return Snapshot(max(frame.zxid for frame in frames), nodes)
+        yield lambda asks: connection.ask(tuple(asks), 1)
+        connection.ask((Ask("close"),), 1)
     finally:
         connection.close()
 
 
-def _answers(connection: RawConnection, asks: tuple[Ask, ...]) -> list[Frame]:
-    connection.frames.clear()
-    connection.ask(asks, 1)
-    return [frame for frame in connection.frames if isinstance(frame, Frame)]
+def read_all(address: Address) -> Snapshot:
+    """The folders, and all that is in them. Raises Closed."""
+    with _session(address) as ask:
+        folders = [f"{ROOT}/{folder}" for folder in FOLDERS]
+        listed = ask([Ask("children2", (folder, False)) for folder in folders])
+        paths = [*folders, REGISTER]
+        for folder, frame in zip(folders, listed, strict=True):
+            paths += [f"{folder}/{name}" for name in frame.fields["names"]]
+        frames = ask([Ask("get", (path, False)) for path in paths])
+    # A short session may have ended since its nodes were listed.
+    nodes = {
+        path: Found(frame.fields["data"], frame.fields["stat"])
+        for path, frame in zip(paths, frames, strict=True)
+        if frame.error == 0
+    }
+    return Snapshot(max(frame.zxid for frame in frames), nodes)
 
 
 def _make_folders(address: Address) -> None:
-    connection = RawConnection(address)
-    connection.handshake(session=0, password=bytes(16), timeout_ms=TIMEOUT_MS, zxid=0, tail=b"\0")
     paths = [ROOT, REGISTER, *(f"{ROOT}/{folder}" for folder in FOLDERS)]
-    frames = _answers(connection, tuple(Ask("create", (path, b"", OPEN, 0)) for path in paths))
+    with _session(address) as ask:
+        frames = ask([Ask("create", (path, b"", OPEN, 0)) for path in paths])
     assert [frame.error for frame in frames] == [0] * len(paths), frames
-    _answers(connection, (Ask("close"),))
-    connection.close()
 
 
 def _foreign_ephemerals(writer: Writer, snapshot: Snapshot) -> list[str]:

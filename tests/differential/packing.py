@@ -78,6 +78,19 @@ class Broken(ValueError):
     """The bytes are no such record."""
 
 
+def hello(
+    *,
+    session: int = 0,
+    password: bytes = bytes(16),
+    timeout_ms: int = 10_000,
+    zxid: int = 0,
+    tail: bytes = b"\0",
+) -> bytes:
+    """The body of the first frame; `tail` is the read-only byte, or nothing."""
+    head = struct.pack(">iqiqi", 0, zxid, timeout_ms, session, len(password))
+    return head + password + tail
+
+
 def xid_of(ask: Ask, xid: int) -> int:
     """The xid under which it is sent: that of its place, or the one fixed for its kind."""
     return _FIXED_XIDS.get(ask.op, xid)
@@ -200,8 +213,8 @@ class Reader:
         return self.body[self.at :]
 
 
-def answer(ask: Ask, reader: Reader, error: int) -> list[tuple[str, Any]]:
+def answer(ask: Ask, reader: Reader, error: int) -> dict[str, Any]:
     """The named fields after the header of an answer to `ask`."""
     if error or ask.op == "opcode":
-        return []
-    return [(kind, reader.field(kind)) for kind in REQUESTS[ask.op][2].split()]
+        return {}
+    return {kind: reader.field(kind) for kind in REQUESTS[ask.op][2].split()}

@@ -101,9 +101,7 @@ class Player:
         self.attach(first, noted=False)
         connection = self.connected(first)
         # Zxids and the root's counters are compared from here on.
-        connection.ask((Ask("ping"),), 0)
-        connection.ask((Ask("exists", ("/", False)),), 0)
-        self.translation.begin([f for f in connection.frames if isinstance(f, Answer)])
+        self.translation.begin(connection.ask((Ask("ping"), Ask("exists", ("/", False))), 0))
         connection.frames.clear()
         for client in self.clients[1:]:
             self.attach(client)
@@ -265,9 +263,10 @@ class Player:
         connection = RawConnection(self.address)
         who = keep.number if keep else -1
         try:
-            shake = connection.handshake(
+            connection.greet(
                 session=session, password=password, timeout_ms=timeout_ms, zxid=zxid, tail=tail
             )
+            shake = connection.greeted()
         except Closed:
             connection.close()
             self.notes.append((who, "no answer to the handshake"))

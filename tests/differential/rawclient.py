@@ -1,40 +1,41 @@
-"""A synchronous ZooKeeper connection that records every frame in the order of arrival."""
+"""A synchronous ZooKeeper connection that sees every frame, in the order of arrival."""
 
 from __future__ import annotations
 
 import socket
-import struct
 from typing import Any, NamedTuple
 
 from tests.rawsocket import FramedSocket, Silent
 
-from .packing import EVENT_XID, PING_XID, Ask, Reader, answer, request, xid_of
+from .packing import EVENT_XID, PING_XID, Ask, Reader, answer, hello, request, xid_of
 
 ANSWER_S_MAX = 20.0
 PASSWORD_SIZE = 16
-_PING = struct.pack(">iii", 8, PING_XID, 11)
 
 
 class Event(NamedTuple):
     """A watch event as it came; `xid` and `zxid` are those of its header."""
 
+    kind: int
+    path: str | None
+    state: int
     xid: int
     zxid: int
     error: int
-    kind: int
-    state: int
-    path: str | None
     rest: bytes
 
 
 class Answer(NamedTuple):
-    """An answer as it came; `size` is that of its frame, `rest` what nobody expects after it."""
+    """An answer as it came: `body` is what follows its header, `fields` what that means.
+
+    `rest` is what nobody expects after the fields.
+    """
 
     xid: int
     zxid: int
     error: int
-    fields: list[tuple[str, Any]]
-    size: int
+    body: bytes
+    fields: dict[str, Any]
     rest: bytes
 
 
@@ -51,63 +52,66 @@ class Handshake(NamedTuple):
 class RawConnection(FramedSocket):
     """One TCP connection; the caller knows which answers it is owed."""
 
-    def __init__(self, address: tuple[str, int]) -> None:
-        super().__init__(address, ANSWER_S_MAX)
+    def __init__(
+        self,
+        address: tuple[str, int],
+        answer_s: float = ANSWER_S_MAX,
+        receive_buffer: int | None = None,
+    ) -> None:
+        super().__init__(address, answer_s, receive_buffer)
         self.frames: list[Event | Answer] = []
 
-    def handshake(
-        self, *, session: int, password: bytes, timeout_ms: int, zxid: int, tail: bytes
-    ) -> Handshake:
-        """Send the first frame and read the server's; `tail` is the read-only byte, or nothing."""
-        body = struct.pack(">iqiqi", 0, zxid, timeout_ms, session, len(password)) + password + tail
-        self.send_frames(body)
+    def greet(self, **fields: Any) -> None:
+        """Send the first frame: see packing.hello. Raises Closed, Silent."""
+        self.send_frames(hello(**fields))
+
+    def greeted(self) -> Handshake:
+        """The server's first frame. Raises Closed, Silent."""
         reader = Reader(self.frame())
         version, timeout, identity = reader.take(">iiq")
         return Handshake(version, timeout, identity, reader.data() or b"", reader.rest())
 
-    def ask(self, asks: tuple[Ask, ...], xid: int) -> None:
+    def ask(self, asks: tuple[Ask, ...], xid: int) -> list[Answer]:
         """Send requests with xids from `xid` on in one go, and record frames up to the last answer.
 
-        Raises Closed or Silent; what came before is recorded.
+        Gives the answers. Raises Closed or Silent; what came before is recorded.
         """
         self.send_frames(*(request(ask, xid + number) for number, ask in enumerate(asks)))
-        for number, ask in enumerate(asks):
-            self.record_answer(ask, xid_of(ask, xid + number))
+        return [
+            self.record_answer(ask, xid_of(ask, xid + number)) for number, ask in enumerate(asks)
+        ]
 
     def ping(self) -> None:
         """Send a ping; `pong` records what comes up to its answer."""
-        self.send_bytes(_PING)
+        self.send_frames(request(Ask("ping"), PING_XID))
 
     def pong(self) -> None:
         """Record all that arrives up to the answer to a ping. Raises Closed, Silent."""
         self.record_answer(Ask("ping"), PING_XID)
 
-    def record_answer(self, ask: Ask, xid: int) -> None:
+    def record_answer(self, ask: Ask, xid: int) -> Answer:
         """Record frames up to the next answer, which is read as one to `ask`."""
         while True:
-            body = self.frame()
-            reader = Reader(body)
-            got, zxid, error = reader.take(">iqi")
-            if got == EVENT_XID:
-                self.record_event(reader, zxid, error)
-                continue
-            fields = answer(ask, reader, error) if got == xid or ask.op == "ping" else []
-            self.frames.append(Answer(got, zxid, error, fields, len(body), reader.rest()))
-            return
+            self.frames.append(got := self.read({xid: ask}))
+            if isinstance(got, Answer):
+                return got
 
-    def record_event(self, reader: Reader, zxid: int, error: int) -> None:
-        kind, state = reader.take(">ii")
-        path = reader.text()
-        self.frames.append(Event(EVENT_XID, zxid, error, kind, state, path, reader.rest()))
+    def read(self, asked: dict[int, Ask]) -> Event | Answer:
+        """The next frame; an answer to none of `asked` has no fields. Raises Closed, Silent."""
+        reader = Reader(self.frame())
+        xid, zxid, error = reader.take(">iqi")
+        if xid == EVENT_XID:
+            kind, state = reader.take(">ii")
+            return Event(kind, reader.text(), state, xid, zxid, error, reader.rest())
+        body = reader.rest()
+        fields = answer(asked[xid], reader, error) if xid in asked else {}
+        return Answer(xid, zxid, error, body, fields, reader.rest())
 
     def await_event(self, path: str) -> None:
         """Record events up to one about `path`. Raises Closed, Silent."""
         while True:
-            reader = Reader(self.frame())
-            _, zxid, error = reader.take(">iqi")
-            self.record_event(reader, zxid, error)
-            last = self.frames[-1]
-            if isinstance(last, Event) and last.path == path:
+            self.frames.append(got := self.read({}))
+            if isinstance(got, Event) and got.path == path:
                 return
 
     def hang_up(self) -> int:

@@ -29,7 +29,7 @@ class Translation:
         """Take the answers to a ping and to exists("/") as the point where all begins."""
         ping, exists = answers
         self.zxid = ping.zxid
-        stat: Stat = dict(exists.fields)["stat"]
+        stat: Stat = exists.fields["stat"]
         self.top = (stat.cversion, stat.num_children)
 
     # -- into requests
@@ -71,8 +71,8 @@ class Translation:
 
     def answer(self, ask: Ask, answer: Answer) -> tuple[Any, ...]:
         """The answer's header and fields, and the size of its frame."""
-        fields = [self.field(kind, value) for kind, value in answer.fields]
-        size: int | None = answer.size
+        fields = [self.field(kind, value) for kind, value in answer.fields.items()]
+        size: int | None = len(answer.body)
         if ask.op in ("children", "children2") and ask.values[0] == "/" and fields:
             # The root node holds what other programs left there.
             fields[0] = [name for name in fields[0] if name in ("zookeeper", "~")]

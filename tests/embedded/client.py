@@ -1,38 +1,20 @@
-"""A blocking client on a raw socket: it sees every frame, in its order, and when the end comes."""
+"""A client for these tests: one session, whose requests are answered in their order."""
 
 from __future__ import annotations
 
 import select
 import socket
-import struct
 import time
 from types import TracebackType
-from typing import NamedTuple
 
-from tests.rawsocket import Closed, FramedSocket
-
-from . import requests
+from tests.differential.packing import AUTH_XID, PING_XID, Ask, request, xid_of
+from tests.differential.rawclient import Answer, Event, RawConnection
+from tests.rawsocket import Closed
 
 ANSWER_S_MAX = 10.0
 
 
-class Reply(NamedTuple):
-    """An answer; `body` is what follows its header."""
-
-    xid: int
-    zxid: int
-    error: int
-    body: bytes
-
-
-class Event(NamedTuple):
-    """A watch event: 1 created, 2 deleted, 3 changed, 4 child."""
-
-    kind: int
-    path: str
-
-
-class Client(FramedSocket):
+class Client(RawConnection):
     """One connection, and the session that its handshake gave it (0: expired)."""
 
     def __init__(
@@ -50,77 +32,74 @@ class Client(FramedSocket):
         super().__init__((host, int(port)), ANSWER_S_MAX, receive_buffer)
         self.xid = 0
         self.zxid = zxid
-        self.events: list[Event] = []
+        #: Kind and path: 1 created, 2 deleted, 3 changed, 4 child.
+        self.events: list[tuple[int, str | None]] = []
         self.session, self.password, self.timeout_ms = 0, bytes(16), 0
+        self._asked: dict[int, Ask] = {}
         if shake_hands:
-            hello = requests.connect(
-                session=session, password=password, timeout_ms=timeout_ms, zxid=zxid
-            )
-            self.send_frames(hello)
+            self.greet(session=session, password=password, timeout_ms=timeout_ms, zxid=zxid)
             self.read_handshake()
 
     def read_handshake(self) -> None:
-        body = self.frame()
-        _, self.timeout_ms, self.session, size = struct.unpack_from(">iiqi", body)
-        self.password = body[20 : 20 + size]
+        _, self.timeout_ms, self.session, self.password, _ = self.greeted()
 
     # Sending.
 
-    def send(self, *calls: bytes) -> list[int]:
-        """Send requests in one go; their xids."""
-        first = self.xid + 1
-        self.xid += len(calls)
-        self.send_frames(*(requests.numbered(first + i, call) for i, call in enumerate(calls)))
-        return list(range(first, self.xid + 1))
+    def send(self, *asks: Ask) -> list[int]:
+        """Send requests in one go; the xids of their answers."""
+        first, self.xid = self.xid + 1, self.xid + len(asks)
+        numbers = range(first, self.xid + 1)
+        pairs = list(zip(asks, numbers, strict=True))
+        xids = [PING_XID if ask.op == "ping" else xid_of(ask, xid) for ask, xid in pairs]
+        self._asked.update(zip(xids, asks, strict=True))
+        self.send_frames(*(request(ask, xid) for ask, xid in pairs))
+        return xids
 
     # Receiving.
 
-    def next(self) -> Reply | Event:
+    def next(self) -> Answer | Event:
         """The next frame, whatever it is."""
-        body = self.frame()
-        xid, zxid, error = struct.unpack_from(">iqi", body)
-        if xid == -1:
-            kind, _, size = struct.unpack_from(">iii", body, 16)
-            event = Event(kind, body[28 : 28 + size].decode())
-            self.events.append(event)
-            return event
-        self.zxid = max(self.zxid, zxid)
-        return Reply(xid, zxid, error, body[16:])
+        got = self.read(self._asked)
+        if isinstance(got, Event):
+            self.events.append(got[:2])
+        else:
+            self._asked.pop(got.xid, None)
+            self.zxid = max(self.zxid, got.zxid)
+        return got
 
-    def reply(self, xid: int | None = None) -> Reply:
+    def reply(self, xid: int | None = None) -> Answer:
         """The next answer, which must be the one to `xid`; events before it go to `events`."""
         while isinstance(got := self.next(), Event):
             pass
         assert xid is None or got.xid == xid, f"the answer to {got.xid}, not to {xid}"
         return got
 
-    def ask(self, call: bytes) -> Reply:
+    def once(self, ask: Ask) -> Answer:
         """One request and its answer."""
-        (xid,) = self.send(call)
+        (xid,) = self.send(ask)
         return self.reply(xid)
 
-    def done(self, call: bytes) -> Reply:
+    def done(self, ask: Ask) -> Answer:
         """One request that must succeed."""
-        reply = self.ask(call)
+        reply = self.once(ask)
         assert reply.error == 0, f"refused with {reply.error}"
         return reply
 
-    def wait_event(self) -> Event:
-        """The next frame, which must be an event."""
+    def wait_event(self) -> tuple[int, str | None]:
+        """Kind and path of the next frame, which must be an event."""
         got = self.next()
         assert isinstance(got, Event), f"{got} instead of an event"
-        return got
+        return got[:2]
 
-    def authenticate(self, scheme: str, proof: bytes) -> Reply:
+    def authenticate(self, scheme: str, proof: bytes) -> Answer:
         """Prove an identity; the answer, error and all."""
-        body = requests.numbered(requests.AUTH_XID, requests.auth(scheme, proof))
-        self.send_frames(body)
-        return self.reply(requests.AUTH_XID)
+        self.send(Ask("auth", (0, scheme, proof)))
+        return self.reply(AUTH_XID)
 
     def pinged(self) -> None:
         """Send a ping and read up to its answer: everything sent to this client before is in."""
-        self.send_frames(requests.numbered(requests.PING_XID, requests.ping()))
-        self.reply(requests.PING_XID)
+        self.ping()
+        self.reply(PING_XID)
 
     # The end.
 
@@ -128,7 +107,7 @@ class Client(FramedSocket):
         """Whether nothing arrives for so long (nothing is read; the end of the stream counts)."""
         return not self.buffer and not select.select([self.socket], [], [], seconds)[0]
 
-    def until_closed(self, within_s: float | None = None) -> list[Reply | Event]:
+    def until_closed(self, within_s: float | None = None) -> list[Answer | Event]:
         """All frames up to the end of the stream, which must come in time."""
         frames = []
         end = time.monotonic() + (ANSWER_S_MAX if within_s is None else within_s)

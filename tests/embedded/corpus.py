@@ -7,10 +7,10 @@ import struct
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from tests.differential.packing import REQUESTS, Ask, request
+from tests.differential.packing import PING_XID, REQUESTS, Ask, hello, request
 from tests.rawsocket import framed
 
-from . import requests as ask
+from .requests import OPEN, Acl
 
 BURST_REQUESTS = 250
 FRAME_BYTES_MAX = 1_048_575
@@ -21,9 +21,9 @@ NUMBERS = [-(2**31), -2, -1, 0, 1, 4, 255, 65_536, FRAME_BYTES_MAX, 2**31 - 1]
 GOOD_NAMES = ("/a", "/a", "/a/b", "/b", "/c", "/a/b/c", "/e")
 NAMES = (*GOOD_NAMES, "/", "", "/zookeeper", "/a//b", "/é/\0", "x")
 WRITES = ("create", "create", "create2", "delete", "set", "check")
-LISTS: tuple[ask.Acl, ...] = (
-    ask.OPEN,
-    ask.OPEN,
+LISTS: tuple[Acl, ...] = (
+    OPEN,
+    OPEN,
     (),
     ((1, "world", "anyone"), (31, "auth", "")),
     ((31, "ip", "127.0.0.1/8"), (31, "ip", "::1/200")),
@@ -79,8 +79,8 @@ class Corpus:
                 else int.from_bytes(body[:4], "big", signed=True)
             )
             frames.append(framed(struct.pack(">i", xid) + body[4:]))
-            xids.append(ask.PING_XID if body[4:8] == PING else xid)
-        frames.append(framed(ask.numbered(len(bodies) + 1, ask.close_session())))
+            xids.append(PING_XID if body[4:8] == PING else xid)
+        frames.append(framed(request(Ask("close"), len(bodies) + 1)))
         return Burst(b"".join(frames), len(bodies) + 1, [*xids, len(bodies) + 1])
 
     def _cut(self, bodies: list[bytes]) -> Burst:
@@ -98,17 +98,17 @@ class Corpus:
         elif kind == 4:
             stranger = self._random.choice([1, -1, self._random.getrandbits(56)])
             password = self._random.randbytes(self._random.choice([0, 16, 17, 40_000]))
-            data = framed(ask.connect(session=stranger, password=password, zxid=-5)) + data
+            data = framed(hello(session=stranger, password=password, zxid=-5)) + data
         elif kind == 0:
             data = framed(data)
         elif kind == 1:
-            hello = bytearray(self._hello())
-            self._damage(hello, 3)
-            data = bytes(hello)
+            damaged = bytearray(self._hello())
+            self._damage(damaged, 3)
+            data = bytes(damaged)
         return Burst(data, 1, None)
 
     def _hello(self) -> bytes:
-        return framed(ask.connect(timeout_ms=self._random.choice([0, 500, 5_000])))
+        return framed(hello(timeout_ms=self._random.choice([0, 500, 5_000])))
 
     def _bodies(self) -> list[bytes]:
         count = self._random.choice([1, 5, BURST_REQUESTS, BURST_REQUESTS, BURST_REQUESTS])

@@ -97,8 +97,8 @@ class Canary:
             ask.get_data("/canary"),
         )
         self._client.reply(write)
-        data = self._client.reply(read).body
-        assert data[4:20] == song, f"{data!r} instead of {song!r}"
+        data = self._client.reply(read).fields["data"]
+        assert data == song, f"{data!r} instead of {song!r}"
         self.slowest_s = max(self.slowest_s, time.monotonic() - began)
         self.rounds += 1
 
@@ -241,7 +241,7 @@ def run(requests: int, seed: int) -> Report:
             faults.append(f"the server said: {said[-3000:]}")
         with ServerProcess(data, **options) as again, Client(again.hosts) as client:
             client.authenticate("digest", b"canary:sings")
-            stored = client.ask(ask.get_data("/canary")).body[4:20]
+            stored = client.once(ask.get_data("/canary")).fields["data"]
             if stored != b"%016d" % canary.rounds:
                 faults.append(f"after the restart the canary's node holds {stored!r}")
     return report._replace(

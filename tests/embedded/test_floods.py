@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from tests.rawsocket import Closed, Silent, framed
+from tests.differential.packing import Ask
+from tests.rawsocket import Closed, Silent
 from zkplan.embedded import EmbeddedServer, Limits
 from zkplan.embedded.connection import Connection
 from zkplan.embedded.server import Server
@@ -42,9 +43,9 @@ def test_long_names_asked_for_a_thousand_times_are_refused() -> None:
         names = 5 * 2 * LONG
         assert len(client.done(ask.multi_read(*[ask.children("/p")] * 2)).body) > 2 * names
         many = ask.multi_read(*[ask.children("/p")] * 1000)
-        assert client.ask(many).error == QUOTA_EXCEEDED
+        assert client.once(many).error == QUOTA_EXCEEDED
         # Refusals have their size as well.
-        assert client.ask(ask.multi_read(*[ask.get_data("/")] * 30_000)).error == 0
+        assert client.once(ask.multi_read(*[ask.get_data("/")] * 30_000)).error == 0
         client.pinged()
 
 
@@ -52,7 +53,7 @@ def test_one_list_that_is_too_large_is_refused_and_watched_by_nobody() -> None:
     with serving(limits=Limits(answer_bytes=2 << 20)) as server, Client(server.hosts) as client:
         with_long_names(client)
         calls = [ask.children("/p", True), ask.children2("/p", True), ask.get_ephemerals("/")]
-        assert [client.ask(call).error for call in calls] == [QUOTA_EXCEEDED] * 3
+        assert [client.once(call).error for call in calls] == [QUOTA_EXCEEDED] * 3
         assert monitored(server.hosts, "zk_watch_count") == 0
         client.done(ask.children("/", watch=True))
         client.done(ask.create("/a"))
@@ -62,19 +63,19 @@ def test_one_list_that_is_too_large_is_refused_and_watched_by_nobody() -> None:
 def test_data_and_identities_that_are_too_large_are_refused_and_writes_are_not() -> None:
     with serving(limits=Limits(answer_bytes=1000)) as server, Client(server.hosts) as client:
         path = "/" + "n" * 2000
-        assert client.done(ask.create(path, bytes(3000))).body[4:].decode() == path
-        assert client.ask(ask.get_data(path)).error == QUOTA_EXCEEDED
-        client.done(ask.who_am_i())
+        assert client.done(ask.create(path, bytes(3000))).fields["path"] == path
+        assert client.once(ask.get_data(path)).error == QUOTA_EXCEEDED
+        client.done(ask.WHO_AM_I)
         assert client.authenticate("digest", b"u" * 2000 + b":x").error == 0
-        assert client.ask(ask.who_am_i()).error == QUOTA_EXCEEDED
+        assert client.once(ask.WHO_AM_I).error == QUOTA_EXCEEDED
         entries = ((31, "digest", "u" * 2000 + ":x"), (31, "world", "anyone"))
         client.done(ask.create("/kept", entries=entries))
-        assert client.ask(ask.get_acl("/kept")).error == QUOTA_EXCEEDED
+        assert client.once(ask.get_acl("/kept")).error == QUOTA_EXCEEDED
 
 
-def large(client: Client, count: int) -> bytes:
+def large(client: Client, count: int) -> Ask:
     """A request for so many megabytes."""
-    client.ask(ask.create("/x", bytes(1_000_000)))
+    client.once(ask.create("/x", bytes(1_000_000)))
     return ask.multi_read(*[ask.get_data("/x")] * count)
 
 
@@ -164,7 +165,7 @@ def pinging(client: Client) -> Iterator[None]:
 
     def ping() -> None:
         while not over.wait(0.1):
-            client.socket.sendall(framed(ask.numbered(ask.PING_XID, ask.ping())))
+            client.ping()
 
     thread = threading.Thread(target=ping, daemon=True)
     thread.start()
@@ -195,17 +196,17 @@ def test_a_client_that_reads_slowly_keeps_its_session_and_one_that_stops_does_no
 def test_longer_watched_paths_than_allowed_are_refused_until_some_are_gone() -> None:
     with serving(limits=Limits(watch_bytes=10_000)) as server, Client(server.hosts) as client:
         paths = [f"/{number}" + "n" * 2998 for number in range(5)]
-        codes = [client.ask(ask.exists(path, watch=True)).error for path in paths]
+        codes = [client.once(ask.exists(path, watch=True)).error for path in paths]
         assert codes == [-101] * 3 + [QUOTA_EXCEEDED] * 2
-        assert client.ask(ask.children("/", watch=True)).error == 0
-        assert client.ask(ask.add_watch(paths[4], 0)).error == QUOTA_EXCEEDED
+        assert client.once(ask.children("/", watch=True)).error == 0
+        assert client.once(ask.add_watch(paths[4], 0)).error == QUOTA_EXCEEDED
         with Client(server.hosts) as other:
-            assert other.ask(ask.exists(paths[4], watch=True)).error == -101
+            assert other.once(ask.exists(paths[4], watch=True)).error == -101
             other.done(ask.create(paths[0]))
         assert client.wait_event() == (1, paths[0])
-        assert client.ask(ask.exists(paths[3], watch=True)).error == -101
+        assert client.once(ask.exists(paths[3], watch=True)).error == -101
         client.done(ask.remove_watches(paths[3], 3))
-        assert client.ask(ask.exists(paths[4], watch=True)).error == -101
+        assert client.once(ask.exists(paths[4], watch=True)).error == -101
 
 
 def test_the_watches_of_all_connections_together_are_bounded() -> None:
@@ -216,16 +217,16 @@ def test_the_watches_of_all_connections_together_are_bounded() -> None:
         for number in range(10):
             for at, client in enumerate(clients):
                 call = ask.exists(f"/{at}-{number}" + "n" * 9990, watch=True)
-                made += client.ask(call).error == -101
+                made += client.once(call).error == -101
         assert made == 19  # each takes ten thousand bytes and a little
         short = ask.children("/", watch=True)
-        assert last.ask(ask.exists("/" + "n" * 9990, watch=True)).error == QUOTA_EXCEEDED
-        assert last.ask(short).error == 0
+        assert last.once(ask.exists("/" + "n" * 9990, watch=True)).error == QUOTA_EXCEEDED
+        assert last.once(short).error == 0
         paths = ("/" + "n" * 9990, "/" + "m" * 9990)
-        assert last.ask(ask.set_watches(0, exist=paths)).error == QUOTA_EXCEEDED
+        assert last.once(ask.set_watches(0, exist=paths)).error == QUOTA_EXCEEDED
         clients[0].close()
-        wait_until(lambda: last.ask(ask.set_watches(0, exist=paths)).error == 0, "there is room")
-        assert last.ask(short).error == 0
+        wait_until(lambda: last.once(ask.set_watches(0, exist=paths)).error == 0, "there is room")
+        assert last.once(short).error == 0
 
 
 def test_very_many_expired_nodes_are_deleted_in_several_turns_and_soon() -> None:
@@ -235,7 +236,7 @@ def test_very_many_expired_nodes_are_deleted_in_several_turns_and_soon() -> None
         for number in range(40):
             client.done(ask.create_ttl(f"/p/{number}", 1))
         count = ask.count_descendants("/p")
-        wait_until(lambda: client.done(count).body == bytes(4), "all are gone", 5.0)
+        wait_until(lambda: client.done(count).fields["int"] == 0, "all are gone", 5.0)
 
 
 def test_a_word_is_not_answered_before_what_it_tells_of_is_stored(tmp_path: Path) -> None:

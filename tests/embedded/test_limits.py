@@ -73,11 +73,11 @@ def test_one_connection_too_many_is_closed_at_once() -> None:
 def test_more_znodes_than_allowed_are_refused_and_deletes_still_work() -> None:
     with serving(limits=Limits(znodes=20)) as server, Client(server.hosts) as client:
         made = 0
-        while client.ask(ask.create(f"/n{made}")).error == 0:
+        while client.once(ask.create(f"/n{made}")).error == 0:
             made += 1
             assert made < 20
-        assert client.ask(ask.create("/more")).error == QUOTA_EXCEEDED
-        client.ask(ask.multi(ask.delete("/n0"), ask.create("/instead")))
+        assert client.once(ask.create("/more")).error == QUOTA_EXCEEDED
+        client.once(ask.multi(ask.delete("/n0"), ask.create("/instead")))
         client.done(ask.exists("/instead"))
         client.done(ask.set_data("/n1", b"x"))
         client.done(ask.delete("/n2"))
@@ -127,7 +127,7 @@ def test_a_client_with_long_requests_leaves_turns_to_others() -> None:
     ):
         greedy.done(ask.create("/a"))
         for _ in range(7):
-            greedy.ask(ask.multi(*[ask.create("/a/n-", b"", ask.SEQUENCE)] * 2000))
+            greedy.once(ask.multi(*[ask.create("/a/n-", b"", ask.SEQUENCE)] * 2000))
         # As many as one turn may have; the short answers would all fit into it.
         count = Limits().turn_requests - 1
         asked = greedy.send(*[ask.count_descendants("/a")] * count)

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.rawsocket import Closed, framed
+from tests.differential.packing import PING_XID
+from tests.rawsocket import Closed
 
 from . import requests as ask
 from .client import Client, monitored
@@ -33,7 +34,7 @@ def test_a_session_expires_on_time_and_not_before() -> None:
             path = f"/e{number}"
             owner = Client(server.hosts, timeout_ms=SHORT_MS)
             assert owner.timeout_ms == SHORT_MS
-            watcher.ask(ask.exists(path, watch=True))
+            watcher.once(ask.exists(path, watch=True))
             last_heard = time.monotonic()
             owner.done(ask.create(path, flags=ask.EPHEMERAL))
             assert watcher.wait_event() == (1, path)
@@ -56,11 +57,11 @@ def test_a_session_without_a_connection_expires_too() -> None:
 @pytest.mark.parametrize("kind", ["ping", "read", "write", "refused write", "garbage"])
 def test_any_packet_keeps_a_session(kind: str) -> None:
     packets = {
-        "ping": ask.ping(),
+        "ping": ask.PING,
         "read": ask.get_data("/"),
         "write": ask.set_data("/e"),
         "refused write": ask.delete("/nowhere"),
-        "garbage": ask.get_data("/")[:7],
+        "garbage": ask.get_data("/")._replace(cut=2),
     }
     with serving() as server, Client(server.hosts, timeout_ms=SHORT_MS) as owner:
         owner.done(ask.create("/e", flags=ask.EPHEMERAL))
@@ -96,7 +97,7 @@ def test_a_session_that_moves_takes_all_it_has_along() -> None:
             assert other.done(ask.set_data("/e")).zxid == zxid + 2, "a zxid to attach"
             assert new.wait_event() == (3, "/e")
             assert new.until_closed() == [], "it was not told that it expired"
-            assert other.ask(ask.exists("/e")).error == -101
+            assert other.once(ask.exists("/e")).error == -101
 
 
 def test_what_still_arrives_on_the_connection_that_was_left_is_not_applied() -> None:
@@ -110,20 +111,19 @@ def test_what_still_arrives_on_the_connection_that_was_left_is_not_applied() -> 
                 lambda: monitored(server.hosts, "zk_num_alive_connections") >= 3, "3 of them"
             )
             server.signal(signal.SIGSTOP)
-            hello = ask.connect(session=old.session, password=old.password)
-            new.send_bytes(framed(hello))
+            new.greet(session=old.session, password=old.password)
             old.send(*[ask.create(f"/late-{number}") for number in range(50)])
             server.signal(signal.SIGCONT)
             new.read_handshake()
             assert new.session == old.session
-            answered = [reply.error for reply in old.until_closed()]  # type: ignore[union-attr]
-            names = new.done(ask.children("/")).body
-            assert names.count(b"late-") == len(answered)
+            answered = old.until_closed()
+            names = new.done(ask.children("/")).fields["names"]
+            assert sum(name.startswith("late-") for name in names) == len(answered)
             try:
                 old.send(ask.create("/much-later"))
             except Closed:
                 pass  # or into a closed socket: neither may reach the tree
-            assert new.ask(ask.exists("/much-later")).error == -101
+            assert new.once(ask.exists("/much-later")).error == -101
 
 
 def test_a_session_survives_a_restart_with_all_that_it_owns(tmp_path: Path) -> None:
@@ -137,7 +137,7 @@ def test_a_session_survives_a_restart_with_all_that_it_owns(tmp_path: Path) -> N
         stolen = Client(server.hosts, session=before.session, password=b"x" * 16)
         assert stolen.session == 0
         other.done(ask.exists("/e", watch=True))
-        after.done(ask.close_session())
+        after.done(ask.CLOSE_SESSION)
         assert other.wait_event() == (2, "/e")
 
 
@@ -158,7 +158,7 @@ def test_a_closed_session_and_an_expired_one_are_gone_after_a_restart(tmp_path: 
     server = serving(tmp_path)
     with server, Client(server.hosts) as watcher:
         closed = Client(server.hosts)
-        closed.done(ask.close_session())
+        closed.done(ask.CLOSE_SESSION)
         expired = Client(server.hosts, timeout_ms=SHORT_MS)
         expired.done(ask.create("/e", flags=ask.EPHEMERAL))
         watcher.done(ask.exists("/e", watch=True))
@@ -167,7 +167,7 @@ def test_a_closed_session_and_an_expired_one_are_gone_after_a_restart(tmp_path: 
         assert closed.again(server.hosts).session == 0
         assert expired.again(server.hosts).session == 0
         with watcher.again(server.hosts) as after:
-            assert after.ask(ask.exists("/e")).error == -101
+            assert after.once(ask.exists("/e")).error == -101
 
 
 def test_a_client_that_has_seen_a_newer_zxid_gets_no_answer() -> None:
@@ -187,12 +187,12 @@ def test_the_zxid_of_a_refused_write_survives_a_restart(tmp_path: Path, refused:
     calls = {
         "delete": ask.delete("/nowhere"),
         "multi": ask.multi(ask.create("/a"), ask.check("/nowhere")),
-        "malformed": ask.create("/a")[:-2],
+        "malformed": ask.create("/a")._replace(cut=2),
     }
     server = serving(tmp_path)
     with server, Client(server.hosts) as client:
         before = client.done(ask.create("/b")).zxid
-        assert client.ask(calls[refused]).zxid == before + 1
+        assert client.once(calls[refused]).zxid == before + 1
     with server, client.again(server.hosts) as after:
         assert after.session == client.session
 
@@ -210,7 +210,7 @@ def test_session_ids_never_repeat_even_when_the_clock_steps_back(
                 for _ in range(3):
                     client = Client(server.hosts)
                     ids.append(client.session)
-                    client.done(ask.close_session())
+                    client.done(ask.CLOSE_SESSION)
     assert ids == sorted(set(ids))
 
 
@@ -231,10 +231,10 @@ def stopped_for(server: ServerProcess, seconds: float, client: Client) -> None:
     """Stop the server for so long; meanwhile the client sends a ping, which waits in its socket."""
     server.signal(signal.SIGSTOP)
     began = time.monotonic()
-    client.send_bytes(framed(ask.numbered(ask.PING_XID, ask.ping())))
+    client.ping()
     wait_until(lambda: time.monotonic() > began + seconds, "longer than the time-out")
     server.signal(signal.SIGCONT)
-    client.reply(ask.PING_XID)
+    client.reply(PING_XID)
 
 
 def test_a_server_that_was_stopped_expires_no_session_whose_pings_wait() -> None:
@@ -245,7 +245,7 @@ def test_a_server_that_was_stopped_expires_no_session_whose_pings_wait() -> None
         stopped_for(server, 2.0, owner)
         owner.done(ask.exists("/e"))
         # One that had nothing to say has not lost the time that the server was away either.
-        assert silent.ask(ask.exists("/silent")).error == 0
+        assert silent.once(ask.exists("/silent")).error == 0
         assert server.errors() == ""
 
 
@@ -258,7 +258,7 @@ def test_a_server_that_was_held_up_gives_nobody_more_than_the_time_out(tmp_path:
         gate.shut()
         watcher.send(ask.create("/a"))
         assert gate.waits.wait(5)
-        owner.send(ask.ping())
+        owner.send(ask.PING)
         held_up = time.monotonic()
         wait_until(lambda: time.monotonic() > held_up + LATE_S_MAX + 1.0, "longer than allowed")
         gate.open()
@@ -272,7 +272,7 @@ def test_watches_go_with_the_connection() -> None:
     with serving() as server, Client(server.hosts) as other:
         owner = Client(server.hosts)
         owner.done(ask.children("/", watch=True))
-        owner.ask(ask.exists("/a", watch=True))
+        owner.once(ask.exists("/a", watch=True))
         owner.done(ask.add_watch("/", 1))
         assert monitored(server.hosts, "zk_watch_count") > 0
         owner.close()
@@ -318,22 +318,21 @@ def test_the_end_of_a_session_deletes_its_ephemerals_in_one_zxid() -> None:
             watcher.done(ask.exists(path, watch=True))
         watcher.done(ask.children("/parent", watch=True))
         before = owner.zxid
-        closed = owner.done(ask.close_session())
+        closed = owner.done(ask.CLOSE_SESSION)
         assert closed.zxid == before + 1
         told = [watcher.wait_event() for _ in range(6)]
-        assert {event for event in told if event.kind == 2} == {(2, path) for path in paths}
-        assert told.count((4, "/parent")) == 1  # type: ignore[arg-type]
+        assert {event for event in told if event[0] == 2} == {(2, path) for path in paths}
+        assert told.count((4, "/parent")) == 1
         reply = watcher.done(ask.exists("/parent"))
-        pzxid = int.from_bytes(reply.body[-8:], "big")
-        assert (reply.zxid, pzxid) == (closed.zxid, closed.zxid)
+        assert (reply.zxid, reply.fields["stat"].pzxid) == (closed.zxid, closed.zxid)
 
 
 def test_what_was_sent_behind_the_end_of_a_session_is_not_applied() -> None:
     with serving() as server, Client(server.hosts) as other:
         client = Client(server.hosts)
-        client.send(ask.create("/a"), ask.close_session(), ask.create("/b"), ask.get_data("/"))
+        client.send(ask.create("/a"), ask.CLOSE_SESSION, ask.create("/b"), ask.get_data("/"))
         frames = client.until_closed()
         assert len(frames) == 2
         other.done(ask.exists("/a"))
-        assert other.ask(ask.exists("/b")).error == -101
+        assert other.once(ask.exists("/b")).error == -101
         assert client.again(server.hosts).session == 0
