@@ -61,7 +61,7 @@ ALL = {**BOTH, OWN: node(b"w-0000001", 6)}
         ((None, None), BOTH, 1, None),
     ],
 )
-def test_what_was_sent_answered_and_seen_decides_what_may_be_there(
+def test_the_judge_accepts_only_what_the_requests_can_have_left(
     answers: tuple[Answer | None, ...],
     nodes: Mapping[str, Found],
     seen: int,
@@ -73,7 +73,7 @@ def test_what_was_sent_answered_and_seen_decides_what_may_be_there(
     assert bool(settled.faults) == (applied is None)
 
 
-def test_what_never_goes_back_may_not_go_back() -> None:
+def test_the_judge_finds_what_went_back_to_an_earlier_state() -> None:
     assert wrong_answers("w", [Sent(PAIR, Answer(0, 5))]) == []
     assert wrong_answers("w", [Sent(PAIR, Answer(BAD_VERSION, 5))])
     write = Write(7, (Step("create", f"{ROOT}/seq/w-", b"w-0000007", 2),))

@@ -173,7 +173,7 @@ def test_a_log_that_lost_answered_writes_is_refused(killed: Path, what: str) -> 
         assert contents(killed) == before
 
 
-def test_a_torn_end_that_nobody_was_answered_for_is_no_damage(killed: Path) -> None:
+def test_a_torn_end_of_the_log_without_an_answer_is_no_damage(killed: Path) -> None:
     with (killed / "zkplan.db-wal").open("ab") as log:
         log.write(b"half a group" * 100)
     assert names_in(killed) == 30
@@ -188,7 +188,7 @@ def test_an_older_copy_of_the_database_alone_is_refused(folder: Path) -> None:
         EmbeddedServer(folder).start()
 
 
-def test_only_a_server_that_flushed_is_held_to_its_note_after_a_power_cut(
+def test_after_a_power_cut_the_note_counts_for_a_durable_server_only(
     killed: Path, durability: str
 ) -> None:
     note = killed / "answered"
@@ -209,7 +209,7 @@ def test_a_note_that_no_server_wrote_is_refused(folder: Path, text: str) -> None
         EmbeddedServer(folder).start()
 
 
-def test_who_deletes_the_note_goes_on_and_turns_later_clients_away(killed: Path) -> None:
+def test_without_its_note_a_folder_starts_and_later_clients_are_turned_away(killed: Path) -> None:
     (killed / "zkplan.db-wal").unlink()
     with pytest.raises(StorageDamaged, match=f"without the missing writes, delete {killed}"):
         EmbeddedServer(killed).start()

@@ -139,7 +139,7 @@ def a_client_with_a_newer_zxid_is_accepted(real: Any, self: Any, peer: Any, requ
     real(self, peer, request._replace(last_zxid_seen=0))
 
 
-@around(Service, "_session_for", "test_a_session_that_moves_takes_all_it_has_along")
+@around(Service, "_session_for", "test_a_session_keeps_all_it_has_on_a_new_connection")
 def a_moved_session_leaves_its_old_connection_working(
     real: Any, self: Any, peer: Any, request: Any
 ) -> Any:
@@ -147,7 +147,7 @@ def a_moved_session_leaves_its_old_connection_working(
     return real(self, peer, request)
 
 
-@instead(Service, "disconnected", "test_a_session_that_moves_takes_all_it_has_along")
+@instead(Service, "disconnected", "test_a_session_keeps_all_it_has_on_a_new_connection")
 def the_late_end_of_an_old_connection_hurts_the_new_one(self: Any, peer: Any) -> None:
     self.tree.drop_watches(peer)
     if peer.session_id:
@@ -155,7 +155,7 @@ def the_late_end_of_an_old_connection_hurts_the_new_one(self: Any, peer: Any) ->
     peer.session = None
 
 
-@around(Service, "_handle_rare", "test_what_was_sent_behind_the_end_of_a_session_is_not_applied")
+@around(Service, "_handle_rare", "test_requests_after_the_close_of_a_session_are_not_applied")
 def requests_behind_the_end_of_a_session_are_applied(
     real: Any, self: Any, peer: Any, xid: int, request: Any
 ) -> None:
@@ -179,12 +179,12 @@ def each_ephemeral_goes_in_a_zxid_of_its_own(self: Any, session: int, *, now_ms:
 # Garbage.
 
 
-@instead(Service, "_refuse_frame", "test_damaged_requests_hinder_nobody_and_break_nothing", seed=1)
+@instead(Service, "_refuse_frame", "test_damaged_requests_leave_the_server_serving_others", seed=1)
 def a_malformed_request_is_not_answered(*_: Any) -> None:
     pass
 
 
-@around(wire, "parse", "test_damaged_requests_hinder_nobody_and_break_nothing", seed=1)
+@around(wire, "parse", "test_damaged_requests_leave_the_server_serving_others", seed=1)
 def an_exception_escapes_the_parser(real: Any, frame: bytes) -> Any:
     try:
         return real(frame)
@@ -200,7 +200,7 @@ def answers_overtake_each_other(real: Any, self: Any) -> None:
     real(self)
 
 
-@around(Service, "_handle_rare", "test_who_fails_to_prove_an_identity_is_disconnected")
+@around(Service, "_handle_rare", "test_a_failed_authentication_closes_the_connection")
 def who_fails_to_prove_an_identity_stays_connected(
     real: Any, self: Any, peer: Any, xid: int, request: Any
 ) -> None:
@@ -231,26 +231,24 @@ def the_tree_may_grow_without_end(*_: Any) -> None:
     pass
 
 
-@instead(Connection, "_has_room", "test_a_client_that_does_not_read_answers_hinders_nobody")
+@instead(Connection, "_has_room", "test_a_client_that_reads_no_answers_slows_nobody_down")
 def answers_gather_for_a_client_that_does_not_read(self: Any) -> bool:
     return not self.transport.is_closing()
 
 
-@around(Server, "__init__", "test_a_client_with_long_requests_leaves_turns_to_others")
+@around(Server, "__init__", "test_long_requests_of_one_client_leave_turns_to_others")
 def long_requests_are_handled_in_one_go(
     real: Any, self: Any, *, limits: Any, **settings: Any
 ) -> None:
     real(self, limits=limits._replace(turn_s=1e6), **settings)
 
 
-@instead(
-    Connection, "close", "test_a_client_that_does_not_read_is_gone_some_time_after_its_session"
-)
+@instead(Connection, "close", "test_a_client_that_does_not_read_is_disconnected_after_its_session")
 def a_client_that_does_not_read_keeps_its_place(self: Any) -> None:
     self.transport.close()
 
 
-@around(Connection, "connection_made", "test_who_never_shakes_hands_is_disconnected")
+@around(Connection, "connection_made", "test_a_client_without_a_handshake_is_disconnected")
 def a_handshake_may_take_for_ever(real: Any, self: Any, transport: Any) -> None:
     real(self, transport)
     if self._handshake_timer is not None:

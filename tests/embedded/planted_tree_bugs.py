@@ -53,7 +53,7 @@ def what_a_reconnected_client_missed_is_not_told(
     real(self, again._replace(relative_zxid=2**62), watcher)
 
 
-@instead(Watches, "_may_read", "test_nobody_reads_or_hears_of_what_a_list_keeps_from_them")
+@instead(Watches, "_may_read", "test_an_access_list_hides_data_and_events")
 def events_are_told_to_who_may_not_read(*_: Any) -> bool:
     return True
 
@@ -102,6 +102,6 @@ def a_sequence_goes_back_after_a_delete(real: Any, self: Any, name: str) -> None
     self.creates -= 1
 
 
-@around(Tree, "_readable", "test_nobody_reads_or_hears_of_what_a_list_keeps_from_them")
+@around(Tree, "_readable", "test_an_access_list_hides_data_and_events")
 def no_list_is_asked_before_a_read(real: Any, self: Any, path: str, _who: Any, *args: Any) -> Any:
     return real(self, path, None, *args)

@@ -37,7 +37,7 @@ def with_long_names(client: Client, count: int = 5) -> None:
         client.done(ask.create(f"/p/{number}" + "é" * LONG, flags=ask.EPHEMERAL))
 
 
-def test_long_names_asked_for_a_thousand_times_are_refused() -> None:
+def test_a_request_for_a_thousand_long_lists_is_refused() -> None:
     with serving(limits=Limits(answer_bytes=10 << 20)) as server, Client(server.hosts) as client:
         with_long_names(client)
         names = 5 * 2 * LONG
@@ -79,7 +79,7 @@ def large(client: Client, count: int) -> Ask:
     return ask.multi_read(*[ask.get_data("/x")] * count)
 
 
-def test_who_holds_most_is_cut_off_when_all_together_do_not_read() -> None:
+def test_the_client_with_most_unread_answers_is_cut_off_first() -> None:
     limits = Limits(unread_total_bytes=50 << 20)
     with serving(limits=limits) as server, Client(server.hosts) as other:
         call = large(other, 15)
@@ -103,7 +103,7 @@ def test_who_holds_most_is_cut_off_when_all_together_do_not_read() -> None:
         assert server._server.unread_bytes == 0
 
 
-def test_one_commit_does_not_hold_the_answers_of_all(
+def test_one_commit_holds_a_bounded_amount_of_answers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     held: list[int] = []
@@ -129,7 +129,7 @@ def test_one_commit_does_not_hold_the_answers_of_all(
         assert max(held) < limits.held_bytes + 1_000_000
 
 
-def test_what_a_client_does_not_read_waits_outside_the_transport() -> None:
+def test_unread_events_wait_outside_the_transport() -> None:
     with serving() as server, Client(server.hosts) as other:
         path = "/" + "n" * 20_000
         other.done(ask.create(path))
@@ -146,7 +146,7 @@ def test_what_a_client_does_not_read_waits_outside_the_transport() -> None:
             assert one.unread_bytes == 0
 
 
-def test_a_client_that_half_closes_and_does_not_read_keeps_no_place() -> None:
+def test_a_half_closed_client_that_does_not_read_is_disconnected() -> None:
     limits = Limits(handshake_s=0.5, unsent_bytes=1 << 30)
     with serving(limits=limits) as server, Client(server.hosts) as other:
         call = large(other, 20)
@@ -176,7 +176,7 @@ def pinging(client: Client) -> Iterator[None]:
         thread.join(10)
 
 
-def test_a_client_that_reads_slowly_keeps_its_session_and_one_that_stops_does_not() -> None:
+def test_a_slow_reader_keeps_its_session_until_it_stops_reading() -> None:
     with serving() as server, Client(server.hosts, timeout_ms=60_000) as other:
         call = large(other, 60)
         slow = Client(server.hosts, receive_buffer=65_536, timeout_ms=1000)
@@ -193,7 +193,7 @@ def test_a_client_that_reads_slowly_keeps_its_session_and_one_that_stops_does_no
         assert time.monotonic() - stopped < 5.0
 
 
-def test_longer_watched_paths_than_allowed_are_refused_until_some_are_gone() -> None:
+def test_the_watched_paths_of_one_connection_are_bounded() -> None:
     with serving(limits=Limits(watch_bytes=10_000)) as server, Client(server.hosts) as client:
         paths = [f"/{number}" + "n" * 2998 for number in range(5)]
         codes = [client.once(ask.exists(path, watch=True)).error for path in paths]
@@ -229,7 +229,7 @@ def test_the_watches_of_all_connections_together_are_bounded() -> None:
         assert last.once(short).error == 0
 
 
-def test_very_many_expired_nodes_are_deleted_in_several_turns_and_soon() -> None:
+def test_many_expired_nodes_are_deleted_in_several_turns() -> None:
     limits = Limits(sweep_nodes=2)
     with serving(limits=limits, sweep_s=1.0) as server, Client(server.hosts) as client:
         client.done(ask.create("/p"))
@@ -239,7 +239,7 @@ def test_very_many_expired_nodes_are_deleted_in_several_turns_and_soon() -> None
         wait_until(lambda: client.done(count).fields["int"] == 0, "all are gone", 5.0)
 
 
-def test_a_word_is_not_answered_before_what_it_tells_of_is_stored(tmp_path: Path) -> None:
+def test_a_four_letter_word_is_answered_after_the_commit(tmp_path: Path) -> None:
     with serving(tmp_path) as server, gated_commits() as gate, Client(server.hosts) as client:
         asking = Client(server.hosts, shake_hands=False)
         with asking:
@@ -262,7 +262,7 @@ def test_a_word_is_not_answered_before_what_it_tells_of_is_stored(tmp_path: Path
                 pass
 
 
-def test_a_word_is_answered_once_also_to_who_half_closes() -> None:
+def test_a_four_letter_word_is_answered_once_to_a_half_closed_client() -> None:
     with serving() as server:
         for letters in (b"ruok", b"ruokruok", b"ruok\n"):
             with Client(server.hosts, shake_hands=False) as client:

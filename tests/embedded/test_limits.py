@@ -41,7 +41,7 @@ def test_a_garbage_handshake_closes_the_connection(hello: bytes) -> None:
             client.frame()
 
 
-def test_who_never_shakes_hands_is_disconnected() -> None:
+def test_a_client_without_a_handshake_is_disconnected() -> None:
     with serving(limits=Limits(handshake_s=0.3)) as server:
         started = time.monotonic()
         with Client(server.hosts, shake_hands=False) as client, Client(server.hosts) as quick:
@@ -93,7 +93,7 @@ def test_more_identities_than_allowed_are_refused() -> None:
         assert client.until_closed() == []
 
 
-def test_a_client_that_does_not_read_answers_hinders_nobody() -> None:
+def test_a_client_that_reads_no_answers_slows_nobody_down() -> None:
     with ServerProcess() as server:
         with Client(server.hosts) as other:
             other.done(ask.create("/big", bytes(500_000)))
@@ -119,7 +119,7 @@ def test_a_client_that_does_not_read_answers_hinders_nobody() -> None:
         assert server.errors() == ""
 
 
-def test_a_client_with_long_requests_leaves_turns_to_others() -> None:
+def test_long_requests_of_one_client_leave_turns_to_others() -> None:
     with (
         ServerProcess(limits={"turn_s": 0.005}) as server,
         Client(server.hosts) as greedy,
@@ -182,7 +182,7 @@ def test_a_client_that_does_not_read_its_events_is_cut_off() -> None:
         assert server.errors() == ""
 
 
-def test_a_client_that_does_not_read_is_gone_some_time_after_its_session() -> None:
+def test_a_client_that_does_not_read_is_disconnected_after_its_session() -> None:
     limits = {"handshake_s": 0.5}
     with ServerProcess(limits=limits) as server, Client(server.hosts) as other:
         other.done(ask.create("/big", bytes(500_000)))

@@ -168,7 +168,7 @@ def test_every_write_takes_one_zxid_also_when_it_is_refused() -> None:
         assert client.once(ask.get_data("/a")).zxid == first + 5
 
 
-def test_a_slow_disk_does_not_expire_those_who_ping(tmp_path: Path) -> None:
+def test_a_slow_disk_expires_no_session_that_pings(tmp_path: Path) -> None:
     with (
         serving(tmp_path) as server,
         gated_commits() as gate,

@@ -86,7 +86,7 @@ def test_a_wrong_password_is_refused_and_disturbs_nobody() -> None:
         assert owner.events == [(3, "/e")]
 
 
-def test_a_session_that_moves_takes_all_it_has_along() -> None:
+def test_a_session_keeps_all_it_has_on_a_new_connection() -> None:
     with serving() as server, Client(server.hosts, timeout_ms=1000) as old:
         zxid = old.done(ask.create("/e", flags=ask.EPHEMERAL)).zxid
         with old.again(server.hosts) as new, Client(server.hosts) as other:
@@ -100,7 +100,7 @@ def test_a_session_that_moves_takes_all_it_has_along() -> None:
             assert other.once(ask.exists("/e")).error == -101
 
 
-def test_what_still_arrives_on_the_connection_that_was_left_is_not_applied() -> None:
+def test_requests_on_the_old_connection_of_a_moved_session_are_not_applied() -> None:
     with ServerProcess() as server, Client(server.hosts) as old:
         old.done(ask.create("/before"))
         # The server wakes up to find all at once: the move first, as it was accepted first, or the
@@ -327,7 +327,7 @@ def test_the_end_of_a_session_deletes_its_ephemerals_in_one_zxid() -> None:
         assert (reply.zxid, reply.fields["stat"].pzxid) == (closed.zxid, closed.zxid)
 
 
-def test_what_was_sent_behind_the_end_of_a_session_is_not_applied() -> None:
+def test_requests_after_the_close_of_a_session_are_not_applied() -> None:
     with serving() as server, Client(server.hosts) as other:
         client = Client(server.hosts)
         client.send(ask.create("/a"), ask.CLOSE_SESSION, ask.create("/b"), ask.get_data("/"))

@@ -28,7 +28,7 @@ TIMEOUT_MS = 400
 
 
 @pytest.mark.parametrize(("owner", "name"), [(Tree, "restore"), (Storage, "publish_address")])
-def test_the_time_that_a_start_takes_is_nobodys_absence(
+def test_the_time_that_a_start_takes_expires_no_session(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: type, name: str
 ) -> None:
     def slowly(real: Any, *args: Any) -> None:
@@ -48,7 +48,7 @@ def test_the_time_that_a_start_takes_is_nobodys_absence(
         after.pinged()
 
 
-def test_a_large_tree_is_restored_without_looking_for_garbage(
+def test_no_garbage_collection_runs_while_a_tree_is_restored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     collecting: list[bool] = []
@@ -130,7 +130,7 @@ def test_an_address_in_use_is_refused_and_no_other_is_taken() -> None:
             asyncio.run(listening_socket("127.0.0.1", port, 8))
 
 
-def test_want_of_descriptors_is_told_now_and_then_and_passes() -> None:
+def test_a_lack_of_descriptors_is_logged_now_and_then_and_passes() -> None:
     with ServerProcess() as server, Client(server.hosts) as client:
         client.pinged()
         pid = server.process.pid

@@ -34,7 +34,7 @@ def digest(user: str, password: str) -> tuple[int, str, str]:
     return (31, "digest", f"{user}:{secret}")
 
 
-def test_nobody_reads_or_hears_of_what_a_list_keeps_from_them() -> None:
+def test_an_access_list_hides_data_and_events() -> None:
     with serving() as server, Client(server.hosts) as owner, Client(server.hosts) as other:
         owner.authenticate("digest", b"ann:secret")
         owner.done(ask.create("/mine", b"secret", entries=(digest("ann", "secret"),)))
@@ -57,7 +57,7 @@ def test_nobody_reads_or_hears_of_what_a_list_keeps_from_them() -> None:
         assert b"more" in other.done(ask.get_data("/mine")).body
 
 
-def test_who_fails_to_prove_an_identity_is_disconnected() -> None:
+def test_a_failed_authentication_closes_the_connection() -> None:
     with serving() as server, Client(server.hosts) as client:
         assert client.authenticate("kerberos", b"ann").error == AUTH_FAILED
         assert client.until_closed() == []

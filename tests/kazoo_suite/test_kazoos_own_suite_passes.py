@@ -54,7 +54,7 @@ def run(files: list[Path], folder: Path, stack: ExitStack) -> Part:
 
 @pytest.mark.slow
 @pytest.mark.timeout(TIMEOUT_S)
-def test_what_kazoo_demands_of_a_server_holds_for_the_embedded_one(tmp_path: Path) -> None:
+def test_kazoos_own_suite_passes_on_the_embedded_server(tmp_path: Path) -> None:
     parts = [[_SUITE / name for name in names] for names in _PARTS]
     placed = [path for part in parts for path in part]
     parts.append([path for path in sorted(_SUITE.glob("test_*.py")) if path not in placed])

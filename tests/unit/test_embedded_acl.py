@@ -118,7 +118,7 @@ def test_an_address_matches_where_the_first_bits_agree(
     assert permits(acl, READ, (Identity("ip", address),)) is matches
 
 
-def test_any_entry_for_any_identity_grants_any_of_the_permissions_asked_for() -> None:
+def test_any_entry_for_any_identity_grants_its_permissions() -> None:
     acl = (Acl(READ, "world", "anyone"), Acl(WRITE | ADMIN, *ANN), Acl(CREATE, *HERE))
     assert permits(acl, READ, NOBODY)
     assert not permits(acl, WRITE, (HERE, BOB))

@@ -70,7 +70,7 @@ def test_ids_stay_positive_numbers_of_64_bits() -> None:
         assert 0 < sessions().create(200, 0, wall_ms).id < 2**62
 
 
-def test_nobody_loses_the_time_that_the_server_was_away() -> None:
+def test_no_session_loses_the_time_that_the_server_was_away() -> None:
     live = sessions()
     first, second = live.create(200, 0, 5), live.create(400, 100, 5)
     live.forgive(3000, 3100)
@@ -79,7 +79,7 @@ def test_nobody_loses_the_time_that_the_server_was_away() -> None:
     assert live.expired(3501) == [second]
 
 
-def test_who_was_heard_of_since_gains_nothing_by_the_time_that_the_server_was_away() -> None:
+def test_a_session_heard_of_since_gains_no_time_by_an_absence() -> None:
     live = sessions()
     session = live.create(200, 0, 5)
     live.touch(session, 60_000)
@@ -134,7 +134,7 @@ def test_sessions_expire_exactly_when_their_own_deadline_has_passed(
         assert all(due_ms is not None and due_ms <= each.deadline_ms + 1 for each in known)
 
 
-def test_absences_of_a_busy_server_keep_a_dead_session_one_time_out_longer_in_all() -> None:
+def test_absences_keep_a_silent_session_one_time_out_longer_in_all() -> None:
     live = sessions()
     session = live.create(1000, 0, 5)
     now_ms = 0
@@ -146,7 +146,7 @@ def test_absences_of_a_busy_server_keep_a_dead_session_one_time_out_longer_in_al
     assert 1000 < now_ms <= 2000 + 700
 
 
-def test_a_session_that_is_heard_of_between_absences_is_forgiven_each_of_them() -> None:
+def test_a_session_heard_of_between_absences_is_forgiven_each() -> None:
     live = sessions()
     session = live.create(1000, 0, 5)
     for now_ms in range(1000, 20_000, 1000):
@@ -155,7 +155,7 @@ def test_a_session_that_is_heard_of_between_absences_is_forgiven_each_of_them() 
         assert session.deadline_ms == now_ms + 1000
 
 
-def test_an_absence_longer_than_the_time_out_counts_whole_whatever_was_before() -> None:
+def test_an_absence_longer_than_the_time_out_counts_whole() -> None:
     live = sessions()
     session = live.create(1000, 0, 5)
     live.forgive(900, 900)

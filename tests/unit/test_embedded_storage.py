@@ -295,7 +295,7 @@ def test_the_log_stays_small(tmp_path: Path) -> None:
     assert not (tmp_path / LOG).exists()
 
 
-def test_two_that_make_the_same_folder_at_once_do_not_hinder_each_other(
+def test_two_servers_can_create_the_same_folder_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / "new" / "data"
@@ -326,7 +326,7 @@ os.kill(os.getpid(), 9)
 """
 
 
-def test_a_forked_child_that_ends_takes_nothing_away_from_its_parent(tmp_path: Path) -> None:
+def test_a_forked_child_that_ends_leaves_the_log_of_its_parent(tmp_path: Path) -> None:
     program = [sys.executable, "-c", ENDS_AFTER_A_FORK, str(tmp_path)]
     subprocess.run(program, cwd=Path(__file__).parents[2], timeout=30, check=False)
     storage = Storage.open(tmp_path)

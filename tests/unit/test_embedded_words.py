@@ -13,7 +13,7 @@ from zkplan.embedded.words import answer_word
 NOBODY = cast("Any", None)
 
 
-def test_the_environment_is_told_from_a_folder_that_was_deleted(
+def test_envi_is_answered_from_a_deleted_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / "gone"

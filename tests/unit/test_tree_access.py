@@ -142,7 +142,7 @@ def test_equal_lists_are_stored_once_and_an_open_one_not_at_all() -> None:
     assert tree._nodes["/c"].acl is None
 
 
-def test_a_multi_refused_for_want_of_permission_names_the_culprit_and_undoes_its_lists() -> None:
+def test_a_multi_without_permission_names_the_culprit_and_undoes_its_lists() -> None:
     tree = tree_of(p=only(0), o=OPEN_ACL)
     used = tree.data_bytes
     ops: list[Op] = [

@@ -114,7 +114,7 @@ def test_a_path_used_again_comes_with_its_old_node_first() -> None:
     assert changes == [(1, "/a", None), (0, "/", b""), (2, "/a", b"new")]
 
 
-def test_a_refused_multi_leaves_nothing_to_store_that_does_harm() -> None:
+def test_a_refused_multi_leaves_nothing_harmful_to_store() -> None:
     tree = Tree(track_changes=True)
     tree.multi([Create("/a"), Create("/b", b"b")])
     rows: Rows = {}
@@ -169,7 +169,7 @@ def test_a_full_server_refuses_what_grows_and_serves_the_rest() -> None:
     assert tree.node_count == 3
 
 
-def test_adds_are_refused_before_what_works_them_off() -> None:
+def test_adds_are_refused_before_the_work_that_shortens_the_queue() -> None:
     tree = Tree(max_nodes=100, max_bytes=10_000)
     tree.multi([Create(f"/{number}") for number in range(94)])
     assert tree.node_count == 95

@@ -188,7 +188,7 @@ def test_a_watcher_with_too_many_watches_gets_no_more_until_some_are_spent() -> 
     assert tree.watch_counts() == (1, 2, 3)
 
 
-def test_a_dropped_recursive_watch_leaves_the_others_in_peace() -> None:
+def test_a_dropped_recursive_watch_leaves_the_others_armed() -> None:
     tree = tree_with("/a", "/a/b")
     for watcher in ("gone", "stays"):
         tree.add_watch("/a", watcher, recursive=True)
