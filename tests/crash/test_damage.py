@@ -217,3 +217,11 @@ def test_without_its_note_a_folder_starts_and_later_clients_are_turned_away(kill
     assert names_in(killed) == 0
     with EmbeddedServer(killed) as older, pytest.raises(Closed):
         Client(older.hosts, zxid=31)
+
+
+def test_a_note_that_cannot_be_read_is_told_as_such(folder: Path) -> None:
+    (folder / "answered").unlink()
+    (folder / "answered").mkdir()
+    with pytest.raises(StorageError, match=r"reading .*zkplan.db failed: .*answered") as caught:
+        EmbeddedServer(folder).start()
+    assert type(caught.value) is StorageError

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from zkplan.embedded import connection, wire, writes
+from zkplan.embedded.answered import Answered
 from zkplan.embedded.connection import Connection
 from zkplan.embedded.records import Delete, TreeError
 from zkplan.embedded.requests import AddAuth, CloseSession, Ping
@@ -20,6 +21,7 @@ from zkplan.embedded.service import Service
 from zkplan.embedded.sessions import Sessions
 from zkplan.embedded.storage import Storage, StorageError
 from zkplan.embedded.tree import Tree
+from zkplan.embedded.watches import Watches
 
 from . import planted_tree_bugs  # noqa: F401  # they register themselves
 from .planting import around, instead, value
@@ -48,6 +50,11 @@ def events_come_after_the_answer(real: Any, self: Any, peer: Any, frame: bytes) 
         inner.setattr(Service, "_send_events", lambda *_: None)
         real(self, peer, frame)
     self._send_events()
+
+
+@instead(Answered, "missing_after", "test_no_damage_of_what_a_killed_server_left_goes_unnoticed")
+def a_start_does_not_look_at_the_note(*_: Any, **__: Any) -> None:
+    pass
 
 
 @around(Tree, "apply", "test_every_write_takes_one_zxid_also_when_it_is_refused")
@@ -253,6 +260,13 @@ def a_handshake_may_take_for_ever(real: Any, self: Any, transport: Any) -> None:
     real(self, transport)
     if self._handshake_timer is not None:
         self._handshake_timer.cancel()
+
+
+@around(Watches, "__init__", "test_the_watches_of_all_connections_together_are_bounded")
+def any_number_of_connections_may_watch_much(
+    real: Any, self: Any, identities: Any, most: int, bytes_max: int, _total: int
+) -> None:
+    real(self, identities, most, bytes_max)
 
 
 @instead(Server, "opened", "test_one_connection_too_many_is_closed_at_once")

@@ -6,9 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit import test_tree
+from tests.unit import test_embedded_storage, test_tree
 
-from . import client, test_fuzz, test_limits, test_promises, test_sessions, test_writes
+from . import (
+    client,
+    test_floods,
+    test_fuzz,
+    test_limits,
+    test_promises,
+    test_sessions,
+    test_writes,
+)
 from .planting import BUGS, planted
 
 # Where a server with a bug is silent, nobody waits as long as for one that is slow.
@@ -16,7 +24,10 @@ SILENCE_S = 2.0
 #: pytest.fail and pytest.raises end in Failed, which is no AssertionError; with the others a client
 #: says that the server was silent, or closed the connection.
 FOUND = (AssertionError, pytest.fail.Exception, TimeoutError, ConnectionError)
-MODULES = (test_fuzz, test_limits, test_promises, test_sessions, test_writes, test_tree)
+MODULES = (
+    *(test_floods, test_fuzz, test_limits, test_promises, test_sessions, test_writes),
+    *(test_embedded_storage, test_tree),
+)
 
 
 @pytest.mark.parametrize("name", [name for name, bug in BUGS.items() if bug.finder])

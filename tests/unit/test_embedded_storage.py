@@ -217,6 +217,36 @@ def test_a_forked_child_neither_keeps_the_lock_nor_uses_the_folder(tmp_path: Pat
             os.close(each)
 
 
+def test_no_damage_of_what_a_killed_server_left_goes_unnoticed(tmp_path: Path) -> None:
+    storage = opened(tmp_path / "data")
+    for group in story(15):
+        save(storage, group)
+    killed = tmp_path / "killed"
+    shutil.copytree(tmp_path / "data", killed)
+    storage.close()
+    chance = random.Random(8)
+    noticed = 0
+    for number in range(120):
+        copy = tmp_path / "copy"
+        shutil.copytree(killed, copy)
+        file = copy / chance.choice((DATABASE, LOG, LOG))
+        damaged = bytearray(file.read_bytes())
+        at = chance.randrange(len(damaged))
+        if number % 3 == 0:
+            del damaged[at:]
+        elif number % 3 == 1:
+            damaged[at] ^= 1 << chance.randrange(8)
+        else:
+            damaged[at : at + 5000] = bytes(len(damaged[at : at + 5000]))
+        file.write_bytes(damaged)
+        try:
+            assert load(copy) == group.after, (number, at)
+        except StorageDamaged:
+            noticed += 1
+        shutil.rmtree(copy)
+    assert noticed > 60
+
+
 def test_another_format_is_refused_with_what_to_do(tmp_path: Path) -> None:
     written(tmp_path, 1)
     with sqlite3.connect(tmp_path / DATABASE) as newer:

@@ -210,12 +210,13 @@ def open_elsewhere(path: Path, error: Exception) -> StorageLocked:
     )
 
 
-def unreadable(path: Path, error: sqlite3.Error) -> StorageError:
-    """What an error of SQLite means that came from reading."""
+def unreadable(path: Path, error: sqlite3.Error | OSError) -> StorageError:
+    """What an error means that came from reading."""
     what = str(error)
     if is_locked(error):
         return open_elsewhere(path, error)
-    if any(word in what for word in ("I/O error", "unable to open", "full", "readonly")):
+    is_of_disk = any(word in what for word in ("I/O error", "unable to open", "full", "readonly"))
+    if isinstance(error, OSError) or is_of_disk:
         return StorageError(
             f"reading {path} failed: {what}. Nothing is known to be lost: mend the disk, or the "
             "permissions of its files, and start the server again"

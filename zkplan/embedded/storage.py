@@ -101,7 +101,7 @@ class Storage:
         """Read and check everything; a fresh folder gives zxid 0, session 0 and nothing else."""
         try:
             saved = self._load()
-        except sqlite3.Error as error:
+        except (sqlite3.Error, OSError) as error:
             self._failure = str(error)
             self._is_open_elsewhere = database.is_locked(error)
             raise database.unreadable(self._path, error) from error
