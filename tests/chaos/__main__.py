@@ -16,10 +16,10 @@ from .actors.mutated import NAMES
 from .actors.workloads import SHAPES
 from .faults.catalogue import CATALOGUE, for_kind
 from .faults.fault import Entry
-from .judges.referee import Referee
 from .origin import command_of, origin_of
 from .report import summary, write_report
 from .run import Outcome, Run
+from .validate.validator import Validator
 from .vitals import growth
 from .world.arena import Settings, opened
 from .world.servers import KINDS
@@ -49,9 +49,9 @@ def _chosen(parser: argparse.ArgumentParser, options: argparse.Namespace) -> lis
 def chaos(settings: Settings, entries: list[Entry], minutes: float, folder: Path) -> Outcome:
     """One run; the histories and the logs of all processes stay in `folder`."""
     began = time.monotonic()
-    with opened(settings, folder) as arena, Referee(arena) as referee:
+    with opened(settings, folder) as arena, Validator(arena) as validator:
         origin = origin_of(settings.kind, arena.servers.hosts)
-        run = Run(arena, referee, lambda text: _say(f"{time.monotonic() - began:7.1f} s  {text}"))
+        run = Run(arena, validator, lambda text: _say(f"{time.monotonic() - began:7.1f} s  {text}"))
         run.warm_up()
         if entries:
             run.rounds(entries, minutes)

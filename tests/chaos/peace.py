@@ -12,8 +12,8 @@ from zkplan.runtime.maintenance import (
     HEAD_START_S,
 )
 
-from .judges.case import noticed_s
-from .judges.referee import HALF_DEFINED_S, SHOWN_S, Referee
+from .validate.evidence import noticed_s
+from .validate.validator import HALF_DEFINED_S, SHOWN_S, Validator
 
 
 def recovery_s(session_s: float) -> float:
@@ -39,8 +39,8 @@ class Peace:
     that were still to end.
     """
 
-    def __init__(self, referee: Referee, session_s: float) -> None:
-        self._referee = referee
+    def __init__(self, validator: Validator, session_s: float) -> None:
+        self._validator = validator
         self._recovery_s = recovery_s(session_s)
         self._began = time.monotonic()
         self._work_s: dict[str, float] = {}
@@ -48,8 +48,8 @@ class Peace:
 
     def see(self) -> None:
         """Those that stand now count too."""
-        for name in self._referee.standing:
-            history = self._referee.ledger.plans.get(name)
+        for name in self._validator.standing:
+            history = self._validator.history.plans.get(name)
             if name not in self._work_s and history is not None:
                 self._work_s[name] = history.workload.work_s
 
@@ -60,7 +60,7 @@ class Peace:
     @property
     def standing(self) -> set[str]:
         """Those that are not done as yet."""
-        return self.names & set(self._referee.standing)
+        return self.names & set(self._validator.standing)
 
     @property
     def lasted_s(self) -> float:

@@ -8,10 +8,10 @@ from pathlib import Path
 from statistics import median
 
 from .faults.catalogue import CATALOGUE
-from .judges.effects import Effects
 from .peace import Breath
 from .pictures import histogram, lines, throughput
 from .run import Outcome
+from .validate.measures import Effects
 from .vitals import BLOCKS_MORE, MEMORY_MORE, Vitals, by_process, stretches
 from .words import counted
 
@@ -154,7 +154,7 @@ def _page(outcome: Outcome, command: str, stem: str, pictures: Sequence[str]) ->
 
 def _facts(outcome: Outcome) -> dict[str, object]:
     settings, seconds = outcome.settings, outcome.ended - outcome.began
-    scope = outcome.scope
+    scope = outcome.coverage
     spared = "and one that no fault ends, " if settings.veterans else ""
     return {
         **outcome.origin,
@@ -205,7 +205,7 @@ def _back(outcome: Outcome) -> Iterator[str]:
 
 
 def _judged(outcome: Outcome) -> Iterator[str]:
-    scope = outcome.scope
+    scope = outcome.coverage
     yield f"| plans, when done, cancelled or removed | {outcome.plans} |"
     yield f"| of these cancelled, each task and edge at rest (S1, S2) | {scope.at_rest} |"
     yield f"| executions, their arguments compared with the oracle (S3) | {outcome.executions} |"

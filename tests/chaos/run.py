@@ -15,13 +15,11 @@ from zkplan.testing.server_process import ServerDidNotStart
 
 from .faults.aim import EVERYBODY
 from .faults.fault import Entry, Fault
-from .judges.case import noticed_s
-from .judges.effects import Effects
-from .judges.referee import Referee
-from .judges.scope import Scope
-from .judges.takeovers import Takeover
 from .peace import Breath, Peace
 from .under_way import Felt, UnderWay
+from .validate.evidence import noticed_s
+from .validate.measures import Coverage, Effects, Takeover
+from .validate.validator import Validator
 from .vitals import Vitals, vitals_of
 from .world.arena import Arena, Settings
 
@@ -59,7 +57,7 @@ class Outcome:
     marks: list[tuple[float, float, str]] = field(default_factory=list)
     takeovers: list[Takeover] = field(default_factory=list)
     effects: Effects = field(default_factory=Effects)
-    scope: Scope = field(default_factory=Scope)
+    coverage: Coverage = field(default_factory=Coverage)
     ended_at: list[float] = field(default_factory=list)
     violations: list[str] = field(default_factory=list)
     #: After which transactions ZooKeeper's members differed, by their own digests.
@@ -88,16 +86,16 @@ class Outcome:
 
 
 class Run:
-    """Drives an arena: injects, heals, waits, and lets the referee judge."""
+    """Drives an arena: injects, heals, waits, and lets the validator judge."""
 
     def __init__(
         self,
         arena: Arena,
-        referee: Referee,
+        validator: Validator,
         tell: Callable[[str], None] = lambda text: None,
     ) -> None:
         self._back: list[tuple[str, float]] = []
-        self.arena, self.referee, self.tell = arena, referee, tell
+        self.arena, self.validator, self.tell = arena, validator, tell
         self.chance = random.Random(arena.settings.seed)
         self.outcome = Outcome(arena.settings, time.monotonic())
         self._pause = threading.Event()
@@ -113,7 +111,7 @@ class Run:
     def warm_up(self) -> None:
         """Until tasks run: a fault before the first task tests nothing of tasks."""
         deadline = time.monotonic() + _WARM_S
-        while not self.referee.ledger.ended_at:
+        while not self.validator.history.ended_at:
             self._spend(_TICK_S)
             if time.monotonic() > deadline:
                 self.outcome.violations.append(f"no task ran within {_WARM_S:g} s, without faults")
@@ -141,7 +139,7 @@ class Run:
         while peace.standing and not self.broken():
             self._spend(_TICK_S)
             if peace.lasted_s > peace.allowed_s:
-                standing = self.referee.give_up(peace.standing)
+                standing = self.validator.give_up(peace.standing)
                 self.outcome.violations += standing or [_missed(peace)]
                 break
         breath = Breath(len(peace.names), peace.lasted_s, peace.allowed_s)
@@ -149,7 +147,7 @@ class Run:
         self.tell(f"no new fault for {breath.lasted_s:.1f} s of {breath.allowed_s:.0f}")
 
     def _peace(self) -> Peace:
-        return Peace(self.referee, self.arena.settings.session_s)
+        return Peace(self.validator, self.arena.settings.session_s)
 
     def rest(self, minutes: float) -> None:
         """No faults at all: what the others are compared with."""
@@ -183,23 +181,23 @@ class Run:
             self._mend()
 
     def broken(self) -> list[str]:
-        return [*self.outcome.violations, *self.referee.violations, *self.arena.too_slow]
+        return [*self.outcome.violations, *self.validator.violations, *self.arena.too_slow]
 
     def finish(self) -> Outcome:
         """No more faults: everything must come to its end, and nothing may be left."""
-        arena, referee = self.arena, self.referee
+        arena, validator = self.arena, self.validator
         self._mend()
         while self.felt.still_waiting() and not self.broken():
             self._spend(_TICK_S)  # before anybody ends who may have to show it
         arena.end_authors()
         self._drain(self._peace())
-        if referee.is_idle(self._left_at):
-            self.outcome.violations += [*referee.never_judged(), *referee.come_back()]
+        if validator.is_idle(self._left_at):
+            self.outcome.violations += [*validator.never_checked(), *validator.come_back()]
         arena.end_waiters()
         self._see_off_waiters()
         self._leave_nothing()
         self._see_servers()
-        referee.judge_histories()
+        validator.check_history()
         return self._sum_up()
 
     # ---- pieces
@@ -209,7 +207,7 @@ class Run:
         begin = time.monotonic()
         if fault.shape:
             self.arena.want(fault.shape)
-        # To inject it may take seconds, in which it is felt, and the referee judges: until it is
+        # To inject it may take seconds, in which it is felt, and the validator judges: until it is
         # known whom it hits, it may be anybody.
         self.arena.journal.write("fault", name=fault.name, **EVERYBODY.facts())
         whole = self._goes_on(fault, "inject", lambda: fault.inject(self.arena, self.chance))
@@ -282,7 +280,7 @@ class Run:
             self._spend(_TICK_S)
             peace.see()
             if peace.lasted_s > peace.allowed_s:
-                standing = self.referee.give_up(self.referee.standing)
+                standing = self.validator.give_up(self.validator.standing)
                 outcome.violations += [*standing, *self._still_there()] or [_missed(peace)]
                 break
         outcome.drained_s, outcome.drain_allowed_s = peace.lasted_s, peace.allowed_s
@@ -309,7 +307,7 @@ class Run:
         """The last plan is looked for after the last author has ended."""
         if any(actor.process is not None for actor in self.arena.of("author")):
             self._left_at = time.monotonic()
-        return bool(self.outcome.violations) or self.referee.is_idle(self._left_at)
+        return bool(self.outcome.violations) or self.validator.is_idle(self._left_at)
 
     def _leave_nothing(self) -> None:
         """The workers stop cleanly; before the last goes, every claims node must be cleared."""
@@ -320,10 +318,10 @@ class Run:
         for actor in most:
             self.arena.stop(actor, "the end")
         living = 1
-        while time.monotonic() < deadline and len(self.referee.orphans()) > 2 * living:
+        while time.monotonic() < deadline and len(self.validator.orphans()) > 2 * living:
             self._pause.wait(_TICK_S)
         self.arena.stop(last, "the end")
-        self.outcome.violations += self.referee.orphans()
+        self.outcome.violations += self.validator.orphans()
 
     def _spend(self, seconds: float) -> None:
         until = time.monotonic() + seconds
@@ -349,24 +347,24 @@ class Run:
                 self.outcome.vitals.append(vitals_of(actor.name, actor.pid, now, journal))
 
     def _sum_up(self) -> Outcome:
-        outcome, referee = self.outcome, self.referee
+        outcome, validator = self.outcome, self.validator
         outcome.ended = time.monotonic()
         outcome.violations = self.broken()
         self.felt.give_up()  # something is broken
-        outcome.effects, outcome.scope = referee.effects, referee.scope
-        outcome.takeovers, outcome.shapes = referee.takeovers, referee.shapes
-        outcome.plans, outcome.tasks = referee.finished, referee.tasks
-        outcome.executions, outcome.half_defined = referee.executions, referee.half_defined
+        outcome.effects, outcome.coverage = validator.effects, validator.coverage
+        outcome.takeovers, outcome.shapes = validator.takeovers, validator.shapes
+        outcome.plans, outcome.tasks = validator.finished, validator.tasks
+        outcome.executions, outcome.half_defined = validator.executions, validator.half_defined
         for name, healed in self._back:
-            seconds = referee.ledger.goes_on_s(healed)
+            seconds = validator.history.goes_on_s(healed)
             if seconds is not None:
                 outcome.back_s.append((name, seconds))
-        outcome.ended_at = list(referee.ledger.ended_at)
-        outcome.excused_s = referee.ledger.excused_s(
+        outcome.ended_at = list(validator.history.ended_at)
+        outcome.excused_s = validator.history.excused_s(
             outcome.began, outcome.ended, noticed_s(outcome.settings.session_s)
         )
         outcome.mismatches = self.arena.mismatches()
-        outcome.trouble = [str(line)[:400] for line in referee.ledger.trouble]
+        outcome.trouble = [str(line)[:400] for line in validator.history.trouble]
         for actor in self.arena.actors:
             outcome.lost.update(actor.link.lost)
         return outcome

@@ -19,10 +19,10 @@ from statistics import median
 from typing import NamedTuple
 
 from .actors.workloads import Item
-from .judges.histories import Execution, PlanHistory
-from .judges.referee import Referee
 from .origin import command_of, origin_of
 from .pictures import histogram
+from .validate.plans import Execution, PlanHistory
+from .validate.validator import Validator
 from .world.arena import GRACE_S, Actor, Arena, Settings, opened
 from .world.servers import KINDS, Kind
 
@@ -86,8 +86,8 @@ class Series(NamedTuple):
 class Takeovers:
     """Ends workers, one after another, and measures."""
 
-    def __init__(self, arena: Arena, referee: Referee) -> None:
-        self.arena, self.referee = arena, referee
+    def __init__(self, arena: Arena, validator: Validator) -> None:
+        self.arena, self.validator = arena, validator
         self.chance = random.Random(arena.settings.seed)
         self._pause = threading.Event()
 
@@ -129,7 +129,7 @@ class Takeovers:
     def _running(self, pid: int) -> list[Running]:
         return [
             Running(plan, runs[-1])
-            for plan in list(self.referee.ledger.plans.values())
+            for plan in list(self.validator.history.plans.values())
             if plan.committed is None
             for runs in list(plan.executions.values())
             if runs and runs[-1].pid == pid and runs[-1].ended is None
@@ -154,7 +154,7 @@ class Takeovers:
         return found
 
     def _look(self) -> None:
-        self.referee.ledger.read()
+        self.validator.history.read()
         self.arena.tend()
         self._pause.wait(_POLL_S)
 
@@ -176,13 +176,13 @@ def settings_for(kind: Kind, seed: int, session_s: float, tick_ms: int) -> Setti
 
 def measure(settings: Settings, kills: int, stops: int, folder: Path) -> Measured:
     """Kill so many workers, then stop so many, one after the other."""
-    with opened(settings, folder) as arena, Referee(arena) as referee:
+    with opened(settings, folder) as arena, Validator(arena) as validator:
         origin = origin_of(settings.kind, arena.servers.hosts)
-        measured = Takeovers(arena, referee)
+        measured = Takeovers(arena, validator)
         series = [measured.killed(kills)] if kills else []
         series += [measured.stopped(stops)] if stops else []
-        referee.judge_histories()
-        return Measured(series, "; ".join([*referee.violations, *arena.too_slow]), origin)
+        validator.check_history()
+        return Measured(series, "; ".join([*validator.violations, *arena.too_slow]), origin)
 
 
 def _page(measured: Measured, settings: Settings, command: str, stem: str) -> str:

@@ -16,9 +16,9 @@ from tests.integ.support import IN_CHECKOUT, wait_until
 from zkplan.testing.server_process import ServerDidNotStart
 
 from .faults.fault import Entry, Fault
-from .judges.referee import Referee
 from .quiet import Quiet
 from .run import Run
+from .validate.validator import Validator
 from .world.arena import Arena
 
 
@@ -54,7 +54,7 @@ def test_a_fault_that_another_one_cuts_short_ends_no_run(
 ) -> None:
     arena = Quiet(tmp_path)
     fault = InTheWay("one", step)
-    run = Run(arena, Referee(arena))
+    run = Run(arena, Validator(arena))
     run.at_once([Entry("one", "", "", lambda name: fault)])
     assert fault.healings == healings
     assert run.outcome.broke_off == {f"one ({step})": 1}
@@ -70,7 +70,7 @@ def test_a_server_that_does_not_start_when_all_is_healed_is_found(tmp_path: Path
             raise ServerDidNotStart("its log is damaged")
 
     arena = Broken(tmp_path)
-    run = Run(arena, Referee(arena))
+    run = Run(arena, Validator(arena))
     run.at_once([Entry("one", "", "", lambda name: InTheWay(name, "heal"))])
     assert any("does not start again" in found for found in run.broken())
 

@@ -21,13 +21,13 @@ from .faults.catalogue import CATALOGUE
 from .faults.fault import Fault
 from .faults.network import Clinging
 from .faults.points import AtPoint, Where
-from .judges.case import noticed_s
-from .judges.ledger import Ledger
-from .judges.referee import Referee
-from .judges.windows import Death, Window
 from .quiet import sleeping
 from .run import Run
 from .under_way import UnderWay
+from .validate.evidence import noticed_s
+from .validate.history import RunHistory
+from .validate.validator import Validator
+from .validate.windows import Death, Window
 from .world.arena import Actor, Arena, Role
 from .world.link import Link
 from .world.servers import Servers
@@ -41,14 +41,14 @@ def arena(tmp_path: Path) -> Iterator[Arena]:
 
 
 def inject(arena: Arena, fault: Fault) -> None:
-    Run(arena, Referee(arena))._inject(fault)
+    Run(arena, Validator(arena))._inject(fault)
 
 
 def touched(arena: Arena) -> set[str]:
     """Who is excused now."""
-    ledger, now = Ledger(arena.folder), time.monotonic()
-    ledger.read()
-    return {actor.name for actor in arena.actors if ledger.disturbed(actor.pid, now, now)}
+    history, now = RunHistory(arena.folder), time.monotonic()
+    history.read()
+    return {actor.name for actor in arena.actors if history.disturbed(actor.pid, now, now)}
 
 
 def test_a_point_excuses_those_that_are_armed_and_the_bait(arena: Arena) -> None:
@@ -115,14 +115,14 @@ def test_operators_lost_watches_and_the_links_of_authors_excuse_no_worker(
 
 
 def test_a_process_that_ended_is_remembered_when_its_id_is_used_again(tmp_path: Path) -> None:
-    journal, ledger = Recorder(str(tmp_path), "arena"), Ledger(tmp_path)
+    journal, history = Recorder(str(tmp_path), "arena"), RunHistory(tmp_path)
     for sent in (10.0, 20.0):
         journal.write("ended", pid=7, sent=sent, why="a fault", killed=True)
     journal.close()
-    ledger.read()
-    assert ledger.disturbed(7, 9.0, 11.0)
-    assert ledger.disturbed(7, 19.0, 21.0)
-    assert not ledger.disturbed(7, 12.0, 18.0)
+    history.read()
+    assert history.disturbed(7, 9.0, 11.0)
+    assert history.disturbed(7, 19.0, 21.0)
+    assert not history.disturbed(7, 12.0, 18.0)
 
 
 def test_a_link_that_nothing_was_done_to_is_not_cut_when_all_is_mended(arena: Arena) -> None:
@@ -163,25 +163,25 @@ def test_a_link_that_was_mended_without_a_cut_is_not_cut_afterwards(
 
 
 def test_the_share_in_which_everybody_is_excused(tmp_path: Path) -> None:
-    ledger = Ledger(tmp_path)
+    history = RunHistory(tmp_path)
     early = noticed_s(3.0)
-    assert ledger.excused_s(0.0, 100.0, early) == 0.0
-    ledger.windows += [
+    assert history.excused_s(0.0, 100.0, early) == 0.0
+    history.windows += [
         Window("one", 10.0, end=20.0),
         Window("two", 12.0, end=15.0),
         Window("last", 99.0),
     ]
-    assert ledger.excused_s(0.0, 100.0, early) == 10.0 + early + 1.0
+    assert history.excused_s(0.0, 100.0, early) == 10.0 + early + 1.0
 
 
 def test_a_fault_of_all_workers_excuses_everybody(arena: Arena) -> None:
-    ledger, now = Ledger(arena.folder), time.monotonic()
+    history, now = RunHistory(arena.folder), time.monotonic()
     inject(arena, CATALOGUE["worker link slow"].fault())
-    ledger.read()
-    assert ledger.excused_s(now, now + 10.0, 0.0) == 0.0
+    history.read()
+    assert history.excused_s(now, now + 10.0, 0.0) == 0.0
     inject(arena, CATALOGUE["all workers killed"].fault())
-    ledger.read()
-    assert ledger.excused_s(now, now + 10.0, 0.0) > 9.0
+    history.read()
+    assert history.excused_s(now, now + 10.0, 0.0) > 9.0
 
 
 # ---- whose death a fault has made
@@ -190,9 +190,9 @@ def test_a_fault_of_all_workers_excuses_everybody(arena: Arena) -> None:
 def blamed(arena: Arena) -> list[str]:
     """Whose deaths no fault has made."""
     arena.tend()
-    ledger = Ledger(arena.folder)
-    ledger.read()
-    return [death.name for death in ledger.deaths if not ledger.made(death)]
+    history = RunHistory(arena.folder)
+    history.read()
+    return [death.name for death in history.deaths if not history.made(death)]
 
 
 def die(arena: Arena, actor: Actor, number: signal.Signals) -> int:
@@ -231,7 +231,7 @@ def test_who_dies_at_a_point_dies_as_the_point_kills(
 
 
 def test_a_point_that_is_healed_has_killed_nobody_later(arena: Arena) -> None:
-    run = Run(arena, Referee(arena))
+    run = Run(arena, Validator(arena))
     fault = AtPoint("a point", "claim.made", "kill", Where())
     run._heal(UnderWay(fault, 1.0, time.monotonic(), run._inject(fault)))
     die(arena, fault.victims[0], signal.SIGKILL)
@@ -266,20 +266,20 @@ def test_a_poke_makes_a_death_soon_or_none(tmp_path: Path) -> None:
     worker.write("poked", what="memory", pid=77)
     arena.write("healed", name="task eats memory")
     arena.close()
-    ledger, now = Ledger(tmp_path), time.monotonic()
-    ledger.read()
+    history, now = RunHistory(tmp_path), time.monotonic()
+    history.read()
 
     def made(seconds: float) -> bool:
-        return ledger.made(Death("worker0", 77, now + seconds, 1, ""))
+        return history.made(Death("worker0", 77, now + seconds, 1, ""))
 
     # Nobody has seen it alive since: an arena that waits for servers finds it late.
     assert [made(seconds) for seconds in (0.5, 60.0, 3600.0)] == [True, True, False]
-    ledger._heard[77] = now + 30.0
+    history._heard[77] = now + 30.0
     assert [made(seconds) for seconds in (0.5, 60.0, 3600.0)] == [True, False, False]
     worker.write("raised late", uid="1")
     worker.close()
-    ledger.read()
-    assert ledger._heard[77] == now + 30.0
+    history.read()
+    assert history._heard[77] == now + 30.0
 
 
 def test_an_author_that_is_told_to_end_has_to_end_well(arena: Arena) -> None:
@@ -290,12 +290,12 @@ def test_an_author_that_is_told_to_end_has_to_end_well(arena: Arena) -> None:
 
 
 def test_the_referee_tells_of_each_death_once(arena: Arena) -> None:
-    referee = Referee(arena)
+    validator = Validator(arena)
     pid = die(arena, arena.actors[0], signal.SIGKILL)
     arena.tend()
     for _ in range(2):
-        referee.judge_histories()
-    (found,) = referee.violations
+        validator.check_history()
+    (found,) = validator.violations
     assert f"worker0 (pid {pid}) ended by itself, with -9" in found
 
 
@@ -306,7 +306,7 @@ def test_the_referee_tells_of_an_add_that_was_refused_wrongly_in_any_run(arena: 
     author.write("add begun", keys=["0"], atomic=True, **facts)
     author.write("add refused", error="ResultNotKept('T')", added=0, **facts)
     author.close()
-    referee = Referee(arena)
-    referee.judge_histories()
-    (found,) = referee.violations
+    validator = Validator(arena)
+    validator.check_history()
+    (found,) = validator.violations
     assert found.startswith("S4 adds are refused rightly")

@@ -11,17 +11,17 @@ from pathlib import Path
 
 import pytest
 
+# By its whole name: workers import what the author names, and know `tests.chaos` alone.
 import zkplan
 from tests.chaos.actors.author import Author
 from tests.chaos.actors.workloads import Workload
-
-# By its whole name: workers import what the author names, and know `tests.chaos` alone.
-from tests.chaos.judges import attempts, checks
-from tests.chaos.judges.case import Case
-from tests.chaos.judges.ledger import Ledger
-from tests.chaos.judges.referee import left_of
+from tests.chaos.validate import attempts, plan_checks
+from tests.chaos.validate.evidence import PlanEvidence
+from tests.chaos.validate.history import RunHistory
+from tests.chaos.validate.snapshot import remains_at_end
 from tests.crash.server import not_available
 from tests.integ.support import WorkerProcess, wait_until
+from zkplan.stress.validate.attempts import only_losses_and_failures_repeat
 from zkplan.testing.embedded_process import EmbeddedServerProcess
 from zkplan.testing.java import find_java, find_zookeeper
 from zkplan.testing.server_process import ServerProcess
@@ -35,8 +35,8 @@ SLOW_SEED = 44
 #: A task's place in the two histories is not the same, so these have no meaning here.
 OF_ONE_HISTORY = (
     attempts.attempts_are_counted_right,
-    attempts.only_losses_and_failures_repeat,
-    checks.waiters_hear_the_truth,
+    only_losses_and_failures_repeat,
+    plan_checks.waiters_hear_the_truth,
 )
 
 
@@ -58,7 +58,7 @@ class Scene:
         (self.folder / "pokes").mkdir(parents=True)
         self.kept = folder / "kept"
         self.client = self.connect()
-        self.ledger = Ledger(self.folder, "random")
+        self.history = RunHistory(self.folder, "random")
         self.kept_at = self.anew_at = 0.0
         self.waits: list[BaseException | zkplan.PlanStatus] = []
 
@@ -86,8 +86,8 @@ class Scene:
         threading.Thread(target=wait, daemon=True).start()
 
     def ended(self) -> int:
-        self.ledger.read()
-        return len(self.ledger.ended_at)
+        self.history.read()
+        return len(self.history.ended_at)
 
     def wait_for_tasks(self, more: int) -> None:
         aim = self.ended() + more
@@ -102,8 +102,8 @@ class Scene:
         pids, now = {worker.process.pid for worker in workers}, time.monotonic()
 
         def all_work() -> bool:
-            self.ledger.read()
-            plans = self.ledger.plans.values()
+            self.history.read()
+            plans = self.history.plans.values()
             runs = [run for plan in plans for each in plan.executions.values() for run in each]
             return pids <= {run.pid for run in runs if run.began > now}
 
@@ -167,18 +167,19 @@ def broken(scene: Scene, plan: zkplan.Plan, client: zkplan.Client) -> list[str]:
 
     What began before the snapshot may have given a value that is in it.
     """
-    scene.ledger.read()
-    history = scene.ledger.plans[plan.name]
+    scene.history.read()
+    history = scene.history.plans[plan.name]
     lost = 0
     for key, runs in history.executions.items():
         kept = [each for each in runs if not scene.kept_at < each.began < scene.anew_at]
         lost += len(runs) - len(kept)
         history.executions[key] = kept
     assert lost, "nothing ran between the snapshot and its return: this test would show nothing"
-    case = Case(history, left_of(client, plan, plan.status().added), scene.ledger, SESSION_S)
+    remains = remains_at_end(client, plan, plan.status().added)
+    evidence = PlanEvidence.of(history, remains, scene.history, SESSION_S)
     return [
         f"{number} {check.__name__}: {found}"
-        for number, check in checks.CHECKS
+        for number, check in plan_checks.CHECKS
         if check not in OF_ONE_HISTORY
-        for found in check(case)
+        for found in check(evidence)
     ]

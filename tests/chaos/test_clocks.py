@@ -14,7 +14,7 @@ from tests.integ.support import wait_until
 from .actors.workloads import BRIEF
 from .faults.catalogue import CATALOGUE
 from .faults.clocks import ClockSteps
-from .judges.referee import Referee
+from .validate.validator import Validator
 from .world import false_time
 from .world.arena import Arena, Settings, opened
 
@@ -27,7 +27,7 @@ WHOSE = ["worker", "author", "server"]
 @pytest.fixture(scope="module")
 def arena(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Arena]:
     settings = Settings("embedded", 5, workers=1, shape=BRIEF)
-    with opened(settings, tmp_path_factory.mktemp("clocks")) as arena, Referee(arena):
+    with opened(settings, tmp_path_factory.mktemp("clocks")) as arena, Validator(arena):
         # It removes the plans that are done, so that there are always others.
         yield arena
 

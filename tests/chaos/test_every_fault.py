@@ -15,8 +15,8 @@ from zkplan.testing.java import find_java, find_zookeeper
 
 from .actors.workloads import BRIEF
 from .faults.catalogue import CATALOGUE, for_kind
-from .judges.referee import Referee
 from .run import Run
+from .validate.validator import Validator
 from .world.arena import Settings, opened
 from .world.servers import KINDS, Kind
 
@@ -61,7 +61,7 @@ def chaos(
         session_s = SAMPLE_SESSION_S if is_sample(request.session) else SESSION_S
         settings = Settings(kind, SEED, workers=3, session_s=session_s, backlog=3, shape=BRIEF)
         arena = stack.enter_context(opened(settings, folder))
-        run = Run(arena, stack.enter_context(Referee(arena, SHOWN_S)))
+        run = Run(arena, stack.enter_context(Validator(arena, SHOWN_S)))
         run.warm_up()
         yield run
         outcome = run.finish()
@@ -79,7 +79,7 @@ def test_a_fault_breaks_no_promise(chaos: Run, fault: str) -> None:
     broke_off = chaos.outcome.broke_off.copy()
     chaos.at_once([entry])
     assert chaos.outcome.broke_off == broke_off, "no other fault is in its way"
-    standing, finished = set(chaos.referee.standing), chaos.referee.finished
+    standing, finished = set(chaos.validator.standing), chaos.validator.finished
 
     def over() -> bool:
         chaos.arena.tend()
@@ -89,9 +89,9 @@ def test_a_fault_breaks_no_promise(chaos: Run, fault: str) -> None:
             chaos.felt.still_waiting()
         )  # first: who has waited in vain is counted by this look
         assert chaos.outcome.unfelt.total() == unfelt, f"nobody felt {fault!r}"
-        done = not standing & set(chaos.referee.standing)
+        done = not standing & set(chaos.validator.standing)
         whole = done and chaos.arena.is_whole() and not waiting
-        return whole and chaos.referee.finished > finished
+        return whole and chaos.validator.finished > finished
 
     wait_until(
         over,

@@ -18,10 +18,10 @@ from .faults.catalogue import CATALOGUE
 from .faults.fault import SHAPE, Entry, Fault
 from .faults.points import AtPoint, Where
 from .faults.processes import Killed, Paused
-from .judges.referee import Referee
 from .quiet import Quiet, sleeping
 from .run import Run
 from .test_a_run_ends_well import InTheWay
+from .validate.validator import Validator
 from .world.arena import Arena, Role
 from .world.proc import is_stopped
 
@@ -107,7 +107,7 @@ def test_a_round_has_one_of_two_that_claim_the_same(
     tmp_path: Path, claims: str, played: set[str]
 ) -> None:
     arena = Quiet(tmp_path)
-    run = Run(arena, Referee(arena))
+    run = Run(arena, Validator(arena))
     made = [Claiming(str(number), claim) for number, claim in enumerate(claims, 1)]
     run.at_once([Entry(each.name, "", "", partial(_same, each)) for each in made])
     assert set(run.outcome.faults) == played
@@ -155,4 +155,4 @@ def test_a_single_fault_may_not_break_off(
     monkeypatch.setitem(CATALOGUE, "one", Entry("one", "", "", lambda name: InTheWay(name, step)))
     arena = Quiet(tmp_path)
     with pytest.raises(AssertionError, match="no other fault is in its way"):
-        single.test_a_fault_breaks_no_promise(Run(arena, Referee(arena)), "one")
+        single.test_a_fault_breaks_no_promise(Run(arena, Validator(arena)), "one")

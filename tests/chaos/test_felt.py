@@ -22,11 +22,11 @@ from .actors.tasks import ONE_HEAP, POKES, obey_a_poke, poke
 from .actors.workloads import BRIEF, SHAPES, Workload, drawn_shape
 from .faults.catalogue import CATALOGUE
 from .faults.fault import Entry, Fault
-from .judges.ledger import Ledger
-from .judges.referee import Referee
 from .quiet import Quiet
 from .run import Outcome, Run
 from .under_way import UnderWay
+from .validate.history import RunHistory
+from .validate.validator import Validator
 from .world.arena import Arena, first_seed
 
 SEEDS = range(200)
@@ -116,7 +116,7 @@ class Shown(Fault):
 def outcome_of(fault: Fault, folder: Path) -> Outcome:
     """After that fault alone, once it waits no more to be felt."""
     arena = Quiet(folder)
-    run = Run(arena, Referee(arena))
+    run = Run(arena, Validator(arena))
     run.at_once([Entry(fault.name, "", "", lambda name: fault)])
     wait_until(lambda: not run.felt.still_waiting(), "it waits no more")
     return run.outcome
@@ -207,20 +207,20 @@ def test_a_brief_plan_has_its_shape_and_no_long_task() -> None:
 
 def test_a_fault_may_be_felt_from_the_moment_its_injection_begins(tmp_path: Path) -> None:
     arena = Quiet(tmp_path)
-    ledger = Ledger(tmp_path)
+    history = RunHistory(tmp_path)
 
     class Felt(Fault):
         at = 0.0
 
         def inject(self, arena: Arena, chance: random.Random) -> None:
-            ledger.read()
+            history.read()
             self.at = time.monotonic()
-            assert ledger.disturbed(2, self.at, self.at), "the referee judges meanwhile"
+            assert history.disturbed(2, self.at, self.at), "the validator judges meanwhile"
 
     fault = Felt("slow")
-    Run(arena, Referee(arena))._inject(fault)
-    ledger.read()
-    assert ledger.disturbed(2, fault.at, fault.at)
+    Run(arena, Validator(arena))._inject(fault)
+    history.read()
+    assert history.disturbed(2, fault.at, fault.at)
 
 
 def test_no_two_lives_of_authors_come_to_the_same_plan(tmp_path: Path) -> None:

@@ -22,8 +22,8 @@ from zkplan.protocol.layout import parse_entry
 from zkplan.testing.embedded_process import EmbeddedServerProcess
 
 from .faults.catalogue import CATALOGUE
-from .judges.referee import Referee
 from .run import Run
+from .validate.validator import Validator
 from .world.arena import Actor, Arena, Settings
 
 #: The last commit before the embedded server and the named points; its records have this format.
@@ -87,8 +87,8 @@ def test_earlier_and_present_workers_share_plans(tmp_path: Path, earlier: Path) 
     arena = MixedArena(settings, tmp_path, earlier)
     with arena:
         arena.wait_ready()
-        with Referee(arena) as referee:
-            run = Run(arena, referee)
+        with Validator(arena) as validator:
+            run = Run(arena, validator)
             run.warm_up()
             for number in range(ROUNDS):
                 run.at_once([CATALOGUE[FAULTS[number % len(FAULTS)]]])

@@ -14,17 +14,17 @@ from zkplan.stress.history import Recorder
 from . import peace
 from .actors.workloads import Workload
 from .faults.catalogue import CATALOGUE
-from .judges.ledger import Ledger
-from .judges.referee import Referee
 from .peace import Peace, recovery_s
 from .quiet import Quiet
 from .run import Run
+from .validate.history import RunHistory
+from .validate.validator import Validator
 
 SEED = 5
 NAME = f"chaos-{SEED}"
 
 
-class Stubborn(Referee):
+class Stubborn(Validator):
     """Finds another plan done at each look, while one stays."""
 
     stays = True
@@ -46,10 +46,10 @@ class Stubborn(Referee):
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     monkeypatch.setattr(peace, "recovery_s", lambda session_s: 0.3)
     arena = Quiet(tmp_path)
-    referee = Stubborn(arena)
-    plan = referee.ledger._plan(SEED)
+    validator = Stubborn(arena)
+    plan = validator.history._plan(SEED)
     plan.workload = Workload.make(SEED, "one")
-    return Run(arena, referee)
+    return Run(arena, validator)
 
 
 def test_a_plan_that_stays_without_a_fault_is_found_in_the_middle_of_a_run(run: Run) -> None:
@@ -68,7 +68,7 @@ class Silent(Stubborn):
 def test_a_bound_that_was_missed_is_told_though_nothing_stands_any_more(
     run: Run, where: str
 ) -> None:
-    run.referee.__class__ = Silent
+    run.validator.__class__ = Silent
     if where == "in between":
         run.breathe()
     else:
@@ -85,9 +85,9 @@ def test_the_end_of_other_plans_does_not_put_off_the_end_of_peace(run: Run) -> N
 
 
 def test_who_breathes_waits_for_those_that_stood_at_first(run: Run) -> None:
-    referee = run.referee
-    assert isinstance(referee, Stubborn)
-    referee.stays = False
+    validator = run.validator
+    assert isinstance(validator, Stubborn)
+    validator.stays = False
     run.breathe()
     assert not run.broken()
     (breath,) = run.outcome.breaths
@@ -95,9 +95,9 @@ def test_who_breathes_waits_for_those_that_stood_at_first(run: Run) -> None:
 
 
 def test_each_plan_that_stands_adds_its_work_once(run: Run) -> None:
-    made = Peace(run.referee, 3.0)
+    made = Peace(run.validator, 3.0)
     once = made.allowed_s
-    assert once == pytest.approx(0.3 + run.referee.ledger.plans[NAME].workload.work_s)
+    assert once == pytest.approx(0.3 + run.validator.history.plans[NAME].workload.work_s)
     made.see()
     assert made.allowed_s == once
 
@@ -119,23 +119,23 @@ def test_a_longer_session_takes_longer_to_be_noticed() -> None:
 
 
 def test_how_soon_a_task_begins_after_an_outage_is_known(tmp_path: Path) -> None:
-    journal, ledger = Recorder(str(tmp_path), "worker-2"), Ledger(tmp_path, "one")
+    journal, history = Recorder(str(tmp_path), "worker-2"), RunHistory(tmp_path, "one")
     facts = {"key": "T", "number": "", "worker": "w", "pid": 2, "by": ""}
     facts |= {"digest": "", "got": [], "keys": 0}
     for n in range(2):
         line = {"plan": NAME, "n": n, "a": n, "uid": str(n), "damaged": [], **facts}
         journal.write("begin", **line)
     journal.close()
-    ledger.read()
-    first, second = sorted(ledger.began_at)
-    assert ledger.goes_on_s(first - 1.0) == pytest.approx(1.0)
-    assert ledger.goes_on_s(first + (second - first) / 2) == pytest.approx((second - first) / 2)
-    assert ledger.goes_on_s(second + 1.0) is None
+    history.read()
+    first, second = sorted(history.began_at)
+    assert history.goes_on_s(first - 1.0) == pytest.approx(1.0)
+    assert history.goes_on_s(first + (second - first) / 2) == pytest.approx((second - first) / 2)
+    assert history.goes_on_s(second + 1.0) is None
 
 
 def test_the_time_until_plans_go_on_is_taken_after_faults_of_all_servers(tmp_path: Path) -> None:
     arena = Quiet(tmp_path)
-    run = Run(arena, Referee(arena))
+    run = Run(arena, Validator(arena))
     for name in ("outage", "all servers down for 20 s", "server killed", "quorum lost"):
         run._is_healed(CATALOGUE[name].fault())
     for name in ("leader killed", "follower paused", "worker killed"):

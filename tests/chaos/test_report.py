@@ -12,13 +12,12 @@ import pytest
 import zkplan
 
 from .__main__ import main
-from .judges.scope import Scope
-from .judges.takeovers import Takeover
 from .origin import command_of, commit_of, origin_of
 from .peace import Breath
 from .report import summary, write_report
 from .run import Outcome
 from .takeover import Measured, Series, _page
+from .validate.measures import Coverage, Takeover
 from .vitals import Vitals, vitals_of
 from .words import counted
 from .world.arena import Settings
@@ -185,7 +184,7 @@ def test_the_page_says_what_faults_have_cost(tmp_path: Path) -> None:
 def test_the_page_says_how_much_was_judged(tmp_path: Path) -> None:
     made = outcome()
     made.tasks, made.executions = 12, 16
-    made.scope = Scope(ran=10, retried=4, values=25, kept=3, waits=2, dead=1)
+    made.coverage = Coverage(ran=10, retried=4, values=25, kept=3, waits=2, dead=1)
     made.effects.repeated.update({"worker paused": 2})
     text = page(made, tmp_path)
     assert "| tasks | 10 ran, 1 ended dead; 12 were added to plans that nobody removed |" in text

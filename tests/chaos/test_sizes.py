@@ -28,7 +28,7 @@ from zkplan.testing.java import find_java, find_zookeeper
 from zkplan.testing.server_process import ServerProcess
 from zkplan.testing.servers import ZooKeeperServer
 
-from .judges.rest import traces_of
+from .validate.snapshot import traces_of
 
 ROOT = "/sizes"
 TASKS, GROUP = 100_000, 100
@@ -104,7 +104,7 @@ class Scene:
         last = len(sized.needs) - 1
         found: list[str] = []
         for number, plan in plans.items():
-            left = remains_of(self.client, plan)
+            left = remains_of(self.client, plan.path)
             # One task of each plan has no dependents: its result is kept, no other.
             assert len(left.outcomes) == 1
             made = zkplan.Task(plan, left.outcomes[0]).result(timeout=10)

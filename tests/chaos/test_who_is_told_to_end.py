@@ -23,9 +23,9 @@ from .faults import processes
 from .faults.catalogue import CATALOGUE
 from .faults.fault import Entry, Fault
 from .faults.processes import Drained
-from .judges.referee import Referee
 from .quiet import DEAF, ENDS_WITH, Quiet, Sleepers, sleeping
 from .run import Run
+from .validate.validator import Validator
 from .world.arena import GRACE_S, Arena, Role, Settings
 from .world.servers import Servers
 
@@ -35,7 +35,7 @@ WAITS = "while [ ! -e waiters-stop ]; do sleep 0.05; done; exit {code}"
 Told = Callable[[Sleepers], None]
 
 
-class Satisfied(Referee):
+class Satisfied(Validator):
     """No plan stands, and none has left anything."""
 
     def is_idle(self, since: float = 0.0) -> bool:
@@ -44,7 +44,7 @@ class Satisfied(Referee):
     def orphans(self) -> list[str]:
         return []
 
-    def never_judged(self) -> Iterator[str]:
+    def never_checked(self) -> Iterator[str]:
         return iter(())
 
     def come_back(self) -> Iterator[str]:
@@ -70,9 +70,9 @@ def ready(arena: Sleepers) -> None:
 
 def found(arena: Arena) -> list[str]:
     """What is judged of how each has ended."""
-    referee = Referee(arena)
-    referee.judge_histories()
-    return [*Run(arena, referee).broken()]
+    validator = Validator(arena)
+    validator.check_history()
+    return [*Run(arena, validator).broken()]
 
 
 @pytest.fixture(autouse=True)
@@ -107,7 +107,7 @@ def test_nobody_is_told_to_stop_beside_a_fault_that_stops_it_on_its_way(tmp_path
     """As at a point of its commit: the arena waits for its end, and that for the healing."""
     with sleeping(tmp_path, NAMES, {"worker": STANDS}) as arena:
         ready(arena)
-        run = Run(arena, Referee(arena))
+        run = Run(arena, Validator(arena))
         faults = [CATALOGUE["worker pauses at point commit.before"].fault(), Drained("told")]
         for fault in faults:
             fault.waits_s, fault.lasts = 0.0, (0.0, 0.0)
@@ -229,7 +229,7 @@ def break_down(arena: Arena) -> None:
 
 
 def play(arena: Arena, fault: Fault) -> Run:
-    run = Run(arena, Referee(arena))
+    run = Run(arena, Validator(arena))
     run.at_once([Entry(fault.name, "", "", lambda name: fault)])
     return run
 

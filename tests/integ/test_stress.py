@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from zkplan.stress.harness import Report, Settings, run
-from zkplan.stress.history import parse, read_lines
+from zkplan.stress.history import StressHistory
 from zkplan.testing.loopback import free_port
 
 SMALL = Settings(workers=4, tasks=30, deps=3, sleep_s=0.02, seed=1, timeout_s=60)
@@ -59,7 +59,8 @@ def test_a_random_graph_keeps_every_promise_while_workers_are_killed(
 
     require_passed(report)
     assert report.kills >= 2
-    history = parse(read_lines(tmp_path / "history.jsonl"))
+    history = StressHistory(tmp_path / "history.jsonl")
+    history.read()
     assert len(history.executions) == report.executions
     assert len(history.kills) == report.kills
 

@@ -11,7 +11,7 @@ import pytest
 
 from zkplan.runtime.losses import HANDED_BACK
 from zkplan.stress.fleet import Fleet, WorkersDie
-from zkplan.stress.history import History, Recorder, parse, read_lines
+from zkplan.stress.history import Recorder, StressHistory
 
 DIES = ["/bin/sh", "-c", "echo no such module; exit 1"]
 IGNORES_SIGTERM = ["/bin/sh", "-c", "trap '' TERM; echo ready; while :; do sleep 0.01; done"]
@@ -30,8 +30,10 @@ def tend_for_ever(fleet: Fleet) -> None:
         fleet.tend()
 
 
-def history(tmp_path: Path) -> History:
-    return parse(read_lines(tmp_path))
+def history(tmp_path: Path) -> StressHistory:
+    found = StressHistory(tmp_path)
+    found.read()
+    return found
 
 
 def test_a_killed_worker_is_replaced_and_its_end_recorded(

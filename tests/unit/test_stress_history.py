@@ -1,4 +1,4 @@
-"""The stress history: what processes wrote is read back whole, and damage is told."""
+"""The history of a run: what processes wrote is read back whole as it grows, and damage is told."""
 
 from __future__ import annotations
 
@@ -8,62 +8,68 @@ import pytest
 
 from zkplan.stress.history import (
     Execution,
-    History,
     HistoryDamaged,
     Kill,
     Recorder,
+    StressHistory,
     keep,
-    parse,
     read_lines,
     recorder_here,
 )
 
-FACTS = {"task": 3, "n": 1, "worker": "w1", "pid": 17, "execution": "x"}
+BEGIN = {"uid": "x", "key": "t3", "n": 1, "worker": "w1", "pid": 17, "digest": "d", "got": ["y"]}
 
 
-def test_events_of_several_processes_become_one_history(tmp_path: Path) -> None:
+@pytest.fixture
+def history(tmp_path: Path) -> StressHistory:
+    return StressHistory(tmp_path)
+
+
+def test_events_of_several_processes_become_one_history(
+    history: StressHistory, tmp_path: Path
+) -> None:
     worker, harness = Recorder(str(tmp_path), "worker-17"), Recorder(str(tmp_path), "harness")
-    worker.write("start", **FACTS, digest="d", alone=True)
-    worker.write("end", **FACTS, value="v")
-    harness.write("killed", pid=17, sent=1.0)
+    worker.write("begin", **BEGIN, alone=False)
+    history.read()
+    (execution,) = history.executions
+    assert (execution.ended, execution.value) == (None, None)
+    worker.write("end", uid="x", value="v")
+    harness.write("ended", pid=17, sent=1.0)
+    harness.write("died", pid=18, sent=1.0, note="it crashed")
     harness.write("lost", worker="w1", seen=0.5)
+    harness.write("handed back", times=2, claims=7)
     harness.write("done")
 
-    history = parse(read_lines(tmp_path))
+    history.read()
+    history.read()
 
-    (execution,) = history.executions
-    assert (execution.task, execution.n, execution.worker, execution.pid) == (3, 1, "w1", 17)
-    assert (execution.digest, execution.value, execution.error) == ("d", "v", "")
+    assert history.executions == [execution]
     assert execution.ended is not None
-    assert execution.started <= execution.ended
-    assert [(kill.pid, kill.sent, kill.intended) for kill in history.kills] == [(17, 1.0, True)]
-    assert history.lost == {"w1": 0.5}
+    assert execution.began <= execution.ended
+    assert {name: getattr(execution, name) for name in BEGIN} == BEGIN
+    assert (execution.alone, execution.value, execution.raised) == (False, "v", "")
+    assert [(kill.pid, kill.intended) for kill in history.kills] == [(17, True), (18, False)]
+    assert (history.lost, history.hand_backs, history.handed_back) == ({"w1": 0.5}, 2, 7)
     assert history.done_at is not None
 
 
-def test_an_execution_cut_short_has_no_end(tmp_path: Path) -> None:
-    Recorder(str(tmp_path), "w").write("start", **FACTS, digest="d", alone=True)
-
-    (execution,) = parse(read_lines(tmp_path)).executions
-
-    assert (execution.ended, execution.value) == (None, None)
-
-
-def test_a_failed_execution_has_an_end_and_no_value(tmp_path: Path) -> None:
+def test_a_failed_execution_has_an_end_and_no_value(history: StressHistory, tmp_path: Path) -> None:
     worker = Recorder(str(tmp_path), "w")
-    worker.write("start", **FACTS, digest="d", alone=True)
-    worker.write("failed", **FACTS, error="ValueError: no")
+    worker.write("begin", **BEGIN)
+    worker.write("raised", uid="x", error="ValueError: no")
 
-    (execution,) = parse(read_lines(tmp_path)).executions
+    history.read()
 
+    (execution,) = history.executions
     assert execution.ended is not None
-    assert (execution.value, execution.error) == (None, "ValueError: no")
+    assert not execution.returned
+    assert (execution.value, execution.raised) == (None, "ValueError: no")
 
 
 def test_a_kept_history_reads_as_the_folder_it_came_from(tmp_path: Path) -> None:
     folder = tmp_path / "history"
     folder.mkdir()
-    Recorder(str(folder), "a").write("start", **FACTS, digest="d", alone=True)
+    Recorder(str(folder), "a").write("begin", **BEGIN)
     Recorder(str(folder), "b").write("done")
 
     keep(folder, tmp_path / "kept.jsonl")
@@ -71,42 +77,50 @@ def test_a_kept_history_reads_as_the_folder_it_came_from(tmp_path: Path) -> None
     assert read_lines(tmp_path / "kept.jsonl") == read_lines(folder)
 
 
-def test_a_line_that_was_cut_short_is_no_event(tmp_path: Path) -> None:
-    (tmp_path / "w.jsonl").write_text('{"event": "done", "at": 1.0}\n{"event": "st')
-
-    assert [line["event"] for line in read_lines(tmp_path)] == ["done"]
+def test_a_line_that_was_cut_short_is_no_event_until_it_is_whole(
+    history: StressHistory, tmp_path: Path
+) -> None:
+    file = tmp_path / "w.jsonl"
+    file.write_text('{"event": "lost", "at": 1.0, "worker": "a", "seen": 1}\n{"event": "do')
+    history.read()
+    assert (history.lost, history.done_at) == ({"a": 1}, None)
+    with file.open("a") as opened:
+        opened.write('ne", "at": 2.0}\n')
+    history.read()
+    assert history.done_at == 2.0
 
 
 @pytest.mark.parametrize("text", ["nonsense\n", "[]\n", '{"event": "done"}\n'])
 def test_a_damaged_line_is_named_by_file_and_number(tmp_path: Path, text: str) -> None:
-    (tmp_path / "w.jsonl").write_text(text)
+    (tmp_path / "w.jsonl").write_text('{"event": "done", "at": 1.0}\n' + text)
 
-    with pytest.raises(HistoryDamaged, match=r"w\.jsonl, line 1,"):
+    with pytest.raises(HistoryDamaged, match=r"w\.jsonl, line 2,"):
         read_lines(tmp_path)
 
 
-def test_an_end_without_a_start_is_damage() -> None:
-    with pytest.raises(HistoryDamaged, match="never started"):
-        parse([{"event": "end", "at": 1.0, **FACTS}])
+def test_an_end_without_a_beginning_is_damage(history: StressHistory, tmp_path: Path) -> None:
+    Recorder(str(tmp_path), "w").write("end", uid="x")
+    with pytest.raises(HistoryDamaged, match="never began"):
+        history.read()
 
 
 def test_threads_of_one_process_share_one_recorder(tmp_path: Path) -> None:
     assert recorder_here(str(tmp_path)) is recorder_here(str(tmp_path))
 
 
-def test_a_kill_cuts_off_only_what_ran_before_it() -> None:
-    before = Execution("a", 0, 0, "w1", 17, started=1.0, digest="")
-    reused = Execution("b", 0, 1, "w2", 17, started=9.0, digest="")
-    history = History([before, reused], kills=[Kill(17, sent=5.0, reaped=5.1)])
+def test_a_kill_cuts_off_only_what_ran_before_it(history: StressHistory) -> None:
+    before = Execution("a", "t0", 0, "w1", 17, began=1.0, digest="")
+    reused = Execution("b", "t0", 1, "w2", 17, began=9.0, digest="")
+    history.kills.append(Kill(17, sent=5.0, reaped=5.1))
 
     assert history.cut_off(before, 5.0)
     assert not history.cut_off(before, 4.9)
     assert not history.cut_off(reused, 9.5)
 
 
-def test_a_lost_worker_is_cut_off_from_when_it_was_last_seen() -> None:
-    execution = Execution("a", 0, 0, "w1", 17, started=1.0, digest="")
-    history = History([execution], lost={"w1": 5.0})
+def test_a_lost_worker_is_cut_off_from_when_it_was_last_seen(history: StressHistory) -> None:
+    execution = Execution("a", "t0", 0, "w1", 17, began=1.0, digest="")
+    history.lost["w1"] = 5.0
 
     assert history.cut_off(execution, 5.0)
     assert not history.cut_off(execution, 4.9)

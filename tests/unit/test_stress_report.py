@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from zkplan.stress.checks import Verdict
 from zkplan.stress.harness import Report, Settings, takeovers
-from zkplan.stress.history import Execution, History, Kill
+from zkplan.stress.history import Execution, Kill, StressHistory
 from zkplan.stress.report import print_report, to_json
+from zkplan.stress.validate.stress import Verdict
 
 KEPT = Verdict("S3", "arguments were exactly the expected ones", [])
 BROKEN = Verdict("S4", "committed tasks never ran again", [f"task {task}" for task in range(8)])
@@ -80,9 +80,12 @@ def test_programs_get_everything_as_json() -> None:
     assert facts["verdicts"][0]["violations"] == BROKEN.violations
 
 
-def test_a_takeover_takes_from_the_kill_to_the_next_start_of_the_task() -> None:
-    first = Execution("a", 3, 0, "w1", 17, started=1.0, digest="")
-    second = Execution("b", 3, 1, "w2", 18, started=6.5, digest="", ended=7.0, value="v")
-    history = History([first, second], kills=[Kill(17, sent=2.0, reaped=2.1)])
+def test_a_takeover_takes_from_the_kill_to_the_next_start_of_the_task(tmp_path: Path) -> None:
+    history = StressHistory(tmp_path)
+    history.executions = [
+        Execution("a", "t3", 0, "w1", 17, began=1.0, digest=""),
+        Execution("b", "t3", 1, "w2", 18, began=6.5, digest="", ended=7.0, value="v"),
+    ]
+    history.kills = [Kill(17, sent=2.0, reaped=2.1)]
 
     assert takeovers(history) == [pytest.approx(4.5)]

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from zkplan.cli.stress import stress
 from zkplan.stress.fleet import WorkersDie
-from zkplan.stress.history import History, Recorder, parse, read_lines
+from zkplan.stress.history import Recorder, StressHistory
 from zkplan.stress.supervised import SupervisedFleet
 
 #: Has two workers and reaps them, as a shell that waits does.
@@ -36,8 +36,10 @@ def said(folder: Path, lines: int) -> list[str]:
     return found
 
 
-def history(tmp_path: Path) -> History:
-    return parse(read_lines(tmp_path))
+def history(tmp_path: Path) -> StressHistory:
+    found = StressHistory(tmp_path)
+    found.read()
+    return found
 
 
 def test_one_of_the_registered_is_killed_and_its_end_recorded(

@@ -79,7 +79,7 @@ class Fleet:
         self.kills += 1
         sent = time.monotonic()
         process.end(0)
-        self._recorder.write("killed", pid=process.pid, sent=sent)
+        self._recorder.write("ended", pid=process.pid, sent=sent)
         self._start_one()
         return process.pid
 

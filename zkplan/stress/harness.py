@@ -13,21 +13,22 @@ import uuid
 from collections.abc import Callable
 from concurrent.futures import Future, wait
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 
 import zkplan
 
-from ..protocol.layout import parse_claim, parse_delayed
+from ..protocol.layout import number_of, parse_claim, parse_delayed
 from ..protocol.requests import ReadChildren, ReadMany
 from ..testing.znodes import remove_tree
-from .checks import Evidence, Remains, Verdict, check
 from .fleet import Fleet
-from .history import HARNESS, History, Recorder, keep, parse, read_lines
+from .history import HARNESS, Recorder, StressHistory, keep
 from .probe import run_task
 from .supervised import SupervisedFleet
-from .workload import Workload
+from .validate.evidence import Kept, Remains
+from .validate.stress import StressEvidence, Verdict, check
+from .workload import Workload, key_of
 
 #: How often the harness looks after its workers while it waits for the plan.
 TICK_S = 0.1
@@ -193,13 +194,12 @@ class _Run:
             problem = f"{type(error).__name__}: {error}"
         elapsed = time.monotonic() - began
         self._look_at_registrations()
-        results: dict[int, object] | None = None
-        if not problem:
-            results = {sink: _result_of(tasks[sink]) for sink in self.workload.sinks}
-        remains = remains_of(self.client, plan)
+        kept = [] if problem else [_kept(sink, tasks[sink]) for sink in self.workload.sinks]
+        remains = replace(remains_of(self.client, plan.path), kept=kept)
         self.fleet.stop(STOP_GRACE_S)
         self.fleet.note_hand_backs()
-        history = parse(read_lines(self.folder))
+        history = StressHistory(self.folder)
+        history.read()
         return Report(
             settings=self.settings,
             edges=self.workload.edges,
@@ -209,7 +209,7 @@ class _Run:
             takeovers=takeovers(history),
             submitted_s=submitted - began,
             elapsed_s=elapsed,
-            verdicts=check(Evidence(self.workload, history, results, remains)),
+            verdicts=check(StressEvidence.of(self.workload, history, remains, not problem)),
             problem=problem,
             timed_out=timed_out,
         )
@@ -238,7 +238,7 @@ class _Run:
             }
             # The edges stand inside a dictionary: values must reach the right keys, too.
             arguments = {other: specs[other] for other in needed}
-            specs.append(zkplan.TaskSpec(run_task, (task, arguments), facts, name=f"t{task}"))
+            specs.append(zkplan.TaskSpec(run_task, (task, arguments), facts, name=key_of(task)))
         tasks = plan.add_tasks(specs)
         plan.mark_ready()
         return plan, tasks
@@ -270,12 +270,13 @@ class _Run:
         return found
 
 
-def _result_of(task: zkplan.Task) -> object:
+def _kept(number: int, task: zkplan.Task) -> Kept:
     """The kept result of a finished task; an error stands for itself and is a violation."""
     try:
-        return task.result(timeout=RESULT_TIMEOUT_S)
+        value, uid = task.result(timeout=RESULT_TIMEOUT_S)
     except zkplan.ZkplanError as error:
-        return error
+        value, uid = repr(error), ""
+    return Kept(key_of(number), value, uid)
 
 
 def _in_background(function: Callable[[], object]) -> Future[object]:
@@ -292,25 +293,26 @@ def _in_background(function: Callable[[], object]) -> Future[object]:
     return future
 
 
-def takeovers(history: History) -> list[float]:
+def takeovers(history: StressHistory) -> list[float]:
     """Seconds from each kill to the next start of the task that the killed worker ran."""
     found = []
     for executions in history.by_task.values():
         for first, second in pairwise(executions):
             killed = history.killed_at(first)
-            if killed is not None and killed <= second.started:
-                found.append(second.started - killed)
+            if killed is not None and killed <= second.began:
+                found.append(second.began - killed)
     return sorted(found)
 
 
-def remains_of(client: zkplan.Client, plan: zkplan.Plan) -> Remains:
-    """What stands in ZooKeeper of a plan, and claims on its tasks on anybody's claims node."""
+def remains_of(client: zkplan.Client, path: str) -> Remains:
+    """What stands in ZooKeeper of the plan there, and claims on its tasks on anybody's claims
+    node."""
     paths = client.paths
     kinds = ["", "/runnable", "/dead", "/results"]
-    reads = [ReadChildren(f"{plan.path}{kind}") for kind in kinds]
+    reads = [ReadChildren(f"{path}{kind}") for kind in kinds]
     names = client.transport.ask(ReadMany([*reads, ReadChildren(paths.delayed)]))
-    children, runnable, dead, outcomes, delayed = (sorted(found or ()) for found in names)
-    number = plan.path[-10:]
+    children, runnable, dead, outcomes, later = (sorted(found or ()) for found in names)
+    number = number_of(path)
     claims_nodes = sorted(client.transport.ask(ReadChildren(paths.claims)) or ())
     held = client.transport.ask(
         ReadMany([ReadChildren(paths.claims_of(claims_node)) for claims_node in claims_nodes])
@@ -320,7 +322,7 @@ def remains_of(client: zkplan.Client, plan: zkplan.Plan) -> Remains:
         runnable=runnable,
         dead=dead,
         outcomes=outcomes,
-        delayed=[name for name in delayed if (due := parse_delayed(name)) and due.plan == number],
+        later=[name for name in later if (due := parse_delayed(name)) and due.plan == number],
         claims=[
             f"{claims_node}/{name}"
             for claims_node, standing in zip(claims_nodes, held, strict=True)

@@ -1,8 +1,11 @@
-"""The history of a stress run: one line of JSON per event, written by workers and by the harness.
+"""The history of a run: one line of JSON per event, written by many processes, read as it grows.
 
 Each process appends to a file of its own, each line by one write, so that a process killed at any
 instant leaves whole lines. Times (`at`) are seconds of the monotonic clock, which all processes of
 one machine share; `wall` is for people.
+
+A task writes `begin` with what Execution has, and `end` or `raised` with its `uid`. Who drives the
+run writes the rest: `ended` for a process that it ended, `died` for one that ended by itself.
 """
 
 from __future__ import annotations
@@ -12,17 +15,20 @@ import json
 import os
 import time
 from collections import defaultdict
-from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 Line = dict[str, Any]
 HARNESS = "harness"
 
 
 class HistoryDamaged(ValueError):
-    """A line of the history is not what a process of this harness writes."""
+    """A line of the history is not what a process of a run writes."""
+
+
+# ---- the writer
 
 
 class Recorder:
@@ -60,28 +66,119 @@ def _name_of(pid: int) -> str:
     return f"worker-{pid}"
 
 
-@dataclass(frozen=True)
-class Execution:
-    """One run of a task's function. `ended` is None where the process died meanwhile.
+# ---- the reader
 
-    `alone`: no living process ran the task when this began. `value` is None unless the function
-    returned.
+
+class Reader:
+    """Reads a history file, or all files of a folder, as they grow."""
+
+    def __init__(self, source: Path) -> None:
+        self._source = source
+        #: How much of each file was read: bytes and lines.
+        self._read: dict[Path, tuple[int, int]] = {}
+
+    def news(self) -> Iterator[tuple[Path, Line]]:
+        """Each line that was appended since, with its file; raises HistoryDamaged."""
+        of_folder = self._source.is_dir()
+        for file in sorted(self._source.glob("*.jsonl")) if of_folder else [self._source]:
+            offset, number = self._read.get(file, (0, 0))
+            with file.open("rb") as opened:
+                opened.seek(offset)
+                # What follows the last line end is being written, or was cut short by a full disk.
+                whole, end, _ = opened.read().rpartition(b"\n")
+            texts = whole.split(b"\n") if end else []
+            self._read[file] = offset + len(whole) + len(end), number + len(texts)
+            for at, text in enumerate(texts, number + 1):
+                yield file, _event(text, f"{file}, line {at}")
+
+
+def _event(text: bytes, where: str) -> Line:
+    try:
+        line: Line = json.loads(text)
+        line["event"], line["at"]
+    except (ValueError, TypeError, KeyError) as error:
+        raise HistoryDamaged(f"{where}, is not an event: {error}") from None
+    return line
+
+
+def read_lines(source: Path) -> list[Line]:
+    """The lines of a history file, or of all files of a folder, by time; raises HistoryDamaged."""
+    return sorted((line for _, line in Reader(source).news()), key=lambda line: float(line["at"]))
+
+
+def keep(folder: Path, file: Path) -> None:
+    """Write the whole history of a folder into one file, by time."""
+    file.write_text("".join(json.dumps(line) + "\n" for line in read_lines(folder)))
+
+
+@dataclass
+class Execution:
+    """One run of a task's function. `ended` is None where nobody told how it ended.
+
+    `got` names the executions that made its arguments, in the order in which the task needs them.
+    `raised` says what it raised. `alone`: no living process ran the task when this began. `value`
+    is what it returned, where it told that.
     """
 
     uid: str
-    task: int
+    key: str
     n: int
     worker: str
     pid: int
-    started: float
+    began: float
     digest: str
-    alone: bool = True
+    got: list[str] = field(default_factory=list)
     ended: float | None = None
+    raised: str = ""
+    alone: bool = True
     value: str | None = None
-    error: str = ""
+
+    @property
+    def returned(self) -> bool:
+        return self.ended is not None and not self.raised
 
     def __str__(self) -> str:
-        return f"task {self.task} attempt {self.n} on {self.worker} (pid {self.pid})"
+        return f"{self.key} attempt {self.n} ({self.uid} on {self.worker}, pid {self.pid})"
+
+
+E = TypeVar("E", bound=Execution)
+
+
+class History(Generic[E]):
+    """The executions of a run, as they begin and end; `read` takes in what was written since."""
+
+    def __init__(self, source: Path, kind: type[E]) -> None:
+        self._reader, self._kind = Reader(source), kind
+        self._names = {each.name for each in fields(kind)}
+        self._running: dict[str, E] = {}
+
+    def read(self) -> None:
+        """Raises HistoryDamaged where a line is no event, or an end has no beginning."""
+        for file, line in self._reader.news():
+            self.take(line, file)
+
+    def take(self, line: Line, file: Path) -> None:
+        event = line["event"]
+        if event == "begin":
+            facts = {name: line[name] for name in self._names & line.keys()}
+            execution = self._kind(began=line["at"], **facts)
+            self._running[execution.uid] = execution
+            self.has_begun(execution, line)
+        elif event in ("end", "raised"):
+            ended = self._running.pop(line["uid"], None)
+            if ended is None:
+                raise HistoryDamaged(f"an execution ended that never began: {line}")
+            ended.ended, ended.raised = line["at"], line.get("error", "")
+            ended.value = line.get("value")
+            self.has_ended(ended, line)
+
+    def has_begun(self, execution: E, line: Line) -> None:
+        """For what else there is to note of it; likewise `has_ended`."""
+
+    def has_ended(self, execution: E, line: Line) -> None: ...
+
+
+# ---- what is read of a stress run
 
 
 class Kill(NamedTuple):
@@ -97,35 +194,53 @@ class Kill(NamedTuple):
     note: str = ""
 
 
-@dataclass(frozen=True)
-class History:
-    """What happened, as far as it was seen. `lost` maps the IDs of workers whose registration
-    vanished to the last time it was seen."""
+class StressHistory(History[Execution]):
+    """What happened in a stress run, as far as it was seen."""
 
-    executions: list[Execution] = field(default_factory=list)
-    kills: list[Kill] = field(default_factory=list)
-    lost: dict[str, float] = field(default_factory=dict)
-    done_at: float | None = None
-    #: How often workers handed back claims that waited: each costs a task at most one number,
-    hand_backs: int = 0
-    #: and all of them together cost as many numbers as there were claims.
-    handed_back: int = 0
+    def __init__(self, source: Path) -> None:
+        super().__init__(source, Execution)
+        self.executions: list[Execution] = []
+        self.kills: list[Kill] = []
+        #: When the registration of a worker that vanished was last seen, by its ID.
+        self.lost: dict[str, float] = {}
+        self.done_at: float | None = None
+        #: How often workers handed back claims that waited: each costs a task at most one number,
+        self.hand_backs = 0
+        #: and all of them together cost as many numbers as there were claims.
+        self.handed_back = 0
 
-    @functools.cached_property
-    def by_task(self) -> dict[int, list[Execution]]:
-        """Executions of each task in the order they started."""
-        found: defaultdict[int, list[Execution]] = defaultdict(list)
-        for execution in sorted(self.executions, key=lambda execution: execution.started):
-            found[execution.task].append(execution)
+    def take(self, line: Line, file: Path) -> None:
+        super().take(line, file)
+        event, at = line["event"], line["at"]
+        if event in ("ended", "died"):
+            intended, note = event == "ended", line.get("note", "")
+            self.kills.append(Kill(line["pid"], line["sent"], at, intended, note))
+        elif event == "handed back":
+            self.hand_backs += line["times"]
+            self.handed_back += line["claims"]
+        elif event == "lost":
+            self.lost[line["worker"]] = line["seen"]
+        elif event == "done":
+            self.done_at = at
+
+    def has_begun(self, execution: Execution, line: Line) -> None:
+        self.executions.append(execution)
+
+    @property
+    def by_task(self) -> dict[str, list[Execution]]:
+        """Executions of each task in the order they began."""
+        found: defaultdict[str, list[Execution]] = defaultdict(list)
+        for execution in sorted(self.executions, key=lambda execution: execution.began):
+            found[execution.key].append(execution)
         return dict(found)
 
     def killed_at(self, execution: Execution) -> float | None:
         """When the process that ran it was killed, None where it lived on."""
-        # An id may be used again by a later process: a kill ends only what had started before it.
+        # An id may be used again by a later process: a kill ends only what had begun before it.
         times = [
             kill.sent
             for kill in self.kills
-            if kill.pid == execution.pid and kill.reaped >= execution.started
+            if kill.pid == execution.pid and kill.reaped >= execution.began
         ]
         return min(times, default=None)
 
@@ -136,73 +251,3 @@ class History:
             return True
         lost = self.lost.get(execution.worker)
         return lost is not None and lost <= at
-
-
-def read_lines(path: Path) -> list[Line]:
-    """The lines of a history file, or of all files of a folder, by time; raises HistoryDamaged."""
-    files = sorted(path.glob("*.jsonl")) if path.is_dir() else [path]
-    lines = [line for file in files for line in _lines_of(file)]
-    return sorted(lines, key=lambda line: float(line["at"]))
-
-
-def _lines_of(file: Path) -> Iterable[Line]:
-    # What follows the last line end was cut short by a full disk: it was never a whole event.
-    for number, text in enumerate(file.read_text().split("\n")[:-1], 1):
-        try:
-            line = json.loads(text)
-            line["event"], line["at"]
-        except (ValueError, TypeError, KeyError) as error:
-            raise HistoryDamaged(f"{file}, line {number}, is not an event: {error}") from None
-        yield line
-
-
-def parse(lines: Iterable[Line]) -> History:
-    """The history that lines tell; raises HistoryDamaged for an end without a start."""
-    executions: dict[str, Execution] = {}
-    kills: list[Kill] = []
-    lost: dict[str, float] = {}
-    done_at = None
-    hand_backs = handed_back = 0
-    for line in lines:
-        event = line["event"]
-        if event == "start":
-            executions[line["execution"]] = Execution(
-                uid=line["execution"],
-                task=line["task"],
-                n=line["n"],
-                worker=line["worker"],
-                pid=line["pid"],
-                started=line["at"],
-                digest=line["digest"],
-                alone=line["alone"],
-            )
-        elif event in ("end", "failed"):
-            started = executions.get(line["execution"])
-            if started is None:
-                raise HistoryDamaged(f"an execution ended that never started: {line}")
-            executions[line["execution"]] = replace(
-                started, ended=line["at"], value=line.get("value"), error=line.get("error", "")
-            )
-        elif event in ("killed", "died"):
-            kills.append(
-                Kill(
-                    line["pid"],
-                    line["sent"],
-                    line["at"],
-                    intended=event == "killed",
-                    note=line.get("note", ""),
-                )
-            )
-        elif event == "handed back":
-            hand_backs += line["times"]
-            handed_back += line["claims"]
-        elif event == "lost":
-            lost[line["worker"]] = line["seen"]
-        elif event == "done":
-            done_at = line["at"]
-    return History(list(executions.values()), kills, lost, done_at, hand_backs, handed_back)
-
-
-def keep(folder: Path, file: Path) -> None:
-    """Write the whole history of a folder into one file, by time."""
-    file.write_text("".join(json.dumps(line) + "\n" for line in read_lines(folder)))

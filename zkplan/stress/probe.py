@@ -9,7 +9,10 @@ import uuid
 from ..runtime.execution import current
 from .history import recorder_here
 from .locks import locks_here
-from .workload import digest_of, value_of
+from .workload import digest_of, key_of, value_of
+
+#: What a task returns: its value, and the execution that made it.
+Result = tuple[str, str]
 
 
 class StressViolation(AssertionError):
@@ -17,9 +20,9 @@ class StressViolation(AssertionError):
 
 
 def run_task(
-    task: int, arguments: dict[int, str], *, expected: str, folder: str, sleep_s: float
-) -> str:
-    """Compute the task's value from `arguments`, whose digest must be `expected`.
+    task: int, arguments: dict[int, Result], *, expected: str, folder: str, sleep_s: float
+) -> Result:
+    """Compute the task's value from those of `arguments`, whose digest must be `expected`.
 
     Raises StressViolation for wrong arguments. That a living process runs the same task, or that an
     attempt number was used before, is for the checker of the whole history: the first is allowed
@@ -27,23 +30,28 @@ def run_task(
     """
     context = current()
     recorder = recorder_here(folder)
-    facts = {
-        "task": task,
-        "n": context.attempt,
-        "worker": context.worker,
-        "pid": os.getpid(),
-        "execution": uuid.uuid4().hex,
-    }
-    digest = digest_of(arguments)
+    uid = uuid.uuid4().hex[:16]
+    values = {other: value for other, (value, _) in arguments.items()}
+    digest = digest_of(values)
     with locks_here(folder).hold(task) as alone:
-        recorder.write("start", **facts, digest=digest, alone=alone)
+        recorder.write(
+            "begin",
+            uid=uid,
+            key=key_of(task),
+            n=context.attempt,
+            worker=context.worker,
+            pid=os.getpid(),
+            digest=digest,
+            got=[maker for _, (_, maker) in sorted(arguments.items())],
+            alone=alone,
+        )
         try:
             if digest != expected:
                 raise StressViolation(f"task {task} has wrong arguments: {arguments!r}")
             time.sleep(sleep_s)
-            value = value_of(task, arguments)
+            value = value_of(task, values)
         except BaseException as error:
-            recorder.write("failed", **facts, error=f"{type(error).__name__}: {error}")
+            recorder.write("raised", uid=uid, error=f"{type(error).__name__}: {error}")
             raise
-        recorder.write("end", **facts, value=value)
-    return value
+        recorder.write("end", uid=uid, value=value)
+    return value, uid

@@ -60,7 +60,7 @@ class SupervisedFleet:
         self.gone.add(pid)
         self.kills += 1
         _wait_dead(pid)
-        self._recorder.write("killed", pid=pid, sent=sent)
+        self._recorder.write("ended", pid=pid, sent=sent)
 
     def tend(self) -> None:
         """Record those that ended by themselves; raises WorkersDie where that does not stop."""

@@ -26,6 +26,11 @@ def digest_of(arguments: Mapping[int, str]) -> str:
     return _blake2b(repr(sorted(arguments.items(), key=repr)))
 
 
+def key_of(task: int) -> str:
+    """The name of a task in its plan, and in the history."""
+    return f"t{task}"
+
+
 def value_of(task: int, arguments: Mapping[int, str]) -> str:
     """What a task returns: every value depends on all that was computed on the way to it."""
     return _blake2b(f"{task} {digest_of(arguments)}")

@@ -16,7 +16,7 @@ _PAD_BYTES = 100_000
 HELD_FAILS = 5
 #: Between two attempts of a task, at most: a delay of 0.1 s that doubles.
 _DELAY_S = 0.4
-#: Until the referee retries a task that is dead.
+#: Until the validator retries a task that is dead.
 _RETRY_S = 2.0
 #: Of each task on a machine that does other things besides: 50 tasks a second.
 _TASK_S = 0.02

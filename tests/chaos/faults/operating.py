@@ -16,7 +16,7 @@ from zkplan.protocol.records import Dead
 from zkplan.protocol.requests import ReadChildren, ReadMany
 from zkplan.stress.history import Recorder
 
-from ..judges.operations import What
+from ..validate.operations import What
 
 _HEAR_S = 20.0
 _READ_S = 3.0

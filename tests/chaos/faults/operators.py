@@ -140,7 +140,7 @@ class PlansRemoved(PlansEnded):
 class DeadTasksRetried(Operating):
     """Every dead task is retried by two operators at once, over connections of their own.
 
-    Only a plan that holds its dead tasks lets them be retried; the referee does it too, later.
+    Only a plan that holds its dead tasks lets them be retried; the validator does it too, later.
     """
 
     lasts = (0.0, 0.3)

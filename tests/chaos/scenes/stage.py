@@ -26,9 +26,9 @@ from zkplan.testing.process import WatchedProcess
 from ..actors import author
 from ..faults.aim import Aim
 from ..faults.operating import Operator
-from ..judges.histories import Execution
-from ..judges.referee import Referee
-from ..judges.tree import Tree
+from ..validate.plans import Execution
+from ..validate.tree import Tree
+from ..validate.validator import Validator
 from ..world.arena import Actor, Arena, Settings
 from ..world.link import Link
 from ..world.proc import is_stopped
@@ -60,8 +60,8 @@ class Found(Exception):
 class Stage:
     """The processes of one scene, by name: `author`, `worker0`, `worker1`, `worker2`."""
 
-    def __init__(self, arena: Arena, referee: Referee, client: zkplan.Client) -> None:
-        self.arena, self.referee, self.client = arena, referee, client
+    def __init__(self, arena: Arena, validator: Validator, client: zkplan.Client) -> None:
+        self.arena, self.validator, self.client = arena, validator, client
         self._tree = Tree(client)
         self._found: list[str] = []
         self._stack = ExitStack()
@@ -150,8 +150,8 @@ class Stage:
 
     def runs(self, key: str, most_plans: int | None = None) -> list[Execution]:
         """The executions so far of the task of that key, in the first so many plans, or in all."""
-        self.referee.ledger.read()
-        plans = list(self.referee.ledger.plans.values())[:most_plans]
+        self.validator.history.read()
+        plans = list(self.validator.history.plans.values())[:most_plans]
         return [each for plan in plans for each in list(plan.executions.get(key, ()))]
 
     def has_run(self, key: str, name: str) -> bool:
@@ -161,14 +161,14 @@ class Stage:
 
     def added(self, number: int) -> bool:
         """Whether that add was acknowledged."""
-        self.referee.ledger.read()
-        batches = [plan.batches.get(number) for plan in self.referee.ledger.plans.values()]
+        self.validator.history.read()
+        batches = [plan.batches.get(number) for plan in self.validator.history.plans.values()]
         return any(batch is not None and batch.state == "done" for batch in batches)
 
     def ended(self) -> int:
         """Executions that returned."""
-        self.referee.ledger.read()
-        return self.referee.ledger.counts["end"]
+        self.validator.history.read()
+        return self.validator.history.counts["end"]
 
     # ---- waiting and judging
 
@@ -199,22 +199,22 @@ class Stage:
 
         def over() -> bool:
             self._look()
-            return self.referee.finished > 0 and self.referee.is_idle()
+            return self.validator.finished > 0 and self.validator.is_idle()
 
         wait_until(lambda: over() or time.monotonic() > deadline, "the end", 2 * BOUND_S)
         if not over():
-            self._found += self.referee.give_up(self.referee.standing) or [
+            self._found += self.validator.give_up(self.validator.standing) or [
                 "the plan was not judged"
             ]
         self._look()
 
     def _is_begun(self) -> bool:
-        self.referee.ledger.read()
-        return self.referee.ledger.counts["plan begun"] > 0
+        self.validator.history.read()
+        return self.validator.history.counts["plan begun"] > 0
 
     def _look(self) -> None:
         self._found += self._tree.look()
-        if self._found or self.referee.violations:
+        if self._found or self.validator.violations:
             raise Found
 
     def verdict(self) -> list[str]:
@@ -224,9 +224,9 @@ class Stage:
             for actor in self.arena.actors
             if actor.process is not None and not actor.process.is_running()
             # An author ends once it was told to.
-            if actor.role != "author" or not self.referee.ledger.counts["author stopped"]
+            if actor.role != "author" or not self.validator.history.counts["author stopped"]
         ]
-        return [*dict.fromkeys([*self._found, *self.referee.violations]), *ended]
+        return [*dict.fromkeys([*self._found, *self.validator.violations]), *ended]
 
     def close(self) -> None:
         self._stack.close()
@@ -247,10 +247,10 @@ def _set(scene: Scene, mutant: str, folder: Path) -> Iterator[Stage]:
     )
     with (
         Arena(settings, folder) as arena,
-        Referee(arena) as referee,
+        Validator(arena) as validator,
         zkplan.connect(arena.servers.hosts, ROOT, connect_timeout=60.0) as client,
     ):
-        stage = Stage(arena, referee, client)
+        stage = Stage(arena, validator, client)
         try:
             yield stage
         finally:

@@ -78,6 +78,6 @@ class Operations:
         return any(each.outcome == "done" and (each.answered or 0.0) < before for each in removals)
 
     def forget(self, plan: str) -> None:
-        """Give back the memory of what was judged."""
+        """Give back the memory of what was checked."""
         for operation in self.of_plan.get(plan, ()):
             operation.seen = {}

@@ -1,9 +1,10 @@
-"""What tasks, waiters and workers met unplanned: findings, unless a fault explains it."""
+"""What nobody planned: what tasks raise, waits that break, workers that stand still."""
 
 from __future__ import annotations
 
-from .histories import Line
-from .ledger import Ledger
+from zkplan.stress.history import Line
+
+from .history import RunHistory
 
 #: As `repr` tells it; what wraps an OSError says its number in another way.
 _NO_MEMORY = ("MemoryError", "OSError(12,", "[Errno 12]")
@@ -14,12 +15,14 @@ _HALF_DEFINED = "is still being defined"
 _STILL_S, _STILL_TASKS = 120.0, 2000
 
 
-def unplanned(ledger: Ledger) -> list[str]:
-    """Tasks that raised what they should not, waits that broke; again at the very end."""
-    return [f"- {_told(line)}" for line in list(ledger.trouble) if not _is_explained(ledger, line)]
+def unplanned(history: RunHistory) -> list[str]:
+    """Tasks that raised what they should not, and waits that broke, where no fault explains it."""
+    return [
+        f"- {_told(line)}" for line in list(history.trouble) if not _is_explained(history, line)
+    ]
 
 
-def standing_still(ledger: Ledger) -> dict[int, str]:
+def standing_still(history: RunHistory) -> dict[int, str]:
     """Workers that live, and do nothing beside others that do much, by their process ids.
 
     They neither work nor end.
@@ -27,7 +30,7 @@ def standing_still(ledger: Ledger) -> dict[int, str]:
     return {
         pid: f"{name} ({pid}) stands still: {begun} tasks began since it told anything, "
         f"{seconds:.0f} s ago; its log says where"
-        for name, pid, seconds, begun in ledger.silent()
+        for name, pid, seconds, begun in history.silent()
         if seconds > _STILL_S and begun > _STILL_TASKS
     }
 
@@ -38,17 +41,17 @@ def _told(line: Line) -> str:
     return f"a wait for {line['plan']} broke: {line['error']}"
 
 
-def _is_explained(ledger: Ledger, line: Line) -> bool:
+def _is_explained(history: RunHistory, line: Line) -> bool:
     error, at = line["error"], line["at"]
     if line["event"] == "raised":
-        return ledger.lacked_memory(at, at, line["pid"]) and any(
+        return history.lacked_memory(at, at, line["pid"]) and any(
             each in error for each in _NO_MEMORY
         )
-    plan = ledger.plans.get(line["plan"])
+    plan = history.plans.get(line["plan"])
     # One sentence says that the plan stands still, the others why.
     why = error.split("; ")[1:]
     is_half_defined = error.startswith("PlanStuck") and all(_HALF_DEFINED in each for each in why)
     if plan is None or not why or not is_half_defined:
         return False
     # It has ended, or stands still itself.
-    return ledger.disturbed(plan.author_pid, plan.begun, at)
+    return history.disturbed(plan.author_pid, plan.begun, at)

@@ -4,41 +4,27 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass, field
-from typing import Any
+
+from zkplan.stress import history
+from zkplan.stress.history import Line
 
 from ..actors.workloads import Workload
 
-Line = dict[str, Any]
 
+@dataclass
+class Execution(history.Execution):
+    """One run of a task's function, as tests/chaos/actors/tasks.py records it.
 
-@dataclass(slots=True)
-class Execution:
-    """One run of a task's function. `ended` is None where nobody told how it ended."""
+    `a` attempts were used up when it was claimed. It ran as task `number`, which the execution `by`
+    has added, or an author where that is empty. `damaged` names the arguments of which bytes were
+    wrong. What it raised was `planned` by the workload.
+    """
 
-    key: str
-    n: int
-    a: int
-    uid: str
-    worker: str
-    pid: int
-    by: str
-    began: float
-    digest: str
-    got: list[str]
-    keys: int
-    damaged: list[str]
-    ended: float | None = None
-    raised: str = ""
-    planned: bool = False
-    #: The number of the task that it ran as.
+    a: int = 0
     number: str = ""
-
-    @property
-    def returned(self) -> bool:
-        return self.ended is not None and not self.raised
-
-    def __str__(self) -> str:
-        return f"{self.key} attempt {self.n} ({self.uid} on {self.worker})"
+    by: str = ""
+    damaged: list[str] = field(default_factory=list)
+    planned: bool = False
 
 
 @dataclass
@@ -86,4 +72,8 @@ class PlanHistory:
     #: Once it was checked: the attempt number under which each task was committed, and the number
     #: of the last claim of each that is dead.
     committed: dict[str, int] | None = None
-    buried: dict[str, int] = field(default_factory=dict)
+    died: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def has_open_add(self) -> bool:
+        return any(batch.state == "begun" for batch in self.batches.values())

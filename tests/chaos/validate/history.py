@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import bisect
-import json
 import threading
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
+from zkplan.stress.history import History, Line
+
 from ..actors.workloads import Workload
-from .histories import Batch, Execution, Line, PlanHistory
 from .operations import Operations
+from .plans import Batch, Execution, PlanHistory
 from .windows import Death, Window, aim_of
 
 #: Within this a poke ends who took it: at the latest when its worker has closed, which takes the
@@ -21,14 +22,14 @@ _POKED_S = 10.0
 _FOUND_S = 90.0
 
 
-class Ledger:
-    """All histories of a folder. `read` takes in what was appended since."""
+class RunHistory(History[Execution]):
+    """The history of a whole run, by plans; safe for threads."""
 
     def __init__(self, folder: Path, shape: str = "") -> None:
         """`shape` is that of every plan, where it was not left to their seeds."""
-        self._folder, self._shape = folder, shape
+        super().__init__(folder, Execution)
+        self._shape = shape
         self._lock = threading.Lock()
-        self._offsets: dict[Path, int] = {}
         self.plans: dict[str, PlanHistory] = {}
         self.windows: list[Window] = []
         #: Process id to when it last ended, and why: the system uses ids again.
@@ -42,9 +43,10 @@ class Ledger:
         self._living: dict[int, tuple[str, float]] = {}
         #: What a task was told to do, and did: when, and in which process.
         self._pokes: list[tuple[str, float, int]] = []
+        #: What began after its plan was checked, with the name of the plan.
         self.late: list[tuple[str, Execution]] = []
         self.deaths: list[Death] = []
-        #: What tasks raised that was not planned, and waits that broke; `judges/trouble.py`.
+        #: What tasks raised that was not planned, and waits that broke.
         self.trouble: list[Line] = []
         #: Process id to the time of the last line that it wrote itself.
         self._heard: defaultdict[int, float] = defaultdict(float)
@@ -52,18 +54,11 @@ class Ledger:
         self.began_at: list[float] = []
         self.ended_at: list[float] = []
         self.counts: defaultdict[str, int] = defaultdict(int)
-        self._running: dict[str, Execution] = {}
         self._newest_seed: dict[int, int] = {}
 
     def read(self) -> None:
         with self._lock:
-            self._read()
-
-    def _read(self) -> None:
-        for path in sorted(self._folder.glob("*.jsonl")):
-            pid = int(path.stem.rpartition("-")[2]) if "-" in path.stem else 0
-            for line in self._news(path):
-                self._take(line, pid)
+            super().read()
 
     def has_left(self, plan: PlanHistory) -> bool:
         """Whether its author will add nothing more to it."""
@@ -211,83 +206,66 @@ class Ledger:
             if begun:
                 yield name, pid, self.began_at[-1] - at, begun
 
-    def _news(self, path: Path) -> Iterator[Line]:
-        offset = self._offsets.get(path, 0)
-        with path.open("rb") as file:
-            file.seek(offset)
-            text = file.read()
-        whole = text[: text.rfind(b"\n") + 1]
-        self._offsets[path] = offset + len(whole)
-        for line in whole.splitlines():
-            yield json.loads(line)
+    # ---- how it is read
 
-    def _take(self, line: Line, pid: int) -> None:
-        event = line["event"]
+    def take(self, line: Line, file: Path) -> None:
+        pid = int(file.stem.rpartition("-")[2]) if "-" in file.stem else 0
+        event, at = line["event"], line["at"]
         self.counts[event] += 1
         if pid:
-            self._heard[pid] = max(self._heard[pid], line["at"])
-        if event == "begin":
-            self._begin(line)
-        elif event in ("end", "raised"):
-            execution = self._running.pop(line["uid"])
-            execution.ended = line["at"]
-            execution.raised, execution.planned = line.get("error", ""), line.get("planned", False)
-            if event == "end":
-                bisect.insort(self.ended_at, line["at"])
-            elif not execution.planned:
-                told = {"execution": str(execution), "pid": execution.pid}
-                self.trouble.append({**line, **told})
-        elif event.startswith(("plan ", "add ")):
+            self._heard[pid] = max(self._heard[pid], at)
+        super().take(line, file)
+        if event.startswith(("plan ", "add ")):
             self._author(event, line, pid)
-        elif event == "cut short":
-            self._plan(line["seed"]).cut_short = line["error"]
         elif event.startswith("operator "):
             self.operations.take(line)
-        elif event in ("wait begun", "waited", "wait broke"):
-            self._waiter(event, line)
+        elif event == "cut short":
+            self._plan(line["seed"]).cut_short = line["error"]
+        elif event == "waited":
+            self._plan_named(line["plan"]).waited.append(line)
+        elif event == "wait broke":
+            self.trouble.append(line)
+        elif event == "started":
+            self._actors[line["pid"]].add(line["name"])
+            if line["role"] == "worker":
+                self._workers.add(line["name"])
+                self._living[line["pid"]] = (line["name"], at)
         elif event == "ended":
             self._living.pop(line["pid"], None)
             self.ends[line["pid"]] = (line["sent"], line["why"])
             ends = self._kills if line["killed"] else self._stops
             ends[line["pid"]].append(line["sent"])
         elif event == "died":
-            death = Death(line["name"], line["pid"], line["at"], line["code"], line["tail"])
+            death = Death(line["name"], line["pid"], at, line["code"], line["tail"])
             self.deaths.append(death)
-        elif event == "started":
-            self._actors[line["pid"]].add(line["name"])
-            if line["role"] == "worker":
-                self._workers.add(line["name"])
-                self._living[line["pid"]] = (line["name"], line["at"])
         elif event == "poked":
-            self._pokes.append((line["what"], line["at"], line["pid"]))
+            self._pokes.append((line["what"], at, line["pid"]))
         elif event == "fault":
-            self.windows.append(Window(line["name"], line["at"], aim_of(line)))
+            self.windows.append(Window(line["name"], at, aim_of(line)))
         elif event in ("fault aimed", "healed"):
             for window in self.windows:
                 if window.name == line["name"] and window.end == float("inf"):
                     if event == "healed":
-                        window.end = line["at"]
+                        window.end = at
                     else:
                         window.aim = aim_of(line)
 
-    def _begin(self, line: Line) -> None:
-        fields = {name: line[name] for name in ("key", "n", "a", "uid", "worker", "pid", "by")}
-        execution = Execution(
-            **fields,
-            began=line["at"],
-            digest=line["digest"],
-            got=line["got"],
-            keys=line["keys"],
-            damaged=line["damaged"],
-            number=line["number"],
-        )
-        self._running[execution.uid] = execution
+    def has_begun(self, execution: Execution, line: Line) -> None:
         bisect.insort(self.began_at, execution.began)
-        plan = self._plan(int(line["plan"].rpartition("-")[2]))
+        plan = self._plan_named(line["plan"])
         if plan.committed is not None:
             self.late.append((line["plan"], execution))
         else:
             plan.executions[execution.key].append(execution)
+
+    def has_ended(self, execution: Execution, line: Line) -> None:
+        if not execution.raised:
+            bisect.insort(self.ended_at, line["at"])
+            return
+        execution.planned = line.get("planned", False)
+        if not execution.planned:
+            told = {"execution": str(execution), "pid": execution.pid}
+            self.trouble.append({**line, **told})
 
     def _plan(self, seed: int) -> PlanHistory:
         # Made by whoever is heard of first: a worker's file may be read before the author's.
@@ -295,6 +273,9 @@ class Ledger:
         if name not in self.plans:
             self.plans[name] = PlanHistory(seed, Workload.make(seed, self._shape))
         return self.plans[name]
+
+    def _plan_named(self, name: str) -> PlanHistory:
+        return self._plan(int(name.rpartition("-")[2]))
 
     def _author(self, event: str, line: Line, pid: int) -> None:
         plan = self._plan(line["seed"])
@@ -314,9 +295,3 @@ class Ledger:
             batch.added = line.get("added", 0)
             batch.answered = line["at"]
             batch.numbers = line.get("numbers", [])
-
-    def _waiter(self, event: str, line: Line) -> None:
-        if event == "waited":
-            self._plan(int(line["plan"].rpartition("-")[2])).waited.append(line)
-        elif event == "wait broke":
-            self.trouble.append(line)

@@ -1,4 +1,4 @@
-"""The removal of plans beside their judging; and what stands though it was, or is to be, removed.
+"""The removal of plans beside their checks; and what stands though it was, or is to be, removed.
 
 One removal that does not come to its end must not keep the others waiting: each has a thread.
 """

@@ -1,4 +1,4 @@
-"""A plan at rest: where each of its tasks stands, and its edges from both ends; what must hold."""
+"""A plan in which nothing moves: where each task stands, its edges from both ends; S1 and S2."""
 
 from __future__ import annotations
 
@@ -10,16 +10,22 @@ from dataclasses import dataclass, field
 from kazoo.exceptions import KazooException
 
 import zkplan
-from zkplan.protocol.layout import PENDING, number_of, parse_claim, parse_delayed, parse_entry
+from zkplan.protocol.layout import PENDING, parse_claim, parse_delayed, parse_entry
 from zkplan.protocol.requests import ReadChildren, ReadData, ReadMany
 from zkplan.protocol.shared import pending_dependents
+from zkplan.serialization.codec import FAILURE, VALUE, load
+from zkplan.stress.harness import remains_of
+from zkplan.stress.validate.evidence import Kept
+
+from .evidence import DeadLetter, PlanRemains
 
 _BATCH = 300
+ALL_LETTERS = 100_000
 _READ_S = 5.0
 
 
 @dataclass
-class Rest:
+class PlanSnapshot:
     """What one look saw. `places` has every index that names a task; tasks go by their numbers.
 
     `edges` are the ends of edges at the dependents (`task-…/dep-…`), `provisions` what the other
@@ -59,24 +65,36 @@ def sync(client: zkplan.Client, path: str) -> None:
 def traces_of(client: zkplan.Client, path: str) -> list[str]:
     """What is left of a removed plan, anywhere."""
     sync(client, path)
-    number, paths = number_of(path), client.paths
-    plan, later, claims_nodes = client.transport.ask(
-        ReadMany([ReadChildren(path), ReadChildren(paths.delayed), ReadChildren(paths.claims)])
-    )
-    found = [] if plan is None else [path, *plan]
-    found += [n for n in later or () if (due := parse_delayed(n)) and due.plan == number]
-    held = client.transport.ask(
-        ReadMany([ReadChildren(paths.claims_of(claims_node)) for claims_node in claims_nodes or ()])
-    )
-    for claims_node, names in zip(claims_nodes or (), held, strict=True):
-        claims = [n for n in names or () if (claim := parse_claim(n)) and claim.plan == number]
-        found += [f"{claims_node}/{name}" for name in claims]
-    return found
+    left = remains_of(client, path)
+    plan = client.transport.ask(ReadChildren(path))
+    return [*([] if plan is None else [path, *plan]), *left.delayed, *left.claims]
 
 
-def look_at(client: zkplan.Client, plan: zkplan.Plan) -> Rest:
+def remains_at_end(client: zkplan.Client, plan: zkplan.Plan, added: int) -> PlanRemains:
+    """What stands of a plan that has ended."""
+    remains = PlanRemains(**vars(remains_of(client, plan.path)), added=added)
+    failed = []
+    for start in range(0, len(remains.outcomes), _BATCH):
+        chunk = remains.outcomes[start : start + _BATCH]
+        reads = [ReadData(f"{plan.path}/results/{number}") for number in chunk]
+        for number, node in zip(chunk, client.transport.ask(ReadMany(reads)), strict=True):
+            kind, body = client.codec.open(VALUE + FAILURE, node.data)
+            if kind == VALUE:
+                key, digest, uid, *_ = load(body)
+                remains.kept.append(Kept(key, digest, uid, number))
+            else:
+                failed.append(number)
+    letters = plan.dead(ALL_LETTERS)
+    remains.letters = {each.name: DeadLetter(each.n, each.a) for each in letters.values()}
+    remains.failed = [
+        letters[number].name if number in letters else f"?{number}" for number in failed
+    ]
+    return remains
+
+
+def snapshot_of(client: zkplan.Client, plan: zkplan.Plan) -> PlanSnapshot:
     """Read all of it; two looks that are equal saw it at rest."""
-    rest, ask, paths = Rest(), client.transport.ask, client.paths
+    snapshot, ask, paths = PlanSnapshot(), client.transport.ask, client.paths
     sync(client, plan.path)
     names, runnable, dead, later, claims_nodes = ask(
         ReadMany(
@@ -88,19 +106,19 @@ def look_at(client: zkplan.Client, plan: zkplan.Plan) -> Rest:
     )
     for entry in map(parse_entry, runnable or ()):
         if entry is not None:
-            rest.places[entry.task].append("runnable")
+            snapshot.places[entry.task].append("runnable")
     for number in dead or ():
-        rest.places[number].append("dead")
+        snapshot.places[number].append("dead")
     for delayed in map(parse_delayed, later or ()):
         if delayed is not None and delayed.plan == plan.number:
-            rest.places[delayed.entry.task].append("delayed")
-    _look_for_orphans(client, plan, claims_nodes or [], rest)
-    _look_at_tasks(client, plan, sorted(n[5:] for n in names or () if n.startswith("task-")), rest)
-    return rest
+            snapshot.places[delayed.entry.task].append("delayed")
+    _read_desks(client, plan, claims_nodes or [], snapshot)
+    _read_tasks(client, plan, sorted(n[5:] for n in names or () if n.startswith("task-")), snapshot)
+    return snapshot
 
 
-def _look_for_orphans(
-    client: zkplan.Client, plan: zkplan.Plan, claims_nodes: list[str], rest: Rest
+def _read_desks(
+    client: zkplan.Client, plan: zkplan.Plan, claims_nodes: list[str], snapshot: PlanSnapshot
 ) -> None:
     held = client.transport.ask(
         ReadMany(
@@ -111,19 +129,19 @@ def _look_for_orphans(
         for name in names or ():
             claim = parse_claim(name)
             if claim is not None and claim.plan == plan.number:
-                rest.claims.append(f"{claims_node}/{name}")
-                rest.places[claim.task].append("claimed")
+                snapshot.claims.append(f"{claims_node}/{name}")
+                snapshot.places[claim.task].append("claimed")
             if name.startswith(PENDING):
                 node = client.transport.ask(
                     ReadData(f"{client.paths.claims_of(claims_node)}/{name}")
                 )
                 for dependent in pending_dependents(node.data) if node is not None else ():
                     if dependent.plan == plan.number:
-                        rest.places[dependent.task].append("pending")
+                        snapshot.places[dependent.task].append("pending")
 
 
-def _look_at_tasks(
-    client: zkplan.Client, plan: zkplan.Plan, numbers: list[str], rest: Rest
+def _read_tasks(
+    client: zkplan.Client, plan: zkplan.Plan, numbers: list[str], snapshot: PlanSnapshot
 ) -> None:
     for start in range(0, len(numbers), _BATCH):
         chunk = numbers[start : start + _BATCH]
@@ -134,48 +152,48 @@ def _look_at_tasks(
         for number, path, names, node in zip(chunk, paths, children, ready, strict=True):
             if names is None or node is None:
                 continue  # committed or removed meanwhile: the next look differs
-            rest.children[number] = sorted(names)
-            rest.versions[number] = (node.version, int(node.data))
+            snapshot.children[number] = sorted(names)
+            snapshot.versions[number] = (node.version, int(node.data))
             provisions += [f"{path}/{name}" for name in names if name.startswith("prov-")]
         for at in range(0, len(provisions), _BATCH):
             nodes = client.transport.ask(
                 ReadMany([ReadData(p) for p in provisions[at : at + _BATCH]])
             )
-            rest.provisions += [json.loads(node.data)["dep"] for node in nodes if node is not None]
+            snapshot.provisions += [
+                json.loads(node.data)["dep"] for node in nodes if node is not None
+            ]
 
 
-def is_quiet(rest: Rest) -> bool:
+def is_quiet(snapshot: PlanSnapshot) -> bool:
     """Whether nobody holds a claim, and no pending record is still to be settled."""
-    owed = any(
-        "pending" in places and set(places) == {"pending"} for places in rest.places.values()
-    )
-    complete = {n for n, (version, k) in rest.versions.items() if version == k}
-    return not rest.claims and not (owed and complete & rest.places.keys())
+    owed = any("pending" in places and set(places) == {"pending"} for places in snapshot.places.values())
+    complete = {n for n, (version, k) in snapshot.versions.items() if version == k}
+    return not snapshot.claims and not (owed and complete & snapshot.places.keys())
 
 
-def every_task_is_in_one_place(rest: Rest) -> Iterator[str]:
+def every_task_is_in_one_place(snapshot: PlanSnapshot) -> Iterator[str]:
     """S1: waiting for edges, runnable, later, claimed or dead: one of them, and once."""
-    for number, names in rest.children.items():
+    for number, names in snapshot.children.items():
         if "incomplete" in names:
             continue  # its author has not defined it wholly, or died meanwhile
-        places = [place for place in rest.places.get(number, ()) if place != "pending"]
+        places = [place for place in snapshot.places.get(number, ()) if place != "pending"]
         if any(name.startswith("dep-") for name in names):
             places.append("waiting")
         if len(places) != 1:
-            version, k = rest.versions[number]
+            version, k = snapshot.versions[number]
             yield f"task-{number} ({version} of {k} edges) is in {places or 'no place'}"
-    for number, places in rest.places.items():
-        if number not in rest.children and set(places) & {"runnable", "delayed", "claimed"}:
+    for number, places in snapshot.places.items():
+        if number not in snapshot.children and set(places) & {"runnable", "delayed", "claimed"}:
             yield f"{places} name task-{number}, which is gone"
 
 
-def every_edge_has_two_ends(rest: Rest) -> Iterator[str]:
+def every_edge_has_two_ends(snapshot: PlanSnapshot) -> Iterator[str]:
     """S2: a `dep-` for each `prov-`, and no position with both a `dep-` and an `arg-`."""
-    yield from (f"{edge} has no prov-" for edge in set(rest.edges) - set(rest.provisions))
-    yield from (f"a prov- names {edge}" for edge in set(rest.provisions) - set(rest.edges))
-    if len(set(rest.provisions)) != len(rest.provisions):
+    yield from (f"{edge} has no prov-" for edge in set(snapshot.edges) - set(snapshot.provisions))
+    yield from (f"a prov- names {edge}" for edge in set(snapshot.provisions) - set(snapshot.edges))
+    if len(set(snapshot.provisions)) != len(snapshot.provisions):
         yield "two prov- name one dep-"
-    for number, names in rest.children.items():
+    for number, names in snapshot.children.items():
         positions = [name[4:] for name in names if name.startswith(("dep-", "arg-"))]
         if len(set(positions)) != len(positions):
             yield f"task-{number} has a position with both dep- and arg-: {names}"

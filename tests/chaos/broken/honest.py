@@ -1,0 +1,274 @@
+"""Histories in which every promise was kept, and all that the checker finds in one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from zkplan.stress import history as stress
+from zkplan.stress.validate.evidence import Kept, Remains
+from zkplan.stress.validate.stress import StressEvidence, check
+from zkplan.stress.workload import Workload as StressWorkload
+from zkplan.stress.workload import key_of
+
+from ..actors.workloads import Workload, attempts_of, parent_of
+from ..validate.evidence import DeadLetter, PlanEvidence, PlanRemains
+from ..validate.history import RunHistory
+from ..validate.operations import Operation
+from ..validate.operator_checks import (
+    StoppedPlan,
+    violations_of_operations,
+    violations_of_stopped,
+)
+from ..validate.plan_checks import late_executions, violations, wrong_deaths, wrong_refusals
+from ..validate.plans import Batch, Execution, PlanHistory
+from ..validate.snapshot import PlanSnapshot
+from ..validate.unplanned import standing_still, unplanned
+
+SESSION_S = 3.0
+#: The one worker, and the one author.
+WORKER, AUTHOR = 2, 1
+#: Long after everything.
+NOW = 1e6
+#: What stands of a plan that is done.
+DONE = ("add-ids", "dead", "done", "results", "ready", "runnable")
+
+
+# ---- plans that are done
+
+
+def done(shape: str, seed: int) -> Callable[[Path], PlanEvidence]:
+    """One worker has run everything in order, undisturbed."""
+    return lambda folder: _done(folder, shape, seed)
+
+
+def _done(folder: Path, shape: str, seed: int) -> PlanEvidence:
+    workload, history = Workload.make(seed, shape), RunHistory(folder)
+    plan = PlanHistory(seed, workload, author_pid=AUTHOR, closed=True)
+    history.plans[workload.name] = plan
+    for number, batch in enumerate(workload.batches):
+        keys = [item.key for item in batch]
+        plan.batches[number] = Batch(keys, True, "done", numbers=[*map(_number, keys)])
+    remains = PlanRemains(plan=[*DONE], added=len(workload.fates))
+    at, needed = 0.0, {key for item in workload.items.values() for key in item.needs}
+    for item in workload.items.values():
+        fate = workload.fates.get(item.key)
+        if fate in ("dead", "cut"):
+            letter = DeadLetter(2, 3) if fate == "dead" else DeadLetter(0, 1)
+            remains.letters[item.key] = letter
+            remains.failed.append(item.key)
+        if fate in (None, "cut"):
+            continue
+        raises = 3 if fate == "dead" else item.fails
+        for n in range(raises + (fate == "finished")):
+            at += 1.0
+            plan.executions[item.key].append(
+                Execution(
+                    uid=f"{item.key}#{n}",
+                    key=item.key,
+                    n=n,
+                    a=n % 3 if attempts_of(item) == 3 else n,
+                    number=_number(item.key),
+                    worker="worker",
+                    pid=WORKER,
+                    by=_uid(workload, parent_of(item.key)),
+                    began=at,
+                    digest=workload.digests[item.key],
+                    got=[_uid(workload, key) for key in item.needs],
+                    ended=at + 0.5,
+                    raised="PlannedFailure" if n < raises else "",
+                    planned=n < raises,
+                )
+            )
+        if fate == "finished" and (workload.growing or item.key not in needed):
+            digest, uid = workload.digests[item.key], _uid(workload, item.key)
+            remains.kept.append(Kept(item.key, digest, uid, _number(item.key)))
+    plan.waited.append({"state": "done", "failed": bool(remains.letters), "at": at + 1})
+    return PlanEvidence.of(plan, remains, history, SESSION_S)
+
+
+def _uid(workload: Workload, key: str | None) -> str:
+    return f"{key}#{workload.items[key].fails}" if key else ""
+
+
+def _number(key: str) -> str:
+    return f"number of {key}"
+
+
+adding = done("adding", 11)
+drawn = done("random", 1)
+chain = done("chain", 1)
+hub = done("hub", 0)
+diamonds = done("diamonds", 0)
+#: Its second add is answered while the plan runs.
+defined_late = done("held join", 0)
+#: With a task of three attempts that is dead, and one that needs it.
+doomed = done(
+    "failing",
+    next(s for s in range(100) if {"dead", "cut"} <= {*Workload.make(s, "failing").fates.values()}),
+)
+
+
+def held(folder: Path) -> PlanEvidence:
+    """Each task that fails five times has died once, and was retried."""
+    evidence = done("held", 0)(folder)
+    for key in often_failing(evidence):
+        operations_of(evidence).append(retry(key, 2))
+    return evidence
+
+
+# ---- plans that operators ended
+
+
+def cancelled(folder: Path) -> StoppedPlan:
+    """Cancelled when half of what runs had run."""
+    evidence = adding(folder)
+    plan, remains = evidence.plan, evidence.remains
+    order = sorted(evidence.everything, key=lambda each: each.began)
+    for execution in order[len(order) // 2 :]:
+        plan.executions.pop(execution.key, None)
+    plan.waited.clear()
+    left = set(plan.workload.fates) - set(plan.executions)
+    # A task that an unfinished one adds does not exist.
+    standing = {key for key in left if not any(key.startswith(f"{other}/") for other in left)}
+    remains.kept = [each for each in remains.kept if each.key in plan.executions]
+    remains.plan.remove("done")
+    seen = {"at": NOW, "claims": {}, "entries": {}, "standing": [], "late": [], "resumed": False}
+    operations_of(evidence).append(operation("cancel", seen=seen, heard="PlanCancelled"))
+    stopped = StoppedPlan(replace(evidence), "cancelled", standing, set(), resting())
+    remains.added = len(stopped.certain)
+    return stopped
+
+
+def removed(folder: Path) -> StoppedPlan:
+    evidence = replace(cancelled(folder).evidence, remains=PlanRemains())
+    seen = {"at": NOW, "numbers": [], "late": [], "resumed": False}
+    operations_of(evidence)[:] = [operation("remove", seen=seen, heard="PlanNotFound")]
+    return StoppedPlan(evidence, "removed")
+
+
+def resting() -> PlanSnapshot:
+    """Task 1 feeds task 3, which has one edge more behind it; task 2 is dead."""
+    snapshot = PlanSnapshot()
+    snapshot.children = {
+        "1": ["prov-0", "ready"],
+        "2": ["arg-0", "ready"],
+        "3": ["arg-0", "dep-1", "ready"],
+    }
+    snapshot.versions = {"1": (1, 0), "2": (2, 1), "3": (1, 2)}
+    snapshot.places["1"] = ["runnable"]
+    snapshot.places["2"] = ["dead"]
+    snapshot.provisions = ["task-3/dep-1"]
+    return snapshot
+
+
+def operation(what: str, **facts: object) -> Operation:
+    """One that was done long after everything, unless something else is said."""
+    given: dict[str, object] = {"begun": NOW, "facts": {}, "answered": NOW, "outcome": "done"}
+    return Operation("uid", what, "/z/plan-1", **{**given, **facts})  # type: ignore[arg-type]
+
+
+def retry(key: str, n: int, a: int = 3, outcome: str = "done") -> Operation:
+    return operation("retry", facts={"key": key, "n": n, "a": a}, outcome=outcome)
+
+
+def operations_of(evidence: PlanEvidence) -> list[Operation]:
+    return evidence.history.operations.of_plan[evidence.plan.workload.name]
+
+
+# ---- stress runs
+
+
+@dataclass
+class StressRun:
+    """What a stress run left behind. The second task needs the first, the third both."""
+
+    history: stress.StressHistory
+    remains: Remains
+    was_read: bool = True
+
+
+def stressed(folder: Path) -> StressRun:
+    """Each task ran for a second on a worker of its own; task T began at 10 T."""
+    history = stress.StressHistory(folder)
+    history.done_at = 100.0
+    for task, needed in enumerate(_STRESS.graph):
+        history.executions.append(
+            stress.Execution(
+                uid=f"{task}.0",
+                key=key_of(task),
+                n=0,
+                worker=f"w{task}0",
+                pid=10 * task,
+                began=10.0 * task,
+                digest=_STRESS.digests[task],
+                got=[f"{other}.0" for other in needed],
+                ended=10.0 * task + 1.0,
+                value=_STRESS.values[task],
+            )
+        )
+    kept = [Kept("t2", _STRESS.values[2], "2.0")]
+    return StressRun(history, Remains(plan=[*DONE], outcomes=["2"], kept=kept))
+
+
+_STRESS = StressWorkload([[], [0], [0, 1]])
+
+
+# ---- what is found
+
+
+def found_in(subject: PlanEvidence | StoppedPlan | StressRun) -> list[str]:
+    """Everything that the checker says of it, and of the run that it belongs to."""
+    if isinstance(subject, StressRun):
+        given = (_STRESS, subject.history, subject.remains, subject.was_read)
+        return [
+            f"{verdict.invariant} {verdict.promise}: {text}"
+            for verdict in check(StressEvidence.of(*given))
+            for text in verdict.violations
+        ]
+    # As new ones: what they have computed was changed since.
+    if isinstance(subject, StoppedPlan):
+        evidence = replace(subject.evidence)
+        found = violations_of_stopped(replace(subject, evidence=evidence))
+    else:
+        evidence = replace(subject)
+        found = violations(evidence)
+    history = evidence.history
+    return [
+        *found,
+        *violations_of_operations(evidence),
+        *late_executions(history),
+        *wrong_refusals(history),
+        *wrong_deaths(history),
+        *unplanned(history),
+        *standing_still(history).values(),
+    ]
+
+
+# ---- what is changed in many rows
+
+
+def dead_key(evidence: PlanEvidence) -> str:
+    return next(key for key, fate in evidence.expected.fates.items() if fate == "dead")
+
+
+def often_failing(evidence: PlanEvidence) -> list[str]:
+    """The tasks that have to be retried."""
+    return [item.key for item in evidence.plan.workload.items.values() if item.fails == 5]
+
+
+def needy(evidence: PlanEvidence, least: int = 1) -> Execution:
+    """An execution with so many arguments."""
+    return next(each for each in evidence.everything if len(each.got) >= least)
+
+
+def winner(evidence: PlanEvidence) -> Execution:
+    """The committed execution of a task that others need."""
+    known = set(evidence.by_uid)
+    key = min(key for key, uids in evidence.committed.items() if uids & known)
+    return max(evidence.plan.executions[key], key=lambda each: each.n)
+
+
+def again(execution: Execution, n: int, uid: str = "other") -> Execution:
+    return replace(execution, n=n, uid=uid, began=execution.began + 0.1)

@@ -1,1 +1,0 @@
-"""What a run has recorded, and what is checked of it."""

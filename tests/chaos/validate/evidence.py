@@ -1,0 +1,159 @@
+"""One plan of a chaos run before the checks: its history, and the faults of its time. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Set
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import NamedTuple
+
+from zkplan.stress.history import Execution as AnyExecution
+from zkplan.stress.validate.evidence import Evidence, Expected, Remains
+
+from ..actors.workloads import Workload, parent_of
+from .history import RunHistory
+from .operations import Operation
+from .plans import Execution, PlanHistory
+
+#: A commit is sent when its function has ended, and again until it is answered. A fault that begins
+#: so long afterwards finds nothing of the execution any more.
+COMMITTED_S = 10.0
+#: What the ticks of a server add to a session (two of 250 ms, for it ends at a multiple of it),
+#: and the longest wait of a client between two attempts to connect, after which it is told (1 s).
+_TOLD_S = 1.5
+#: A function that ended so shortly before the grace was over may be handed back all the same.
+_RACE_S = 1.0
+
+
+class DeadLetter(NamedTuple):
+    """A dead letter: the number of the task's last claim, and its attempts that are used up."""
+
+    n: int
+    a: int
+
+
+@dataclass(kw_only=True)
+class PlanRemains(Remains):
+    """What stood in ZooKeeper when the plan had ended, and how many tasks were ever `added`.
+
+    `letters` are the dead letters by the keys of their tasks. `failed` are the keys of the tasks
+    whose failure is kept; `?` and a number where none is known.
+    """
+
+    letters: dict[str, DeadLetter] = field(default_factory=dict)
+    added: int = 0
+    failed: list[str] = field(default_factory=list)
+
+
+def noticed_s(session_s: float) -> float:
+    """How long a claim may be lost by a fault that is healed, until its worker knows.
+
+    The server may have heard of the worker last when the fault ended. It ends the session one
+    time-out later; until the worker is connected again, and told, it begins what it had claimed.
+    What it claims from then on is another worker's claim. So nothing longer is excused.
+    """
+    return session_s + _TOLD_S
+
+
+def expected_of(workload: Workload) -> Expected:
+    """What its oracle says; a task returns the digest of its arguments."""
+    needs = {item.key: item.needs for item in workload.items.values()}
+    return Expected(needs, workload.digests, workload.digests, workload.fates)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanEvidence(Evidence[Execution]):
+    """One plan of a chaos run before the checks."""
+
+    remains: PlanRemains
+    plan: PlanHistory
+    history: RunHistory
+    session_s: float
+    #: Slots are always free: a task starts so soon after the last that it needs has ended.
+    soon_s: float = float("inf")
+
+    @classmethod
+    def of(
+        cls,
+        plan: PlanHistory,
+        remains: PlanRemains,
+        history: RunHistory,
+        session_s: float,
+        soon_s: float = float("inf"),
+    ) -> PlanEvidence:
+        return cls(
+            expected=expected_of(plan.workload),
+            executions=plan.executions,
+            remains=remains,
+            plan=plan,
+            history=history,
+            session_s=session_s,
+            soon_s=soon_s,
+        )
+
+    @property
+    def name(self) -> str:
+        """For a violation."""
+        return f"{self.plan.workload.name} ({self.plan.workload.shape})"
+
+    @property
+    def operations(self) -> list[Operation]:
+        """What operators did to it."""
+        return self.history.operations.of_plan.get(self.plan.workload.name, [])
+
+    @property
+    def numbers(self) -> dict[str, str]:
+        """The numbers of its tasks, as far as their author was told, by their keys."""
+        told = self.plan.batches.values()
+        return {k: n for each in told for k, n in zip(each.keys, each.numbers, strict=False)}
+
+    @property
+    def dead(self) -> Set[str]:
+        return self.remains.letters.keys()
+
+    @cached_property
+    def acknowledged(self) -> Set[str]:
+        return self.certain()
+
+    def certain(self, standing: Set[str] = frozenset()) -> set[str]:
+        """The tasks that were added for certain: told to their author, or by a committed task.
+
+        Those that are `standing` have committed nothing.
+        """
+        found = {key for batch in self.plan.batches.values() for key in batch.certain}
+        for key in self.plan.workload.items:
+            parent = parent_of(key)
+            committed = parent in found and parent not in standing
+            if committed and self.fate(str(parent)) == "finished":
+                found.add(key)
+        return found
+
+    # ---- whom a fault excuses
+
+    @property
+    def noticed_s(self) -> float:
+        """How long after a fault a worker may begin what it claimed before, and is to lose."""
+        return noticed_s(self.session_s)
+
+    def may_be_lost(self, execution: AnyExecution, until: float) -> bool:
+        return self.was_lost(execution, until) or self.was_handed_back(execution)
+
+    def was_lost(self, execution: AnyExecution, until: float) -> bool:
+        """Whether a fault may have cost that execution its claim, by then."""
+        if execution.ended is not None:
+            until = min(until, execution.ended + COMMITTED_S)
+        return self.history.loses(execution.pid, execution.began - self.noticed_s, until)
+
+    def was_handed_back(self, execution: AnyExecution) -> bool:
+        """Whether its worker was told to stop, and did not wait for its end."""
+        until = float("inf") if execution.ended is None else execution.ended + _RACE_S
+        return self.history.stopped(execution.pid, execution.began, until)
+
+    def lost_without_a_line(self, claims: int, begin: float, end: float) -> int:
+        """How many attempts at most were used up by executions of which nobody told, in that time.
+
+        A worker notes in ZooKeeper that a function starts, and is lost before that function has
+        written its first line. `claims` is the number of those under which nothing is known to
+        have begun.
+        """
+        return min(claims, self.history.losses(begin - self.noticed_s, end))

@@ -1,0 +1,104 @@
+"""What the checks look at: what should have come of a plan, what ran, and what is left of it."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections import defaultdict
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Generic, Literal, NamedTuple, TypeVar
+
+from ..history import Execution
+
+#: What becomes of a task in the end. A `cut` task has a dead one above it and is never executed.
+Fate = Literal["finished", "dead", "cut"]
+E_co = TypeVar("E_co", bound=Execution, covariant=True)
+
+
+class Expected(NamedTuple):
+    """By the keys of the tasks: what one process that runs everything in order would see.
+
+    `needs` are the tasks whose results it takes, `digests` those of its arguments, `results` what
+    it returns. A task without a fate is never added.
+    """
+
+    needs: Mapping[str, Sequence[str]]
+    digests: Mapping[str, str]
+    results: Mapping[str, str]
+    fates: Mapping[str, Fate]
+
+
+class Kept(NamedTuple):
+    """A kept result: whose it says that it is, and under which task number it stands."""
+
+    key: str
+    result: str
+    uid: str
+    number: str = ""
+
+
+@dataclass(kw_only=True)
+class Remains:
+    """What stood in ZooKeeper at the end: names below the plan, and claims of all workers.
+
+    `kept` are the results that were read.
+    """
+
+    plan: list[str] = field(default_factory=list)
+    runnable: list[str] = field(default_factory=list)
+    dead: list[str] = field(default_factory=list)
+    outcomes: list[str] = field(default_factory=list)
+    later: list[str] = field(default_factory=list)
+    claims: list[str] = field(default_factory=list)
+    kept: list[Kept] = field(default_factory=list)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evidence(Generic[E_co]):
+    """One plan before the checks. `executions` are those of each task, by its key.
+
+    Which execution was committed is not asked of ZooKeeper alone: every result names the execution
+    that made it, and every execution records whose results it got.
+    """
+
+    expected: Expected
+    executions: Mapping[str, Sequence[E_co]]
+    remains: Remains
+
+    @property
+    @abstractmethod
+    def acknowledged(self) -> Set[str]:
+        """The tasks that have to run: those that were added for certain."""
+
+    @property
+    @abstractmethod
+    def dead(self) -> Set[str]:
+        """The tasks that have a dead letter."""
+
+    @abstractmethod
+    def may_be_lost(self, execution: Execution, until: float) -> bool:
+        """Whether its worker may have lost the claim by then, or given it back."""
+
+    @cached_property
+    def everything(self) -> list[E_co]:
+        return [each for runs in self.executions.values() for each in runs]
+
+    @cached_property
+    def by_uid(self) -> dict[str, E_co]:
+        return {execution.uid: execution for execution in self.everything}
+
+    @cached_property
+    def committed(self) -> dict[str, set[str]]:
+        """The executions whose results anybody got, by task."""
+        found: defaultdict[str, set[str]] = defaultdict(set)
+        for execution in self.everything:
+            for uid in execution.got:
+                if uid in self.by_uid:
+                    found[self.by_uid[uid].key].add(uid)
+        for kept in self.remains.kept:
+            found[kept.key].add(kept.uid)
+        return dict(found)
+
+    def fate(self, key: str) -> Fate | Literal["absent"]:
+        return self.expected.fates.get(key, "absent")

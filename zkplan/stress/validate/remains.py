@@ -1,0 +1,29 @@
+"""What has to stand of a plan that is done, and nothing else: S6 and S7. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from ...protocol.layout import PLAN_FIXED
+from ..history import Execution
+from .evidence import Evidence
+
+
+def nothing_is_left(evidence: Evidence[Execution]) -> Iterator[str]:
+    """S6, S7: of a done plan nothing is left but its fixed children, outcomes and dead letters."""
+    left = evidence.remains
+    yield from strangers(left.plan, "done")
+    if "done" not in left.plan:
+        yield "`done` is missing"
+    for kind in ("runnable", "delayed", "claims"):
+        yield from (f"{kind}: {name} is left" for name in getattr(left, kind))
+    for key in sorted(evidence.dead):
+        if evidence.fate(key) not in ("dead", "cut"):
+            yield f"task {key} has a dead letter, the oracle says: {evidence.fate(key)}"
+
+
+def strangers(names: Iterable[str], besides: str) -> Iterator[str]:
+    """The children of a plan that zkplan has not made, or has not removed."""
+    expected = {*PLAN_FIXED, "ready"} - {"add-count"}
+    yield from (f"{name} is left" for name in names if name not in expected | {besides})
+    yield from (f"`{name}` is missing" for name in sorted(expected - {*names}))
