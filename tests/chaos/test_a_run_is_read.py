@@ -8,7 +8,7 @@ import pytest
 
 from zkplan.stress.history import Recorder
 
-from .broken.attempts import known_as
+from .changes import known_as
 from .faults.aim import Aim
 from .validate.history import RunHistory
 from .validate.operations import Operations

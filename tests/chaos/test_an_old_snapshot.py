@@ -16,6 +16,7 @@ import zkplan
 from tests.chaos.actors.author import Author
 from tests.chaos.actors.workloads import Workload
 from tests.chaos.validate import attempts, plan_checks
+from tests.chaos.validate.checks import DONE, EVERY
 from tests.chaos.validate.evidence import PlanEvidence
 from tests.chaos.validate.history import RunHistory
 from tests.chaos.validate.snapshot import remains_at_end
@@ -176,10 +177,10 @@ def broken(scene: Scene, plan: zkplan.Plan, client: zkplan.Client) -> list[str]:
         history.executions[key] = kept
     assert lost, "nothing ran between the snapshot and its return: this test would show nothing"
     remains = remains_at_end(client, plan, plan.status().added)
-    evidence = PlanEvidence.of(history, remains, scene.history, SESSION_S)
+    evidence = PlanEvidence(history, remains, scene.history, SESSION_S)
     return [
         f"{number} {check.__name__}: {found}"
-        for number, check in plan_checks.CHECKS
+        for number, check in (*EVERY, *DONE)
         if check not in OF_ONE_HISTORY
         for found in check(evidence)
     ]

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from .broken.honest import done, winner
 from .faults.aim import Aim
+from .honest import done, winner
+from .validate.checks import violations
 from .validate.evidence import PlanEvidence
 from .validate.measures import NO_FAULT, Coverage, Effects
-from .validate.plan_checks import violations
 from .validate.plans import Execution
 from .validate.windows import Window
 

@@ -209,7 +209,7 @@ class _Run:
             takeovers=takeovers(history),
             submitted_s=submitted - began,
             elapsed_s=elapsed,
-            verdicts=check(StressEvidence.of(self.workload, history, remains, not problem)),
+            verdicts=check(StressEvidence(self.workload, history, remains, not problem)),
             problem=problem,
             timed_out=timed_out,
         )

@@ -12,8 +12,9 @@ from collections.abc import Iterator, Mapping
 from itertools import pairwise
 
 from ..actors.workloads import attempts_of
-from .evidence import DeadLetter, PlanEvidence
+from .evidence import PlanEvidence
 from .plans import Execution
+from .snapshot import DeadLetter
 
 
 def attempts_are_counted_right(evidence: PlanEvidence) -> Iterator[str]:

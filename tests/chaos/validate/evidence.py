@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import Literal
 
 from zkplan.stress.history import Execution as AnyExecution
-from zkplan.stress.validate.evidence import Evidence, Expected, Remains
+from zkplan.stress.validate.evidence import Evidence, Expected
 
 from ..actors.workloads import Workload, parent_of
 from .history import RunHistory
-from .operations import Operation
+from .operations import Ending, Operation
 from .plans import Execution, PlanHistory
+from .snapshot import PlanRemains, PlanSnapshot
 
 #: A commit is sent when its function has ended, and again until it is answered. A fault that begins
 #: so long afterwards finds nothing of the execution any more.
@@ -23,26 +24,6 @@ COMMITTED_S = 10.0
 _TOLD_S = 1.5
 #: A function that ended so shortly before the grace was over may be handed back all the same.
 _RACE_S = 1.0
-
-
-class DeadLetter(NamedTuple):
-    """A dead letter: the number of the task's last claim, and its attempts that are used up."""
-
-    n: int
-    a: int
-
-
-@dataclass(kw_only=True)
-class PlanRemains(Remains):
-    """What stood in ZooKeeper when the plan had ended, and how many tasks were ever `added`.
-
-    `letters` are the dead letters by the keys of their tasks. `failed` are the keys of the tasks
-    whose failure is kept; `?` and a number where none is known.
-    """
-
-    letters: dict[str, DeadLetter] = field(default_factory=dict)
-    added: int = 0
-    failed: list[str] = field(default_factory=list)
 
 
 def noticed_s(session_s: float) -> float:
@@ -61,40 +42,39 @@ def expected_of(workload: Workload) -> Expected:
     return Expected(needs, workload.digests, workload.digests, workload.fates)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class PlanEvidence(Evidence[Execution]):
-    """One plan of a chaos run before the checks."""
+    """One plan of a chaos run before the checks.
 
-    remains: PlanRemains
+    One that is not done has come to no end of its own: an operator ended it, or its author half
+    defined it. `standing` are the keys of the tasks that were left. Those that are `unready` still
+    wait for an edge, or for their author. The `snapshot` is that of a cancelled plan at rest.
+    """
+
     plan: PlanHistory
+    remains: PlanRemains
     history: RunHistory
     session_s: float
     #: Slots are always free: a task starts so soon after the last that it needs has ended.
     soon_s: float = float("inf")
+    ending: Literal["done"] | Ending = "done"
+    standing: Set[str] = frozenset()
+    unready: Set[str] = frozenset()
+    snapshot: PlanSnapshot | None = None
 
-    @classmethod
-    def of(
-        cls,
-        plan: PlanHistory,
-        remains: PlanRemains,
-        history: RunHistory,
-        session_s: float,
-        soon_s: float = float("inf"),
-    ) -> PlanEvidence:
-        return cls(
-            expected=expected_of(plan.workload),
-            executions=plan.executions,
-            remains=remains,
-            plan=plan,
-            history=history,
-            session_s=session_s,
-            soon_s=soon_s,
-        )
+    @cached_property
+    def expected(self) -> Expected:
+        return expected_of(self.plan.workload)
+
+    @property
+    def executions(self) -> dict[str, list[Execution]]:
+        return self.plan.executions
 
     @property
     def name(self) -> str:
         """For a violation."""
-        return f"{self.plan.workload.name} ({self.plan.workload.shape})"
+        how = "" if self.ending == "done" else f", {self.ending}"
+        return f"{self.plan.workload.name} ({self.plan.workload.shape}{how})"
 
     @property
     def operations(self) -> list[Operation]:
@@ -111,20 +91,17 @@ class PlanEvidence(Evidence[Execution]):
     def dead(self) -> Set[str]:
         return self.remains.letters.keys()
 
-    @cached_property
+    @property
     def acknowledged(self) -> Set[str]:
-        return self.certain()
+        return self.certain - self.standing if self.ending != "removed" else frozenset()
 
-    def certain(self, standing: Set[str] = frozenset()) -> set[str]:
-        """The tasks that were added for certain: told to their author, or by a committed task.
-
-        Those that are `standing` have committed nothing.
-        """
+    @cached_property
+    def certain(self) -> Set[str]:
+        """The tasks that were added for certain: told to their author, or by a committed task."""
         found = {key for batch in self.plan.batches.values() for key in batch.certain}
         for key in self.plan.workload.items:
             parent = parent_of(key)
-            committed = parent in found and parent not in standing
-            if committed and self.fate(str(parent)) == "finished":
+            if parent in found - self.standing and self.fate(str(parent)) == "finished":
                 found.add(key)
         return found
 

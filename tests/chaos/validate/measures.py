@@ -44,6 +44,7 @@ class Coverage:
         self.kept += len(evidence.remains.kept)
         self.waits += len(evidence.plan.waited)
         self.dead += len(evidence.dead)
+        self.at_rest += evidence.snapshot is not None
 
 
 @dataclass

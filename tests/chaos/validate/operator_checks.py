@@ -1,70 +1,45 @@
-"""The checks of plans that operators paused, cancelled, removed or retried. Pure."""
+"""The checks of plans that operators paused, cancelled, removed or retried. Pure.
+
+A plan of which an author defined a part is cancelled by an operator, too.
+"""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Set
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Iterator
 
 from zkplan.protocol.layout import parse_task
 from zkplan.stress.validate.remains import strangers
 
-from ..actors.workloads import parent_of
 from .attempts import miscounted
-from .evidence import DeadLetter, PlanEvidence
-from .operations import Ending, Operation
-from .plan_checks import OF_EVERY_PLAN, told
+from .evidence import PlanEvidence
+from .operations import Operation, What
 from .plans import Execution
-from .remains import wrongly_counted, wrongly_kept
-from .snapshot import PlanSnapshot, every_edge_has_two_ends, every_task_is_in_one_place
+from .snapshot import DeadLetter, PlanSnapshot
 
 _HEARD = {"cancel": {"PlanCancelled"}, "remove": {"PlanCancelled", "PlanNotFound"}}
 
 
-@dataclass(frozen=True)
-class StoppedPlan:
-    """A plan that did not come to its own end: an operator ended it, or its author half defined it.
-
-    `standing`: the keys of the tasks that were left. Those of them that are `unready` still wait
-    for an edge, or for their author to define them wholly. `snapshot` is None of a removed plan, of
-    which nothing is left when it is checked.
-    """
-
-    evidence: PlanEvidence
-    ending: Ending
-    standing: Set[str] = frozenset()
-    unready: Set[str] = frozenset()
-    snapshot: PlanSnapshot | None = None
-
-    @property
-    def ended(self) -> Iterator[Operation]:
-        """The operations that ended it and were told so."""
-        for each in self.evidence.operations:
-            if each.what in ("cancel", "remove") and each.outcome == "done":
-                yield each
-
-    @cached_property
-    def certain(self) -> Set[str]:
-        """The tasks that were added for certain."""
-        return self.evidence.certain(self.standing)
+def _done(evidence: PlanEvidence, what: What) -> list[Operation]:
+    """The operations of that kind that were told so."""
+    return [each for each in evidence.operations if each.what == what and each.outcome == "done"]
 
 
-def nothing_is_claimed_afterwards(plan: StoppedPlan) -> Iterator[str]:
+def nothing_is_claimed_afterwards(evidence: PlanEvidence) -> Iterator[str]:
     """S9, promise 10: what begins after the answer began under a claim that stood before.
 
     A claim that is not seen any more was lost where its task has a larger number meanwhile, and
     ended where its task is gone.
     """
-    for operation in plan.ended:
+    for operation in (*_done(evidence, "cancel"), *_done(evidence, "remove")):
         seen = operation.seen
         if not seen:
             continue
-        for execution in plan.evidence.everything:
+        for execution in evidence.everything:
             if operation.what == "cancel" and execution.began > (operation.answered or 0.0):
                 yield from _unless_claimed(execution, operation)
             elif execution.began > seen["at"]:
-                yield from _unless_held(plan.evidence, execution, operation)
+                yield from _unless_held(evidence, execution, operation)
 
 
 def _unless_claimed(execution: Execution, operation: Operation) -> Iterator[str]:
@@ -85,110 +60,65 @@ def _unless_held(
         yield f"{execution} began after its plan was removed, without a claim"
 
 
-def nothing_is_committed_afterwards(plan: StoppedPlan) -> Iterator[str]:
+def nothing_is_committed_afterwards(evidence: PlanEvidence) -> Iterator[str]:
     """S4: nobody gets a value of an execution that ended after its plan was removed."""
-    removed = [each.answered for each in plan.ended if each.what == "remove" and each.answered]
-    for execution in plan.evidence.everything if removed else ():
+    removed = [each.answered or 0.0 for each in _done(evidence, "remove")]
+    removed_at = min(removed, default=float("inf"))
+    for execution in evidence.everything:
         for uid in execution.got:
-            maker = plan.evidence.by_uid.get(uid)
-            if maker is not None and (maker.ended or 0.0) > min(removed):
+            maker = evidence.by_uid.get(uid)
+            if maker is not None and (maker.ended or 0.0) > removed_at:
                 yield f"{execution} got a value of {maker}, which ended after the removal"
 
 
-def every_task_stands_or_ended(plan: StoppedPlan) -> Iterator[str]:
-    """L3: an acknowledged task of a cancelled plan stands, or has finished, or has failed."""
-    if plan.ending == "removed":
-        return
-    for key in sorted(plan.certain - plan.standing):
-        runs, fate = plan.evidence.executions.get(key, ()), plan.evidence.fate(key)
-        if fate == "finished" and not any(each.returned for each in runs):
-            yield f"task {key} is gone and never returned ({len(runs)} executions)"
-        elif fate != "finished" and key not in plan.evidence.dead:
-            yield f"task {key} must be {fate}, is gone and has no dead letter"
-
-
-def adds_are_whole(plan: StoppedPlan) -> Iterator[str]:
-    """S4: what was refused is nowhere; an atomic add is there wholly or not at all."""
-    evidence = plan.evidence
-    known = {key for key in {*evidence.executions, *plan.standing} if parent_of(key) is None}
-    known |= evidence.dead
-    for number, batch in evidence.plan.batches.items():
-        there = [key for key in batch.keys if key in known]
-        known.difference_update(batch.keys)
-        refused = [key for key in there if key not in batch.possible]
-        if refused:
-            yield f"add {number} was refused, and its task {refused[0]} is there"
-        whole = plan.ending == "removed" or len(there) in (0, len(batch.keys))
-        if batch.state == "begun" and batch.atomic and not whole:
-            yield f"of add {number}, which is atomic, {len(there)} of {len(batch.keys)} are there"
-    yield from (f"task {key} was never added" for key in known if parent_of(key) is None)
-
-
-def counts_agree(plan: StoppedPlan) -> Iterator[str]:
-    """S7: the tasks ever added are those that were acknowledged; an open add may count too."""
-    if plan.ending == "cancelled":
-        yield from wrongly_counted(plan.evidence, plan.certain)
-
-
-def it_stays_cancelled(plan: StoppedPlan) -> Iterator[str]:
+def it_stays_cancelled(evidence: PlanEvidence) -> Iterator[str]:
     """S7, S9: a cancelled plan is never done, takes no adds, and cannot be resumed."""
-    if plan.ending == "cancelled":
-        names = [name for name in plan.evidence.remains.plan if parse_task(name) is None]
+    if evidence.ending == "cancelled":
+        names = [name for name in evidence.remains.plan if parse_task(name) is None]
         forbidden = [name for name in ("done", "add-count") if name in names]
         yield from (f"`{name}` stands in a cancelled plan" for name in forbidden)
         yield from strangers([name for name in names if name not in forbidden], "")
-        heard = {line["state"] for line in plan.evidence.plan.waited} - {"cancelled"}
+        heard = {line["state"] for line in evidence.plan.waited} - {"cancelled"}
         yield from (f"a waiter heard that it is {state}" for state in sorted(heard))
-    if any(each.seen.get("resumed") for each in plan.evidence.operations):
+    if any(each.seen.get("resumed") for each in evidence.operations):
         yield "a cancelled plan was resumed"
 
 
-def what_waits_has_not_run(plan: StoppedPlan) -> Iterator[str]:
+def what_waits_has_not_run(evidence: PlanEvidence) -> Iterator[str]:
     """S3: a task begins when its last edge has been delivered, and when it is wholly defined."""
-    for key in sorted(plan.unready):
-        for execution in plan.evidence.executions.get(key, ())[:1]:
+    for key in sorted(evidence.unready):
+        for execution in evidence.executions.get(key, ())[:1]:
             yield f"{execution} ran, and the task still waits for an edge or its author"
 
 
-def kept_is_what_is_to_be_kept(plan: StoppedPlan) -> Iterator[str]:
-    """S4: as of a plan that is done."""
-    if plan.ending == "cancelled":
-        yield from wrongly_kept(plan.evidence, plan.certain, plan.standing)
+def every_task_is_in_one_place(evidence: PlanEvidence) -> Iterator[str]:
+    """S1: waiting for edges, runnable, later, claimed or dead: one of them, and once."""
+    snapshot = evidence.snapshot or PlanSnapshot()
+    for number, names in snapshot.children.items():
+        if "incomplete" in names:
+            continue  # its author has not defined it wholly, or died meanwhile
+        places = [place for place in snapshot.places.get(number, ()) if place != "pending"]
+        if any(name.startswith("dep-") for name in names):
+            places.append("waiting")
+        if len(places) != 1:
+            version, k = snapshot.versions[number]
+            yield f"task-{number} ({version} of {k} edges) is in {places or 'no place'}"
+    for number, places in snapshot.places.items():
+        if number not in snapshot.children and set(places) & {"runnable", "delayed", "claimed"}:
+            yield f"{places} name task-{number}, which is gone"
 
 
-def it_rests_whole(plan: StoppedPlan) -> Iterator[str]:
-    """S1, S2: of a cancelled plan at rest."""
-    if plan.snapshot is not None:
-        yield from every_task_is_in_one_place(plan.snapshot)
-        yield from every_edge_has_two_ends(plan.snapshot)
-
-
-OF_STOPPED: tuple[tuple[str, Callable[[StoppedPlan], Iterator[str]]], ...] = (
-    ("S9", nothing_is_claimed_afterwards),
-    ("S4", nothing_is_committed_afterwards),
-    ("L3", every_task_stands_or_ended),
-    ("S4", adds_are_whole),
-    ("S7", counts_agree),
-    ("S9", it_stays_cancelled),
-    ("S3", what_waits_has_not_run),
-    ("S4", kept_is_what_is_to_be_kept),
-    ("S1, S2", it_rests_whole),
-)
-
-
-def violations_of_stopped(plan: StoppedPlan) -> list[str]:
-    """Every broken promise of a plan that was cancelled or removed."""
-    name = plan.evidence.name.replace(")", f", {plan.ending})")
-    of_every = ((number, check, check(plan.evidence)) for number, check in OF_EVERY_PLAN)
-    of_stopped = ((number, check, check(plan)) for number, check in OF_STOPPED)
-    return [
-        found
-        for number, check, all_found in (*of_every, *of_stopped)
-        for found in told(number, check.__name__, name, all_found)
-    ]
-
-
-# ---- of every plan that an operator has touched
+def every_edge_has_two_ends(evidence: PlanEvidence) -> Iterator[str]:
+    """S2: a `dep-` for each `prov-`, and no position with both a `dep-` and an `arg-`."""
+    snapshot = evidence.snapshot or PlanSnapshot()
+    yield from (f"{edge} has no prov-" for edge in set(snapshot.edges) - set(snapshot.provisions))
+    yield from (f"a prov- names {edge}" for edge in set(snapshot.provisions) - set(snapshot.edges))
+    if len(set(snapshot.provisions)) != len(snapshot.provisions):
+        yield "two prov- name one dep-"
+    for number, names in snapshot.children.items():
+        positions = [name[4:] for name in names if name.startswith(("dep-", "arg-"))]
+        if len(set(positions)) != len(positions):
+            yield f"task-{number} has a position with both dep- and arg-: {names}"
 
 
 def no_claim_is_late(evidence: PlanEvidence) -> Iterator[str]:
@@ -205,9 +135,8 @@ def nothing_is_claimed_while_paused(evidence: PlanEvidence) -> Iterator[str]:
     Of the whole time, and also where the plan came to its end in it. A claim is younger than the
     end of what gave its task a value, or added it.
     """
-    for pause in evidence.operations:
-        if pause.what != "pause" or pause.outcome != "done" or pause.answered is None:
-            continue
+    for pause in _done(evidence, "pause"):
+        answered = pause.answered or 0.0
         resumes = (
             each.begun
             for each in evidence.operations
@@ -215,10 +144,10 @@ def nothing_is_claimed_while_paused(evidence: PlanEvidence) -> Iterator[str]:
         )
         until = min(resumes, default=float("inf"))
         for execution in evidence.everything:
-            if not pause.answered < execution.began < until:
+            if not answered < execution.began < until:
                 continue
             makers = [evidence.by_uid.get(uid) for uid in (*execution.got, execution.by)]
-            late = [each for each in makers if each and (each.ended or 0.0) > pause.answered]
+            late = [each for each in makers if each and (each.ended or 0.0) > answered]
             if late:
                 yield f"{execution} began in a paused plan, after {late[0]} had ended in it"
 
@@ -228,9 +157,8 @@ def waiters_hear_of_it(evidence: PlanEvidence) -> Iterator[str]:
 
     Unless a fault of the servers may have kept them from whoever waited.
     """
-    operations = evidence.operations
-    for operation in operations:
-        if operation.what not in _HEARD or operation.outcome != "done" or not operation.heard:
+    for operation in (*_done(evidence, "cancel"), *_done(evidence, "remove")):
+        if not operation.heard:
             continue
         allowed = set(_HEARD[operation.what])
         until = operation.heard_at or operation.answered or operation.begun
@@ -240,7 +168,7 @@ def waiters_hear_of_it(evidence: PlanEvidence) -> Iterator[str]:
             allowed.add("PlanFailed")
         if operation.what == "remove":
             allowed |= {"done", "PlanFailed"}  # it may have been done before
-        if any(each.what == "remove" for each in operations):
+        if any(each.what == "remove" for each in evidence.operations):
             allowed.add("PlanNotFound")
         if operation.heard not in allowed:
             yield f"after {operation.what} a waiter heard {operation.heard}"
@@ -250,9 +178,8 @@ def a_death_is_retried_once(evidence: PlanEvidence) -> Iterator[str]:
     """S8: of several who retry one death one is told that it did, unless an answer was lost."""
     disturbed = evidence.history.disturbed
     done: defaultdict[tuple[str, int], list[Operation]] = defaultdict(list)
-    for each in evidence.operations:
-        if each.what == "retry" and each.outcome == "done":
-            done[each.facts["key"], each.facts["n"]].append(each)
+    for each in _done(evidence, "retry"):
+        done[each.facts["key"], each.facts["n"]].append(each)
     for (key, n), several in done.items():
         lost = any(disturbed(0, each.begun, each.answered or 0.0) for each in several)
         if len(several) > 1 and not lost:
@@ -272,21 +199,3 @@ def a_retry_gives_all_attempts(evidence: PlanEvidence) -> Iterator[str]:
         if last is not None:
             known.setdefault(last, float("inf"))
         yield from miscounted(evidence, key, known)
-
-
-OF_OPERATIONS = (
-    ("S9", no_claim_is_late),
-    ("S9", nothing_is_claimed_while_paused),
-    ("S9", waiters_hear_of_it),
-    ("S8", a_death_is_retried_once),
-    ("S8", a_retry_gives_all_attempts),
-)
-
-
-def violations_of_operations(evidence: PlanEvidence) -> list[str]:
-    """What operators were told and saw, whatever became of the plan."""
-    return [
-        found
-        for number, check in OF_OPERATIONS
-        for found in told(number, check.__name__, evidence.name, check(evidence))
-    ]

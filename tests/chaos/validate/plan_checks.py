@@ -1,29 +1,15 @@
-"""The checks of a plan of a chaos run that is done, beside those of every run. Pure.
+"""The checks of a plan of a chaos run, beside those of every run. Pure.
 
 The numbers are those of the invariants in docs/protocol.md.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-
-from zkplan.stress.validate.attempts import attempts_are_unique, only_losses_and_failures_repeat
-from zkplan.stress.validate.remains import nothing_is_left
-from zkplan.stress.validate.values import (
-    arguments_are_exact,
-    nothing_acknowledged_is_lost,
-    results_are_fixed_once,
-    results_are_the_oracles,
-    the_last_claim_commits,
-    values_come_from_executions,
-    wrong_arguments,
-)
+from collections import Counter
+from collections.abc import Iterable, Iterator
 
 from ..actors.workloads import parent_of
-from .attempts import attempts_are_counted_right
-from .evidence import PlanEvidence, expected_of
-from .history import RunHistory
-from .remains import kept_is_what_is_to_be_kept, wrongly_counted
+from .evidence import PlanEvidence
 
 
 def arguments_are_undamaged(evidence: PlanEvidence) -> Iterator[str]:
@@ -46,17 +32,23 @@ def all_is_under_its_own_number(evidence: PlanEvidence) -> Iterator[str]:
             yield f"the kept result of {kept.key}, task {number}, is that of task {kept.number}"
 
 
-def only_the_added_runs(evidence: PlanEvidence) -> Iterator[str]:
-    """S4: what was refused or never sent does not run; an atomic add runs wholly or not at all."""
-    ran, batches = evidence.executions, evidence.plan.batches
-    allowed = {key for batch in batches.values() for key in batch.possible}
-    by_authors = [key for key in ran if parent_of(key) is None]
-    yield from (f"task {key} ran and was never added" for key in by_authors if key not in allowed)
-    for number, batch in batches.items():
-        wanted = [key for key in batch.keys if evidence.fate(key) != "cut"]
-        of_it = sum(key in ran for key in wanted)
-        if batch.state == "begun" and batch.atomic and 0 < of_it < len(wanted):
-            yield f"of add {number}, which is atomic, {of_it} of {len(wanted)} tasks ran"
+def adds_are_whole(evidence: PlanEvidence) -> Iterator[str]:
+    """S4: what was refused or never sent is nowhere; an atomic add is there wholly or not at all.
+
+    There is what ran, what stands, and what is dead.
+    """
+    there = {*evidence.executions, *evidence.standing, *evidence.dead}
+    known = {key for key in there if parent_of(key) is None}
+    for number, batch in evidence.plan.batches.items():
+        of_it = [key for key in batch.keys if key in known]
+        known.difference_update(batch.keys)
+        refused = [key for key in of_it if key not in batch.possible]
+        if refused:
+            yield f"add {number} was refused, and its task {refused[0]} is there"
+        whole = evidence.ending == "removed" or len(of_it) in (0, len(batch.keys))
+        if batch.state == "begun" and batch.atomic and not whole:
+            yield f"of add {number}, which is atomic, {len(of_it)} of {len(batch.keys)} are there"
+    yield from (f"task {key} was never added" for key in known)
 
 
 def an_attempt_adds_with_its_commit(evidence: PlanEvidence) -> Iterator[str]:
@@ -86,9 +78,51 @@ def nothing_runs_before_it_is_ready(evidence: PlanEvidence) -> Iterator[str]:
             yield f"{execution} began before its plan was marked ready"
 
 
+def kept_is_what_is_to_be_kept(evidence: PlanEvidence) -> Iterator[str]:
+    """S4: the results that went to nobody stand, each once; all do where the plan keeps them.
+
+    And of each dead task its failure. What was added after a task had ended does not make it a
+    dependency of anything.
+    """
+    if evidence.ending == "removed":
+        return
+    certain, standing = evidence.certain, evidence.standing
+    workload, batches = evidence.plan.workload, evidence.plan.batches.values()
+    possible = {key for batch in batches for key in batch.possible}
+    answered = {key: batch.answered for batch in batches for key in batch.certain}
+    ended = {each.key: each.ended or 0.0 for each in evidence.everything if each.returned}
+    needed, maybe = set[str](), set[str]()
+    for item in workload.items.values():
+        if item.key in certain:
+            at = answered.get(item.key, 0.0)  # what a task adds is added at once, with its edges
+            needed |= {key for key in item.needs if ended.get(key, 0.0) >= at}
+        if item.key.partition("/")[0] in possible:
+            maybe.update(item.needs)
+    counts = Counter(each.key for each in evidence.remains.kept)
+    for key in certain - standing:
+        is_sink = key not in maybe
+        if evidence.fate(key) == "finished" and (is_sink or workload.growing) and key not in counts:
+            yield f"the result of {key} is not kept"
+    for key, count in counts.items():
+        if key in standing or evidence.fate(key) != "finished":
+            yield f"the result of {key} is kept, which has not finished"
+        elif key in needed and not workload.growing:
+            yield f"the result of {key} is kept, though it has dependents"
+        if count > 1:
+            yield f"the result of {key} is kept {count} times"
+    failed = Counter(evidence.remains.failed)
+    for key in sorted(failed.keys() ^ evidence.dead):
+        dead = "a" if key in evidence.dead else "no"
+        yield f"task {key} has {failed[key] or 'no'} failure kept, and {dead} dead letter"
+    yield from (f"the failure of {key} is kept {n} times" for key, n in failed.items() if n > 1)
+
+
 def counts_agree(evidence: PlanEvidence) -> Iterator[str]:
     """S7: as many tasks were ever added as were acknowledged; an open add may count too."""
-    yield from wrongly_counted(evidence, evidence.acknowledged)
+    least, added = len(evidence.certain), evidence.remains.added
+    most = len(evidence.plan.workload.items) if evidence.plan.has_open_add else least
+    if evidence.ending != "removed" and not least <= added <= most:
+        yield f"{added} tasks were added, {least} were acknowledged, {most} at most"
 
 
 def tasks_start_soon(evidence: PlanEvidence) -> Iterator[str]:
@@ -129,95 +163,3 @@ def authors_hear_the_truth(evidence: PlanEvidence) -> Iterator[str]:
     """S7: of a plan that came to its end no author was told that it is cancelled, or gone."""
     if evidence.plan.cut_short:
         yield f"its author heard {evidence.plan.cut_short}"
-
-
-Check = tuple[str, Callable[[PlanEvidence], Iterator[str]]]
-#: Of every plan, whatever became of it.
-OF_EVERY_PLAN: tuple[Check, ...] = (
-    ("S4", results_are_fixed_once),
-    ("S4", values_come_from_executions),
-    ("S5", the_last_claim_commits),
-    ("S8", attempts_are_unique),
-    ("S3", arguments_are_exact),
-    ("S3", arguments_are_undamaged),
-    ("S4", all_is_under_its_own_number),
-    ("S4", results_are_the_oracles),
-    ("S4", an_attempt_adds_with_its_commit),
-    ("S9", nothing_runs_before_it_is_ready),
-    ("S8", only_losses_and_failures_repeat),
-    ("S8", attempts_are_counted_right),
-)
-CHECKS: tuple[Check, ...] = (
-    *OF_EVERY_PLAN,
-    ("L3", nothing_acknowledged_is_lost),
-    ("S4", only_the_added_runs),
-    ("S4", kept_is_what_is_to_be_kept),
-    ("S7", nothing_is_left),
-    ("S7", counts_agree),
-    ("L2", tasks_start_soon),
-    ("S7", waiters_hear_the_truth),
-    ("S7", authors_hear_the_truth),
-)
-
-
-def violations(evidence: PlanEvidence) -> list[str]:
-    """Every broken promise of a plan that is done, with the number of the invariant."""
-    return [
-        found
-        for number, check in CHECKS
-        for found in told(number, check.__name__, evidence.name, check(evidence))
-    ]
-
-
-def told(number: str, check: str, name: str, all_found: Iterable[str]) -> list[str]:
-    """What a check has found, as it stands among the violations of a run."""
-    return [f"{number} {check.replace('_', ' ')}: {name}: {each}" for each in all_found]
-
-
-# ---- of plans that were checked, or never will be
-
-
-def committed_numbers(evidence: PlanEvidence) -> dict[str, int]:
-    """The attempt number under which each task was committed, as far as anybody saw it."""
-    by_uid = evidence.by_uid
-    known = {key: uids & by_uid.keys() for key, uids in evidence.committed.items()}
-    return {key: max(by_uid[uid].n for uid in uids) for key, uids in known.items() if uids}
-
-
-def late_executions(history: RunHistory) -> Iterator[str]:
-    """S3, S4: what begins after its plan was done began under a claim that was lost before.
-
-    It had its arguments all the same.
-    """
-    while history.late:
-        name, execution = history.late.pop()
-        plan = history.plans[name]
-        wrong = wrong_arguments(expected_of(plan.workload), execution)
-        yield from (f"S3: {name}: {found}" for found in wrong)
-        if execution.damaged:
-            yield f"S3: {name}: {execution} got damaged bytes from {execution.damaged}"
-        n = (plan.committed or {}).get(execution.key)
-        if n is not None and execution.n >= n:
-            yield f"S4: {name}: {execution} began after attempt {n} was committed"
-        last = plan.died.get(execution.key)
-        if last is not None and (execution.n > last or plan.workload.fates[execution.key] == "cut"):
-            yield f"S4: {name}: {execution} began after the task was out of attempts"
-
-
-def wrong_deaths(history: RunHistory) -> list[str]:
-    """Nobody ends by itself but as a fault makes it; to be asked once all histories are read."""
-    return [f"- {death}" for death in list(history.deaths) if not history.made(death)]
-
-
-def wrong_refusals(history: RunHistory) -> list[str]:
-    """S4: in every workload each result that an add depends on is to come, or is kept.
-
-    Of all plans: one of which an add was refused wrongly may never be done.
-    """
-    return [
-        f"S4 adds are refused rightly: {name}: add {number} was refused, though every result can "
-        f"be had: {batch.error}"
-        for name, plan in list(history.plans.items())
-        for number, batch in plan.batches.items()
-        if batch.state == "refused" and batch.error.startswith("ResultNotKept")
-    ]

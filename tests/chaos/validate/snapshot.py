@@ -1,11 +1,11 @@
-"""A plan in which nothing moves: where each task stands, its edges from both ends; S1 and S2."""
+"""What stands of a plan in ZooKeeper: at its end, and when nothing moves in it any more."""
 
 from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from kazoo.exceptions import KazooException
 
@@ -15,13 +15,31 @@ from zkplan.protocol.requests import ReadChildren, ReadData, ReadMany
 from zkplan.protocol.shared import pending_dependents
 from zkplan.serialization.codec import FAILURE, VALUE, load
 from zkplan.stress.harness import remains_of
-from zkplan.stress.validate.evidence import Kept
-
-from .evidence import DeadLetter, PlanRemains
+from zkplan.stress.validate.evidence import Kept, Remains
 
 _BATCH = 300
 ALL_LETTERS = 100_000
 _READ_S = 5.0
+
+
+class DeadLetter(NamedTuple):
+    """A dead letter: the number of the task's last claim, and its attempts that are used up."""
+
+    n: int
+    a: int
+
+
+@dataclass(kw_only=True)
+class PlanRemains(Remains):
+    """What stood in ZooKeeper when the plan had ended, and how many tasks were ever `added`.
+
+    `letters` are the dead letters by the keys of their tasks. `failed` are the keys of the tasks
+    whose failure is kept; `?` and a number where none is known.
+    """
+
+    letters: dict[str, DeadLetter] = field(default_factory=dict)
+    added: int = 0
+    failed: list[str] = field(default_factory=list)
 
 
 @dataclass
@@ -169,31 +187,3 @@ def is_quiet(snapshot: PlanSnapshot) -> bool:
     owed = any("pending" in places and set(places) == {"pending"} for places in snapshot.places.values())
     complete = {n for n, (version, k) in snapshot.versions.items() if version == k}
     return not snapshot.claims and not (owed and complete & snapshot.places.keys())
-
-
-def every_task_is_in_one_place(snapshot: PlanSnapshot) -> Iterator[str]:
-    """S1: waiting for edges, runnable, later, claimed or dead: one of them, and once."""
-    for number, names in snapshot.children.items():
-        if "incomplete" in names:
-            continue  # its author has not defined it wholly, or died meanwhile
-        places = [place for place in snapshot.places.get(number, ()) if place != "pending"]
-        if any(name.startswith("dep-") for name in names):
-            places.append("waiting")
-        if len(places) != 1:
-            version, k = snapshot.versions[number]
-            yield f"task-{number} ({version} of {k} edges) is in {places or 'no place'}"
-    for number, places in snapshot.places.items():
-        if number not in snapshot.children and set(places) & {"runnable", "delayed", "claimed"}:
-            yield f"{places} name task-{number}, which is gone"
-
-
-def every_edge_has_two_ends(snapshot: PlanSnapshot) -> Iterator[str]:
-    """S2: a `dep-` for each `prov-`, and no position with both a `dep-` and an `arg-`."""
-    yield from (f"{edge} has no prov-" for edge in set(snapshot.edges) - set(snapshot.provisions))
-    yield from (f"a prov- names {edge}" for edge in set(snapshot.provisions) - set(snapshot.edges))
-    if len(set(snapshot.provisions)) != len(snapshot.provisions):
-        yield "two prov- name one dep-"
-    for number, names in snapshot.children.items():
-        positions = [name[4:] for name in names if name.startswith(("dep-", "arg-"))]
-        if len(set(positions)) != len(positions):
-            yield f"task-{number} has a position with both dep- and arg-: {names}"

@@ -8,6 +8,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator
 from contextlib import suppress
+from typing import Any
 
 import zkplan
 from tests.sim.world import ROOT
@@ -15,22 +16,17 @@ from zkplan.protocol.requests import ReadChildren, ReadMany
 
 from ..faults.operating import Operator
 from ..world.arena import Arena
-from .evidence import PlanEvidence, PlanRemains
+from .checks import committed_numbers, violations
+from .evidence import PlanEvidence
 from .history import RunHistory
 from .measures import Coverage, Effects, Takeover, takeovers
 from .members import Silence, children_at, shown_by
-from .operator_checks import StoppedPlan, violations_of_operations, violations_of_stopped
-from .plan_checks import (
-    committed_numbers,
-    late_executions,
-    violations,
-    wrong_deaths,
-    wrong_refusals,
-)
 from .plans import PlanHistory
 from .removals import Removals
+from .run_checks import standing_still, violations_of_run
 from .snapshot import (
     ALL_LETTERS,
+    PlanRemains,
     PlanSnapshot,
     is_quiet,
     remains_at_end,
@@ -38,7 +34,6 @@ from .snapshot import (
     sync,
     traces_of,
 )
-from .unplanned import standing_still, unplanned
 
 SHOWN_S = 1.0
 _LOOK_S = 0.3
@@ -93,12 +88,7 @@ class Validator:
         """What shows in histories alone, of whatever plan: to be asked again at the very end."""
         with self._checking:
             self.history.read()
-            self.violations += late_executions(self.history)
-            found = [
-                *wrong_deaths(self.history),
-                *wrong_refusals(self.history),
-                *unplanned(self.history),
-            ]
+            found = violations_of_run(self.history)
             self.violations += [text for text in found if text not in self.violations]
 
     # ---- one look
@@ -191,14 +181,7 @@ class Validator:
     def _look_at_done(self, plan: zkplan.Plan, history: PlanHistory, added: int) -> None:
         if self._has_been("done", plan.name) < self._shown_s:
             return
-        with self.arena.gavel:
-            self.history.read()
-            if self._is_removed(plan.name):
-                return  # meanwhile
-            evidence = self._evidence(history, remains_at_end(self._client, plan, added))
-            self.violations += violations(evidence)
-            self._checked(evidence)
-            self._removals.remove(plan)
+        self._check_what_stands(plan, history, added)
 
     def _look_at_cancelled(self, plan: zkplan.Plan, history: PlanHistory, added: int) -> None:
         """Check it when nobody works on it any more: two looks show the same, and no claim."""
@@ -207,18 +190,7 @@ class Validator:
         lasted_s = self._has_been("cancelled", plan.name)
         if snapshot != before or not is_quiet(snapshot) or lasted_s < SHOWN_S:
             return
-        with self.arena.gavel:
-            self.history.read()
-            if self._is_removed(plan.name):
-                return  # meanwhile
-            if self.history.operations.ending(plan.name) is None:
-                self.violations.append(f"S9: {plan.name} is cancelled, and nobody cancelled it")
-            tasks = plan.tasks(sys.maxsize)
-            standing = {str(task.name) for task in tasks}
-            unready = {str(task.name) for task in tasks if snapshot.waits(task.number)}
-            evidence = self._evidence(history, remains_at_end(self._client, plan, added))
-            self._check_stopped(StoppedPlan(evidence, "cancelled", standing, unready, snapshot))
-            self._removals.remove(plan)
+        self._check_what_stands(plan, history, added, snapshot)
         del self._snapshots[plan.name]
 
     def _look_at_half_removed(self, plan: zkplan.Plan, began: float) -> None:
@@ -273,9 +245,32 @@ class Validator:
 
     # ---- the checks
 
-    def _evidence(self, history: PlanHistory, remains: PlanRemains) -> PlanEvidence:
-        settings = self.arena.settings
-        return PlanEvidence.of(history, remains, self.history, settings.session_s, settings.soon_s)
+    def _check_what_stands(
+        self,
+        plan: zkplan.Plan,
+        history: PlanHistory,
+        added: int,
+        snapshot: PlanSnapshot | None = None,
+    ) -> None:
+        """Check it and remove it, unless an operator does so meanwhile. A snapshot: it rests."""
+        with self.arena.gavel:
+            self.history.read()
+            ending = self.history.operations.ending(plan.name)
+            if ending == "removed":
+                return
+            remains, stopped = remains_at_end(self._client, plan, added), {}
+            if snapshot is not None:
+                if ending is None:
+                    self.violations.append(f"S9: {plan.name} is cancelled, and nobody cancelled it")
+                tasks = plan.tasks(sys.maxsize)
+                stopped = {
+                    "ending": "cancelled",
+                    "standing": {str(task.name) for task in tasks},
+                    "unready": {str(task.name) for task in tasks if snapshot.waits(task.number)},
+                    "snapshot": snapshot,
+                }
+            self._check(history, remains, **stopped)
+            self._removals.remove(plan)
 
     def _check_removed(self, name: str, history: PlanHistory) -> bool:
         """Check it if nothing is left of it; whether that was done."""
@@ -286,17 +281,15 @@ class Validator:
         if traces_of(self._client, path) or not self.history.has_left(history):
             return False
         self._removals.is_gone(name, path)
-        self._check_stopped(StoppedPlan(self._evidence(history, PlanRemains()), "removed"))
+        self._check(history, PlanRemains(), ending="removed")
         return True
 
-    def _check_stopped(self, plan: StoppedPlan) -> None:
-        self.violations += violations_of_stopped(plan)
-        self.coverage.at_rest += plan.snapshot is not None
-        self._checked(plan.evidence, f", {plan.ending}")
-
-    def _checked(self, evidence: PlanEvidence, how: str = "") -> None:
-        history = evidence.plan
-        self.violations += violations_of_operations(evidence)
+    def _check(self, history: PlanHistory, remains: PlanRemains, **ending: Any) -> None:
+        settings = self.arena.settings
+        evidence = PlanEvidence(
+            history, remains, self.history, settings.session_s, settings.soon_s, **ending
+        )
+        self.violations += violations(evidence)
         self.history.operations.forget(history.workload.name)
         history.committed = committed_numbers(evidence)
         history.died = {key: letter.n for key, letter in evidence.remains.letters.items()}
@@ -304,6 +297,7 @@ class Validator:
         self.coverage.add(evidence)
         self.takeovers += takeovers(self.history, history.executions.values())
         self.finished += 1
+        how = "" if evidence.ending == "done" else f", {evidence.ending}"
         self.shapes[history.workload.shape + how] += 1
         self.tasks += evidence.remains.added
         self.executions += len(evidence.everything)

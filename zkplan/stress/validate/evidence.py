@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
@@ -54,17 +54,23 @@ class Remains:
     kept: list[Kept] = field(default_factory=list)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Evidence(Generic[E_co]):
-    """One plan before the checks. `executions` are those of each task, by its key.
+class Evidence(ABC, Generic[E_co]):
+    """One plan before the checks.
 
     Which execution was committed is not asked of ZooKeeper alone: every result names the execution
     that made it, and every execution records whose results it got.
     """
 
-    expected: Expected
-    executions: Mapping[str, Sequence[E_co]]
     remains: Remains
+
+    @property
+    @abstractmethod
+    def expected(self) -> Expected: ...
+
+    @property
+    @abstractmethod
+    def executions(self) -> Mapping[str, Sequence[E_co]]:
+        """Those of each task, by its key."""
 
     @property
     @abstractmethod

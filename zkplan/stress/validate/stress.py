@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Set
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 from ..history import Execution, StressHistory
@@ -26,37 +27,30 @@ from .values import (
 )
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class StressEvidence(Evidence[Execution]):
-    """A stress run before the checks; every task is to finish. `workload` has the `sinks`."""
+    """A stress run before the checks; every task is to finish."""
 
+    workload: Workload
     history: StressHistory
-    sinks: Set[str]
+    remains: Remains
     #: Whether the plan came to its end, and its results were read.
     was_read: bool = True
 
-    @classmethod
-    def of(
-        cls, workload: Workload, history: StressHistory, remains: Remains, was_read: bool = True
-    ) -> StressEvidence:
-        keys = [key_of(task) for task in range(workload.tasks)]
-        expected = Expected(
-            needs={
-                key: [key_of(other) for other in needed]
-                for key, needed in zip(keys, workload.graph, strict=True)
-            },
-            digests=dict(zip(keys, workload.digests, strict=True)),
-            results=dict(zip(keys, workload.values, strict=True)),
+    @cached_property
+    def expected(self) -> Expected:
+        keys = [key_of(task) for task in range(self.workload.tasks)]
+        needs = ([key_of(other) for other in needed] for needed in self.workload.graph)
+        return Expected(
+            needs=dict(zip(keys, needs, strict=True)),
+            digests=dict(zip(keys, self.workload.digests, strict=True)),
+            results=dict(zip(keys, self.workload.values, strict=True)),
             fates=dict.fromkeys(keys, "finished"),
         )
-        return cls(
-            expected=expected,
-            executions=history.by_task,
-            remains=remains,
-            history=history,
-            sinks={key_of(task) for task in workload.sinks},
-            was_read=was_read,
-        )
+
+    @cached_property
+    def executions(self) -> dict[str, list[Execution]]:
+        return self.history.by_task
 
     @property
     def acknowledged(self) -> Set[str]:
@@ -85,13 +79,14 @@ class Verdict(NamedTuple):
 def sinks_are_kept(evidence: StressEvidence) -> Iterator[str]:
     """S4: the results of the tasks without dependents are kept."""
     if evidence.was_read:
-        missing = evidence.sinks - {each.key for each in evidence.remains.kept}
+        sinks = {key_of(task) for task in evidence.workload.sinks}
+        missing = sinks - {each.key for each in evidence.remains.kept}
         yield from (f"the result of {key} is not kept" for key in sorted(missing))
 
 
 def only_sinks_are_kept(evidence: StressEvidence) -> Iterator[str]:
     """S4: as many outcomes stand as tasks have no dependents."""
-    kept, sinks = len(evidence.remains.outcomes), len(evidence.sinks)
+    kept, sinks = len(evidence.remains.outcomes), len(evidence.workload.sinks)
     if kept != sinks:
         yield f"{kept} outcomes are kept, {sinks} tasks have no dependents"
 

@@ -12,19 +12,14 @@ from zkplan.stress.validate.stress import StressEvidence, check
 from zkplan.stress.workload import Workload as StressWorkload
 from zkplan.stress.workload import key_of
 
-from ..actors.workloads import Workload, attempts_of, parent_of
-from ..validate.evidence import DeadLetter, PlanEvidence, PlanRemains
-from ..validate.history import RunHistory
-from ..validate.operations import Operation
-from ..validate.operator_checks import (
-    StoppedPlan,
-    violations_of_operations,
-    violations_of_stopped,
-)
-from ..validate.plan_checks import late_executions, violations, wrong_deaths, wrong_refusals
-from ..validate.plans import Batch, Execution, PlanHistory
-from ..validate.snapshot import PlanSnapshot
-from ..validate.unplanned import standing_still, unplanned
+from .actors.workloads import Workload, attempts_of, parent_of
+from .validate.checks import violations
+from .validate.evidence import PlanEvidence
+from .validate.history import RunHistory
+from .validate.operations import Operation
+from .validate.plans import Batch, Execution, PlanHistory
+from .validate.run_checks import standing_still, violations_of_run
+from .validate.snapshot import DeadLetter, PlanRemains, PlanSnapshot
 
 SESSION_S = 3.0
 #: The one worker, and the one author.
@@ -85,7 +80,7 @@ def _done(folder: Path, shape: str, seed: int) -> PlanEvidence:
             digest, uid = workload.digests[item.key], _uid(workload, item.key)
             remains.kept.append(Kept(item.key, digest, uid, _number(item.key)))
     plan.waited.append({"state": "done", "failed": bool(remains.letters), "at": at + 1})
-    return PlanEvidence.of(plan, remains, history, SESSION_S)
+    return PlanEvidence(plan, remains, history, SESSION_S)
 
 
 def _uid(workload: Workload, key: str | None) -> str:
@@ -100,6 +95,7 @@ adding = done("adding", 11)
 drawn = done("random", 1)
 chain = done("chain", 1)
 hub = done("hub", 0)
+failing = done("failing", 0)
 diamonds = done("diamonds", 0)
 #: Its second add is answered while the plan runs.
 defined_late = done("held join", 0)
@@ -108,6 +104,11 @@ doomed = done(
     "failing",
     next(s for s in range(100) if {"dead", "cut"} <= {*Workload.make(s, "failing").fates.values()}),
 )
+
+
+def prompt(folder: Path) -> PlanEvidence:
+    """Where slots are always free."""
+    return replace(chain(folder), soon_s=999.0)
 
 
 def held(folder: Path) -> PlanEvidence:
@@ -121,7 +122,7 @@ def held(folder: Path) -> PlanEvidence:
 # ---- plans that operators ended
 
 
-def cancelled(folder: Path) -> StoppedPlan:
+def cancelled(folder: Path) -> PlanEvidence:
     """Cancelled when half of what runs had run."""
     evidence = adding(folder)
     plan, remains = evidence.plan, evidence.remains
@@ -136,16 +137,19 @@ def cancelled(folder: Path) -> StoppedPlan:
     remains.plan.remove("done")
     seen = {"at": NOW, "claims": {}, "entries": {}, "standing": [], "late": [], "resumed": False}
     operations_of(evidence).append(operation("cancel", seen=seen, heard="PlanCancelled"))
-    stopped = StoppedPlan(replace(evidence), "cancelled", standing, set(), resting())
-    remains.added = len(stopped.certain)
-    return stopped
+    found = replace(
+        evidence, ending="cancelled", standing=standing, unready=set(), snapshot=resting()
+    )
+    remains.added = len(found.certain)
+    return found
 
 
-def removed(folder: Path) -> StoppedPlan:
-    evidence = replace(cancelled(folder).evidence, remains=PlanRemains())
+def removed(folder: Path) -> PlanEvidence:
+    """Removed, when half of what runs had run."""
+    found = cancelled(folder)
     seen = {"at": NOW, "numbers": [], "late": [], "resumed": False}
-    operations_of(evidence)[:] = [operation("remove", seen=seen, heard="PlanNotFound")]
-    return StoppedPlan(evidence, "removed")
+    operations_of(found)[:] = [operation("remove", seen=seen, heard="PlanNotFound")]
+    return replace(found, ending="removed", remains=PlanRemains(), standing=set(), snapshot=None)
 
 
 def resting() -> PlanSnapshot:
@@ -218,31 +222,18 @@ _STRESS = StressWorkload([[], [0], [0, 1]])
 # ---- what is found
 
 
-def found_in(subject: PlanEvidence | StoppedPlan | StressRun) -> list[str]:
+def found_in(subject: PlanEvidence | StressRun) -> list[str]:
     """Everything that the checker says of it, and of the run that it belongs to."""
-    if isinstance(subject, StressRun):
-        given = (_STRESS, subject.history, subject.remains, subject.was_read)
-        return [
-            f"{verdict.invariant} {verdict.promise}: {text}"
-            for verdict in check(StressEvidence.of(*given))
-            for text in verdict.violations
-        ]
-    # As new ones: what they have computed was changed since.
-    if isinstance(subject, StoppedPlan):
-        evidence = replace(subject.evidence)
-        found = violations_of_stopped(replace(subject, evidence=evidence))
-    else:
-        evidence = replace(subject)
-        found = violations(evidence)
-    history = evidence.history
+    if isinstance(subject, PlanEvidence):
+        # As a new one: what it has computed was changed since.
+        found = violations(replace(subject))
+        found += violations_of_run(subject.history)
+        return [*found, *standing_still(subject.history).values()]
+    given = (_STRESS, subject.history, subject.remains, subject.was_read)
     return [
-        *found,
-        *violations_of_operations(evidence),
-        *late_executions(history),
-        *wrong_refusals(history),
-        *wrong_deaths(history),
-        *unplanned(history),
-        *standing_still(history).values(),
+        f"{verdict.invariant} {verdict.promise}: {text}"
+        for verdict in check(StressEvidence(*given))
+        for text in verdict.violations
     ]
 
 

@@ -1,0 +1,444 @@
+"""Changes of honest histories, for the table of all violations: those that take several steps."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from zkplan.stress import history as stress
+from zkplan.stress.history import Kill
+from zkplan.stress.validate.evidence import Kept
+
+from .actors.workloads import digest_of, parent_of
+from .faults.aim import EVERYBODY, Aim
+from .honest import (
+    AUTHOR,
+    NOW,
+    SESSION_S,
+    WORKER,
+    StressRun,
+    again,
+    dead_key,
+    needy,
+    often_failing,
+    operation,
+    operations_of,
+    retry,
+    winner,
+)
+from .validate.checks import committed_numbers
+from .validate.evidence import PlanEvidence, noticed_s
+from .validate.history import RunHistory
+from .validate.plans import Batch, Execution
+from .validate.snapshot import DeadLetter
+from .validate.windows import Window
+
+#: A process that is not the honest worker's, and the name of the worker whose it is.
+OTHER, NAME = 77, "worker0"
+FOR_EVER = float("inf")
+#: Who is told to stop loses nothing by it.
+TOLD = Aim(names=[NAME], hands_back=True)
+
+
+def put(what: object, **facts: object) -> None:
+    for name, value in facts.items():
+        setattr(what, name, value)
+
+
+def fault(e: PlanEvidence, begin: float, end: float = FOR_EVER, aim: Aim = EVERYBODY) -> None:
+    e.history.windows.append(Window("a fault", begin, aim, end))
+
+
+def known_as(history: RunHistory, pid: int, name: str = NAME) -> None:
+    """That process is one of a worker of that name."""
+    history._workers.add(name)
+    history._actors[pid].add(name)
+
+
+def written(e: PlanEvidence, pid: int, event: str, at: float, /, **facts: Any) -> None:
+    """That process wrote it, or the arena where it is 0."""
+    file = Path(f"worker-{pid}.jsonl" if pid else "arena.jsonl")
+    e.history.take({"event": event, "at": at, **facts}, file)
+
+
+def add_run(e: PlanEvidence, run: Execution, **facts: Any) -> Execution:
+    """One more execution, like that one but for those facts."""
+    made = replace(run, **facts)
+    e.plan.executions[made.key].append(made)
+    return made
+
+
+def keep(e: PlanEvidence, made: Execution) -> None:
+    e.remains.kept.append(Kept(made.key, made.digest, made.uid, made.number))
+
+
+def change_kept(run: PlanEvidence | StressRun, **facts: str) -> None:
+    """The first kept result has those facts."""
+    run.remains.kept[0] = run.remains.kept[0]._replace(**facts)
+
+
+# ---- values, commits and adds
+
+
+def commit_twice(e: PlanEvidence) -> None:
+    one = winner(e)
+    keep(e, add_run(e, again(one, one.n + 1)))
+
+
+def swap_numbers_of_kept(e: PlanEvidence) -> None:
+    one, other, *_ = e.remains.kept
+    number = {"number": one.number}
+    e.remains.kept[:2] = [one._replace(number=other.number), other._replace(**number)]
+
+
+def swap_numbers_of_tasks(e: PlanEvidence) -> None:
+    one, other, *_ = e.everything
+    one.number, other.number = other.number, one.number
+
+
+def tell_no_numbers(e: PlanEvidence, changed: bool) -> None:
+    """As of a task that a task has added: its author is not there to be told."""
+    for batch in e.plan.batches.values():
+        batch.numbers = []
+    twice = next(runs for runs in e.plan.executions.values() if len(runs) > 1)
+    twice[1].number = "another" if changed else twice[0].number
+
+
+def give_arguments_in_another_order(e: PlanEvidence) -> None:
+    one = needy(e, 2)
+    pairs = [(key, e.expected.digests[key]) for key in e.expected.needs[one.key]]
+    assert digest_of(one.key, pairs) == one.digest
+    one.digest = digest_of(one.key, pairs[::-1])
+
+
+def run_a_cut_task(e: PlanEvidence) -> None:
+    cut = next(key for key, fate in e.expected.fates.items() if fate == "cut")
+    add_run(e, winner(e), key=cut, uid="cut")
+
+
+def wide(e: PlanEvidence) -> Batch:
+    return next(batch for batch in e.plan.batches.values() if len(batch.keys) > 1)
+
+
+def split_an_add(e: PlanEvidence, state: str = "begun") -> None:
+    """All of it ran, or stands, but one task."""
+    batch = wide(e)
+    batch.state = state
+    e.plan.executions.pop(batch.keys[0], None)
+    if e.ending == "cancelled":
+        assert isinstance(e.standing, set)
+        e.standing.update(batch.keys[1:])
+        e.standing.discard(batch.keys[0])
+
+
+def refuse_after(e: PlanEvidence, told: int, ran: bool) -> None:
+    """An add of several transactions was refused after so many tasks."""
+    batch = wide(e)
+    batch.state, batch.added = "refused", told % len(batch.keys)
+    for key in [] if ran else batch.keys:
+        del e.plan.executions[key]
+
+
+def add_by(e: PlanEvidence, maker: str) -> None:
+    added = next(each for each in e.everything if each.by)
+    raised = "died" if maker == "failed" else ""
+    other = add_run(e, again(e.by_uid[added.by], 7), raised=raised)
+    added.by = "nobody" if maker == "nobody" else other.uid
+
+
+def open_an_add(e: PlanEvidence, ran: bool = True, kept: bool = False, added: int = 0) -> None:
+    """It has no answer: it may have happened or not. `kept`: the results that it may need."""
+    last = e.plan.batches[max(e.plan.batches)]
+    last.state = "begun"
+    if not ran:
+        for key in last.keys:
+            e.plan.executions.pop(key)
+        e.remains.kept = [each for each in e.remains.kept if each.key not in last.keys]
+    whole = len(e.plan.workload.items) if ran else len(replace(e).certain)
+    e.remains.added = whole + added
+    needed = {need for key in last.keys for need in e.expected.needs[key]} - {*last.keys}
+    for key in sorted(needed) if kept else ():
+        keep(e, e.plan.executions[key][-1])
+
+
+# ---- what is kept, when, and what is told
+
+
+def keep_an_inner_result(e: PlanEvidence, answered: bool = False) -> None:
+    """Who ended before the add was `answered` that needs it had no dependents."""
+    kept = {each.key for each in e.remains.kept}
+    keep(e, next(each for each in e.everything if each.key not in kept))
+    if answered:
+        last = e.plan.batches[max(e.plan.batches)]
+        last.answered = max(each.ended or 0.0 for each in e.everything) + 1.0
+
+
+def keep_what_only_a_commit_needs(e: PlanEvidence) -> None:
+    """The tasks that a task adds get its result with its commit, without an edge."""
+    pairs = [(key, need) for key, needs in e.expected.needs.items() for need in needs]
+    needed = {need for key, need in pairs if parent_of(key) != need}
+    keep(e, e.plan.executions[next(need for _, need in pairs if need not in needed)][-1])
+
+
+def run_before_an_early_add(e: PlanEvidence, answered: bool) -> None:
+    at = min(each.began for each in e.everything) + 0.1
+    batch = e.plan.batches[e.plan.workload.ready_after - 1]
+    batch.begun, batch.answered = (0.0, at) if answered else (at, 0.0)
+
+
+def hear(e: PlanEvidence, state: str, at: float = NOW, failed: bool = False) -> None:
+    e.plan.waited.append({"state": state, "failed": failed, "at": at})
+
+
+def begin_late(e: PlanEvidence, fate: str, **facts: Any) -> None:
+    """After its plan was checked a task of that fate begins again."""
+    e.plan.committed = committed_numbers(e)
+    e.plan.died = {key: letter.n for key, letter in e.remains.letters.items()}
+    key = next(key for key, found in e.expected.fates.items() if found == fate)
+    got, digest = ["uid"] * len(e.expected.needs[key]), e.expected.digests[key]
+    late = replace(winner(e), **{"key": key, "got": got, "digest": digest, **facts})
+    e.history.late.append((e.plan.workload.name, late))
+
+
+# ---- attempts
+
+
+def recovered(e: PlanEvidence) -> Execution:
+    """One that returned after one that failed."""
+    return next(each for each in e.everything if each.returned and each.a == 1)
+
+
+def repeat(e: PlanEvidence) -> Execution:
+    """The committed execution has become a second one, after the first, which is given back."""
+    first = winner(e)
+    others = [each for each in e.everything if each is not first]
+    began = first.began + 0.6
+    add_run(e, first, n=first.n + 1, uid="second", began=began, ended=began + 0.1)
+    for each in others:
+        each.got[:] = ["second" if uid == first.uid else uid for uid in each.got]
+        each.by = "second" if each.by == first.uid else each.by
+    for at, kept in enumerate(e.remains.kept):
+        if kept.uid == first.uid:
+            e.remains.kept[at] = kept._replace(uid="second")
+    return first
+
+
+def repeat_after_a_healed_fault(e: PlanEvidence, late_s: float) -> None:
+    """A loss is noticed within a session and a little: what was healed before excuses nothing."""
+    assert noticed_s(SESSION_S) < 2 * SESSION_S
+    fault(e, -100.0, repeat(e).began - noticed_s(SESSION_S) - late_s)
+
+
+def repeat_before_a_fault(e: PlanEvidence, after_s: float) -> None:
+    """A commit is sent until it is answered, and no longer than some seconds after the end."""
+    first = repeat(e)
+    for each in (each for runs in e.plan.executions.values() for each in runs):
+        if each is not first:
+            each.began, each.ended = each.began + 100.0, (each.ended or 0.0) + 100.0
+    e.plan.waited[0]["at"] += 100.0
+    at = (first.ended or 0.0) + after_s
+    fault(e, at, at + 1.0, Aim(pids=[first.pid]))
+
+
+def live(
+    e: PlanEvidence,
+    claims: str,
+    letter: str = "",
+    key: str = "",
+    hit: Sequence[str] = (),
+    poked_s: float | None = None,
+    stopped_s: float = 0.01,
+    retried: str | None = None,
+) -> None:
+    """Give the dead task, or the one of that key, other claims: `N.A` and how each ended.
+
+    `f` failed, `r` returned (as the last run did), `n` ended in no known way, `l` was killed, `b`
+    was handed back by a worker told to stop so long after the begin. The dead letter is `N.A`, too.
+    All the time faults `hit` actors of these names. A poke for memory came so long before the last
+    claim. The outcome of a retry after claim 2 was `retried`.
+    """
+    runs = e.plan.executions[key or dead_key(e)]
+    last, runs[:] = runs[-1], []
+    for before, claim in zip(count(claims.count(" "), -1), claims.split()):
+        n, a, how = re.findall(r"\d+|[a-z]", claim)
+        began = last.began - before / 10
+        made = replace(last, n=int(n), a=int(a), began=began, ended=began + 0.05)
+        if how != "r":
+            failed = how == "f"
+            put(made, uid=f"claim {n}", pid=70 + int(n), planned=failed)
+            put(made, raised="PlannedFailure" * failed, ended=made.ended if how in "fn" else None)
+        ends = {"l": e.history._kills, "b": e.history._stops}.get(how)
+        if ends is not None:
+            ends[made.pid].append(began + stopped_s)
+        runs.append(made)
+    if letter:
+        e.remains.letters[last.key] = DeadLetter(*map(int, letter.split(".")))
+    e.history._workers.add(NAME)
+    for name in hit:
+        fault(e, 0.0, aim=TOLD if name == "told" else Aim(names=[name]))
+    if poked_s is not None:
+        # Of the process of claim 0, if that is known.
+        e.history._pokes.append(("memory", last.began - poked_s, 70))
+    if retried is not None:
+        operations_of(e).append(retry(last.key, 2, outcome=retried))
+
+
+def retry_twice(e: PlanEvidence, answer_lost: bool = False) -> None:
+    operations_of(e).append(operations_of(e)[0])
+    if answer_lost:
+        fault(e, NOW)
+
+
+def live_twice(e: PlanEvidence, claims: str, **given: Any) -> None:
+    """The second life of a task, after it died at claim 2, and was retried; it dies at claim 7."""
+    key = often_failing(e)[0]
+    operations_of(e).append(retry(key, 7))
+    live(e, f"0.0f 1.1f 2.2f {claims}", key=key, **given)
+
+
+# ---- operators
+
+
+def begin_after_the_cancel(e: PlanEvidence, claimed: bool) -> None:
+    one = e.everything[-1]
+    (cancel,) = operations_of(e)
+    cancel.answered = one.began - 0.1
+    cancel.seen |= {"standing": [one.key], "entries": {one.key: one.n}}
+    cancel.seen["claims"] = {one.key: one.n} if claimed else {}
+
+
+def begin_after_the_removal(e: PlanEvidence, claimed: bool = False, hit: bool = False) -> None:
+    seen = operations_of(e)[0].seen
+    one = max((each for each in e.everything if not each.by), key=lambda each: each.began)
+    for each in e.everything:
+        if each.began > one.began:
+            del e.plan.executions[each.key]
+    seen |= {"at": one.began - 0.1, "numbers": [[one.number, one.n]] if claimed else []}
+    if hit:
+        fault(e, 0.0)
+
+
+def end_after_the_removal(e: PlanEvidence) -> None:
+    operations_of(e)[0].answered = (e.by_uid[needy(e).got[0]].ended or 0.0) - 0.1
+
+
+def wait_without_a_server(e: PlanEvidence, *given: Any) -> None:
+    """For five seconds after the cancel. A fault of a worker cuts no link of an operator."""
+    (cancel,) = operations_of(e)
+    cancel.heard, cancel.heard_at = "ZooKeeperUnavailable", NOW + 5.0
+    fault(e, *given)
+
+
+def claim_before_a_resume(e: PlanEvidence) -> None:
+    seen = {"late": ["claims/claim"]}
+    operations_of(e).append(operation("resume", answered=None, outcome="", seen=seen))
+
+
+def pause(e: PlanEvidence, begins: float, ends: float, resumed: float | None = None) -> None:
+    """The second task ends 1.5 s after the first began, and the third begins 0.5 s later."""
+    start = min(each.began for each in e.everything)
+    made = operation("pause", begun=start + begins, answered=start + ends, seen={"late": []})
+    operations_of(e).append(made)
+    if resumed is not None:
+        at = start + resumed
+        operations_of(e).append(operation("resume", begun=at, answered=at + 0.1))
+
+
+# ---- a whole run
+
+
+def fail_unplanned(
+    e: PlanEvidence, error: str, poke: str = "", planned: bool = False, later_s: float = 0.2
+) -> None:
+    """Before an attempt there was another one, that raised."""
+    one = winner(e)
+    facts = {**asdict(one), "uid": "raises", "plan": "chaos-11"}
+    began = facts.pop("began") - 0.9
+    one.n, one.a = one.n + 1, one.a + 1
+    written(e, WORKER, "begin", began, **facts)
+    if poke:
+        written(e, WORKER, "poked", began, what=poke, pid=WORKER)
+    ended = {"uid": "raises", "error": error, "planned": planned}
+    written(e, WORKER, "raised", began + later_s, **ended)
+
+
+def break_a_wait(
+    e: PlanEvidence, error: str, killed: int = 0, at: float = 15.0, paused: str = ""
+) -> None:
+    """What an author half defined stands still, where it was lost meanwhile or stands still too."""
+    e.plan.begun = 0.5
+    if killed:
+        facts = {"pid": killed, "sent": at, "why": "killed", "killed": True}
+        written(e, 0, "ended", at, **facts)
+    if paused:
+        written(e, 0, "started", 0.0, name="author", role="author", pid=AUTHOR)
+        fault(e, 12.0, 19.0, Aim(names=[paused]))
+    written(e, 0, "wait broke", 20.0, plan="chaos-11", error=error)
+
+
+def die_by_itself(e: PlanEvidence, *codes: int) -> None:
+    """A fault that ends it has one of those codes."""
+    fault(e, NOW - 1.0, NOW + 1.0, Aim(pids=[OTHER], codes=codes))
+    written(e, 0, "died", NOW, name=NAME, pid=OTHER, code=1, tail="the tail of its log")
+
+
+def stand_still(e: PlanEvidence, tasks: int, seconds: float, ended: bool = False) -> None:
+    """One worker of two tells nothing, or was killed, while so many tasks begin."""
+    for number in (0, 1):
+        facts: dict[str, Any] = {"name": f"worker{number}", "role": "worker", "pid": OTHER + number}
+        written(e, 0, "started", NOW, **facts)
+    if ended:
+        written(e, 0, "ended", NOW, pid=OTHER, sent=NOW, why="killed", killed=True)
+    facts = {**asdict(winner(e)), "pid": OTHER + 1, "plan": "chaos-5"}
+    del facts["began"]
+    for n in range(tasks):
+        at = NOW + seconds * (n + 1) / tasks
+        written(e, OTHER + 1, "begin", at, **{**facts, "n": n, "uid": str(n)})
+
+
+# ---- stress runs
+
+
+def ran(run: StressRun, task: int) -> stress.Execution:
+    return run.history.executions[task]
+
+
+def run_again(
+    run: StressRun,
+    task: int = 1,
+    n: int = 1,
+    ended: float | None = None,
+    killed: float = 0.0,
+    lost: float = 0.0,
+    taken: bool = True,
+    began: float = 15.0,
+    **first: Any,
+) -> stress.Execution:
+    """The task runs again, from 15 s on; the last task has `taken` that value.
+
+    The first execution, which is given back, `ended` or not, and has those facts. Its worker was
+    `killed`, or `lost`.
+    """
+    one = ran(run, task)
+    again = replace(one, uid=f"{task}.1", n=n, worker="w11", pid=11, began=began, ended=began + 1.0)
+    again.alone = first.pop("alone", True)
+    put(one, ended=ended, value=one.value if ended else None, **first)
+    run.history.executions.append(again)
+    if taken:
+        ran(run, 2).got[task] = again.uid
+    if killed:
+        run.history.kills.append(Kill(one.pid, killed, killed + 0.01))
+    if lost:
+        run.history.lost[one.worker] = lost
+    return one
+
+
+def hand_claims_back(run: StressRun, *attempts: int) -> None:
+    """One claim was handed back; the three tasks have those attempts."""
+    for each, n in zip(run.history.executions, attempts, strict=True):
+        each.n = n
+    run.history.hand_backs = run.history.handed_back = 1

@@ -1,0 +1,108 @@
+"""The checks of a whole run: what shows in its history alone, of whatever plan. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from zkplan.stress.history import Line
+from zkplan.stress.validate.values import wrong_arguments
+
+from .evidence import expected_of
+from .history import RunHistory
+
+#: As `repr` tells it; what wraps an OSError says its number in another way.
+_NO_MEMORY = ("MemoryError", "OSError(12,", "[Errno 12]")
+#: Of a task whose author was lost within the steps of a wide join: it never runs.
+_HALF_DEFINED = "is still being defined"
+#: No fault holds a worker for so long, and the arena leaves none stopped, or dead and not found, be
+#: it busy with servers: both for 90 s at most. Of so many tasks each worker gets its share.
+_STILL_S, _STILL_TASKS = 120.0, 2000
+
+
+def violations_of_run(history: RunHistory) -> Iterator[str]:
+    """All that shows so far. What begins late is told once, the rest each time."""
+    yield from late_executions(history)
+    yield from wrong_deaths(history)
+    yield from wrong_refusals(history)
+    yield from unplanned(history)
+
+
+def late_executions(history: RunHistory) -> Iterator[str]:
+    """S3, S4: what begins after its plan was done began under a claim that was lost before.
+
+    It had its arguments all the same.
+    """
+    while history.late:
+        name, execution = history.late.pop()
+        plan = history.plans[name]
+        wrong = wrong_arguments(expected_of(plan.workload), execution)
+        yield from (f"S3: {name}: {found}" for found in wrong)
+        if execution.damaged:
+            yield f"S3: {name}: {execution} got damaged bytes from {execution.damaged}"
+        n = (plan.committed or {}).get(execution.key)
+        if n is not None and execution.n >= n:
+            yield f"S4: {name}: {execution} began after attempt {n} was committed"
+        last = plan.died.get(execution.key)
+        if last is not None and (execution.n > last or plan.workload.fates[execution.key] == "cut"):
+            yield f"S4: {name}: {execution} began after the task was out of attempts"
+
+
+def wrong_deaths(history: RunHistory) -> Iterator[str]:
+    """Nobody ends by itself but as a fault makes it; to be asked once all histories are read."""
+    yield from (f"- {death}" for death in list(history.deaths) if not history.made(death))
+
+
+def wrong_refusals(history: RunHistory) -> Iterator[str]:
+    """S4: in every workload each result that an add depends on is to come, or is kept.
+
+    Of all plans: one of which an add was refused wrongly may never be done.
+    """
+    for name, plan in list(history.plans.items()):
+        for number, batch in plan.batches.items():
+            if batch.state == "refused" and batch.error.startswith("ResultNotKept"):
+                yield (
+                    f"S4 adds are refused rightly: {name}: add {number} was refused, though every "
+                    f"result can be had: {batch.error}"
+                )
+
+
+def unplanned(history: RunHistory) -> Iterator[str]:
+    """Tasks that raised what they should not, and waits that broke, where no fault explains it."""
+    for line in list(history.trouble):
+        if not _is_explained(history, line):
+            yield f"- {_told(line)}"
+
+
+def standing_still(history: RunHistory) -> dict[int, str]:
+    """Workers that live, and do nothing beside others that do much, by their process ids.
+
+    They neither work nor end.
+    """
+    return {
+        pid: f"{name} ({pid}) stands still: {begun} tasks began since it told anything, "
+        f"{seconds:.0f} s ago; its log says where"
+        for name, pid, seconds, begun in history.silent()
+        if seconds > _STILL_S and begun > _STILL_TASKS
+    }
+
+
+def _told(line: Line) -> str:
+    if line["event"] == "raised":
+        return f"{line['execution']} raised what was not planned: {line['error']}"
+    return f"a wait for {line['plan']} broke: {line['error']}"
+
+
+def _is_explained(history: RunHistory, line: Line) -> bool:
+    error, at = line["error"], line["at"]
+    if line["event"] == "raised":
+        return history.lacked_memory(at, at, line["pid"]) and any(
+            each in error for each in _NO_MEMORY
+        )
+    plan = history.plans.get(line["plan"])
+    # One sentence says that the plan stands still, the others why.
+    why = error.split("; ")[1:]
+    is_half_defined = error.startswith("PlanStuck") and all(_HALF_DEFINED in each for each in why)
+    if plan is None or not why or not is_half_defined:
+        return False
+    # It has ended, or stands still itself.
+    return history.disturbed(plan.author_pid, plan.begun, at)
