@@ -9,9 +9,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from zkplan.stress import history as stress
-from zkplan.stress.history import Kill
-from zkplan.stress.validate.evidence import Kept
+from zkplan.stress.validate.evidence import Kept, Remains
 
 from .actors.workloads import digest_of, parent_of
 from .faults.aim import EVERYBODY, Aim
@@ -20,9 +18,9 @@ from .honest import (
     NOW,
     SESSION_S,
     WORKER,
-    StressRun,
     again,
     dead_key,
+    find,
     needy,
     often_failing,
     operation,
@@ -76,9 +74,9 @@ def keep(e: PlanEvidence, made: Execution) -> None:
     e.remains.kept.append(Kept(made.key, made.digest, made.uid, made.number))
 
 
-def change_kept(run: PlanEvidence | StressRun, **facts: str) -> None:
+def change_kept(remains: Remains, **facts: str) -> None:
     """The first kept result has those facts."""
-    run.remains.kept[0] = run.remains.kept[0]._replace(**facts)
+    remains.kept[0] = remains.kept[0]._replace(**facts)
 
 
 # ---- values, commits and adds
@@ -89,23 +87,18 @@ def commit_twice(e: PlanEvidence) -> None:
     keep(e, add_run(e, again(one, one.n + 1)))
 
 
-def swap_numbers_of_kept(e: PlanEvidence) -> None:
+def swap_numbers(e: PlanEvidence) -> None:
+    """Of two results that are kept."""
     one, other, *_ = e.remains.kept
-    number = {"number": one.number}
-    e.remains.kept[:2] = [one._replace(number=other.number), other._replace(**number)]
+    e.remains.kept[0] = one._replace(number=other.number)
+    e.remains.kept[1] = other._replace(number=one.number)
 
 
-def swap_numbers_of_tasks(e: PlanEvidence) -> None:
-    one, other, *_ = e.everything
-    one.number, other.number = other.number, one.number
-
-
-def tell_no_numbers(e: PlanEvidence, changed: bool) -> None:
-    """As of a task that a task has added: its author is not there to be told."""
+def tell_no_numbers(e: PlanEvidence) -> Execution:
+    """As of tasks that a task has added, without an author to be told; gives a second execution."""
     for batch in e.plan.batches.values():
         batch.numbers = []
-    twice = next(runs for runs in e.plan.executions.values() if len(runs) > 1)
-    twice[1].number = "another" if changed else twice[0].number
+    return find(e, n=1)
 
 
 def give_arguments_in_another_order(e: PlanEvidence) -> None:
@@ -115,9 +108,8 @@ def give_arguments_in_another_order(e: PlanEvidence) -> None:
     one.digest = digest_of(one.key, pairs[::-1])
 
 
-def run_a_cut_task(e: PlanEvidence) -> None:
-    cut = next(key for key, fate in e.expected.fates.items() if fate == "cut")
-    add_run(e, winner(e), key=cut, uid="cut")
+def key_of(e: PlanEvidence, fate: str) -> str:
+    return next(key for key, found in e.expected.fates.items() if found == fate)
 
 
 def wide(e: PlanEvidence) -> Batch:
@@ -135,18 +127,17 @@ def split_an_add(e: PlanEvidence, state: str = "begun") -> None:
         e.standing.discard(batch.keys[0])
 
 
-def refuse_after(e: PlanEvidence, told: int, ran: bool) -> None:
-    """An add of several transactions was refused after so many tasks."""
+def refuse_after_the_first(e: PlanEvidence) -> None:
+    """An add of several transactions was refused after one task, and none of its tasks runs."""
     batch = wide(e)
-    batch.state, batch.added = "refused", told % len(batch.keys)
-    for key in [] if ran else batch.keys:
+    put(batch, state="refused", added=1)
+    for key in batch.keys:
         del e.plan.executions[key]
 
 
 def add_by(e: PlanEvidence, maker: str) -> None:
     added = next(each for each in e.everything if each.by)
-    raised = "died" if maker == "failed" else ""
-    other = add_run(e, again(e.by_uid[added.by], 7), raised=raised)
+    other = add_run(e, again(e.by_uid[added.by], 7), raised="died" * (maker == "failed"))
     added.by = "nobody" if maker == "nobody" else other.uid
 
 
@@ -198,18 +189,13 @@ def begin_late(e: PlanEvidence, fate: str, **facts: Any) -> None:
     """After its plan was checked a task of that fate begins again."""
     e.plan.committed = committed_numbers(e)
     e.plan.died = {key: letter.n for key, letter in e.remains.letters.items()}
-    key = next(key for key, found in e.expected.fates.items() if found == fate)
+    key = key_of(e, fate)
     got, digest = ["uid"] * len(e.expected.needs[key]), e.expected.digests[key]
     late = replace(winner(e), **{"key": key, "got": got, "digest": digest, **facts})
     e.history.late.append((e.plan.workload.name, late))
 
 
 # ---- attempts
-
-
-def recovered(e: PlanEvidence) -> Execution:
-    """One that returned after one that failed."""
-    return next(each for each in e.everything if each.returned and each.a == 1)
 
 
 def repeat(e: PlanEvidence) -> Execution:
@@ -287,7 +273,7 @@ def live(
         operations_of(e).append(retry(last.key, 2, outcome=retried))
 
 
-def retry_twice(e: PlanEvidence, answer_lost: bool = False) -> None:
+def retry_twice(e: PlanEvidence, answer_lost: bool) -> None:
     operations_of(e).append(operations_of(e)[0])
     if answer_lost:
         fault(e, NOW)
@@ -322,20 +308,11 @@ def begin_after_the_removal(e: PlanEvidence, claimed: bool = False, hit: bool = 
         fault(e, 0.0)
 
 
-def end_after_the_removal(e: PlanEvidence) -> None:
-    operations_of(e)[0].answered = (e.by_uid[needy(e).got[0]].ended or 0.0) - 0.1
-
-
 def wait_without_a_server(e: PlanEvidence, *given: Any) -> None:
     """For five seconds after the cancel. A fault of a worker cuts no link of an operator."""
     (cancel,) = operations_of(e)
     cancel.heard, cancel.heard_at = "ZooKeeperUnavailable", NOW + 5.0
     fault(e, *given)
-
-
-def claim_before_a_resume(e: PlanEvidence) -> None:
-    seen = {"late": ["claims/claim"]}
-    operations_of(e).append(operation("resume", answered=None, outcome="", seen=seen))
 
 
 def pause(e: PlanEvidence, begins: float, ends: float, resumed: float | None = None) -> None:
@@ -362,8 +339,7 @@ def fail_unplanned(
     written(e, WORKER, "begin", began, **facts)
     if poke:
         written(e, WORKER, "poked", began, what=poke, pid=WORKER)
-    ended = {"uid": "raises", "error": error, "planned": planned}
-    written(e, WORKER, "raised", began + later_s, **ended)
+    written(e, WORKER, "raised", began + later_s, uid="raises", error=error, planned=planned)
 
 
 def break_a_wait(
@@ -372,8 +348,7 @@ def break_a_wait(
     """What an author half defined stands still, where it was lost meanwhile or stands still too."""
     e.plan.begun = 0.5
     if killed:
-        facts = {"pid": killed, "sent": at, "why": "killed", "killed": True}
-        written(e, 0, "ended", at, **facts)
+        written(e, 0, "ended", at, pid=killed, sent=at, why="killed", killed=True)
     if paused:
         written(e, 0, "started", 0.0, name="author", role="author", pid=AUTHOR)
         fault(e, 12.0, 19.0, Aim(names=[paused]))
@@ -388,57 +363,11 @@ def die_by_itself(e: PlanEvidence, *codes: int) -> None:
 
 def stand_still(e: PlanEvidence, tasks: int, seconds: float, ended: bool = False) -> None:
     """One worker of two tells nothing, or was killed, while so many tasks begin."""
-    for number in (0, 1):
-        facts: dict[str, Any] = {"name": f"worker{number}", "role": "worker", "pid": OTHER + number}
-        written(e, 0, "started", NOW, **facts)
+    for name, pid in ((NAME, OTHER), ("worker1", OTHER + 1)):
+        written(e, 0, "started", NOW, name=name, role="worker", pid=pid)
     if ended:
         written(e, 0, "ended", NOW, pid=OTHER, sent=NOW, why="killed", killed=True)
-    facts = {**asdict(winner(e)), "pid": OTHER + 1, "plan": "chaos-5"}
-    del facts["began"]
-    for n in range(tasks):
-        at = NOW + seconds * (n + 1) / tasks
-        written(e, OTHER + 1, "begin", at, **{**facts, "n": n, "uid": str(n)})
-
-
-# ---- stress runs
-
-
-def ran(run: StressRun, task: int) -> stress.Execution:
-    return run.history.executions[task]
-
-
-def run_again(
-    run: StressRun,
-    task: int = 1,
-    n: int = 1,
-    ended: float | None = None,
-    killed: float = 0.0,
-    lost: float = 0.0,
-    taken: bool = True,
-    began: float = 15.0,
-    **first: Any,
-) -> stress.Execution:
-    """The task runs again, from 15 s on; the last task has `taken` that value.
-
-    The first execution, which is given back, `ended` or not, and has those facts. Its worker was
-    `killed`, or `lost`.
-    """
-    one = ran(run, task)
-    again = replace(one, uid=f"{task}.1", n=n, worker="w11", pid=11, began=began, ended=began + 1.0)
-    again.alone = first.pop("alone", True)
-    put(one, ended=ended, value=one.value if ended else None, **first)
-    run.history.executions.append(again)
-    if taken:
-        ran(run, 2).got[task] = again.uid
-    if killed:
-        run.history.kills.append(Kill(one.pid, killed, killed + 0.01))
-    if lost:
-        run.history.lost[one.worker] = lost
-    return one
-
-
-def hand_claims_back(run: StressRun, *attempts: int) -> None:
-    """One claim was handed back; the three tasks have those attempts."""
-    for each, n in zip(run.history.executions, attempts, strict=True):
-        each.n = n
-    run.history.hand_backs = run.history.handed_back = 1
+    for n in range(1, tasks + 1):
+        facts = {**asdict(winner(e)), "pid": OTHER + 1, "plan": "chaos-5", "uid": str(n)}
+        del facts["began"]
+        written(e, OTHER + 1, "begin", NOW + seconds * n / tasks, **facts)

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
-from zkplan.stress import history as stress
-from zkplan.stress.validate.evidence import Kept, Remains
-from zkplan.stress.validate.stress import StressEvidence, check
-from zkplan.stress.workload import Workload as StressWorkload
-from zkplan.stress.workload import key_of
+from zkplan.stress.validate.evidence import Kept
 
 from .actors.workloads import Workload, attempts_of, parent_of
 from .validate.checks import violations
@@ -181,60 +177,14 @@ def operations_of(evidence: PlanEvidence) -> list[Operation]:
     return evidence.history.operations.of_plan[evidence.plan.workload.name]
 
 
-# ---- stress runs
-
-
-@dataclass
-class StressRun:
-    """What a stress run left behind. The second task needs the first, the third both."""
-
-    history: stress.StressHistory
-    remains: Remains
-    was_read: bool = True
-
-
-def stressed(folder: Path) -> StressRun:
-    """Each task ran for a second on a worker of its own; task T began at 10 T."""
-    history = stress.StressHistory(folder)
-    history.done_at = 100.0
-    for task, needed in enumerate(_STRESS.graph):
-        history.executions.append(
-            stress.Execution(
-                uid=f"{task}.0",
-                key=key_of(task),
-                n=0,
-                worker=f"w{task}0",
-                pid=10 * task,
-                began=10.0 * task,
-                digest=_STRESS.digests[task],
-                got=[f"{other}.0" for other in needed],
-                ended=10.0 * task + 1.0,
-                value=_STRESS.values[task],
-            )
-        )
-    kept = [Kept("t2", _STRESS.values[2], "2.0")]
-    return StressRun(history, Remains(plan=[*DONE], outcomes=["2"], kept=kept))
-
-
-_STRESS = StressWorkload([[], [0], [0, 1]])
-
-
 # ---- what is found
 
 
-def found_in(subject: PlanEvidence | StressRun) -> list[str]:
+def found_in(evidence: PlanEvidence) -> list[str]:
     """Everything that the checker says of it, and of the run that it belongs to."""
-    if isinstance(subject, PlanEvidence):
-        # As a new one: what it has computed was changed since.
-        found = violations(replace(subject))
-        found += violations_of_run(subject.history)
-        return [*found, *standing_still(subject.history).values()]
-    given = (_STRESS, subject.history, subject.remains, subject.was_read)
-    return [
-        f"{verdict.invariant} {verdict.promise}: {text}"
-        for verdict in check(StressEvidence(*given))
-        for text in verdict.violations
-    ]
+    # As a new one: what it has computed was changed since.
+    found = [*violations(replace(evidence)), *violations_of_run(evidence.history)]
+    return [*found, *standing_still(evidence.history).values()]
 
 
 # ---- what is changed in many rows
@@ -247,6 +197,15 @@ def dead_key(evidence: PlanEvidence) -> str:
 def often_failing(evidence: PlanEvidence) -> list[str]:
     """The tasks that have to be retried."""
     return [item.key for item in evidence.plan.workload.items.values() if item.fails == 5]
+
+
+def find(evidence: PlanEvidence, **facts: object) -> Execution:
+    """The first execution with those facts."""
+    return next(
+        each
+        for each in evidence.everything
+        if all(getattr(each, name) == value for name, value in facts.items())
+    )
 
 
 def needy(evidence: PlanEvidence, least: int = 1) -> Execution:

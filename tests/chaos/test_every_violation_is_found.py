@@ -18,12 +18,15 @@ from .honest import (
     held,
     removed,
     resting,
-    stressed,
 )
 from .validate.checks import DONE, EVERY, STOPPED
+from .validate.evidence import PlanEvidence
 from .validate.snapshot import is_quiet
-from .violations import TABLE
+from .violations import TABLE as OF_CHAOS
+from .violations_of_stress import TABLE as OF_STRESS
+from .violations_of_stress import StressRun, stressed
 
+TABLE = {**OF_CHAOS, **OF_STRESS}
 ROWS = [
     pytest.param(check, *row, id=f"{check}: {row[2] or 'allowed'}")
     for check, rows in TABLE.items()
@@ -36,9 +39,13 @@ HONEST: dict[str, Callable[[Path], Any]] = {
 }
 
 
+def all_found_in(subject: PlanEvidence | StressRun) -> list[str]:
+    return found_in(subject) if isinstance(subject, PlanEvidence) else subject.found()
+
+
 @pytest.mark.parametrize("name", HONEST)
 def test_an_honest_history_gives_no_violation(name: str, tmp_path: Path) -> None:
-    assert found_in(HONEST[name](tmp_path)) == []
+    assert all_found_in(HONEST[name](tmp_path)) == []
 
 
 @pytest.mark.parametrize(("check", "history", "change", "piece"), ROWS)
@@ -51,7 +58,7 @@ def test_a_changed_history_gives_its_violation(
 ) -> None:
     subject = history(tmp_path)
     change(subject)
-    found = found_in(subject)
+    found = all_found_in(subject)
     if piece:
         assert any(text.startswith(check) and piece in text for text in found), found
     else:

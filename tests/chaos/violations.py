@@ -1,4 +1,7 @@
-"""The table of all violations: an honest history, one change, and what must be found then."""
+"""The table of all violations: an honest history, one change, and what must be found then.
+
+The rows of stress runs are in violations_of_stress.py.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from zkplan.stress.history import Kill
-
 from . import changes as to
-from .changes import NAME, OTHER, put, ran
+from .changes import NAME, OTHER, put
 from .faults.aim import Aim
 from .honest import (
     AUTHOR,
@@ -23,15 +24,16 @@ from .honest import (
     doomed,
     drawn,
     failing,
+    find,
     held,
     hub,
     needy,
     often_failing,
+    operation,
     operations_of,
     prompt,
     removed,
     retry,
-    stressed,
     winner,
 )
 from .validate.plans import Batch
@@ -46,6 +48,7 @@ NO_THREAD = repr(RuntimeError(f"no thread: {NO_MEMORY}"))
 NO_ANSWER = "heard ZooKeeperUnavailable"
 LOST = "nothing had disturbed"
 AFTER_3 = "died after 3 attempts"
+LATE = operation("resume", answered=None, outcome="", seen={"late": ["claims/claim"]})
 
 #: By its check: an honest history, a change, and a piece of the violation that must be found.
 #: Without a piece nothing may be found: it is no violation.
@@ -56,7 +59,7 @@ TABLE: dict[str, list[Row]] = {
         (adding, lambda e: needy(e).got.__setitem__(0, "nobody"), "which nobody made"),
         (adding, lambda e: put(e.by_uid[needy(e).got[0]], ended=None), "which never returned"),
         (adding, lambda e: put(e.by_uid[needy(e).got[0]], ended=NOW), "had ended"),
-        (adding, lambda e: to.change_kept(e, uid="nobody"), "the kept result of"),
+        (adding, lambda e: to.change_kept(e.remains, uid="nobody"), "the kept result of"),
         (drawn, lambda e: needy(e, 2).got.reverse(), "as that of"),
     ],
     "S5 the last claim commits": [
@@ -70,27 +73,27 @@ TABLE: dict[str, list[Row]] = {
     ],
     "S3 arguments are undamaged": [(adding, lambda e: needy(e).damaged.append("x"), "got damaged")],
     "S4 all is under its own number": [
-        (adding, lambda e: to.change_kept(e, number="another"), "is that of task another"),
-        (drawn, to.swap_numbers_of_kept, "the kept result of"),
-        (drawn, to.swap_numbers_of_tasks, "ran as task"),
-        (doomed, lambda e: to.tell_no_numbers(e, changed=True), "ran as task another"),
-        (doomed, lambda e: to.tell_no_numbers(e, changed=False), ""),
+        (adding, lambda e: to.change_kept(e.remains, number="another"), "is that of task another"),
+        (drawn, to.swap_numbers, "the kept result of"),
+        (drawn, lambda e: put(e.everything[1], number=e.everything[0].number), "ran as task"),
+        (doomed, lambda e: put(to.tell_no_numbers(e), number="another"), "ran as task another"),
+        (doomed, to.tell_no_numbers, ""),
     ],
     "S4 results are the oracles": [
-        (adding, lambda e: to.change_kept(e, result="wrong"), "the kept result of")
+        (adding, lambda e: to.change_kept(e.remains, result="wrong"), "the kept result of")
     ],
     "L3 nothing acknowledged is lost": [
         (adding, lambda e: e.plan.executions.pop(e.remains.kept[-1].key), "never returned"),
         (doomed, lambda e: e.remains.letters.pop(dead_key(e)), "must be dead and has no dead"),
-        (doomed, to.run_a_cut_task, "ran, though a task it needs has failed"),
-        (hub, lambda e: to.refuse_after(e, 1, ran=False), "never returned (0 executions)"),
+        (doomed, lambda e: to.add_run(e, winner(e), key=to.key_of(e, "cut")), "ran, though"),
+        (hub, to.refuse_after_the_first, "never returned (0 executions)"),
         (cancelled, lambda e: e.standing.remove(min(e.certain & e.standing)), "never returned"),
     ],
     "S4 adds are whole": [
         (adding, lambda e: put(e.plan.batches[0], state="refused"), "was refused, and its task"),
         (adding, to.split_an_add, "which is atomic"),
         (adding, lambda e: e.plan.batches.clear(), "was never added"),
-        (hub, lambda e: to.refuse_after(e, -1, ran=True), "was refused, and its task"),
+        (hub, lambda e: put(to.wide(e), state="refused", added=1), "was refused, and its task"),
         (cancelled, to.split_an_add, "which is atomic"),
         (cancelled, lambda e: to.split_an_add(e, "refused"), "was refused, and its task"),
         (cancelled, lambda e: e.standing.add("stranger"), "task stranger was never added"),
@@ -117,7 +120,7 @@ TABLE: dict[str, list[Row]] = {
         (doomed, lambda e: e.remains.failed.remove(dead_key(e)), "no failure kept, and a dead"),
         (doomed, lambda e: e.remains.failed.append(dead_key(e)), "is kept 2 times"),
         (cancelled, to.keep_an_inner_result, "though it has dependents"),
-        (cancelled, lambda e: to.change_kept(e, key=min(e.standing)), "which has not finished"),
+        (cancelled, lambda e: to.change_kept(e.remains, key=min(e.standing)), "has not finished"),
     ],
     "S7 counts agree": [
         (adding, lambda e: put(e.remains, added=e.remains.added + 1), "were added"),
@@ -169,7 +172,7 @@ TABLE: dict[str, list[Row]] = {
         (doomed, lambda e: to.live(e, "0.0f 1.1f", "1.2", hit=[NAME]), "died with 2 attempts"),
         (doomed, lambda e: to.live(e, "0.0f 1.1f 2.2f", "3.3", hit=["author"]), "its last attempt"),
         (doomed, lambda e: to.live(e, "0.0f 1.1f 2.2f 3.3f", "3.3"), "3 attempts used up of 3"),
-        (failing, lambda e: put(to.recovered(e), a=0), "began with 0 attempts used up, not [1]"),
+        (failing, lambda e: put(find(e, a=1, raised=""), a=0), "0 attempts used up, not [1]"),
         # Only a retry that may have happened starts to count anew, and then that is looked at.
         (doomed, lambda e: to.live(e, "0.0f 1.7f 2.2f", retried="refused"), "began with 7"),
         (doomed, lambda e: to.live(e, "0.0f 1.7f 2.2f", retried="gone"), "began with 7"),
@@ -198,7 +201,7 @@ TABLE: dict[str, list[Row]] = {
         (held, lambda e: to.live_twice(e, "3.0f 9.0r", hit=["author", NAME]), AFTER_3),
     ],
     "S8 a death is retried once": [
-        (held, to.retry_twice, "was retried 2 times"),
+        (held, lambda e: to.retry_twice(e, answer_lost=False), "was retried 2 times"),
         (held, lambda e: to.retry_twice(e, answer_lost=True), ""),
     ],
     # ---- of plans that are done
@@ -214,7 +217,7 @@ TABLE: dict[str, list[Row]] = {
         (adding, lambda e: e.remains.letters.update({"0": DeadLetter(0, 1)}), "says: finished"),
     ],
     "L2 tasks start soon": [
-        (prompt, lambda e: put(max(e.everything, key=lambda x: x.began), began=NOW), "had ended"),
+        (prompt, lambda e: put(max(e.everything, key=lambda x: x.began), began=NOW), "had ended")
     ],
     "S7 waiters hear the truth": [
         (adding, lambda e: to.hear(e, "done", at=1.0), "before the last commit"),
@@ -224,7 +227,7 @@ TABLE: dict[str, list[Row]] = {
         (adding, lambda e: to.hear(e, "gone"), "heard that it is gone"),
     ],
     "S7 authors hear the truth": [
-        (adding, lambda e: put(e.plan, cut_short="PlanCancelled('chaos')"), "PlanCancelled"),
+        (adding, lambda e: put(e.plan, cut_short="PlanCancelled('chaos')"), "PlanCancelled")
     ],
     "S4: chaos-": [
         (adding, lambda e: to.begin_late(e, "finished", n=-1), ""),
@@ -246,7 +249,7 @@ TABLE: dict[str, list[Row]] = {
         (removed, lambda e: to.begin_after_the_removal(e, hit=True), ""),
     ],
     "S4 nothing is committed afterwards": [
-        (removed, to.end_after_the_removal, "which ended after the removal"),
+        (removed, lambda e: put(operations_of(e)[0], answered=1.0), "ended after the removal")
     ],
     "S9 it stays cancelled": [
         (cancelled, lambda e: e.remains.plan.append("done"), "`done` stands in a cancelled plan"),
@@ -262,7 +265,7 @@ TABLE: dict[str, list[Row]] = {
         (cancelled, lambda e: to.hear(e, "done"), "a waiter heard that it is done"),
     ],
     "S3 what waits has not run": [
-        (cancelled, lambda e: e.unready.add(winner(e).key), "still waits for an edge"),
+        (cancelled, lambda e: e.unready.add(winner(e).key), "still waits for an edge")
     ],
     "S1 every task is in one place": [
         (cancelled, lambda e: e.snapshot.places.pop("1"), "is in no place"),
@@ -284,7 +287,7 @@ TABLE: dict[str, list[Row]] = {
     ],
     "S9 no claim is late": [
         (cancelled, lambda e: operations_of(e)[0].seen.update(late=["x"]), "made after the cancel"),
-        (cancelled, to.claim_before_a_resume, "made before the resume"),
+        (cancelled, lambda e: operations_of(e).append(LATE), "made before the resume"),
     ],
     "S9 nothing is claimed while paused": [
         (chain, lambda e: to.pause(e, 0.6, 0.7, resumed=1.9), ""),
@@ -328,82 +331,5 @@ TABLE: dict[str, list[Row]] = {
         # One that died is not found dead while the arena mends servers.
         (adding, lambda e: to.stand_still(e, 2100, 90.0), ""),
         (adding, lambda e: to.stand_still(e, 2100, 150.0, ended=True), ""),
-    ],
-    # ---- of a stress run
-    "L3 every task completed": [
-        (stressed, lambda s: s.history.executions.pop(), "never returned (0 executions)"),
-        (stressed, lambda s: put(ran(s, 2), ended=None), "never returned (1 executions)"),
-    ],
-    "S3 arguments were exactly the expected ones": [
-        (stressed, lambda s: put(ran(s, 1), digest="x"), "had other arguments than the oracle"),
-        (stressed, lambda s: to.run_again(s, killed=10.5, digest="x"), "(1.0 on w10, pid 10) had"),
-    ],
-    "S4 values and results are the oracle's": [
-        (stressed, lambda s: put(ran(s, 1), value="x"), "returned another value than the oracle"),
-        (stressed, lambda s: to.change_kept(s, result="x"), "the kept result of t2 is x, the"),
-        (stressed, lambda s: s.remains.kept.clear(), "the result of t2 is not kept"),
-        (stressed, lambda s: put(s, was_read=s.remains.kept.clear()), ""),
-    ],
-    "S4 each result was committed once": [
-        (stressed, lambda s: to.run_again(s, 0, ended=1.0, began=1.5), "was committed 2 times"),
-    ],
-    "S5 nobody else ran a task at the same time": [
-        (stressed, lambda s: put(ran(s, 1), alone=False), "found another process running the"),
-        (stressed, lambda s: to.run_again(s, ended=16.0), "began while"),
-        (stressed, lambda s: to.run_again(s, killed=15.5), "began while"),
-        (stressed, lambda s: to.run_again(s, ended=18.0, lost=15.5), "began while"),
-        (stressed, lambda s: to.run_again(s, ended=16.0, lost=12.0), ""),
-        (stressed, lambda s: to.run_again(s, ended=16.0, lost=12.0, alone=False), ""),
-    ],
-    "S8 attempt numbers of a task grow": [
-        (stressed, lambda s: put(to.run_again(s, ended=11.0, n=0), n=1), "attempt 1"),
-    ],
-    "S8 no attempt number was used twice": [
-        (stressed, lambda s: to.run_again(s, killed=10.5, n=0), "2 times as attempt 0"),
-    ],
-    "S4 only the tasks of lost workers ran again": [
-        (stressed, lambda s: to.run_again(s, ended=11.0), "repeats t1 attempt 0 (1.0 on w10, pid"),
-        (stressed, lambda s: to.run_again(s, ended=11.0, killed=30.0), LOST),
-        (stressed, lambda s: put(ran(s, 2), ended=None), "and its worker was not killed"),
-        (stressed, lambda s: to.run_again(s, killed=10.5), ""),
-        (stressed, lambda s: to.run_again(s, ended=11.0, killed=11.5), ""),
-    ],
-    "S4 committed tasks never ran again": [
-        (stressed, lambda s: to.run_again(s, ended=11.0, killed=11.5, taken=False), "later claim"),
-        (stressed, lambda s: to.run_again(s, 1, 1, 11.0, 30.0, taken=False, began=40.0), "delayed"),
-    ],
-    "L1 claims were released once per lost worker or hand-back": [
-        (stressed, lambda s: put(ran(s, 1), n=1), "came after 0 losses of workers, 0 failures"),
-        (stressed, lambda s: to.run_again(s, killed=10.5, n=2), "came after 1 losses of workers"),
-        (stressed, lambda s: to.hand_claims_back(s, 0, 1, 0), ""),
-        (stressed, lambda s: to.hand_claims_back(s, 0, 2, 0), "0 failures and 1 hand-backs"),
-        (stressed, lambda s: to.hand_claims_back(s, 1, 1, 1), "but only 1 claims were handed back"),
-    ],
-    "S3 dependents started after their dependencies": [
-        (stressed, lambda s: put(ran(s, 2), began=10.5), "began before t1 attempt 0"),
-        (stressed, lambda s: s.history.executions.pop(1), "got a value of 1.0, which nobody made"),
-        (stressed, lambda s: ran(s, 2).got.reverse(), "as that of t0"),
-        (stressed, lambda s: to.change_kept(s, uid="x"), "the kept result of t2 is of x"),
-    ],
-    "S3 no task failed": [
-        (stressed, lambda s: put(ran(s, 1), raised="StressViolation: x"), "StressViolation: x"),
-    ],
-    "S7 nothing ran after the plan was done": [
-        (stressed, lambda s: put(s.history, done_at=15.0), "5.000 s after the plan was done"),
-        (stressed, lambda s: put(s.history, done_at=None), "the plan was not done"),
-    ],
-    "S6 nothing is left of the plan but outcomes": [
-        (stressed, lambda s: s.remains.plan.append("task-0000000001"), "task-0000000001 is left"),
-        (stressed, lambda s: s.remains.plan.append("add-count"), "adds is left"),
-        (stressed, lambda s: s.remains.plan.remove("done"), "`done` is missing"),
-        (stressed, lambda s: s.remains.runnable.append("x"), "runnable: x is left"),
-        (stressed, lambda s: s.remains.claims.append("w1/x"), "claims: w1/x is left"),
-        (stressed, lambda s: s.remains.delayed.append("x"), "later: x is left"),
-        (stressed, lambda s: s.remains.dead.append("x"), "task x has a dead letter"),
-        (stressed, lambda s: s.remains.outcomes.clear(), "0 outcomes are kept, 1 tasks have no"),
-        (stressed, lambda s: s.remains.outcomes.append("1"), "2 outcomes are kept"),
-    ],
-    "- workers ended only when they were killed": [
-        (stressed, lambda s: s.history.kills.append(Kill(99, 1.0, 1.1, False, "no log")), "no log"),
     ],
 }
