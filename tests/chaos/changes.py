@@ -82,11 +82,6 @@ def change_kept(remains: Remains, **facts: str) -> None:
 # ---- values, commits and adds
 
 
-def commit_twice(e: PlanEvidence) -> None:
-    one = winner(e)
-    keep(e, add_run(e, again(one, one.n + 1)))
-
-
 def swap_numbers(e: PlanEvidence) -> None:
     """Of two results that are kept."""
     one, other, *_ = e.remains.kept
@@ -200,17 +195,7 @@ def begin_late(e: PlanEvidence, fate: str, **facts: Any) -> None:
 
 def repeat(e: PlanEvidence) -> Execution:
     """The committed execution has become a second one, after the first, which is given back."""
-    first = winner(e)
-    others = [each for each in e.everything if each is not first]
-    began = first.began + 0.6
-    add_run(e, first, n=first.n + 1, uid="second", began=began, ended=began + 0.1)
-    for each in others:
-        each.got[:] = ["second" if uid == first.uid else uid for uid in each.got]
-        each.by = "second" if each.by == first.uid else each.by
-    for at, kept in enumerate(e.remains.kept):
-        if kept.uid == first.uid:
-            e.remains.kept[at] = kept._replace(uid="second")
-    return first
+    return live(e, "0.0n 1.0r", key=winner(e).key)
 
 
 def repeat_after_a_healed_fault(e: PlanEvidence, late_s: float) -> None:
@@ -239,13 +224,13 @@ def live(
     poked_s: float | None = None,
     stopped_s: float = 0.01,
     retried: str | None = None,
-) -> None:
+) -> Execution:
     """Give the dead task, or the one of that key, other claims: `N.A` and how each ended.
 
     `f` failed, `r` returned (as the last run did), `n` ended in no known way, `l` was killed, `b`
     was handed back by a worker told to stop so long after the begin. The dead letter is `N.A`, too.
     All the time faults `hit` actors of these names. A poke for memory came so long before the last
-    claim. The outcome of a retry after claim 2 was `retried`.
+    claim. The outcome of a retry after claim 2 was `retried`. Gives the first claim back.
     """
     runs = e.plan.executions[key or dead_key(e)]
     last, runs[:] = runs[-1], []
@@ -271,6 +256,7 @@ def live(
         e.history._pokes.append(("memory", last.began - poked_s, 70))
     if retried is not None:
         operations_of(e).append(retry(last.key, 2, outcome=retried))
+    return runs[0]
 
 
 def retry_twice(e: PlanEvidence, answer_lost: bool) -> None:

@@ -364,7 +364,7 @@ class Run:
             outcome.began, outcome.ended, noticed_s(outcome.settings.session_s)
         )
         outcome.mismatches = self.arena.mismatches()
-        outcome.trouble = [str(line)[:400] for line in validator.history.trouble]
+        outcome.trouble = [str(line)[:400] for line in validator.history.unplanned]
         for actor in self.arena.actors:
             outcome.lost.update(actor.link.lost)
         return outcome

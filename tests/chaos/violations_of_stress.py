@@ -136,6 +136,8 @@ TABLE: dict[str, list[Row]] = {
     "S4 only the tasks of lost workers ran again": [
         (stressed, lambda s: run_again(s, ended=11.0), "repeats t1 attempt 0 (1.0 on w10, pid"),
         (stressed, lambda s: run_again(s, ended=11.0, killed=30.0), LOST),
+        # The id was used again: that kill ended an earlier process.
+        (stressed, lambda s: run_again(s, ended=11.0, killed=5.0), LOST),
         (stressed, lambda s: put(ran(s, 2), ended=None), "and its worker was not killed"),
         (stressed, lambda s: run_again(s, killed=10.5), ""),
         (stressed, lambda s: run_again(s, ended=11.0, killed=11.5), ""),

@@ -7,9 +7,7 @@ from pathlib import Path
 import pytest
 
 from zkplan.stress.history import (
-    Execution,
     HistoryDamaged,
-    Kill,
     Recorder,
     StressHistory,
     keep,
@@ -39,11 +37,15 @@ def test_events_of_several_processes_become_one_history(
     harness.write("lost", worker="w1", seen=0.5)
     harness.write("handed back", times=2, claims=7)
     harness.write("done")
+    worker.write("begin", **BEGIN | {"uid": "z"})
+    worker.write("raised", uid="z", error="ValueError: no")
 
     history.read()
     history.read()
 
-    assert history.executions == [execution]
+    assert history.executions[0] is execution
+    (raised,) = history.executions[1:]
+    assert (raised.returned, raised.value, raised.raised) == (False, None, "ValueError: no")
     assert execution.ended is not None
     assert execution.began <= execution.ended
     assert {name: getattr(execution, name) for name in BEGIN} == BEGIN
@@ -51,19 +53,6 @@ def test_events_of_several_processes_become_one_history(
     assert [(kill.pid, kill.intended) for kill in history.kills] == [(17, True), (18, False)]
     assert (history.lost, history.hand_backs, history.handed_back) == ({"w1": 0.5}, 2, 7)
     assert history.done_at is not None
-
-
-def test_a_failed_execution_has_an_end_and_no_value(history: StressHistory, tmp_path: Path) -> None:
-    worker = Recorder(str(tmp_path), "w")
-    worker.write("begin", **BEGIN)
-    worker.write("raised", uid="x", error="ValueError: no")
-
-    history.read()
-
-    (execution,) = history.executions
-    assert execution.ended is not None
-    assert not execution.returned
-    assert (execution.value, execution.raised) == (None, "ValueError: no")
 
 
 def test_a_kept_history_reads_as_the_folder_it_came_from(tmp_path: Path) -> None:
@@ -106,21 +95,3 @@ def test_an_end_without_a_beginning_is_damage(history: StressHistory, tmp_path: 
 
 def test_threads_of_one_process_share_one_recorder(tmp_path: Path) -> None:
     assert recorder_here(str(tmp_path)) is recorder_here(str(tmp_path))
-
-
-def test_a_kill_cuts_off_only_what_ran_before_it(history: StressHistory) -> None:
-    before = Execution("a", "t0", 0, "w1", 17, began=1.0, digest="")
-    reused = Execution("b", "t0", 1, "w2", 17, began=9.0, digest="")
-    history.kills.append(Kill(17, sent=5.0, reaped=5.1))
-
-    assert history.cut_off(before, 5.0)
-    assert not history.cut_off(before, 4.9)
-    assert not history.cut_off(reused, 9.5)
-
-
-def test_a_lost_worker_is_cut_off_from_when_it_was_last_seen(history: StressHistory) -> None:
-    execution = Execution("a", "t0", 0, "w1", 17, began=1.0, digest="")
-    history.lost["w1"] = 5.0
-
-    assert history.cut_off(execution, 5.0)
-    assert not history.cut_off(execution, 4.9)

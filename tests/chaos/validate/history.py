@@ -47,7 +47,7 @@ class RunHistory(History[Execution]):
         self.late: list[tuple[str, Execution]] = []
         self.deaths: list[Death] = []
         #: What tasks raised that was not planned, and waits that broke.
-        self.trouble: list[Line] = []
+        self.unplanned: list[Line] = []
         #: Process id to the time of the last line that it wrote itself.
         self._heard: defaultdict[int, float] = defaultdict(float)
         self.operations = Operations()
@@ -224,7 +224,7 @@ class RunHistory(History[Execution]):
         elif event == "waited":
             self._plan_named(line["plan"]).waited.append(line)
         elif event == "wait broke":
-            self.trouble.append(line)
+            self.unplanned.append(line)
         elif event == "started":
             self._actors[line["pid"]].add(line["name"])
             if line["role"] == "worker":
@@ -265,7 +265,7 @@ class RunHistory(History[Execution]):
         execution.planned = line.get("planned", False)
         if not execution.planned:
             told = {"execution": str(execution), "pid": execution.pid}
-            self.trouble.append({**line, **told})
+            self.unplanned.append({**line, **told})
 
     def _plan(self, seed: int) -> PlanHistory:
         # Made by whoever is heard of first: a worker's file may be read before the author's.

@@ -59,9 +59,6 @@ class Operations:
         else:
             operation.heard, operation.heard_at = line["heard"], line["at"]
 
-    def named(self, plan: str, what: What) -> list[Operation]:
-        return [each for each in self.of_plan.get(plan, ()) if each.what == what]
-
     def ending(self, plan: str) -> Ending | None:
         """What the plan may have become by an operator; `removed` outweighs `cancelled`."""
         found = {each.what for each in self.of_plan.get(plan, ()) if each.may_have_happened}
@@ -74,8 +71,10 @@ class Operations:
 
     def was_removed(self, plan: str, before: float) -> bool:
         """Whether an operator was told by then that it is removed."""
-        removals = self.named(plan, "remove")
-        return any(each.outcome == "done" and (each.answered or 0.0) < before for each in removals)
+        return any(
+            each.what == "remove" and each.outcome == "done" and (each.answered or 0.0) < before
+            for each in self.of_plan.get(plan, ())
+        )
 
     def forget(self, plan: str) -> None:
         """Give back the memory of what was checked."""

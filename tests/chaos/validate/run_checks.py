@@ -68,7 +68,7 @@ def wrong_refusals(history: RunHistory) -> Iterator[str]:
 
 def unplanned(history: RunHistory) -> Iterator[str]:
     """Tasks that raised what they should not, and waits that broke, where no fault explains it."""
-    for line in list(history.trouble):
+    for line in list(history.unplanned):
         if not _is_explained(history, line):
             yield f"- {_told(line)}"
 

@@ -58,7 +58,7 @@ class Validator:
         self.standing: list[str] = []
         self._looked_at = 0.0
         #: By the names of plans: why the last look at each came to no end.
-        self._troubles: dict[str, str] = {}
+        self._errors: dict[str, str] = {}
         self._removals = Removals(
             self.violations.append, lambda path: shown_by(arena.servers.members, path)
         )
@@ -134,11 +134,11 @@ class Validator:
         try:
             self._look_at(plan, history, began)
         except (zkplan.ZooKeeperUnavailable, zkplan.PlanNotFound) as error:
-            self._troubles[plan.name] = repr(error)[:200]
+            self._errors[plan.name] = repr(error)[:200]
             if isinstance(error, zkplan.ZooKeeperUnavailable):
                 self._removals.no_answer()
         else:
-            self._troubles.pop(plan.name, None)
+            self._errors.pop(plan.name, None)
 
     def _look_at(self, plan: zkplan.Plan, history: PlanHistory, began: float) -> None:
         if history.committed is not None:
@@ -216,7 +216,7 @@ class Validator:
                 try:
                     is_gone = self._check_removed(name, history)
                 except zkplan.ZooKeeperUnavailable as error:
-                    self._troubles[name], is_gone = repr(error)[:200], False
+                    self._errors[name], is_gone = repr(error)[:200], False
             if not is_gone:
                 waiting.append(name)
         return waiting
@@ -337,12 +337,12 @@ class Validator:
         yield (
             f"L3 {plan.name} ({history.workload.shape if history else '?'}) is not done: "
             f"{status}; check says {report.problems[:5]}, waiting {list(report.waiting)[:5]}"
-            + self._last_trouble(plan.name)
+            + self._last_error(plan.name)
         )
 
-    def _last_trouble(self, name: str) -> str:
-        trouble = self._troubles.get(name)
-        return f"; the validator's last look at it: {trouble}" if trouble else ""
+    def _last_error(self, name: str) -> str:
+        error = self._errors.get(name)
+        return f"; the validator's last look at it: {error}" if error else ""
 
     def never_checked(self) -> Iterator[str]:
         """The plans that are gone, and nobody knows why; to be asked once none stands any more."""
@@ -351,7 +351,7 @@ class Validator:
                 acknowledged = sum(len(batch.certain) for batch in history.batches.values())
                 yield (
                     f"L3 {name} ({history.path}) was made and never checked; {acknowledged} of its "
-                    "tasks were acknowledged, and no operator removed it" + self._last_trouble(name)
+                    "tasks were acknowledged, and no operator removed it" + self._last_error(name)
                 )
 
     def come_back(self) -> Iterator[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
 from ..faults.aim import EVERYBODY, Aim
@@ -23,14 +23,7 @@ class Window:
 
 def aim_of(line: dict[str, Any]) -> Aim:
     """As the arena wrote it."""
-    return Aim(
-        line["everybody"],
-        line["names"],
-        line["pids"],
-        line["poke"],
-        line["codes"],
-        line["hands_back"],
-    )
+    return Aim(**{each.name: line[each.name] for each in fields(Aim)})
 
 
 class Death(NamedTuple):
