@@ -162,7 +162,8 @@ class Validator:
         if status.state == "cancelled":
             self._look_at_cancelled(plan, history, status.added)
         elif status.state == "done":
-            self._look_at_done(plan, history, status.added)
+            if self._has_been("done", plan.name) >= self._shown_s:
+                self._check_what_stands(plan, history, status.added)
         elif status.state == "running" and status.tasks:
             self._end_half_defined(plan, history)
         elif status.state == "running":
@@ -178,20 +179,14 @@ class Validator:
 
     # ---- what a plan in each state needs
 
-    def _look_at_done(self, plan: zkplan.Plan, history: PlanHistory, added: int) -> None:
-        if self._has_been("done", plan.name) < self._shown_s:
-            return
-        self._check_what_stands(plan, history, added)
-
     def _look_at_cancelled(self, plan: zkplan.Plan, history: PlanHistory, added: int) -> None:
         """Check it when nobody works on it any more: two looks show the same, and no claim."""
         snapshot = snapshot_of(self._client, plan)
         before, self._snapshots[plan.name] = self._snapshots.get(plan.name), snapshot
         lasted_s = self._has_been("cancelled", plan.name)
-        if snapshot != before or not is_quiet(snapshot) or lasted_s < SHOWN_S:
-            return
-        self._check_what_stands(plan, history, added, snapshot)
-        del self._snapshots[plan.name]
+        if snapshot == before and is_quiet(snapshot) and lasted_s >= SHOWN_S:
+            self._check_what_stands(plan, history, added, snapshot)
+            del self._snapshots[plan.name]
 
     def _look_at_half_removed(self, plan: zkplan.Plan, began: float) -> None:
         """Nobody knows how far an operator came; only who was told that it is gone is owed that."""
