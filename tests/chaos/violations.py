@@ -211,11 +211,11 @@ TABLE: dict[str, list[Row]] = {
     "S7 nothing is left": [
         (adding, lambda e: e.remains.plan.append("task-0000000007"), "task-0000000007 is left"),
         (adding, lambda e: e.remains.plan.append("lock-1"), "lock-1 is left"),
-        (adding, lambda e: e.remains.plan.append("add-count"), "adds is left"),
+        (adding, lambda e: e.remains.plan.append("add-count"), "add-count is left"),
         (adding, lambda e: e.remains.plan.remove("done"), "`done` is missing"),
-        (adding, lambda e: e.remains.plan.remove("outcomes"), "`results` is missing"),
+        (adding, lambda e: e.remains.plan.remove("results"), "`results` is missing"),
         (adding, lambda e: e.remains.runnable.append("x"), "runnable: x is left"),
-        (adding, lambda e: e.remains.delayed.append("x"), "later: x is left"),
+        (adding, lambda e: e.remains.delayed.append("x"), "delayed: x is left"),
         (adding, lambda e: e.remains.claims.append("x"), "claims: x is left"),
         (adding, lambda e: e.remains.letters.update({"0": DeadLetter(0, 1)}), "says: finished"),
     ],
@@ -263,7 +263,7 @@ TABLE: dict[str, list[Row]] = {
         ),
         (cancelled, lambda e: e.remains.plan.append("lock-1"), "lock-1 is left"),
         (cancelled, lambda e: e.remains.plan.append("task-0000000007"), ""),
-        (cancelled, lambda e: e.remains.plan.remove("outcomes"), "`results` is missing"),
+        (cancelled, lambda e: e.remains.plan.remove("results"), "`results` is missing"),
         (cancelled, lambda e: operations_of(e)[0].seen.update(resumed=True), "plan was resumed"),
         (cancelled, lambda e: to.hear(e, "done"), "a waiter heard that it is done"),
     ],
@@ -272,7 +272,7 @@ TABLE: dict[str, list[Row]] = {
     ],
     "S1 every task is in one place": [
         (cancelled, lambda e: e.snapshot.places.pop("1"), "is in no place"),
-        (cancelled, lambda e: e.snapshot.places["1"].append("delayed"), "['runnable', 'later']"),
+        (cancelled, lambda e: e.snapshot.places["1"].append("delayed"), "['runnable', 'delayed']"),
         (cancelled, lambda e: e.snapshot.places["4"].append("runnable"), "name task-4"),
     ],
     "S2 every edge has two ends": [

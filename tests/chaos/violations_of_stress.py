@@ -144,7 +144,7 @@ TABLE: dict[str, list[Row]] = {
     ],
     "S4 committed tasks never ran again": [
         (stressed, lambda s: run_again(s, ended=11.0, killed=11.5, taken=False), "later claim"),
-        (stressed, lambda s: run_again(s, 1, 1, 11.0, 30.0, taken=False, began=40.0), "delayed"),
+        (stressed, lambda s: run_again(s, 1, 1, 11.0, 30.0, taken=False, began=40.0), "later"),
     ],
     "L1 claims were released once per lost worker or hand-back": [
         (stressed, lambda s: put(ran(s, 1), n=1), "came after 0 losses of workers, 0 failures"),
@@ -168,11 +168,11 @@ TABLE: dict[str, list[Row]] = {
     ],
     "S6 nothing is left of the plan but outcomes": [
         (stressed, lambda s: s.remains.plan.append("task-0000000001"), "task-0000000001 is left"),
-        (stressed, lambda s: s.remains.plan.append("add-count"), "adds is left"),
+        (stressed, lambda s: s.remains.plan.append("add-count"), "add-count is left"),
         (stressed, lambda s: s.remains.plan.remove("done"), "`done` is missing"),
         (stressed, lambda s: s.remains.runnable.append("x"), "runnable: x is left"),
         (stressed, lambda s: s.remains.claims.append("w1/x"), "claims: w1/x is left"),
-        (stressed, lambda s: s.remains.delayed.append("x"), "later: x is left"),
+        (stressed, lambda s: s.remains.delayed.append("x"), "delayed: x is left"),
         (stressed, lambda s: s.remains.dead.append("x"), "task x has a dead letter"),
         (stressed, lambda s: s.remains.outcomes.clear(), "0 outcomes are kept, 1 tasks have no"),
         (stressed, lambda s: s.remains.outcomes.append("1"), "2 outcomes are kept"),

@@ -311,7 +311,7 @@ def remains_of(client: zkplan.Client, path: str) -> Remains:
     kinds = ["", "/runnable", "/dead", "/results"]
     reads = [ReadChildren(f"{path}{kind}") for kind in kinds]
     names = client.transport.ask(ReadMany([*reads, ReadChildren(paths.delayed)]))
-    children, runnable, dead, outcomes, later = (sorted(found or ()) for found in names)
+    children, runnable, dead, outcomes, delayed = (sorted(found or ()) for found in names)
     number = number_of(path)
     claims_nodes = sorted(client.transport.ask(ReadChildren(paths.claims)) or ())
     held = client.transport.ask(
@@ -322,7 +322,7 @@ def remains_of(client: zkplan.Client, path: str) -> Remains:
         runnable=runnable,
         dead=dead,
         outcomes=outcomes,
-        later=[name for name in later if (due := parse_delayed(name)) and due.plan == number],
+        delayed=[name for name in delayed if (due := parse_delayed(name)) and due.plan == number],
         claims=[
             f"{claims_node}/{name}"
             for claims_node, standing in zip(claims_nodes, held, strict=True)

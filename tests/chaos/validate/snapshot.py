@@ -184,6 +184,8 @@ def _read_tasks(
 
 def is_quiet(snapshot: PlanSnapshot) -> bool:
     """Whether nobody holds a claim, and no pending record is still to be settled."""
-    owed = any("pending" in places and set(places) == {"pending"} for places in snapshot.places.values())
+    owed = any(
+        "pending" in places and set(places) == {"pending"} for places in snapshot.places.values()
+    )
     complete = {n for n, (version, k) in snapshot.versions.items() if version == k}
     return not snapshot.claims and not (owed and complete & snapshot.places.keys())

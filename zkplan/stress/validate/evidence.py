@@ -49,7 +49,7 @@ class Remains:
     runnable: list[str] = field(default_factory=list)
     dead: list[str] = field(default_factory=list)
     outcomes: list[str] = field(default_factory=list)
-    later: list[str] = field(default_factory=list)
+    delayed: list[str] = field(default_factory=list)
     claims: list[str] = field(default_factory=list)
     kept: list[Kept] = field(default_factory=list)
 
