@@ -106,11 +106,11 @@ def chaos(arguments: list[str]) -> None:
         pytest([], marked)
         return
     every, timed = "tests/chaos/test_every_fault.py", "tests/chaos/test_takeover.py"
-    guarded = [f"tests/chaos/test_{name}.py" for name in ("access", "tls")]
+    security = [f"tests/chaos/test_{name}.py" for name in ("access", "tls")]
     # What knows one kind of server only runs once, beside the quickest kind.
     side_by_side(
         [every, "--zookeeper-kind=ensemble", *marked],
-        [every, *guarded, "--zookeeper-kind=zookeeper", *marked],
+        [every, *security, "--zookeeper-kind=zookeeper", *marked],
         ["tests/chaos", f"--ignore={timed}", "--zookeeper-kind=embedded", *marked],
         ["tests/chaos/test_mutants_are_caught.py", "-m", "chaos", *arguments],
         # It holds workers to a time: beside the others they would share it with theirs.

@@ -12,17 +12,16 @@ import time
 from pathlib import Path
 from typing import NoReturn
 
-from .actors.mutated import NAMES
-from .actors.workloads import SHAPES
+from .cluster.cluster import Settings, opened
+from .cluster.servers import KINDS
 from .faults.catalogue import CATALOGUE, for_kind
 from .faults.fault import Entry
-from .origin import command_of, origin_of
-from .report import summary, write_report
+from .report.page import command_of, summary, versions, write_page
+from .report.usage import growth
 from .run import Outcome, Run
+from .traffic.mutated import NAMES
+from .traffic.workloads import SHAPES
 from .validate.validator import Validator
-from .vitals import growth
-from .world.arena import Settings, opened
-from .world.servers import KINDS
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 #: In a help text: where no default is to be told.
@@ -49,22 +48,21 @@ def _chosen(parser: argparse.ArgumentParser, options: argparse.Namespace) -> lis
 def chaos(settings: Settings, entries: list[Entry], minutes: float, folder: Path) -> Outcome:
     """One run; the histories and the logs of all processes stay in `folder`."""
     began = time.monotonic()
-    with opened(settings, folder) as arena, Validator(arena) as validator:
-        origin = origin_of(settings.kind, arena.servers.hosts)
-        run = Run(arena, validator, lambda text: _say(f"{time.monotonic() - began:7.1f} s  {text}"))
+    with opened(settings, folder) as cluster, Validator(cluster) as validator:
+        facts = versions(settings.kind, cluster.servers.hosts)
+        run = Run(
+            cluster, validator, lambda text: _say(f"{time.monotonic() - began:7.1f} s  {text}")
+        )
         run.warm_up()
-        if entries:
-            run.rounds(entries, minutes)
-        else:
-            run.rest(minutes)
+        run.rounds(entries, minutes)
         outcome = run.finish()
-    outcome.violations += growth(outcome.vitals, outcome.began)
-    outcome.origin = origin
+    outcome.violations += growth(outcome.usage, outcome.began)
+    outcome.versions = facts
     return outcome
 
 
 class Interrupted(BaseException):
-    """A signal came: what is open is closed, what is mounted is unmounted, nothing is reported."""
+    """A signal came: everything is closed and unmounted, nothing is reported."""
 
 
 def _end_orderly(number: int, frame: object) -> NoReturn:
@@ -92,7 +90,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--minutes", type=_minutes, default=1.0, help="for how long there are new faults")
     add("--seed", type=int, help=f"a new one where none is given, printed{_NO_DEFAULT}")
     add("--faults", help=f"names, joined by commas; '' for none; all if not given{_NO_DEFAULT}")
-    add("--list", action="store_true", help=f"the faults, and end{_NO_DEFAULT}")
+    add("--list", action="store_true", help=f"print what each fault does, and end{_NO_DEFAULT}")
     add("--report", type=Path, help=f"a Markdown file to write{_NO_DEFAULT}")
     add("--workers", type=int, default=4, help="processes")
     add("--threads", type=int, default=2, help="of each worker")
@@ -100,8 +98,8 @@ def _parser() -> argparse.ArgumentParser:
     add("--keep", type=Path, help=f"a new folder for histories and logs{_NO_DEFAULT}")
     add("--backlog", type=int, default=4, help="plans that stand at once")
     add("--shape", choices=["", *SHAPES], default="", help=f"of every plan{_NO_DEFAULT}")
-    add("--points", default="", help=f"armed in every worker{_NO_DEFAULT}")
-    add("--veterans", action="store_true", help=f"watch some that no fault ends{_NO_DEFAULT}")
+    add("--points", default="", help=f"failpoints armed in every worker{_NO_DEFAULT}")
+    add("--long-lived", action="store_true", help=f"add processes that no fault ends{_NO_DEFAULT}")
     add("--mutant", choices=["", *NAMES], default="", help=f"a broken protocol{_NO_DEFAULT}")
     return parser
 
@@ -111,24 +109,15 @@ def main(arguments: list[str]) -> int:
     options = parser.parse_args(arguments)
     if options.list:
         for entry in CATALOGUE.values():
-            _say(f"{entry.name:32} {entry.case:>3}  {entry.does} ({', '.join(entry.kinds)})")
+            _say(f"{entry.name:34}  {entry.does} ({', '.join(entry.kinds)})")
         return 0
     entries = _chosen(parser, options)
     seed = options.seed if options.seed is not None else time.time_ns() % 1_000_000
     _say(f"seed {seed}")
     logging.getLogger("kazoo").setLevel(logging.CRITICAL)
-    settings = Settings(
-        options.kind,
-        seed,
-        options.workers,
-        options.threads,
-        options.session_timeout,
-        options.backlog,
-        options.veterans,
-        options.points,
-        options.shape,
-        options.mutant,
-    )
+    size = (options.workers, options.threads, options.session_timeout, options.backlog)
+    what = (options.long_lived, options.points, options.shape, options.mutant)
+    settings = Settings(options.kind, seed, *size, *what)
     for each in _SIGNALS:
         signal.signal(each, _end_orderly)
     folder = options.keep or Path(tempfile.mkdtemp(prefix="zkplan-chaos-"))
@@ -142,10 +131,10 @@ def main(arguments: list[str]) -> int:
     for violation in outcome.violations[:30]:
         _say(f"VIOLATION  {violation}")
     for mismatch in outcome.mismatches:
-        _say(f"ZOOKEEPER  {mismatch}: its tree was another one than the leader's (its log)")
+        _say(f"ZOOKEEPER  {mismatch}: its tree differed from the leader's, by its log")
     _say(summary(outcome))
     if options.report is not None:
-        write_report(outcome, options.report, command_of(arguments, seed))
+        write_page(outcome, options.report, command_of(arguments, seed))
     if outcome.passed and options.keep is None:
         shutil.rmtree(folder, ignore_errors=True)
     else:

@@ -11,8 +11,7 @@ from typing import Any
 
 from zkplan.stress.validate.evidence import Kept, Remains
 
-from .actors.workloads import digest_of, parent_of
-from .faults.aim import EVERYBODY, Aim
+from .faults.target import EVERYBODY, Target
 from .honest import (
     AUTHOR,
     NOW,
@@ -28,6 +27,7 @@ from .honest import (
     retry,
     winner,
 )
+from .traffic.workloads import digest_of, parent_of
 from .validate.checks import committed_numbers
 from .validate.evidence import PlanEvidence, noticed_s
 from .validate.history import RunHistory
@@ -39,7 +39,7 @@ from .validate.windows import Window
 OTHER, NAME = 77, "worker0"
 FOR_EVER = float("inf")
 #: Who is told to stop loses nothing by it.
-TOLD = Aim(names=[NAME], hands_back=True)
+TOLD = Target(names=[NAME], hands_back=True)
 
 
 def put(what: object, **facts: object) -> None:
@@ -47,7 +47,7 @@ def put(what: object, **facts: object) -> None:
         setattr(what, name, value)
 
 
-def fault(e: PlanEvidence, begin: float, end: float = FOR_EVER, aim: Aim = EVERYBODY) -> None:
+def fault(e: PlanEvidence, begin: float, end: float = FOR_EVER, aim: Target = EVERYBODY) -> None:
     e.history.windows.append(Window("a fault", begin, aim, end))
 
 
@@ -58,8 +58,8 @@ def known_as(history: RunHistory, pid: int, name: str = NAME) -> None:
 
 
 def written(e: PlanEvidence, pid: int, event: str, at: float, /, **facts: Any) -> None:
-    """That process wrote it, or the arena where it is 0."""
-    file = Path(f"worker-{pid}.jsonl" if pid else "arena.jsonl")
+    """That process wrote it, or the cluster where it is 0."""
+    file = Path(f"worker-{pid}.jsonl" if pid else "cluster.jsonl")
     e.history.take({"event": event, "at": at, **facts}, file)
 
 
@@ -212,7 +212,7 @@ def repeat_before_a_fault(e: PlanEvidence, after_s: float) -> None:
             each.began, each.ended = each.began + 100.0, (each.ended or 0.0) + 100.0
     e.plan.waited[0]["at"] += 100.0
     at = (first.ended or 0.0) + after_s
-    fault(e, at, at + 1.0, Aim(pids=[first.pid]))
+    fault(e, at, at + 1.0, Target(pids=[first.pid]))
 
 
 def live(
@@ -250,7 +250,7 @@ def live(
         e.remains.letters[last.key] = DeadLetter(*map(int, letter.split(".")))
     e.history._workers.add(NAME)
     for name in hit:
-        fault(e, 0.0, aim=TOLD if name == "told" else Aim(names=[name]))
+        fault(e, 0.0, aim=TOLD if name == "told" else Target(names=[name]))
     if poked_s is not None:
         # Of the process of claim 0, if that is known.
         e.history._pokes.append(("memory", last.began - poked_s, 70))
@@ -337,13 +337,13 @@ def break_a_wait(
         written(e, 0, "ended", at, pid=killed, sent=at, why="killed", killed=True)
     if paused:
         written(e, 0, "started", 0.0, name="author", role="author", pid=AUTHOR)
-        fault(e, 12.0, 19.0, Aim(names=[paused]))
+        fault(e, 12.0, 19.0, Target(names=[paused]))
     written(e, 0, "wait broke", 20.0, plan="chaos-11", error=error)
 
 
 def die_by_itself(e: PlanEvidence, *codes: int) -> None:
     """A fault that ends it has one of those codes."""
-    fault(e, NOW - 1.0, NOW + 1.0, Aim(pids=[OTHER], codes=codes))
+    fault(e, NOW - 1.0, NOW + 1.0, Target(pids=[OTHER], codes=codes))
     written(e, 0, "died", NOW, name=NAME, pid=OTHER, code=1, tail="the tail of its log")
 
 

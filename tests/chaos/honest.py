@@ -8,7 +8,7 @@ from pathlib import Path
 
 from zkplan.stress.validate.evidence import Kept
 
-from .actors.workloads import Workload, attempts_of, parent_of
+from .traffic.workloads import Workload, attempts_of, parent_of
 from .validate.checks import violations
 from .validate.evidence import PlanEvidence
 from .validate.history import RunHistory

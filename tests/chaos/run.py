@@ -1,4 +1,4 @@
-"""A chaos run from beginning to end: random faults one after another, peace, the last judgement."""
+"""A chaos run: random faults one after another, a recovery without faults, the last judgement."""
 
 from __future__ import annotations
 
@@ -13,72 +13,58 @@ import zkplan
 from zkplan.stress.history import journal_of
 from zkplan.testing.server_process import ServerDidNotStart
 
-from .faults.aim import EVERYBODY
+from .cluster.cluster import Cluster, Settings
 from .faults.fault import Entry, Fault
-from .peace import Breath, Peace
-from .under_way import Felt, UnderWay
+from .faults.running import EffectCounts, RunningFault
+from .faults.target import EVERYBODY
+from .recovery import NOTHING_TAKEN, Recovery, Taken
+from .report.usage import Usage, usage_of
 from .validate.evidence import noticed_s
-from .validate.measures import Coverage, Effects, Takeover
 from .validate.validator import Validator
-from .vitals import Vitals, vitals_of
-from .world.arena import Arena, Settings
 
 _TICK_S = 0.1
-_VITALS_S = 10.0
+_USAGE_S = 10.0
 _WARM_S = 60.0
-#: Peace between faults, in session time-outs.
-_PEACE = (0.1, 1.0)
-#: How many faults at once, with these weights.
-_AT_ONCE = ((1, 70), (2, 25), (3, 5))
-#: In so many of a hundred rounds no new fault comes until every plan that stands then is done.
-_BREATHS_PERCENT = 5
-#: Workers that are told to stop at the end do so within their grace, and clear each other's claims
-#: nodes.
+#: Between two rounds of faults, in session time-outs: at least, at most.
+_BETWEEN = (0.1, 1.0)
+#: How many faults a round has, with their weights.
+_AT_ONCE = ((1, 2, 3), (70, 25, 5))
+#: After so many of a hundred rounds no new fault comes until every plan that stands is done.
+_RECOVERIES_PERCENT = 5
+#: At the end workers stop within their grace, and clear each other's claims nodes.
 _LEAVE_S = 45.0
-#: A waiter looks whether it is to end after each wait for a plan; at the end none stands.
+#: A waiter ends after its present wait; at the end there is no plan to wait for.
 _WAITERS_S = 30.0
 _NO_SERVER = (ServerDidNotStart, zkplan.ZooKeeperUnavailable)
 
 
 @dataclass
 class Outcome:
-    """What a run showed; times in seconds of the monotonic clock, `began` is where they start."""
+    """What a run showed; `began` and `ended` by the monotonic clock."""
 
     settings: Settings
+    #: Has counted what was judged.
+    validator: Validator
     began: float
     ended: float = 0.0
+    #: Injected faults; and those that took effect, or did not and so proved nothing.
     faults: Counter[str] = field(default_factory=Counter)
-    felt: Counter[str] = field(default_factory=Counter)
-    #: Faults that nobody has felt, and will not: they have proved nothing.
-    unfelt: Counter[str] = field(default_factory=Counter)
-    #: Injections and healings that another fault of the same moment has cut short.
+    took_effect: Counter[str] = field(default_factory=Counter)
+    without_effect: Counter[str] = field(default_factory=Counter)
+    #: Injections and healings that another fault of the round has broken off.
     broke_off: Counter[str] = field(default_factory=Counter)
     skipped: dict[str, str] = field(default_factory=dict)
-    marks: list[tuple[float, float, str]] = field(default_factory=list)
-    takeovers: list[Takeover] = field(default_factory=list)
-    effects: Effects = field(default_factory=Effects)
-    coverage: Coverage = field(default_factory=Coverage)
-    ended_at: list[float] = field(default_factory=list)
     violations: list[str] = field(default_factory=list)
-    #: After which transactions ZooKeeper's members differed, by their own digests.
+    #: Transactions after which ZooKeeper's members differed, by their own digests.
     mismatches: list[str] = field(default_factory=list)
-    shapes: Counter[str] = field(default_factory=Counter)
-    plans: int = 0
-    tasks: int = 0
-    executions: int = 0
-    half_defined: int = 0
-    drained_s: float = 0.0
-    drain_allowed_s: float = 0.0
-    breaths: list[Breath] = field(default_factory=list)
-    #: By fault: after how many seconds with servers again a task began.
-    back_s: list[tuple[str, float]] = field(default_factory=list)
-    #: For how long a repeated attempt of any worker was excused.
+    #: The recovery at the end, and those in between.
+    drained: Taken = NOTHING_TAKEN
+    recoveries: list[Taken] = field(default_factory=list)
+    #: For how long S8 excused a repeated attempt of any worker.
     excused_s: float = 0.0
-    vitals: list[Vitals] = field(default_factory=list)
-    lost: Counter[str] = field(default_factory=Counter)
-    trouble: list[str] = field(default_factory=list)
-    #: When, of which commit and with which versions.
-    origin: dict[str, object] = field(default_factory=dict)
+    usage: list[Usage] = field(default_factory=list)
+    #: When, of which commit, and with which versions.
+    versions: dict[str, object] = field(default_factory=dict)
 
     @property
     def passed(self) -> bool:
@@ -86,30 +72,29 @@ class Outcome:
 
 
 class Run:
-    """Drives an arena: injects, heals, waits, and lets the validator judge."""
+    """Drives a cluster: injects, heals, waits, and lets the validator judge."""
 
     def __init__(
         self,
-        arena: Arena,
+        cluster: Cluster,
         validator: Validator,
         tell: Callable[[str], None] = lambda text: None,
     ) -> None:
-        self._back: list[tuple[str, float]] = []
-        self.arena, self.validator, self.tell = arena, validator, tell
-        self.chance = random.Random(arena.settings.seed)
-        self.outcome = Outcome(arena.settings, time.monotonic())
+        self.cluster, self.validator, self.tell = cluster, validator, tell
+        self.chance = random.Random(cluster.settings.seed)
+        self.outcome = Outcome(cluster.settings, validator, time.monotonic())
         self._pause = threading.Event()
         self._measure_at = 0.0
         #: Whether a fault of this round makes servers end by themselves.
-        self._servers_may_fall = False
+        self._servers_may_end = False
         #: When the last author was there.
-        self._left_at = self.outcome.began
-        #: Faults whose healing broke off; they are healed when all others are.
+        self._authored_at = self.outcome.began
+        #: Faults whose healing broke off; healed again when all others are healed.
         self._unhealed: list[Fault] = []
-        self.felt = Felt(arena, self.outcome.felt, self.outcome.unfelt)
+        self.effects = EffectCounts(cluster)
 
     def warm_up(self) -> None:
-        """Until tasks run: a fault before the first task tests nothing of tasks."""
+        """Wait until tasks run: before, a fault would test nothing of tasks."""
         deadline = time.monotonic() + _WARM_S
         while not self.validator.history.ended_at:
             self._spend(_TICK_S)
@@ -118,84 +103,74 @@ class Run:
                 return
 
     def rounds(self, entries: Sequence[Entry], minutes: float) -> None:
-        """Random combinations of those faults for that long, or until something is violated."""
+        """Inject random combinations of those faults for so long; without faults just wait."""
         until = time.monotonic() + 60 * minutes
         weights = [entry.weight for entry in entries]
         while time.monotonic() < until and not self.broken():
-            number = self.chance.choices(
-                [count for count, _ in _AT_ONCE], [weight for _, weight in _AT_ONCE]
-            )[0]
-            chosen = {
-                entry.name: entry for entry in self.chance.choices(entries, weights, k=number)
-            }
-            self.at_once(list(chosen.values()))
-            if self.chance.randrange(100) < _BREATHS_PERCENT:
-                self.breathe()
-            self._spend(self.arena.settings.session_s * self.chance.uniform(*_PEACE))
+            (number,) = self.chance.choices(*_AT_ONCE)
+            drawn = self.chance.choices(entries, weights, k=number) if entries else []
+            self.at_once(list({entry.name: entry for entry in drawn}.values()))
+            if self.chance.randrange(100) < _RECOVERIES_PERCENT:
+                self.recover()
+            self._spend(self.cluster.settings.session_s * self.chance.uniform(*_BETWEEN))
 
-    def breathe(self) -> None:
-        """No new fault until every plan that stands now is done: none may need one to go on."""
-        peace = self._peace()
-        while peace.standing and not self.broken():
+    def recover(self) -> None:
+        """Inject nothing until every plan that stands now is done: none may need a fault for it."""
+        recovery = self._recovery()
+        while recovery.standing and not self.broken():
             self._spend(_TICK_S)
-            if peace.lasted_s > peace.allowed_s:
-                standing = self.validator.give_up(peace.standing)
-                self.outcome.violations += standing or [_missed(peace)]
+            if recovery.taken.too_long:
+                found = self.validator.give_up(recovery.standing)
+                self.outcome.violations += found or [_too_long(recovery.taken)]
                 break
-        breath = Breath(len(peace.names), peace.lasted_s, peace.allowed_s)
-        self.outcome.breaths.append(breath)
-        self.tell(f"no new fault for {breath.lasted_s:.1f} s of {breath.allowed_s:.0f}")
+        self.outcome.recoveries.append(recovery.taken)
+        self.tell(f"no new fault for {recovery.taken}")
 
-    def _peace(self) -> Peace:
-        return Peace(self.validator, self.arena.settings.session_s)
-
-    def rest(self, minutes: float) -> None:
-        """No faults at all: what the others are compared with."""
-        until = time.monotonic() + 60 * minutes
-        while time.monotonic() < until and not self.broken():
-            self._spend(1.0)
+    def _recovery(self) -> Recovery:
+        return Recovery(self.validator, self.cluster.settings.session_s)
 
     def at_once(self, entries: Sequence[Entry]) -> None:
         """Inject these, hold each for its time, heal them in the order of their times."""
-        under_way: list[UnderWay] = []
+        running: list[RunningFault] = []
         for entry in entries:
             fault = entry.fault()
-            why = fault.unable(self.arena)
+            why = fault.unable(self.cluster)
             if why:
                 self.outcome.skipped[entry.name] = why
                 continue
-            if any(fault.claims & each.fault.claims for each in under_way):
-                continue  # they would undo each other
+            if any(fault.conflicts(each.fault) for each in running):
+                continue
             self._see_servers()
-            self._servers_may_fall |= fault.breaks_servers
-            hold_s = self.arena.settings.session_s * self.chance.uniform(*fault.lasts)
-            whole = self._inject(fault)
-            under_way.append(UnderWay(fault, hold_s, time.monotonic(), whole))
-        while under_way:
-            for each in list(under_way):
-                if each.is_over(time.monotonic(), each.look(self.arena)):
+            self._servers_may_end |= fault.ends_servers
+            hold_s = self.cluster.settings.session_s * self.chance.uniform(*fault.lasts)
+            injected = self._inject(fault)
+            running.append(RunningFault(fault, hold_s, time.monotonic(), injected))
+        while running:
+            for each in list(running):
+                each.look(self.cluster)
+                if each.is_over(time.monotonic()):
                     self._heal(each)
-                    under_way.remove(each)
-            self._spend(_TICK_S if under_way else 0.0)
+                    running.remove(each)
+            self._spend(_TICK_S if running else 0.0)
         if entries:
             self._mend()
 
     def broken(self) -> list[str]:
-        return [*self.outcome.violations, *self.validator.violations, *self.arena.too_slow]
+        return [*self.outcome.violations, *self.validator.violations, *self.cluster.too_slow]
 
     def finish(self) -> Outcome:
-        """No more faults: everything must come to its end, and nothing may be left."""
-        arena, validator = self.arena, self.validator
+        """No more faults: every plan has to end, every process too, and nothing may be left."""
+        cluster, validator = self.cluster, self.validator
         self._mend()
-        while self.felt.still_waiting() and not self.broken():
-            self._spend(_TICK_S)  # before anybody ends who may have to show it
-        arena.end_authors()
-        self._drain(self._peace())
-        if validator.is_idle(self._left_at):
+        while self.effects.still_waiting() and not self.broken():
+            self._spend(_TICK_S)  # while the processes that may show an effect still live
+        cluster.tell_to_end("author")
+        self._drain(self._recovery())
+        if validator.is_idle(self._authored_at):
             self.outcome.violations += [*validator.never_checked(), *validator.come_back()]
-        arena.end_waiters()
-        self._see_off_waiters()
-        self._leave_nothing()
+        cluster.tell_to_end("waiter")
+        self._wait_for_waiters()
+        self._stop_workers()
         self._see_servers()
         validator.check_history()
         return self._sum_up()
@@ -203,132 +178,119 @@ class Run:
     # ---- pieces
 
     def _inject(self, fault: Fault) -> bool:
+        """Whether it was injected, and not broken off."""
         self.tell(f"{fault.name}")
-        begin = time.monotonic()
         if fault.shape:
-            self.arena.want(fault.shape)
-        # To inject it may take seconds, in which it is felt, and the validator judges: until it is
-        # known whom it hits, it may be anybody.
-        self.arena.journal.write("fault", name=fault.name, **EVERYBODY.facts())
-        whole = self._goes_on(fault, "inject", lambda: fault.inject(self.arena, self.chance))
-        if whole:
-            self.arena.journal.write("fault aimed", name=fault.name, **fault.aim().facts())
+            self.cluster.want(fault.shape)
+        # An injection may take seconds, in which it has effects already and the validator judges.
+        # Until it is known whom it hits, it may be anybody.
+        self.cluster.journal.write("fault", name=fault.name, **EVERYBODY.facts())
+        injected = self._goes_on(fault, "inject", lambda: fault.inject(self.cluster, self.chance))
+        if injected:
+            self.cluster.journal.write("fault aimed", name=fault.name, **fault.target().facts())
         self.outcome.faults[fault.name] += 1
-        self.outcome.marks.append((begin, float("inf"), fault.name))
-        return whole
+        return injected
 
-    def _heal(self, each: UnderWay) -> None:
+    def _heal(self, each: RunningFault) -> None:
         fault = each.fault
         if fault.shape:
-            self.arena.want("")
-        # Asked before: what is mended does not show any more that it was broken.
-        each.look(self.arena)
-        if not self._goes_on(fault, "heal", lambda: fault.heal(self.arena)):
+            self.cluster.want("")
+        each.look(self.cluster)  # before: the healing may hide the effect
+        if not self._goes_on(fault, "heal", lambda: fault.heal(self.cluster)):
             self._unhealed.append(fault)
         else:
-            self._is_healed(fault)
-        self.felt.count(each)
-
-    def _is_healed(self, fault: Fault) -> None:
-        self.arena.journal.write("healed", name=fault.name)
-        now = time.monotonic()
-        if fault.is_outage:
-            self._back.append((fault.name, now))
-        self.outcome.marks = [
-            (begin, now, name) if name == fault.name and end == float("inf") else (begin, end, name)
-            for begin, end, name in self.outcome.marks
-        ]
+            self.cluster.journal.write("healed", name=fault.name)
+        self.effects.count(each)
 
     def _goes_on(self, fault: Fault, what: str, step: Callable[[], None]) -> bool:
         """Whether that step of a fault came to its end.
 
-        Another fault of the same moment may keep a server from serving. That is no finding, for
-        `_mend` demands that all serve once that one is healed too; it is told all the same.
+        Another fault of the round may keep a server from serving. That is no violation, as `_mend`
+        demands that all serve once that one is healed too; but it is counted.
         """
         try:
             step()
         except _NO_SERVER as error:
-            self.arena.journal.write("fault broke off", name=fault.name, step=what, why=str(error))
+            facts = {"name": fault.name, "step": what, "why": str(error)}
+            self.cluster.journal.write("fault broke off", **facts)
             self.outcome.broke_off[f"{fault.name} ({what})"] += 1
             self.tell(f"{fault.name}: {what} broke off")
             return False
         return True
 
     def _mend(self) -> None:
-        """What faults at the same time have done to each other."""
+        """Heal what faults of the same round have done to each other."""
         try:
-            self.arena.heal()
+            self.cluster.heal()
             while self._unhealed:
-                self._unhealed[-1].heal(self.arena)
-                self._is_healed(self._unhealed.pop())
+                self._unhealed[-1].heal(self.cluster)
+                self.cluster.journal.write("healed", name=self._unhealed.pop().name)
         except _NO_SERVER as error:
             self.outcome.violations.append(f"a server does not start again: {error}")
         self._see_servers()
-        self._servers_may_fall = False
+        self._servers_may_end = False
 
     def _see_servers(self) -> None:
-        """A server ends by itself only where a fault of this round makes it."""
-        fallen = self.arena.fallen()
-        if not self._servers_may_fall:
+        """A server that ended by itself is a violation, unless a fault of the round does that."""
+        fallen = self.cluster.fallen()
+        if not self._servers_may_end:
             self.outcome.violations += fallen
 
-    def _drain(self, peace: Peace) -> None:
+    def _drain(self, recovery: Recovery) -> None:
         """Until the last plan is done, or its time is over."""
         outcome = self.outcome
-        self._left_at = time.monotonic()
+        self._authored_at = time.monotonic()
         while not self._is_over():
             self._spend(_TICK_S)
-            peace.see()
-            if peace.lasted_s > peace.allowed_s:
-                standing = self.validator.give_up(self.validator.standing)
-                outcome.violations += [*standing, *self._still_there()] or [_missed(peace)]
+            recovery.see()
+            if recovery.taken.too_long:
+                found = self.validator.give_up(self.validator.standing)
+                authors = [author for author in self.cluster.of("author") if author.running]
+                found += [f"L3 {each.name} was told to end, and still adds" for each in authors]
+                outcome.violations += found or [_too_long(recovery.taken)]
                 break
-        outcome.drained_s, outcome.drain_allowed_s = peace.lasted_s, peace.allowed_s
+        outcome.drained = recovery.taken
 
-    def _still_there(self) -> list[str]:
-        authors = [actor for actor in self.arena.of("author") if actor.process is not None]
-        return [f"L3 {actor.name} was told to end, and adds all the same" for actor in authors]
-
-    def _see_off_waiters(self) -> None:
-        """Until each has ended; that it did so with 0 is for `tend` to see, as of everybody."""
+    def _wait_for_waiters(self) -> None:
+        """Until each has ended; `Cluster.tend` judges its exit code."""
         deadline = time.monotonic() + _WAITERS_S
         while not self.broken():
             self._spend(_TICK_S)
-            left = [actor for actor in self.arena.of("waiter") if actor.process is not None]
+            left = [waiter for waiter in self.cluster.of("waiter") if waiter.running]
             if not left:
                 return
             if time.monotonic() > deadline:
                 self.outcome.violations += [
-                    f"{actor.name} was told to end, and is there after {_WAITERS_S:g} s"
-                    for actor in left
+                    f"{waiter.name} was told to end, and is there after {_WAITERS_S:g} s"
+                    for waiter in left
                 ]
 
     def _is_over(self) -> bool:
-        """The last plan is looked for after the last author has ended."""
-        if any(actor.process is not None for actor in self.arena.of("author")):
-            self._left_at = time.monotonic()
-        return bool(self.outcome.violations) or self.validator.is_idle(self._left_at)
+        """Whether no plan stands at a look after the last author has ended."""
+        if any(author.running for author in self.cluster.of("author")):
+            self._authored_at = time.monotonic()
+        return bool(self.outcome.violations) or self.validator.is_idle(self._authored_at)
 
-    def _leave_nothing(self) -> None:
-        """The workers stop cleanly; before the last goes, every claims node must be cleared."""
+    def _stop_workers(self) -> None:
+        """The workers stop cleanly; before the last one goes, every claims node must be cleared."""
         if self.broken():
             return
         deadline = time.monotonic() + _LEAVE_S
-        *most, last = self.arena.workers
-        for actor in most:
-            self.arena.stop(actor, "the end")
+        *most, last = self.cluster.workers
+        for worker in most:
+            self.cluster.stop(worker, "the end")
         living = 1
         while time.monotonic() < deadline and len(self.validator.orphans()) > 2 * living:
             self._pause.wait(_TICK_S)
-        self.arena.stop(last, "the end")
+        self.cluster.stop(last, "the end")
         self.outcome.violations += self.validator.orphans()
 
     def _spend(self, seconds: float) -> None:
         until = time.monotonic() + seconds
         while True:
-            self.arena.tend()
+            self.cluster.tend()
             self._see_servers()
-            self.felt.still_waiting()
+            self.effects.still_waiting()
             self._measure()
             left = until - time.monotonic()
             if left <= 0:
@@ -336,42 +298,32 @@ class Run:
             self._pause.wait(min(_TICK_S, left))
 
     def _measure(self) -> None:
-        """How those fare that no fault ends."""
+        """What the long-lived processes use now."""
         now = time.monotonic()
         if now < self._measure_at:
             return
-        self._measure_at = now + _VITALS_S
-        for actor in self.arena.actors:
-            if actor.spared and actor.pid:
-                journal = journal_of(self.arena.folder, actor.pid)
-                self.outcome.vitals.append(vitals_of(actor.name, actor.pid, now, journal))
+        self._measure_at = now + _USAGE_S
+        for process in self.cluster.processes:
+            if process.long_lived and process.pid:
+                journal = journal_of(self.cluster.folder, process.pid)
+                self.outcome.usage.append(usage_of(process.name, process.pid, now, journal))
 
     def _sum_up(self) -> Outcome:
-        outcome, validator = self.outcome, self.validator
+        outcome = self.outcome
         outcome.ended = time.monotonic()
         outcome.violations = self.broken()
-        self.felt.give_up()  # something is broken
-        outcome.effects, outcome.coverage = validator.effects, validator.coverage
-        outcome.takeovers, outcome.shapes = validator.takeovers, validator.shapes
-        outcome.plans, outcome.tasks = validator.finished, validator.tasks
-        outcome.executions, outcome.half_defined = validator.executions, validator.half_defined
-        for name, healed in self._back:
-            seconds = validator.history.goes_on_s(healed)
-            if seconds is not None:
-                outcome.back_s.append((name, seconds))
-        outcome.ended_at = list(validator.history.ended_at)
-        outcome.excused_s = validator.history.excused_s(
+        self.effects.give_up()  # there is a violation, and no process to show an effect
+        outcome.took_effect = self.effects.took_effect
+        outcome.without_effect = self.effects.without_effect
+        outcome.excused_s = self.validator.history.excused_s(
             outcome.began, outcome.ended, noticed_s(outcome.settings.session_s)
         )
-        outcome.mismatches = self.arena.mismatches()
-        outcome.trouble = [str(line)[:400] for line in validator.history.unplanned]
-        for actor in self.arena.actors:
-            outcome.lost.update(actor.link.lost)
+        outcome.mismatches = self.cluster.mismatches()
         return outcome
 
 
-def _missed(peace: Peace) -> str:
+def _too_long(taken: Taken) -> str:
     return (
-        f"L3 without new faults it took {peace.lasted_s:.1f} s, and {peace.allowed_s:.1f} s are "
-        "allowed; at the second look nothing stood any more"
+        f"L3 without new faults it took {taken.seconds:.1f} s, and {taken.allowed_s:.1f} s are "
+        "allowed; at the second look no plan stood any more"
     )

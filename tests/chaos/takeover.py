@@ -1,7 +1,7 @@
-"""How soon others go on: python -m tests.chaos.takeover --kind ensemble --kills 50 --stops 50.
+"""How soon others take over: python -m tests.chaos.takeover --kind ensemble --kills 50 --stops 50.
 
-One worker after the other is killed, or stopped cleanly, while it runs tasks; then all of them have
-to run elsewhere before the next is. Slots are free, so that no task waits for one.
+One worker after another is killed, or stopped cleanly, while it runs tasks. All of them have to run
+elsewhere before the next worker is ended. Slots are free, so that no task waits for one.
 """
 
 from __future__ import annotations
@@ -13,56 +13,28 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
-from .actors.workloads import Item
-from .origin import command_of, origin_of
-from .pictures import histogram
+from .cluster.cluster import GRACE_S, Cluster, Process, Settings, opened
+from .cluster.servers import KINDS, Kind
 from .validate.plans import Execution, PlanHistory
 from .validate.validator import Validator
-from .world.arena import GRACE_S, Actor, Arena, Settings, opened
-from .world.servers import KINDS, Kind
 
 _POLL_S = 0.02
-#: A take-over that takes so much longer than its bound is given up.
+#: How much longer than the session time-out a takeover is waited for.
 _PATIENCE_S = 30.0
-#: A task that has less left than this may end before its worker does.
+#: A task with less time left than this may end before its worker does.
 _MARGIN_S = 0.5
-#: What a take-over may take besides the session time-out and a tick, and after a clean stop.
+#: The time after a kill besides the session time-out and a tick, and the time after a clean stop.
 KILL_BOUND_S, STOP_BOUND_S = 1.0, 0.5
-
-
-def kill_bound_s(settings: Settings) -> float:
-    """Within this a dead worker's tasks run elsewhere: a server ends sessions at its ticks only."""
-    return settings.session_s + settings.tick_ms / 1000 + KILL_BOUND_S
-
-
-class Running(NamedTuple):
-    """An execution under way, and where its successor will be found."""
-
-    plan: PlanHistory
-    execution: Execution
-
-    @property
-    def item(self) -> Item:
-        return self.plan.workload.items[self.execution.key]
-
-    @property
-    def left_s(self) -> float:
-        """Of the time that the task takes."""
-        return self.item.seconds - (time.monotonic() - self.execution.began)
-
-    @property
-    def successor(self) -> Execution | None:
-        runs = self.plan.executions.get(self.execution.key, [])
-        return next((each for each in list(runs) if each.n > self.execution.n), None)
+_HEADER = "| Worker | Times | Tasks | Median | 95 % | Worst | Bound | |\n|" + " --- |" * 8
 
 
 class Series(NamedTuple):
-    """What one kind of end showed: seconds until each task went on, and the bound for all."""
+    """One kind of end: seconds until each task ran elsewhere, and their bound."""
 
     name: str
     ends: int
@@ -86,160 +58,111 @@ class Series(NamedTuple):
 class Takeovers:
     """Ends workers, one after another, and measures."""
 
-    def __init__(self, arena: Arena, validator: Validator) -> None:
-        self.arena, self.validator = arena, validator
-        self.chance = random.Random(arena.settings.seed)
+    def __init__(self, cluster: Cluster, validator: Validator) -> None:
+        self.cluster, self.validator = cluster, validator
+        self.chance = random.Random(cluster.settings.seed)
         self._pause = threading.Event()
 
     def killed(self, times: int) -> Series:
-        waits: list[float] = []
-        for _ in range(times):
-            actor, ran = self._victim(_MARGIN_S)
-            at = time.monotonic()
-            self.arena.kill(actor, "killed")
-            self.arena.start(actor)
-            waits += self._wait_for(ran, at)
-        return Series("killed", times, waits, kill_bound_s(self.arena.settings))
+        """A server ends sessions only at its ticks."""
+        settings = self.cluster.settings
+        bound_s = settings.session_s + settings.tick_ms / 1000 + KILL_BOUND_S
+        waits = self._ended(times, 0.0, lambda worker: self.cluster.kill(worker, "killed"))
+        return Series("killed", times, waits, bound_s)
 
     def stopped(self, times: int) -> Series:
-        """A task that outlasts the grace is handed back at its end: from then on it counts."""
-        waits: list[float] = []
-        for _ in range(times):
-            actor, ran = self._victim(GRACE_S + _MARGIN_S)
-            sent = time.monotonic()
-            self.arena.stop(actor, "stopped")
-            at = min(time.monotonic(), sent + GRACE_S)
-            self.arena.start(actor)
-            waits += self._wait_for(ran, at)
+        """A task that outlasts the grace is handed back at its end, so the time begins there."""
+        waits = self._ended(times, GRACE_S, lambda worker: self.cluster.stop(worker, "stopped"))
         return Series("stopped cleanly", times, waits, STOP_BOUND_S)
 
-    def _victim(self, left_s: float) -> tuple[Actor, list[Running]]:
-        """A worker that runs tasks which will not have ended within `left_s`."""
+    def _ended(self, times: int, grace_s: float, end: Callable[[Process], None]) -> list[float]:
+        waits: list[float] = []
+        for _ in range(times):
+            worker, ran = self._victim(grace_s + _MARGIN_S)
+            began = time.monotonic()
+            end(worker)
+            at = min(time.monotonic(), began + grace_s)
+            self.cluster.start(worker)
+            waits += self._wait_for(ran, at)
+        return waits
+
+    def _victim(self, left_s: float) -> tuple[Process, list[tuple[PlanHistory, Execution]]]:
+        """A worker, and those of its tasks that have over `left_s` left."""
         deadline = time.monotonic() + _PATIENCE_S
         while time.monotonic() < deadline:
             self._look()
-            actors = list(self.arena.workers)
-            self.chance.shuffle(actors)
-            for actor in actors:
-                ran = [each for each in self._running(actor.pid) if each.left_s > left_s]
+            for worker in self.chance.sample(self.cluster.workers, len(self.cluster.workers)):
+                ran = self._running(worker.pid, time.monotonic() + left_s)
                 if ran:
-                    return actor, ran
+                    return worker, ran
         raise TimeoutError(f"no worker ran a task that takes long within {_PATIENCE_S:g} s")
 
-    def _running(self, pid: int) -> list[Running]:
+    def _running(self, pid: int, until: float) -> list[tuple[PlanHistory, Execution]]:
         return [
-            Running(plan, runs[-1])
+            (plan, runs[-1])
             for plan in list(self.validator.history.plans.values())
             if plan.committed is None
-            for runs in list(plan.executions.values())
+            for key, runs in list(plan.executions.items())
             if runs and runs[-1].pid == pid and runs[-1].ended is None
+            if runs[-1].began + plan.workload.items[key].seconds > until
         ]
 
-    def _wait_for(self, ran: Sequence[Running], at: float) -> list[float]:
+    def _wait_for(self, ran: list[tuple[PlanHistory, Execution]], at: float) -> list[float]:
         """Seconds from `at` until each of those runs again, but for those that ended after all."""
-        deadline = at + self.arena.settings.session_s + _PATIENCE_S
-        open_still, found = list(ran), []
-        while open_still:
+        deadline = at + self.cluster.settings.session_s + _PATIENCE_S
+        found = []
+        while ran:
             self._look()
-            for each in list(open_still):
-                if each.execution.ended is not None:
-                    open_still.remove(each)
-                elif each.successor is not None:
-                    open_still.remove(each)
-                    found.append(each.successor.began - at)
+            left = []
+            for plan, execution in ran:
+                runs = list(plan.executions.get(execution.key, ()))
+                later = [each for each in runs if each.n > execution.n]
+                if execution.ended is None and later:
+                    found.append(later[0].began - at)
+                elif execution.ended is None:
+                    left.append((plan, execution))
+            ran = left
             if time.monotonic() > deadline:
-                raise TimeoutError(
-                    f"nobody took over {[str(each.execution) for each in open_still]}"
-                )
+                raise TimeoutError(f"nobody took over {[str(execution) for _, execution in ran]}")
         return found
 
     def _look(self) -> None:
         self.validator.history.read()
-        self.arena.tend()
+        self.cluster.tend()
         self._pause.wait(_POLL_S)
-
-
-class Measured(NamedTuple):
-    """All series, and what the checker found: empty where every promise was kept."""
-
-    series: list[Series]
-    broken: str
-    origin: dict[str, object]
 
 
 def settings_for(kind: Kind, seed: int, session_s: float, tick_ms: int) -> Settings:
     """Four workers with more threads than there are tasks, all of which take seconds."""
-    return Settings(
-        kind, seed, threads=8, session_s=session_s, backlog=2, shape="steady", tick_ms=tick_ms
-    )
+    return Settings(kind, seed, 4, 8, session_s, 2, shape="steady", tick_ms=tick_ms)
 
 
-def measure(settings: Settings, kills: int, stops: int, folder: Path) -> Measured:
-    """Kill so many workers, then stop so many, one after the other."""
-    with opened(settings, folder) as arena, Validator(arena) as validator:
-        origin = origin_of(settings.kind, arena.servers.hosts)
-        measured = Takeovers(arena, validator)
+def measure(settings: Settings, kills: int, stops: int, folder: Path) -> tuple[list[Series], str]:
+    """Kill so many workers, then stop so many. The series, and the violations (empty: none)."""
+    with opened(settings, folder) as cluster, Validator(cluster) as validator:
+        measured = Takeovers(cluster, validator)
         series = [measured.killed(kills)] if kills else []
         series += [measured.stopped(stops)] if stops else []
         validator.check_history()
-        return Measured(series, "; ".join([*validator.violations, *arena.too_slow]), origin)
-
-
-def _page(measured: Measured, settings: Settings, command: str, stem: str) -> str:
-    series = measured.series
-    origin = "\n".join(f"| {name} | {value} |" for name, value in measured.origin.items())
-    rows = "\n".join(each.row for each in series)
-    pictures = "\n\n".join(
-        f"![Take-over times, {each.name}]({stem}-{each.name.replace(' ', '-')}.svg)"
-        for each in series
-    )
-    size = f"{settings.workers} workers of {settings.threads} threads"
-    times = f"session time-out {settings.session_s:g} s, tick of the server {settings.tick_ms} ms"
-    return f"""# How soon others go on: {settings.kind}
-
-`{command}`
-
-| | |
-| --- | --- |
-{origin}
-
-{size}, {times}.
-From the end of a worker to the next start of each task that it was running. A worker that is
-stopped cleanly hands back at the end of its grace what still runs: there its time begins.
-
-| Worker | Times | Tasks | Median | 95 % | Worst | Bound | |
-| --- | --- | --- | --- | --- | --- | --- | --- |
-{rows}
-
-{pictures}
-"""
+        return series, "; ".join([*validator.violations, *cluster.too_slow])
 
 
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.chaos.takeover", description=__doc__)
-    parser.add_argument("--kind", choices=KINDS, default="embedded")
-    parser.add_argument("--kills", type=int, default=50)
-    parser.add_argument("--stops", type=int, default=50)
-    parser.add_argument("--session-timeout", type=float, default=10.0)
-    parser.add_argument("--tick", type=int, default=250, help="of the server, in milliseconds")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--report", type=Path, default=None, help="a Markdown file to write")
+    add = parser.add_argument
+    add("--kind", choices=KINDS, default="embedded")
+    add("--kills", type=int, default=50)
+    add("--stops", type=int, default=50)
+    add("--session-timeout", type=float, default=10.0)
+    add("--tick", type=int, default=250, help="of the server, in milliseconds")
+    add("--seed", type=int, default=1)
     options = parser.parse_args(arguments)
     logging.getLogger("kazoo").setLevel(logging.CRITICAL)
-    kind: Kind = options.kind
-    settings = settings_for(kind, options.seed, options.session_timeout, options.tick)
+    settings = settings_for(options.kind, options.seed, options.session_timeout, options.tick)
     with tempfile.TemporaryDirectory(prefix="zkplan-takeover-") as folder:
-        measured = measure(settings, options.kills, options.stops, Path(folder))
-    series, broken, _ = measured
-    sys.stdout.write("\n".join([*(each.row for each in series), broken or "violations: 0"]) + "\n")
-    if options.report is not None:
-        command = command_of(arguments, options.seed, "tests.chaos.takeover")
-        stem = options.report.stem
-        options.report.parent.mkdir(parents=True, exist_ok=True)
-        options.report.write_text(_page(measured, settings, command, stem))
-        for each in series:
-            name = f"{stem}-{each.name.replace(' ', '-')}.svg"
-            options.report.with_name(name).write_text(histogram(each.waits))
+        series, broken = measure(settings, options.kills, options.stops, Path(folder))
+    rows = [_HEADER, *(each.row for each in series)]
+    sys.stdout.write("\n".join([*rows, "", broken or "violations: 0"]) + "\n")
     return 0 if not broken and all(each.met for each in series) else 1
 
 

@@ -9,12 +9,12 @@ import pytest
 from zkplan.stress.history import Recorder
 
 from .changes import known_as
-from .faults.aim import Aim
+from .cluster.cluster import Cluster, Settings
+from .faults.target import Target
 from .validate.history import RunHistory
 from .validate.operations import Operations
 from .validate.validator import Validator
 from .validate.windows import Window
-from .world.arena import Arena, Settings
 
 
 @pytest.fixture
@@ -31,25 +31,25 @@ def kill(history: RunHistory, pid: int, at: float) -> None:
 def test_a_kill_and_its_fault_are_one_loss(history: RunHistory) -> None:
     kill(history, 77, at=10.0)
     assert history.losses(9.0, 12.0) == 1
-    history.windows.append(Window("worker killed", 9.9, Aim(names=["worker77"]), 10.5))
+    history.windows.append(Window("worker killed", 9.9, Target(names=["worker77"]), 10.5))
     assert history.losses(9.0, 12.0) == 1
     # By another fault it is one more, as is the kill of another worker.
-    history.windows.append(Window("link cut", 9.9, Aim(names=["worker78"]), 10.5))
+    history.windows.append(Window("link cut", 9.9, Target(names=["worker78"]), 10.5))
     assert history.losses(9.0, 12.0) == 1
     kill(history, 78, at=11.0)
     assert history.losses(9.0, 12.0) == 3
     # Who is told to stop loses nothing by it, and is killed where that takes too long.
     kill(history, 79, at=20.0)
-    aim = Aim(names=["worker79"], hands_back=True)
+    aim = Target(names=["worker79"], hands_back=True)
     history.windows.append(Window("worker told to stop", 19.0, aim, 21.0))
     assert history.losses(18.0, 22.0) == 1
 
 
 def test_who_died_at_a_point_and_is_found_late_is_one_loss(history: RunHistory) -> None:
     kill(history, 77, at=12.0)
-    history.windows.append(Window("at a point", 9.0, Aim(pids=[77], codes=[-9]), 11.0))
+    history.windows.append(Window("at a point", 9.0, Target(pids=[77], codes=[-9]), 11.0))
     assert history.losses(10.0, 13.0) == 1
-    history.windows[0].aim = Aim(pids=[77])
+    history.windows[0].aim = Target(pids=[77])
     assert history.losses(10.0, 13.0) == 2
 
 
@@ -75,11 +75,11 @@ def test_what_an_author_was_told_of_its_plan_is_read(history: RunHistory, tmp_pa
 
 
 def test_what_shows_in_the_history_alone_is_told_once(tmp_path: Path) -> None:
-    arena = Arena(Settings("embedded", 1), tmp_path)
-    arena.journal.write("wait broke", plan="chaos-5", error="PlanStuck: no reason")
-    validator = Validator(arena)
+    cluster = Cluster(Settings("embedded", 1), tmp_path)
+    cluster.journal.write("wait broke", plan="chaos-5", error="PlanStuck: no reason")
+    validator = Validator(cluster)
     for _ in range(2):
         validator.check_history()
-    arena.journal.close()
+    cluster.journal.close()
     (found,) = validator.violations
     assert found == "- a wait for chaos-5 broke: PlanStuck: no reason"

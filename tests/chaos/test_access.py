@@ -1,4 +1,4 @@
-"""Access lists under fire: who may not, harms nothing and says so; who may, loses nothing.
+"""Access lists beside faults: who may not, harms nothing and says so; who may, loses nothing.
 
 SASL is not tested here: it needs a Kerberos service, or Java's DIGEST-MD5 login, at the server, and
 a package that zkplan does not need at the client. To zkplan all of them are options of kazoo.
@@ -19,12 +19,13 @@ from kazoo.security import ACL, OPEN_ACL_UNSAFE, make_digest_acl
 
 import zkplan
 from tests.integ.support import plain_client, wait_until
+from zkplan.stress.history import journal_of
 from zkplan.testing.embedded_process import EmbeddedServerProcess
 from zkplan.testing.server_process import ServerProcess
 from zkplan.testing.servers import ZooKeeperServer
 
-from .guarded import options_of
-from .guards import (
+from .cluster.servers import skip_without
+from .secured import (
     BAD,
     GOOD,
     PARENT,
@@ -32,16 +33,17 @@ from .guards import (
     TICK_MS,
     WAIT_S,
     WIDTH,
-    Guarded,
+    SecuredWorker,
     all_ready,
-    judge,
-    needs_java,
-    running_plan,
+    options_of,
+    recorded,
 )
-from .sizes import lines_in
 
 #: Who may change the lists of all, and whom alone they let in meanwhile.
 OPERATOR = "operator:other"
+#: A task whose worker was shut out before the commit has one attempt used up, which S8 does not
+#: expect of a worker that lives.
+NOT_FOR_THE_SHUT_OUT = ("attempts_are_counted_right",)
 
 
 @pytest.fixture(params=["embedded", "zookeeper"])
@@ -49,11 +51,11 @@ def server(request: pytest.FixtureRequest) -> Iterator[ServerProcess]:
     wanted = request.config.getoption("--zookeeper-kind")
     if wanted not in ("both", request.param):
         pytest.skip(f"only {wanted} is wanted")
+    skip_without(request.param)
     made: ServerProcess
     if request.param == "embedded":
         made = EmbeddedServerProcess(tick_time_ms=TICK_MS)
     else:
-        needs_java()
         made = ZooKeeperServer(tick_time_ms=TICK_MS)
     with made:
         yield made
@@ -63,36 +65,35 @@ def server(request: pytest.FixtureRequest) -> Iterator[ServerProcess]:
 def test_who_lacks_the_password_harms_nothing_and_says_so(
     tmp_path: Path, server: ServerProcess
 ) -> None:
-    runs = tmp_path / "runs"
-    options = options_of(GOOD)
+    runs, options = recorded(tmp_path / "runs"), options_of(GOOD)
     with ExitStack() as stack:
         with plain_client(server.hosts, **options) as raw:
             raw.create(PARENT)
         client = stack.enter_context(zkplan.connect(server.hosts, ROOT, **options))
         client.prepare()
 
-        def start(name: str, user: str) -> Guarded:
-            return stack.enter_context(Guarded(server.hosts, tmp_path, name, user))
+        def start(name: str, user: str) -> SecuredWorker:
+            return stack.enter_context(SecuredWorker(server.hosts, tmp_path, name, user))
 
         good = [start(f"good{number}", GOOD) for number in range(2)]
         all_ready(good)
         strangers = [start("bad", BAD), start("nobody", "")]
-        plan = running_plan(client, "guarded", runs)
-        wait_until(lambda: lines_in(runs) >= WIDTH // 4, "tasks run", WAIT_S)
+        plan = runs.author(client, 1)
+        wait_until(lambda: runs.lines() >= WIDTH // 4, "tasks run", WAIT_S)
         for user in (BAD, ""):
             attack(server.hosts, options_of(user) if user else {})
-        good[0].process.end(0)
+        runs.kill(good[0].process)
         good.append(start("good2", GOOD))
-        wait_until(lambda: lines_in(runs) >= WIDTH, "half of the tasks have run", WAIT_S)
-        server.kill()
-        server.start()
+        wait_until(lambda: runs.lines() >= WIDTH, "half of the tasks have run", WAIT_S)
+        with runs.fault("server killed"):
+            server.kill()
+            server.start()
         plan.wait(WAIT_S)
-        judge(plan, runs, losses=2)
-        ran = {int(path.stem) for path in runs.glob("*.runs")}
+        assert runs.violations(client, plan) == []
         for stranger in strangers:
             wait_until(partial(stranger.says, "not allowed by the access list"), "it is told")
             assert not stranger.says(" ready")
-            assert stranger.process.pid not in ran
+            assert not journal_of(runs.folder, stranger.process.pid).exists()
         plan.remove()
 
 
@@ -140,7 +141,7 @@ class Operated(NamedTuple):
 
     operator: KazooClient
     client: zkplan.Client
-    start: Callable[[str], Guarded]
+    start: Callable[[str], SecuredWorker]
 
     def shut(self, path: str) -> None:
         change_lists(self.operator, path, [make_digest_acl(*OPERATOR.split(":"), all=True)])
@@ -158,8 +159,8 @@ def operated(tmp_path: Path, server: ServerProcess) -> Iterator[Operated]:
         client = stack.enter_context(zkplan.connect(server.hosts, ROOT, **options_of(GOOD)))
         client.prepare()
 
-        def start(name: str) -> Guarded:
-            return stack.enter_context(Guarded(server.hosts, tmp_path, name, GOOD))
+        def start(name: str) -> SecuredWorker:
+            return stack.enter_context(SecuredWorker(server.hosts, tmp_path, name, GOOD))
 
         yield Operated(operator, client, start)
 
@@ -169,22 +170,24 @@ def test_a_plan_that_shuts_its_workers_out_for_a_while_loses_nothing(
     tmp_path: Path, operated: Operated
 ) -> None:
     """They go on with another plan meanwhile, and nobody has to start them anew."""
-    runs, others = tmp_path / "runs", tmp_path / "others"
+    runs = recorded(tmp_path / "runs")
     workers = [operated.start(f"good{number}") for number in range(2)]
     all_ready(workers)
-    plan = running_plan(operated.client, "shut", runs)
-    wait_until(lambda: lines_in(runs) >= WIDTH // 4, "tasks run", WAIT_S)
-    operated.shut(plan.path)
-    for worker in workers:
-        wait_until(partial(worker.says, f"{plan.path} is left to other workers"), "told", WAIT_S)
-        assert worker.says("access list")
-    other = running_plan(operated.client, "open", others)
-    other.wait(WAIT_S)
-    judge(other, others, losses=0)
-    operated.open(plan.path)
+    plan = runs.author(operated.client, 1)
+    wait_until(lambda: runs.lines() >= WIDTH // 4, "tasks run", WAIT_S)
+    with runs.fault("plan shut"):
+        operated.shut(plan.path)
+        for worker in workers:
+            text = f"{plan.path} is left to other workers"
+            wait_until(partial(worker.says, text), "it is told", WAIT_S)
+            assert worker.says("access list")
+        other = runs.author(operated.client, 2)
+        other.wait(WAIT_S)
+        assert runs.violations(operated.client, other) == []
+        operated.open(plan.path)
     # They look at it again after a minute at the latest.
     plan.wait(60 + WAIT_S)
-    judge(plan, runs, losses=2)  # its znodes are shut, and opened, one after the other
+    assert runs.violations(operated.client, plan, NOT_FOR_THE_SHUT_OUT) == []
     assert all(worker.process.is_running() for worker in workers)
 
 
@@ -193,16 +196,17 @@ def test_a_root_that_shuts_its_workers_out_ends_them_and_loses_nothing(
     tmp_path: Path, operated: Operated
 ) -> None:
     """They say why; what supervises them starts them anew."""
-    runs = tmp_path / "runs"
+    runs = recorded(tmp_path / "runs")
     workers = [operated.start(f"good{number}") for number in range(2)]
     all_ready(workers)
-    plan = running_plan(operated.client, "shut", runs)
-    wait_until(lambda: lines_in(runs) >= WIDTH // 4, "tasks run", WAIT_S)
-    operated.shut(ROOT)
-    for worker in workers:
-        assert worker.process.wait_ended(WAIT_S)
-        assert worker.says("an access list does not let this client read")
-    operated.open(ROOT)
+    plan = runs.author(operated.client, 1)
+    wait_until(lambda: runs.lines() >= WIDTH // 4, "tasks run", WAIT_S)
+    with runs.fault("root shut"):
+        operated.shut(ROOT)
+        for worker in workers:
+            assert worker.process.wait_ended(WAIT_S)
+            assert worker.says("an access list does not let this client read")
+        operated.open(ROOT)
     all_ready([operated.start("good2"), operated.start("good3")])
     plan.wait(WAIT_S)
-    judge(plan, runs, losses=3)
+    assert runs.violations(operated.client, plan, NOT_FOR_THE_SHUT_OUT) == []

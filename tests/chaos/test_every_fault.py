@@ -9,21 +9,19 @@ from pathlib import Path
 
 import pytest
 
-from tests.crash.server import not_available
 from tests.integ.support import wait_until
-from zkplan.testing.java import find_java, find_zookeeper
 
-from .actors.workloads import BRIEF
+from .cluster.cluster import Settings, opened
+from .cluster.servers import KINDS, Kind, skip_without
 from .faults.catalogue import CATALOGUE, for_kind
 from .run import Run
+from .traffic.workloads import BRIEF
 from .validate.validator import Validator
-from .world.arena import Settings, opened
-from .world.servers import KINDS, Kind
 
 SEED = 4
 SESSION_S = 1.5
-#: The sample runs with every change, on machines that may hold up a worker for seconds: one that
-#: loses its session by that repeats what no fault had disturbed.
+#: The sample runs with every change, on busy machines too: a worker that loses its session there
+#: would repeat what no fault had disturbed.
 SAMPLE_SESSION_S = 8.0
 SHOWN_S = 0.3
 #: From the healing of a fault to the end of every plan that stood then.
@@ -31,7 +29,7 @@ BOUND_S = 60.0
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """One test for each fault and kind, all of a kind one after another in one arena."""
+    """One test for each fault and kind, all of a kind one after another in one cluster."""
     wanted = metafunc.config.getoption("--zookeeper-kind")
     kinds: list[Kind] = [kind for kind in KINDS if wanted in ("both", kind)]
     if "fault" in metafunc.fixturenames:
@@ -53,49 +51,48 @@ def chaos(
 ) -> Iterator[Run]:
     """A run under way on that kind of server."""
     kind: Kind = request.param
-    if kind != "embedded" and (find_java() is None or find_zookeeper() is None):
-        not_available("no ZooKeeper is installed here")
+    skip_without(kind)
     logging.getLogger("kazoo").setLevel(logging.CRITICAL)
     folder: Path = tmp_path_factory.mktemp(f"chaos-{kind}")
     with ExitStack() as stack:
         session_s = SAMPLE_SESSION_S if is_sample(request.session) else SESSION_S
         settings = Settings(kind, SEED, workers=3, session_s=session_s, backlog=3, shape=BRIEF)
-        arena = stack.enter_context(opened(settings, folder))
-        run = Run(arena, stack.enter_context(Validator(arena, SHOWN_S)))
+        cluster = stack.enter_context(opened(settings, folder))
+        run = Run(cluster, stack.enter_context(Validator(cluster, SHOWN_S)))
         run.warm_up()
         yield run
         outcome = run.finish()
     assert outcome.violations == []
-    assert outcome.tasks > 0
+    assert outcome.validator.tasks > 0
 
 
 @pytest.mark.timeout(180)
 def test_a_fault_breaks_no_promise(chaos: Run, fault: str) -> None:
     entry = CATALOGUE[fault]
-    why = entry.fault().unable(chaos.arena)
+    why = entry.fault().unable(chaos.cluster)
     if why:
         pytest.skip(why)
-    before, unfelt = len(chaos.broken()), chaos.outcome.unfelt.total()
+    before, without_effect = len(chaos.broken()), chaos.effects.without_effect.total()
     broke_off = chaos.outcome.broke_off.copy()
     chaos.at_once([entry])
     assert chaos.outcome.broke_off == broke_off, "no other fault is in its way"
     standing, finished = set(chaos.validator.standing), chaos.validator.finished
 
     def over() -> bool:
-        chaos.arena.tend()
+        chaos.cluster.tend()
         new = chaos.broken()[before:]
         assert new == []
-        waiting = (
-            chaos.felt.still_waiting()
-        )  # first: who has waited in vain is counted by this look
-        assert chaos.outcome.unfelt.total() == unfelt, f"nobody felt {fault!r}"
+        # First, as this look counts a fault that has waited in vain.
+        waiting = chaos.effects.still_waiting()
+        counted = chaos.effects.without_effect.total()
+        assert counted == without_effect, f"{fault!r} had no effect"
         done = not standing & set(chaos.validator.standing)
-        whole = done and chaos.arena.is_whole() and not waiting
+        whole = done and chaos.cluster.is_whole() and not waiting
         return whole and chaos.validator.finished > finished
 
     wait_until(
         over,
-        f"{fault!r} was felt, the plans that stood then are done, and everybody has a session; "
-        f"not felt: {chaos.felt.still_waiting()}; plans: {standing}",
+        f"{fault!r} took effect, the plans that stood then are done, and everybody has a session; "
+        f"no effect yet: {chaos.effects.still_waiting()}; plans: {standing}",
         BOUND_S,
     )

@@ -12,42 +12,37 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
 import zkplan
-
-# By its full name: workers import the function of a task by the name that it has here.
-from tests.chaos.sizes import Sized, broken, diamond, fan, groups, lines_in, read, specs
-from tests.crash.server import not_available
 from tests.integ.support import WorkerProcess, wait_until
-from zkplan.stress.harness import remains_of
 from zkplan.testing.embedded_process import EmbeddedServerProcess
-from zkplan.testing.java import find_java, find_zookeeper
 from zkplan.testing.server_process import ServerProcess
 from zkplan.testing.servers import ZooKeeperServer
 
+from .cluster.servers import skip_without
+from .recorded import Recorded
 from .validate.snapshot import traces_of
 
 ROOT = "/sizes"
-TASKS, GROUP = 100_000, 100
-WIDTH = 10_000
-PLANS = 1_000
+SESSION_S = 6.0
+T = TypeVar("T")
 #: How long a plan of that size may take, on a slow machine; a fifth of it is usual.
 WAIT_S = 900.0
 #: Of one look at a plan, whatever its size, and of one that reads all of it.
 STATUS_S, CHECK_S = 5.0, 120.0
-_OPTIONS = ("--threads", "4", "--session-timeout", "6", "--grace", "5", "--connect-timeout", "60")
+_OPTIONS = f"--threads 4 --session-timeout {SESSION_S} --grace 5 --connect-timeout 60".split()
 _WORKERS = 2
-#: The killed worker, and no other: repeated are only tasks that it held.
-_LOSSES = 1
 
 
-class Scene:
-    """A server, workers, a client, and what was measured."""
+class Setup:
+    """A server, workers, a client, recorded plans of one shape, and what was measured."""
 
-    def __init__(self, kind: str, folder: Path, stack: ExitStack) -> None:
+    def __init__(self, kind: str, folder: Path, shape: str, stack: ExitStack) -> None:
         self.folder, self._stack = folder, stack
         self.server: ServerProcess = (
             EmbeddedServerProcess() if kind == "embedded" else ZooKeeperServer(heap="1g")
@@ -57,8 +52,7 @@ class Scene:
             zkplan.connect(self.server.hosts, ROOT, connect_timeout=60.0, patience=120.0)
         )
         self.client.prepare()
-        self.runs = folder / "runs"
-        self.runs.mkdir()
+        self.runs = Recorded(folder / "runs", shape, SESSION_S)
         self.workers = [self._worker() for _ in range(_WORKERS)]
         for worker in self.workers:
             worker.wait_ready()
@@ -68,19 +62,19 @@ class Scene:
         made = WorkerProcess(self.server.hosts, ROOT, self.folder / "logs", *_OPTIONS)
         return self._stack.enter_context(made)
 
-    def timed(self, what: str, call: Callable[[], object], most_s: float = WAIT_S) -> None:
+    def timed(self, what: str, call: Callable[[], T], most_s: float = WAIT_S) -> T:
         began = time.monotonic()
-        call()
+        found = call()
         took = time.monotonic() - began
         self.measured[what] = f"{took:.1f} s"
         assert took < most_s, f"{what} took {took:.1f} s"
+        return found
 
     def kill_one_at(self, lines: int) -> None:
         """Kill a worker once so many lines are recorded, and start another."""
-        wait_until(lambda: lines_in(self.runs) >= lines, f"{lines} lines are recorded", WAIT_S)
+        wait_until(lambda: self.runs.lines() >= lines, f"{lines} lines are recorded", WAIT_S)
         self.peaks()
-        victim = self.workers.pop(0)
-        victim.process.end(0)
+        self.runs.kill(self.workers.pop(0).process)
         self.workers.append(self._worker())
 
     def peaks(self) -> None:
@@ -93,127 +87,95 @@ class Scene:
             if peak is not None:
                 self.measured[f"memory of {name}"] = f"{int(peak[1]) / 1024:.0f} MB"
 
-    def add(self, name: str, sized: Sized, plan: int = 0) -> zkplan.Plan:
-        made = self.client.create_plan(name, attempts=20, retry_delay=0.1)
-        made.add_tasks(specs(sized, self.runs, plan))
-        return made
-
-    def judge(self, plans: dict[int, zkplan.Plan], sized: Sized) -> None:
+    def judge(self, plans: list[zkplan.Plan]) -> None:
         """Every promise, for each of the plans; then nothing of them is left once removed."""
-        everything = read(self.runs)
-        last = len(sized.needs) - 1
-        found: list[str] = []
-        for number, plan in plans.items():
-            left = remains_of(self.client, plan.path)
-            # One task of each plan has no dependents: its result is kept, no other.
-            assert len(left.outcomes) == 1
-            made = zkplan.Task(plan, left.outcomes[0]).result(timeout=10)
-            assert made[0] == last
-            found += broken(sized, everything[number], {last: made[1]}, _LOSSES)
-            names = {"done", "ready", "add-ids", "runnable", "dead", "results"}
-            assert set(left.plan) == names
-            assert not [*left.runnable, *left.dead, *left.delayed, *left.claims]
+        found = [text for plan in plans for text in self.runs.violations(self.client, plan)]
         assert found == [], f"{len(found)}: {found[:20]}"
-        self.timed("remove", lambda: [plan.remove() for plan in plans.values()])
-        assert [trace for p in plans.values() for trace in traces_of(self.client, p.path)] == []
+        self.timed("remove", lambda: [plan.remove() for plan in plans])
+        assert [trace for plan in plans for trace in traces_of(self.client, plan.path)] == []
+
+
+Start = Callable[[str], Setup]
 
 
 @pytest.fixture(params=["embedded", "zookeeper"])
-def scene(
+def start(
     request: pytest.FixtureRequest,
     tmp_path: Path,
     record_property: Callable[[str, object], None],
-) -> Iterator[Scene]:
+) -> Iterator[Start]:
+    """Start a setup for plans of that shape."""
     wanted = request.config.getoption("--zookeeper-kind")
     if wanted not in ("both", request.param):
         pytest.skip(f"only {wanted} is wanted")
-    if request.param == "zookeeper" and (find_java() is None or find_zookeeper() is None):
-        not_available("no ZooKeeper is installed here")
+    skip_without(request.param)
+    made: list[Setup] = []
     with ExitStack() as stack:
-        made = Scene(request.param, tmp_path, stack)
-        yield made
-        for name, value in made.measured.items():
-            record_property(name, value)
-        sys.stdout.write(f"{request.node.name}: {made.measured}\n")
+
+        def start(shape: str) -> Setup:
+            made.append(Setup(request.param, tmp_path, shape, stack))
+            return made[0]
+
+        yield start
+    for name, value in made[0].measured.items():
+        record_property(name, value)
+    sys.stdout.write(f"{request.node.name}: {made[0].measured}\n")
 
 
-def run_one(scene: Scene, sized: Sized) -> None:
+def run_one(setup: Setup) -> None:
     """Add the plan while workers wait, run it, kill a worker in the middle, judge."""
-    plans: dict[int, zkplan.Plan] = {}
-    scene.timed("add", lambda: plans.update({0: scene.add("large", sized)}))
-    plan, count = plans[0], len(sized.needs)
-    scene.timed("status", plan.status, STATUS_S)
-    assert plan.status().tasks == count
-    scene.timed("tasks", lambda: plan.tasks(1000), CHECK_S)
+    plan = setup.timed("add", lambda: setup.runs.author(setup.client, 1, ready=False))
+    count = setup.timed("status", plan.status, STATUS_S).tasks
+    setup.timed("tasks", lambda: plan.tasks(1000), CHECK_S)
     began = time.monotonic()
     plan.mark_ready()
     # The middle of the recorded lines: two for each task.
-    scene.kill_one_at(count)
-    scene.timed("check", lambda: plan.check(repair=False), CHECK_S)
-    scene.timed("wait", lambda: plan.wait(WAIT_S))
+    setup.kill_one_at(count)
+    setup.timed("check", lambda: plan.check(repair=False), CHECK_S)
+    setup.timed("wait", lambda: plan.wait(WAIT_S))
     seconds = time.monotonic() - began
-    scene.measured["rate"] = f"{count / seconds:.0f} tasks/s, {seconds:.1f} s"
-    scene.peaks()
+    setup.measured["rate"] = f"{count / seconds:.0f} tasks/s, {seconds:.1f} s"
+    setup.peaks()
     assert plan.status().added == count
-    scene.judge(plans, sized)
+    setup.judge([plan])
 
 
-def mark_ready(plans: dict[int, zkplan.Plan]) -> None:
-    for plan in plans.values():
-        plan.mark_ready()
-
-
-def run_many(scene: Scene, count: int) -> None:
+def run_many(setup: Setup, count: int) -> None:
     """All plans stand before the first is ready."""
-    sized, plans = diamond(), {}
-    tasks = count * len(sized.needs)
-
-    def add_all() -> None:
-        for number in range(count):
-            plans[number] = scene.add(f"small-{number}", sized, number)
-
-    scene.timed("add", add_all)
-    scene.timed("list of plans", scene.client.plans, CHECK_S)
+    author = partial(setup.runs.author, setup.client, ready=False)
+    plans = setup.timed("add", lambda: list(map(author, range(count))))
+    setup.timed("list of plans", setup.client.plans, CHECK_S)
     began = time.monotonic()
-    killer = threading.Thread(target=scene.kill_one_at, args=(tasks,), daemon=True)
+    killer = threading.Thread(target=setup.kill_one_at, args=(4 * count,), daemon=True)
     killer.start()
-    scene.timed("mark ready", lambda: mark_ready(plans))
+    for plan in plans:
+        plan.mark_ready()
     killer.join(WAIT_S)
     assert not killer.is_alive()
-    scene.timed("wait", lambda: [plan.wait(WAIT_S) for plan in plans.values()])
+    setup.timed("wait", lambda: [plan.wait(WAIT_S) for plan in plans])
     seconds = time.monotonic() - began
-    scene.measured["rate"] = f"{tasks / seconds:.0f} tasks/s, {seconds:.1f} s"
-    scene.peaks()
-    scene.judge(plans, sized)
+    setup.measured["rate"] = f"{4 * count / seconds:.0f} tasks/s, {seconds:.1f} s"
+    setup.peaks()
+    setup.judge(plans)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1500)
-def test_a_hundred_thousand_tasks_in_one_plan(scene: Scene) -> None:
-    # So many in all: the leaves, a join of each group, and the last join.
-    leaves = (TASKS - 1) * GROUP // (GROUP + 1)
-    sized = groups(leaves, GROUP)
-    assert abs(len(sized.needs) - TASKS) < GROUP
-    run_one(scene, sized)
+@pytest.mark.parametrize("leaves", [99_000, 1_500])
+def test_a_hundred_thousand_tasks_in_one_plan(start: Start, leaves: int) -> None:
+    """With the joins, and in small: where that breaks, size is not the reason."""
+    run_one(start(f"groups {leaves}"))
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1500)
-def test_ten_thousand_dependents_and_ten_thousand_dependencies(scene: Scene) -> None:
-    run_one(scene, fan(WIDTH))
+@pytest.mark.parametrize("width", [10_000, 1_300])
+def test_ten_thousand_dependents_and_ten_thousand_dependencies(start: Start, width: int) -> None:
+    run_one(start(f"fan {width}"))
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1500)
-def test_a_thousand_plans_at_once(scene: Scene) -> None:
-    run_many(scene, PLANS)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("what", ["groups", "fan", "plans"])
-def test_the_same_in_small(scene: Scene, what: str) -> None:
-    """What the others do, at sizes that take seconds: where this breaks, size is not the reason."""
-    if what == "plans":
-        run_many(scene, 30)
-    else:
-        run_one(scene, groups(1500, GROUP) if what == "groups" else fan(1300))
+@pytest.mark.parametrize("count", [1_000, 30])
+def test_a_thousand_plans_at_once(start: Start, count: int) -> None:
+    run_many(start("diamond"), count)

@@ -7,11 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.crash.server import not_available
-from zkplan.testing.java import find_java, find_zookeeper
-
+from .cluster.servers import KINDS, Kind, skip_without
 from .takeover import Series, measure, settings_for
-from .world.servers import KINDS, Kind
 
 SEED = 5
 SESSION_S, TICK_MS = 3.0, 250
@@ -26,12 +23,11 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 def series(kind: Kind, folder: Path, kills: int = 0, stops: int = 0) -> Series:
     """What so many kills, or clean stops, one after another, have shown."""
-    if kind != "embedded" and (find_java() is None or find_zookeeper() is None):
-        not_available("no ZooKeeper is installed here")
+    skip_without(kind)
     logging.getLogger("kazoo").setLevel(logging.CRITICAL)
-    measured = measure(settings_for(kind, SEED, SESSION_S, TICK_MS), kills, stops, folder)
-    assert measured.broken == ""
-    (found,) = measured.series
+    settings = settings_for(kind, SEED, SESSION_S, TICK_MS)
+    (found,), broken = measure(settings, kills, stops, folder)
+    assert broken == ""
     assert len(found.waits) >= TIMES, "so many were ended while they ran something"
     return found
 

@@ -19,20 +19,18 @@ from zkplan.testing.loopback import LOOPBACK, free_port
 from zkplan.testing.servers import ZooKeeperServer
 
 from .certificates import Authority, secure
-from .guarded import options_of
-from .guards import (
+from .cluster.servers import skip_without
+from .secured import (
     GOOD,
     ROOT,
     TICK_MS,
     WAIT_S,
     WIDTH,
-    Guarded,
+    SecuredWorker,
     all_ready,
-    judge,
-    needs_java,
-    running_plan,
+    options_of,
+    recorded,
 )
-from .sizes import lines_in
 
 
 @pytest.fixture
@@ -51,10 +49,10 @@ def test_plans_run_over_tls_while_the_server_and_workers_are_killed(
     wanted = request.config.getoption("--zookeeper-kind")
     if wanted not in ("both", "zookeeper"):
         pytest.skip(f"only {wanted} is wanted, and this needs a ZooKeeper that speaks TLS")
-    needs_java()
+    skip_without("zookeeper")
     if shutil.which("openssl") is None:
         not_available("there is no openssl to make a certificate with")
-    port, runs = free_port(), tmp_path / "runs"
+    port, runs = free_port(), recorded(tmp_path / "runs")
     ours, theirs = Authority(tmp_path, "ours"), Authority(tmp_path, "theirs")
     options: dict[str, Any] = {"use_ssl": True, "ca": str(ours.certificate), "verify_certs": True}
     hosts = f"{LOOPBACK}:{port}"
@@ -63,34 +61,35 @@ def test_plans_run_over_tls_while_the_server_and_workers_are_killed(
         server = stack.enter_context(ZooKeeperServer(tick_time_ms=TICK_MS, config=config))
         # A process of its own: kazoo leaves sockets open whose handshake fails.
         other = {**options, "ca": str(theirs.certificate), "connect_timeout": 15.0}
-        stranger = stack.enter_context(Guarded(hosts, tmp_path, "stranger", GOOD, **other))
+        stranger = stack.enter_context(SecuredWorker(hosts, tmp_path, "stranger", GOOD, **other))
         client = stack.enter_context(
             zkplan.connect(hosts, ROOT, connect_timeout=WAIT_S, **options_of(GOOD), **options)
         )
         client.prepare()
         workers = [
-            stack.enter_context(Guarded(hosts, tmp_path, f"good{n}", GOOD, **options))
+            stack.enter_context(SecuredWorker(hosts, tmp_path, f"good{n}", GOOD, **options))
             for n in range(2)
         ]
         all_ready(workers)
-        plan = running_plan(client, "tls", runs)
-        wait_until(lambda: lines_in(runs) >= WIDTH // 4, "tasks run", WAIT_S)
+        plan = runs.author(client, 1)
+        wait_until(lambda: runs.lines() >= WIDTH // 4, "tasks run", WAIT_S)
         # Before the server is killed: of one that is gone it would be told that it refuses.
         wait_until(
             lambda: stranger.says("ZooKeeperUnavailable"), "who trusts another is told", WAIT_S
         )
         assert stranger.says("certificate verify failed")
         assert not stranger.says(" ready")
-        server.kill()
-        ours.sign_for_the_server(days=-1)
-        server.start()
-        for worker in workers:
-            wait_until(partial(worker.says, "certificate has expired"), "it is told", WAIT_S)
-        server.kill()
-        ours.sign_for_the_server()
-        server.start()
-        wait_until(lambda: lines_in(runs) >= WIDTH, "tasks run again", WAIT_S)
-        workers[0].process.end(0)
-        stack.enter_context(Guarded(hosts, tmp_path, "good2", GOOD, **options))
+        with runs.fault("certificate expired"):
+            server.kill()
+            ours.sign_for_the_server(days=-1)
+            server.start()
+            for worker in workers:
+                wait_until(partial(worker.says, "certificate has expired"), "it is told", WAIT_S)
+            server.kill()
+            ours.sign_for_the_server()
+            server.start()
+        wait_until(lambda: runs.lines() >= WIDTH, "tasks run again", WAIT_S)
+        runs.kill(workers[0].process)
+        stack.enter_context(SecuredWorker(hosts, tmp_path, "good2", GOOD, **options))
         plan.wait(WAIT_S)
-        judge(plan, runs, losses=2)
+        assert runs.violations(client, plan) == []

@@ -22,15 +22,15 @@ from zkplan.stress.history import Recorder
 from zkplan.testing.embedded_process import EmbeddedServerProcess
 from zkplan.testing.server_process import ServerProcess
 
-from .actors.waiter import wait_for
-from .quiet import Quiet
+from .cluster.cluster import Cluster, Settings
+from .cluster.servers import Servers
+from .cluster.stub import StubCluster
 from .run import Run
+from .traffic.waiter import wait_for
 from .validate import members, removals
 from .validate import validator as validators
 from .validate.members import Silence, children_at, shown_by
 from .validate.validator import Validator
-from .world.arena import Arena, Settings
-from .world.servers import Servers
 
 _HANGS_S = 40.0
 
@@ -51,7 +51,7 @@ class Looking(Validator):
 
     def __enter__(self) -> Looking:
         self.client = self._client = zkplan.connect(
-            self.arena.servers.hosts, ROOT, connect_timeout=60.0
+            self.cluster.servers.hosts, ROOT, connect_timeout=60.0
         )
         self.client.prepare()
         return self
@@ -76,7 +76,7 @@ class Looking(Validator):
     def made(self, seed: int) -> zkplan.Plan:
         """A plan without tasks, whose author has left: it is done as soon as somebody looks."""
         plan = self.client.create_plan(f"chaos-{seed}")
-        author = Recorder(str(self.arena.folder), f"worker-{seed}")
+        author = Recorder(str(self.cluster.folder), f"worker-{seed}")
         facts = {"seed": seed, "shape": "one"}
         author.write("plan begun", **facts)
         author.write("plan made", path=plan.path, **facts)
@@ -87,7 +87,7 @@ class Looking(Validator):
 
     def operate(self, plan: zkplan.Plan, outcome: str) -> None:
         """What an operator's removal leaves in the journal."""
-        uid, journal = uuid.uuid4().hex, self.arena.journal
+        uid, journal = uuid.uuid4().hex, self.cluster.journal
         journal.write("operator begun", uid=uid, what="remove", plan=plan.name, path=plan.path)
         if outcome:
             journal.write("operator answered", uid=uid, outcome=outcome)
@@ -102,13 +102,13 @@ def servers() -> Iterator[Pair]:
 
 @pytest.fixture
 def validator(servers: Pair, tmp_path: Path) -> Iterator[Looking]:
-    arena = Arena(Settings("embedded", 1), tmp_path)
-    arena.servers, arena.actors = servers, []
-    with Looking(arena, shown_s=0.0) as validator:
+    cluster = Cluster(Settings("embedded", 1), tmp_path)
+    cluster.servers, cluster.processes = servers, []
+    with Looking(cluster, shown_s=0.0) as validator:
         yield validator
         for plan in validator.client.plans():
             plan.remove()
-    arena.journal.close()
+    cluster.journal.close()
 
 
 # ---- plans that vanish
@@ -154,13 +154,13 @@ def test_idle_is_who_has_looked_since(validator: Looking) -> None:
 def test_a_run_ends_with_a_look_for_plans_that_nobody_has_checked(
     servers: Pair, tmp_path: Path
 ) -> None:
-    arena = Quiet(tmp_path)
-    arena.servers, arena.actors = Pair(servers.members[:1]), []
-    with Validator(arena) as validator, Looking(arena) as other:
+    cluster = StubCluster(tmp_path)
+    cluster.servers, cluster.processes = Pair(servers.members[:1]), []
+    with Validator(cluster) as validator, Looking(cluster) as other:
         plan = other.made(1)
         plan.remove()
-        outcome = Run(arena, validator).finish()
-    arena.journal.close()
+        outcome = Run(cluster, validator).finish()
+    cluster.journal.close()
     (found,) = outcome.violations
     assert f"{plan.name} ({plan.path}) was made and never checked" in found
 
@@ -172,7 +172,7 @@ def test_a_removal_that_hangs_keeps_nobody_from_the_others_and_is_told(
     validator: Looking, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(removals, "_WAIT_S", 0.05)
-    validator.arena.servers = Pair(validator.arena.servers.members[:1])
+    validator.cluster.servers = Pair(validator.cluster.servers.members[:1])
     plan, other = validator.made(1), validator.made(2)
     began, tried, go_on, remove = time.monotonic(), [], threading.Event(), zkplan.Plan.remove
 
@@ -347,7 +347,7 @@ def test_what_is_left_is_asked_of_a_server_that_knows_all(
 def test_a_waiter_tells_that_a_plan_is_gone(validator: Looking) -> None:
     plan = validator.made(1)
     plan.remove()
-    assert wait_for(plan, validator.arena.journal)
+    assert wait_for(plan, validator.cluster.journal)
     validator.history.read()
     (heard,) = validator.history.plans[plan.name].waited
     assert heard["state"] == "gone"

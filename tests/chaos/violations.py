@@ -11,7 +11,7 @@ from typing import Any
 
 from . import changes as to
 from .changes import NAME, OTHER, put
-from .faults.aim import Aim
+from .faults.target import Target
 from .honest import (
     AUTHOR,
     NOW,
@@ -283,7 +283,11 @@ TABLE: dict[str, list[Row]] = {
     ],
     "S9 waiters hear of it": [
         (cancelled, lambda e: put(operations_of(e)[0], heard="WaitTimeout"), "heard WaitTimeout"),
-        (cancelled, lambda e: to.wait_without_a_server(e, NOW, NOW, Aim(names=[NAME])), NO_ANSWER),
+        (
+            cancelled,
+            lambda e: to.wait_without_a_server(e, NOW, NOW, Target(names=[NAME])),
+            NO_ANSWER,
+        ),
         (cancelled, lambda e: to.wait_without_a_server(e, NOW - 60.0, NOW - 50.0), NO_ANSWER),
         (cancelled, lambda e: to.wait_without_a_server(e, NOW + 6.0), NO_ANSWER),
         (cancelled, lambda e: to.wait_without_a_server(e, NOW + 4.0), ""),
@@ -331,7 +335,7 @@ TABLE: dict[str, list[Row]] = {
     "worker0 (77) stands still": [
         (adding, lambda e: to.stand_still(e, 2100, 150.0), "2100 tasks began since"),
         (adding, lambda e: to.stand_still(e, 1900, 150.0), ""),
-        # One that died is not found dead while the arena mends servers.
+        # One that died is not found dead while the cluster mends servers.
         (adding, lambda e: to.stand_still(e, 2100, 90.0), ""),
         (adding, lambda e: to.stand_still(e, 2100, 150.0, ended=True), ""),
     ],

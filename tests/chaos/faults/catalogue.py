@@ -1,9 +1,9 @@
-"""All faults, entered into the catalogue by importing this."""
+"""All faults, entered into the catalogue by importing this module."""
 
 from __future__ import annotations
 
-from . import clocks, links, network, operators, points, processes, servers, sessions
+from . import clocks, links, operators, partitions, points, processes, servers
 from .fault import CATALOGUE, Entry, Fault, for_kind
 
 __all__ = ["CATALOGUE", "Entry", "Fault", "for_kind"]
-__all__ += ["clocks", "links", "network", "operators", "points", "processes", "servers", "sessions"]
+__all__ += ["clocks", "links", "operators", "partitions", "points", "processes", "servers"]

@@ -1,114 +1,117 @@
-"""What a fault is, and the catalogue that has them all by name."""
+"""What a fault is, and the catalogue of all faults by name."""
 
 from __future__ import annotations
 
 import random
+import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
-from ..world.arena import ROLES, Actor, Arena, Role
-from ..world.servers import KINDS, Kind
-from .aim import EVERYBODY, Aim
+from ..cluster.cluster import ROLES, Cluster, Process, Role
+from ..cluster.servers import KINDS, Kind
+from .target import EVERYBODY, Target
 
-#: What a fault may claim, besides what belongs to a role.
-SHAPE, SERVERS = "shape", "servers"
-
-
-def links_of(role: Role | None) -> frozenset[str]:
-    """What is claimed by who changes the weather of that role's links; None: of all."""
-    return frozenset(f"links of {each}" for each in (ROLES if role is None else (role,)))
-
-
-def points_of(role: Role) -> frozenset[str]:
-    """What is claimed by who arms points in that role: to arm some disarms all others."""
-    return frozenset({f"points of {role}"})
-
-
-def stops_of(role: Role) -> frozenset[str]:
-    """What is claimed by who stops processes of that role: their healing lets all go on."""
-    return frozenset({f"stops of {role}"})
+_READY_S, _POLL_S = 10.0, 0.05
+#: Locks (see Fault.locks). Servers: the healing makes all of them serve. Links of a role: a new
+#: state replaces the old one. Points: arming some disarms all others. Stops by signal: the healing
+#: continues all processes of the role, and a stopped one does not end when it is told to.
+SERVERS = frozenset({"servers"})
+POINTS_OF = {role: frozenset({f"points of {role}"}) for role in ROLES}
+STOPS_OF = {role: frozenset({f"stops of {role}"}) for role in ROLES}
+LINKS_OF: dict[Role | None, frozenset[str]] = {
+    role: frozenset({f"links of {role}"}) for role in ROLES
+}
+LINKS_OF[None] = frozenset().union(*LINKS_OF.values())
 
 
 class Fault:
-    """One fault: `inject` breaks something, `heal` mends it; each instance is used once.
+    """One fault: `inject` breaks something, `heal` mends it. Each instance is used once.
 
-    `victims` are the actors that feel it, set by `inject`; none: everybody.
+    `victims` are the processes it hits, set by `inject`; none: everybody.
     """
 
-    #: How long it lasts, in session time-outs, from when it was felt.
+    #: How long it lasts from its effect on, in session time-outs: at least, at most.
     lasts = (0.2, 1.0)
-    #: How long it waits to be felt, in seconds, before it is healed all the same.
+    #: For how many seconds it is left in place until it takes effect; then it is healed anyway.
     waits_s = 0.0
-    #: Whether that it was felt may show only some time after it was healed.
+    #: Whether its effect may show only after the healing, as a lost session does.
     shows_late = False
-    #: The shape of the plan that makes it felt; empty: any.
+    #: The shape of plan in which it takes effect; empty: any.
     shape = ""
-    #: Whether servers end by themselves by it: else one that does is a finding.
-    breaks_servers = False
-    #: Whether nobody has a server meanwhile: how soon plans go on afterwards is measured.
-    is_outage = False
+    #: Whether it makes servers end by themselves; without such a fault that is a violation.
+    ends_servers = False
+    #: What it has alone while it lasts; see `conflicts`.
+    locks: frozenset[str] = frozenset()
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.victims: list[Actor] = []
+        self.victims: list[Process] = []
 
-    @property
-    def claims(self) -> frozenset[str]:
-        """What it has for itself while it lasts: a round has no second fault that claims it too.
+    def conflicts(self, other: Fault) -> bool:
+        """Whether they may not be in one round: one would undo or replace the other."""
+        return bool(self.locks & other.locks) or bool(self.shape and other.shape)
 
-        One of both would undo what the other one has done, or replace it. Claimed are the shape of
-        plans, all servers, the links of a role, its points, and who of it stands still.
-        """
-        return frozenset({SHAPE} if self.shape else ())
-
-    def unable(self, arena: Arena) -> str:
-        """Why it cannot be injected here and now; empty where it can."""
+    def unable(self, cluster: Cluster) -> str:
+        """Why it cannot be injected here; empty where it can."""
         return ""
 
-    def inject(self, arena: Arena, chance: random.Random) -> None:
+    def inject(self, cluster: Cluster, chance: random.Random) -> None:
         raise NotImplementedError
 
-    def aim(self) -> Aim:
-        """Whom it may touch, once it is injected: only these may lose an attempt by it."""
-        return Aim(names=[actor.name for actor in self.victims]) if self.victims else EVERYBODY
+    def target(self) -> Target:
+        """Whom it may touch, known once it is injected: only these may lose an attempt by it."""
+        names = [process.name for process in self.victims]
+        return Target(names=names) if self.victims else EVERYBODY
 
-    def felt(self, arena: Arena) -> bool:
-        """Whether it has hit what it aims at: one that nobody felt has proved nothing.
+    def took_effect(self, cluster: Cluster) -> bool:
+        """Whether it has broken what it aims at. A fault without an effect proves nothing.
 
-        Asked again and again from its injection on, and once more when it is to be healed.
+        Asked again and again from the injection on, and once more before the healing.
         """
         raise NotImplementedError
 
-    def heal(self, arena: Arena) -> None:
+    def heal(self, cluster: Cluster) -> None:
         raise NotImplementedError
+
+
+class RoleFault(Fault):
+    """A fault of one process, or of all, of a role."""
+
+    def __init__(self, name: str, role: Role, everyone: bool = False) -> None:
+        super().__init__(name)
+        self.role, self.everyone = role, everyone
+
+    def choose(self, processes: Sequence[Process], chance: random.Random) -> list[Process]:
+        return list(processes) if self.everyone else [chance.choice(processes)]
 
 
 class Sessions:
-    """The sessions that some actors had, and whether each has another one by now.
+    """The sessions of some processes, and whether each has another one by now.
 
-    Only in the same process: whoever is started anew has a new session anyway.
+    Only within the same life: a process that is started anew has a new session anyway.
     """
 
-    def __init__(self, actors: Sequence[Actor]) -> None:
-        self._had = {actor: (actor.pid, actor.link.session) for actor in actors}
+    def __init__(self, processes: Sequence[Process]) -> None:
+        self._had = {process: (process.pid, process.link.session) for process in processes}
 
     def are_over(self) -> bool:
         return all(
-            had is not None and actor.pid == pid and actor.link.session not in (None, had)
-            for actor, (pid, had) in self._had.items()
+            had is not None and process.pid == pid and process.link.session not in (None, had)
+            for process, (pid, had) in self._had.items()
         )
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A fault of the catalogue. `case` is its number in the list of the README."""
+    """A fault of the catalogue; `does` is its description, `weight` how often it is drawn."""
 
     name: str
-    case: str
     does: str
     make: Callable[[str], Fault]
     kinds: Sequence[Kind] = KINDS
-    #: How often it is drawn, against the others.
     weight: int = 2
 
     def fault(self) -> Fault:
@@ -118,14 +121,34 @@ class Entry:
 CATALOGUE: dict[str, Entry] = {}
 
 
-def enter(entries: Sequence[Entry]) -> None:
-    """Put faults into the catalogue; a name is used once."""
-    for entry in entries:
-        if entry.name in CATALOGUE:
-            raise ValueError(f"two faults are named {entry.name!r}")
-        CATALOGUE[entry.name] = entry
+def enter(
+    name: str,
+    does: str,
+    make: Callable[..., Fault],
+    *arguments: Any,
+    kinds: Sequence[Kind] = KINDS,
+    weight: int = 2,
+    **more: Any,
+) -> None:
+    """Put the fault `make(name, *arguments, **more)` into the catalogue."""
+    if name in CATALOGUE:
+        raise ValueError(f"two faults are named {name!r}")
+    CATALOGUE[name] = Entry(name, does, partial(_made, make, arguments, more), kinds, weight)
+
+
+def _made(
+    make: Callable[..., Fault], arguments: tuple[Any, ...], more: dict[str, Any], name: str
+) -> Fault:
+    return make(name, *arguments, **more)
 
 
 def for_kind(kind: Kind) -> list[Entry]:
     """The faults that apply to that kind of server."""
     return [entry for entry in CATALOGUE.values() if kind in entry.kinds]
+
+
+def wait_a_while(ready: Callable[[], bool]) -> None:
+    """Wait during an injection, for 10 s at most, for what another fault may prevent."""
+    until, pause = time.monotonic() + _READY_S, threading.Event()
+    while not ready() and time.monotonic() < until:
+        pause.wait(_POLL_S)

@@ -1,102 +1,97 @@
-"""Faults of the network: cut, lost, late, held, slow, half open; seen by one process or by all."""
+"""Faults of the links of processes: cut, lost, late, held, slow, half open, another session."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 from zkplan.text import article
 
-from ..world.arena import Actor, Arena, Role
-from ..world.link import Loss, Weather
-from .aim import NOBODY, Aim
-from .fault import Entry, Fault, Sessions, enter, links_of
+from ..cluster.cluster import Cluster, Process, Role
+from ..cluster.link import LinkState, Loss
+from .fault import LINKS_OF, Fault, Sessions, enter
+from .processes import PAST_SESSION
+from .target import NOBODY, Target
 
-MakeWeather = Callable[[random.Random], Weather]
+MakeState = Callable[[random.Random], LinkState]
 
 
-class BadWeather(Fault):
-    """The links of one process, or of all of a role, or of everybody, have that weather."""
+class BadLink(Fault):
+    """The link of one process of a role, or of everybody, gets that state."""
 
-    def __init__(self, name: str, weather: MakeWeather, whose: Role | None = None) -> None:
+    def __init__(self, name: str, state: MakeState, whose: Role | None = None) -> None:
         super().__init__(name)
-        self.weather, self.whose = weather, whose
+        self.state, self.whose, self.locks = state, whose, LINKS_OF[whose]
 
-    @property
-    def claims(self) -> frozenset[str]:
-        return links_of(self.whose)
+    def inject(self, cluster: Cluster, chance: random.Random) -> None:
+        self._hit = cluster.processes
+        if self.whose is not None:
+            self.victims = self._hit = [chance.choice(cluster.of(self.whose))]
+        self._before = _affected(self._hit)
+        for process in self._hit:
+            process.link.change(self.state(chance))
 
-    def inject(self, arena: Arena, chance: random.Random) -> None:
-        if self.whose is None:
-            actors = arena.actors
-        else:
-            actors = [chance.choice(arena.of(self.whose))]
-            self.victims = actors
-        self._actors, self._before = actors, _struck(actors)
-        for actor in actors:
-            actor.link.change(self.weather(chance))
+    def took_effect(self, cluster: Cluster) -> bool:
+        return _affected(self._hit) > self._before
 
-    def felt(self, arena: Arena) -> bool:
-        return _struck(self._actors) > self._before
-
-    def heal(self, arena: Arena) -> None:
-        for actor in self._actors:
-            actor.link.heal()
+    def heal(self, cluster: Cluster) -> None:
+        for process in self._hit:
+            process.link.heal()
 
 
-class Losing(BadWeather):
-    """Some transactions get lost; those it waits for."""
+class Losing(BadLink):
+    """Some transactions get lost; the fault waits for them."""
 
     waits_s = 15.0
 
 
-class WatchesLost(BadWeather):
-    """What is lost stays lost: over a new connection everybody would look again."""
+class WatchesLost(BadLink):
+    """Watch events get lost for good: over a new connection everybody would look again."""
 
-    def inject(self, arena: Arena, chance: random.Random) -> None:
-        super().inject(arena, chance)
+    def inject(self, cluster: Cluster, chance: random.Random) -> None:
+        super().inject(cluster, chance)
         self._lost_before = self._lost()
 
-    def felt(self, arena: Arena) -> bool:
+    def took_effect(self, cluster: Cluster) -> bool:
         return self._lost() > self._lost_before
 
     def _lost(self) -> int:
-        return sum(actor.link.events_lost for actor in self._actors)
+        return sum(process.link.events_lost for process in self._hit)
 
-    def aim(self) -> Aim:
+    def target(self) -> Target:
         return NOBODY
 
-    def heal(self, arena: Arena) -> None:
-        for actor in self._actors:
-            actor.link.calm()
+    def heal(self, cluster: Cluster) -> None:
+        for process in self._hit:
+            process.link.restore()
 
 
-class HeldPastSession(BadWeather):
-    """Long enough that the server ends the session meanwhile, if it hears nothing."""
+class HeldPastSession(BadLink):
+    """For longer than the session, which ends if the server hears nothing."""
 
-    lasts = (1.4, 2.0)
+    lasts = PAST_SESSION
 
 
 class Silent(HeldPastSession):
-    """The server hears nothing: the session is over."""
+    """The server hears nothing, so the session ends."""
 
     shows_late = True
 
-    def inject(self, arena: Arena, chance: random.Random) -> None:
-        super().inject(arena, chance)
-        self._sessions = Sessions(self._actors)
+    def inject(self, cluster: Cluster, chance: random.Random) -> None:
+        super().inject(cluster, chance)
+        self._sessions = Sessions(self._hit)
 
-    def felt(self, arena: Arena) -> bool:
+    def took_effect(self, cluster: Cluster) -> bool:
         return self._sessions.are_over()
 
 
-def _struck(actors: Sequence[Actor]) -> int:
-    return sum(actor.link.struck for actor in actors)
+def _affected(processes: Sequence[Process]) -> int:
+    return sum(process.link.affected for process in processes)
 
 
 class Cut(Fault):
-    """Every connection of one process, or of all, breaks once; all may come back at once."""
+    """Every connection of one process, or of all, breaks once; all may connect again at once."""
 
     lasts = (0.0, 0.1)
 
@@ -104,167 +99,111 @@ class Cut(Fault):
         super().__init__(name)
         self.everyone = everyone
 
-    def inject(self, arena: Arena, chance: random.Random) -> None:
-        actors = arena.actors if self.everyone else [chance.choice(arena.actors)]
-        self.victims = [] if self.everyone else actors
-        before = _struck(actors)
-        for actor in actors:
-            actor.link.cut()
-        self._felt = _struck(actors) > before
+    def inject(self, cluster: Cluster, chance: random.Random) -> None:
+        processes = cluster.processes if self.everyone else [chance.choice(cluster.processes)]
+        self.victims = [] if self.everyone else processes
+        before = _affected(processes)
+        for process in processes:
+            process.link.cut()
+        self._did_cut = _affected(processes) > before
 
-    def felt(self, arena: Arena) -> bool:
-        return self._felt
+    def took_effect(self, cluster: Cluster) -> bool:
+        return self._did_cut
 
-    def heal(self, arena: Arena) -> None:
+    def heal(self, cluster: Cluster) -> None:
         """Clients connect again by themselves."""
 
 
-def flapping(chance: random.Random) -> Weather:
+class SessionReplaced(Fault):
+    """The connection breaks; the next one has another session, while the old one still stands.
+
+    So the old ephemeral znodes stay until the time-out, and then go without a word, as with
+    ClickHouse Keeper. Nothing in zkplan may rely on its session.
+    """
+
+    lasts = (0.3, 2.0)
+    waits_s = 15.0
+
+    def __init__(self, name: str, whose: Role | None) -> None:
+        super().__init__(name)
+        self.whose, self.locks = whose, LINKS_OF[whose]
+
+    def inject(self, cluster: Cluster, chance: random.Random) -> None:
+        self._hit = cluster.processes
+        if self.whose is not None:
+            self.victims = self._hit = [chance.choice(cluster.of(self.whose))]
+        self._sessions = Sessions(self._hit)
+        for process in self._hit:
+            process.link.change(LinkState(new_sessions=True))
+            process.link.cut()
+
+    def took_effect(self, cluster: Cluster) -> bool:
+        return self._sessions.are_over()
+
+    def heal(self, cluster: Cluster) -> None:
+        """Without a cut: the new session is as good as any."""
+        for process in self._hit:
+            process.link.restore()
+
+
+def flapping(chance: random.Random) -> LinkState:
     """Five of a hundred transactions lose their request or their answer."""
     own = random.Random(chance.random())
 
     def lose(step: str, number: int) -> Loss | None:
         return own.choice(("request", "answer")) if own.random() < 0.05 else None
 
-    return Weather(lose=lose)
+    return LinkState(lose=lose)
 
 
-def losing(loss: Loss, step: str, most: int) -> MakeWeather:
-    """The first `most` transactions of that step lose it."""
+def losing(loss: Loss, step: str, most: int) -> MakeState:
+    """The first `most` transactions of that step are lost in that way."""
 
-    def make(chance: random.Random) -> Weather:
-        count = 0
+    def make(chance: random.Random) -> LinkState:
+        left = iter(range(most))
+        return LinkState(lose=lambda seen, number: lost(seen, left))
 
-        def lose(seen: str, number: int) -> Loss | None:
-            nonlocal count
-            if seen != step or count >= most:
-                return None
-            count += 1
-            return loss
-
-        return Weather(lose=lose)
+    def lost(seen: str, left: Iterator[int]) -> Loss | None:
+        return loss if seen == step and next(left, None) is not None else None
 
     return make
 
 
-def _lost_entries() -> list[Entry]:
-    found = []
-    for step, role, case in (
-        ("claim", "worker", "7"),
-        ("commit", "worker", "8"),
-        ("add", "author", "32"),
+def _always(**facts: Any) -> MakeState:
+    return lambda chance: LinkState(**facts)
+
+
+for _step, _whose in (("claim", "worker"), ("commit", "worker"), ("add", "author")):
+    for _loss, _most, _does in (
+        ("answer", 3, f"the answers of three {_step}s are lost with their connections"),
+        ("request", 3, f"three {_step}s are lost with their connections"),
+        ("late", 2, f"two {_step}s reach the server after the client has connected again"),
+        ("swallow", 1, f"{article(_step)} is applied, its answer and all later ones are swallowed"),
     ):
-        whose: Role = "author" if role == "author" else "worker"
-        for loss, most, does in (
-            ("answer", 3, f"the answers of three {step}s are lost with their connections"),
-            ("request", 3, f"three {step}s are lost with their connections"),
-            ("late", 2, f"two {step}s reach the server after the client has connected again"),
-            (
-                "swallow",
-                1,
-                f"{article(step)} is applied, its answer and all later ones are swallowed",
-            ),
-        ):
-            number = "9" if loss == "late" else case
-            found.append(
-                Entry(
-                    f"{step} {loss} lost" if loss in ("answer", "request") else f"{step} {loss}",
-                    number,
-                    does,
-                    partial(Losing, weather=losing(loss, step, most), whose=whose),  # type: ignore[arg-type]
-                    weight=1,
-                )
-            )
-    return found
-
-
-def _steady(**facts: object) -> MakeWeather:
-    return lambda chance: Weather(**facts)  # type: ignore[arg-type]
-
-
-enter(_lost_entries())
-enter(
-    [
-        Entry("link cut", "12", "the connection of a process breaks", partial(Cut, everyone=False)),
-        Entry("all links cut", "12", "all connections break at once", partial(Cut, everyone=True)),
-        Entry(
-            "worker link flaps",
-            "12",
-            "5 of 100 transactions lose request or answer",
-            partial(Losing, weather=flapping, whose="worker"),
-        ),
-        Entry(
-            "all links flap",
-            "12",
-            "the same for everybody",
-            partial(Losing, weather=flapping),
-            weight=1,
-        ),
-        Entry(
-            "worker link hangs",
-            "13",
-            "nothing passes, past the session, connections stay open",
-            partial(
-                Silent,
-                weather=_steady(hold_requests=True, hold_answers=True),
-                whose="worker",
-            ),
-        ),
-        Entry(
-            "worker requests held",
-            "13",
-            "half open: answers pass, requests do not",
-            partial(Silent, weather=_steady(hold_requests=True), whose="worker"),
-        ),
-        Entry(
-            "worker answers held",
-            "13",
-            "half open: requests pass, answers do not",
-            partial(HeldPastSession, weather=_steady(hold_answers=True), whose="worker"),
-        ),
-        Entry(
-            "author answers held",
-            "13",
-            "the same for the author",
-            partial(HeldPastSession, weather=_steady(hold_answers=True), whose="author"),
-        ),
-        Entry(
-            "waiter link hangs",
-            "13",
-            "nothing passes to the waiter",
-            partial(
-                Silent,
-                weather=_steady(hold_requests=True, hold_answers=True),
-                whose="waiter",
-            ),
-        ),
-        Entry(
-            "worker refused",
-            "11",
-            "a worker is cut off and cannot connect, past its session",
-            partial(Silent, weather=_steady(refuse=True, hold_requests=True), whose="worker"),
-        ),
-        Entry(
-            "worker link slow",
-            "13",
-            "each frame takes 50 ms more in each direction",
-            partial(
-                BadWeather,
-                weather=_steady(request_delay_s=0.05, answer_delay_s=0.05),
-                whose="worker",
-            ),
-        ),
-        Entry(
-            "all links slow",
-            "13",
-            "each answer takes 20 ms more",
-            partial(BadWeather, weather=_steady(answer_delay_s=0.02)),
-        ),
-        Entry(
-            "watches lost",
-            "31",
-            "no event of a watch reaches anybody",
-            partial(WatchesLost, weather=_steady(drop_events=True)),
-        ),
-    ]
-)
+        _name = f"{_step} {_loss}" + (" lost" if _loss in ("answer", "request") else "")
+        enter(_name, _does, Losing, losing(_loss, _step, _most), _whose, weight=1)  # type: ignore[arg-type]
+enter("link cut", "the connection of a process breaks", Cut, False)
+enter("all links cut", "all connections break at once", Cut, True)
+_does = "5 of 100 transactions lose request or answer"
+enter("worker link flaps", _does, Losing, flapping, "worker")
+enter("all links flap", _does, Losing, flapping, weight=1)
+_held = _always(hold_requests=True, hold_answers=True)
+_does = "nothing passes, past the session; connections stay open"
+enter("worker link hangs", _does, Silent, _held, "worker")
+enter("waiter link hangs", _does, Silent, _held, "waiter")
+_does = "half open, past the session: answers pass, requests do not"
+enter("worker requests held", _does, Silent, _always(hold_requests=True), "worker")
+_does = "half open, past the session: requests pass, answers do not"
+_held = _always(hold_answers=True)
+enter("worker answers held", _does, HeldPastSession, _held, "worker")
+enter("author answers held", _does, HeldPastSession, _held, "author")
+_does = "a worker is cut off and cannot connect, past its session"
+enter("worker refused", _does, Silent, _always(refuse=True, hold_requests=True), "worker")
+_slow = _always(request_delay_s=0.05, answer_delay_s=0.05)
+enter("worker link slow", "each frame takes 50 ms more in each direction", BadLink, _slow, "worker")
+enter("all links slow", "each answer takes 20 ms more", BadLink, _always(answer_delay_s=0.02))
+enter("watches lost", "no watch event reaches anybody", WatchesLost, _always(drop_events=True))
+_does = "the same process gets a new session without being told; the old one ends later"
+enter("worker session replaced", _does, SessionReplaced, "worker")
+enter("author session replaced", _does, SessionReplaced, "author", weight=1)
+enter("all sessions replaced", _does, SessionReplaced, None, weight=1)

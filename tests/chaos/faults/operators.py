@@ -5,32 +5,35 @@ from __future__ import annotations
 import random
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import nullcontext, suppress
 
 import zkplan
 from tests.sim.world import ROOT
 
-from ..world.arena import Arena
-from .aim import NOBODY, Aim
-from .fault import Entry, Fault, enter
-from .operating import Operator
+from ..cluster.cluster import Cluster
+from ..traffic.operator import Operator
+from .fault import Fault, enter
+from .target import NOBODY, Target
 
 _PATIENCE_S = 3.0
 _CONNECT_S = 10.0
-#: Plans that are ended at once; the others go on beside them.
-_ENDED_MAX = 2
-_RIVALS = 2
 _LOOK_S = 0.1
+_ALL = 1_000_000
 
 
 class Operating(Fault):
-    """What operators do to plans takes no attempt of a task from its worker.
+    """Operators do something to plans, which costs no task an attempt.
 
-    Whether a plan is there to which it can be done changes from moment to moment. So operators look
-    again, on threads of their own, until one operation was done: that is what makes it felt.
+    At some moments no plan allows it. So they look again and again, on threads of their own, until
+    an operation was done.
     """
 
     waits_s = 30.0
+    #: How many operators there are, and how many plans they do it to in one look.
     rivals = 1
+    most = (_ALL, _ALL)
+    #: Whether no plan is judged while an operator looks.
+    judges_wait = False
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
@@ -38,44 +41,56 @@ class Operating(Fault):
         self._done = threading.Event()
         self._at_work: list[Future[None]] = []
 
-    def inject(self, arena: Arena, chance: random.Random) -> None:
+    def inject(self, cluster: Cluster, chance: random.Random) -> None:
         pool = ThreadPoolExecutor(self.rivals)
         for _ in range(self.rivals):
             own = random.Random(chance.random())
-            self._at_work.append(pool.submit(self._look_for_plans, arena, own))
+            self._at_work.append(pool.submit(self._look_for_plans, cluster, own))
         pool.shutdown(wait=False)
 
-    def _look_for_plans(self, arena: Arena, chance: random.Random) -> None:
+    def _look_for_plans(self, cluster: Cluster, chance: random.Random) -> None:
         try:
-            with zkplan.connect(arena.servers.hosts, ROOT, patience=_PATIENCE_S) as client:
-                operator = Operator(client, arena.journal)
+            with zkplan.connect(cluster.servers.hosts, ROOT, patience=_PATIENCE_S) as client:
+                operator = Operator(client, cluster.journal)
                 while not self._done.is_set() and not self._healed.is_set():
-                    self.operate(operator, arena, chance)
+                    with cluster.gavel if self.judges_wait else nullcontext():
+                        self._look(operator, chance)
                     if operator.done:
                         self._done.set()
                     self._healed.wait(_LOOK_S)
         except zkplan.ZooKeeperUnavailable:
-            return  # another fault has the servers; what has no answer stays open in the journal
+            return  # an operation without an answer stays open in the journal
 
-    def operate(self, operator: Operator, arena: Arena, chance: random.Random) -> None:
-        """What one look leads to."""
+    def _look(self, operator: Operator, chance: random.Random) -> None:
+        plans = operator.client.plans()
+        if self.rivals == 1:  # rivals meet at the same plans
+            chance.shuffle(plans)
+        most = chance.randint(*self.most)
+        for plan in plans:
+            with suppress(zkplan.PlanNotFound):  # it was done, and removed
+                most -= self.operate(operator, plan)
+            if most == 0:
+                return
+
+    def operate(self, operator: Operator, plan: zkplan.Plan) -> bool:
+        """Do it to that plan, if possible; whether it was tried."""
         raise NotImplementedError
 
-    def felt(self, arena: Arena) -> bool:
+    def took_effect(self, cluster: Cluster) -> bool:
         return self._done.is_set()
 
-    def heal(self, arena: Arena) -> None:
-        """What operators do is done; nobody begins anything more."""
+    def heal(self, cluster: Cluster) -> None:
+        """Wait until the operators have ended."""
         self._healed.set()
         for each in self._at_work:
             each.result()
 
-    def aim(self) -> Aim:
+    def target(self) -> Target:
         return NOBODY
 
 
 class PlansPaused(Operating):
-    """Every plan that is running is paused; those and only those are resumed."""
+    """Every running plan is paused; those plans are resumed, and no others."""
 
     lasts = (0.1, 0.6)
 
@@ -83,54 +98,41 @@ class PlansPaused(Operating):
         super().__init__(name)
         self._paused: list[str] = []
 
-    def operate(self, operator: Operator, arena: Arena, chance: random.Random) -> None:
-        for plan in operator.client.plans():
-            try:
-                if plan.status().state != "running":
-                    continue
-                self._paused.append(plan.path)  # first: it may happen without an answer
-                operator.pause(plan)
-            except zkplan.PlanNotFound:
-                continue  # it was done, and removed
+    def operate(self, operator: Operator, plan: zkplan.Plan) -> bool:
+        if plan.status().state != "running":
+            return False
+        self._paused.append(plan.path)  # before: a pause may happen without an answer
+        operator.pause(plan)
+        return True
 
-    def heal(self, arena: Arena) -> None:
-        """No plan may stay paused: where another fault has the servers, it is done again later."""
-        super().heal(arena)
+    def heal(self, cluster: Cluster) -> None:
+        """Resume the plans. Raises ZooKeeperUnavailable without servers; then it is called
+        again."""
+        super().heal(cluster)
         with zkplan.connect(
-            arena.servers.hosts, ROOT, connect_timeout=_CONNECT_S, patience=_CONNECT_S
+            cluster.servers.hosts, ROOT, connect_timeout=_CONNECT_S, patience=_CONNECT_S
         ) as client:
-            operator = Operator(client, arena.journal)
+            operator = Operator(client, cluster.journal)
             for path in self._paused:
-                try:
+                with suppress(zkplan.PlanNotFound):  # it came to its end meanwhile
                     plan = client.plan(path)
                     if plan.status().state == "paused":
                         operator.resume(plan)
-                except zkplan.PlanNotFound:
-                    continue  # it came to its end meanwhile, one way or another
 
 
 class PlansEnded(Operating):
-    """One or two plans that are not done, whatever they do just then, are cancelled or removed."""
+    """One or two plans that are not done are cancelled or removed, in whatever state they are."""
 
     lasts = (0.0, 0.3)
+    most = (1, 2)
+    judges_wait = True
     removes = False
 
-    def operate(self, operator: Operator, arena: Arena, chance: random.Random) -> None:
-        with arena.gavel:
-            plans = operator.client.plans()
-            standing = [plan for plan in plans if plan.name.startswith("chaos-")]
-            chance.shuffle(standing)
-            count = chance.randint(1, _ENDED_MAX)
-            for plan in standing:
-                try:
-                    if plan.status().state not in ("defining", "running", "paused"):
-                        continue
-                    (operator.remove if self.removes else operator.cancel)(plan)
-                except zkplan.PlanNotFound:
-                    continue
-                count -= 1
-                if count == 0:
-                    return
+    def operate(self, operator: Operator, plan: zkplan.Plan) -> bool:
+        if plan.status().state not in ("defining", "running", "paused"):
+            return False
+        (operator.remove if self.removes else operator.cancel)(plan)
+        return True
 
 
 class PlansRemoved(PlansEnded):
@@ -138,29 +140,22 @@ class PlansRemoved(PlansEnded):
 
 
 class DeadTasksRetried(Operating):
-    """Every dead task is retried by two operators at once, over connections of their own.
+    """Two operators retry every dead task at once, each over its own connection.
 
-    Only a plan that holds its dead tasks lets them be retried; the validator does it too, later.
+    Only plans of the shape `held` keep dead tasks that can be retried.
     """
 
     lasts = (0.0, 0.3)
-    rivals = _RIVALS
+    rivals = 2
     shape = "held"
 
-    def operate(self, operator: Operator, arena: Arena, chance: random.Random) -> None:
-        for plan in operator.client.plans():
-            try:
-                for number, letter in plan.dead().items():
-                    operator.retry(plan, number, letter)
-            except zkplan.PlanNotFound:
-                continue
+    def operate(self, operator: Operator, plan: zkplan.Plan) -> bool:
+        for number, letter in plan.dead().items():
+            operator.retry(plan, number, letter)
+        return True
 
 
-enter(
-    [
-        Entry("plans paused", "35", "every running plan is paused, then resumed", PlansPaused),
-        Entry("plans cancelled", "35", "one or two plans are cancelled for good", PlansEnded),
-        Entry("plans removed", "35", "one or two plans are removed while they run", PlansRemoved),
-        Entry("dead tasks retried", "35", "two operators retry every dead task", DeadTasksRetried),
-    ]
-)
+enter("plans paused", "every running plan is paused, then resumed", PlansPaused)
+enter("plans cancelled", "one or two plans are cancelled for good", PlansEnded)
+enter("plans removed", "one or two plans are removed while they run", PlansRemoved)
+enter("dead tasks retried", "two operators retry every dead task", DeadTasksRetried)

@@ -1,4 +1,4 @@
-"""Faults of processes: killed, stopped past their session, told to stop, expired; and in tasks."""
+"""Faults of processes: killed, stopped by signals, told to stop, sessions expired; and in tasks."""
 
 from __future__ import annotations
 
@@ -9,113 +9,96 @@ from functools import partial
 
 from zkplan.cli import EXIT_UNREACHABLE
 from zkplan.runtime.shutdown import DELIVER_S
+from zkplan.text import article
 
-from ..actors.tasks import EXIT_CODE, poke
-from ..world.arena import GRACE_S, Actor, Arena, Role
-from ..world.link import Weather
-from ..world.proc import is_gone, is_stopped
-from .aim import Aim
-from .fault import Entry, Fault, Sessions, enter, links_of, stops_of
+from ..cluster.cluster import GRACE_S, ROLES, Cluster, Process, Role
+from ..cluster.link import LinkState
+from ..cluster.process_state import is_gone, is_stopped
+from ..traffic.tasks import EXIT_CODE, Poke
+from .fault import LINKS_OF, STOPS_OF, Fault, RoleFault, Sessions, enter
+from .target import Target
 
-#: How the process ends whose task does that. One that does anything else outlives it. Without
-#: memory the interpreter aborts or crashes, or the MemoryError meets its main thread, or that of
-#: the connection: then the worker ends when it has been silent for two thirds of its session. What
-#: holds it up in its end is ended by its alarm.
-_ENDS = {
+#: The exit codes of a process whose task does that; any other poke leaves it alive. Without memory
+#: the interpreter aborts or crashes, or a MemoryError ends its main thread (1) or the thread of the
+#: connection (EXIT_UNREACHABLE, after two thirds of the session), or it hangs in its end until its
+#: own alarm.
+_CODES = {
     "exit": [EXIT_CODE],
     "segfault": [-signal.SIGSEGV],
     "memory": [-signal.SIGABRT, -signal.SIGSEGV, -signal.SIGALRM, 1, EXIT_UNREACHABLE],
 }
-#: How long after it has given up waiting for answers a worker that is told to stop has ended.
+#: A worker that is told to stop has ended so long after it stopped waiting for answers.
 _GIVEN_UP_S = 7.0
-#: A process that is paused for so many sessions has lost its own.
+#: How long, in sessions, a process has to be stopped to lose its session.
 PAST_SESSION = (1.4, 2.0)
 
 
 def stops_within_s(session_s: float) -> float:
-    """How long a worker takes at most that is told to stop, whatever other faults do meanwhile."""
+    """The longest time a worker may take to stop, whatever other faults do meanwhile."""
     return GRACE_S + max(DELIVER_S, session_s) + _GIVEN_UP_S
 
 
-class Killed(Fault):
-    """SIGKILL to one, or to all, of a role; started again when it heals."""
+class Killed(RoleFault):
+    """SIGKILL to one, or to all, of a role; started again by the healing."""
 
     lasts = (0.0, 0.3)
-    #: How its process ends by it: a code, or the number of a signal, negative.
+    #: The exit code of a process that it ends.
     code: int = -signal.SIGKILL
 
-    def __init__(self, name: str, role: Role, everyone: bool = False) -> None:
-        super().__init__(name)
-        self.role, self.everyone = role, everyone
-        self._pids: list[int] = []
-
-    def inject(self, arena: Arena, chance: random.Random) -> None:
-        actors = arena.mortals(self.role)
-        self.victims = actors if self.everyone else [chance.choice(actors)]
+    def inject(self, cluster: Cluster, chance: random.Random) -> None:
+        self.victims = self.choose(cluster.endable(self.role), chance)
         # Another fault may have ended some of them.
-        self._pids = [actor.pid for actor in self.victims if actor.pid]
-        for actor in self.victims:
-            self._end(arena, actor)
+        self._pids = [process.pid for process in self.victims if process.pid]
+        for process in self.victims:
+            self._end(cluster, process)
 
-    def _end(self, arena: Arena, actor: Actor) -> None:
-        arena.kill(actor, self.name)
+    def _end(self, cluster: Cluster, process: Process) -> None:
+        cluster.kill(process, self.name)
 
-    def felt(self, arena: Arena) -> bool:
-        ended = [arena.endings.get(pid) for pid in self._pids]
+    def took_effect(self, cluster: Cluster) -> bool:
+        ended = [cluster.endings.get(pid) for pid in self._pids]
         return bool(ended) and all(code == self.code for code in ended)
 
-    def heal(self, arena: Arena) -> None:
-        for actor in self.victims:
-            arena.start(actor)
+    def heal(self, cluster: Cluster) -> None:
+        for process in self.victims:
+            cluster.start(process)
 
 
-class Drained(Killed):
-    """SIGTERM to one; whatever it does not end within its grace is handed back."""
+class ToldToStop(Killed):
+    """SIGTERM to a worker, which has to end with 0; it hands back what outlasts its grace."""
 
     code = 0
+    locks = STOPS_OF["worker"]
 
-    def __init__(self, name: str) -> None:
-        super().__init__(name, "worker")
+    def _end(self, cluster: Cluster, process: Process) -> None:
+        cluster.stop(process, self.name, stops_within_s(cluster.settings.session_s))
 
-    @property
-    def claims(self) -> frozenset[str]:
-        """Who is told to stop is told to go on, once: stopped after that, it does not end."""
-        return stops_of("worker")
-
-    def _end(self, arena: Arena, actor: Actor) -> None:
-        arena.stop(actor, self.name, stops_within_s(arena.settings.session_s))
-
-    def aim(self) -> Aim:
-        return Aim(names=[actor.name for actor in self.victims], hands_back=True)
+    def target(self) -> Target:
+        return Target(names=[process.name for process in self.victims], hands_back=True)
 
 
-class Paused(Fault):
-    """SIGSTOP to one, or to all, of a role, until it heals."""
+class Paused(RoleFault):
+    """SIGSTOP to one, or to all, of a role, past the session."""
 
     lasts = PAST_SESSION
     shows_late = True
 
     def __init__(self, name: str, role: Role, everyone: bool = False) -> None:
-        super().__init__(name)
-        self.role, self.everyone = role, everyone
+        super().__init__(name, role, everyone)
+        self.locks = STOPS_OF[role]
 
-    @property
-    def claims(self) -> frozenset[str]:
-        return stops_of(self.role)
-
-    def inject(self, arena: Arena, chance: random.Random) -> None:
-        actors = arena.of(self.role)
-        self.victims = actors if self.everyone else [chance.choice(actors)]
+    def inject(self, cluster: Cluster, chance: random.Random) -> None:
+        self.victims = self.choose(cluster.of(self.role), chance)
         self._sessions = Sessions(self.victims)
-        for actor in self.victims:
-            arena.pause(actor)
+        for process in self.victims:
+            cluster.pause(process)
 
-    def felt(self, arena: Arena) -> bool:
+    def took_effect(self, cluster: Cluster) -> bool:
         return self._sessions.are_over()
 
-    def heal(self, arena: Arena) -> None:
-        for actor in self.victims:
-            arena.resume(actor)
+    def heal(self, cluster: Cluster) -> None:
+        for process in self.victims:
+            cluster.resume(process)
 
 
 class PausedShortly(Paused):
@@ -124,41 +107,36 @@ class PausedShortly(Paused):
     lasts = (0.1, 0.5)
     shows_late = False
 
-    def felt(self, arena: Arena) -> bool:
-        return all(actor.paused and is_stopped(actor.pid) for actor in self.victims)
+    def took_effect(self, cluster: Cluster) -> bool:
+        return all(process.paused and is_stopped(process.pid) for process in self.victims)
 
 
-class Expired(Fault):
-    """A second client with the same id and password closes the session, for real."""
+class Expired(RoleFault):
+    """A second client with the same session ID and password closes the session."""
 
     lasts = (0.0, 0.2)
     shows_late = True
 
-    def __init__(self, name: str, role: Role, everyone: bool = False) -> None:
-        super().__init__(name)
-        self.role, self.everyone = role, everyone
-
-    def inject(self, arena: Arena, chance: random.Random) -> None:
-        actors = arena.of(self.role)
-        self.victims = actors if self.everyone else [chance.choice(actors)]
+    def inject(self, cluster: Cluster, chance: random.Random) -> None:
+        self.victims = self.choose(cluster.of(self.role), chance)
         self._sessions = Sessions(self.victims)
-        # Later its session may end by something else.
-        done = [arena.expire(actor) for actor in self.victims]
+        # A session that ends later by something else does not count.
+        done = [cluster.expire(process) for process in self.victims]
         self._is_done = all(done)
 
-    def felt(self, arena: Arena) -> bool:
+    def took_effect(self, cluster: Cluster) -> bool:
         return self._is_done and self._sessions.are_over()
 
-    def heal(self, arena: Arena) -> None:
-        """Nothing to mend: the client itself has to."""
-
-
-#: The plans in which a step is sure to be sent.
-_SHAPES = {"publish": "diamonds"}
+    def heal(self, cluster: Cluster) -> None:
+        """The client mends it itself."""
 
 
 class AtStep(Fault):
-    """Something happens to a process between the sending of a step and its answer."""
+    """Something happens to a process between the sending of a step and its answer.
+
+    The answer of the first such step is held until the process is hit, so that it cannot act on the
+    answer before. `what`: kill, pause, or expire.
+    """
 
     lasts = (0.1, 0.5)
     waits_s = 15.0
@@ -166,85 +144,78 @@ class AtStep(Fault):
     def __init__(self, name: str, role: Role, step: str, what: str) -> None:
         super().__init__(name)
         self.role, self.step, self.what = role, step, what
-        self.shape = _SHAPES.get(step, "")
+        # Only some plans are sure to have publications.
+        self.shape = "diamonds" if step == "publish" else ""
         if what == "pause":
             self.lasts = PAST_SESSION
         self.shows_late = what == "expire"
-        #: Taken by the first such step that comes, and by the first that was sent.
-        self._once, self._hit_once = threading.Lock(), threading.Lock()
+        self.locks = LINKS_OF[role] | (STOPS_OF[role] if what == "pause" else frozenset())
+        #: Taken by the first such step that comes, and by the first that was forwarded.
+        self._held_once, self._hit_once = threading.Lock(), threading.Lock()
         self._is_over = threading.Event()
         self._is_hit = False
         self._sessions: Sessions | None = None
 
-    @property
-    def claims(self) -> frozenset[str]:
-        stops = stops_of(self.role) if self.what == "pause" else frozenset()
-        return super().claims | links_of(self.role) | stops
+    def inject(self, cluster: Cluster, chance: random.Random) -> None:
+        process = chance.choice(cluster.endable(self.role))
+        self.victims = [process]
+        state = LinkState()
+        state.lose = partial(self._comes, state)
+        state.seen = partial(self._forwarded, cluster, process, state)
+        process.link.change(state)
 
-    def inject(self, arena: Arena, chance: random.Random) -> None:
-        actor = chance.choice(arena.mortals(self.role))
-        self.victims = [actor]
-        weather = Weather()
-        weather.lose = partial(self._comes, weather)
-        weather.seen = partial(self._seen, arena, actor, weather)
-        actor.link.change(weather)
+    def _comes(self, state: LinkState, step: str, number: int) -> None:
+        # Only the first answer: a worker that gets all its answers late gets no work.
+        if step == self.step and self._held_once.acquire(blocking=False):
+            state.hold_answers = True
 
-    def _comes(self, weather: Weather, step: str, number: int) -> None:
-        """Its answer is held back, so that the process cannot act on it before it is hit.
-
-        Until it is: an expired one gets no answer before its session is over. Only this one: whom
-        each answer reaches late gets no work where others are faster.
-        """
-        if step == self.step and self._once.acquire(blocking=False):
-            weather.hold_answers = True
-
-    def _seen(self, arena: Arena, actor: Actor, weather: Weather, step: str) -> None:
+    def _forwarded(self, cluster: Cluster, process: Process, state: LinkState, step: str) -> None:
         # More of that step may be sent while the answers are held.
-        if step != self.step or not weather.hold_answers or not self._hit_once.acquire(False):
+        if step != self.step or not state.hold_answers or not self._hit_once.acquire(False):
             return
         if self.what == "expire":
-            # On a thread of its own: what its client sends meanwhile goes on.
-            threading.Thread(target=self._hit, args=(arena, actor, weather), daemon=True).start()
+            # On another thread, so that what the process sends meanwhile goes on.
+            threading.Thread(target=self._hit, args=(cluster, process, state), daemon=True).start()
         else:
-            self._hit(arena, actor, weather)
+            self._hit(cluster, process, state)
 
-    def _hit(self, arena: Arena, actor: Actor, weather: Weather) -> None:
+    def _hit(self, cluster: Cluster, process: Process, state: LinkState) -> None:
         try:
-            self._do(arena, actor)
+            self._do(cluster, process)
         finally:
-            weather.hold_answers = False
+            state.hold_answers = False
             self._is_over.set()
 
-    def _do(self, arena: Arena, actor: Actor) -> None:
+    def _do(self, cluster: Cluster, process: Process) -> None:
         match self.what:
             case "kill":
-                pid = actor.pid
-                arena.kill(actor, self.name)
-                self._is_hit = arena.endings.get(pid) == -signal.SIGKILL
+                pid = process.pid
+                cluster.kill(process, self.name)
+                self._is_hit = cluster.endings.get(pid) == -signal.SIGKILL
             case "pause":
-                arena.pause(actor)
-                self._is_hit = is_stopped(actor.pid)
+                cluster.pause(process)
+                self._is_hit = is_stopped(process.pid)
             case _:
-                self._sessions = Sessions([actor])
-                self._is_hit = arena.expire(actor)
+                self._sessions = Sessions([process])
+                self._is_hit = cluster.expire(process)
 
-    def felt(self, arena: Arena) -> bool:
+    def took_effect(self, cluster: Cluster) -> bool:
         return self._is_hit and (self._sessions is None or self._sessions.are_over())
 
-    def heal(self, arena: Arena) -> None:
-        self._once.acquire(blocking=False)
+    def heal(self, cluster: Cluster) -> None:
+        self._held_once.acquire(blocking=False)
         if self._hit_once.acquire(blocking=False):
-            self._is_over.set()  # nobody is hit any more; one that is healed again does not wait
-        self._is_over.wait()  # who is being hit is not mended before
-        for actor in self.victims:
-            actor.link.heal()
+            self._is_over.set()  # nobody is hit any more, and a second healing does not wait
+        self._is_over.wait()  # a process that is being hit is not healed before
+        for process in self.victims:
+            process.link.heal()
             if self.what == "pause":
-                arena.resume(actor)
-            arena.start(actor)
+                cluster.resume(process)
+            cluster.start(process)
 
 
 class Poked(Fault):
-    """The next task that begins does it to the worker that runs it."""
+    """The next task that begins does something to the worker that runs it."""
 
     lasts = (0.1, 0.5)
     waits_s = 15.0
@@ -253,136 +224,65 @@ class Poked(Fault):
         super().__init__(name)
         self.what, self.sessions = what, sessions
         if what == "memory":
-            # Whose loop has ended may live on without memory until SIGALRM ends it.
+            # A worker whose loop has ended may live on without memory until its own alarm.
             self.waits_s = 45.0
         if what == "stop":
-            self.lasts = PAST_SESSION
+            self.lasts, self.locks = PAST_SESSION, STOPS_OF["worker"]
         elif sessions:
             self.lasts = (sessions, sessions + 0.3)
 
-    @property
-    def claims(self) -> frozenset[str]:
-        return stops_of("worker") if self.what == "stop" else frozenset()
+    def inject(self, cluster: Cluster, chance: random.Random) -> None:
+        seconds = self.sessions * cluster.settings.session_s
+        self._poke = Poke(cluster.folder, self.what, str(seconds)).give()
 
-    def inject(self, arena: Arena, chance: random.Random) -> None:
-        seconds = self.sessions * arena.settings.session_s
-        self._poke = poke(arena.folder, self.what, str(seconds))
+    def target(self) -> Target:
+        return Target(poke=self.what, codes=_CODES.get(self.what, ()))
 
-    def aim(self) -> Aim:
-        return Aim(poke=self.what, codes=_ENDS.get(self.what, ()))
-
-    def felt(self, arena: Arena) -> bool:
+    def took_effect(self, cluster: Cluster) -> bool:
         for pid, did, number in self._poke.account():
             match did:
                 case "exits":
-                    return arena.endings.get(pid) == EXIT_CODE
+                    return cluster.endings.get(pid) == EXIT_CODE
                 case "segfaults":
-                    return arena.endings.get(pid) == -signal.SIGSEGV
+                    return cluster.endings.get(pid) == -signal.SIGSEGV
                 case "stops":
                     return is_stopped(pid)
                 case "held the interpreter":
-                    return number >= arena.settings.session_s
+                    return number >= cluster.settings.session_s
                 case "forked":
                     return not is_gone(int(number))
                 case "refused":
-                    # Who lives on has lost a thread, or nothing: that is not what it aims at.
-                    return number > 0 and arena.endings.get(pid) in _ENDS["memory"]
+                    # A worker that survives has lost a thread at most.
+                    return number > 0 and cluster.endings.get(pid) in _CODES["memory"]
         return False
 
-    def heal(self, arena: Arena) -> None:
+    def heal(self, cluster: Cluster) -> None:
         self._poke.take_back()
         if self.what == "stop":
-            for actor in arena.workers:
-                arena.resume(actor)
+            for process in cluster.workers:
+                cluster.resume(process)
 
 
-def _entries() -> list[Entry]:
-    roles: tuple[Role, ...] = ("worker", "author", "waiter")
-    found = [
-        Entry(f"{role} {verb}", case, f"{does}, {role}", partial(fault, role=role))
-        for verb, case, does, fault in (
-            ("killed", "1", "SIGKILL", Killed),
-            ("paused", "4", "SIGSTOP past its session", Paused),
-            ("expired", "10", "a second client closes its session", Expired),
-        )
-        for role in roles
-    ]
-    steps: tuple[tuple[Role, str, str], ...] = (
-        ("worker", "claim", "2"),
-        ("worker", "commit", "8"),
-        ("worker", "publish", "3"),
-        ("author", "add", "32"),
-    )
-    for role, step, case in steps:
-        for what, verb in (("kill", "killed"), ("pause", "paused"), ("expire", "expired")):
-            found.append(
-                Entry(
-                    f"{role} {verb} at {step}",
-                    case if what != "expire" else "10",
-                    f"between the sending of the {step} and its answer",
-                    partial(AtStep, role=role, step=step, what=what),
-                    weight=1,
-                )
-            )
-    return found
-
-
-enter(_entries())
-enter(
-    [
-        Entry(
-            "all workers killed",
-            "1",
-            "SIGKILL to all but a veteran at once",
-            partial(Killed, role="worker", everyone=True),
-            weight=1,
-        ),
-        Entry(
-            "all workers paused",
-            "5",
-            "all past their sessions: nobody clears their claims nodes",
-            partial(Paused, role="worker", everyone=True),
-            weight=1,
-        ),
-        Entry(
-            "all workers expired",
-            "10",
-            "every session at once",
-            partial(Expired, role="worker", everyone=True),
-            weight=1,
-        ),
-        Entry(
-            "worker paused shortly",
-            "4",
-            "SIGSTOP for less than its session",
-            partial(PausedShortly, role="worker"),
-        ),
-        Entry("worker told to stop", "36", "SIGTERM: drained or handed back", Drained),
-        Entry("task exits", "27", "a task calls os._exit", partial(Poked, what="exit")),
-        Entry("task segfaults", "27", "a task reads address 0", partial(Poked, what="segfault")),
-        Entry(
-            "task holds the interpreter",
-            "27",
-            "a task keeps the interpreter lock past the session",
-            partial(Poked, what="hold interpreter", sessions=1.5),
-        ),
-        Entry(
-            "task forks",
-            "27",
-            "a task leaves a child that holds the sockets",
-            partial(Poked, what="fork", sessions=2.0),
-        ),
-        Entry(
-            "task eats memory",
-            "27",
-            "a task uses up what RLIMIT_AS allows its process",
-            partial(Poked, what="memory"),
-        ),
-        Entry(
-            "worker paused in a task",
-            "6",
-            "SIGSTOP past the session between load and commit",
-            partial(Poked, what="stop"),
-        ),
-    ]
-)
+for _role in ROLES:
+    enter(f"{_role} killed", f"SIGKILL to {article(_role)}", Killed, _role)
+    enter(f"{_role} paused", f"SIGSTOP to {article(_role)} past its session", Paused, _role)
+    _does = f"a second client closes the session of {article(_role)}"
+    enter(f"{_role} expired", _does, Expired, _role)
+for _step in ("claim", "commit", "publish", "add"):
+    _role = "author" if _step == "add" else "worker"
+    for _what, _verb in (("kill", "killed"), ("pause", "paused"), ("expire", "expired")):
+        _does = f"between the sending of the {_step} and its answer"
+        enter(f"{_role} {_verb} at {_step}", _does, AtStep, _role, _step, _what, weight=1)
+enter("all workers killed", "SIGKILL to all at once", Killed, "worker", True, weight=1)
+_does = "SIGSTOP to all past their sessions: nobody clears their claims nodes"
+enter("all workers paused", _does, Paused, "worker", True, weight=1)
+enter("all workers expired", "all sessions end", Expired, "worker", True, weight=1)
+enter("worker paused shortly", "SIGSTOP for less than its session", PausedShortly, "worker")
+enter("worker told to stop", "SIGTERM: its tasks end, or are handed back", ToldToStop, "worker")
+enter("task exits", "a task calls os._exit", Poked, "exit")
+enter("task segfaults", "a task reads address 0", Poked, "segfault")
+_does = "a task keeps the interpreter lock past the session"
+enter("task holds the interpreter", _does, Poked, "hold interpreter", 1.5)
+enter("task forks", "a task leaves a child that holds the sockets", Poked, "fork", 2.0)
+enter("task eats memory", "a task uses up what RLIMIT_AS allows its process", Poked, "memory")
+enter("worker paused in a task", "SIGSTOP past the session between load and commit", Poked, "stop")

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from itertools import pairwise
 
-from ..actors.workloads import attempts_of
+from ..traffic.workloads import attempts_of
 from .evidence import PlanEvidence
 from .plans import Execution
 from .snapshot import DeadLetter

@@ -10,7 +10,7 @@ from typing import Literal
 from zkplan.stress.history import Execution as AnyExecution
 from zkplan.stress.validate.evidence import Evidence, Expected
 
-from ..actors.workloads import Workload, parent_of
+from ..traffic.workloads import Workload, parent_of
 from .history import RunHistory
 from .operations import Ending, Operation
 from .plans import Execution, PlanHistory

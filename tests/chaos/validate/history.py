@@ -10,7 +10,7 @@ from pathlib import Path
 
 from zkplan.stress.history import History, Line
 
-from ..actors.workloads import Workload
+from ..traffic.workloads import Workload
 from .operations import Operations
 from .plans import Batch, Execution, PlanHistory
 from .windows import Death, Window, aim_of
@@ -18,7 +18,7 @@ from .windows import Death, Window, aim_of
 #: Within this a poke ends who took it: at the latest when its worker has closed, which takes the
 #: grace and some requests more.
 _POKED_S = 10.0
-#: Within this the arena finds who died by itself, however busy: to mend servers takes a minute.
+#: Within this the cluster finds who died by itself, however busy: to mend servers takes a minute.
 _FOUND_S = 90.0
 
 
@@ -116,7 +116,7 @@ class RunHistory(History[Execution]):
     def _kills_by(self, window: Window, pid: int, at: float) -> bool:
         """Whether that end of a process may be what the fault does to it.
 
-        Whoever dies by itself is found dead when the arena looks.
+        Whoever dies by itself is found dead when the cluster looks.
         """
         until = window.end + (_FOUND_S if window.aim.codes else 0.0)
         return window.begin <= at <= until and self._touches(window, pid)
@@ -165,7 +165,7 @@ class RunHistory(History[Execution]):
         """Whether a fault has made that death: it aims at that process, and ends it like that.
 
         Who took a poke may be found dead only when the fault is over, if another one kept the
-        arena busy; whoever has a point armed when a fault ends is killed by it there and then.
+        cluster busy; whoever has a point armed when a fault ends is killed by it there and then.
         """
         return any(
             death.code in window.aim.codes
@@ -182,7 +182,8 @@ class RunHistory(History[Execution]):
     def _was_soon(self, death: Death, pokes: list[float]) -> bool:
         """Whether the process died soon after one of those pokes.
 
-        When it is found dead the arena may have been busy; but what it has written, it wrote alive.
+        When it is found dead the cluster may have been busy; but what it has written, it wrote
+        alive.
         """
         alive = self._heard[death.pid]
         return any(

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
-from ..actors.workloads import parent_of
+from ..traffic.workloads import parent_of
 from .evidence import PlanEvidence
 
 

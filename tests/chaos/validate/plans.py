@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from zkplan.stress import history
 from zkplan.stress.history import Line
 
-from ..actors.workloads import Workload
+from ..traffic.workloads import Workload
 
 
 @dataclass

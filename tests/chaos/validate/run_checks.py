@@ -14,8 +14,8 @@ from .history import RunHistory
 _NO_MEMORY = ("MemoryError", "OSError(12,", "[Errno 12]")
 #: Of a task whose author was lost within the steps of a wide join: it never runs.
 _HALF_DEFINED = "is still being defined"
-#: No fault holds a worker for so long, and the arena leaves none stopped, or dead and not found, be
-#: it busy with servers: both for 90 s at most. Of so many tasks each worker gets its share.
+#: No fault holds a worker for so long, and the cluster leaves none stopped, or dead and not found,
+#: be it busy with servers: both for 90 s at most. Of so many tasks each worker gets its share.
 _STILL_S, _STILL_TASKS = 120.0, 2000
 
 

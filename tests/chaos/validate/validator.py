@@ -14,8 +14,8 @@ import zkplan
 from tests.sim.world import ROOT
 from zkplan.protocol.requests import ReadChildren, ReadMany
 
-from ..faults.operating import Operator
-from ..world.arena import Arena
+from ..cluster.cluster import Cluster
+from ..traffic.operator import Operator
 from .checks import committed_numbers, violations
 from .evidence import PlanEvidence
 from .history import RunHistory
@@ -44,10 +44,10 @@ HALF_DEFINED_S = 5.0
 class Validator:
     """Reads the history and checks. `violations` grows; `finished` counts checked plans."""
 
-    def __init__(self, arena: Arena, shown_s: float = SHOWN_S) -> None:
+    def __init__(self, cluster: Cluster, shown_s: float = SHOWN_S) -> None:
         """A done plan stands for `shown_s` before it is removed: waiters should find it."""
-        self.arena, self._shown_s = arena, shown_s
-        self.history = RunHistory(arena.folder, arena.settings.shape)
+        self.cluster, self._shown_s = cluster, shown_s
+        self.history = RunHistory(cluster.folder, cluster.settings.shape)
         self.violations: list[str] = []
         self._checking = threading.Lock()
         self.takeovers: list[Takeover] = []
@@ -60,7 +60,7 @@ class Validator:
         #: By the names of plans: why the last look at each came to no end.
         self._errors: dict[str, str] = {}
         self._removals = Removals(
-            self.violations.append, lambda path: shown_by(arena.servers.members, path)
+            self.violations.append, lambda path: shown_by(cluster.servers.members, path)
         )
         self._since: defaultdict[str, dict[str, float]] = defaultdict(dict)
         self._adopted: set[str] = set()
@@ -70,7 +70,7 @@ class Validator:
 
     def __enter__(self) -> Validator:
         self._client = zkplan.connect(
-            self.arena.servers.hosts, ROOT, connect_timeout=60.0, patience=5.0
+            self.cluster.servers.hosts, ROOT, connect_timeout=60.0, patience=5.0
         )
         self._thread.start()
         return self
@@ -110,7 +110,7 @@ class Validator:
         if not self.violations:  # once: it is the same, and some seconds more, at each look
             for pid, text in standing_still(self.history).items():
                 self.violations.append(text)
-                self.arena.ask_where(pid)
+                self.cluster.ask_where(pid)
         sync(self._client, self._client.paths.root)
         plans = self._client.plans()
         self._removals.listed({plan.path for plan in plans})
@@ -194,7 +194,7 @@ class Validator:
         if operations.was_removed(plan.name, began):
             how = "was removed by an operator, who was told so"
             self._removals.stands(plan.name, plan.path, how, began)
-        with self.arena.gavel:
+        with self.cluster.gavel:
             self.history.read()
             known = operations.was_removed(plan.name, float("inf"))
             if not known or self._removals.is_told(plan.path):
@@ -207,7 +207,7 @@ class Validator:
             history = self.history.plans.get(name)
             if history is None or history.committed is not None:
                 continue
-            with self.arena.gavel:
+            with self.cluster.gavel:
                 try:
                     is_gone = self._check_removed(name, history)
                 except zkplan.ZooKeeperUnavailable as error:
@@ -221,7 +221,7 @@ class Validator:
         if self._has_been("dead", plan.name) < SHOWN_S:
             return
         del self._since[plan.name]["dead"]
-        operator = Operator(self._client, self.arena.journal)
+        operator = Operator(self._client, self.cluster.journal)
         for number, letter in plan.dead(ALL_LETTERS).items():
             operator.retry(plan, number, letter)
 
@@ -234,8 +234,8 @@ class Validator:
         if not history.has_open_add or lasted_s < HALF_DEFINED_S:
             return
         if any("still being defined" in each for each in plan.check(False).problems):
-            with self.arena.gavel:
-                Operator(self._client, self.arena.journal).cancel(plan)
+            with self.cluster.gavel:
+                Operator(self._client, self.cluster.journal).cancel(plan)
             self.half_defined += 1
 
     # ---- the checks
@@ -248,7 +248,7 @@ class Validator:
         snapshot: PlanSnapshot | None = None,
     ) -> None:
         """Check it and remove it, unless an operator does so meanwhile. A snapshot: it rests."""
-        with self.arena.gavel:
+        with self.cluster.gavel:
             self.history.read()
             ending = self.history.operations.ending(plan.name)
             if ending == "removed":
@@ -280,7 +280,7 @@ class Validator:
         return True
 
     def _check(self, history: PlanHistory, remains: PlanRemains, **ending: Any) -> None:
-        settings = self.arena.settings
+        settings = self.cluster.settings
         evidence = PlanEvidence(
             history, remains, self.history, settings.session_s, settings.soon_s, **ending
         )
@@ -352,7 +352,7 @@ class Validator:
     def come_back(self) -> Iterator[str]:
         """The plans that were removed, and that a member shows all the same; once all serve."""
         root = self._client.paths.root
-        for number, names in children_at(self.arena.servers.members, root).items():
+        for number, names in children_at(self.cluster.servers.members, root).items():
             if isinstance(names, Silence):
                 yield f"member {number} gives no answer at the end: {names.why}"
                 continue

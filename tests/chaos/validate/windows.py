@@ -1,11 +1,13 @@
-"""When a fault was under way and whom it may touch; and who died by itself, as the arena wrote."""
+"""When a fault was under way and whom it may touch; and who died by itself, as the cluster
+wrote."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
-from ..faults.aim import EVERYBODY, Aim
+from ..faults.target import EVERYBODY
+from ..faults.target import Target as Target
 
 
 @dataclass
@@ -14,16 +16,16 @@ class Window:
 
     name: str
     begin: float
-    aim: Aim = EVERYBODY
+    aim: Target = EVERYBODY
     end: float = float("inf")
 
     def overlaps(self, begin: float, end: float) -> bool:
         return self.begin <= end and self.end >= begin
 
 
-def aim_of(line: dict[str, Any]) -> Aim:
-    """As the arena wrote it."""
-    return Aim(**{each.name: line[each.name] for each in fields(Aim)})
+def aim_of(line: dict[str, Any]) -> Target:
+    """As the cluster wrote it."""
+    return Target(**{each.name: line[each.name] for each in fields(Target)})
 
 
 class Death(NamedTuple):

@@ -1,1 +1,0 @@
-"""What runs in the processes of a run: plans, tasks, authors, waiters."""

@@ -1,0 +1,1 @@
+"""What the faults break: servers, processes, links, disks, clocks."""

@@ -1,0 +1,1 @@
+"""Scenarios: for each broken variant of the protocol the race that shows it."""

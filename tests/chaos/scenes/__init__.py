@@ -1,1 +1,0 @@
-"""Directed races, one for each broken variant of the protocol."""

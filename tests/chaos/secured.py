@@ -1,0 +1,92 @@
+"""Workers with kazoo's security options, for the tests of access lists and TLS.
+
+Run as `python -m tests.chaos.secured HOSTS ROOT` it is such a worker (docs/operating.md).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+from kazoo.security import make_acl
+
+import zkplan
+from tests.integ.support import IN_CHECKOUT, wait_until
+from zkplan.cli.common import log_to_stderr
+from zkplan.testing.process import WatchedProcess
+
+from .recorded import Recorded
+
+#: The options as JSON, for passwords must not show in the list of processes.
+OPTIONS = "ZKPLAN_CHAOS_CONNECT"
+#: Who may delete a znode is said at its parent, so the parent of the root has the list too.
+PARENT, ROOT = "/secured", "/secured/zkplan"
+GOOD, BAD = "good:secret", "bad:guess"
+WIDTH = 600
+WAIT_S = 60.0
+SESSION_S, TICK_MS = 3.0, 500
+_GRACE_S = 5.0
+
+
+def options_of(user: str, **more: object) -> dict[str, Any]:
+    """Options of a client that is `user` (name:password), and gives access to that user alone."""
+    return {
+        "auth_data": [("digest", user)],
+        "default_acl": [make_acl("auth", "", all=True)],
+        **more,
+    }
+
+
+def environment(user: str, **more: object) -> Mapping[str, str]:
+    return {**os.environ, OPTIONS: json.dumps({"user": user, **more})}
+
+
+class SecuredWorker:
+    """A worker process of that user, and its log."""
+
+    def __init__(self, hosts: str, folder: Path, name: str, user: str, **options: object) -> None:
+        self.log = folder / f"{name}.log"
+        command = [*IN_CHECKOUT, sys.executable, "-m", "tests.chaos.secured", hosts, ROOT]
+        self.process = WatchedProcess(command, self.log, environment(user, **options))
+
+    def says(self, text: str) -> bool:
+        return self.log.exists() and text in self.log.read_text()
+
+    def __enter__(self) -> SecuredWorker:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.end(0)
+
+
+def recorded(folder: Path) -> Recorded:
+    """For plans of WIDTH tasks between two others."""
+    return Recorded(folder, f"fan {WIDTH}", SESSION_S)
+
+
+def all_ready(workers: list[SecuredWorker]) -> None:
+    wait_until(lambda: all(each.says(" ready") for each in workers), "workers are ready", WAIT_S)
+
+
+def main(arguments: list[str]) -> int:
+    hosts, root = arguments
+    given = json.loads(os.environ[OPTIONS])
+    user = given.pop("user")
+    options = {"connect_timeout": 60.0, **(options_of(user, **given) if user else given)}
+    log_to_stderr()
+    with zkplan.connect(hosts, root, session_timeout=SESSION_S, **options) as client:
+        worker = zkplan.Worker(client, threads=2)
+        worker.on_ready(lambda name: click.echo(f"worker {name} ready", err=True))
+        signal.signal(signal.SIGTERM, lambda *_: worker.stop(_GRACE_S))
+        worker.run()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

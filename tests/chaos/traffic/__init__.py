@@ -1,0 +1,1 @@
+"""The traffic: plans, tasks, authors, waiters, operators, and workers with a broken protocol."""

@@ -1,0 +1,220 @@
+"""A process with a broken protocol: python -m tests.chaos.traffic.mutated NAME PROGRAM [OPTIONS].
+
+NAME is a mutant of the simulation (tests/sim/mutants.py), which here changes what a real process
+sends; or one of ALTERED; or several names joined by `+`. PROGRAM is worker, author or task.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from functools import partial
+from types import ModuleType, SimpleNamespace
+from typing import Any, NoReturn
+
+from kazoo.exceptions import KazooException
+
+from tests.sim.mutants import MUTANTS, Mutant
+from tests.sim.world import ROOT
+from zkplan.cli import main as zkplan_main
+from zkplan.protocol import failpoints, failure, membership
+from zkplan.protocol.layout import Paths, parse_claim
+from zkplan.protocol.requests import (
+    Check,
+    Create,
+    Delete,
+    Multi,
+    Op,
+    ReadChildren,
+    Reason,
+    Refused,
+    Step,
+)
+from zkplan.runtime.maintenance import Maintenance
+from zkplan.serialization import codec
+from zkplan.transport import Transport
+
+from . import author
+
+#: Whose processes a mutant breaks, where it is not the workers.
+BROKEN = {
+    "add without identity": "author",
+    "wide join that settles all its positions": "author",
+    "retry without its witness": "operator",
+}
+FENCE = "commit fenced by owner only"
+NAMES = tuple(mutant.name for mutant in MUTANTS)
+
+
+def kind_of(ops: Sequence[Op]) -> str:
+    """The step of the simulation that a transaction belongs to, as far as its mutants ask."""
+    first = ops[0]
+    if type(first) is Create and first.path.startswith(f"{ROOT}/workers/"):
+        return "clear" if len(ops) > 1 and type(ops[1]) is Delete else "register"
+    paths = [op.path for op in ops]
+    if any("/arg-" in path and "/add-ids/" not in paths[0] for path in paths):
+        return "commit"
+    if any(type(op) is Delete and parse_claim(op.path.rpartition("/")[2]) for op in ops):
+        made = [op.path for op in ops if type(op) is Create]
+        if any("/runnable/" in path for path in made) and not any("/log-" in p for p in made):
+            return "hand back"
+        return "commit"
+    return ""
+
+
+def break_protocol(mutant: Mutant) -> None:
+    """From now on this process sends what the mutant sends."""
+    for module, name, instead in mutant.patches:
+        _replace(module, name, instead)
+    if mutant.name == FENCE:
+        _rewrite(_claim_that_stands)
+    elif mutant.rewrite is not None:
+        rewrite = mutant.rewrite
+        world: Any = SimpleNamespace()
+
+        def change(transport: Transport, ops: Sequence[Op]) -> list[Op]:
+            fiber: Any = SimpleNamespace(kind=kind_of(ops))
+            return [rewrite(world, fiber, op) for op in ops]
+
+        _rewrite(change)
+
+
+def _never_check() -> None:
+    """No background check, which repairs what it finds; correctness must not depend on it."""
+    setattr(Maintenance, "_check", lambda self, now: None)  # noqa: B010 - mypy refuses the assignment
+
+
+def _never_mark() -> None:
+    """Functions start without `started-N`, whatever happened to earlier claims."""
+
+    def unmarked(claim: object) -> Step[bool]:
+        yield from ()
+        return True
+
+    _replace(failure, "mark_started", unmarked)
+
+
+def _list_desks(*, first: bool) -> None:
+    """The order of the two readings, with a point between them; the protocol lists claims nodes
+    first.
+
+    Listed last, a worker that registers in between seems to be gone. That stands for a server that
+    lags behind in the second reading, as after a reconnect.
+    """
+
+    def orphaned_claims(paths: Paths) -> Step[tuple[list[str], list[str]]]:
+        names: dict[str, set[str]] = {}
+        for path in (paths.claims, paths.workers) if first else (paths.workers, paths.claims):
+            if names:
+                failpoints.reach("vacant.between")
+            names[path] = set((yield ReadChildren(path)) or ())
+        workers, claims_nodes = names[paths.workers], names[paths.claims]
+        return sorted(workers & claims_nodes), sorted(claims_nodes - workers)
+
+    _replace(membership, "orphaned_claims", orphaned_claims)
+
+
+def _reverse_arguments() -> None:
+    """Each function gets its arguments in the wrong order. The simulation has no payloads."""
+    real = codec.load
+
+    def load(blob: bytes, values: Sequence[Any] = ()) -> Any:
+        return real(blob, values[::-1])
+
+    _replace(codec, "load", load)
+
+
+def _full_at_first() -> None:
+    """The first transaction with a result is refused, as by a server that is full for a moment."""
+    real = Transport.submit
+    refused: list[Multi] = []
+
+    def submit(self: Transport, request: Any, done: Any) -> Any:
+        if refused or type(request) is not Multi or kind_of(request.ops) != "commit":
+            return real(self, request, done)
+        refused.append(request)
+        answer = Refused(0, Reason.FULL, request.ops[0].path)
+        return real(self, Multi([Check(ROOT)]), lambda _, error: done(answer, error))
+
+    Transport.submit = submit  # type: ignore[method-assign]
+
+
+#: Changes that are no mutants of the simulation: a second line of defence taken away, a worse
+#: server, or a break outside of the protocol.
+ALTERED: dict[str, Callable[[], None]] = {
+    "no check": _never_check,
+    "no mark": _never_mark,
+    "claims nodes listed last": partial(_list_desks, first=False),
+    "claims nodes listed first": partial(_list_desks, first=True),
+    "full at first": _full_at_first,
+    "arguments in another order": _reverse_arguments,
+}
+
+
+def _rewrite(change: Callable[[Transport, Sequence[Op]], list[Op]]) -> None:
+    real = Transport.submit
+
+    def submit(self: Transport, request: Any, done: Any) -> Any:
+        if type(request) is Multi:
+            request = Multi(change(self, request.ops))
+        return real(self, request, done)
+
+    Transport.submit = submit  # type: ignore[method-assign]
+
+
+def _claim_that_stands(transport: Transport, ops: Sequence[Op]) -> list[Op]:
+    """A commit deletes the claim of its task that stands now, not the one it was made under."""
+    if kind_of(ops) != "commit":
+        return list(ops)
+    changed: list[Op] = []
+    for op in ops:
+        claim = parse_claim(op.path.rpartition("/")[2]) if type(op) is Delete else None
+        if claim is not None:
+            op = Delete(_standing(transport, claim.plan, claim.task, op.path))
+        changed.append(op)
+    return changed
+
+
+def _standing(transport: Transport, plan: str, task: str, own: str) -> str:
+    claims_nodes, client = f"{ROOT}/claims", transport.client
+    while True:
+        try:
+            if client.exists(own) is not None:
+                return own
+            for claims_node in client.get_children(claims_nodes):
+                for name in client.get_children(f"{claims_nodes}/{claims_node}"):
+                    claim = parse_claim(name)
+                    if claim is not None and (claim.plan, claim.task) == (plan, task):
+                        return f"{claims_nodes}/{claims_node}/{name}"
+            return own
+        except KazooException:
+            continue  # a claims node was cleared, or the session was lost: look again
+
+
+def _replace(module: ModuleType, name: str, instead: object) -> None:
+    """Replace it in that module; if the module defines it, everywhere in zkplan."""
+    original = getattr(module, name)
+    setattr(module, name, instead)
+    if original.__module__ != module.__name__:
+        return
+    for known, other in list(sys.modules.items()):
+        if known == "zkplan" or known.startswith("zkplan."):
+            for attribute, value in list(vars(other).items()):
+                if value is original:
+                    setattr(other, attribute, instead)
+
+
+def main(arguments: list[str]) -> NoReturn:
+    name, role, *rest = arguments
+    for each in name.split("+"):
+        if each in ALTERED:
+            ALTERED[each]()
+        else:
+            break_protocol(next(mutant for mutant in MUTANTS if mutant.name == each))
+    if role == "author":
+        sys.exit(author.main(rest))
+    zkplan_main([role, *rest])
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,1 +1,0 @@
-"""What the faults of a run break: servers, disks, clocks, links, processes."""
