@@ -213,6 +213,7 @@ def connect(
     connect_timeout: float = 10.0,
     patience: float = 30.0,
     secret: bytes | str = b"",
+    verify_hostname: bool = True,
     **kazoo_options: Any,
 ) -> Client:
     """Connect to ZooKeeper.
@@ -229,11 +230,12 @@ def connect(
     All times in seconds: `session_timeout` is what a dead worker's tasks wait for their take-over,
     `patience` how long one request may stay without an answer. With `secret`, payloads are signed
     and only those signed with it are accepted. `kazoo_options` go to KazooClient (auth_data,
-    use_ssl, default_acl, logger, …).
+    use_ssl, ca, default_acl, logger, …). Over TLS (`use_ssl`) a server's certificate must name the
+    host that stands in `hosts`, unless `verify_hostname` is False.
 
     Raises ZooKeeperUnavailable when no server answers or the embedded one cannot start, ZkplanError
-    for a malformed list of hosts, TypeError for hosts of another kind and for options that nobody
-    knows.
+    for a malformed list of hosts, TypeError for hosts of another kind and for options that are
+    unknown or contradict each other.
     """
     key = secret.encode() if isinstance(secret, str) else secret
     with ExitStack() as opened:
@@ -243,6 +245,7 @@ def connect(
             session_timeout_s=session_timeout,
             connect_timeout_s=connect_timeout,
             patience_s=patience,
+            verify_hostname=verify_hostname,
             **kazoo_options,
         )
         opened.callback(transport.close)

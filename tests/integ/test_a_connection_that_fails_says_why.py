@@ -81,7 +81,7 @@ def test_a_forked_child_is_told_to_connect_anew(zkplan_client: Client, tmp_path:
     plan = zkplan_client.create_plan()
     file = tmp_path / "child"
     # As where another thread asks at the moment of the fork: nobody will let go of it in the child.
-    with zkplan_client.transport._lock:
+    with zkplan_client.transport._requests._lock:
         child = os.fork()
         if child == 0:  # pragma: no cover - in another process
             try:

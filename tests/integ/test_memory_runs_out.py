@@ -23,7 +23,8 @@ from zkplan.protocol.requests import ReadData
 from zkplan.runtime.execution import Ended, Job, Runner
 from zkplan.runtime.loop import Loop
 from zkplan.testing.embedded_process import EmbeddedServerProcess
-from zkplan.transport import Transport, kazoo_client
+from zkplan.transport import kazoo_client
+from zkplan.transport.request_queue import RequestQueue
 
 from .support import TOP, WAIT_S, note, notes, wait_until, working
 
@@ -156,8 +157,8 @@ def test_a_worker_whose_connection_thread_has_ended_ends(
     ("what", "name"),
     [
         pytest.param(Loop, "post", id="an answer"),
-        pytest.param(Transport, "_repeat_later", id="a loss"),
-        pytest.param(Transport, "_flush", id="a connection"),
+        pytest.param(RequestQueue, "_repeat_later", id="a loss"),
+        pytest.param(RequestQueue, "_send_waiting", id="a connection"),
         pytest.param(None, "", id="a watch"),
     ],
 )

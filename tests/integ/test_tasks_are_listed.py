@@ -189,7 +189,7 @@ def test_large_arguments_do_not_come_in_one_answer(
     with zkplan_client.create_plan() as plan:
         plan.add_tasks([TaskSpec(len, [bytes([n]) * 200_000]) for n in range(80)])
     transport = zkplan_client.transport
-    received = transport._await
+    received = transport._wait
     sizes = []
 
     def measured(*given: Any) -> Any:
@@ -198,7 +198,7 @@ def test_large_arguments_do_not_come_in_one_answer(
             sizes.append(sum(len(node.data) for node in answers if isinstance(node, Node)))
         return answers
 
-    monkeypatch.setattr(transport, "_await", measured)
+    monkeypatch.setattr(transport, "_wait", measured)
     assert len(plan.tasks()) == 80
     assert sum(sizes) > 80 * 200_000
     assert max(sizes) <= VALUES_FIRST * 201_000

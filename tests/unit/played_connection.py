@@ -12,7 +12,7 @@ from kazoo.client import KazooClient
 from kazoo.protocol.states import KeeperState
 
 from zkplan.protocol.requests import Multi, ReadMany
-from zkplan.transport.core import Transport
+from zkplan.transport import Transport
 
 WAIT_S = 10.0
 CLAIM, READ = Multi([]), ReadMany([])

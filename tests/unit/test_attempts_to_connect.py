@@ -9,7 +9,7 @@ from kazoo.client import KazooClient
 from kazoo.protocol.serialization import Connect
 
 from zkplan.transport.connect_attempts import ATTEMPT_S, Attempts, bound_attempts
-from zkplan.transport.kazoo_client import mend
+from zkplan.transport.repairs import repair
 
 SESSION_S = MOST_S = 10.0
 
@@ -100,16 +100,16 @@ def test_connections_and_handshakes_of_a_session_are_bounded_and_nothing_else(
     assert asked == [ATTEMPT_S, None, ATTEMPT_S, SESSION_S, SESSION_S]
 
 
-def test_a_client_that_is_given_again_is_not_mended_again() -> None:
+def test_a_client_that_is_given_twice_is_repaired_once() -> None:
     client = KazooClient("127.0.0.1:1")
-    mend(client)
+    repair(client)
     once = (
         client._connection._invoke,
         client.handler.create_connection,
         client._connection._read_response,
     )
     for _ in range(3):
-        mend(client)
+        repair(client)
     assert once == (
         client._connection._invoke,
         client.handler.create_connection,

@@ -12,8 +12,7 @@ import pytest
 
 from zkplan.errors import ServerRolledBack
 from zkplan.protocol.requests import ReadData
-from zkplan.transport import kazoo_client
-from zkplan.transport.core import Transport
+from zkplan.transport import Transport, kazoo_client
 from zkplan.transport.rollback import RollbackWatch
 
 WAIT_S = 10.0
@@ -32,6 +31,9 @@ class Client:
 
     def add_listener(self, listener: Callable[[str], None]) -> None:
         self.listeners.append(listener)
+
+    def remove_listener(self, listener: Callable[[str], None]) -> None:
+        self.listeners = [kept for kept in self.listeners if kept != listener]  # as kazoo
 
     def stop(self) -> None:
         self._stopped.set()
@@ -144,7 +146,7 @@ def test_a_session_that_begins_after_one_that_expired_is_asked_about_too() -> No
     RollbackWatch(transport, lambda hosts: Probe(50))
     transport.submit(ReadData("/"), lambda answer, error: told.put(error))
     client.expire()
-    transport._connected = False  # the answer to its first request never comes
+    transport._requests._is_connected = False  # the answer to its first request never comes
     client.listeners[-1]("CONNECTED")
     assert isinstance(told.get(timeout=WAIT_S), ServerRolledBack)
 
@@ -166,9 +168,6 @@ class Slow(Client):
     def __init__(self) -> None:
         super().__init__()
         self.handler, self.over = self, threading.Event()
-
-    def remove_listener(self, listener: Callable[[str], None]) -> None:
-        self.listeners.remove(listener)
 
     def stop(self) -> None:
         if not self._stopped.is_set():

@@ -13,7 +13,8 @@ from kazoo.protocol.states import KeeperState
 
 from zkplan.errors import ClientClosed, ServerRolledBack
 from zkplan.protocol.requests import ReadData, ReadMany, Request
-from zkplan.transport.core import Transport
+from zkplan.transport import Transport
+from zkplan.transport.packets import Packer
 
 WAIT_S = 10.0
 Told = queue.SimpleQueue[tuple[Any, BaseException | None]]
@@ -80,12 +81,12 @@ def test_a_batch_that_falls_apart_on_a_server_without_batches() -> None:
 
 def test_a_request_while_the_keeper_is_closed_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     transport = Transport(Client(), owns=False)
-    pack = transport._pack
+    pack = Packer.pack
 
-    def close_meanwhile(request: Request) -> Any:
+    def close_meanwhile(packer: Packer, request: Request) -> Any:
         transport.close()
-        return pack(request)
+        return pack(packer, request)
 
-    monkeypatch.setattr(transport, "_pack", close_meanwhile)
+    monkeypatch.setattr(Packer, "pack", close_meanwhile)
     with pytest.raises(ClientClosed):
         transport.submit(ReadData("/a"), lambda answer, error: None)

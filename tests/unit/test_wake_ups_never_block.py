@@ -16,7 +16,8 @@ from kazoo.protocol.states import KeeperState
 
 from zkplan.errors import ClientClosed
 from zkplan.protocol.requests import ReadData, ReadMany
-from zkplan.transport.core import IN_FLIGHT_MAX, Transport
+from zkplan.transport import Transport
+from zkplan.transport.request_queue import IN_FLIGHT_MAX, RequestQueue
 
 from .played_connection import CLAIM, READ, Line, line, returns
 
@@ -149,13 +150,13 @@ def test_a_request_that_fails_while_the_keeper_is_closed_is_told(
     line: Line, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not kept to be sent again: nobody would."""
-    again = line.transport._repeat_later
+    repeat_later = RequestQueue._repeat_later
 
     def close_meanwhile(*given: Any) -> None:
         line.transport.close()
-        again(*given)
+        repeat_later(*given)
 
-    monkeypatch.setattr(line.transport, "_repeat_later", close_meanwhile)
+    monkeypatch.setattr(RequestQueue, "_repeat_later", close_meanwhile)
     line.submit(READ)
     line.down()
     _, error = line.answers.get(timeout=1)

@@ -25,8 +25,8 @@ from ..protocol.shared import Registration
 from ..serialization.codec import Codec
 from ..transport import Transport
 from ..transport.complaints import why
+from ..transport.kazoo_private import thread_has_ended
 from ..transport.mailbox import Empty, Mailbox
-from ..transport.sending import thread_has_ended
 from . import capacity, maintenance, settlement
 from .claims import Claims
 from .committer import Committer

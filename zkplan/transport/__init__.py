@@ -1,6 +1,6 @@
 """The one door to ZooKeeper. The only importer of kazoo."""
 
-from .core import Transport
 from .opening import open_transport
+from .transport import Transport
 
 __all__ = ["Transport", "open_transport"]

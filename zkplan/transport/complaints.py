@@ -1,4 +1,4 @@
-"""What kazoo complains of: it tells it to its log and to nobody else.
+"""Why there is no connection: kazoo tells it to its log only.
 
 A refused connection, a name without an address, a certificate that is not trusted or has expired.
 """
@@ -10,12 +10,12 @@ from typing import Any
 
 from kazoo.client import KazooClient
 
-#: Complaints that say nothing of the reason: of giving up, when it is closed, and of trying again.
+#: Warnings without a reason: that kazoo gives up because it is closed, or that it tries again.
 _EMPTY = ("Failed connecting", "Transition to CONNECTING")
 
 
-class Overheard(logging.LoggerAdapter):  # type: ignore[type-arg]
-    """Passes on what kazoo says, and remembers its last complaint while there is no connection."""
+class ComplaintLogger(logging.LoggerAdapter):  # type: ignore[type-arg]
+    """Passes on what kazoo logs, and keeps its last warning while there is no connection."""
 
     complaint = ""
 
@@ -23,14 +23,14 @@ class Overheard(logging.LoggerAdapter):  # type: ignore[type-arg]
         super().log(level, msg, *args, **kwargs)
         if level >= logging.WARNING and not str(msg).startswith(_EMPTY):
             text = str(msg) % args if args else str(msg)
-            if not (self.complaint and text.endswith(": None")):  # it knew more before
+            if not (self.complaint and text.endswith(": None")):  # the one before says more
                 self.complaint = text
         elif str(msg).startswith("Zookeeper connection established"):
             self.complaint = ""
 
 
 def why(client: KazooClient) -> str:
-    """Why it is not connected, in brackets and after a space; nothing where that is not known."""
-    overheard = client.logger
-    complaint = overheard.complaint if isinstance(overheard, Overheard) else ""
+    """Why it is not connected, as " (reason)"; empty where that is not known."""
+    logger = client.logger
+    complaint = logger.complaint if isinstance(logger, ComplaintLogger) else ""
     return f" ({complaint})" if complaint else ""

@@ -1,9 +1,8 @@
-"""Opening a connection: kazoo's options as measured to be right, and one clear error."""
+"""Opening a connection: options are checked, and one clear error says why there is none."""
 
 from __future__ import annotations
 
 import inspect
-import select
 import time
 import urllib.parse
 from typing import Any
@@ -11,14 +10,16 @@ from typing import Any
 from kazoo.client import KazooClient
 
 from ..errors import ZkplanError, ZooKeeperUnavailable
-from .complaints import Overheard, why
-from .core import Transport
-from .kazoo_client import Handler, logger, mend
+from .complaints import ComplaintLogger, why
+from .kazoo_client import logger, make_client
+from .repairs import repair
 from .rollback import RollbackWatch
+from .tls import explain_mismatches, tls_options
+from .transport import Transport
 
 #: Options of KazooClient that are given by other names.
-_OURS = ("self", "hosts", "timeout", "kwargs")
-#: Those that a second client cannot share; a server that only reads would tell it of the past.
+_OURS = ("self", "hosts", "timeout", "check_hostname", "kwargs")
+#: Options that a second client cannot share. A server that only reads would show it an old state.
 _NOT_OF_PROBES = (
     *("client_id", "handler", "connection_retry", "command_retry", "read_only", "logger"),
 )
@@ -30,45 +31,43 @@ def open_transport(
     session_timeout_s: float = 10.0,
     connect_timeout_s: float = 10.0,
     patience_s: float | None = 30.0,
+    verify_hostname: bool = True,
     **kazoo_options: Any,
 ) -> Transport:
     """Connect to ZooKeeper, or take a started KazooClient, which stays the caller's.
 
     `kazoo_options` go to KazooClient (auth_data, use_ssl, default_acl, …). Raises
     ZooKeeperUnavailable when no server answers in time, ZkplanError for a malformed list of hosts,
-    TypeError for hosts of another kind and for unknown options.
+    TypeError for hosts of another kind and for options that are unknown or contradict each other.
     """
-    _check_options(kazoo_options, given=isinstance(hosts, KazooClient))
     if isinstance(hosts, KazooClient):
-        mend(hosts)
+        _refuse_options(kazoo_options if verify_hostname else {"verify_hostname": False})
+        repair(hosts)
         return Transport(hosts, owns=False, patience_s=patience_s)
     if not isinstance(hosts, str):
         raise TypeError(
             "hosts must be a text such as '127.0.0.1:2181' (several with commas between) or "
             f"'embedded:', or a started KazooClient, not {hosts!r:.100}"
         )
+    options = kazoo_options | tls_options(kazoo_options, verify_hostname)
+    _check_options(kazoo_options)
     _check_hosts(hosts)
-    overheard = Overheard(kazoo_options.get("logger") or logger, {})
-    options: dict[str, Any] = {
-        "connection_retry": {"max_tries": -1, "delay": 0.1, "backoff": 2, "max_delay": 1},
-    }
-    if hasattr(select, "poll"):
-        options["handler"] = Handler()
+    retry = {"connection_retry": {"max_tries": -1, "delay": 0.1, "backoff": 2, "max_delay": 1}}
+    complaints = ComplaintLogger(kazoo_options.get("logger") or logger, {})
     try:
-        client = KazooClient(
-            hosts, timeout=session_timeout_s, **(options | kazoo_options | {"logger": overheard})
-        )
+        client = make_client(hosts, session_timeout_s, retry | options, complaints)
     except ValueError as error:
         raise _malformed(hosts, str(error)) from error
-    mend(client)
+    explain_mismatches(client)
+    repair(client)
     if not _started(client, connect_timeout_s):
         raise ZooKeeperUnavailable(
             f"no ZooKeeper answered at {hosts} within {connect_timeout_s:g} s{why(client)}; is it "
             "running, and is the address right?"
         )
     transport = Transport(client, owns=True, patience_s=patience_s)
-    alike = {name: given for name, given in kazoo_options.items() if name not in _NOT_OF_PROBES}
-    RollbackWatch(transport, lambda now: _probe(now, session_timeout_s, alike))
+    shared = {name: given for name, given in options.items() if name not in _NOT_OF_PROBES}
+    RollbackWatch(transport, lambda now: make_client(now, session_timeout_s, shared))
     return transport
 
 
@@ -79,24 +78,23 @@ def _started(client: KazooClient, timeout_s: float) -> bool:
             client.start(timeout=max(0.0, deadline - time.monotonic()))
             return True
         except client.handler.timeout_exception:
-            # At once where a connection was there and is lost again, as while a leader is elected.
+            # Before the deadline: a connection was made and lost, as while a leader is elected.
             if time.monotonic() >= deadline:
                 client.close()
                 return False
 
 
-def _probe(hosts: str, session_timeout_s: float, options: dict[str, Any]) -> KazooClient:
-    """A client that asks one question."""
-    handler = {"handler": Handler()} if hasattr(select, "poll") else {}
-    return KazooClient(hosts, timeout=session_timeout_s, logger=logger, **handler, **options)
+def _refuse_options(given: dict[str, Any]) -> None:
+    if given:
+        raise TypeError(
+            f"{', '.join(sorted(given))}: set it on the KazooClient that is given as hosts"
+        )
 
 
-def _check_options(options: dict[str, Any], given: bool) -> None:
-    """Before anything is opened: kazoo would tell of them only after a time-out, if at all."""
+def _check_options(given: dict[str, Any]) -> None:
+    """Refuse unknown options at once: kazoo would tell of them after a time-out, if at all."""
     known = [name for name in inspect.signature(KazooClient).parameters if name not in _OURS]
-    unknown = sorted(set(options) if given else set(options).difference(known))
-    if unknown and given:
-        raise TypeError(f"{', '.join(unknown)}: set it on the KazooClient that is given as hosts")
+    unknown = sorted(set(given).difference(known))
     if unknown:
         raise TypeError(
             f"connect() has no option named {', '.join(unknown)}; besides its own it takes those "

@@ -1,18 +1,21 @@
-"""Requests as kazoo takes them, whose answers are unpacked by our own code."""
+"""Requests as kazoo sends them; their answers are unpacked by zkplan's own code."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from kazoo.protocol.serialization import GetChildren, GetData
+from kazoo.client import KazooClient
+from kazoo.protocol.serialization import Exists, GetChildren, GetData
+from kazoo.security import OPEN_ACL_UNSAFE
 
-from ..protocol.requests import Node
+from ..errors import ZooKeeperError
+from ..protocol.requests import Multi, Node, ReadChildren, ReadData, ReadMany, Request
 from . import wire
 
 
 class ChildrenPacket(GetChildren):  # type: ignore[misc]
-    """A watched list of children, unpacked by our own code."""
+    """A list of children, which may leave a watch."""
 
     @classmethod
     def deserialize(cls, buffer: bytes, offset: int) -> Sequence[str]:
@@ -20,7 +23,7 @@ class ChildrenPacket(GetChildren):  # type: ignore[misc]
 
 
 class DataPacket(GetData):  # type: ignore[misc]
-    """A read that may leave a watch, unpacked by our own code."""
+    """A read of one znode, which may leave a watch."""
 
     @classmethod
     def deserialize(cls, buffer: bytes, offset: int) -> Node:
@@ -28,7 +31,34 @@ class DataPacket(GetData):  # type: ignore[misc]
 
 
 class TransactionPacket(wire.MultiPacket):
-    """kazoo rewrites the answer of a transaction item by item, so the answer comes as one item."""
+    """A transaction. kazoo rewrites its answer item by item, so the answer comes as one item."""
 
     def deserialize(self, buffer: bytes, offset: int) -> Any:
         return [super().deserialize(buffer, offset)]
+
+
+class Packer:
+    """Makes packets for one client. `watch_fired` is called with the event of each watch."""
+
+    def __init__(self, client: KazooClient, watch_fired: Callable[[Any], None]) -> None:
+        self._client = client
+        self._acl = wire.pack_acl(client.default_acl or OPEN_ACL_UNSAFE)
+        self._watch_fired = watch_fired
+
+    def pack(self, request: Request) -> Any:
+        """Raises PayloadTooLarge, and ZooKeeperError for what only a step may ask."""
+        prefix = self._client.chroot
+        if type(request) is Multi:
+            return TransactionPacket(request.ops, prefix, self._acl)
+        if type(request) is ReadMany:
+            return wire.ReadManyPacket(request, prefix)
+        if type(request) is ReadChildren:
+            watch = self._watch_fired if request.watch else None
+            return ChildrenPacket(prefix + request.path, watch)
+        if type(request) is ReadData:
+            return DataPacket(prefix + request.path, self._watch_fired if request.watch else None)
+        raise ZooKeeperError(f"{request!r} can only be used inside a step that is run")
+
+    def watch_for_creation(self, packet: DataPacket) -> Exists:
+        """What leaves a watch where that read found nothing, and left none."""
+        return Exists(packet.path, self._watch_fired)

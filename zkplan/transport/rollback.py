@@ -1,11 +1,11 @@
-"""Finds out that ZooKeeper was restored from an older state than a client has seen.
+"""Notices that ZooKeeper was restored from an older state than this client has seen.
 
-A server closes the connection of a client that has seen a newer transaction than it has, and says
-nothing: to the client it looks as if nobody answered. It would wait until the server has caught up,
-and then go on with what is true no more. So a client that is cut off for a session time-out asks in
-a session of its own. To open one is a transaction: it gets a larger number than any before it. A
-smaller one than this client has seen already says that those in between are lost. The same is asked
-when a session begins in place of one that expired.
+A server closes the connection of a client that has seen a newer transaction than the server has,
+and says nothing: to the client it looks as if nobody answered. The client would wait until the
+server has caught up, and then go on with an old picture of its plans. So a client that is cut off
+for a session time-out asks in a second session. To open one is a transaction, with a larger number
+than any before it. If that number is smaller than one that this client has seen, transactions are
+lost. The same is asked when a session begins in place of one that expired.
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ from collections.abc import Callable
 
 from kazoo.client import KazooClient, KazooState
 
-from .core import Transport
 from .kazoo_client import stop
+from .kazoo_private import is_stopped, wait_stopped
+from .transport import Transport
 
-#: A silent server is asked after a session time-out, then twice as long, and so on up to.
+#: A silent server is asked after a session time-out, then after twice as long, up to this.
 ASK_MAX_S = 60.0
 _CONNECT_S = 5.0
 
@@ -29,8 +30,7 @@ logger = logging.getLogger("zkplan.transport")
 
 
 class RollbackWatch:
-    """Ends a transport by ServerRolledBack, for that reason alone. `probe` makes a client of its
-    kind."""
+    """Ends a transport by ServerRolledBack. `probe(hosts)` makes the client that asks."""
 
     def __init__(self, transport: Transport, probe: Callable[[str], KazooClient]) -> None:
         self._transport, self._probe = transport, probe
@@ -44,11 +44,12 @@ class RollbackWatch:
 
     def _changed(self, state: str) -> None:
         # On kazoo's connection thread, which must not wait.
+        client = self._transport.client
         with self._lock:
             # kazoo tells of a lost session before it forgets what it has seen in it.
-            last = self._transport.client.last_zxid
+            last = client.last_zxid
             anew, self._seen = last < self._seen, max(last, self._seen)
-            if state == KazooState.CONNECTED or self._transport.client._stopped.is_set():
+            if state == KazooState.CONNECTED or is_stopped(client):
                 if self._back is not None:
                     self._back.set()
                     self._back = None
@@ -60,31 +61,31 @@ class RollbackWatch:
                 self._start(self._ask_now_and_then, self._back)
 
     def _start(self, ask: Callable[..., None], *given: threading.Event) -> None:
-        # Not a Thread: its start waits, without a bound, for one that may end at once for want of
-        # memory. The connection may be lost for that very want, and kazoo's thread would stay here.
+        # Not a Thread: without memory the new thread may end at once, and `start` would wait for it
+        # for ever, on kazoo's thread. The connection may have been lost for want of memory, too.
         _thread.start_new_thread(ask, given)
 
     def _ask_now_and_then(self, back: threading.Event) -> None:
         pause_s = self._transport.session_timeout_s
         while not back.wait(pause_s):
             pause_s = min(ASK_MAX_S, 2 * pause_s)
-            if self._transport.client._stopped.is_set() or self._ask_once():
+            if is_stopped(self._transport.client) or self._ask_once():
                 return
 
     def _ask_until_told(self) -> None:
         while self._ask_once() is None:
-            if self._transport.client._stopped.wait(self._transport.session_timeout_s):
+            if wait_stopped(self._transport.client, self._transport.session_timeout_s):
                 return
 
     def _ask_once(self) -> bool | None:
-        """Whether ZooKeeper was restored, None where nobody tells; the transport is ended if so."""
+        """Whether ZooKeeper was restored, and end the transport if so. None: nobody answers."""
         seen, now = self._seen, self._last_transaction()
         if now is None or now >= seen:
             return None if now is None else False
         self._transport.give_up(
             f"ZooKeeper at {self._transport.hosts} was restored from an older state: its last "
             f"transaction is {now:#x}, this process has seen {seen:#x}. What it knows of "
-            "plans is true no more: start it anew"
+            "plans is no longer true: start it anew"
         )
         return True
 
@@ -95,14 +96,14 @@ class RollbackWatch:
             probe = self._probe(",".join(f"{host}:{port}" for host, port in hosts))
             try:
                 probe.start(timeout=_CONNECT_S)
-                # Where sessions are local, one is opened without a transaction, also by a follower
-                # that lags behind. Not without a time-out: connections may break here too.
+                # A local session is opened without a transaction, also by a follower that lags
+                # behind: `sync` waits for it. With a time-out: this connection may break, too.
                 probe.sync_async("/").get(timeout=_CONNECT_S)
                 probe.exists_async("/").get(timeout=_CONNECT_S)
                 return int(probe.last_zxid)
             finally:
                 stop(probe)
-        except Exception as error:  # no descriptor or thread is left, say: there may be next time
+        except Exception as error:  # no descriptor or thread is left, say: next time there may be
             logger.debug("no answer to a new session either: %r", error)
             return None
 

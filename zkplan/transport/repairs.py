@@ -1,0 +1,168 @@
+"""Repairs to kazoo's loop: its thread goes on where it would end, or wait for too long."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+from kazoo.client import KazooClient
+from kazoo.exceptions import (
+    ConnectionDropped,
+    ConnectionLoss,
+    MarshallingError,
+    OperationTimeoutError,
+    RequestTimeoutError,
+    SessionExpiredError,
+    SessionMovedError,
+    SystemZookeeperError,
+    ThrottledOpError,
+)
+
+from .calls import Call
+from .connect_attempts import bound_attempts
+from .kazoo_client import logger
+from .kazoo_private import LoopStep, drop_connection, pending, queue, wrap
+from .packets import TransactionPacket
+from .wire import refusal
+
+#: Answers that say something of the server, and nothing of the request.
+_SERVER_FAILED = frozenset(
+    error.code
+    for error in (
+        MarshallingError,
+        OperationTimeoutError,
+        RequestTimeoutError,
+        SystemZookeeperError,
+        ThrottledOpError,
+    )
+)
+#: Answers that say something of the session or the connection, whatever the request was.
+#: ZooKeeper 3.5 leaves a connection open over which each transaction is told that its session has
+#: moved; ClickHouse Keeper one over which it tells of a lost connection.
+_SESSION_ENDS = frozenset(
+    error.code for error in (ConnectionLoss, SessionExpiredError, SessionMovedError)
+)
+#: A request is sent again this often after a server failed at it: the request may be the reason.
+_SERVER_FAILURES_MAX = 3
+
+_Step = Callable[..., Any]
+_repaired: weakref.WeakSet[KazooClient] = weakref.WeakSet()
+
+
+def repair(client: KazooClient) -> None:
+    """Repair this client, before or after it is started; once, however often it is given."""
+    if client in _repaired:
+        return
+    _repaired.add(client)
+    bound_attempts(client)
+    _survive_bad_answers(client)
+    _survive_errors(client)
+
+
+def _survive_bad_answers(client: KazooClient) -> None:
+    """Drop the connection where a server leaves out an answer, or fails at a request.
+
+    A member of an ensemble may leave out an answer when it has lost its leader. The next answer has
+    another number than expected: kazoo's thread would end, and the client never connect again.
+
+    A leader may fail over a request at the wrong moment (seen: MarshallingError for a commit while
+    sessions ended). Nobody says whether the request is applied. So it is sent again as one whose
+    answer was lost, with all that were sent behind it, in their order.
+
+    A transaction that meets the end of its session is refused by its first operation (seen: 391 in
+    a row, over a connection that stood). Were that taken for a word about its znodes, a task would
+    fail whose worker was only paused: the next transaction may be of the next session already.
+    """
+
+    def around(read: _Step) -> _Step:
+        def read_or_drop(header: Any, buffer: bytes, offset: int) -> Any:
+            sent = pending(client)
+            if not sent or header.xid != sent[0][2]:
+                raise ConnectionDropped(
+                    f"answer {header.xid} came before the one to an older request"
+                )
+            call = sent[0][1]
+            if type(call) is Call:
+                error = header.err
+                if not error and type(call.packet) is TransactionPacket:
+                    error = refusal(buffer, offset)
+                if error in _SESSION_ENDS:
+                    raise ConnectionDropped(f"the session or connection has ended ({error})")
+                if error in _SERVER_FAILED and call.server_failures < _SERVER_FAILURES_MAX:
+                    call.server_failures += 1
+                    raise ConnectionDropped(f"a server failed at a request ({error})")
+            return read(header, buffer, offset)
+
+        return read_or_drop
+
+    wrap(client, LoopStep.READ_RESPONSE, around)
+
+
+def _survive_errors(client: KazooClient) -> None:
+    """Make a new connection where kazoo's thread meets an error that it does not know.
+
+    It would end by a MemoryError, say, which passes. Nobody would notice, and the client would wait
+    for ever. What was under way counts as lost answers. kazoo takes a request from one list before
+    it puts it into the other, and an answered one from both: a request in neither is put back.
+    """
+
+    def around_send(send: _Step) -> _Step:
+        def send_or_keep(*given: Any) -> None:
+            waiting = queue(client)
+            first = waiting[0] if waiting else None
+            try:
+                send(*given)
+            except Exception:
+                if first is not None and not (waiting and waiting[0] is first):
+                    pending(client).append((*first, 0))
+                raise
+
+        return send_or_keep
+
+    def around_read(read: _Step) -> _Step:
+        def read_or_keep(*given: Any) -> Any:
+            sent = pending(client)
+            first = sent[0] if sent else None
+            try:
+                return read(*given)
+            except Exception:
+                is_there = bool(sent) and sent[0] is first
+                if first is not None and not is_there and not _is_told(first[1]):
+                    sent.appendleft(first)
+                raise
+
+        return read_or_keep
+
+    def around_attempt(attempt: _Step) -> _Step:
+        def attempt_or_drop(*given: Any) -> Any:
+            try:
+                return attempt(*given)
+            except Exception as error:
+                logger.warning("a new connection is made after an error here: %r", error)
+                drop_connection(client)
+                return None
+
+        return attempt_or_drop
+
+    wrap(client, LoopStep.CONNECT_ATTEMPT, around_attempt)
+    wrap(client, LoopStep.SEND_REQUEST, around_send)
+    wrap(client, LoopStep.READ_RESPONSE, around_read)
+    # The attempt in which a client is when it is given is not wrapped.
+    for step in (LoopStep.SEND_REQUEST, LoopStep.READ_SOCKET, LoopStep.SEND_PING):
+        wrap(client, step, _dropping_without_memory)
+
+
+def _dropping_without_memory(step: _Step) -> _Step:
+    def step_or_drop(*given: Any) -> Any:
+        try:
+            return step(*given)
+        except MemoryError as error:
+            raise ConnectionDropped("this process lacks memory") from error
+
+    return step_or_drop
+
+
+def _is_told(call: Any) -> bool:
+    """Whether the asker has the answer; others who share the client use kazoo's own results."""
+    return call is None or bool(call.told if type(call) is Call else call.ready())

@@ -1,0 +1,170 @@
+"""The transport: what the rest of zkplan asks of ZooKeeper, over one kazoo client."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from kazoo.client import KazooClient
+
+from ..errors import ClientClosed, ServerRolledBack, ZooKeeperUnavailable
+from ..protocol.requests import Request, Step
+from . import kazoo_private
+from .calls import Call, Done
+from .complaints import why
+from .kazoo_client import stop
+from .mailbox import Empty, Mailbox
+from .packets import Packer
+from .request_queue import RequestQueue
+from .step_runner import run_step, start_step
+
+T = TypeVar("T")
+_Posted = tuple[Mailbox[Any], Call]
+
+
+class Transport:
+    """Runs requests and steps on one kazoo client.
+
+    `patience_s` bounds how long `run` waits for one answer before ZooKeeperUnavailable; None waits
+    for ever. Thread-safe. A signal's handler must not use it: it may have interrupted a request of
+    its own thread, which holds a lock. In a forked child it raises ClientClosed.
+    """
+
+    def __init__(self, client: KazooClient, *, owns: bool, patience_s: float | None = 30.0) -> None:
+        self.client = client
+        self.patience_s = patience_s
+        #: An error in a callback on a thread of kazoo: somebody waits in vain. A worker ends by it.
+        self.broken: BaseException | None = None
+        self._owns = owns
+        self._pid = os.getpid()
+        self._is_closed = self._is_stopped = False
+        self._stopping = threading.Lock()
+        self._listeners: list[Callable[[str | None], None]] = []
+        self._listening = threading.Lock()
+        packer = Packer(client, self._watch_fired)
+        self._requests = RequestQueue(client, packer, self._note_error)
+
+    @property
+    def last_answer(self) -> float:
+        """Monotonic time of the last answer; a worker stops claiming when it grows old."""
+        return self._requests.last_answer
+
+    @property
+    def session_timeout_s(self) -> float:
+        """The time-out in seconds that was asked for; the server may have granted another."""
+        return kazoo_private.session_timeout_s(self.client)
+
+    @property
+    def hosts(self) -> str:
+        return ",".join(f"{host}:{port}" for host, port in self.client.hosts)
+
+    # ---- watches
+
+    def listen(self, listener: Callable[[str | None], None]) -> None:
+        """Call `listener(path)`, on a thread of kazoo, for every watch that fires.
+
+        None: the connection changed. It must not block."""
+        with self._listening:
+            self._listeners.append(listener)
+
+    def unlisten(self, listener: Callable[[str | None], None]) -> None:
+        with self._listening:
+            self._listeners.remove(listener)
+
+    def _watch_fired(self, event: Any) -> None:
+        try:
+            with self._listening:
+                listeners = list(self._listeners)
+            for listener in listeners:
+                listener(event.path)
+        except BaseException as met:
+            self._note_error(met)
+            raise
+
+    def _note_error(self, error: BaseException) -> None:
+        self.broken = error
+
+    # ---- asking
+
+    def submit(self, request: Request, done: Done) -> Call:
+        """Send without waiting; `done(answer, error)` is called on kazoo's thread.
+
+        Raises PayloadTooLarge before anything is sent, ClientClosed after `close`,
+        ServerRolledBack.
+        """
+        if self._is_closed or os.getpid() != self._pid:
+            raise self._closed()
+        return self._requests.submit(request, done)
+
+    def ask(self, request: Request) -> Any:
+        """Send one request and wait for its answer; raises ZooKeeperUnavailable, ZooKeeperError."""
+        return self._wait(self._post(request), self.patience_s)
+
+    def run(self, step: Step[T], *, for_ever: bool = False) -> T:
+        """Run a step to its end in this thread; errors are raised inside it, then to the caller.
+
+        `for_ever`: wait for ZooKeeper as long as it takes, as a task of a worker does.
+        """
+        patience_s = None if for_ever else self.patience_s
+        return run_step(step, self._post, lambda posted: self._wait(posted, patience_s))
+
+    def start(
+        self,
+        step: Step[T],
+        post: Callable[[Callable[[], None]], None],
+        done: Callable[[T | None, BaseException | None], None],
+    ) -> None:
+        """Run a step in the background of a loop: `post` has the loop go on with each answer."""
+        start_step(step, self.submit, post, done)
+
+    def _post(self, request: Request) -> _Posted:
+        box: Mailbox[Any] = Mailbox()
+        return box, self.submit(request, lambda answer, error: box.put((answer, error)))
+
+    def _wait(self, posted: _Posted, patience_s: float | None) -> Any:
+        box, call = posted
+        try:
+            answer, error = box.get(timeout=patience_s)
+        except Empty:
+            call.abandoned = True
+            raise ZooKeeperUnavailable(
+                f"no answer from ZooKeeper at {self.hosts} for {patience_s:g} s (`patience`)"
+                f"{why(self.client)}; a write that was under way may or may not be applied; once "
+                "it answers, plans go on and can be asked again"
+            ) from None
+        if error is not None:
+            raise error
+        return answer
+
+    # ---- closing
+
+    def give_up(self, why: str) -> None:
+        """End every request, under way and to come, by ServerRolledBack."""
+        self._requests.end(lambda: ServerRolledBack(why))
+        self._stop_once()
+
+    def close(self) -> None:
+        """Close the session if this transport opened it. What is under way ends by ClientClosed."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        if os.getpid() != self._pid:
+            return  # a thread of the parent may have held a lock at the fork, and the rest is its
+        self._requests.end(self._closed)
+        if self._owns:
+            self._stop_once()
+
+    def _stop_once(self) -> None:
+        with self._stopping:  # the second waits, and does not close what the first has left
+            if not self._is_stopped:
+                self._is_stopped = True
+                stop(self.client)
+
+    def _closed(self) -> ClientClosed:
+        if os.getpid() != self._pid:
+            return ClientClosed(
+                "this client belongs to the parent of a forked process; connect anew in the child"
+            )
+        return ClientClosed(f"the connection to ZooKeeper at {self.hosts} was closed")
