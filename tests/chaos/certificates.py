@@ -18,17 +18,24 @@ class Authority:
 
     def __init__(self, folder: Path, name: str) -> None:
         self._folder, self._name = folder, name
+        self.server_key, self.server_certificate = (
+            self._file("server.key"),
+            self._file("server.pem"),
+        )
         self.certificate = self._file("pem")
         self.store = self._file("p12")
         self._key = self._file("key")
         made = ("-keyout", str(self._key), "-out", str(self.certificate))
         _openssl("req", "-x509", *_NEW_KEY, "-days", "2", "-subj", f"/CN={name}", *made)
 
-    def sign_for_the_server(self, days: int = 2) -> None:
-        """Put a new key, and a certificate for so many days from now, into `store`."""
-        key, request, signed = (self._file(f"server.{kind}") for kind in ("key", "csr", "pem"))
-        address = ("-addext", f"subjectAltName=IP:{LOOPBACK}")
-        _openssl("req", *_NEW_KEY, *_SUBJECT, *address, "-keyout", str(key), "-out", str(request))
+    def sign_for_the_server(self, days: int = 2, names: str = f"IP:{LOOPBACK}") -> None:
+        """Put a new key, and a certificate for so many days from now, into `store`.
+
+        `names` are those of the server, as openssl writes a subjectAltName; empty: it has none.
+        """
+        key, request, signed = self.server_key, self._file("server.csr"), self.server_certificate
+        named = ("-addext", f"subjectAltName={names}") if names else ()
+        _openssl("req", *_NEW_KEY, *_SUBJECT, *named, "-keyout", str(key), "-out", str(request))
         signer = ("-CA", str(self.certificate), "-CAkey", str(self._key), "-CAcreateserial")
         how = ("-days", str(days), "-copy_extensions", "copy")
         _openssl("x509", "-req", "-in", str(request), *signer, *how, "-out", str(signed))

@@ -66,6 +66,8 @@ def test_plans_run_over_tls_while_the_server_and_workers_are_killed(
             zkplan.connect(hosts, ROOT, connect_timeout=WAIT_S, **options_of(GOOD), **options)
         )
         client.prepare()
+        with pytest.raises(zkplan.ZooKeeperUnavailable, match=f"is for {LOOPBACK}, not for local"):
+            zkplan.connect(f"localhost:{port}", ROOT, connect_timeout=2.0, **options)
         workers = [
             stack.enter_context(SecuredWorker(hosts, tmp_path, f"good{n}", GOOD, **options))
             for n in range(2)

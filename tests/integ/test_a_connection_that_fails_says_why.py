@@ -11,7 +11,7 @@ import pytest
 from kazoo.client import KazooClient
 
 import zkplan
-from zkplan import Client, ClientClosed, ZkplanError, ZooKeeperUnavailable
+from zkplan import Client, ClientClosed, ZooKeeperUnavailable
 from zkplan.testing.loopback import free_port
 from zkplan.testing.server_process import ServerProcess
 
@@ -35,12 +35,6 @@ def test_an_unreachable_zookeeper_is_told_within_the_connect_timeout(
     with pytest.raises(ZooKeeperUnavailable, match=told):
         zkplan.connect(f"127.0.0.1:{free_port()}", connect_timeout=0.5)
     assert time.monotonic() - start < 10  # that would be the time-out of who asks for none
-
-
-@pytest.mark.parametrize("hosts", ["", "nonsense:port", "127.0.0.1:99999"])
-def test_hosts_that_make_no_sense_are_told(hosts: str) -> None:
-    with pytest.raises(ZkplanError, match=r"not a list of ZooKeeper hosts.*write host:port"):
-        zkplan.connect(hosts, connect_timeout=0.5)
 
 
 def test_a_call_without_an_answer_ends_after_the_patience(

@@ -11,7 +11,7 @@ import pytest
 from kazoo.client import KazooClient
 from kazoo.protocol.states import KeeperState
 
-from zkplan.protocol.requests import Multi, ReadMany
+from zkplan.protocol.requests import Multi, ReadMany, Request
 from zkplan.transport import Transport
 
 WAIT_S = 10.0
@@ -36,7 +36,7 @@ class Line:
     def down(self) -> None:
         self.client._session_callback(KeeperState.CONNECTING)
 
-    def submit(self, request: Multi | ReadMany) -> None:
+    def submit(self, request: Request) -> None:
         self.transport.submit(request, lambda answer, error: self.answers.put((answer, error)))
 
     @property
@@ -44,15 +44,21 @@ class Line:
         """What kazoo would send next, in this order."""
         return [type(packet).__name__ for packet, _ in self.client._queue]
 
+    def next_call(self) -> Any:
+        """What is told of the next answer; kazoo has sent the request."""
+        return self.client._queue.popleft()[1]
+
     def wake_ups(self) -> int:
-        """How many stand in the socket pair; they are taken."""
+        """How many are in the socket pair; they are taken."""
         reader = self.client._connection._read_sock
         return len(reader.recv(10_000))
 
     def close(self) -> None:
         # First the end that is read: it ends whoever waits for room.
-        self.client._connection._read_sock.close()
-        self.client._connection._write_sock.close()
+        connection = self.client._connection
+        for end in (connection._read_sock, connection._write_sock):
+            if end is not None:  # not stopped
+                end.close()
 
 
 def returns(act: Callable[[], object]) -> bool:

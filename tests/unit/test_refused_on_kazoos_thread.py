@@ -2,91 +2,64 @@
 
 from __future__ import annotations
 
-import queue
-from collections import deque
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 from kazoo.exceptions import NoNodeError, UnimplementedError
-from kazoo.protocol.states import KeeperState
 
 from zkplan.errors import ClientClosed, ServerRolledBack
 from zkplan.protocol.requests import ReadData, ReadMany, Request
-from zkplan.transport import Transport
 from zkplan.transport.packets import Packer
 
-WAIT_S = 10.0
-Told = queue.SimpleQueue[tuple[Any, BaseException | None]]
+from .played_connection import WAIT_S, Line, line
+
+__all__ = ["line"]
 
 
-class Client:
-    """A connected client; the test answers what is in its queue."""
-
-    chroot, default_acl, connected, hosts = "", None, True, [("zk", 2181)]
-    _state, _session_timeout = KeeperState.CONNECTED, 20
-
-    def __init__(self) -> None:
-        self._queue: deque[tuple[Any, Any]] = deque()
-        self._connection = self._write_sock = self
-
-    def gettimeout(self) -> None:
-        pass
-
-    def send(self, byte: bytes, flags: int) -> None:
-        pass
-
-    def add_listener(self, listener: Callable[[str], None]) -> None:
-        pass
-
-    remove_listener = add_listener
-
-    def stop(self) -> None:
-        pass
-
-    close = stop
-
-
-def asked(request: Request) -> tuple[Transport, Client, Told]:
-    client, told = Client(), Told()
-    transport = Transport(client, owns=False)
-    transport.submit(request, lambda answer, error: told.put((answer, error)))
-    return transport, client, told
-
-
-@pytest.mark.parametrize("ends", [ServerRolledBack, ClientClosed])
-def test_a_read_that_found_nothing_and_then_something(ends: type[Exception]) -> None:
-    transport, client, told = asked(ReadData("/late", watch=True))
-    client._queue.popleft()[1].set_exception(NoNodeError())
-    _, exists = client._queue.popleft()
-    if ends is ServerRolledBack:
-        transport.give_up("restored")
+def end(line: Line, error: type[Exception]) -> None:
+    if error is ServerRolledBack:
+        line.transport.give_up("restored")
     else:
-        transport.close()
+        line.transport.close()
+
+
+def told(line: Line) -> BaseException | None:
+    answer, error = line.answers.get(timeout=WAIT_S)
+    assert answer is None
+    assert line.answers.empty(), "once, not for each request"
+    return error  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("error", [ServerRolledBack, ClientClosed])
+def test_a_read_that_found_nothing_and_then_something(error: type[Exception], line: Line) -> None:
+    line.submit(ReadData("/late", watch=True))
+    line.next_call().set_exception(NoNodeError())
+    exists = line.next_call()
+    end(line, error)
     exists.set("the stat of a znode that was created meanwhile")
-    answer, error = told.get(timeout=WAIT_S)
-    assert answer is None
-    assert isinstance(error, ends)
+    assert isinstance(told(line), error)
 
 
-def test_a_batch_that_falls_apart_on_a_server_without_batches() -> None:
-    transport, client, told = asked(ReadMany([ReadData("/a"), ReadData("/b")]))
-    transport.close()
-    client._queue.popleft()[1].set_exception(UnimplementedError())
-    answer, error = told.get(timeout=WAIT_S)
-    assert answer is None
-    assert isinstance(error, ClientClosed)
-    assert told.empty()  # once, not for each of its reads
+@pytest.mark.parametrize("error", [ServerRolledBack, ClientClosed])
+def test_a_batch_that_is_split_for_a_server_without_batches(
+    error: type[Exception], line: Line
+) -> None:
+    line.submit(ReadMany([ReadData("/a"), ReadData("/b")]))
+    call = line.next_call()
+    end(line, error)
+    call.set_exception(UnimplementedError())
+    assert isinstance(told(line), error)
 
 
-def test_a_request_while_the_keeper_is_closed_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    transport = Transport(Client(), owns=False)
+def test_a_request_while_the_transport_is_closed_is_refused(
+    line: Line, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pack = Packer.pack
 
     def close_meanwhile(packer: Packer, request: Request) -> Any:
-        transport.close()
+        line.transport.close()
         return pack(packer, request)
 
     monkeypatch.setattr(Packer, "pack", close_meanwhile)
     with pytest.raises(ClientClosed):
-        transport.submit(ReadData("/a"), lambda answer, error: None)
+        line.submit(ReadData("/a"))

@@ -1,6 +1,6 @@
 """A signal's handler runs between any two lines of the main thread, and may raise.
 
-Most often it meets a request at its wake-up: to send it lets other threads go on, which takes long.
+Most often it meets a request at its wake-up: to send that lets other threads run, and takes long.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Signalled(socket.socket):
         return sent
 
 
-def signal_at_next_wake(line: Line, handler: Callable[[], object]) -> None:
+def signal_at_next_wake_up(line: Line, handler: Callable[[], object]) -> None:
     connection = line.client._connection
     signalled = Signalled(fileno=connection._write_sock.detach())
     signalled.handler = handler
@@ -36,12 +36,12 @@ def signal_at_next_wake(line: Line, handler: Callable[[], object]) -> None:
 
 
 def alarm() -> None:
-    """As many programs do, to bound what takes too long. It is an OSError, too."""
+    """As programs do to bound a time. It is an OSError, too."""
     raise TimeoutError("of the program")
 
 
 def test_what_a_handler_raises_reaches_the_caller_and_other_requests_go_on(line: Line) -> None:
-    signal_at_next_wake(line, alarm)
+    signal_at_next_wake_up(line, alarm)
     with pytest.raises(TimeoutError, match="of the program"):
         line.submit(READ)
     assert len(line.waiting) == 1, "kazoo may be sending it: it must not be taken from the queue"
@@ -49,10 +49,10 @@ def test_what_a_handler_raises_reaches_the_caller_and_other_requests_go_on(line:
     assert line.wake_ups() >= len(line.waiting) == 2
 
 
-def test_nobody_waits_for_a_thread_that_sends_a_wake(line: Line) -> None:
+def test_nobody_waits_for_a_thread_that_sends_a_wake_up(line: Line) -> None:
     line.submit(CLAIM)
-    _, call = line.client._queue.popleft()
+    call = line.next_call()
     answered = []
-    signal_at_next_wake(line, lambda: answered.append(returns(lambda: call.set([None]))))
+    signal_at_next_wake_up(line, lambda: answered.append(returns(lambda: call.set([None]))))
     line.submit(READ)
     assert answered == [True]

@@ -1,7 +1,7 @@
-"""The bytes that wake up kazoo's thread: one for each request, and nobody waits for room for them.
+"""The wake-ups of kazoo's thread: one byte for each request, and nobody waits for room for it.
 
-Kazoo's thread is the only one that makes room. Blocked in a wake-up, or in a lock of somebody who
-is, it never answers anybody again. The socket pair takes 278, whoever uses the client.
+Only kazoo's thread makes room. If it waits in a wake-up, or for a lock of a thread that does, it
+never answers anybody again. The socket pair takes 278 bytes, whoever uses the client.
 """
 
 from __future__ import annotations
@@ -58,13 +58,13 @@ def test_connections_that_are_lost_at_once_do_not_block_kazoos_thread(line: Line
 
 def test_a_request_beside_many_of_others_does_not_block(line: Line) -> None:
     line.submit(CLAIM)
-    _, mine = line.client._queue.popleft()
+    mine = line.next_call()
     fill(line)
     assert returns(lambda: line.submit(READ))
-    assert returns(lambda: mine.set([None])), "the answer waits for the lock of that request"
+    assert returns(lambda: mine.set([None])), "the answer waits for a lock of that request"
 
 
-def test_its_wake_comes_when_there_is_room(line: Line) -> None:
+def test_its_wake_up_comes_when_there_is_room(line: Line) -> None:
     others = fill(line)
     line.submit(READ)
     reader = line.client._connection._read_sock
@@ -93,7 +93,7 @@ def test_an_expiry_while_others_wait_for_room_does_not_block(line: Line) -> None
     assert returns(lambda: line.client._session_callback(KeeperState.EXPIRED_SESSION))
 
 
-def test_several_keepers_of_one_client_come_back_at_once(line: Line) -> None:
+def test_several_transports_of_one_client_connect_again_at_once(line: Line) -> None:
     line.down()
     transports = [line.transport, *(Transport(line.client, owns=False) for _ in range(2))]
     for transport in transports:
@@ -103,7 +103,7 @@ def test_several_keepers_of_one_client_come_back_at_once(line: Line) -> None:
     assert len(line.client._queue) == 3 * IN_FLIGHT_MAX
 
 
-def test_others_keep_their_wakes_when_those_of_the_keeper_are_taken_back(
+def test_wake_ups_of_others_are_kept_when_those_of_zkplan_are_taken_back(
     line: Line, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     notify = line.client._notify_pending
@@ -121,7 +121,7 @@ def test_others_keep_their_wakes_when_those_of_the_keeper_are_taken_back(
     assert line.wake_ups() == 2
 
 
-def test_ctrl_c_between_a_request_and_its_wake_leaves_none_without(line: Line) -> None:
+def test_ctrl_c_between_a_request_and_its_wake_up_leaves_no_request_unsent(line: Line) -> None:
     class Interrupted(deque[Any]):
         def append(self, request: Any) -> None:
             super().append(request)
@@ -135,7 +135,7 @@ def test_ctrl_c_between_a_request_and_its_wake_leaves_none_without(line: Line) -
     assert line.wake_ups() >= len(line.waiting) == 2
 
 
-def test_batches_that_fall_apart_do_not_wait_for_another_answer(line: Line) -> None:
+def test_batches_that_are_split_do_not_wait_for_another_answer(line: Line) -> None:
     """A server without batches refuses a hundred of them at once, and more wait to be sent."""
     for _ in range(IN_FLIGHT_MAX + 1):
         line.submit(ReadMany([ReadData("/a")]))
@@ -146,7 +146,7 @@ def test_batches_that_fall_apart_do_not_wait_for_another_answer(line: Line) -> N
     assert len(line.waiting) == IN_FLIGHT_MAX
 
 
-def test_a_request_that_fails_while_the_keeper_is_closed_is_told(
+def test_a_request_that_fails_while_the_transport_is_closed_is_told(
     line: Line, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not kept to be sent again: nobody would."""
@@ -173,10 +173,10 @@ def test_a_request_that_is_under_way_at_the_end_is_told_that_the_client_is_close
     assert isinstance(error, ClientClosed)
 
 
-def test_nothing_is_handed_over_after_the_end(line: Line) -> None:
+def test_nothing_is_sent_after_the_end(line: Line) -> None:
     for _ in range(IN_FLIGHT_MAX + 2):
         line.submit(READ)
-    _, call = line.client._queue.popleft()
+    call = line.next_call()
     line.transport.close()
     before = len(line.waiting)
     call.set([])

@@ -1,9 +1,9 @@
 """Classes that no worker can import travel by value, and stay one class in each process.
 
-dill makes a new class each time it loads one, so `isinstance` would fail on results, `except` would
-miss the task's own exceptions, and enumerations would not load at all. Here a class carries an ID:
-whoever knows the ID uses the class it has. The author knows the IDs it gave, so its results come
-back as instances of its own classes; a worker knows what it has loaded before.
+dill makes a new class each time it loads one: `isinstance` would fail on results, `except` would
+miss the task's own exceptions, and enumerations would not load at all. Here a class travels with an
+ID, and a process that knows the ID uses the class that it has. So an author gets results back as
+instances of its own classes, and a worker makes each class once.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _SINGLETONS = {
     if name in vars(dataclasses)
 }
 _LOCK, _RLOCK = type(threading.Lock()), type(threading.RLock())
-#: What creating a class makes by itself.
+#: Attributes that Python makes with each class.
 _MADE = ("__dict__", "__weakref__", "__module__", "__slots__", "_abc_impl")
 _MADE_FOR_ENUMS = (
     *("_generate_next_value_", "_member_names_", "_member_map_", "_member_type_"),
@@ -44,14 +44,14 @@ _MADE_FOR_ENUMS = (
 
 
 def reduce_by_value(obj: Any) -> Any:
-    """What `reducer_override` of a pickler gives for `obj`; NotImplemented: dill knows better."""
+    """For `reducer_override` of a pickler. NotImplemented: leave `obj` to the pickler."""
     if id(obj) in _SINGLETONS:
         return getattr, (dataclasses, _SINGLETONS[id(obj)])
     if type(obj) is _RLOCK:
-        # Every `cached_property` has one up to Python 3.11; dill's copy is held by nobody for ever.
+        # Each `cached_property` has one up to Python 3.11; nobody could ever release dill's copy.
         return threading.RLock, ()
     if type(obj) is _LOCK:
-        # dill's copy of one that is held just now would be held for ever.
+        # dill's copy of a lock that is held now would be held for ever.
         return threading.Lock, ()
     if type(obj) is typing.TypeVar:
         return _reduce_type_variable(obj)
@@ -65,7 +65,7 @@ def reduce_by_value(obj: Any) -> Any:
 
 
 def _reduce_class(cls: type) -> Any:
-    # A class cannot be made of the bare Generic; other bases with parameters stand for themselves.
+    # A class cannot be made from the bare Generic: take `Generic[T]` as it was written.
     generic = typing.Generic in cls.__bases__
     bases = vars(cls)["__orig_bases__"] if generic else cls.__bases__
     slots = vars(cls).get("__slots__", ())
@@ -77,8 +77,8 @@ def _reduce_class(cls: type) -> Any:
 
 
 def _reduce_enumeration(cls: enum.EnumMeta) -> Any:
-    everyone: Mapping[str, Any] = cls.__members__
-    members = {name: member.value for name, member in everyone.items()}
+    named: Mapping[str, Any] = cls.__members__
+    members = {name: member.value for name, member in named.items()}
     names = (cls.__name__, cls.__qualname__, cls.__module__)
     made = (_identity_of(cls), *names, cls.__bases__, members)
     skipped = {*_MADE, *_MADE_FOR_ENUMS, *members}
@@ -113,7 +113,7 @@ def _attributes(cls: type, skipped: set[str]) -> dict[str, Any]:
 
 
 def _known(identity: str, made: type) -> type:
-    """The class of that ID: the first that was made here, whoever of several threads made it."""
+    """The class of that ID: the first that any thread of this process made."""
     with _lock:
         known = _classes.setdefault(identity, made)
         _ids[known] = identity
@@ -158,7 +158,7 @@ def _type_variable(
 
 
 def _complete_class(cls: type, state: dict[str, Any]) -> None:
-    # A class that another thread has made and not completed is completed by both, with the same.
+    # Two threads may complete the same class: both set the same attributes.
     if cls in _complete:
         return
     for name, value in state.items():

@@ -1,9 +1,8 @@
 """Values to signed bytes and back. The only importer of dill.
 
-What a worker can import goes through the C pickler, by far the fastest and the most faithful;
-dill carries the rest: lambdas, closures and what is defined in `__main__`. Every payload carries
-a keyed digest: with a secret, a worker runs nothing that was not written by a holder of that
-secret.
+What a worker can import goes through Python's C pickler, the fastest and most faithful. dill
+carries the rest: lambdas, closures and what is defined in `__main__`. Each payload carries a keyed
+digest: with a secret, a worker decodes nothing that was not written by a holder of that secret.
 """
 
 from __future__ import annotations
@@ -26,25 +25,25 @@ from ..errors import NotSerialisable, PayloadUndecodable, ZkplanError
 from .classes import reduce_by_value
 from .global_names import global_names
 
-# dill reads the names from what `dis` prints into a `sys.stdout` that it replaces for all threads:
-# of two that pickle functions at once, as tasks that add tasks do, one function lost its globals,
-# and what others printed meanwhile was swallowed. Its callers look the name up here.
+# dill's own function reads what `dis` prints, and replaces `sys.stdout` for all threads meanwhile.
+# Of two threads that pickled functions at once, one function lost its globals, and what others
+# printed was swallowed.
 dill.detect.nestedglobals = global_names
 
 MAGIC = b"z1"
 TASK, VALUE, FAILURE, LOG = b"T", b"V", b"E", b"L"
 _DIGEST = 16
 _HEAD = len(MAGIC) + 1 + _DIGEST
-#: Distinct functions a worker keeps decoded, by the bytes that define them.
+#: A worker keeps so many functions decoded, and so many of the bytes that define them: functions by
+#: value may carry large constants.
 FUNCTIONS_CACHED = 512
-#: And their bytes: functions by value may carry large constants.
 FUNCTION_BYTES_CACHED = 16 * 1024 * 1024
 _HERE = bytes(sys.version_info[:2])
 
 _FILES = frozenset(
     (io.TextIOWrapper, io.BufferedReader, io.BufferedWriter, io.BufferedRandom, io.FileIO)
 )
-#: Each process has its own.
+#: Each process has its own of these: they need not travel.
 _STREAMS = ("<stdin>", "<stdout>", "<stderr>")
 
 _loading = threading.local()
@@ -52,32 +51,32 @@ _dill_lock = threading.Lock()
 
 
 def argument_at(position: int) -> Any:
-    """Stands in a pickle where a task was given as an argument; gives its value while loading."""
+    """The value of the task that was given as an argument here. A pickle names it by reference."""
     return _loading.values[position]
 
 
 class _NeedsDill(Exception):
-    """The C pickler met an object that only dill can carry faithfully."""
+    """Raised inside the C pickler by an object that only dill carries faithfully."""
 
 
 class _CPickler(pickle.Pickler):
-    """Pickles at C speed what can be imported, turns tasks into positions, refuses the rest."""
+    """Pickles fast what can be imported, and tasks as positions; refuses the rest."""
 
     def __init__(self, file: io.BytesIO, position_of: Callable[[Any], int | None] | None) -> None:
         super().__init__(file, 5)
         self.position_of = position_of
-        #: Nothing but builtin data and tasks was met.
+        #: Only builtin data and tasks so far.
         self.is_plain = True
 
     def reducer_override(self, obj: Any) -> Any:
-        # Only called for what is not an exact builtin type, so plain data never pays for it.
+        # Python calls this only for what is not exactly of a builtin type: plain data stays fast.
         if obj is argument_at:
             return NotImplemented
         position = self.position_of(obj) if self.position_of is not None else None
         if position is not None:
             return argument_at, (position,)
         self.is_plain = False
-        # By reference it would be looked for in the `__main__` of the worker.
+        # By reference, the worker would look for it in its own `__main__`.
         if getattr(obj, "__module__", None) == "__main__":
             raise _NeedsDill
         if isinstance(obj, type):
@@ -96,41 +95,41 @@ def _is_importable_module(obj: Any) -> bool:
 
 
 class _DillPickler(dill.Pickler):  # type: ignore[misc]
-    """dill, with tasks turned into positions."""
+    """dill, with tasks as positions."""
 
     def __init__(self, file: io.BytesIO, position_of: Callable[[Any], int | None] | None) -> None:
-        # recurse: carry the globals a function uses, not the author's whole __main__.
+        # recurse: carry only the globals that a function uses, not the author's whole `__main__`.
         super().__init__(file, 5, recurse=True)
         self.position_of = position_of
 
     def reducer_override(self, obj: Any) -> Any:
         if _is_importable_module(obj):
-            # dill would carry every variable of a module that is not installed beside Python.
+            # dill would carry all variables of a module that does not come with Python.
             return importlib.import_module, (obj.__name__,)
         if type(obj) is pickle.PickleBuffer:
             return _reduce_buffer(obj)
         if type(obj) in _FILES and not obj.closed and getattr(obj, "name", "") not in _STREAMS:
-            # dill would open it in the worker, in the author's mode: `w` would empty it.
+            # dill would open it again in the worker, and mode `w` would empty it.
             raise TypeError(f"{obj!r} is open here only: pass its path, open it in the function")
         position = self.position_of(obj) if self.position_of is not None else None
         return reduce_by_value(obj) if position is None else (argument_at, (position,))
 
 
 def dump(value: Any, position_of: Callable[[Any], int | None] | None = None) -> bytes:
-    """The pickle of `value`; whatever dill raises is passed on."""
+    """The pickle of `value`. Raises whatever dill raises."""
     file = io.BytesIO()
     pickler = _CPickler(file, position_of)
     try:
         pickler.dump(value)
     except ZkplanError:
         raise
-    except Exception:  # whatever it is, dill may know better, and its word is the last one
+    except Exception:  # dill may be able to carry it, else its error is the one to tell
         return _dump_with_dill(value, b"D", position_of)
     return (b"P" if pickler.is_plain else b"C" + _HERE) + file.getvalue()
 
 
 def _reduce_buffer(buffer: pickle.PickleBuffer) -> Any:
-    """Python's own pickler takes every later b"" for an empty bytearray that was such a buffer."""
+    """As bytes: after an empty bytearray as a buffer, Python's pickler takes each b"" for it."""
     with buffer.raw() as view:
         return bytes if view.readonly else bytearray, (bytes(view),)
 
@@ -153,10 +152,10 @@ def _dump_with_dill(
 
 @contextmanager
 def _functions_that_call_each_other() -> Iterator[None]:
-    """dill follows calls in circles for ever, where two functions by value call each other.
+    """Keep dill from following for ever two functions by value that call each other.
 
-    Within the block it turns back at a function that it is looking at already. Its result is the
-    same otherwise, so other threads that use dill meanwhile are not disturbed.
+    Within the block it stops at a function that it is looking at already. All other results are the
+    same: other threads that use dill meanwhile are not disturbed.
     """
     busy = threading.local()
 
@@ -180,10 +179,10 @@ def _functions_that_call_each_other() -> Iterator[None]:
 
 
 def load(blob: bytes, values: Sequence[Any] = ()) -> Any:
-    """What `dump` was given, with the values of its tasks in place.
+    """The value that `dump` was given, with `values` in place of its tasks.
 
-    Raises PayloadUndecodable where this process lacks something another may have (a module, the
-    Python version of the author), and whatever the user's own classes raise otherwise.
+    Raises PayloadUndecodable where this process lacks something that another may have (a module,
+    the author's Python version), otherwise whatever the user's own classes raise.
     """
     _loading.values = values
     try:
@@ -197,7 +196,7 @@ def load(blob: bytes, values: Sequence[Any] = ()) -> Any:
         raise PayloadUndecodable(f"{type(error).__name__}: {error}") from error
     except Exception as error:
         if blob[:1] == b"P":
-            # Builtin data runs no code of a user, so it is the payload that is at fault.
+            # Builtin data runs no code of a user: the payload is damaged.
             raise PayloadUndecodable(f"{type(error).__name__}: {error}") from error
         if blob[1:3] != _HERE:
             raise PayloadUndecodable(
@@ -211,7 +210,7 @@ def load(blob: bytes, values: Sequence[Any] = ()) -> Any:
 
 
 def importable(function: Any) -> bool:
-    """Whether a worker finds this very object under its module and name."""
+    """Whether its module and name lead to this very object."""
     module, name = getattr(function, "__module__", None), getattr(function, "__qualname__", None)
     if not isinstance(module, str) or not isinstance(name, str) or module == "__main__":
         return False
@@ -222,14 +221,14 @@ def importable(function: Any) -> bool:
 
 
 def dump_function(function: Callable[..., Any]) -> bytes:
-    """By reference where a worker can import it, otherwise by value (lambdas, `__main__`)."""
+    """By reference where it can be imported, otherwise by value (lambdas, `__main__`)."""
     if importable(function):
         return f"R{function.__module__}:{function.__qualname__}".encode()
     return _dump_with_dill(function, b"F", None)
 
 
 def load_function(blob: bytes) -> Callable[..., Any]:
-    """The function `dump_function` was given. Raises PayloadUndecodable."""
+    """The function that `dump_function` was given. Raises PayloadUndecodable."""
     if blob[:1] == b"R":
         module, _, name = blob[1:].decode(errors="replace").partition(":")
         try:
@@ -255,7 +254,7 @@ def load_function(blob: bytes) -> Callable[..., Any]:
     else:
         raise PayloadUndecodable("the function has an unknown encoding: written by a newer zkplan?")
     if not callable(found):
-        raise PayloadUndecodable(f"{found!r} is not callable here")
+        raise PayloadUndecodable(f"{found!r} cannot be called here")
     return found  # type: ignore[no-any-return]
 
 
@@ -306,7 +305,7 @@ class Codec:
             ) from error
 
     def function(self, blob: bytes) -> Callable[..., Any]:
-        """The decoded function, from the cache where its bytes were seen before."""
+        """The decoded function; from the cache if the same bytes were decoded before."""
         found = self._functions.get(blob)
         if found is None:
             found = load_function(blob)
@@ -321,5 +320,5 @@ class Codec:
 def dump_call(
     args: Sequence[Any], kwargs: Mapping[str, Any], position_of: Callable[[Any], int | None]
 ) -> bytes:
-    """The constant part of a call; each task, at any depth, becomes the position it is given."""
+    """The arguments of a call; each task in them, at any depth, becomes its position."""
     return dump((tuple(args), dict(kwargs)), position_of)

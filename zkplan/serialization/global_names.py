@@ -1,4 +1,4 @@
-"""The names of the globals that a function uses, read from its code and from nothing else."""
+"""The names of the globals that a function uses, read from its code alone."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any
 def global_names(function: Any, recurse: bool = True) -> list[str]:
     """Names that the code of `function`, and of what is defined in it, looks up as globals.
 
-    Takes a function, method or code object; of anything else it names none. Means the same as
-    `dill.detect.nestedglobals`, in any number of threads.
+    Empty for anything but a function, method or code object. Gives the same as
+    `dill.detect.nestedglobals`, but in any number of threads.
 
     >>> global_names(lambda: [print(len(x)) for x in y])
     ['len', 'print', 'y']

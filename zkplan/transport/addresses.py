@@ -21,7 +21,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from ..errors import ZkplanError, ZooKeeperUnavailable
-from .kazoo_private import is_stopped
+from .kazoo_private import stopped
 
 if TYPE_CHECKING:
     from kazoo.client import KazooClient
@@ -117,7 +117,7 @@ class _Elsewhere(Lease):
         logger.info("lost the server of %s at %s, another process", self._folder, self.hosts)
         began, told = time.monotonic(), ""
         met, since = "", began
-        while not (client.connected or is_stopped(client)):
+        while not (client.connected or stopped(client).is_set()):
             with self._searching:
                 if self._released.is_set():
                     return

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import enum
 import socket
+import threading
 from collections import deque
 from collections.abc import Callable
 from typing import Any
@@ -98,14 +99,9 @@ def wake_up_writer(client: KazooClient) -> socket.socket | None:
     return client._connection._write_sock  # type: ignore[no-any-return]
 
 
-def is_stopped(client: KazooClient) -> bool:
-    """Whether somebody stopped it."""
-    return bool(client._stopped.is_set())
-
-
-def wait_stopped(client: KazooClient, timeout_s: float) -> bool:
-    """Whether somebody stopped it within so many seconds."""
-    return bool(client._stopped.wait(timeout_s))
+def stopped(client: KazooClient) -> threading.Event:
+    """Set when somebody has stopped it."""
+    return client._stopped  # type: ignore[no-any-return]
 
 
 def drop_connection(client: KazooClient) -> None:
@@ -120,4 +116,4 @@ def thread_has_ended(client: KazooClient) -> bool:
     It outlives errors, but not each MemoryError: to tell of one, and to go on, takes memory too.
     """
     thread = client._connection._connection_routine
-    return thread is not None and not thread.is_alive() and not is_stopped(client)
+    return thread is not None and not thread.is_alive() and not stopped(client).is_set()

@@ -17,26 +17,26 @@ class Mailbox(Generic[T]):
     """Any thread may put, and a signal's handler; one thread gets.
 
     Not queue.SimpleQueue: up to Python 3.12 its `get(timeout=…)` may wait for ever. Where the queue
-    is new, or its last item was taken without a wait, its lock is free: it takes that first, then
-    counts what is left of the time, and a negative rest means "for ever" to the lock. A worker that
-    was started beside three others on a busy machine never came out of its first wait. Nor
-    queue.Queue: a handler that puts while its own thread does waits for itself.
+    is new, or its last item was taken without a wait, its lock is free. `get` takes the lock first,
+    then counts what is left of the time, and the lock takes a negative rest for "for ever". So a
+    worker that was started on a busy machine never came out of its first wait. Nor queue.Queue: a
+    handler that interrupts a `put` of its own thread, and puts, waits for itself.
     """
 
     __slots__ = ("_bell", "_items")
 
     def __init__(self) -> None:
         self._items: deque[T] = deque()
-        #: Free: it was rung since the reader last waited.
+        #: Free: something was put since the reader last waited.
         self._bell = threading.Lock()
         self._bell.acquire()
 
     def put(self, item: T) -> None:
-        self._items.append(item)  # first: who hears the bell looks here
+        self._items.append(item)  # before the bell: the reader looks here when it rings
         try:
             self._bell.release()
         except RuntimeError:
-            pass  # rung already, and not heard yet
+            pass  # it is ringing already
 
     def get(self, timeout: float | None = None) -> T:
         """The oldest item; waits for one up to `timeout` seconds, None: for ever.
@@ -47,7 +47,7 @@ class Mailbox(Generic[T]):
             return self._items.popleft()
         until = None if timeout is None else time.monotonic() + timeout
         while not self._items:
-            # A ring may be that of an item which was taken without a wait: it is looked again.
+            # The bell may have rung for an item that was taken without a wait: look again.
             if until is None:
                 self._bell.acquire()
             elif (left := until - time.monotonic()) <= 0:

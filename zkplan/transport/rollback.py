@@ -19,7 +19,7 @@ from collections.abc import Callable
 from kazoo.client import KazooClient, KazooState
 
 from .kazoo_client import stop
-from .kazoo_private import is_stopped, wait_stopped
+from .kazoo_private import stopped
 from .transport import Transport
 
 #: A silent server is asked after a session time-out, then after twice as long, up to this.
@@ -49,7 +49,7 @@ class RollbackWatch:
             # kazoo tells of a lost session before it forgets what it has seen in it.
             last = client.last_zxid
             anew, self._seen = last < self._seen, max(last, self._seen)
-            if state == KazooState.CONNECTED or is_stopped(client):
+            if state == KazooState.CONNECTED or stopped(client).is_set():
                 if self._back is not None:
                     self._back.set()
                     self._back = None
@@ -69,12 +69,12 @@ class RollbackWatch:
         pause_s = self._transport.session_timeout_s
         while not back.wait(pause_s):
             pause_s = min(ASK_MAX_S, 2 * pause_s)
-            if is_stopped(self._transport.client) or self._ask_once():
+            if stopped(self._transport.client).is_set() or self._ask_once():
                 return
 
     def _ask_until_told(self) -> None:
         while self._ask_once() is None:
-            if wait_stopped(self._transport.client, self._transport.session_timeout_s):
+            if stopped(self._transport.client).wait(self._transport.session_timeout_s):
                 return
 
     def _ask_once(self) -> bool | None:

@@ -66,7 +66,9 @@ def _names(certificate: Any) -> str:
     >>> _names({"subjectAltName": (("DNS", "zk1"), ("IP Address", "10.0.0.1"))})
     'zk1, 10.0.0.1'
     >>> _names({"subject": ((("commonName", "zk1"),),)})
-    'no host (subjectAltName is missing)'
+    'zk1 (the common name, without a subjectAltName)'
     """
-    names = [value for kind, value in certificate.get("subjectAltName", ()) if kind in _KINDS]
-    return ", ".join(names) or "no host (subjectAltName is missing)"
+    names = [name for kind, name in certificate.get("subjectAltName", ()) if kind in _KINDS]
+    subject = {kind: name for parts in certificate.get("subject", ()) for kind, name in parts}
+    common = subject.get("commonName", "no host")
+    return ", ".join(names) or f"{common} (the common name, without a subjectAltName)"

@@ -1,8 +1,8 @@
-"""Transactions and batch reads packed into ZooKeeper's bytes in one pass, answers unpacked.
+"""Transactions and batches of reads as ZooKeeper's bytes, and their answers.
 
-kazoo asks of a request only `type`, `serialize` and `deserialize`. Packing a whole multi here, in
-the caller's thread, is several times faster than kazoo's own encoding, and a value that cannot be
-packed raises where it was given instead of killing kazoo's connection thread.
+kazoo asks of a request only `type`, `serialize` and `deserialize`. A whole multi is packed here in
+one pass, in the caller's thread: several times faster than kazoo's own encoding. A value that
+cannot be packed raises where it was given, and does not end kazoo's thread.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from ..protocol.requests import (
     SetData,
 )
 
-#: jute.maxbuffer less the header: one byte more and the server closes the connection.
+#: jute.maxbuffer less the header: the server closes the connection for a larger request.
 REQUEST_BYTES_MAX = 1_048_000
 
-#: Children from which on a list stays packed.
+#: A list of so many children stays packed.
 LONG_LIST = 2000
 
 _int = struct.Struct("!i")
@@ -36,17 +36,10 @@ _head = struct.Struct("!iBi")
 _stat = struct.Struct("!qqqqiiiqiiq")
 _LENGTHS = [_int.pack(length) for length in range(4096)]
 
-_CREATE, _DELETE, _GET_DATA, _SET_DATA, _GET_CHILDREN, _CHECK, _MULTI, _ERROR = (
-    1,
-    2,
-    4,
-    5,
-    8,
-    13,
-    14,
-    -1,
-)
-_HEADS = {code: _head.pack(code, 0, -1) for code in (1, 2, 4, 5, 8, 13)}
+_CREATE, _DELETE, _GET_DATA, _SET_DATA, _GET_CHILDREN = 1, 2, 4, 5, 8
+_CHECK, _MULTI, _MULTI_READ, _ERROR = 13, 14, 22, -1
+_PACKED = (_CREATE, _DELETE, _GET_DATA, _SET_DATA, _GET_CHILDREN, _CHECK)
+_HEADS = {code: _head.pack(code, 0, -1) for code in _PACKED}
 _END = _head.pack(-1, 1, -1)
 _NO_WATCH = b"\0"
 
@@ -93,19 +86,19 @@ class MultiPacket:
             path = (prefix + op.path).encode()
             kind = type(op)
             size = len(path)
-            text = lengths[size] if size < 4096 else _int.pack(size)
+            length = lengths[size] if size < 4096 else _int.pack(size)
             if kind is Create:
                 data = op.data  # type: ignore[union-attr]
                 flag = flags[op.ephemeral + 2 * op.sequence]  # type: ignore[union-attr]
-                parts += (heads[_CREATE], text, path, _length(data), data, flag)
+                parts += (heads[_CREATE], length, path, _length(data), data, flag)
             elif kind is Delete:
-                parts += (heads[_DELETE], text, path, _int.pack(op.version))  # type: ignore[union-attr]
+                parts += (heads[_DELETE], length, path, _int.pack(op.version))  # type: ignore[union-attr]
             elif kind is SetData:
                 data = op.data  # type: ignore[union-attr]
                 version = _int.pack(op.version)  # type: ignore[union-attr]
-                parts += (heads[_SET_DATA], text, path, _length(data), data, version)
+                parts += (heads[_SET_DATA], length, path, _length(data), data, version)
             else:
-                parts += (heads[_CHECK], text, path, _int.pack(op.version))  # type: ignore[union-attr]
+                parts += (heads[_CHECK], length, path, _int.pack(op.version))  # type: ignore[union-attr]
         parts.append(_END)
         self.body = b"".join(parts)
         if len(self.body) > REQUEST_BYTES_MAX:
@@ -126,8 +119,7 @@ class MultiPacket:
             if code == _ERROR:
                 error = _int.unpack_from(buffer, offset)[0]
                 offset += 4
-                # Before the culprit stand rolled-back operations (0), after it inconsistent ones
-                # (-2).
+                # Operations before the culprit are rolled back (0), later ones inconsistent (-2).
                 if culprit is None and error != _ROLLED_BACK:
                     culprit = index, error
             elif type(op) is Create:
@@ -147,9 +139,9 @@ class MultiPacket:
 
 
 def refusal(buffer: bytes, offset: int) -> int:
-    """The error by which a server refused a transaction, of its answer; 0 where there is none.
+    """The error in the answer to a transaction, of the operation to blame; 0 where it is applied.
 
-    Before the operation to blame stand rolled-back ones, whose error is 0.
+    Operations before the one to blame are rolled back: their error is 0.
     """
     size = _head.size + _int.size
     while offset + size <= len(buffer) and _int.unpack_from(buffer, offset)[0] == _ERROR:
@@ -161,16 +153,16 @@ def refusal(buffer: bytes, offset: int) -> int:
 
 
 class ReadRefused(NamedTuple):
-    """A read of a batch met another error than a missing znode. Taken for one, work is lost."""
+    """A read of a batch met an error: not a missing znode, which would be an answer."""
 
     path: str
     error: int
 
 
 class ReadManyPacket:
-    """Many reads in one request (opcode 22, ZooKeeper 3.6 and later)."""
+    """Many reads in one request, which ZooKeeper knows from 3.6 on."""
 
-    type = 22
+    type = _MULTI_READ
     __slots__ = ("body", "reads", "strict")
 
     def __init__(self, request: ReadMany, prefix: str) -> None:
@@ -218,7 +210,7 @@ def unpack_node(buffer: bytes, offset: int) -> tuple[Node, int]:
 
 
 def unpack_names(buffer: bytes, offset: int) -> tuple[Sequence[str], int]:
-    """A list of children; a long one is unpacked while it is walked, and never held as a whole."""
+    """A list of children; a long one is unpacked as it is iterated over."""
     count = _int.unpack_from(buffer, offset)[0]
     start = end = offset + 4
     unpack = _int.unpack_from
@@ -235,7 +227,7 @@ def unpack_names(buffer: bytes, offset: int) -> tuple[Sequence[str], int]:
 
 
 class LongList(Sequence[str]):
-    """Thousands of names as they came over the wire: a fifth of the memory of a list of them."""
+    """Thousands of names, kept as they came over the wire: a fifth of the memory of a list."""
 
     def __init__(self, packed: bytes, count: int) -> None:
         self._packed = packed
