@@ -1,10 +1,10 @@
 """Named points at which a test may delay, stop or kill this process; they do nothing otherwise.
 
-Armed through the environment, so that worker processes can be armed too:
-`ZKPLAN_FAILPOINTS="commit.sent=sleep:0.2:0.1,claim.loaded=stop"`. Actions: `sleep:SECONDS` and
-`sleep:SECONDS:PROBABILITY`, `stop` (SIGSTOP to itself, once) and `kill` (SIGKILL), these too with
-`:PROBABILITY`, and with `:PROBABILITY:PASSES` only after so many passes of the point. The name `*`
-arms every point that is not named.
+The environment arms them, in worker processes too:
+`ZKPLAN_FAILPOINTS="commit.sent=sleep:0.2:0.1,claim.loaded=stop"`. Actions: `sleep:SECONDS`, `stop`
+(SIGSTOP to itself, once) and `kill` (SIGKILL). Each may go on with `:PROBABILITY`, and with
+`:PROBABILITY:PASSES`: nothing happens at so many first passes. The name `*` arms every point that
+is not named.
 """
 
 from __future__ import annotations
@@ -18,23 +18,17 @@ from ..backoff import CHANCE
 
 VARIABLE = "ZKPLAN_FAILPOINTS"
 _SIGNALS = {"stop": signal.SIGSTOP, "kill": signal.SIGKILL}
-#: Action, seconds, probability, passes that are let go first.
+#: Action, seconds, probability, first passes without an action.
 _Armed = tuple[str, float, float, int]
 _UNARMED: _Armed = ("", 0.0, 0.0, 0)
 
 
-def _nothing(name: str) -> None:
-    """What `reach` is where nothing is armed."""
+def _nothing(*_: str) -> None:
+    """For `reach` while nothing is armed, and for `tell`."""
 
 
-def _nobody(name: str, action: str) -> None:
-    """What `tell` is where nobody wants to know."""
-
-
-#: Told which point acts, and how, just before it does: a test may record it.
-tell: Callable[[str, str], None] = _nobody
-
-
+#: Called with the point and its action just before it acts: a test may record it.
+tell: Callable[[str, str], None] = _nothing
 #: Call as `failpoints.reach("name")`, through the module: a test may arm it later.
 reach: Callable[[str], None] = _nothing
 
@@ -59,7 +53,7 @@ def arm(text: str) -> None:
             tell(name, action)
             time.sleep(seconds)
             return
-        # Once: a process that was continued has to go on, whatever it passes again.
+        # Once: a process that was continued must go on at its next pass.
         if points.pop(armed, None) is not None:
             tell(name, action)
             os.kill(os.getpid(), _SIGNALS[action])
