@@ -46,7 +46,7 @@ def test_a_worker_goes_on_where_its_connection_meets_an_unknown_error(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """As when a task has taken all memory for a moment: kazoo's thread would end by it."""
+    """Such as MemoryError, when a task has taken all memory: kazoo's thread would end by it."""
     file, calls, real = tmp_path / "ran", itertools.count(1), getattr(ConnectionHandler, where)
 
     def out_of_memory(self: ConnectionHandler, *given: Any) -> Any:
@@ -80,7 +80,7 @@ def test_a_request_that_is_sent_or_answered_without_memory_is_not_forgotten(
     zookeeper_hosts: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """kazoo takes it from its list first: then it is in none, and who waits would wait for ever."""
+    """kazoo takes it from its list first: no list has it then, and it would never be answered."""
     calls, send, name = itertools.count(1), ConnectionHandler._send_request, Transaction.unchroot
 
     def sent(self: ConnectionHandler, *given: Any) -> Any:
@@ -108,7 +108,7 @@ def test_a_request_that_is_sent_or_answered_without_memory_is_not_forgotten(
 
 @pytest.mark.parametrize("where", ["_send_request", "_read_socket", "_send_ping"])
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-def test_a_connection_that_stood_when_it_was_given_outlives_it_too(
+def test_the_first_connection_of_a_given_client_outlives_a_lack_of_memory(
     where: str, zkplan_root: str, zookeeper_hosts: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real, lacks = getattr(ConnectionHandler, where), threading.Event()
@@ -140,7 +140,7 @@ def test_a_connection_that_stood_when_it_was_given_outlives_it_too(
 def test_a_worker_whose_connection_thread_has_ended_ends(
     zkplan_root: str, zookeeper_hosts: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Out of memory that thread cannot even tell of it: the worker would stand still for ever."""
+    """It cannot tell of it without memory: the worker would stand still for ever."""
 
     def end_thread(*given: Any) -> Any:
         raise SystemExit
@@ -169,7 +169,7 @@ def test_a_worker_that_was_not_told_of_something_ends(
     zookeeper_hosts: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Its session would go on, and it would wait for ever: nobody could take over what it holds."""
+    """It would wait for ever while its session goes on: nobody could take over what it holds."""
 
     def out_of_memory(*given: Any) -> None:
         raise MemoryError
@@ -242,7 +242,7 @@ def test_a_worker_whose_client_connects_no_more_says_so() -> None:
 def test_a_connection_whose_threads_have_ended_badly_can_be_closed(
     left: str, zkplan_root: str, zookeeper_hosts: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Seen: for want of memory a thread of kazoo ends in the middle, and a worker never does."""
+    """Seen: without memory a thread of kazoo ended midway, and the worker never ended."""
     monkeypatch.setattr(kazoo_client, "_STOP_S", 0.0)
     monkeypatch.setattr(kazoo_client, "_STOP_MORE_S", 0.2)
     client = zkplan.connect(zookeeper_hosts, zkplan_root, session_timeout=1.0)
@@ -277,7 +277,7 @@ client.close()
 def test_a_process_whose_connection_could_not_be_closed_ends(
     zkplan_root: str, zookeeper_hosts: str
 ) -> None:
-    """kazoo stops its threads at the end of the process too, and waits for them without a bound."""
+    """kazoo also stops its threads at the end of the process, and waits for them for ever."""
     command = [sys.executable, "-c", ENDS_BADLY, zookeeper_hosts, zkplan_root]
     subprocess.run(command, cwd=TOP, timeout=WAIT_S, check=True)
 
@@ -300,7 +300,7 @@ main(["worker", "--hosts", sys.argv[1], "--root", sys.argv[2], "--session-timeou
 def test_a_worker_process_that_has_failed_ends_whatever_holds_it(
     zkplan_root: str, zookeeper_hosts: str
 ) -> None:
-    """Seen: what was to close its connection had no memory for a thread, and waited for ever."""
+    """Seen: closing its connection took a thread, for which there was no memory."""
     command = [sys.executable, "-c", STANDS_STILL, zookeeper_hosts, zkplan_root]
     ended = subprocess.run(command, cwd=TOP, timeout=WAIT_S, check=False)
     assert ended.returncode == -signal.SIGALRM

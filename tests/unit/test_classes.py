@@ -5,6 +5,7 @@ from __future__ import annotations
 import abc
 import dataclasses
 import enum
+import pickle
 import subprocess
 import sys
 import threading
@@ -112,17 +113,17 @@ def main() -> dict[str, Any]:
     return space
 
 
+def run(code: str, payload: bytes) -> bytes:
+    """What the code prints in another process that reads the payload."""
+    command = [sys.executable, "-c", code]
+    ran = subprocess.run(command, input=payload, capture_output=True, cwd=TOP, check=False)
+    assert ran.returncode == 0, ran.stderr.decode()
+    return ran.stdout
+
+
 def elsewhere(value: Any, function: Any) -> Any:
     """What `function(value)` is in another process."""
-    ran = subprocess.run(
-        [sys.executable, "-c", OTHER],
-        input=codec.dump((value, function)),
-        capture_output=True,
-        cwd=TOP,
-        check=False,
-    )
-    assert ran.returncode == 0, ran.stderr.decode()
-    return codec.load(ran.stdout)
+    return codec.load(run(OTHER, codec.dump((value, function))))
 
 
 def test_objects_come_back_as_objects_of_their_own_class(main: dict[str, Any]) -> None:
@@ -168,20 +169,20 @@ def test_enumerations_come_back_as_their_members(main: dict[str, Any]) -> None:
         lambda given: [
             given[0],
             given[1].louder(),
-            everyone_of(given[0]),
+            members_of(given[0]),
             type(given[0]).CRIMSON,
             type(given[2]).HIGH | given[2],
         ],
     )
-    red, louder, everyone, crimson, both = found
+    red, louder, members, crimson, both = found
     assert red is colour.RED is crimson
     assert louder == "GREEN!"
-    assert everyone == [colour.RED, colour.GREEN]
+    assert members == [colour.RED, colour.GREEN]
     assert both == level.LOW | level.HIGH
     assert type(both) is level
 
 
-def everyone_of(member: Any) -> list[Any]:
+def members_of(member: Any) -> list[Any]:
     return list(member.__class__)
 
 
@@ -217,7 +218,7 @@ def test_an_exception_class_can_be_caught_by_its_author(main: dict[str, Any]) ->
     assert caught.value.code == 7
 
 
-def test_a_class_of_a_function_travels(main: dict[str, Any]) -> None:
+def test_a_class_of_a_function_travels() -> None:
     class Local:
         def __init__(self, x: int) -> None:
             self.x = x
@@ -228,22 +229,16 @@ def test_a_class_of_a_function_travels(main: dict[str, Any]) -> None:
 
 
 def test_all_tasks_of_a_process_share_one_class(main: dict[str, Any]) -> None:
-    """Loaded twice, from payloads of its own each, it is the same class."""
+    """Two payloads carry it, and both give the same class."""
     code = (
         "import sys, pickle; from zkplan.serialization import codec; "
         "a, b = map(codec.load, pickle.loads(sys.stdin.buffer.read())); "
         "assert type(a) is type(b) and a != b and isinstance(a, type(b)), (type(a), type(b))"
     )
-    import pickle
-
-    blobs = pickle.dumps([codec.dump(main["Point"](x)) for x in (1, 2)])
-    ran = subprocess.run(
-        [sys.executable, "-c", code], input=blobs, capture_output=True, cwd=TOP, check=False
-    )
-    assert ran.returncode == 0, ran.stderr.decode()
+    run(code, pickle.dumps([codec.dump(main["Point"](x)) for x in (1, 2)]))
 
 
-def test_threads_that_load_a_class_at_once_get_it_complete() -> None:
+def test_threads_that_load_a_class_at_once_get_it_complete(main: dict[str, Any]) -> None:
     code = """
 import sys, threading
 from zkplan.serialization import codec
@@ -261,16 +256,7 @@ for thread in threads: thread.start()
 for thread in threads: thread.join()
 assert not wrong, wrong
 """
-    space: dict[str, Any] = {"__name__": "__main__"}
-    exec(SOURCE, space)
-    ran = subprocess.run(
-        [sys.executable, "-c", code],
-        input=codec.dump(space["Point"](1)),
-        capture_output=True,
-        cwd=TOP,
-        check=False,
-    )
-    assert ran.returncode == 0, ran.stderr.decode()
+    run(code, codec.dump(main["Point"](1)))
 
 
 def test_classes_that_can_be_imported_travel_by_reference() -> None:

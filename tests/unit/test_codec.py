@@ -97,7 +97,7 @@ def test_a_sealed_value_is_opened_by_its_secret_only(value: Any, secret: bytes) 
 
 
 def test_a_value_of_one_kind_is_not_taken_for_another() -> None:
-    """A failure must never be delivered as a value, nor a value run as a task."""
+    """A failure is never delivered as a value, nor a value run as a task."""
     codec = Codec()
     sealed = codec.seal_value(1)
     with pytest.raises(PayloadUndecodable):
@@ -162,7 +162,7 @@ def test_a_function_by_value_refers_to_the_modules_it_uses() -> None:
     assert codecs.load_function(blob)() == (zkplan, math, threading)
 
 
-def test_functions_that_call_each_other_travel_by_value() -> None:
+def test_functions_that_call_each_other_or_themselves_travel_by_value() -> None:
     space: dict[str, Any] = {"__name__": "__main__"}
     source = """
 def even(n): return n == 0 or odd(n - 1)
@@ -183,7 +183,7 @@ def odd(n): return n != 0 and even(n - 1)
     "blob",
     [b"Rno_such_module:f", b"Rmath:no_such", b"Rmath:pi", b"Rmath", b"R", b"F", b"F\x02\x07x"],
 )
-def test_a_function_that_is_not_to_be_had_here_is_undecodable(blob: bytes) -> None:
+def test_a_function_that_cannot_be_found_here_is_undecodable(blob: bytes) -> None:
     with pytest.raises(PayloadUndecodable):
         codecs.load_function(blob)
 
@@ -219,7 +219,7 @@ def test_threads_do_not_see_the_arguments_of_each_other() -> None:
 
 @pytest.mark.parametrize("mode", ["r", "w", "a", "r+", "rb", "wb", "r+b"])
 def test_an_open_file_is_refused_and_stays_as_it_is(tmp_path: Path, mode: str) -> None:
-    """dill would open it in the worker, in that mode: with `w` what is in it would be gone."""
+    """dill would open it in the worker, and with `w` empty it."""
     path = tmp_path / "journal"
     path.write_text("written by the author\n")
     with path.open(mode) as file:
@@ -235,7 +235,7 @@ def test_an_open_file_is_refused_and_stays_as_it_is(tmp_path: Path, mode: str) -
     assert codecs.load(codecs.dump(file)).closed
 
 
-def test_what_each_process_has_of_its_own_travels() -> None:
+def test_the_standard_streams_and_text_in_memory_travel() -> None:
     stream = sys.__stderr__
     copy = codecs.load(codecs.dump([stream, io.StringIO("text")]))
     assert copy[0] is stream

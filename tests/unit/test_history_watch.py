@@ -1,4 +1,4 @@
-"""A client that is cut off asks whether ZooKeeper was restored, whatever stands in the way."""
+"""A client that is cut off asks whether ZooKeeper was restored, and asks again until it knows."""
 
 from __future__ import annotations
 
@@ -103,21 +103,21 @@ def watched(probes: list[Probe]) -> tuple[Transport, threading.Event]:
     return transport, used
 
 
-def test_one_that_could_not_ask_asks_again() -> None:
+def test_a_client_that_could_not_ask_asks_again() -> None:
     transport, _ = watched([Broken(0), Probe(50)])
     with pytest.raises(ServerRolledBack):
         transport.ask(ReadData("/"))
 
 
 def test_a_follower_that_lags_behind_has_lost_nothing() -> None:
-    """With local sessions it opens one without a transaction, and may be behind what was seen."""
+    """It opens a local session without a transaction, so that session may know less."""
     transport, used = watched([Probe(120, known=50), Probe(120, known=50), Probe(120)])
     assert used.wait(WAIT_S)
     transport.submit(ReadData("/"), lambda answer, error: None)
     transport.client.stop()
 
 
-def test_each_that_waits_is_told_by_an_error_of_its_own() -> None:
+def test_each_waiting_request_gets_an_error_of_its_own() -> None:
     """Who adds tasks writes into it how many of them were added."""
     client = Client()
     transport, told = Transport(client, owns=True), queue.SimpleQueue[BaseException | None]()
@@ -129,7 +129,7 @@ def test_each_that_waits_is_told_by_an_error_of_its_own() -> None:
     assert first is not second
 
 
-def test_one_whose_session_expired_still_knows_what_it_has_seen() -> None:
+def test_a_client_whose_session_expired_still_knows_what_it_has_seen() -> None:
     client = Client()
     transport = Transport(client, owns=True)
     RollbackWatch(transport, lambda hosts: Probe(50))
@@ -138,7 +138,7 @@ def test_one_whose_session_expired_still_knows_what_it_has_seen() -> None:
         transport.ask(ReadData("/"))
 
 
-def test_a_session_that_begins_after_one_that_expired_is_asked_about_too() -> None:
+def test_a_session_that_follows_an_expired_one_is_asked_about_too() -> None:
     """A server that went back takes it: the new session has seen nothing."""
     client, told = Client(), queue.SimpleQueue[BaseException | None]()
     client._session_timeout = 3_600_000  # it is not cut off that long
@@ -179,7 +179,7 @@ class Slow(Client):
             raise Exception("Cannot close connection until it is stopped")
 
 
-def test_one_that_was_given_up_and_stops_late_can_be_closed(
+def test_a_transport_that_was_given_up_and_stops_late_can_be_closed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(kazoo_client, "_STOP_S", 0.0)

@@ -1,4 +1,4 @@
-"""Requests are packed to the very bytes that kazoo would send, and every answer is understood."""
+"""Requests are packed as kazoo packs them, and each answer is understood."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_long_paths_and_data_have_their_lengths() -> None:
     assert wire.MultiPacket(ops, "", ACL).serialize() == bytes(expected.serialize())
 
 
-def test_what_one_request_cannot_carry_is_refused_with_its_size() -> None:
+def test_a_request_that_is_too_large_is_refused_with_its_size() -> None:
     wire.MultiPacket([Create("/fits", b"x" * 1_040_000)], "", ACL)
     with pytest.raises(PayloadTooLarge, match="/large") as caught:
         wire.MultiPacket([Create("/small"), Create("/large", b"x" * 1_048_576)], "", ACL)
@@ -147,8 +147,10 @@ def test_a_refused_transaction_names_the_culprit(at: int, error: tuple[int, Reas
     answer = wire.MultiPacket(OPERATIONS, "", ACL).deserialize(body, 0)
     assert answer == Refused(at, error[1], OPERATIONS[at].path, False)
     assert wire.refusal(b"head" + body, 4) == error[0]
-    assert wire.refusal(body[: 13 * at], 0) == 0, "half an answer is no word about the session"
-    assert wire.refusal(struct.pack("!i?i", -1, True, -1), 0) == 0, "nor is that to nothing"
+    assert wire.refusal(body[: 13 * at], 0) == 0, "half an answer says nothing of the session"
+    assert wire.refusal(struct.pack("!i?i", -1, True, -1), 0) == 0, (
+        "nor does that to an empty transaction"
+    )
 
 
 def test_a_batch_of_reads_gives_an_answer_for_each() -> None:
@@ -170,7 +172,7 @@ def test_a_batch_of_reads_gives_an_answer_for_each() -> None:
     assert packet.deserialize(body, 0) == [node, ["x", "é"], None, node._replace(data=b"")]
 
 
-def test_a_read_of_a_strict_batch_that_is_not_allowed_is_not_taken_for_a_missing_znode() -> None:
+def test_a_read_that_is_not_allowed_is_no_missing_znode_in_a_strict_batch() -> None:
     reads = [ReadData("/gone"), ReadData("/shut"), ReadData("/gone-too")]
     body = b"".join(
         struct.pack("!i?ii", -1, False, error.code, error.code)
