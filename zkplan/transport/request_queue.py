@@ -59,7 +59,7 @@ class RequestQueue:
         self._in_flight = 0
         self._is_connected = False
         #: Makes the error that ends every request, once there is one.
-        self._end: Callable[[], ZooKeeperError] | None = None
+        self._final_error: Callable[[], ZooKeeperError] | None = None
         self._server_reads_batches = True
         client.add_listener(self._state_changed)
         # After the listener, so that a connection made in between is not missed.
@@ -78,8 +78,8 @@ class RequestQueue:
         call = Call(request, self._packer.pack(request), done, self._ended)
         try:
             with self._lock:
-                if self._end is not None:
-                    raise self._end()
+                if self._final_error is not None:
+                    raise self._final_error()
                 if self._waiting or not self._may_send():
                     self._waiting.append(call)
                     return call
@@ -98,18 +98,18 @@ class RequestQueue:
         under way end when kazoo says so: stop the client, or let it answer.
         """
         with self._lock:  # what was sent before is ended by kazoo, nothing is sent after
-            self._end = self._end or error
+            self._final_error = self._final_error or error
             calls = [*self._to_repeat, *self._waiting]
             self._to_repeat.clear()
             self._waiting.clear()
         self._client.remove_listener(self._state_changed)
         for call in calls:
-            call.done(None, self._end())
+            call.done(None, self._final_error())
 
     # ---- with the lock
 
     def _may_send(self) -> bool:
-        return self._is_connected and self._end is None and self._in_flight < IN_FLIGHT_MAX
+        return self._is_connected and self._final_error is None and self._in_flight < IN_FLIGHT_MAX
 
     def _send(self, call: Call) -> None:
         """Put a call into kazoo's queue. Send a wake-up afterwards, without the lock.
@@ -157,8 +157,8 @@ class RequestQueue:
                 self._answered(call, None, None)
         elif isinstance(error, _ANSWER_LOST):
             self._repeat_later(call, isinstance(error, exceptions.ConnectionLoss))
-        elif self._end is not None:
-            self._answered(call, None, self._end())
+        elif self._final_error is not None:
+            self._answered(call, None, self._final_error())
         elif isinstance(error, exceptions.UnimplementedError) and type(call.request) is ReadMany:
             self._server_reads_batches = False
             with self._lock:
@@ -180,11 +180,11 @@ class RequestQueue:
             if type(call.packet) is TransactionPacket:
                 call.packet.repeated = True
             # `end` tells those that wait once: this one would come after it and wait for ever.
-            end = self._end
-            if end is None and not call.abandoned:
+            final_error = self._final_error
+            if final_error is None and not call.abandoned:
                 self._to_repeat.append(call)
-        if end is not None:
-            call.done(None, end())
+        if final_error is not None:
+            call.done(None, final_error())
 
     def _watch_for_creation(self, call: Call) -> None:
         """Ask with `exists`, which leaves a watch also where there is nothing; a read does not."""

@@ -91,9 +91,8 @@ class RollbackWatch:
 
     def _last_transaction(self) -> int | None:
         """The number of a transaction made now; None where no server answers."""
-        hosts = [(f"[{host}]" if ":" in host else host, port) for host, port in self._hosts()]
         try:
-            probe = self._probe(",".join(f"{host}:{port}" for host, port in hosts))
+            probe = self._probe(self._transport.hosts)
             try:
                 probe.start(timeout=_CONNECT_S)
                 # A local session is opened without a transaction, also by a follower that lags
@@ -106,7 +105,3 @@ class RollbackWatch:
         except Exception as error:  # no descriptor or thread is left, say: next time there may be
             logger.debug("no answer to a new session either: %r", error)
             return None
-
-    def _hosts(self) -> list[tuple[str, int]]:
-        # As they are now: the server of a folder may be at another port than before.
-        return [(str(host), int(port)) for host, port in self._transport.client.hosts]

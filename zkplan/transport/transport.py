@@ -58,7 +58,9 @@ class Transport:
 
     @property
     def hosts(self) -> str:
-        return ",".join(f"{host}:{port}" for host, port in self.client.hosts)
+        """As `connect` takes them; the server of a folder may be at another port than before."""
+        named = ((f"[{host}]" if ":" in host else host, port) for host, port in self.client.hosts)
+        return ",".join(f"{host}:{port}" for host, port in named)
 
     # ---- watches
 
