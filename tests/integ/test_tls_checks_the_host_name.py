@@ -39,10 +39,11 @@ def no_socket_is_left() -> Iterator[None]:
 class TlsProxy:
     """Speaks TLS at a port of its own, and forwards to `hosts` in plain text."""
 
-    def __init__(self, hosts: str, authority: Authority) -> None:
+    def __init__(self, hosts: str, authority: Authority, address: str = "127.0.0.1") -> None:
         self._target = ("127.0.0.1", int(hosts.partition("/")[0].rpartition(":")[2]))
         self._authority = authority
-        self._listener = socket.create_server(("127.0.0.1", 0))
+        family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        self._listener = socket.create_server((address, 0), family=family)
         self.port = self._listener.getsockname()[1]
         self.connections: list[socket.socket] = []
         #: Bytes that were received in plain text, over all connections.
@@ -127,6 +128,23 @@ def test_a_server_whose_certificate_names_the_host_is_used(
     with zkplan.connect(f"{host}:{proxy.port}", **options) as client:
         assert client.plans() == []
     assert proxy.received > 0
+
+
+def test_an_ipv6_address_is_checked_too(
+    zookeeper_hosts: str, authority: Authority, options: dict[str, Any]
+) -> None:
+    authority.sign_for_the_server(names="IP:::1")
+    try:
+        proxy = TlsProxy(zookeeper_hosts, authority, "::1")
+    except OSError:
+        pytest.skip("this machine has no IPv6 on loopback")
+    with proxy:
+        with zkplan.connect(f"[::1]:{proxy.port}", **options) as client:
+            assert client.plans() == []
+            assert client.transport.hosts == f"[::1]:{proxy.port}"
+        authority.sign_for_the_server(names="IP:::2")
+        with pytest.raises(ZooKeeperUnavailable, match="not for ::1"):
+            zkplan.connect(f"[::1]:{proxy.port}", connect_timeout=1.0, **options)
 
 
 @pytest.mark.parametrize(
