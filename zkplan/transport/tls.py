@@ -52,10 +52,9 @@ def explain_mismatches(client: KazooClient) -> None:
             except OSError:  # gone meanwhile
                 named = "other hosts"
             raise ConnectionDropped(
-                f"the TLS certificate of the server is for {named}, not for {host}, as the server "
-                "is called in `hosts`: call it by a name of its certificate, or give it a "
-                "certificate with this name (subjectAltName); verify_hostname=False turns the "
-                "check off"
+                f"the TLS certificate of the server is for {named}, not for {host}: write one of "
+                "its names into `hosts`, or give the server a certificate for this one "
+                "(subjectAltName); verify_hostname=False turns this check off"
             ) from error
 
     client.handler.create_connection = create_or_explain
