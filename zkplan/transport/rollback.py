@@ -36,7 +36,7 @@ class RollbackWatch:
         self._transport, self._probe = transport, probe
         self._pid = os.getpid()
         self._lock = threading.Lock()
-        #: Set when the connection is back; None while there is one.
+        #: Set when the connection is back; None while there is a connection.
         self._back: threading.Event | None = None
         #: The last transaction seen in any session: kazoo forgets it with each that expires.
         self._seen = 0
@@ -48,13 +48,14 @@ class RollbackWatch:
         with self._lock:
             # kazoo tells of a lost session before it forgets what it has seen in it.
             last = client.last_zxid
-            anew, self._seen = last < self._seen, max(last, self._seen)
+            is_new_session = last < self._seen
+            self._seen = max(last, self._seen)
             if state == KazooState.CONNECTED or stopped(client).is_set():
                 if self._back is not None:
                     self._back.set()
                     self._back = None
-                if anew and state == KazooState.CONNECTED:
-                    # A server refuses who has seen more than it, but not a session that begins.
+                if is_new_session and state == KazooState.CONNECTED:
+                    # A server refuses a client that has seen more than it, but not a new session.
                     self._start(self._ask_until_told)
             elif self._back is None and os.getpid() == self._pid:
                 self._back = threading.Event()
