@@ -37,6 +37,7 @@ def test_a_new_plan_has_its_fixed_children_and_its_record(
         "workers",
         "claims",
         "delayed",
+        "active",
         plan.path.rpartition("/")[2],
     }
     assert re.fullmatch(rf"{root}/plan-{NUMBER}", plan.path)
@@ -78,7 +79,7 @@ def test_added_tasks_have_ready_and_an_edge_on_either_side(
     assert znodes.get(f"{plan.path}/add-count")[1].version == 3
 
 
-def test_marking_ready_adds_one_znode(zkplan_client: Client, znodes: KazooClient) -> None:
+def test_marking_ready_adds_two_znodes(zkplan_client: Client, znodes: KazooClient) -> None:
     plan = zkplan_client.create_plan()
     plan.add_task(int)
     before = tree(znodes, zkplan_client.root)
@@ -87,7 +88,8 @@ def test_marking_ready_adds_one_znode(zkplan_client: Client, znodes: KazooClient
     plan.mark_ready()
 
     name = plan.path.rpartition("/")[2]
-    assert tree(znodes, zkplan_client.root) - before == {f"/{name}/ready"}
+    made = {f"/{name}/ready", f"/active/{plan.number}"}
+    assert tree(znodes, zkplan_client.root) - before == made
     assert before <= tree(znodes, zkplan_client.root)
     assert json.loads(znodes.get(f"{plan.path}/ready")[0]) == {"state": "running"}
     plan.pause()
@@ -203,13 +205,13 @@ def test_the_prefix_of_the_hosts_is_where_everything_lies(
         with client.create_plan("under a prefix") as plan:
             first = plan.add_task(lambda: 20)
             last = plan.add_task(lambda x: x + 1, [first])
-        assert plan.path == "/deep/er/plan-0000000003"
+        assert plan.path == "/deep/er/plan-0000000004"
         assert znodes.exists(f"{zkplan_root}{plan.path}/ready")
         with working(hosts, "/deep/er"):
             assert last.result(30) == 21
             plan.wait(30)
         plan.remove()
-    assert children(znodes, f"{zkplan_root}/deep/er") == {"workers", "claims", "delayed"}
+    assert children(znodes, f"{zkplan_root}/deep/er") == {"workers", "claims", "delayed", "active"}
 
 
 def test_a_removed_plan_leaves_nothing_in_whatever_state_it_is(

@@ -1,4 +1,4 @@
-"""The invariants S1 to S9 and L1, judged after every accepted transaction on what it touched.
+"""The invariants S1 to S10 and L1, judged after every accepted transaction on what it touched.
 
 The auditor knows two things: the tree, and the history of what the tree accepted. It keeps an index
 of where each task stands, so that judging a transaction costs as much as the transaction, not as
@@ -33,6 +33,8 @@ class Auditor:
         self.names: dict[str, Meant] = {}
         self.tasks: dict[str, Meant] = {}
         self.removed_plans: set[str] = set()
+        #: Plans of plain creates that nobody has found yet.
+        self.unindexed: set[str] = set()
         self._entries: set[str] = set()
         self._prov_of: dict[str, str] = {}
         self._dep_of: dict[str, str] = {}
@@ -41,6 +43,7 @@ class Auditor:
         self._workers = f"{root}/workers/"
         self._delayed = f"{root}/delayed/"
         self._plans = f"{root}/plan-"
+        self._active = f"{root}/active/"
 
     def expect(self, task: Meant) -> None:
         """Announce a task before anybody sends it."""
@@ -57,6 +60,7 @@ class Auditor:
     def applied(self, fiber: Fiber, ops: Sequence[Op], results: list[Any]) -> None:
         touched: dict[str, Meant] = {}
         edges: list[str] = []
+        plans: set[str] = set()
         claims = self._claims_before(ops)
         for op, result in zip(ops, results, strict=True):
             kind = type(op)
@@ -65,6 +69,12 @@ class Auditor:
                 path = result
             elif kind is not Delete and kind is not SetData:
                 continue
+            if path.startswith(self._active):
+                plans.add(f"{self._plans}{path[len(self._active) :]}")
+            elif (
+                path.endswith(("/ready", "/done")) and path.count("/") == self._plans.count("/") + 1
+            ):
+                plans.add(path.rpartition("/")[0])
             if path.startswith(self._plans):
                 self._in_plan(fiber, op, path, touched, edges, claims)
             elif path.startswith(self._claims_nodes):
@@ -76,6 +86,8 @@ class Auditor:
                     self._place(op, path, f"{plan}/task-{later.entry.task}", touched)
         for path in edges:
             self._judge_edge(path)
+        for path in plans:
+            self._judge_index(path)
         for task in touched.values():
             self._judge(task)
             if task.alive and task.path not in self.nodes:
@@ -295,6 +307,25 @@ class Auditor:
             raise Violation(f"S7 {plan_path} is done and open for adds")
         if "done" in children and any(name.startswith("task-") for name in children):
             raise Violation(f"S7 {plan_path} is done and has tasks")
+
+    def may_be_indexed(self, plan_path: str) -> bool:
+        """Whether a scan finds that plan."""
+        return plan_path in self.unindexed and self._is_active(plan_path)
+
+    def _is_active(self, plan_path: str) -> bool:
+        ready = self.nodes.get(f"{plan_path}/ready")
+        if ready is None or f"{plan_path}/done" in self.nodes:
+            return False
+        return control_from_bytes(ready.data) != "cancelled"
+
+    def _judge_index(self, plan_path: str) -> None:
+        entry, active = f"{self._active}{plan_path[-10:]}", self._is_active(plan_path)
+        if entry in self.nodes:
+            self.unindexed.discard(plan_path)
+            if not active:
+                raise Violation(f"S10 {plan_path} is not active, and stands in the index")
+        elif active and plan_path not in self.unindexed:
+            raise Violation(f"S10 {plan_path} is active, and does not stand in the index")
 
     def _judge_edge(self, dep: str) -> None:
         prov = self._prov_of.get(dep)

@@ -11,6 +11,7 @@ from zkplan.errors import PlanCancelled, PlanDrained, PlanError, PlanNotFound, R
 from zkplan.protocol import author as authoring
 from zkplan.protocol import control, failure
 from zkplan.protocol.adding import NewTask
+from zkplan.protocol.layout import PLAN_FIXED
 from zkplan.protocol.records import OnFailure, PlanRecord, State
 
 from .story import Meant, Violation
@@ -161,14 +162,19 @@ def _lost(world: World, author: authoring.Author, task: Meant, position: int) ->
     return bool(dep.number) and not dep.alive and not kept and not here
 
 
-def plain(world: World, plan: Plan, tasks: list[Meant]) -> None:
-    """A plan of plain creates by another client: no index, edges that name only their dep."""
+def plain(world: World, plan: Plan, tasks: list[Meant], *, fixed: bool) -> None:
+    """A plan of plain creates by another client: no index, edges that name only their dep.
+
+    `fixed` says whether that client makes the fixed children.
+    """
 
     def put(path: str, data: bytes = b"", sequence: bool = False) -> str:
         return world.network.tree.apply(server.Create(path, data, sequence=sequence))
 
     path = put(f"{world.paths.root}/plan-", b"", True)
     plan.foreign = True
+    for name in PLAN_FIXED if fixed else ():
+        put(f"{path}/{name}")
     for task in tasks:
         task.foreign = True
         task.path = put(f"{path}/task-", task.record, True)
@@ -183,6 +189,7 @@ def plain(world: World, plan: Plan, tasks: list[Meant]) -> None:
         task.numbers, task.alive, task.acknowledged = 1, True, True
         world.auditor.tasks[task.path] = task
     put(f"{path}/ready")
+    world.auditor.unindexed.add(path)
     world.created(plan, path[-10:])
 
 

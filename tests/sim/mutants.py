@@ -35,6 +35,8 @@ from .network import Fiber
 from .story import Violation
 from .world import ROOT, World
 
+#: Where entries of active plans lie, and what gives one to a plan of plain creates.
+_INDEX, _FINDS = f"{ROOT}/active/", ("index", "check")
 #: Stands where an operation was taken out: answers are by position.
 NOTHING = Check(ROOT)
 
@@ -153,6 +155,28 @@ def _retry_without_witness(world: World, fiber: Fiber, op: Op) -> Op:
 
 def _deliver_without_mark(world: World, fiber: Fiber, op: Op) -> Op:
     return NOTHING if op.path.endswith(f"/{DELIVERED}") else op
+
+
+def _ready_without_entry(world: World, fiber: Fiber, op: Op) -> Op:
+    made = type(op) is Create and op.path.startswith(_INDEX) and fiber.kind not in _FINDS
+    return NOTHING if made else op
+
+
+def _end_that_leaves_the_entry(world: World, fiber: Fiber, op: Op) -> Op:
+    return NOTHING if type(op) is Delete and op.path.startswith(_INDEX) else op
+
+
+def _index_what_has_ended(world: World, fiber: Fiber, op: Op) -> Op:
+    guard = op.path.endswith(("/ready", "/done")) and fiber.kind == "index"
+    return NOTHING if guard else op
+
+
+def _index_unnoticed(world: World, fiber: Fiber, op: Op) -> Op:
+    """The entry comes without a new version of `ready`, for who has seen neither."""
+    of_plan = op.path.endswith("/ready") and "/task-" not in op.path
+    if type(op) is SetData and of_plan and fiber.kind in _FINDS:
+        return Check(op.path, op.version)
+    return op
 
 
 # Steps changed.
@@ -289,4 +313,8 @@ MUTANTS = (
         "mark made with the result",
         patches=((wide_delivery, "_fix_result", _mark_with_the_result),),
     ),
+    Mutant("ready without its index entry", _ready_without_entry),
+    Mutant("end that leaves the index entry", _end_that_leaves_the_entry),
+    Mutant("index entry for what has ended", _index_what_has_ended),
+    Mutant("index entry without a new version of ready", _index_unnoticed),
 )

@@ -12,18 +12,19 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from zkplan.errors import PlanCancelled, ResultNotKept, ServerFull
+from zkplan.protocol import active, control, failure, look, membership, publish, wide_delivery
 from zkplan.protocol import check as checking
 from zkplan.protocol import claim as claiming
 from zkplan.protocol import commit as committing
-from zkplan.protocol import control, failure, look, membership, publish, wide_delivery
 from zkplan.protocol import load as loading
 from zkplan.protocol.commit import Part
 from zkplan.protocol.layout import parse_delayed
 from zkplan.protocol.load import FirstReads, Loaded, Reading
 from zkplan.protocol.records import Dead
-from zkplan.protocol.requests import ReadChildren, ReadData
+from zkplan.protocol.requests import ReadChildren, ReadData, Step
 from zkplan.protocol.shared import NO_DRIVE, Claim, Dependent, Drive, Registration
 
+from . import duties
 from .loads import judge_arguments, judge_loaded
 from .network import Client
 from .story import FAILED, Meant
@@ -75,8 +76,11 @@ class Worker:
         self.world.rng.choice(options)()
         return True
 
-    def _start(self, kind: str, script: Script, under: dict[str, str] | None = None) -> None:
+    def _start(self, kind: str, script: Step[Any], under: dict[str, str] | None = None) -> None:
         self.world.network.start(self.client, kind, script, under or {})
+
+    def _start_on(self, plan: str, kind: str, script: Callable[[str], Step[Any]]) -> None:
+        self._start(kind, script(plan))
 
     def _options(self) -> list[Callable[[], None]]:
         world = self.world
@@ -100,7 +104,7 @@ class Worker:
                 options.append(lambda: self._start("unregister", self._unregister()))
             return options
         if not self._looking and self.held < self.slots:
-            options += [partial(self._begin_look, plan) for plan in world.plans_to_look_at()]
+            options += [partial(self._begin_look, plan) for plan in duties.plans_to_look_at(world)]
         options += self._duties()
         if world.chance(world.mix.hand_back) and (self.to_load or self.finished):
             options.append(self._begin_hand_back)
@@ -111,12 +115,16 @@ class Worker:
     def _duties(self) -> list[Callable[[], None]]:
         world = self.world
         options: list[Callable[[], None]] = []
-        if world.vacant() or world.chance(world.mix.spurious):
+        if duties.vacant(world) or world.chance(world.mix.spurious):
             options.append(lambda: self._start("clear", self._clear()))
-        if world.due():
+        if duties.due(world):
             options.append(lambda: self._start("promote", self._promote()))
-        options += [partial(self._begin_finish, plan) for plan in world.plans_to_finish()]
-        options += [partial(self._begin_check, plan) for plan in world.plans_to_check()]
+        for kind, script, plans in (
+            ("finish", self._finish, duties.plans_to_finish(world)),
+            ("check", self._check, duties.plans_to_check(world)),
+            ("index", self._index, duties.plans_to_index(world)),
+        ):
+            options += [partial(self._start_on, plan, kind, script) for plan in plans]
         return options
 
     # Beginnings: they take what they work on out of the worker's lists at once.
@@ -128,12 +136,6 @@ class Worker:
     def _begin_look(self, plan: str) -> None:
         self._looking = True
         self._start("claim", self._claim(plan))
-
-    def _begin_finish(self, plan: str) -> None:
-        self._start("finish", self._finish(plan))
-
-    def _begin_check(self, plan: str) -> None:
-        self._start("check", self._check(plan))
 
     def _begin_load(self) -> None:
         claims, self.to_load = self.to_load, []
@@ -162,7 +164,7 @@ class Worker:
             claims, self.to_load = self.to_load, []
         else:
             claims = [self.finished.pop().loaded.claim]
-        self._start("hand back", self._hand_back(claims))
+        self._start("hand back", failure.hand_back(claims))
 
     # Scripts: the steps of the protocol, one after the other.
 
@@ -297,7 +299,7 @@ class Worker:
             self.old_pending.append(report.pending)
         for part in (*report.done, *report.fenced):
             if not part.loaded.edges:
-                yield from self._finish_of(part)
+                yield from self._finish(part.loaded.claim.plan)
 
     def _publish(self, full: list[Dependent], pending: str, drive: Drive) -> Script:
         me = self.me
@@ -346,16 +348,13 @@ class Worker:
             self._fail_later(part)
             return
         if done:
-            yield from self._finish_of(part)
+            yield from self._finish(part.loaded.claim.plan)
 
     def _fail_later(self, part: Part) -> None:
         self.to_fail.append((part.loaded.claim, self.world.names[part.loaded.record.decode()]))
 
     def _take(self, claims: list[Claim]) -> None:
         self.to_load += claims
-
-    def _finish_of(self, part: Part) -> Script:
-        yield from control.finish(part.loaded.claim.plan_path, 0.0)
 
     def _fail(self, claim: Claim, task: Meant) -> Script:
         world = self.world
@@ -365,9 +364,6 @@ class Worker:
         else:
             dead = Dead(claim.rank, claim.n, claim.a, task.name, "", self.name)
             yield from failure.fail_for_good(claim, task.failure, dead)
-
-    def _hand_back(self, claims: list[Claim]) -> Script:
-        yield from failure.hand_back(claims)
 
     def _log(self, claim: Claim) -> Script:
         yield from failure.write_log(claim, b"progress")
@@ -389,8 +385,13 @@ class Worker:
         if due:
             yield from look.promote(paths, due)
 
-    def _finish(self, plan: str) -> Script:
-        yield from control.finish(self.world.paths.plan(plan), 0.0)
+    def _finish(self, plan: str) -> Step[Any]:
+        return control.finish(self.world.paths.plan(plan), 0.0)
+
+    def _index(self, plan: str) -> Step[Any]:
+        return active.find_unindexed(self.world.paths, [plan])
 
     def _check(self, plan: str) -> Script:
-        yield from checking.check(self.world.paths, plan)
+        report = yield from checking.check(self.world.paths, plan)
+        if not report.done and not report.tasks:
+            yield from self._finish(plan)

@@ -94,54 +94,6 @@ class World:
     def cascades(self, number: str) -> bool:
         return any(plan.number == number and plan.on_failure == "cascade" for plan in self.plans)
 
-    def plans_to_look_at(self) -> list[str]:
-        """As a watch on `runnable` would tell; a paused plan's too, now and then."""
-        found = []
-        for plan in self.plans:
-            node = self.nodes.get(f"{ROOT}/plan-{plan.number}/runnable")
-            if node is not None and node.children:
-                ready = self.nodes.get(f"{ROOT}/plan-{plan.number}/ready")
-                runs = ready is not None and control_from_bytes(ready.data) == "running"
-                if runs or self.chance(0.1):
-                    found.append(plan.number)
-        return found
-
-    def plans_to_finish(self) -> list[str]:
-        """As a waiter would find: no task left and no `done`."""
-        found: list[str] = []
-        if not self.awaited:
-            return found
-        for plan in self.plans:
-            node = self.nodes.get(f"{ROOT}/plan-{plan.number}") if plan.number else None
-            if node is None or "ready" not in node.children or "done" in node.children:
-                continue
-            if plan.removed:
-                continue
-            if self.chance(0.02) or not any(name.startswith("task-") for name in node.children):
-                found.append(plan.number)
-        return found
-
-    def plans_to_check(self) -> list[str]:
-        return [
-            plan.number
-            for plan in self.plans
-            if (
-                plan.foreign
-                and any(task.alive and not task.places and not task.deps for task in plan.tasks)
-            )
-            or (plan.number and self.chance(0.002))
-        ]
-
-    def vacant(self) -> bool:
-        claims_nodes = self.nodes[f"{ROOT}/claims"].children
-        return (
-            bool(claims_nodes)
-            and not claims_nodes.keys() <= self.nodes[f"{ROOT}/workers"].children.keys()
-        )
-
-    def due(self) -> bool:
-        return any(int(name[:13]) <= self.now for name in self.nodes[f"{ROOT}/delayed"].children)
-
     def leave(self, worker: Worker) -> None:
         """A worker that stopped: its process ends, another comes."""
         self._end(worker.client)
@@ -153,7 +105,8 @@ class World:
 
     def _set_up(self) -> None:
         rng = self.rng
-        for path in (ROOT, self.paths.workers, self.paths.claims, self.paths.delayed):
+        paths = self.paths
+        for path in (ROOT, paths.workers, paths.claims, paths.delayed, paths.active):
             self.network.tree.apply(server.Create(path))
         self.network.observer = self.auditor
         self.network.faults = self.mix.faults if any(self.mix.faults) else CALM
@@ -170,10 +123,10 @@ class World:
         self.plans.append(plan)
         size = rng.choice((1, 2, 2, 3, 3, 4, 5, 6, 8, 12))
         if rng.random() < 0.05:
-            tasks = authors.graph(self, plan, size)
+            tasks = authors.graph(self, plan, size if rng.random() < 0.8 else 0)
             for task in tasks:
                 task.adds = []
-            authors.plain(self, plan, tasks)
+            authors.plain(self, plan, tasks, fixed=rng.random() < 0.5)
             return
         chunks = [authors.graph(self, plan, size)]
         if rng.random() < 0.2:

@@ -13,9 +13,10 @@ READY = f"{PATH}/ready"
 
 
 def seen(state: Any, version: int) -> list[Node | None]:
-    """The plan, its `ready`, `done` and `add-count`."""
+    """The plan, its `ready`, `done` and `add-count`, and its entry in the index."""
     ready = Node(control_to_bytes(state), version, 0, 0, 0, 0, 0)
-    return [Node(b"", 0, 0, 0, 0, 0, 0), ready, None, Node(b"", 0, 0, 0, 0, 0, 0)]
+    empty = Node(b"", 0, 0, 0, 0, 0, 0)
+    return [empty, ready, None, empty, empty]
 
 
 def sent(state: Any, *answers: Any) -> list[Any]:

@@ -54,6 +54,7 @@ class Fuzzed(NamedTuple):
 
 RECORD = (PayloadUndecodable,)
 DECODERS: dict[str, Fuzzed] = {
+    "protocol.layout.parse_number": Fuzzed(layout.parse_number, NAMES),
     "protocol.layout.parse_plan": Fuzzed(layout.parse_plan, NAMES),
     "protocol.layout.parse_task": Fuzzed(layout.parse_task, NAMES),
     "protocol.layout.parse_entry": Fuzzed(layout.parse_entry, NAMES),

@@ -12,9 +12,10 @@ from zkplan.errors import (
     TransactionRejected,
     ZooKeeperUnavailable,
 )
+from zkplan.protocol.active import list_active
 from zkplan.protocol.layout import Paths
 from zkplan.protocol.look import PlanLook, list_plans
-from zkplan.protocol.requests import ReadData, Step
+from zkplan.protocol.requests import ReadChildren, ReadData, Step
 from zkplan.runtime.containment import TOLD_MAX, Complaints, contained
 from zkplan.runtime.plan_view import STRANGE_MAX, PlanView
 
@@ -52,6 +53,14 @@ def test_only_what_the_counter_named_is_a_plan() -> None:
     with pytest.raises(StopIteration) as ended:
         step.send(["plan-x", "plan-", "plan-٣٣٣٣٣٣٣٣٣٣", "plan-00000000001", "plan-0000000007"])
     assert ended.value.value == ["0000000007"]
+
+
+def test_only_the_number_of_a_plan_is_an_entry_of_the_index() -> None:
+    step = list_active(Paths("/r"), watch=True)
+    assert next(step) == ReadChildren("/r/active", watch=True)
+    with pytest.raises(StopIteration) as ended:
+        step.send(["plan-0000000007", "x", "٣٣٣٣٣٣٣٣٣٣", "00000000001", "0000000009", "0000000007"])
+    assert ended.value.value == ["0000000007", "0000000009"]
 
 
 def asks() -> Step[str]:

@@ -19,6 +19,7 @@ from ..protocol.layout import (
     Delayed,
     Entry,
     Paths,
+    active_entry,
     delayed_name,
     parse_claim,
     parse_delayed,
@@ -280,6 +281,9 @@ def retire(path: str, seen: Stand) -> Step[None]:
         SetData(control, cancelled, seen.ready) if seen.ready >= 0 else Create(control, cancelled)
     )
     ops = [end, Delete(f"{path}/add-count", seen.adds)] if seen.adds >= 0 else [end]
+    # One that is made after this read raises the version of `ready`.
+    if (yield ReadData(active_entry(path))) is not None:
+        ops.append(Delete(active_entry(path)))
     answer = yield Multi(ops)
     if isinstance(answer, Applied):
         return

@@ -19,7 +19,7 @@ from ..errors import PayloadUndecodable, PlanNotFound, TransactionRejected
 from ..protocol.adding import next_number
 from ..protocol.author import WINDOW, ensure_root
 from ..protocol.foreign import skip_number
-from ..protocol.layout import PLAN_FIXED, Paths, delayed_name
+from ..protocol.layout import PLAN_FIXED, Paths, active_entry, delayed_name
 from ..protocol.records import PlanRecord, control_from_bytes
 from ..protocol.requests import (
     Applied,
@@ -163,7 +163,12 @@ class _Source:
         ended = "done" in last or control_from_bytes(last.get("ready", b"")) == "cancelled"
         if not ended:
             last.setdefault("add-count", b"")  # the plan of another client may have none yet
-        return [Create(f"{self._path}/{name}", last[name]) for name in LAST if name in last]
+        ops: list[Op] = [
+            Create(f"{self._path}/{name}", last[name]) for name in LAST if name in last
+        ]
+        if "ready" in last and not ended:
+            ops.append(Create(active_entry(self._path)))
+        return ops
 
 
 class _Batch(NamedTuple):

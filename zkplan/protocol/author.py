@@ -39,7 +39,7 @@ EDGES_PER_MULTI = 1200
 
 def ensure_root(paths: Paths) -> Step[None]:
     """Create the root and its fixed children, where they are missing."""
-    wanted = [paths.workers, paths.claims, paths.delayed]
+    wanted = [paths.workers, paths.claims, paths.delayed, paths.active]
     nodes = yield ReadMany([ReadData(path) for path in wanted])
     if all(node is not None for node in nodes):
         return

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from .active import cleared, entering
 from .layout import (
     PLAN_FIXED,
     Entry,
     Paths,
+    active_entry,
     number_of,
     parse_claim,
     parse_delayed,
@@ -27,7 +29,6 @@ from .requests import (
     Delete,
     Multi,
     Node,
-    Op,
     ReadChildren,
     ReadData,
     ReadMany,
@@ -64,6 +65,8 @@ def check(paths: Paths, plan: str, repair: bool = True) -> Step[Report]:
     names = yield ReadChildren(plan_path)
     if names is None or "done" in names:
         report.done = True
+        if names is not None and repair:
+            yield from _leave_index(plan_path)
         return report
     if repair:
         yield from _adopt(plan_path, set(names), report)
@@ -93,22 +96,36 @@ def check(paths: Paths, plan: str, repair: bool = True) -> Step[Report]:
 
 
 def _adopt(plan_path: str, names: set[str], report: Report) -> Step[None]:
-    """Give a plan of plain creates the children that zkplan works with."""
+    """Give a plan of plain creates the children that zkplan works with, and its index entry."""
     if "done" in names or "ready" not in names:
         return
+    entry_path = active_entry(plan_path)
+    ready, entry = yield ReadMany([ReadData(f"{plan_path}/ready"), ReadData(entry_path)])
     missing = [name for name in PLAN_FIXED if name not in names]
-    if not missing:
+    if entry is not None and not missing:
         return
-    # All in one transaction: `finish` counts the fixed children, it must never see some only. And
-    # only while the plan is not done: a late copy would open a finished plan for adds again.
-    ready = yield ReadData(f"{plan_path}/ready")
     if ready is None or control_from_bytes(ready.data) == "cancelled":
         return  # cancelled plans have no `add-count`, and are never adopted
-    done = f"{plan_path}/done"
-    ops: list[Op] = [Check(f"{plan_path}/ready", ready.version), Create(done), Delete(done)]
+    # All in one transaction: `finish` counts the fixed children, it must never see some only. And
+    # only while the plan is not done: a late copy would open a finished plan for adds again.
+    ops = entering(plan_path, ready)
+    if entry is not None:
+        ops[-1] = Check(entry_path)
     ops += [Create(f"{plan_path}/{name}") for name in missing]
-    if isinstance((yield Multi(ops)), Applied):
-        report.created += missing
+    answer = yield Multi(ops)
+    if isinstance(answer, Applied):
+        report.created += missing if entry is not None else [*missing, "its entry in the index"]
+    else:
+        yield from cleared(plan_path, answer)
+
+
+def _leave_index(plan_path: str) -> Step[None]:
+    """A plan that is done stays so: an entry that somebody made since is of no use."""
+    entry_path = active_entry(plan_path)
+    if (yield ReadData(entry_path)) is not None:
+        answer = yield Multi([Delete(entry_path)])
+        if not isinstance(answer, Applied):
+            yield from cleared(plan_path, answer)
 
 
 def _inspect(

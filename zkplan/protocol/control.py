@@ -14,9 +14,10 @@ from ..errors import (
     TransactionRejected,
 )
 from . import failpoints
+from .active import cleared, leaving
 from .adding import task_count
 from .foreign import below, delete_below
-from .layout import PLAN_FIXED, number_of, parse_delayed
+from .layout import PLAN_FIXED, active_entry, number_of, parse_delayed
 from .records import PlanRecord, State, control_from_bytes, control_to_bytes, to_json
 from .requests import (
     Applied,
@@ -108,16 +109,26 @@ def status(plan_path: str) -> Step[PlanStatus]:
 
 
 def mark_ready(plan_path: str) -> Step[None]:
-    """The plan may run. Doing it twice is harmless.
+    """The plan may run, and workers find it in the index. Doing it twice is harmless.
 
     Raises PlanNotFound, PlanCancelled; TransactionRejected or ServerFull, and it does not run then.
     """
-    answer = yield Multi([Create(f"{plan_path}/ready", control_to_bytes("running"))])
-    if isinstance(answer, Applied):
-        return
-    if answer.reason is Reason.NO_NODE:
+    entry = active_entry(plan_path)
+    start = Create(f"{plan_path}/ready", control_to_bytes("running"))
+    enter: Op = Create(entry)
+    for _ in range(REFUSALS_MAX):
+        answer = yield Multi([start, enter])
+        if isinstance(answer, Applied):
+            return
+        if answer.path == entry and answer.reason is Reason.NODE_EXISTS:
+            enter = Check(entry)  # zkplan makes none before `ready`: somebody else's will do
+        elif (yield from cleared(plan_path, answer)):
+            enter = Create(entry)
+        else:
+            break
+    if answer.reason is Reason.NO_NODE and answer.path != entry:
         raise PlanNotFound(plan_path, f"there is no plan {plan_path}: it was removed")
-    if answer.reason is not Reason.NODE_EXISTS:
+    if answer.reason is not Reason.NODE_EXISTS or answer.path == entry:
         raise rejected(f"marking {plan_path} ready", answer)
     ready = yield ReadData(f"{plan_path}/ready")
     if ready is not None and control_from_bytes(ready.data) == "cancelled":
@@ -127,12 +138,13 @@ def mark_ready(plan_path: str) -> Step[None]:
 def change_state(plan_path: str, state: State) -> Step[None]:
     """Pause, resume or cancel. Every change bumps the version that claims check (S9).
 
-    Cancelling also deletes `add-count`, so that whoever adds a task is refused.
+    Cancelling also deletes `add-count`, so that whoever adds a task is refused, and the entry of
+    the plan in the index.
     """
+    entry_path = active_entry(plan_path)
+    reads = [ReadData(plan_path + name) for name in ("", "/ready", "/done", "/add-count")]
     for _ in range(REFUSALS_MAX):
-        plan, ready, done, adds = yield ReadMany(
-            [ReadData(plan_path + name) for name in ("", "/ready", "/done", "/add-count")]
-        )
+        plan, ready, done, adds, entry = yield ReadMany([*reads, ReadData(entry_path)])
         if plan is None:
             raise PlanNotFound(plan_path, f"there is no plan {plan_path}")
         if done is not None:
@@ -159,9 +171,13 @@ def change_state(plan_path: str, state: State) -> Step[None]:
             # zkplan makes nothing below it; whoever did must not keep the plan running.
             ops += [Delete(path) for path in (yield from below(f"{plan_path}/add-count"))]
             ops.append(Delete(f"{plan_path}/add-count"))
+        if state == "cancelled" and entry is not None:
+            ops.append(Delete(entry_path))
         answer = yield Multi(ops)
         if isinstance(answer, Applied):
             return
+        if (yield from cleared(plan_path, answer)):
+            continue
         if answer.reason not in (*_RACES, Reason.NOT_EMPTY):
             raise rejected(f"changing {plan_path} to {state}", answer)
     raise _too_busy(f"changing {plan_path}")
@@ -174,10 +190,10 @@ def finish(plan_path: str, when: float) -> Step[bool]:
     add in between makes this refused (S7). Whoever adds without end ends the plan later, or a
     check.
     """
+    parts = ("/add-count", "", "/ready", "/done", "/dead")
+    reads = [*(ReadData(plan_path + name) for name in parts), ReadData(active_entry(plan_path))]
     for _ in range(REFUSALS_MAX):
-        adds, plan, ready, done, dead = yield ReadMany(
-            [ReadData(plan_path + name) for name in ("/add-count", "", "/ready", "/done", "/dead")]
-        )
+        adds, plan, ready, done, dead, entry = yield ReadMany(reads)
         if done is not None:
             return True
         if adds is None or plan is None or ready is None or task_count(plan, True) > 0:
@@ -192,10 +208,13 @@ def finish(plan_path: str, when: float) -> Step[bool]:
             [
                 Delete(f"{plan_path}/add-count", adds.version),
                 Create(f"{plan_path}/done", to_json({"when": when, "failed": failed})),
+                leaving(plan_path, ready, entry),
             ]
         )
         if isinstance(answer, Applied):
             return True
+        if (yield from cleared(plan_path, answer)):
+            continue
         if answer.reason not in _RACES:
             raise rejected(f"ending {plan_path}", answer)
     return False
@@ -230,12 +249,18 @@ def remove(plan_path: str) -> Step[int]:
     else:
         raise _too_busy(f"removing {plan_path}")
     yield from _remove_delayed(plan_path)
+    yield from _remove_flat(active_entry(plan_path))  # somebody else's, after the plan had ended
     for _ in range(REMOVALS_MAX):
-        for name in [name for name in names if name != "ready"]:
+        # `done` goes with `ready`: one that is ready and not done would be taken for a plan of
+        # plain creates, and indexed.
+        ends = [name for name in ("done", "ready") if name in names]
+        for name in [name for name in names if name not in ends]:
             yield from _remove_flat(f"{plan_path}/{name}")
-        strange = [Delete(path) for path in (yield from below(f"{plan_path}/ready"))]
-        last: list[Op] = [*strange, Delete(f"{plan_path}/ready"), Delete(plan_path)]
-        answer = yield Multi(last)
+        last: list[Op] = []
+        for name in ends:
+            last += [Delete(path) for path in (yield from below(f"{plan_path}/{name}"))]
+            last.append(Delete(f"{plan_path}/{name}"))
+        answer = yield Multi([*last, Delete(plan_path)])
         if isinstance(answer, Applied):
             return removed
         # A commit or a release wrote meanwhile; the plan is cancelled, so this comes to an end.

@@ -23,6 +23,7 @@ _COUNT = "(0|[1-9][0-9]{0,9})"
 _ENTRY = re.compile(rf"([0-9]{{4}})-([0-9]{{10}})\.{_COUNT}\.{_COUNT}")
 _CLAIM = re.compile(rf"([0-9]{{10}})-([0-9]{{10}})\.{_COUNT}\.([^./]+)")
 _PLAN, _TASK = re.compile("plan-([0-9]{10})"), re.compile("task-([0-9]{10})")
+_NUMBER = re.compile("[0-9]{10}")
 _DELAYED = re.compile(r"([0-9]{13})-([0-9]{10})-")
 
 
@@ -67,13 +68,22 @@ def rank_of(priority: int) -> str:
 def number_of(name: str) -> str:
     """The ten digits that end a sequential name or path.
 
-    >>> number_of("/zkplan/plan-0000000003")
-    '0000000003'
+    >>> number_of("/zkplan/plan-0000000004")
+    '0000000004'
     """
     number = name[-10:]
     if len(number) != 10 or not (number.isascii() and number.isdecimal()):
         raise InvariantViolated(f"{name!r:.200} does not end in a sequence number of ten digits")
     return number
+
+
+def parse_number(name: str) -> str | None:
+    """`name` where it is the number of a plan and nothing else, as under `active`.
+
+    >>> parse_number("0000000004"), parse_number("4")
+    ('0000000004', None)
+    """
+    return name if _NUMBER.fullmatch(name) else None
 
 
 def parse_plan(name: str) -> str | None:
@@ -128,16 +138,27 @@ def parse_delayed(name: str) -> Delayed | None:
     return Delayed(int(head[1]), head[2], entry) if head and entry else None
 
 
+def active_entry(plan_path: str) -> str:
+    """The entry of a plan in the index of active plans.
+
+    >>> active_entry("/zkplan/plan-0000000004")
+    '/zkplan/active/0000000004'
+    """
+    root, _, name = plan_path.rpartition("/")
+    return f"{root}/active/{parse_plan(name) or name}"  # workers pass over what is no plan's
+
+
 class Paths:
     """Full paths below one root. Numbers are the ten digits of sequential names, as text."""
 
-    __slots__ = ("claims", "delayed", "root", "workers")
+    __slots__ = ("active", "claims", "delayed", "root", "workers")
 
     def __init__(self, root: str) -> None:
         self.root = root
         self.workers = f"{root}/workers"
         self.claims = f"{root}/claims"
         self.delayed = f"{root}/delayed"
+        self.active = f"{root}/active"
 
     def plan(self, plan: str) -> str:
         return f"{self.root}/plan-{plan}"

@@ -24,7 +24,7 @@ class Candidates:
         self._sweep: list[str] = []
 
     def set_plans(self, numbers: list[str], path_of: Callable[[str], str]) -> None:
-        """Take up a listing of the root: new plans are looked at, removed ones forgotten."""
+        """Take up a listing of the active plans: new ones are looked at, others forgotten."""
         for number in numbers:
             if number not in self.views:
                 self.views[number] = PlanView(number, path_of(number))

@@ -133,8 +133,8 @@ class Claims:
         for job in [Job(item) for item in loaded]:
             view = self._loop.poller.candidates.views.get(job.claim.plan)
             job.plan = view.record if view is not None else None
-            if view is not None and not view.running:
-                self.give_back([job])  # paused or cancelled since it was claimed
+            if view is None or not view.running:
+                self.give_back([job])  # paused, cancelled or removed since it was claimed
             else:
                 jobs.append(job)
         for job in jobs:

@@ -1,5 +1,5 @@
 """What a worker does besides running tasks: heartbeat, claims nodes of the gone, due entries,
-checks.
+checks, and the scan for plans that are not indexed.
 
 Each duty has one preferred worker, by hash, and others step in when it does not act: so ten workers
 do not all do the same, and none of it waits for one that is gone.
@@ -13,12 +13,14 @@ import zlib
 from typing import TYPE_CHECKING, Any
 
 from ..backoff import CHANCE
+from ..protocol.active import Scanned
 from ..protocol.check import Report, check
 from ..protocol.look import promote
 from ..protocol.membership import Cleared, clear_claims, orphaned_claims
 from ..protocol.requests import ReadChildren, ReadData, ReadMany, Step
 from ..text import count
 from .delays import Delays
+from .plan_scan import PlanScan
 
 if TYPE_CHECKING:
     from .loop import Loop
@@ -39,6 +41,9 @@ PROMOTED_PER_MULTI = 50
 DELAYED_PERIOD_S = 5.0
 #: The check of an idle plan: first after, then doubled up to. A large plan is checked less often.
 CHECK_FIRST_S, CHECK_MAX_S, CHECK_COST = 2.0, 60.0, 50.0
+#: The scan for plans of plain creates: how often at most, and at most one part in so many of the
+#: time of all workers together; never less often than.
+SCAN_PERIOD_S, SCAN_COST, SCAN_REST_MAX_S = 1.0, 50.0, 60.0
 #: What a check that could not be made has found; its tasks are unknown, but not none.
 UNCHECKED = Report(tasks=1)
 
@@ -57,6 +62,10 @@ class Maintenance:
         #: it was.
         self._clearing_rests: dict[str, tuple[float, float]] = {}
         self._delays = Delays()
+        self._scan = PlanScan(loop.paths)
+        # What is indexed comes first: the scan may have a large root to list.
+        self._scan_at = time.monotonic() + SCAN_PERIOD_S
+        self._scanning = False
 
     def touched(self, path: str | None) -> None:
         """A watch fired on workers or delayed entries, or the connection changed."""
@@ -68,7 +77,7 @@ class Maintenance:
 
     def next_due(self) -> float:
         clocks = (self._beat_at, self._claims_at, self._delayed_at, self._check_at, self._poll_at)
-        return min(*clocks, self._promote_at())
+        return min(*clocks, self._scan_at, self._promote_at())
 
     def advance(self, now: float) -> None:
         """Start what is due; each duty runs once at a time."""
@@ -86,6 +95,9 @@ class Maintenance:
         if now >= self._check_at:
             self._check_at = now + 1.0
             self._check(now)
+        if now >= self._scan_at:
+            self._scan_at = now + SCAN_PERIOD_S
+            self._look_for_unindexed(now)
         if now >= self._poll_at:
             self._poll(now)
 
@@ -281,6 +293,27 @@ class Maintenance:
             loop.poller.candidates.touched(view.number, control=False)
         for problem in report.problems:
             loop.complaints.tell(f"{view.path}: {problem}")
+
+    # ---- plans of plain creates
+
+    def _look_for_unindexed(self, started: float) -> None:
+        loop = self.loop
+        if self._scanning or loop.me is None:
+            return
+        self._scanning = True
+
+        def scanned(found: Scanned) -> None:
+            self._scanning = False
+            self._scan.learn(found)
+            now = time.monotonic()
+            rest = SCAN_COST * (now - started) * loop.share[1]
+            self._scan_at = now + min(SCAN_REST_MAX_S, max(SCAN_PERIOD_S, rest))
+            for why in found.shut:
+                loop.complaints.tell(why)
+
+        step = self._scan.next_slice(loop.share, loop.poller.candidates.views)
+        what = "plans of other clients are not looked for"
+        loop.go_contained(step, scanned, what, instead=Scanned([], []))
 
 
 def _read(request: ReadMany | ReadChildren) -> Step:  # type: ignore[type-arg]

@@ -6,8 +6,9 @@ import time
 from typing import TYPE_CHECKING
 
 from ..backoff import CHANCE
+from ..protocol.active import list_active
 from ..protocol.claim import Claimed, claim
-from ..protocol.look import PlanLook, list_plans, look
+from ..protocol.look import PlanLook, look
 from ..protocol.records import PlanRecord
 from ..protocol.requests import ReadData, Step
 from ..protocol.shared import Registration
@@ -41,8 +42,8 @@ class Poller:
 
     def touched(self, path: str | None) -> bool:
         """A watch fired; None: the connection changed. True: it concerned nothing but plans."""
-        root = self._loop.paths.root
-        if path is None or path == root:
+        root, active = self._loop.paths.root, self._loop.paths.active
+        if path is None or path == active:
             self._must_list = True
         if path is None:
             self.candidates.touched(None, control=True)
@@ -52,7 +53,7 @@ class Poller:
             number = path[len(prefix) : len(prefix) + 10]
             self.candidates.touched(number, path.endswith("/ready"))
             return True
-        return path == root
+        return path == active
 
     def look_again(self) -> None:
         """Look as after a change that nobody told of: at the list of plans, at some of them."""
@@ -64,7 +65,7 @@ class Poller:
         loop = self._loop
         if self._must_list and not self._listing:
             self._must_list, self._listing = False, True
-            loop.go(list_plans(loop.paths, watch=True), self._plans_listed)
+            loop.go(list_active(loop.paths, watch=True), self._plans_listed)
         if self._newest_first != loop.no_room.is_met:
             self._newest_first = loop.no_room.is_met
             self.candidates.list_anew()
@@ -82,6 +83,9 @@ class Poller:
         # Each worker in an order of its own: all of them would else look at the same few plans
         # first, and reach for the same tasks.
         CHANCE.shuffle(numbers)
+        # One that was cancelled is not active any more: its running tasks must be told.
+        held = {job.claim.plan for job in self._loop.claims.jobs.values()}
+        numbers += held.intersection(self.candidates.views).difference(numbers)
         self.candidates.set_plans(numbers, self._loop.paths.plan)
         losses = self._loop.runner.losses
         losses.keep_only({view.path for view in self.candidates.unfinished()})
@@ -182,7 +186,4 @@ def _look(view: PlanView, watch: bool) -> Step[PlanLook]:
     if view.record is None:
         node = yield ReadData(view.path)
         view.record = PlanRecord.from_bytes(node.data if node is not None else b"")
-    found = yield from look(view.path, watch)
-    if not found.names and (yield ReadData(f"{view.path}/done")) is not None:
-        view.finished = True
-    return found
+    return (yield from look(view.path, watch))

@@ -1,0 +1,80 @@
+"""What there is to do for a worker, as watches, waiters, scans and checks would tell it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from zkplan.protocol.records import control_from_bytes
+
+if TYPE_CHECKING:
+    from .world import World
+
+
+def plans_to_look_at(world: World) -> list[str]:
+    """As a watch on `runnable` of an active plan would tell; of another one now and then, for
+    a worker may have listed it before it was paused or ended."""
+    found = []
+    active = world.nodes[world.paths.active].children
+    for plan in world.plans:
+        node = world.nodes.get(f"{world.paths.plan(plan.number)}/runnable")
+        if node is not None and node.children:
+            ready = world.nodes.get(f"{world.paths.plan(plan.number)}/ready")
+            runs = ready is not None and control_from_bytes(ready.data) == "running"
+            if (runs and plan.number in active) or world.chance(0.1):
+                found.append(plan.number)
+    return found
+
+
+def plans_to_finish(world: World) -> list[str]:
+    """As a waiter would find: no task left and no `done`."""
+    found: list[str] = []
+    if not world.awaited:
+        return found
+    for plan in world.plans:
+        node = world.nodes.get(world.paths.plan(plan.number)) if plan.number else None
+        if node is None or "ready" not in node.children or "done" in node.children:
+            continue
+        if plan.removed:
+            continue
+        if world.chance(0.02) or not any(name.startswith("task-") for name in node.children):
+            found.append(plan.number)
+    return found
+
+
+def plans_to_index(world: World) -> list[str]:
+    """As a scan of the root would find: those of plain creates; others are in vain."""
+    return [
+        plan.number
+        for plan in world.plans
+        if plan.number
+        and (world.auditor.may_be_indexed(world.paths.plan(plan.number)) or world.chance(0.002))
+    ]
+
+
+def plans_to_check(world: World) -> list[str]:
+    active = world.nodes[world.paths.active].children
+    return [
+        plan.number
+        for plan in world.plans
+        if (
+            plan.foreign
+            and plan.number in active
+            and (
+                not any(task.alive for task in plan.tasks)
+                or any(t.alive and not t.places and not t.deps for t in plan.tasks)
+            )
+        )
+        or (plan.number and world.chance(0.002))
+    ]
+
+
+def vacant(world: World) -> bool:
+    claims_nodes = world.nodes[world.paths.claims].children
+    return (
+        bool(claims_nodes)
+        and not claims_nodes.keys() <= world.nodes[world.paths.workers].children.keys()
+    )
+
+
+def due(world: World) -> bool:
+    return any(int(name[:13]) <= world.now for name in world.nodes[world.paths.delayed].children)

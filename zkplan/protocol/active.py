@@ -1,0 +1,109 @@
+"""The index of active plans: who may have work is listed, whatever else lies in the root.
+
+A plan is active while it is ready and neither done nor cancelled. The transaction that makes it
+ready creates its entry, those that end it delete the entry (S10). A plan of plain creates has none
+until a scan finds it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from .foreign import delete_below
+from .layout import Paths, active_entry, parse_number
+from .records import control_from_bytes
+from .requests import (
+    Applied,
+    Check,
+    Create,
+    Delete,
+    Multi,
+    Node,
+    Op,
+    ReadChildren,
+    ReadData,
+    ReadMany,
+    Reason,
+    Refused,
+    SetData,
+    Step,
+)
+
+
+class Scanned(NamedTuple):
+    """What a scan has found: plans that ended for good, and why others could not be indexed."""
+
+    ended: list[str]
+    shut: list[str]
+
+
+def list_active(paths: Paths, watch: bool = False) -> Step[list[str]]:
+    """The numbers of the plans that may have work, oldest first."""
+    names = yield ReadChildren(paths.active, watch)
+    return sorted(number for name in names or () if (number := parse_number(name)) is not None)
+
+
+def entering(plan_path: str, ready: Node) -> list[Op]:
+    """The operations that index a plan which was ready before, as `ready` was read.
+
+    They raise the version of `ready`: whoever cancels or ends the plan without having seen the
+    entry is refused (S10). A late copy is refused by that version, or because the plan is done.
+    """
+    done = f"{plan_path}/done"
+    return [
+        SetData(f"{plan_path}/ready", ready.data, ready.version),
+        Create(done),
+        Delete(done),
+        Create(active_entry(plan_path)),
+    ]
+
+
+def leaving(plan_path: str, ready: Node, entry: Node | None) -> Op:
+    """The operation that has no entry stand after it, as both were read."""
+    if entry is not None:
+        return Delete(active_entry(plan_path))
+    return Check(f"{plan_path}/ready", ready.version)
+
+
+def cleared(plan_path: str, refused: Refused) -> Step[bool]:
+    """Whether the entry was to blame, for a reason that need not come again: others have made
+    znodes below it, or taken the whole index away."""
+    if refused.path != active_entry(plan_path):
+        return False
+    if refused.reason is Reason.NO_NODE:
+        yield Multi([Create(refused.path.rpartition("/")[0])])
+    elif refused.reason is Reason.NOT_EMPTY:
+        yield from delete_below(refused.path)
+    return refused.reason in (Reason.NO_NODE, Reason.NOT_EMPTY)
+
+
+def find_unindexed(paths: Paths, plans: Sequence[str]) -> Step[Scanned]:
+    """Index those of `plans` that are ready and neither done nor cancelled, where they are not."""
+    found = Scanned([], [])
+    nodes = yield ReadMany([ReadData(f"{paths.plan(plan)}/ready") for plan in plans])
+    ready = [(plan, node) for plan, node in zip(plans, nodes, strict=True) if node is not None]
+    reads = []
+    for plan, _ in ready:
+        path = paths.plan(plan)
+        reads += [ReadData(f"{path}/done"), ReadData(active_entry(path))]
+    nodes = (yield ReadMany(reads)) if reads else []
+    for index, (plan, control) in enumerate(ready):
+        done, entry = nodes[2 * index : 2 * index + 2]
+        if done is not None or control_from_bytes(control.data) == "cancelled":
+            found.ended.append(plan)
+        elif entry is None:
+            yield from _index(paths.plan(plan), control, found)
+    return found
+
+
+def _index(plan_path: str, ready: Node, found: Scanned) -> Step[None]:
+    answer = yield Multi(entering(plan_path, ready))
+    if isinstance(answer, Applied):
+        return
+    yield from cleared(plan_path, answer)  # the next scan tries again
+    if answer.reason not in (Reason.NO_NODE, Reason.NODE_EXISTS, Reason.BAD_VERSION):
+        found.shut.append(
+            f"{plan_path} is ready, and its workers cannot be told: {answer.path}: "
+            f"{answer.reason.value}"
+        )
