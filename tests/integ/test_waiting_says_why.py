@@ -134,7 +134,7 @@ def test_a_wait_for_what_no_worker_can_decode_points_to_the_tasks(
             plan.wait(timeout=0.2)
         return str(caught.value)
 
-    points = re.compile(r"`zkplan task show 3 \d+ --hosts .*` tells more")
+    points = re.compile(r"`zkplan task show 4 \d+ --hosts .*` tells more")
     with working(zookeeper_hosts, zkplan_root, secret="another") as worker:
         # Of a worker that is only starting the wait says the same.
         wait_until(lambda: worker.statistics().handed_back, "the worker cannot decode it")
