@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from kazoo.client import KazooClient
 
-import zkplan.inspect.neighbours
 from zkplan import Client, Plan, Task, TaskSpec
-from zkplan.inspect.neighbours import NAMED
+from zkplan.inspect.neighbours import NAMED, dependencies
 from zkplan.inspect.task_details import describe_task
+from zkplan.protocol.requests import ReadMany
 
 from .support import wait_for_delayed, wait_until
 
@@ -102,19 +102,25 @@ def test_a_task_that_is_not_delayed_is_due_at_no_time(zkplan_client: Client) -> 
     assert "due" not in describe_task(task)
 
 
-def test_a_search_that_grows_too_long_says_how_far_it_came(
+def test_only_the_dependencies_of_a_task_are_read_to_name_them(
     zkplan_client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Not all tasks of the plan: of a hundred thousand that took as many reads."""
     plan = zkplan_client.create_plan()
     source = plan.add_task(int, name="far away")
-    plan.add_tasks([TaskSpec(int) for _ in range(zkplan.inspect.neighbours.TASKS_FIRST)])
+    plan.add_tasks([TaskSpec(int) for _ in range(200)])
     last = plan.add_task(str, [source])
-    assert describe_task(last)["waits_for"] == f"task-{source.number} far away runnable"
-    limit = zkplan.inspect.neighbours.TASKS_FIRST
-    monkeypatch.setattr(zkplan.inspect.neighbours, "SEARCH_READS_MAX", limit)
-    assert describe_task(last)["waits_for"] == (
-        f"… and 1 more, not found among the first {limit} znodes read"
-    )
+    asked: list[Any] = []
+    ask = zkplan_client.transport.ask
+
+    def count(request: Any) -> Any:
+        asked.extend(request.reads if isinstance(request, ReadMany) else [request])
+        return ask(request)
+
+    monkeypatch.setattr(zkplan_client.transport, "ask", count)
+    found = dependencies(zkplan_client.transport, plan.path, last.number, ["dep-0000000000"])
+    assert found == ([source.number], 0, "")
+    assert len(asked) == 3
 
 
 def test_an_edge_whose_other_end_is_gone_is_told_of(
@@ -125,19 +131,35 @@ def test_an_edge_whose_other_end_is_gone_is_told_of(
     (prov,) = (name for name in znodes.get_children(lost.path) if name.startswith("prov-"))
     znodes.set(f"{lost.path}/{prov}", b"not an edge")
     assert describe_task(lost)["feeds"] == ""
+    znodes.delete(lost.path, recursive=True)
     assert describe_task(joined)["waits_for"].splitlines() == [
         f"task-{kept.number} source 0 runnable",
         "… and 1 more, that no unfinished task provides",
     ]
 
 
-def test_of_a_plan_by_plain_creates_any_task_may_be_waited_for(
+def test_an_edge_of_another_client_that_names_no_task_is_told_as_unknown(
     zkplan_client: Client, znodes: KazooClient
 ) -> None:
-    """There the order of the numbers says nothing."""
     plan = zkplan_client.create_plan()
-    first, later = plan.add_tasks([TaskSpec(join), TaskSpec(int, name="added later")])
-    znodes.create(f"{first.path}/dep-0000000000")
-    edge = f'{{"dep": "task-{first.number}/dep-0000000000"}}'.encode()
-    znodes.create(f"{later.path}/prov-", edge, sequence=True)
-    assert describe_task(first)["waits_for"] == f"task-{later.number} added later runnable"
+    first, second, later = plan.add_tasks([TaskSpec(join), TaskSpec(int), TaskSpec(int)])
+    for place, data in enumerate((b"", second.number.encode(), b"\xff", later.number.encode())):
+        znodes.create(f"{first.path}/dep-{place:010d}", data)
+    assert describe_task(first)["waits_for"].splitlines() == [
+        f"task-{second.number} runnable",
+        f"task-{later.number} runnable",
+        "… and 2 more, unknown: another client made the edge",
+    ]
+    assert describe_task(first, people=False)["waits_for_count"] == 4
+
+
+def test_what_was_delivered_meanwhile_is_not_told_of(
+    zkplan_client: Client, znodes: KazooClient
+) -> None:
+    plan = zkplan_client.create_plan()
+    (_, ended), joined = fan_in(plan, 2)
+    znodes.delete(ended.path, recursive=True)
+    znodes.delete(f"{joined.path}/dep-0000000001")
+    deps = ["dep-0000000000", "dep-0000000001"]
+    found = dependencies(zkplan_client.transport, plan.path, joined.number, deps)
+    assert (len(found.tasks), found.more, found.why) == (1, 0, "")

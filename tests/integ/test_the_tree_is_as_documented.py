@@ -68,6 +68,9 @@ def test_added_tasks_have_ready_and_an_edge_on_either_side(
     for task, k, version in ((first, b"0", 1), (second, b"1", 0), (both, b"2", 0)):
         data, stat = znodes.get(f"{task.path}/ready")
         assert (data, stat.version) == (k, version)
+    deps = [(second, 0, first), (both, 0, first), (both, 1, second)]
+    for task, place, source in deps:
+        assert znodes.get(f"{task.path}/dep-{place:010d}")[0] == source.number.encode()
     edge = json.loads(znodes.get(f"{first.path}/prov-0000000001")[0])
     assert edge == {
         "dep": f"task-{second.number}/dep-0000000000",

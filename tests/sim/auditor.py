@@ -331,6 +331,11 @@ class Auditor:
         prov = self._prov_of.get(dep)
         if (dep in self.nodes) != (prov in self.nodes):
             raise Violation(f"S2 {dep} and {prov}: one stands without the other")
+        if dep in self.nodes and prov is not None:
+            named, task = self.nodes[dep].data.decode(), prov.rpartition("/")[0]
+            # Another client may leave it out.
+            if named != task[-10:] and (named or not self.tasks[dep.rpartition("/")[0]].foreign):
+                raise Violation(f"S2 {dep} names {named!r}, its other end is {prov}")
 
     def _judge(self, task: Meant) -> None:
         node = self.nodes.get(task.path)

@@ -179,6 +179,12 @@ def _index_unnoticed(world: World, fiber: Fiber, op: Op) -> Op:
     return op
 
 
+def _dep_that_names_the_next(world: World, fiber: Fiber, op: Op) -> Op:
+    if type(op) is Create and "/dep-" in op.path and op.data:
+        return op._replace(data=b"%010d" % (int(op.data) + 1))
+    return op
+
+
 # Steps changed.
 
 Answers = Generator[Any, Any, Any]
@@ -313,6 +319,7 @@ MUTANTS = (
         "mark made with the result",
         patches=((wide_delivery, "_fix_result", _mark_with_the_result),),
     ),
+    Mutant("dep- that names another task", _dep_that_names_the_next),
     Mutant("ready without its index entry", _ready_without_entry),
     Mutant("end that leaves the index entry", _end_that_leaves_the_entry),
     Mutant("index entry for what has ended", _index_what_has_ended),

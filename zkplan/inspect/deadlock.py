@@ -11,11 +11,12 @@ from ..protocol.records import Failure
 from ..protocol.requests import ReadChildren, ReadData, ReadMany, Step
 from ..protocol.shared import pending_dependents
 from ..serialization.codec import FAILURE
+from .neighbours import NAMED, dependencies
 
 if TYPE_CHECKING:
     from ..plan import Plan
 
-FAILURES_SHOWN = 20
+FAILURES_SHOWN, REASONS_SHOWN = 20, 5
 #: Runnable tasks whose logs are looked at for the reason why nobody takes them.
 LOOKED_AT = 5
 #: A request for more reads than some ten thousand is larger than a server takes.
@@ -150,14 +151,19 @@ def raise_in_vain(plan: Plan, status: PlanStatus, dead: int, repair: bool = True
     if plan.client.transport.run(dead_at_standstill(plan)) != 0 or plan.status() != status:
         return ""
     if report.problems or report.waiting:
-        reasons = report.problems or [
-            f"{name} waits for {', '.join(deps)}" for name, deps in report.waiting.items()
-        ]
-        raise PlanStuck(
-            plan.path,
-            f"{plan.path} can never drain: {_remain(status.tasks)}; " + "; ".join(reasons[:5]),
-        )
+        waiting = list(report.waiting.items())[:REASONS_SHOWN]
+        reasons = report.problems or [_waits_for(plan, name, deps) for name, deps in waiting]
+        shown = "; ".join(reasons[:REASONS_SHOWN])
+        raise PlanStuck(plan.path, f"{plan.path} can never drain: {_remain(status.tasks)}; {shown}")
     return ""
+
+
+def _waits_for(plan: Plan, name: str, deps: list[str]) -> str:
+    found = dependencies(plan.client.transport, plan.path, name.removeprefix("task-"), deps)
+    # The edges of another client need not say which task they lead to.
+    named = [f"task-{number}" for number in found.tasks] or deps[:NAMED]
+    more = f" and {found.more:,} more" if found.tasks and found.more else ""
+    return f"{name} waits for {', '.join(named)}{more}"
 
 
 def _remain(tasks: int) -> str:

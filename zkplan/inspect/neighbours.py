@@ -5,22 +5,14 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ..errors import PayloadUndecodable
-from ..protocol.layout import parse_task
-from ..protocol.load import ANSWER_BYTES_MAX
+from ..protocol.layout import parse_number
 from ..protocol.records import Edge
-from ..protocol.requests import ReadChildren, ReadData, ReadMany
+from ..protocol.requests import Node, ReadChildren, ReadData, ReadMany
 from ..protocol.shared import READS_PER_REQUEST
 from ..transport import Transport
 
 #: Tasks named on either side: a wide join has up to 50 000.
 NAMED = 20
-#: Znodes that one search reads. A `dep-` does not say whose result it waits for: that stands in a
-#: `prov-` of the other task, which has to be found among all unfinished ones.
-SEARCH_READS_MAX = 100_000
-#: Tasks whose children are listed in one request: at first, while their numbers of edges are
-#: unknown, and at most.
-TASKS_FIRST, TASKS_PER_READ = 50, 300
-_NAME_BYTES = 19  # of a `prov-` in an answer
 
 
 class Edges(NamedTuple):
@@ -45,95 +37,54 @@ def dependents(transport: Transport, task_path: str, provs: list[str]) -> Edges:
 
 
 def dependencies(transport: Transport, plan_path: str, number: str, deps: list[str]) -> Edges:
-    """Whose results are missing: the other ends of the `dep-` of task `number`.
+    """Whose results are missing, as the `dep-` of task `number` say.
 
-    Dead tasks are looked at first, since they are what keeps a task waiting, then those added
-    before it, the last ones first: a task is added after what it waits for, mostly not long after.
+    Dead tasks come first, since they are what keeps a task waiting, then those added before it, the
+    last ones first: they are the last to end, mostly.
     """
-    if not deps:
-        return Edges([])
-    search = _Search(transport, plan_path, number, set(deps))
-    names, dead = transport.ask(
-        ReadMany([ReadChildren(plan_path), ReadChildren(f"{plan_path}/dead")])
-    )
-    tasks = {found for name in names or () if (found := parse_task(name)) is not None}
-    search.look_at(_in_order(number, tasks, set(dead or ())))
-    missing = min(NAMED, len(deps)) - len(search.found)
-    why = ""
-    if missing > 0 and search.ended_early:
-        why = f"not found among the first {search.reads:,} znodes read"
-    elif missing > 0:
-        # Those delivered since then have no `dep-` any more. An edge is made as a whole, so one
-        # that still stands here, and had no other end then, has none.
-        still = transport.ask(ReadChildren(f"{plan_path}/task-{number}")) or ()
-        if set(deps).difference(search.found).intersection(still):
-            why = "that no unfinished task provides"
-    numbers = list(dict.fromkeys(search.found.values()))
-    return Edges(numbers, len(deps) - len(search.found), why)
-
-
-def _in_order(number: str, tasks: set[str], dead: set[str]) -> list[str]:
-    """
-    >>> _in_order("3", {"1", "2", "3", "4", "5"}, {"1", "9"})
-    ['1', '2', '3', '4', '5']
-    """
+    path = f"{plan_path}/task-{number}"
+    sources = _sources(transport, path, deps)
+    dead = set(transport.ask(ReadChildren(f"{plan_path}/dead")) or ()) if sources else set()
     here = int(number)
-    return sorted(tasks, key=lambda task: (task not in dead, task >= number, abs(int(task) - here)))
+    known = sorted(
+        (task not in dead, task >= number, abs(int(task) - here), dep)
+        for dep, task in sources.items()
+        if task
+    )
+    shown = {dep: sources[dep] for *_, dep in known[:NAMED]}
+    numbers = list(dict.fromkeys(shown.values()))
+    nodes = _read(transport, [f"{plan_path}/task-{task}" for task in numbers])
+    gone = {task for task, node in zip(numbers, nodes, strict=True) if node is None}
+    why = "unknown: another client made the edge" if len(shown) < min(NAMED, len(sources)) else ""
+    if gone:
+        # Delivered since then, most likely: such an edge has no `dep-` any more.
+        still = set(transport.ask(ReadChildren(path)) or ())
+        for dep in [dep for dep, task in shown.items() if task in gone]:
+            del shown[dep]
+            if dep in still:
+                why = "that no unfinished task provides"
+            else:
+                del sources[dep]
+    left = [task for task in numbers if task not in gone]
+    return Edges(left, len(sources) - len(shown), why)
 
 
-class _Search:
-    """Looks for the other ends of `wanted`, the `dep-` of one task; `found` maps them to tasks."""
+def _sources(transport: Transport, path: str, deps: list[str]) -> dict[str, str]:
+    """The task that each of `deps` names, empty where it names none; without what is gone."""
+    nodes = _read(transport, [f"{path}/{dep}" for dep in deps])
+    return {
+        dep: parse_number(node.data.decode(errors="replace")) or ""
+        for dep, node in zip(deps, nodes, strict=True)
+        if node is not None
+    }
 
-    def __init__(self, transport: Transport, plan_path: str, number: str, wanted: set[str]) -> None:
-        self._transport, self._plan = transport, plan_path
-        self._number, self._wanted = number, wanted
-        self.found: dict[str, str] = {}
-        self.reads = 0
-        self.ended_early = False
 
-    def look_at(self, tasks: list[str]) -> None:
-        """Read the edges of `tasks` until enough ends are found, or enough znodes were read."""
-        start, count = 0, TASKS_FIRST
-        while start < len(tasks) and not self._enough():
-            batch = tasks[start : start + count]
-            start += count
-            self.reads += len(batch)
-            listed = self._transport.ask(
-                ReadMany([ReadChildren(f"{self._plan}/task-{task}") for task in batch])
-            )
-            provs = [
-                (task, name)
-                for task, names in zip(batch, listed, strict=True)
-                for name in names or ()
-                if name.startswith("prov-")
-            ]
-            self._read(provs)
-            # Nothing else limits the answer: each of the next tasks may have as many edges.
-            largest = max(len(names or ()) for names in listed)
-            count = ANSWER_BYTES_MAX // (_NAME_BYTES * max(1, largest))
-            count = max(1, min(TASKS_PER_READ, count))
-
-    def _read(self, provs: list[tuple[str, str]]) -> None:
-        for start in range(0, len(provs), READS_PER_REQUEST):
-            if self._enough():
-                return
-            batch = provs[start : start + READS_PER_REQUEST]
-            self.reads += len(batch)
-            nodes = self._transport.ask(
-                ReadMany([ReadData(f"{self._plan}/task-{task}/{name}") for task, name in batch])
-            )
-            for (task, _), node in zip(batch, nodes, strict=True):
-                edge = _edge(node.data) if node is not None else None
-                if edge is not None and edge.task == self._number:
-                    dep = f"dep-{edge.position}"
-                    if dep in self._wanted and len(self.found) < NAMED:
-                        self.found.setdefault(dep, task)
-
-    def _enough(self) -> bool:
-        if len(self.found) >= min(NAMED, len(self._wanted)):
-            return True
-        self.ended_early = self.ended_early or self.reads >= SEARCH_READS_MAX
-        return self.ended_early
+def _read(transport: Transport, paths: list[str]) -> list[Node | None]:
+    nodes: list[Node | None] = []
+    for start in range(0, len(paths), READS_PER_REQUEST):
+        batch = paths[start : start + READS_PER_REQUEST]
+        nodes += transport.ask(ReadMany([ReadData(path) for path in batch]))
+    return nodes
 
 
 def _edge(data: bytes) -> Edge | None:

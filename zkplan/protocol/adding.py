@@ -72,7 +72,7 @@ def task_ops(plan_path: str, task: NewTask, number: str, numbers: dict[NewTask, 
             ops.append(Create(f"{path}/arg-{position:010d}", value))
             continue
         source = dep if isinstance(dep, str) else numbers.get(dep) or dep.number
-        ops.append(Create(f"{path}/dep-{position:010d}"))
+        ops.append(Create(f"{path}/dep-{position:010d}", source.encode()))
         ops.append(
             Create(
                 f"{plan_path}/task-{source}/prov-",

@@ -78,9 +78,10 @@ def _edges(
                 ops.append(Create(f"{path}/arg-{position:010d}", value))
                 ops.append(SetData(f"{path}/ready", b"%d" % k))
                 continue
-            source = f"{plan_path}/task-{dep_number(task.deps[position])}/prov-"
-            ops.append(Create(f"{path}/dep-{position:010d}"))
-            ops.append(Create(source, edge_data(number, position, k, task.rank), sequence=True))
+            source = dep_number(task.deps[position])
+            prov = f"{plan_path}/task-{source}/prov-"
+            ops.append(Create(f"{path}/dep-{position:010d}", source.encode()))
+            ops.append(Create(prov, edge_data(number, position, k, task.rank), sequence=True))
         answer = yield Multi(ops)
         if isinstance(answer, Applied):
             return
