@@ -6,14 +6,17 @@ import sys
 
 import pytest
 
-from .mutants import MUTANTS, Mutant, first_seed_that_finds
+from .mutants import MUTANTS, SIMULATION_ONLY, Mutant, first_seed_that_finds
 from .world import run
 
 #: Within so many seeds every mutant must be found.
 SEEDS_MAX = 12_000
 
 
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name.replace(" ", "-"))
+ALL = (*MUTANTS, *SIMULATION_ONLY)
+
+
+@pytest.mark.parametrize("mutant", ALL, ids=lambda mutant: mutant.name.replace(" ", "-"))
 def test_a_broken_protocol_is_found(mutant: Mutant, capsys: pytest.CaptureFixture[str]) -> None:
     found = first_seed_that_finds(mutant, range(SEEDS_MAX))
     assert found is not None, f"{mutant.name}: not found within {SEEDS_MAX} seeds"
@@ -24,7 +27,7 @@ def test_a_broken_protocol_is_found(mutant: Mutant, capsys: pytest.CaptureFixtur
 
 
 def test_no_mutant_leaves_the_protocol_changed() -> None:
-    for mutant in MUTANTS:
+    for mutant in ALL:
         before = [getattr(module, name) for module, name, _ in mutant.patches]
         first_seed_that_finds(mutant, range(1))
         assert [getattr(module, name) for module, name, _ in mutant.patches] == before
