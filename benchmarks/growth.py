@@ -12,9 +12,9 @@ from pathlib import Path
 from statistics import median
 
 import zkplan
+from zkplan.processes.watched import WatchedProcess
 from zkplan.protocol import control
 from zkplan.protocol.requests import ReadMany
-from zkplan.testing.process import WatchedProcess
 
 from . import machine, shapes
 from .pool import wait_until

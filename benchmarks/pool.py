@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import zkplan
-from zkplan.testing.process import WatchedProcess
+from zkplan.processes.watched import WatchedProcess
 
 START_TIMEOUT_S = 60.0
 ANSWER_TIMEOUT_S = 10.0

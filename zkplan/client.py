@@ -50,12 +50,16 @@ class Client:
         """`server`, an embedded one, is released with the connection.
 
         `hosts` is how others reach the same server, where that is not what `transport` connects to.
+        Without a secret that of an embedded server counts; it stays there: plans in files are
+        signed with what was given.
         """
         self.transport = transport
         self._hosts = hosts
         self._server = server
         self.paths = Paths(_checked_root(root))
-        self.codec = Codec(secret)
+        own = server.secret.encode() if server is not None and not secret else b""
+        self.file_codec = Codec(secret)
+        self.codec = Codec(own) if own else self.file_codec
 
     @property
     def root(self) -> str:
@@ -229,9 +233,10 @@ def connect(
 
     All times in seconds: `session_timeout` is what a dead worker's tasks wait for their take-over,
     `patience` how long one request may stay without an answer. With `secret`, payloads are signed
-    and only those signed with it are accepted. `kazoo_options` go to KazooClient (auth_data,
-    use_ssl, ca, default_acl, logger, …). Over TLS (`use_ssl`) a server's certificate must name the
-    host that stands in `hosts`, unless `verify_hostname` is False.
+    and only those signed with it are accepted; without it `embedded:` addresses have one of their
+    own, in a folder the file `secret`. `kazoo_options` go to KazooClient (auth_data, use_ssl, ca,
+    default_acl, logger, …). Over TLS (`use_ssl`) a server's certificate must name the host that
+    stands in `hosts`, unless `verify_hostname` is False.
 
     Raises ZooKeeperUnavailable when no server answers or the embedded one cannot start, ZkplanError
     for a malformed list of hosts, TypeError for hosts of another kind and for options that are

@@ -19,7 +19,7 @@ from tests.chaos.validate.evidence import PlanEvidence
 from tests.chaos.validate.history import RunHistory
 from tests.chaos.validate.snapshot import remains_at_end
 from zkplan.stress.history import Recorder
-from zkplan.testing.process import WatchedProcess
+from zkplan.processes.watched import WatchedProcess
 
 
 class Recorded:

@@ -19,7 +19,7 @@ from kazoo.security import make_acl
 import zkplan
 from tests.integ.support import IN_CHECKOUT, wait_until
 from zkplan.cli.common import log_to_stderr
-from zkplan.testing.process import WatchedProcess
+from zkplan.processes.watched import WatchedProcess
 
 from .recorded import Recorded
 

@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 import pytest
 
+from zkplan.processes.watched import WatchedProcess
 from zkplan.testing.loopback import LOOPBACK, free_port, server_status
-from zkplan.testing.process import WatchedProcess
 
 START_S_MAX = 30.0
 TICK_MS = 100

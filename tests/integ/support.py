@@ -17,9 +17,9 @@ from typing import Any
 from kazoo.client import KazooClient
 
 import zkplan
+from zkplan.processes.watched import WatchedProcess
 from zkplan.protocol.layout import parse_claim
 from zkplan.protocol.requests import ReadChildren
-from zkplan.testing.process import WatchedProcess
 
 TOP = Path(__file__).parents[2]
 WAIT_S = 30.0

@@ -19,7 +19,7 @@ import zkplan
 from zkplan import ZooKeeperUnavailable
 from zkplan.embedded import address_of
 from zkplan.embedded.lock import FolderLock
-from zkplan.testing.process import WatchedProcess
+from zkplan.processes.watched import WatchedProcess
 from zkplan.transport import addresses
 
 from .support import (

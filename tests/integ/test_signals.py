@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from zkplan import Client
-from zkplan.testing.process import WatchedProcess
+from zkplan.processes.watched import WatchedProcess
 
 from .support import IN_CHECKOUT, WorkerProcess, note, notes, wait_until
 

@@ -11,8 +11,8 @@ from typing import Any, cast
 import pytest
 
 from zkplan import Client
-from zkplan.cli.line import LowerEnd, UpperEnd
-from zkplan.cli.signing_off import SigningOff
+from zkplan.processes.line import LowerEnd, UpperEnd
+from zkplan.processes.signing_off import SigningOff
 from zkplan.protocol.layout import Paths
 from zkplan.protocol.requests import Applied, Multi, Step
 from zkplan.transport import Transport

@@ -56,7 +56,7 @@ def test_a_seed_chooses_the_same_victims_again(make_fleet: MakeFleet) -> None:
         chance, places = random.Random(5), []
         with make_fleet(["sleep", "60"]) as fleet:
             for _ in range(4):
-                order = list(fleet._processes)
+                order = list(fleet._crew.processes)
                 pid = fleet.kill_one(chance)
                 places.append([process.pid for process in order].index(pid))
         return places

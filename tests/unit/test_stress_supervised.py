@@ -11,9 +11,8 @@ import pytest
 from click.testing import CliRunner
 
 from zkplan.cli.stress import stress
-from zkplan.stress.fleet import WorkersDie
+from zkplan.stress.fleet import SupervisedFleet, WorkersDie
 from zkplan.stress.history import Recorder, StressHistory
-from zkplan.stress.supervised import SupervisedFleet
 
 #: Has two workers and reaps them, as a shell that waits does.
 TWO = "sleep 60 & echo worker $!; sleep 60 & echo worker $!; while :; do wait; done"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from zkplan.testing.process import WatchedProcess
+from zkplan.processes.watched import WatchedProcess
 
 
 def test_a_process_that_ends_while_it_is_paused_is_no_error(
@@ -31,7 +31,7 @@ def test_a_process_that_ends_while_it_is_paused_is_no_error(
 STARTS_ONE_THAT_ENDS = """
 import os, sys
 from pathlib import Path
-from zkplan.testing.process import WatchedProcess
+from zkplan.processes.watched import WatchedProcess
 process = WatchedProcess(["/bin/true"], Path(sys.argv[1]))
 {sees_its_end}
 try:

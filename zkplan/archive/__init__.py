@@ -143,7 +143,15 @@ def _write(plan: Plan, found: Survey, target: Path) -> Exported | None:
     )
     with ArchiveWriter(target, header) as writer:
         writer.add(Znode("", found.record))
-        first = transport.run(read_plan(paths, number, found.ranks, writer.add))
+        here, there = plan.client.codec, plan.client.file_codec
+        first = transport.run(
+            read_plan(
+                paths,
+                number,
+                found.ranks,
+                lambda znode: writer.add(_signed_anew(znode, here, there)),
+            )
+        )
         second = transport.run(read_plan(paths, number, found.ranks, None))
         after = transport.run(survey(paths, number))
         if first != second or after.stand != found.stand or after.claimed:
@@ -168,7 +176,7 @@ def import_plan(
     read.
     """
     source = Path(file)
-    header = _read_through(source, None if any_secret else client.codec)
+    header = _read_through(source, None if any_secret else client.file_codec)
     transport, paths = client.transport, client.paths
     twin = None if copy else transport.run(find_twin(paths, header.uid))
     if twin is not None:
@@ -184,7 +192,8 @@ def import_plan(
             raise PayloadUndecodable(f"{source} cannot be imported: it does not begin with a plan")
         number, mark = transport.run(begin(paths, record))
         try:
-            transport.run(fill(paths, number, mark, header.creates, first.data, znodes))
+            signed = (_signed_anew(znode, client.file_codec, client.codec) for znode in znodes)
+            transport.run(fill(paths, number, mark, header.creates, first.data, signed))
         except BaseException:
             _remove_half(client, number)
             raise
@@ -213,14 +222,28 @@ def _read_through(file: Path, codec: Codec | None) -> Header:
     return header
 
 
-def _check_signature(file: Path, codec: Codec, znode: Znode) -> None:
+def _kinds(znode: Znode) -> bytes:
+    """The kinds of payload that it may hold; empty: it holds none."""
     here, _, name = znode.path.partition("/")
-    kinds = _SEALED.get(name.partition("-")[0]) if here.startswith("task-") else None
-    if here.startswith("task-") and not name:
-        kinds = TASK
-    elif here == "results":
-        kinds = VALUE + FAILURE
-    if kinds is None:
+    if here == "results":
+        return VALUE + FAILURE
+    if not here.startswith("task-"):
+        return b""
+    return _SEALED.get(name.partition("-")[0], b"") if name else TASK
+
+
+def _signed_anew(znode: Znode, had: Codec, gets: Codec) -> Znode:
+    """The secret that a data folder has for itself stays there, on the way out and in."""
+    kinds = b"" if had is gets else _kinds(znode)
+    try:
+        return znode._replace(data=gets.seal(*had.open(kinds, znode.data))) if kinds else znode
+    except PayloadUndecodable:
+        return znode  # whoever is to run it says so
+
+
+def _check_signature(file: Path, codec: Codec, znode: Znode) -> None:
+    kinds = _kinds(znode)
+    if not kinds:
         return
     try:
         codec.open(kinds, znode.data)

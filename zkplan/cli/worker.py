@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import click
 
+from ..client import Client
+from ..processes.line import LowerEnd
+from ..processes.signing_off import SigningOff
 from ..protocol.records import WorkerRecord
 from ..text import date_time
 from ..transport.addresses import is_embedded, lease
@@ -20,8 +25,6 @@ from .common import (
     output_option,
     print_rows,
 )
-from .line import LowerEnd
-from .signing_off import SigningOff
 from .supervisor import Supervisor
 
 _GIVEN = click.core.ParameterSource.COMMANDLINE
@@ -59,6 +62,9 @@ _ENDS_WITHIN_S = 30
     show_default=True,
     help="Seconds running tasks get to end when stopping.",
 )
+@click.option(
+    "--quiet", is_flag=True, help="Of zkplan's own log only warnings; what tasks say is not less."
+)
 @click.pass_context
 def worker(
     ctx: click.Context,
@@ -70,6 +76,7 @@ def worker(
     processes: int,
     session_timeout: float,
     grace: float,
+    quiet: bool,
 ) -> None:
     """Claim and run the tasks of every ready plan. SIGTERM and SIGINT drain: claim nothing more,
     finish or hand back within --grace seconds; a second signal hands back at once. The current
@@ -79,17 +86,15 @@ def worker(
         if given:
             raise click.UsageError(f"give the options after `{ctx.invoked_subcommand}`")
         return
+    log_to_stderr()
+    if quiet:
+        logging.getLogger("zkplan").setLevel(logging.WARNING)
     if processes > 1:
-        log_to_stderr()
-        with lease(hosts) as served:
-            # Each process would start an embedded server of its own, so this one serves them all;
-            # where another one serves the folder, each follows it by itself.
-            extra = ["--hosts", served.hosts]
-            extra = extra if is_embedded(hosts) and not served.is_elsewhere else []
-            signing_off = SigningOff(
-                lambda: open_client(served.find(), root, secret, connect_timeout), session_timeout
-            )
-            sys.exit(Supervisor(processes, grace, signing_off, extra).run())
+
+        def opened(server: str) -> Client:
+            return open_client(server, root, secret, connect_timeout)
+
+        sys.exit(_supervise(hosts, opened, processes, session_timeout, grace, bool(secret)))
     line = LowerEnd()
     sys.path.insert(0, os.getcwd())
     client = open_client(
@@ -97,7 +102,7 @@ def worker(
     )
     try:
         made = Worker(client, threads)
-        made.on_ready(lambda name: _say_ready(name, line))
+        made.on_ready(lambda name: _say_ready(name, line, quiet))
         # The first of these drains, each later signal hands back at once.
         draining = False
 
@@ -128,9 +133,30 @@ def worker(
         os._exit(0)
 
 
-def _say_ready(name: str, line: LowerEnd) -> None:
+def _supervise(
+    hosts: str,
+    opened: Callable[[str], Client],
+    processes: int,
+    session_timeout_s: float,
+    grace_s: float,
+    has_secret: bool,
+) -> int:
+    """Run the processes; the exit code. `opened` connects to the ZooKeeper at an address."""
+    with lease(hosts) as served:
+        # Each process would start an embedded server of its own, so this one serves them all;
+        # where another one serves the folder, each follows it by itself.
+        is_here = is_embedded(hosts) and not served.is_elsewhere
+        extra = ["--hosts", served.hosts] if is_here else []
+        # Not as an option: everybody can read the command line of a process.
+        environment = {"ZKPLAN_SECRET": served.secret} if is_here and not has_secret else {}
+        signing_off = SigningOff(lambda: opened(served.find()), session_timeout_s)
+        return Supervisor(processes, grace_s, signing_off, extra, environment).run()
+
+
+def _say_ready(name: str, line: LowerEnd, quiet: bool) -> None:
     line.tell_ready(name)
-    click.echo(f"worker {name} ready", err=True)
+    if not quiet:
+        click.echo(f"worker {name} ready", err=True)
 
 
 def _forget_signals() -> None:

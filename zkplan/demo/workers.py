@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import NamedTuple
 
 from zkplan.errors import ZkplanError
-from zkplan.testing.process import WatchedProcess
+from zkplan.processes.watched import WatchedProcess
 
 #: Short, so that a takeover is seen soon; at work a longer one outlasts pauses of the machine.
 SESSION_TIMEOUT_S = 4.0

@@ -3,6 +3,8 @@
 EmbeddedServer     serves any ZooKeeper client, in a thread or as a process
 Limits             what it refuses before it is in danger
 address_of(folder) where the server of a data folder listens now
+folder_secret(folder), new_secret()
+                   what is signed with where the port is open to all users of the machine
 StorageError       the data folder cannot be used: StorageLocked (another server has it),
                    StorageDamaged, or the disk failed
 """
@@ -11,6 +13,7 @@ from __future__ import annotations
 
 from zkplan.embedded.hosting import EmbeddedServer
 from zkplan.embedded.limits import Limits
+from zkplan.embedded.secret import folder_secret, new_secret
 from zkplan.embedded.storage import StorageDamaged, StorageError, StorageLocked, address_of
 
 __all__ = [
@@ -20,4 +23,6 @@ __all__ = [
     "StorageError",
     "StorageLocked",
     "address_of",
+    "folder_secret",
+    "new_secret",
 ]

@@ -78,7 +78,7 @@ class Storage:
         With `sync` a commit is on disk when it returns; without, it survives a kill of the process.
         """
         try:
-            _make_folder(folder)
+            make_folder(folder)
             held = lock.FolderLock(folder)
         except StorageError:
             raise
@@ -305,7 +305,7 @@ class Storage:
             self._lock.release()
 
 
-def _make_folder(folder: Path) -> None:
+def make_folder(folder: Path) -> None:
     """Create what is missing of it, durably; another process may be doing the same."""
     missing: list[Path] = []
     while not (path := missing[-1].parent if missing else folder).exists():

@@ -1,22 +1,29 @@
-"""The worker processes of a stress run: started, killed at random, replaced, stopped."""
+"""The worker processes of a stress run: killed at random, replaced, stopped; each end recorded."""
 
 from __future__ import annotations
 
+import os
 import random
 import re
 import signal
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
 from ..errors import ZkplanError
+from ..processes.crew import Crew
+from ..processes.output import log_tail
+from ..processes.watched import WatchedProcess
+from ..processes.worker import WorkerProcess
 from ..runtime.losses import HANDED_BACK
-from ..testing.process import WatchedProcess
 from .history import Recorder
 
-_LOG_TAIL_LINES = 15
 _CLAIMS = re.compile(rf"([\d,]+) claims? {HANDED_BACK}")
+#: What a supervisor says of each of its processes that has ended.
+_ENDED = re.compile(r"worker process (\d+) (?:ended with|was ended by)")
+_DIES_WITHIN_S = 10.0
+_POLL_S = 0.002
 
 
 class WorkersDie(ZkplanError):
@@ -30,25 +37,24 @@ class Fleet:
     it was known to be dead. Leaving the `with` block ends them all.
     """
 
-    def __init__(self, command: Sequence[str], size: int, folder: Path, recorder: Recorder) -> None:
+    def __init__(
+        self,
+        command: Sequence[str],
+        size: int,
+        folder: Path,
+        recorder: Recorder,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         #: Process ids of those that ended, and how many of them were killed.
         self.gone: set[int] = set()
         self.kills = 0
-        self._command = command
-        self._size = size
-        self._folder = folder
-        self._recorder = recorder
-        self._processes: dict[WatchedProcess, float] = {}
-        self._logs: dict[WatchedProcess, Path] = {}
+        self._command, self._environment = command, environment
+        self._size, self._folder, self._recorder = size, folder, recorder
         self._started = self._died = 0
+        self._crew = Crew(self._start_one, size, self._has_ended)
 
     def __enter__(self) -> Fleet:
-        try:
-            for _ in range(self._size):
-                self._start_one()
-        except BaseException:
-            self.close()
-            raise
+        self._crew.start()
         return self
 
     def __exit__(
@@ -62,79 +68,119 @@ class Fleet:
     @property
     def pids(self) -> set[int]:
         """The process ids of the workers that should be alive."""
-        return {process.pid for process in self._processes}
+        return {process.pid for process in self._crew.processes}
 
     def is_complete(self, registered: Collection[int]) -> bool:
         """Whether all are registered, by the process ids of those that are."""
-        return self.pids <= {*registered}
+        return len(self.pids) == self._size and self.pids <= {*registered}
 
     def kill_one(self, chance: random.Random, registered: Collection[int] = ()) -> int:
         """Kill a worker chosen by `chance` with SIGKILL and start another; gives its process id.
 
         One that is not registered yet can be chosen, too.
         """
-        process = chance.choice(list(self._processes))
-        del self._processes[process]
+        process = chance.choice(self._crew.processes)
         self.gone.add(process.pid)
         self.kills += 1
         sent = time.monotonic()
-        process.end(0)
+        self._crew.kill(process)
         self._recorder.write("ended", pid=process.pid, sent=sent)
-        self._start_one()
+        self._crew.tend()
         return process.pid
 
     def tend(self) -> None:
         """Replace workers that ended by themselves; raises WorkersDie where that does not stop."""
-        for process, seen in list(self._processes.items()):
-            now = time.monotonic()
-            if process.is_running():
-                self._processes[process] = now
-                continue
-            del self._processes[process]
-            process.end(0)
-            self._died += 1
-            self.gone.add(process.pid)
-            tail = log_tail(self._logs[process])
-            self._recorder.write("died", pid=process.pid, sent=seen, note=tail)
-            if self._died > self._size:
-                raise WorkersDie(
-                    f"{self._died} workers ended by themselves, the last one so:{tail}"
-                )
-            self._start_one()
+        self._crew.tend()
 
     def stop(self, grace_s: float) -> None:
         """Ask all to stop, and wait; one that does not within `grace_s` is killed and recorded."""
-        processes = list(self._processes)
-        for process in processes:
-            process.send(signal.SIGTERM)
-        deadline = time.monotonic() + grace_s
-        for process in processes:
-            sent = time.monotonic()
-            if not process.wait_ended(max(0.0, deadline - sent)):
-                process.end(0)
-                tail = log_tail(self._logs[process])
-                note = f"It did not stop within {grace_s:g} s and was killed.{tail}"
-                self._recorder.write("died", pid=process.pid, sent=sent, note=note)
-        self.close()
+        for process in self._crew.stop(grace_s):
+            self._record_slow(process, process.seen, grace_s)
 
     def note_hand_backs(self) -> None:
         """Record what workers say that they handed back: each claim used up a number."""
-        logs = (log.read_text(errors="replace") for log in self._logs.values())
+        logs = (log.read_text(errors="replace") for log in self._folder.glob("worker*.log"))
         counts = [count for log in logs for count in claims_handed_back(log)]
         self._recorder.write("handed back", times=len(counts), claims=sum(counts))
 
     def close(self) -> None:
         """End with SIGKILL all that is left."""
-        while self._processes:
-            process, _ = self._processes.popitem()
-            process.end(0)
+        self._crew.close()
 
-    def _start_one(self) -> None:
+    def _start_one(self) -> WorkerProcess:
         self._started += 1
         log = self._folder / f"worker-{self._started}.log"
-        process = WatchedProcess(self._command, log)
-        self._processes[process] = time.monotonic()
-        self._logs[process] = log
+        return WorkerProcess(self._command, log, self._environment)
+
+    def _has_ended(self, process: WorkerProcess) -> None:
+        self._record_death(process.pid, process.seen, process.log_tail())
+
+    def _record_death(self, pid: int, seen: float, tail: str) -> None:
+        self._died += 1
+        self.gone.add(pid)
+        self._recorder.write("died", pid=pid, sent=seen, note=tail)
+        if self._died > self._size:
+            raise WorkersDie(f"{self._died} workers ended by themselves, the last one so:{tail}")
+
+    def _record_slow(self, process: WatchedProcess, seen: float, grace_s: float) -> None:
+        note = f"It did not stop within {grace_s:g} s and was killed.{process.log_tail()}"
+        self._recorder.write("died", pid=process.pid, sent=seen, note=note)
+
+
+class SupervisedFleet(Fleet):
+    """The workers are processes of one `zkplan worker`, which replaces the dead.
+
+    Those that are killed are signed off by it: nobody waits for the end of their sessions, as
+    others do where a whole machine is gone.
+    """
+
+    def __enter__(self) -> SupervisedFleet:
+        self._log = self._folder / "workers.log"
+        self._looked_at = time.monotonic()
+        self._supervisor = WatchedProcess(self._command, self._log, self._environment)
+        return self
+
+    def is_complete(self, registered: Collection[int]) -> bool:
+        """See Fleet."""
+        return len({*registered} - self.gone) >= self._size
+
+    def kill_one(self, chance: random.Random, registered: Collection[int] = ()) -> int:
+        """Kill one of the registered with SIGKILL, and wait until it is dead; 0: there is none."""
+        living = sorted({*registered} - self.gone)
+        if not living:
+            return 0
+        pid = chance.choice(living)
+        sent = time.monotonic()
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            return 0  # it ended by itself, of which `tend` will tell
+        self.gone.add(pid)
+        self.kills += 1
+        _wait_dead(pid)
+        self._recorder.write("ended", pid=pid, sent=sent)
+        return pid
+
+    def tend(self) -> None:
+        """Record those that ended by themselves; raises WorkersDie where that does not stop."""
+        looked_at, self._looked_at = self._looked_at, time.monotonic()
+        ended = {int(pid) for pid in _ENDED.findall(self._log.read_text(errors="replace"))}
+        for pid in sorted(ended - self.gone):
+            self._record_death(pid, looked_at, log_tail(self._log))
+        if not self._supervisor.is_running():
+            raise WorkersDie(f"the supervisor ended by itself:{log_tail(self._log)}")
+
+    def stop(self, grace_s: float) -> None:
+        """Ask all to stop, and wait; a supervisor that does not end is killed and recorded."""
+        sent = time.monotonic()
+        self._supervisor.terminate()
+        if not self._supervisor.wait_ended(grace_s):
+            self._record_slow(self._supervisor, sent, grace_s)
+        self.close()
+
+    def close(self) -> None:
+        """End the supervisor with SIGKILL; its workers notice that, and drain."""
+        self._supervisor.end(0)
 
 
 def claims_handed_back(log: str) -> list[int]:
@@ -142,7 +188,13 @@ def claims_handed_back(log: str) -> list[int]:
     return [int(found.replace(",", "")) for found in _CLAIMS.findall(log)]
 
 
-def log_tail(log: Path) -> str:
-    """The last lines of a log, as the end of a message."""
-    lines = log.read_text(errors="replace").splitlines()[-_LOG_TAIL_LINES:]
-    return "\n" + "\n".join(lines) if lines else " It wrote no log."
+def _wait_dead(pid: int) -> None:
+    """Until its supervisor has reaped it: before that it may still be at work."""
+    deadline = time.monotonic() + _DIES_WITHIN_S
+    while time.monotonic() < deadline:
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            return
+        time.sleep(_POLL_S)
+    raise WorkersDie(f"process {pid} was killed, and is there after {_DIES_WITHIN_S:g} s")

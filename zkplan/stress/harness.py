@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import random
-import sys
+import secrets
 import tempfile
 import threading
 import time
@@ -19,13 +19,13 @@ from pathlib import Path
 
 import zkplan
 
+from ..processes.worker import worker_command, worker_environment
 from ..protocol.layout import number_of, parse_claim, parse_delayed
 from ..protocol.requests import ReadChildren, ReadMany
 from ..testing.znodes import remove_tree
-from .fleet import Fleet
+from .fleet import Fleet, SupervisedFleet
 from .history import HARNESS, Recorder, StressHistory, keep
 from .probe import run_task
-from .supervised import SupervisedFleet
 from .validate.evidence import Kept, Remains
 from .validate.stress import StressEvidence, Verdict, check
 from .workload import Workload, key_of
@@ -34,7 +34,7 @@ from .workload import Workload, key_of
 TICK_S = 0.1
 READY_TIMEOUT_S = 60.0
 RESULT_TIMEOUT_S = 10.0
-STOP_GRACE_S = 15.0
+WORKER_GRACE_S, STOP_GRACE_S = 5.0, 15.0
 #: Kills use up attempts; no run may end because one task was hit again and again.
 ATTEMPTS = 50
 RETRY_DELAY_S = 0.1
@@ -123,20 +123,25 @@ def run(
         if settings.history is not None:
             # Also when the run breaks: that is when a history is wanted.
             stack.callback(keep, folder, settings.history)
+        # Other users of the machine can reach a server on loopback: they must not know it.
+        secret = os.environ.get("ZKPLAN_SECRET") or secrets.token_hex(32)
         client = stack.enter_context(
-            zkplan.connect(
-                hosts,
-                root,
-                connect_timeout=settings.connect_timeout_s,
-                # The workers inherit it; without it they would refuse what this client signs.
-                secret=os.environ.get("ZKPLAN_SECRET", ""),
-            )
+            zkplan.connect(hosts, root, connect_timeout=settings.connect_timeout_s, secret=secret)
         )
         stack.callback(_remove, client, root)
-        fleet: Fleet | SupervisedFleet
-        given = (_command(hosts, root, settings), settings.workers, folder, recorder)
-        fleet = SupervisedFleet(*given) if settings.supervised else Fleet(*given)
-        stack.enter_context(fleet)
+        processes = settings.workers if settings.supervised else 1
+        command = worker_command(
+            hosts,
+            root,
+            settings.threads,
+            settings.session_timeout_s,
+            WORKER_GRACE_S,
+            *("--processes", str(processes)),
+        )
+        kind = SupervisedFleet if settings.supervised else Fleet
+        fleet = stack.enter_context(
+            kind(command, settings.workers, folder, recorder, worker_environment(secret))
+        )
         return _Run(settings, client, fleet, recorder, folder, tell).run()
 
 
@@ -147,13 +152,6 @@ def _remove(client: zkplan.Client, root: str) -> None:
         logger.warning("could not remove %s from ZooKeeper: %s", root, error)
 
 
-def _command(hosts: str, root: str, settings: Settings) -> list[str]:
-    command = [sys.executable, "-m", "zkplan", "worker", "--hosts", hosts, "--root", root]
-    processes = settings.workers if settings.supervised else 1
-    command += ["--threads", str(settings.threads), "--processes", str(processes)]
-    return [*command, "--session-timeout", str(settings.session_timeout_s), "--grace", "5"]
-
-
 class _Run:
     """One run under way."""
 
@@ -161,7 +159,7 @@ class _Run:
         self,
         settings: Settings,
         client: zkplan.Client,
-        fleet: Fleet | SupervisedFleet,
+        fleet: Fleet,
         recorder: Recorder,
         folder: Path,
         tell: Callable[[Progress], None],

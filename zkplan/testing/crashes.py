@@ -23,12 +23,12 @@ from zkplan.embedded import EmbeddedServer
 from zkplan.errors import PlanError, WaitTimeout, ZkplanError, ZooKeeperError
 from zkplan.inspect.deadlock import dead_at_standstill, raise_in_vain
 from zkplan.plan import Plan
+from zkplan.processes.output import log_tail
+from zkplan.processes.watched import same_imports
 from zkplan.protocol.requests import ReadChildren
-from zkplan.testing.process import same_imports
 from zkplan.transport.mailbox import Empty, Mailbox
 
 _POLL_S = 0.02
-_LOG_TAIL_LINES = 15
 _END_S = 5.0
 _RETRY_DELAY_S = 0.02
 _STILL_S = 0.1
@@ -123,8 +123,8 @@ def crash_at_every_step(
     with ExitStack() as stack:
         server = stack.enter_context(EmbeddedServer())
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="zkplan-crashes-")))
-        nursery = stack.enter_context(_Nursery(folder))
-        runs = _Runs(server.hosts, nursery, build, outcome, timeout, folder)
+        forkserver = stack.enter_context(_Forkserver(folder))
+        runs = _Runs(server.hosts, forkserver, build, outcome, timeout, folder)
         undisturbed = runs.run(0, False)
         report = CrashReport(undisturbed.ending)
         for number in range(1, undisturbed.transactions + 1):
@@ -185,13 +185,13 @@ class _Runs:
     def __init__(
         self,
         hosts: str,
-        nursery: _Nursery,
+        forkserver: _Forkserver,
         build: Callable[[Client], Plan],
         outcome: Callable[[Plan], Any],
         timeout_s: float,
         folder: Path,
     ) -> None:
-        self._hosts, self._nursery, self._build = hosts, nursery, build
+        self._hosts, self._forkserver, self._build = hosts, forkserver, build
         self._outcome, self._timeout_s, self._folder = outcome, timeout_s, folder
         self._roots = itertools.count(1)
 
@@ -208,8 +208,8 @@ class _Runs:
                 for worker in itertools.count():
                     will = self._folder / f"{root[1:]}-{worker}"
                     moment = (number, after) if worker == 0 else (0, False)
-                    self._nursery.start(self._hosts, root, *moment, will)
-                    died = self._nursery.wait_ended(ended)
+                    self._forkserver.start(self._hosts, root, *moment, will)
+                    died = self._forkserver.wait_ended(ended)
                     told = _read(will)
                     if worker == 0:
                         first, planned = told, died and len(told.transactions) >= number > 0
@@ -284,14 +284,14 @@ def _read(will: Path) -> _Will:
     return _Will(session, [fact["what"] for fact in facts if "what" in fact])
 
 
-class _Nursery:
+class _Forkserver:
     """The process of zkplan.testing.forkserver: at most one worker at a time."""
 
     def __init__(self, folder: Path) -> None:
         self._log = folder / "log"
         self._ended: Mailbox[str] = Mailbox()
 
-    def __enter__(self) -> _Nursery:
+    def __enter__(self) -> _Forkserver:
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "zkplan.testing.forkserver"],
@@ -299,7 +299,7 @@ class _Nursery:
                 stdout=subprocess.PIPE,
                 stderr=log,
                 env=same_imports(),
-                # Ctrl-C is for the caller; the end of its input ends the nursery.
+                # Ctrl-C is for the caller; the end of its input ends the forkserver.
                 start_new_session=True,
             )
         # Both are there, because they were asked for.
@@ -330,7 +330,7 @@ class _Nursery:
                     self._order()
                 continue
             if not answer:
-                raise ZkplanError(f"no workers can be started.{self._log_tail()}")
+                raise ZkplanError(f"no workers can be started.{log_tail(self._log)}")
             return died
 
     def _order(self, **order: object) -> None:
@@ -354,7 +354,3 @@ class _Nursery:
         finally:
             self._process.kill()
             self._process.wait()
-
-    def _log_tail(self) -> str:
-        lines = self._log.read_text(errors="replace").splitlines()[-_LOG_TAIL_LINES:]
-        return " The end of their log:\n" + "\n".join(lines) if lines else " They wrote nothing."

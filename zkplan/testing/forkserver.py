@@ -109,7 +109,7 @@ def _fork(order: dict[str, Any]) -> int:
     if pid:
         return pid
     try:
-        # A session of its own: whoever signals the group of the nursery does not mean the worker.
+        # A session of its own: whoever signals the group of this process means not the worker.
         os.setsid()
         _work(**order)
     except BaseException:

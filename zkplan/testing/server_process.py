@@ -13,8 +13,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import TypeVar
 
+from zkplan.processes.output import log_tail
+from zkplan.processes.watched import WatchedProcess
 from zkplan.testing.loopback import LOOPBACK, free_port, server_status, server_version
-from zkplan.testing.process import WatchedProcess
 
 S = TypeVar("S", bound="ServerProcess")
 
@@ -22,7 +23,6 @@ _START_DEADLINE_S = 60.0
 _STOP_GRACE_S = 5.0
 _POLL_S = 0.02
 _WATCH_S = 1.0
-_LOG_TAIL_LINES = 25
 
 
 class ServerDidNotStart(RuntimeError):
@@ -102,11 +102,13 @@ class ServerProcess:
         deadline = time.monotonic() + timeout_s
         while self.mode is None:
             if self._process is None or self._process.wait_ended(_POLL_S):
-                raise ServerDidNotStart(f"the server on port {self.port} ended.{self._log_tail()}")
+                raise ServerDidNotStart(
+                    f"the server on port {self.port} ended.{log_tail(self.log)}"
+                )
             if time.monotonic() > deadline:
                 raise ServerDidNotStart(
                     f"the server on port {self.port} served no request within {timeout_s} s."
-                    f"{self._log_tail()}"
+                    f"{log_tail(self.log)}"
                 )
 
     def wait_ended(self) -> None:
@@ -172,9 +174,3 @@ class ServerProcess:
     def _remove_data(self) -> None:
         if not self._keeps_data:
             shutil.rmtree(self.data, ignore_errors=True)
-
-    def _log_tail(self) -> str:
-        if not self.log.exists():
-            return " It wrote no log."
-        lines = self.log.read_text(errors="replace").splitlines()[-_LOG_TAIL_LINES:]
-        return " The end of its log:\n" + "\n".join(lines)

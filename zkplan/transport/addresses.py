@@ -46,8 +46,13 @@ logger = logging.getLogger("zkplan.transport.addresses")
 class Lease:
     """`hosts` for ZooKeeper clients, served at least until `release`. A context manager."""
 
-    def __init__(self, hosts: str, release: Callable[[], None] | None = None) -> None:
+    def __init__(
+        self, hosts: str, release: Callable[[], None] | None = None, secret: str = ""
+    ) -> None:
         self.hosts = hosts
+        #: What those sign with who are given none: of an embedded server, whose port is open to all
+        #: users of the machine. Empty otherwise.
+        self.secret = secret
         #: Whether it is that of a folder which another process serves, as long as that one lives.
         self.is_elsewhere = False
         self._release = release
@@ -82,8 +87,8 @@ class Lease:
 class _Elsewhere(Lease):
     """The server of a folder in another process, and what follows it when that one ends."""
 
-    def __init__(self, folder: Path, hosts: str) -> None:
-        super().__init__(hosts)
+    def __init__(self, folder: Path, hosts: str, secret: str) -> None:
+        super().__init__(hosts, secret=secret)
         self.is_elsewhere = True
         self._folder = folder
         self._next: Lease | None = None
@@ -161,8 +166,8 @@ class _Elsewhere(Lease):
 class _Served:
     """A server of this process and how many leases it has."""
 
-    def __init__(self, server: EmbeddedServer) -> None:
-        self.server = server
+    def __init__(self, server: EmbeddedServer, secret: str) -> None:
+        self.server, self.secret = server, secret
         self.leases = 0
 
 
@@ -263,7 +268,7 @@ def _lease(hosts: str, folder: Path | None, port: int = 0, wait_s: float = _LOCK
 
 def _lease_now(hosts: str, folder: Path | None, port: int) -> Lease | StorageLocked:
     # Imported here: who uses an ensemble does not load a server.
-    from ..embedded import StorageLocked, address_of
+    from ..embedded import StorageLocked, address_of, folder_secret, new_secret
 
     key = "" if folder is None else str(folder)
     # The lock is also held while a server starts and stops: of two threads with one address, the
@@ -277,27 +282,30 @@ def _lease_now(hosts: str, folder: Path | None, port: int) -> Lease | StorageLoc
             served = None
         if served is None:
             try:
-                served = _Served(_start(hosts, folder, port))
+                secret = new_secret() if folder is None else folder_secret(folder)
+                served = _Served(_start(hosts, folder, port), secret)
             except StorageLocked as error:
                 other = None if folder is None else address_of(folder)
                 if folder is None or other is None:
                     return error
                 logger.info("%s is served by another process, at %s", folder, other)
-                return _Elsewhere(folder, other)
+                return _Elsewhere(folder, other, secret)
+            except OSError as error:
+                raise _cannot_serve(hosts, error) from error
             _served[key] = served
         served.leases += 1
-        return Lease(served.server.hosts, lambda: _let_go(key, served))
+        return Lease(served.server.hosts, lambda: _let_go(key, served), served.secret)
 
 
 def lease_in_memory() -> Lease:
     """A server in memory for this lease alone, which ends with it."""
-    from ..embedded import EmbeddedServer
+    from ..embedded import EmbeddedServer, new_secret
 
     try:
         server = EmbeddedServer().start()
     except OSError as error:
         raise _cannot_serve(PREFIX, error) from error
-    return Lease(server.hosts, server.stop)
+    return Lease(server.hosts, server.stop, new_secret())
 
 
 def _let_go(key: str, served: _Served) -> None:

@@ -21,7 +21,7 @@ from tests.integ.support import IN_CHECKOUT, wait_until
 from tests.sim.world import ROOT
 from zkplan.protocol.failpoints import VARIABLE
 from zkplan.stress.history import Recorder
-from zkplan.testing.process import WatchedProcess
+from zkplan.processes.watched import WatchedProcess
 
 from ..traffic import author, waiter
 from ..traffic.mutated import BROKEN

@@ -20,7 +20,7 @@ from tests.sim.world import ROOT
 from zkplan.errors import ZkplanError
 from zkplan.protocol.failpoints import VARIABLE
 from zkplan.protocol.requests import ReadChildren
-from zkplan.testing.process import WatchedProcess
+from zkplan.processes.watched import WatchedProcess
 
 from ..cluster.cluster import Cluster, Process, Settings
 from ..cluster.link import Link

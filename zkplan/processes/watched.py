@@ -12,6 +12,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
+from .output import Relay, log_tail
+
 # The watcher is told a process id on its first line. When its input ends without a second line, the
 # starter is gone, however it died (the kernel closes the pipe), and the watcher kills that id.
 # PR_SET_PDEATHSIG is not used: it fires already when the *thread* that started the child ends.
@@ -21,42 +23,41 @@ _WATCHER = 'read -r pid && { read -r released || kill -KILL "$pid"; }'
 class WatchedProcess:
     """A process in a session of its own (Ctrl-C does not reach it), killed when its starter dies.
 
-    Its standard output and error go to the end of `log`; `environment` replaces the inherited one.
-    A child that the starter forked holds the pipe too: the process is then killed when the last of
-    both is gone.
+    Its standard output and error go to the end of the file `log`, into the pipes of a Relay, or
+    (None) where those of this process go; `environment` replaces the inherited one, `pass_fds` are
+    descriptors that it inherits. A child that the starter forked holds the pipe too: the process is
+    then killed when the last of both is gone. One that is not `watched` notices the death of its
+    starter by itself.
     """
 
     def __init__(
         self,
         command: Sequence[str],
-        log: Path | IO[bytes],
+        log: Path | Relay | None,
         environment: Mapping[str, str] | None = None,
+        *,
+        pass_fds: Sequence[int] = (),
+        watched: bool = True,
     ) -> None:
-        self._release = threading.Lock()
-        watcher_end, self._pipe = os.pipe()
+        self._log = log
+        self._watcher = _Watcher() if watched else None
         try:
-            self._watcher = subprocess.Popen(
-                ["/bin/sh", "-c", _WATCHER], stdin=watcher_end, start_new_session=True
-            )
-        except BaseException:
-            os.close(self._pipe)
-            raise
-        finally:
-            os.close(watcher_end)
-        try:
-            with log.open("ab") if isinstance(log, Path) else contextlib.nullcontext(log) as output:
+            with contextlib.ExitStack() as stack:
+                output, errors = _outputs(log, stack)
                 self._process = subprocess.Popen(
                     command,
                     stdin=subprocess.DEVNULL,
                     stdout=output,
-                    stderr=subprocess.STDOUT,
+                    stderr=errors,
                     start_new_session=True,
                     env=environment,
+                    pass_fds=pass_fds,
                 )
         except BaseException:
             self._release_watcher()
             raise
-        os.write(self._pipe, b"%d\n" % self._process.pid)
+        if self._watcher is not None:
+            self._watcher.watch(self._process.pid)
 
     @property
     def pid(self) -> int:
@@ -89,6 +90,11 @@ class WatchedProcess:
         """Send a signal; nothing happens where the process has ended."""
         self._process.send_signal(number)
 
+    def terminate(self) -> None:
+        """Tell it to end (SIGTERM), also where it is paused."""
+        self.send(signal.SIGTERM)
+        self.send(signal.SIGCONT)  # A paused process would not act on SIGTERM.
+
     def pause(self) -> None:
         """Stop it (SIGSTOP), and wait until all its threads stand; SIGCONT lets it go on.
 
@@ -102,23 +108,67 @@ class WatchedProcess:
     def end(self, grace_s: float) -> None:
         """Terminate it, kill it after `grace_s` seconds (0: at once), reap it; may be repeated."""
         if grace_s > 0:
-            self.send(signal.SIGTERM)
-            self.send(signal.SIGCONT)  # A paused process would not act on SIGTERM.
+            self.terminate()
             self.wait_ended(grace_s)
         self._process.kill()
         self._process.wait()
         self._release_watcher()
+        if isinstance(self._log, Relay):
+            self._log.finish()
+
+    def log_tail(self) -> str:
+        """The end of what it wrote, as the end of a message."""
+        if isinstance(self._log, Relay):
+            return self._log.tail()
+        return log_tail(self._log) if self._log is not None else ""
 
     def _release_watcher(self) -> None:
-        """Let the watcher go without a kill, once the process is reaped or was never started."""
-        with self._release:
+        if self._watcher is not None:
+            self._watcher.release()
+
+
+class _Watcher:
+    """A shell that kills one process as soon as the process that made the shell is gone."""
+
+    def __init__(self) -> None:
+        self._releasing = threading.Lock()
+        its_end, self._pipe = os.pipe()
+        try:
+            self._process = subprocess.Popen(
+                ["/bin/sh", "-c", _WATCHER], stdin=its_end, start_new_session=True
+            )
+        except BaseException:
+            os.close(self._pipe)
+            raise
+        finally:
+            os.close(its_end)
+
+    def watch(self, pid: int) -> None:
+        os.write(self._pipe, b"%d\n" % pid)
+
+    def release(self) -> None:
+        """Let it go without a kill, once the process is reaped or was never started."""
+        with self._releasing:
             if self._pipe < 0:
                 return
             with contextlib.suppress(BrokenPipeError):
-                os.write(self._pipe, b"none\nreleased\n" if self._watcher.poll() is None else b"")
+                os.write(self._pipe, b"none\nreleased\n" if self._process.poll() is None else b"")
             os.close(self._pipe)
             self._pipe = -1
-            self._watcher.wait()
+            self._process.wait()
+
+
+def _outputs(
+    log: Path | Relay | None, stack: contextlib.ExitStack
+) -> tuple[int | IO[bytes] | None, int | None]:
+    """Standard output and error of a new process; `stack` closes what is here of them."""
+    if isinstance(log, Path):
+        return stack.enter_context(log.open("ab")), subprocess.STDOUT
+    if isinstance(log, Relay):
+        stack.callback(log.was_passed)
+        output, errors = log.ends
+        return output, errors
+    return None, None
 
 
 def same_imports() -> dict[str, str]:

@@ -13,7 +13,7 @@ import socket
 import threading
 from collections.abc import Callable
 
-logger = logging.getLogger("zkplan.supervisor")
+logger = logging.getLogger("zkplan.processes")
 
 #: Names the descriptor of the lower end.
 _LINE_FD = "ZKPLAN_SUPERVISOR_FD"
@@ -42,8 +42,14 @@ class UpperEnd:
         """The process has its end: what is here of it is needed no longer."""
         self._lower.close()
 
+    def fileno(self) -> int:
+        """The descriptor to wait for until something is told, or the process has ended."""
+        return self._upper.fileno()
+
     def listen(self) -> None:
         """Take in all that was told, also by a process that has ended meanwhile."""
+        if self._upper.fileno() < 0:
+            return
         try:
             while told := self._upper.recv(4096):
                 *names, self._begun = (self._begun + told).split(b"\n")

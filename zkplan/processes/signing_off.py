@@ -10,8 +10,9 @@ from collections.abc import Callable
 from ..backoff import CHANCE, Backoff
 from ..client import Client
 from ..protocol.membership import sign_off
+from .worker import WorkerProcess
 
-logger = logging.getLogger("zkplan.supervisor")
+logger = logging.getLogger("zkplan.processes")
 
 _RETRY = Backoff(initial_s=0.2, max_s=5.0)
 #: A server that was away gives sessions their whole time-out again: it is tried for so many.
@@ -28,11 +29,17 @@ class SigningOff:
     def __init__(self, opened: Callable[[], Client], session_timeout_s: float) -> None:
         self._opened = opened
         self._matters_s = _TIME_OUTS * session_timeout_s
+        self._over = False
         self._changed = threading.Condition()
         #: Who is to be signed off, and since when its process is dead; the oldest first.
         self._dead: dict[str, float] = {}
         # A daemon: at the end of the process nobody waits for ZooKeeper.
         threading.Thread(target=self._serve, daemon=True).start()
+
+    def has_ended(self, process: WorkerProcess) -> None:
+        """That process is dead. One that ended with 0 has signed off by itself, or has tried to."""
+        if process.exit_code and process.worker:
+            self.has_died(process.worker)
 
     def has_died(self, worker: str) -> None:
         """The process of that worker is dead. Returns at once."""
@@ -45,11 +52,20 @@ class SigningOff:
         with self._changed:
             self._changed.wait_for(lambda: not self._dead, timeout_s)
 
+    def close(self) -> None:
+        """Nobody needs to be signed off any more, say because the server ends."""
+        with self._changed:
+            self._over = True
+            self._dead.clear()
+            self._changed.notify_all()
+
     def _serve(self) -> None:
         failures = 0
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: bool(self._dead))
+                self._changed.wait_for(lambda: self._dead or self._over)
+                if self._over:
+                    return
             try:
                 with self._opened() as client:
                     while worker := self._oldest():
@@ -59,7 +75,7 @@ class SigningOff:
                 failures = 0
             except Exception as error:
                 # Whatever it was, such as want of memory or threads: the thread has to live on.
-                if not failures:
+                if not failures and not self._over:
                     logger.warning(
                         "worker %s cannot be signed off yet; its tasks wait for that, or for the "
                         "end of its session: %s",

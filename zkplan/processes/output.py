@@ -1,0 +1,87 @@
+"""What a process prints and logs: passed on line by line, and its last lines for a message."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import IO
+
+_TAIL_LINES = 25
+#: What is written by then is shown; later only where a process of the process goes on writing.
+_READ_S = 1.0
+
+#: Gets each line, and "stdout" or "stderr".
+Show = Callable[[str, str], None]
+
+
+def log_tail(log: Path) -> str:
+    """The last lines of a log file, as the end of a message."""
+    return _told(log.read_text(errors="replace").splitlines() if log.exists() else ())
+
+
+def show(line: str, stream: str) -> None:
+    """Write it to the stream of that name of this process."""
+    try:
+        # Looked up for each line: a notebook and pytest replace it.
+        getattr(sys, stream).write(line)
+        getattr(sys, stream).flush()
+    except (AttributeError, OSError, ValueError):
+        pass  # there is none, or it is closed: nobody wants to see it
+
+
+def drop(line: str, stream: str) -> None:
+    """For those of whose output only the end is wanted, where something goes wrong."""
+
+
+class Relay:
+    """The two pipes into which one process writes, and a thread of this process for each."""
+
+    def __init__(self, show: Show = drop) -> None:
+        self._show = show
+        self._tail: deque[str] = deque(maxlen=_TAIL_LINES)
+        self._threads = []
+        #: What the process must have as its standard output and error.
+        self.ends: list[int] = []
+        for stream in ("stdout", "stderr"):
+            read, write = os.pipe()
+            self.ends.append(write)
+            # As it is, also where a line ends with a carriage return, as those of progress bars do.
+            lines = open(read, errors="replace", newline="")  # noqa: SIM115
+            thread = threading.Thread(target=self._read, args=[lines, stream], daemon=True)
+            self._threads.append(thread)
+            thread.start()
+
+    def was_passed(self) -> None:
+        """The process has its ends: the last who closes them ends the reading here."""
+        while self.ends:
+            os.close(self.ends.pop())
+
+    def finish(self) -> None:
+        """The process is dead: wait until all that it wrote is passed on."""
+        deadline = time.monotonic() + _READ_S
+        for thread in self._threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
+
+    def tail(self) -> str:
+        """The last lines, as the end of a message."""
+        return _told(list(self._tail))
+
+    def _read(self, lines: IO[str], stream: str) -> None:
+        with lines:
+            for line in lines:
+                self._tail.append(line.rstrip())
+                self._show(line, stream)
+
+
+def _told(lines: Iterable[str]) -> str:
+    """
+    >>> _told(["no such module"]), _told([])
+    (' The end of its log:\\nno such module', ' It wrote no log.')
+    """
+    last = [*lines][-_TAIL_LINES:]
+    return "\n".join([" The end of its log:", *last]) if last else " It wrote no log."

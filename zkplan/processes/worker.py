@@ -1,0 +1,80 @@
+"""A `zkplan worker` in a process of its own: how it is started, and what it tells."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from .line import UpperEnd
+from .output import Relay
+from .watched import WatchedProcess, same_imports
+
+
+class WorkerProcess(WatchedProcess):
+    """See WatchedProcess. Over a line it tells the ID of its worker, and notices our end."""
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        log: Path | Relay | None,
+        environment: Mapping[str, str] | None = None,
+        *,
+        watched: bool = True,
+    ) -> None:
+        self.line = UpperEnd()
+        self.born = time.monotonic()
+        #: When it was last known to run, by the monotonic clock.
+        self.seen = self.born
+        try:
+            super().__init__(
+                command,
+                log,
+                {**(os.environ if environment is None else environment)} | self.line.environment(),
+                pass_fds=[self.line.to_pass],
+                watched=watched,
+            )
+        except BaseException:
+            self.line.close()
+            raise
+        finally:
+            self.line.was_passed()
+
+    @property
+    def worker(self) -> str:
+        """The ID under which its worker registered last; empty before. Known after its end, too."""
+        self.line.listen()
+        return self.line.worker
+
+    def is_running(self) -> bool:
+        """See WatchedProcess."""
+        now = time.monotonic()
+        running = super().is_running()
+        self.seen = now if running else self.seen
+        return running
+
+    def end(self, grace_s: float) -> None:
+        """See WatchedProcess."""
+        super().end(grace_s)
+        self.line.listen()
+        self.line.close()
+
+
+def worker_command(
+    hosts: str, root: str, threads: int, session_timeout_s: float, grace_s: float, *more: str
+) -> list[str]:
+    """The command line of a worker; no secret belongs into it, for everybody can read it."""
+    command = [sys.executable, "-m", "zkplan", "worker", "--hosts", hosts, "--root", root]
+    command += ["--threads", str(threads), "--session-timeout", str(session_timeout_s)]
+    return [*command, "--grace", str(grace_s), *more]
+
+
+def worker_environment(secret: str) -> dict[str, str]:
+    """That of this process, but for its own options of `zkplan`, with the secret of a worker.
+
+    Other users of the machine cannot read it. The worker can import what this process can.
+    """
+    kept = {name: value for name, value in same_imports().items() if not name.startswith("ZKPLAN_")}
+    return kept | {"ZKPLAN_SECRET": secret, "PYTHONUNBUFFERED": "1"}
