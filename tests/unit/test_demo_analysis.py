@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import json
+import os
 import pickle
+import time
 from pathlib import Path
 from random import Random
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import zkplan
 from zkplan.demo import analysis
-from zkplan.demo.analysis import Module, Summary
-from zkplan.demo.journal import Execution, executions, taken_over
-from zkplan.demo.story import how_often
+from zkplan.demo.analysis import Execution, Module, Summary, execution_of, noted
+from zkplan.demo.run import how_often, taken_over
 
 TREE = {
     "alpha.py": "import os, os.path\nimport sys as s\n\ndef one():\n    def two(): pass\n",
@@ -104,19 +106,19 @@ def test_the_result_does_not_depend_on_how_parts_are_merged(
     while len(parts) > 1:
         cut = random.randint(2, len(parts))
         parts = [*parts[cut:], analysis.merge(parts[:cut])]
-    assert analysis.report(analysis.merge(parts)) == analysis.report(at_once)
+    assert analysis.merge(parts) == at_once
 
 
-def test_the_report_ranks_by_number_then_by_name() -> None:
+def test_the_most_imported_modules_rank_by_number_then_by_name() -> None:
     importers = {"re": 2, "abc": 2, "sys": 3}
     summary = Summary(0, 0, 0, 0, (), (), importers)
-    assert analysis.report(summary).most_imported == (("sys", 3), ("abc", 2), ("re", 2))
+    assert analysis.most_imported(summary) == [("sys", 3), ("abc", 2), ("re", 2)]
 
 
-def test_a_report_is_the_same_after_its_journey_through_bytes(folder: Path) -> None:
-    report = analysis.report_of_one_process(str(folder), analysis.split(SOURCES))
-    assert pickle.loads(pickle.dumps(report)) == report
-    assert report.files == 4
+def test_a_summary_is_the_same_after_its_journey_through_bytes(folder: Path) -> None:
+    summary = analysis.analyse(str(folder), SOURCES)
+    assert pickle.loads(pickle.dumps(summary)) == summary
+    assert summary.files == 4
 
 
 def test_the_standard_library_gives_hundreds_of_files_and_a_hundred_tasks() -> None:
@@ -125,11 +127,19 @@ def test_the_standard_library_gives_hundreds_of_files_and_a_hundred_tasks() -> N
     assert len(analysis.split(files)) > 50
 
 
-def test_executions_are_read_in_the_order_of_time(tmp_path: Path) -> None:
-    late, early = Execution("b", 1, "w2", 2, 8.0), Execution("a", 0, "w1", 1, 5.0)
-    for execution in (late, early):
-        (tmp_path / f"{execution.pid}.jsonl").write_text(json.dumps(execution._asdict()) + "\n")
-    assert executions(tmp_path) == [early, late]
+def test_who_executes_a_task_is_told_in_one_line(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    context = SimpleNamespace(name="parse os", attempt=2, worker="w")
+    monkeypatch.setattr(zkplan, "current", lambda: context)
+    before = time.monotonic()
+    assert noted(max, 1, 2) == 2
+    (line,) = capfd.readouterr().out.splitlines()
+    execution = execution_of(line)
+    assert execution is not None
+    assert execution[:4] == ("parse os", 2, "w", os.getpid())
+    assert before <= execution.at <= time.monotonic()
+    assert execution_of("what a task prints") is None
 
 
 def test_a_takeover_is_the_first_execution_elsewhere_after_the_kill() -> None:

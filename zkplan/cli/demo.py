@@ -6,9 +6,7 @@ import logging
 
 import click
 
-from ..demo.run import run
-from ..demo.story import Story
-from ..demo.watch import Settings
+from ..demo.run import Settings, run
 from .common import log_to_stderr
 from .running import zookeeper_for
 
@@ -33,5 +31,5 @@ def demo(hosts: str | None, workers: int, threads: int, kill: bool, timeout: flo
     """
     log_to_stderr(logging.WARNING)
     settings = Settings(workers, threads, kill and workers > 1, timeout)
-    with zookeeper_for("demo", hosts) as provided, Story() as story:
-        run(provided, settings, story)
+    with zookeeper_for("demo", hosts) as provided:
+        run(provided, settings)

@@ -1,4 +1,4 @@
-"""What the demonstration computes: facts about the source of Python's standard library.
+"""What the tasks of the demonstration compute: facts about the source of Python's standard library.
 
 The functions are pure but for reading the files they are given, and their values do not depend on
 how the files are split into tasks or in which order parts are merged. So the result of a plan can
@@ -8,13 +8,17 @@ be compared, value by value, with that of one process.
 from __future__ import annotations
 
 import ast
+import json
 import os
 import sysconfig
+import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple, TypeVar
+
+import zkplan
 
 T = TypeVar("T")
 
@@ -26,6 +30,21 @@ FAN_IN = 8
 ROWS = 10
 # Tests are left out because many distributions of Python do so: the input is alike everywhere.
 _LEFT_OUT = {"test", "tests", "idle_test", "site-packages", "dist-packages", "__pycache__"}
+_NOTE = "zkplan demo runs "
+
+
+class Execution(NamedTuple):
+    """The start of one execution of a task.
+
+    `attempt` is the fencing number, `at` the monotonic clock in seconds, which the processes of one
+    machine share.
+    """
+
+    task: str
+    attempt: int
+    worker: str
+    pid: int
+    at: float
 
 
 class Module(NamedTuple):
@@ -54,23 +73,28 @@ class Summary(NamedTuple):
     importers: dict[str, int]
 
 
-class Report(NamedTuple):
-    """The value of the plan's last task: totals and the rows of two tables."""
-
-    files: int
-    lines: int
-    functions: int
-    classes: int
-    unparsed: tuple[str, ...]
-    largest: tuple[Module, ...]
-    most_imported: tuple[tuple[str, int], ...]
-
-
 class Chunk(NamedTuple):
     """The files of one task, as paths relative to the folder of the library."""
 
     name: str
     files: tuple[str, ...]
+
+
+def noted(function: Callable[..., T], *arguments: object) -> T:
+    """Call `function` inside a task, after printing who executes it.
+
+    ZooKeeper keeps no history of a plan that went well, and the demonstration shows that the tasks
+    of a killed worker were executed again by others. One write: a kill leaves a whole line or none.
+    """
+    context = zkplan.current()
+    execution = context.name, context.attempt, context.worker, os.getpid(), time.monotonic()
+    os.write(1, f"{_NOTE}{json.dumps(execution)}\n".encode())
+    return function(*arguments)
+
+
+def execution_of(line: str) -> Execution | None:
+    """What `noted` has printed; None for any other line."""
+    return Execution(*json.loads(line.removeprefix(_NOTE))) if line.startswith(_NOTE) else None
 
 
 def standard_library() -> Path:
@@ -94,7 +118,8 @@ def split(files: Iterable[str], size: int = FILES_PER_TASK) -> list[Chunk]:
     Modules outside of any package count as one package, named `modules`.
     """
     chunks = []
-    for package, group in groupby(sorted(files, key=_package_and_path), key=_package):
+    in_order = sorted(files, key=lambda file: (_package(file), file))
+    for package, group in groupby(in_order, key=_package):
         parts = list(batches(list(group), size))
         for number, part in enumerate(parts, start=1):
             name = package or "modules"
@@ -109,28 +134,7 @@ def batches(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
 
 def analyse(folder: str, files: Sequence[str]) -> Summary:
     """Parse `files` of `folder`; raises OSError where one cannot be read."""
-    modules: list[Module] = []
-    unparsed: list[str] = []
-    importers: Counter[str] = Counter()
-    for file in files:
-        source = Path(folder, file).read_bytes()
-        try:
-            tree = ast.parse(source, filename=file)
-        except (SyntaxError, ValueError):  # ValueError: null bytes, or an encoding that lies.
-            unparsed.append(file)
-            continue
-        module, imports = _describe(file, source, tree)
-        modules.append(module)
-        importers.update(imports)
-    return Summary(
-        files=len(modules),
-        lines=sum(module.lines for module in modules),
-        functions=sum(module.functions for module in modules),
-        classes=sum(module.classes for module in modules),
-        unparsed=tuple(sorted(unparsed)),
-        largest=_largest(modules),
-        importers=dict(importers),
-    )
+    return merge([_analyse(folder, file) for file in files])
 
 
 def merge(parts: Sequence[Summary]) -> Summary:
@@ -138,38 +142,35 @@ def merge(parts: Sequence[Summary]) -> Summary:
     importers: Counter[str] = Counter()
     for part in parts:
         importers.update(part.importers)
+    # The name decides between equal sizes: without it the order of the parts would show.
+    largest = sorted(
+        (module for part in parts for module in part.largest),
+        key=lambda module: (-module.lines, module.name),
+    )
     return Summary(
         files=sum(part.files for part in parts),
         lines=sum(part.lines for part in parts),
         functions=sum(part.functions for part in parts),
         classes=sum(part.classes for part in parts),
         unparsed=tuple(sorted(file for part in parts for file in part.unparsed)),
-        largest=_largest(module for part in parts for module in part.largest),
+        largest=tuple(largest[:ROWS]),
         importers=dict(importers),
     )
 
 
-def report(summary: Summary) -> Report:
-    """The tables: the largest modules, and the modules that most files import."""
-    by_importers = sorted(summary.importers.items(), key=lambda item: (-item[1], item[0]))
-    return Report(
-        files=summary.files,
-        lines=summary.lines,
-        functions=summary.functions,
-        classes=summary.classes,
-        unparsed=summary.unparsed,
-        largest=summary.largest,
-        most_imported=tuple(by_importers[:ROWS]),
-    )
+def most_imported(summary: Summary) -> list[tuple[str, int]]:
+    """The modules that most files import, and how many do."""
+    by_number = sorted(summary.importers.items(), key=lambda item: (-item[1], item[0]))
+    return by_number[:ROWS]
 
 
-def report_of_one_process(folder: str, chunks: Iterable[Chunk]) -> Report:
-    """What the plan must come to: the same functions, one after the other, merged at once."""
-    return report(merge([analyse(folder, chunk.files) for chunk in chunks]))
-
-
-def _describe(file: str, source: bytes, tree: ast.Module) -> tuple[Module, set[str]]:
+def _analyse(folder: str, file: str) -> Summary:
     """The facts of one file, and the top-level modules it imports from outside its own."""
+    source = Path(folder, file).read_bytes()
+    try:
+        tree = ast.parse(source, filename=file)
+    except (SyntaxError, ValueError):  # ValueError: null bytes, or an encoding that lies.
+        return Summary(0, 0, 0, 0, (file,), (), {})
     name = _module_name(file)
     functions = classes = 0
     imports: set[str] = set()
@@ -183,12 +184,9 @@ def _describe(file: str, source: bytes, tree: ast.Module) -> tuple[Module, set[s
         elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
             imports.add(node.module.partition(".")[0])
     imports.discard(name.partition(".")[0])
-    return Module(len(source.splitlines()), name, functions, classes), imports
-
-
-def _largest(modules: Iterable[Module]) -> tuple[Module, ...]:
-    # The name decides between equal sizes: without it the order of the parts would show.
-    return tuple(sorted(modules, key=lambda module: (-module.lines, module.name))[:ROWS])
+    lines = len(source.splitlines())
+    largest = (Module(lines, name, functions, classes),)
+    return Summary(1, lines, functions, classes, (), largest, dict.fromkeys(imports, 1))
 
 
 def _module_name(file: str) -> str:
@@ -197,9 +195,4 @@ def _module_name(file: str) -> str:
 
 
 def _package(file: str) -> str:
-    first, slash, _ = file.partition("/")
-    return first if slash else ""
-
-
-def _package_and_path(file: str) -> tuple[str, str]:
-    return _package(file), file
+    return file.rpartition("/")[0].partition("/")[0]

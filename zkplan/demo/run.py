@@ -3,105 +3,340 @@
 from __future__ import annotations
 
 import logging
+import os
 import platform
-import tempfile
+import secrets
 import time
 import uuid
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from pathlib import Path
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import ExitStack
+from typing import Any, NamedTuple
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+from rich.text import Text
 
 import zkplan
 from zkplan.demo import analysis
-from zkplan.demo.analysis import Chunk, Report
-from zkplan.demo.graph import Graph, add_graph
-from zkplan.demo.journal import Execution, executions
-from zkplan.demo.story import Story, how_often
-from zkplan.demo.watch import Settings, Watch
-from zkplan.demo.workers import DemoFailed, Killed, Workers
+from zkplan.demo.analysis import Chunk, Execution, Summary
+from zkplan.errors import ZkplanError
+from zkplan.processes.crew import Crew
+from zkplan.processes.output import Relay
+from zkplan.processes.worker import WorkerProcess, worker_command, worker_environment
+from zkplan.protocol.layout import parse_claim
+from zkplan.protocol.requests import Create, Delete, Multi, ReadChildren
 from zkplan.testing.provide import Provided
 from zkplan.testing.znodes import remove_tree
 from zkplan.text import count
 
+#: Short, so that a takeover is seen soon; at work a longer one outlasts pauses of the machine.
+SESSION_TIMEOUT_S = 4.0
+_READY_S, _GRACE_S, _STOP_S = 30.0, 3.0, 5.0
+#: The kill comes when this part of the tasks is done.
+_KILL_AFTER = 1 / 3
+_POLL_S = 0.02
+# Time for ZooKeeper to read from its socket what a worker sent before it was stopped.
+_SETTLE_S = 0.05
+#: Names of held tasks that one line shows.
+_NAMES_SHOWN = 4
+
 logger = logging.getLogger("zkplan.demo")
 
 
-def run(zookeeper: Provided, settings: Settings, story: Story) -> None:
+class Settings(NamedTuple):
+    """What the command line decides; `timeout_s` bounds the run of the plan."""
+
+    workers: int = 3
+    threads: int = 2
+    kill: bool = True
+    timeout_s: float = 120.0
+
+
+class DemoFailed(ZkplanError):
+    """The demonstration did not come to its end; the message says why."""
+
+
+class Killed(NamedTuple):
+    """A worker killed while it held `tasks`; `at` is the monotonic clock at the kill."""
+
+    worker: str
+    pid: int
+    tasks: list[str]
+    at: float
+
+
+def run(zookeeper: Provided, settings: Settings) -> None:
     """Show a plan run on that ZooKeeper; leaves nothing behind there, however it ends.
 
     Raises DemoFailed where the result is not that of a single process or a worker breaks,
     zkplan.WaitTimeout after `timeout_s`, and what else zkplan raises.
     """
+    # A root of its own: no other worker takes its tasks. And a secret: other users of the machine
+    # can reach a server on loopback.
+    root = f"/zkplan-demo-{uuid.uuid4().hex[:8]}"
+    secret = os.environ.get("ZKPLAN_SECRET") or secrets.token_hex(32)
+    command = worker_command(zookeeper.hosts, root, settings.threads, SESSION_TIMEOUT_S, _GRACE_S)
     folder = analysis.standard_library()
     chunks = analysis.split(analysis.source_files(folder))
     with ExitStack() as stack:
-        journal = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="zkplan-demo-")))
-        client = stack.enter_context(_client(zookeeper.hosts))
+        demo = stack.enter_context(_Demo(settings))
+        client = stack.enter_context(zkplan.connect(zookeeper.hosts, root, secret=secret))
+        stack.callback(_remove, client)
         version = "" if zookeeper.version == "unknown" else f"{zookeeper.version} "
-        story.say(f"{zookeeper.what:<9} {version}at {zookeeper.hosts} ({zookeeper.how})")
-        workers = stack.enter_context(
-            Workers(zookeeper.hosts, client.root, settings.workers, settings.threads, journal)
-        )
+        demo.say(f"{zookeeper.what:<9} {version}at {zookeeper.hosts} ({zookeeper.how})")
+        crew = demo.crew(command, worker_environment(secret))
+        crew.start()
+        stack.callback(crew.stop, _STOP_S)
         plan = client.create_plan("standard-library")
-        graph = add_graph(plan, str(folder), chunks, str(journal))
-        _tell_plan(story, plan, graph, chunks)
-        workers.wait_registered(lambda: {worker.pid: worker.id for worker in client.workers()})
-        names = ", ".join(f"{name} (pid {pid})" for pid, name in workers.names.items())
-        story.say(f"Workers   {len(workers.names)} running: {names}")
-        watch = Watch(client, plan, graph, workers, journal, story, settings)
-        report, took_s = watch.run()
-        history = executions(journal)
-    story.tables(report)
-    _check(story, report, str(folder), chunks)
-    _tell_end(story, graph, history, watch.killed, took_s)
-
-
-@contextmanager
-def _client(hosts: str) -> Iterator[zkplan.Client]:
-    """A client on a root of the demonstration alone: no other worker takes its tasks."""
-    root = f"/zkplan-demo-{uuid.uuid4().hex[:8]}"
-    with zkplan.connect(hosts, root=root) as client:
-        try:
-            yield client
-        finally:
-            try:
-                remove_tree(client.transport.client, root)
-            except Exception as error:  # Whatever it is, it must not hide how the run ended.
-                logger.warning("could not remove %s from ZooKeeper: %s", root, error)
-
-
-def _check(story: Story, report: Report, folder: str, chunks: list[Chunk]) -> None:
-    """Compare with one process; raises DemoFailed where they differ."""
-    started = time.monotonic()
-    alone = analysis.report_of_one_process(folder, chunks)
-    took_s = time.monotonic() - started
-    if alone != report:
-        raise DemoFailed(
-            f"the plan's result differs from that of a single process:\n{report}\n{alone}"
+        tasks = add_graph(plan, str(folder), chunks)
+        # A tree: each task but the last has one dependent.
+        demo.say(
+            f"Plan      {plan.path}: {count(sum(len(chunk.files) for chunk in chunks), 'file')} of "
+            f"the standard library of Python {platform.python_version()}, "
+            f"{count(len(tasks), 'task')}, {count(len(tasks) - 1, 'edge')}"
         )
-    story.say(f"Compared  a single process comes to the same in {took_s:.1f} s")
+        crew.wait_ready(_READY_S)
+        names = [f"{process.worker} (pid {process.pid})" for process in crew.processes]
+        demo.say(f"Workers   {len(names)} running: {', '.join(names)}")
+        found, took_s = demo.follow(plan, tasks, crew)
+        crew.stop(_STOP_S)  # Then all of the history is here.
+        demo.conclude(found, took_s, str(folder), chunks)
 
 
-def _tell_plan(story: Story, plan: zkplan.Plan, graph: Graph, chunks: list[Chunk]) -> None:
-    files = sum(len(chunk.files) for chunk in chunks)
-    story.say(
-        f"Plan      {plan.path}: {count(files, 'file')} of the standard library of Python "
-        f"{platform.python_version()}, {count(len(graph.tasks), 'task')}, "
-        f"{count(graph.edges, 'edge')}"
+def _remove(client: zkplan.Client) -> None:
+    try:
+        remove_tree(client.transport.client, client.root)
+    except Exception as error:  # Whatever it is, it must not hide how the run ended.
+        logger.warning("could not remove %s from ZooKeeper: %s", client.root, error)
+
+
+def add_graph(plan: zkplan.Plan, folder: str, chunks: Sequence[Chunk]) -> list[zkplan.Task]:
+    """Add all in one call: a task per chunk, and merges of at most FAN_IN parts, the last one too.
+
+    Two chunks at least, or there is nothing to merge.
+    """
+    level = [
+        zkplan.TaskSpec(
+            analysis.noted, (analysis.analyse, folder, chunk.files), name=f"parse {chunk.name}"
+        )
+        for chunk in chunks
+    ]
+    specs = list(level)
+    depth = 0
+    while len(level) > 1:
+        depth += 1
+        level = [
+            zkplan.TaskSpec(
+                analysis.noted, (analysis.merge, list(parts)), name=f"merge {depth}.{number}"
+            )
+            for number, parts in enumerate(analysis.batches(level, analysis.FAN_IN), start=1)
+        ]
+        specs += level
+    return plan.add_tasks(specs)
+
+
+class _Demo:
+    """What it says: lines and tables on standard output, a bar below them on a terminal.
+
+    Where only standard error is a terminal the bar is there; where none is, there is no bar.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._history: list[Execution] = []
+        self._killed: Killed | None = None
+        self._taken_over: set[str] = set()
+        self._out = Console(highlight=False)
+        bar = self._out if self._out.is_terminal else Console(stderr=True)
+        self._bar = Progress(
+            *(TextColumn("tasks"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()),
+            console=bar,
+            transient=True,
+            disable=not bar.is_terminal,
+            # A line for a pipe must not end up in the terminal of the bar.
+            redirect_stdout=False,
+        )
+
+    def __enter__(self) -> _Demo:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.stop()
+
+    def say(self, line: str, style: str = "") -> None:
+        """One line, however long: a pipe gets it unbroken."""
+        self._out.print(Text(line, style), soft_wrap=True)
+
+    def crew(self, command: Sequence[str], environment: dict[str, str]) -> Crew:
+        """Workers that `command` starts, and of which none may end by itself."""
+
+        def note(line: str, _: str) -> None:
+            self._history += filter(None, [analysis.execution_of(line)])
+
+        def fail(process: WorkerProcess) -> None:
+            raise DemoFailed(f"worker process {process.pid} ended by itself.{process.log_tail()}")
+
+        start = lambda: WorkerProcess(command, Relay(note), environment)  # noqa: E731
+        return Crew(start, self._settings.workers, fail)
+
+    def follow(
+        self, plan: zkplan.Plan, tasks: list[zkplan.Task], crew: Crew
+    ) -> tuple[Summary, float]:
+        """Mark the plan ready and follow it to its end: the result, and the seconds it took."""
+        plan.mark_ready()
+        started = time.monotonic()
+        deadline = started + self._settings.timeout_s
+        self.say("Started   the plan is marked ready")
+        bar = self._bar.add_task("", total=len(tasks))
+        self._bar.start()
+        while (status := plan.status()).tasks:
+            left_s = deadline - time.monotonic()
+            if left_s <= 0:
+                raise zkplan.WaitTimeout(
+                    f"{status.tasks} tasks are not done after {self._settings.timeout_s:g} s: "
+                    "give it more time with --timeout"
+                )
+            if status.dead:
+                plan.wait(timeout=left_s)  # Raises what says why.
+            crew.tend()
+            done = len(tasks) - status.tasks
+            self._bar.update(bar, completed=done)
+            if self._settings.kill and not self._killed and done >= len(tasks) * _KILL_AFTER:
+                self._kill_one(crew, plan.client, tasks, done)
+            self._tell_takeovers()
+            time.sleep(_POLL_S)
+        found: Summary = tasks[-1].result(timeout=self._settings.timeout_s)
+        took_s = time.monotonic() - started
+        self._tell_takeovers()
+        self._bar.stop()
+        if self._settings.kill and not self._killed:
+            self.say("Killed    nobody: the plan was too quick for it", style="yellow")
+        if self._killed and not self._taken_over:
+            raise DemoFailed(f"no other worker ran {_some(self._killed.tasks)} after the kill")
+        return found, took_s
+
+    def _kill_one(
+        self, crew: Crew, client: zkplan.Client, tasks: list[zkplan.Task], done: int
+    ) -> None:
+        """SIGKILL a worker that runs tasks; nobody where none of them does just now.
+
+        A worker is stopped before it is asked about: what a running one holds may have been
+        committed before the kill arrives.
+        """
+        for process in crew.processes:
+            process.pause()
+            time.sleep(_SETTLE_S)
+            held = held_by(client, process.worker, tasks)
+            begun = {run.task for run in self._history if run.worker == process.worker}
+            if not begun.intersection(held):
+                process.resume()
+                continue
+            self._killed = Killed(process.worker, process.pid, held, time.monotonic())
+            crew.kill(process, for_good=True)
+            self.say(
+                f"Killed    {process.worker} (pid {process.pid}) with SIGKILL after "
+                f"{count(done, 'task')}; it held {_some(held)}",
+                style="red",
+            )
+            self.say(f"          the others go on; its session ends after {SESSION_TIMEOUT_S:g} s")
+            return
+
+    def _tell_takeovers(self) -> None:
+        if self._killed is None:
+            return
+        missing = set(self._killed.tasks) - self._taken_over
+        for new in taken_over(self._history, missing, self._killed.pid, self._killed.at):
+            self._taken_over.add(new.task)
+            self.say(
+                f"Took over {new.task} after {new.at - self._killed.at:.1f} s: {new.worker}, "
+                f"attempt {new.attempt}",
+                style="green",
+            )
+
+    def conclude(self, found: Summary, took_s: float, folder: str, chunks: Sequence[Chunk]) -> None:
+        """Show the result, and compare it with that of one process."""
+        self._table(
+            "Largest modules",
+            ("module", "lines", "functions", "classes"),
+            [(each.name, each.lines, each.functions, each.classes) for each in found.largest],
+        )
+        imported = analysis.most_imported(found)
+        self._table("Most imported modules", ("module", "files that import it"), imported)
+        self.say(
+            f"Analysed  {count(found.files, 'file')}, {count(found.lines, 'line')}, "
+            f"{count(found.functions, 'function')}, {found.classes:,} classes; "
+            f"{count(len(found.unparsed), 'file')} did not parse"
+        )
+        started = time.monotonic()
+        alone = analysis.merge([analysis.analyse(folder, chunk.files) for chunk in chunks])
+        alone_s = time.monotonic() - started
+        if alone != found:
+            raise DemoFailed(
+                f"the plan's result differs from that of a single process:\n{found}\n{alone}"
+            )
+        self.say(f"Compared  a single process comes to the same in {alone_s:.1f} s")
+        self.say(f"Executed  {how_often(self._history)}")
+        self.say(
+            f"Done      {count(len({run.task for run in self._history}), 'task')}, "
+            f"{count(len(self._history), 'execution')}, "
+            f"{count(1 if self._killed else 0, 'worker')} killed, every result committed once, "
+            f"identical to the single-process run; in {took_s:.1f} s",
+            style="bold",
+        )
+
+    def _table(self, title: str, columns: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> None:
+        table = Table(columns[0], title=title, title_justify="left", title_style="bold")
+        table.box = SIMPLE_HEAD
+        for column in columns[1:]:
+            table.add_column(column, justify="right")
+        for name, *numbers in rows:
+            table.add_row(name, *(f"{number:,}" for number in numbers))
+        self._out.print(table)
+
+
+def held_by(client: zkplan.Client, worker: str, tasks: Sequence[zkplan.Task]) -> list[str]:
+    """Names of those of `tasks` that a stopped worker holds.
+
+    Commits that it sent before it was stopped may still be on their way. A write of our own is
+    answered after them, so what its claims node shows then stays.
+    """
+    barrier = f"{client.root}/barrier"
+    client.transport.ask(Multi([Create(barrier), Delete(barrier)]))
+    claims = client.transport.ask(ReadChildren(client.paths.claims_of(worker))) or []
+    names = {task.number: task.name for task in tasks}
+    return sorted(names[claim.task] for claim in map(parse_claim, claims) if claim is not None)
+
+
+def taken_over(
+    history: Sequence[Execution], held: set[str], pid: int, since: float
+) -> list[Execution]:
+    """The first execution elsewhere of each task that the killed process `pid` held at `since`."""
+    first: dict[str, Execution] = {}
+    for execution in sorted(history, key=lambda execution: execution.at):
+        if execution.task in held and execution.pid != pid and execution.at >= since:
+            first.setdefault(execution.task, execution)
+    return list(first.values())
+
+
+def how_often(history: Sequence[Execution]) -> str:
+    """How many tasks were executed how often.
+
+    >>> runs = [Execution("a", 0, "w", 1, 0.0), Execution("b", 0, "w", 1, 0.0)]
+    >>> how_often([*runs, Execution("b", 1, "w", 2, 9.0)])
+    '1 task once, 1 task twice'
+    """
+    times = Counter(Counter(execution.task for execution in history).values())
+    words = {1: "once", 2: "twice"}
+    return ", ".join(
+        f"{count(tasks, 'task')} {words.get(number, f'{number} times')}"
+        for number, tasks in sorted(times.items())
     )
 
 
-def _tell_end(
-    story: Story,
-    graph: Graph,
-    history: list[Execution],
-    killed: Killed | None,
-    took_s: float,
-) -> None:
-    story.say(f"Executed  {how_often(history)}")
-    story.say(
-        f"Done      {count(len(graph.tasks), 'task')}, {count(len(history), 'execution')}, "
-        f"{count(1 if killed else 0, 'worker')} killed, every result committed once, "
-        f"identical to the single-process run; in {took_s:.1f} s",
-        style="bold",
-    )
+def _some(names: list[str]) -> str:
+    shown = ", ".join(names[:_NAMES_SHOWN])
+    more = len(names) - _NAMES_SHOWN
+    return f"{shown} and {more} more" if more > 0 else shown

@@ -93,10 +93,10 @@ class WatchedProcess:
     def terminate(self) -> None:
         """Tell it to end (SIGTERM), also where it is paused."""
         self.send(signal.SIGTERM)
-        self.send(signal.SIGCONT)  # A paused process would not act on SIGTERM.
+        self.resume()  # A paused process would not act on SIGTERM.
 
     def pause(self) -> None:
-        """Stop it (SIGSTOP), and wait until all its threads stand; SIGCONT lets it go on.
+        """Stop it (SIGSTOP), and wait until all its threads stand; `resume` lets it go on.
 
         The signal alone is not the stop: on a busy machine a thread may answer one more request.
         """
@@ -104,6 +104,10 @@ class WatchedProcess:
             self.send(signal.SIGSTOP)
             with contextlib.suppress(ChildProcessError):  # ended, and reaped by another thread
                 os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+
+    def resume(self) -> None:
+        """Let a paused one go on."""
+        self.send(signal.SIGCONT)
 
     def end(self, grace_s: float) -> None:
         """Terminate it, kill it after `grace_s` seconds (0: at once), reap it; may be repeated."""

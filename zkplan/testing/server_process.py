@@ -5,7 +5,6 @@ from __future__ import annotations
 import atexit
 import os
 import shutil
-import signal
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
@@ -137,7 +136,7 @@ class ServerProcess:
     def resume(self) -> None:
         """Let a paused server go on."""
         if self._process is not None:
-            self._process.send(signal.SIGCONT)
+            self._process.resume()
 
     def close(self) -> None:
         """End it and remove its data, unless their folder was given; it cannot be started again."""
