@@ -1,0 +1,161 @@
+"""Whoever reaches the port of a server on loopback, but not its secret, runs nothing there."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+import zkplan
+from zkplan import Client, Plan
+from zkplan.embedded import EmbeddedServer
+from zkplan.protocol.requests import ReadChildren
+from zkplan.serialization.codec import VALUE, Codec
+
+from .support import IN_CHECKOUT, WorkerProcess, plain_client, wait_until, working
+
+
+def mark(file: str) -> str:
+    Path(file).touch()
+    return "ran"
+
+
+def wait_refused(plan: Plan) -> None:
+    """Wait until a worker has said in the log of the task that it cannot decode it."""
+    (task,) = plan.tasks()
+    children = ReadChildren(f"{plan.path}/task-{task.number}")
+    transport = plan.client.transport
+    wait_until(
+        lambda: any(name.startswith("log") for name in transport.ask(children) or ()),
+        "a worker has refused the task",
+    )
+
+
+def attack(hosts: str, root: str, file: Path) -> None:
+    """Add a task as another user of the machine can, and wait until a worker has met it."""
+    with zkplan.connect(hosts, root) as foreign:
+        with foreign.create_plan("attack") as plan:
+            plan.add_task(mark, (str(file),))
+        wait_refused(plan)
+
+
+def run_own(client: Client, file: Path) -> None:
+    with client.create_plan("own") as plan:
+        task = plan.add_task(mark, (str(file),))
+    assert task.result(timeout=30) == "ran"
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_foreign_task_in_a_local_block_does_not_run(workers: int, tmp_path: Path) -> None:
+    foreign, own = tmp_path / "foreign", tmp_path / "own"
+    here = zkplan.local(workers)
+    with here as client:
+        attack(here.hosts, here.root, foreign)
+        run_own(client, own)
+        with zkplan.connect(here.hosts, here.root, secret=here.secret) as friend:
+            run_own(friend, own)
+        for worker in client.workers():
+            for shown in Path(f"/proc/{worker.pid}/cmdline"), Path("/proc/self/cmdline"):
+                assert here.secret not in shown.read_text()
+    assert own.exists()
+    assert not foreign.exists()
+
+
+@pytest.mark.parametrize("folder", ["", "data"])
+def test_a_foreign_task_on_an_embedded_server_does_not_run(folder: str, tmp_path: Path) -> None:
+    foreign, own = tmp_path / "foreign", tmp_path / "own"
+    address, root = f"embedded:{tmp_path / folder if folder else ''}", f"/foreign-{folder}"
+    with working(address, root), zkplan.connect(address, root) as client:
+        attack(client.transport.hosts, root, foreign)
+        run_own(client, own)
+    assert own.exists()
+    assert not foreign.exists()
+
+
+def test_the_secret_of_a_folder_is_for_its_owner_and_stays(tmp_path: Path) -> None:
+    address, secret = f"embedded:{tmp_path}/data", tmp_path / "data" / "secret"
+    with zkplan.connect(address):
+        first = secret.read_text()
+        assert secret.stat().st_mode & 0o777 == 0o600
+    with zkplan.connect(address):
+        assert secret.read_text() == first
+    assert re.fullmatch(r"[0-9a-f]{64}\n", first)
+
+
+def test_the_processes_of_one_command_share_the_secret_of_its_server(tmp_path: Path) -> None:
+    foreign, own = tmp_path / "foreign", tmp_path / "own"
+    address, options = f"embedded:{tmp_path}/data", ("--processes", "2")
+    with WorkerProcess(address, "/zkplan", tmp_path / "worker", *options) as supervisor:
+        supervisor.wait_ready(2)
+        with zkplan.connect(address) as client:
+            attack(client.transport.hosts, "/zkplan", foreign)
+            run_own(client, own)
+    assert not foreign.exists()
+
+
+def test_a_secret_of_the_user_wins(tmp_path: Path) -> None:
+    address = f"embedded:{tmp_path}"
+    with zkplan.connect(address, secret="mine") as client:
+        Codec(b"mine").open(VALUE, client.codec.none)
+    here = zkplan.local(workers=1, secret="mine", data=tmp_path)
+    with here as client, zkplan.connect(here.hosts, here.root, secret="mine") as friend:
+        assert here.secret == "mine"
+        run_own(friend, tmp_path / "own")
+
+
+def test_a_folder_that_held_plans_before_goes_on_without_a_secret(tmp_path: Path) -> None:
+    """Those who reach it by host and port sign with nothing, and work on with those who do not."""
+    with EmbeddedServer(tmp_path / "data") as server, zkplan.connect(server.hosts) as client:
+        with client.create_plan() as plan:
+            task = plan.add_task(mark, (str(tmp_path / "own"),))
+        with working(f"embedded:{tmp_path}/data", "/zkplan"):
+            assert task.result(timeout=30) == "ran"
+    assert not (tmp_path / "data" / "secret").exists()
+
+
+@contextmanager
+def command(*words: str) -> Iterator[subprocess.Popen[str]]:
+    with subprocess.Popen(
+        [*IN_CHECKOUT, sys.executable, "-m", "zkplan", *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("demo", "--workers", "1", "--threads", "1"),
+        ("stress", "--workers", "1", "--tasks", "10", "--deps", "1", "--sleep", "0.5"),
+    ],
+    ids=["demo", "stress"],
+)
+def test_a_foreign_task_in_a_run_of_a_command_does_not_run(
+    words: tuple[str, ...], tmp_path: Path
+) -> None:
+    foreign = tmp_path / "foreign"
+    with command(*words) as process:
+        assert process.stdout is not None
+        told = iter(process.stdout)
+        hosts = next(match[1] for line in told if (match := re.search(r" at ([\d.:]+)", line)))
+        with plain_client(hosts) as znodes:
+            (name,) = wait_until(
+                lambda: [each for each in znodes.get_children("/") if each.startswith("zkplan-")],
+                "its root is there",
+            )
+            wait_until(lambda: znodes.exists(f"/{name}/workers"), "it is ready")
+        attack(hosts, f"/{name}", foreign)
+        rest = process.stdout.read()
+        assert process.wait(60) == 0, rest
+    assert not foreign.exists()
