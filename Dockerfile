@@ -1,5 +1,9 @@
 # zkplan's command line: `docker run zkplan worker --hosts zk1:2181`.
-FROM python:3.12-slim
+# Nothing of your code is in it: workers need an image on top of it (docs/operating.md, Containers).
+
+# The minor version of those who add tasks: functions by value run under no other one.
+ARG PYTHON=3.12
+FROM python:${PYTHON}-slim
 
 WORKDIR /opt/zkplan
 COPY pyproject.toml README.md LICENSE ./
@@ -9,6 +13,7 @@ RUN pip install --no-cache-dir .
 # A plan's functions run here: as a user that owns nothing of the image.
 RUN useradd --create-home zkplan
 USER zkplan
+# A worker imports from its current folder: here belong the modules of the functions.
 WORKDIR /home/zkplan
 
 # Docker stops with SIGTERM, on which a worker finishes or hands back what it holds.

@@ -77,6 +77,18 @@ def zkplan_hosts(zookeeper_hosts: str) -> str:
     return zookeeper_hosts
 
 
+@pytest.fixture
+def zkplan_threads() -> int:
+    """Here `zkplan_client` brings no worker: each test says which workers there are, and when."""
+    return 0
+
+
+@pytest.fixture
+def zkplan_secret() -> str:
+    """Here what no test is about is not signed, so that any worker runs it."""
+    return ""
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark the tests of `integ`, and of chaos but the quick ones, so that none is forgotten."""
     for item in items:

@@ -49,6 +49,22 @@ while True:  # On a busy machine its session may expire though nobody paused it.
 """
 
 
+USES_THE_CLIENT = """
+import pytest
+
+
+def test_a_plan_runs(zkplan_client):
+    with zkplan_client.create_plan() as plan:
+        answer = plan.add_task(sum, [[20, 22]])
+    assert answer.result(timeout=10) == 42
+
+
+@pytest.mark.parametrize("zkplan_threads", [0])
+def test_nobody_works(zkplan_client):
+    assert zkplan_client.workers() == []
+"""
+
+
 @contextmanager
 def connected(hosts: str) -> Iterator[KazooClient]:
     client = KazooClient(hosts=hosts)
@@ -262,16 +278,24 @@ def test_a_zookeeper_home_without_a_release_is_refused(
 def test_a_missing_zookeeper_skips_locally_and_fails_in_ci(
     ci: str | None, outcome: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "test_user.py").write_text("def test_it(zookeeper_hosts):\n    pass\n")
-    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     if ci:
         monkeypatch.setenv("CI", ci)
+    assert outcome in pytest_of_a_user("def test_it(zookeeper_hosts):\n    pass\n", tmp_path)
 
+
+@pytest.mark.usefixtures("bare_machine")
+def test_the_first_test_of_a_user_has_a_worker(tmp_path: Path) -> None:
+    assert "2 passed" in pytest_of_a_user(USES_THE_CLIENT, tmp_path)
+
+
+def pytest_of_a_user(source: str, folder: Path) -> str:
+    """What pytest says of that module in a project that has nothing of ours but the plugin."""
+    (folder / "test_user.py").write_text(source)
     run = subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", "zkplan.testing.plugin", str(tmp_path)],
+        [sys.executable, "-m", "pytest", "-p", "zkplan.testing.plugin", str(folder)],
+        env=os.environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
         capture_output=True,
         text=True,
         check=False,
     )
-
-    assert outcome in run.stdout
+    return run.stdout

@@ -165,3 +165,14 @@ def test_a_limit_of_znodes_refuses_writes_and_the_server_lives(tmp_path: Path) -
             with pytest.raises(zkplan.ZkplanError):
                 plan.add_tasks([zkplan.TaskSpec(os.getpid) for _ in range(100)])
             assert [found.name for found in client.plans()] == ["too large"]
+
+
+def test_it_says_where_the_secret_of_its_folder_lies(tmp_path: Path) -> None:
+    data = tmp_path / "my data"
+    with zkplan.connect(f"embedded:{data}"):
+        pass
+    with served("--data", str(data)) as server:
+        first_line(server)
+        server.send_signal(signal.SIGTERM)
+        _, errors = server.communicate(timeout=DEADLINE_S)
+    assert f"ZKPLAN_SECRET=$(cat '{data}/secret')" in errors

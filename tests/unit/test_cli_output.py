@@ -11,7 +11,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from zkplan.cli import exit_code
+from zkplan.cli import cli, exit_code
 from zkplan.cli.common import (
     connection_options,
     log_to_stderr,
@@ -141,6 +141,15 @@ def test_an_option_typed_goes_before_the_environment() -> None:
         shown, ["--root", "/typed", "-o", "json"], env={"ZKPLAN_ROOT": "/environment"}
     )
     assert json.loads(result.stdout)["root"] == "/typed"
+
+
+@pytest.mark.parametrize(
+    "words", [[], ["worker"], ["worker", "ls"], ["demo"], ["stress"], ["server"], ["plan", "show"]]
+)
+def test_each_command_explains_itself_when_asked_in_short(words: list[str]) -> None:
+    short, long = (CliRunner().invoke(cli, [*words, option]) for option in ("-h", "--help"))
+    assert (short.exit_code, short.output) == (0, long.output)
+    assert "-h, --help" in short.output
 
 
 def test_an_unknown_form_of_output_is_a_usage_error() -> None:

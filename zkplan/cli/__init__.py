@@ -25,6 +25,7 @@ from ..errors import (
 )
 from .terminal import printable
 
+_SETTINGS = {"auto_envvar_prefix": "ZKPLAN", "help_option_names": ["-h", "--help"]}
 #: Command name to module below this package; loaded only when asked for.
 COMMANDS = ("server", "worker", "plan", "task", "stress", "demo")
 EXIT_FAILED, EXIT_USAGE, EXIT_UNREACHABLE, EXIT_TIMED_OUT = 1, 2, 3, 4
@@ -43,7 +44,7 @@ class _Lazy(click.Group):
         return command
 
 
-@click.group(cls=_Lazy, context_settings={"auto_envvar_prefix": "ZKPLAN"})
+@click.group(cls=_Lazy, context_settings=_SETTINGS)
 @click.version_option(package_name="zkplan")
 def cli() -> None:
     """Run graphs of Python functions, with ZooKeeper as the only moving part."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import ipaddress
+import shlex
 import socket
 import sys
 from pathlib import Path
@@ -23,6 +24,10 @@ _WARNING = """\
 warning: it listens on {host}, without TLS and without a password: anyone who can reach it can read
 and change every plan, and so run code on the workers. Listen on 127.0.0.1, or let a firewall or an
 SSH tunnel decide who reaches it."""
+
+_SIGNED = """\
+note: {data} has a secret of its own, with which those sign who use it as embedded:FOLDER. Who works
+on their plans through the port needs it, too: ZKPLAN_SECRET=$(cat {file})"""
 
 
 def _address(ctx: click.Context, param: click.Parameter, value: str) -> tuple[str, int]:
@@ -94,6 +99,7 @@ def server(
     """
     # Imported here: no other command needs a server to be loaded.
     from ..embedded import EmbeddedServer, Limits
+    from ..embedded.secret import SECRET
 
     log_to_stderr()
     chosen = {"connections": max_connections, "znodes": max_znodes, "tree_bytes": max_bytes}
@@ -112,6 +118,8 @@ def server(
         tick_time_ms=tick_time_ms,
         limits=limits,
     )
+    if data is not None and (data / SECRET).exists():
+        click.echo(_SIGNED.format(data=data, file=shlex.quote(str(data / SECRET))), err=True)
     if not _is_loopback(host):
         click.echo(_WARNING.format(host=host), err=True)
     try:

@@ -13,7 +13,7 @@ from zkplan.testing.loopback import LOOPBACK, is_free
 from zkplan.testing.servers import ServerDidNotStart, ZooKeeperServer
 
 
-@click.command()
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.option(
     "--port", type=click.IntRange(1, 65535), default=2181, show_default=True, help="Loopback port."
 )

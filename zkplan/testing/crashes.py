@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import secrets
 import subprocess
 import sys
 import tempfile
@@ -194,13 +195,16 @@ class _Runs:
         self._hosts, self._forkserver, self._build = hosts, forkserver, build
         self._outcome, self._timeout_s, self._folder = outcome, timeout_s, folder
         self._roots = itertools.count(1)
+        #: Other users of the machine can reach the server.
+        self._secret = secrets.token_hex(32)
 
     def run(self, number: int, after: bool) -> _Ran:
         """Build the plan, let a worker die at the moment (0: never), another one finish."""
         root = f"/crash-{next(self._roots):06d}"
-        with connect(self._hosts, root) as client:
+        with connect(self._hosts, root, secret=self._secret) as client:
             client.prepare()
-            plan = _built(self._build(_Hasty(client.transport, root)))
+            hasty = _Hasty(client.transport, root, self._secret.encode())
+            plan = _built(self._build(hasty))
             plan.mark_ready()
             first, planned = _Will(None, []), False
             deadline = time.monotonic() + self._timeout_s
@@ -208,7 +212,7 @@ class _Runs:
                 for worker in itertools.count():
                     will = self._folder / f"{root[1:]}-{worker}"
                     moment = (number, after) if worker == 0 else (0, False)
-                    self._forkserver.start(self._hosts, root, *moment, will)
+                    self._forkserver.start(self._hosts, root, self._secret, *moment, will)
                     died = self._forkserver.wait_ended(ended)
                     told = _read(will)
                     if worker == 0:
@@ -314,9 +318,12 @@ class _Forkserver:
                 self._ended.put(line.decode())
         self._ended.put("")
 
-    def start(self, hosts: str, root: str, number: int, after: bool, will: Path) -> None:
+    def start(
+        self, hosts: str, root: str, secret: str, number: int, after: bool, will: Path
+    ) -> None:
         """Start a worker; the one before must have ended."""
-        self._order(hosts=hosts, root=root, number=number, after=after, will=str(will))
+        place = {"hosts": hosts, "root": root, "secret": secret}
+        self._order(**place, number=number, after=after, will=str(will))
 
     def wait_ended(self, end: _End) -> bool:
         """Wait until the worker has died (True), or the plan has ended: then kill the worker."""

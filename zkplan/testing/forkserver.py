@@ -1,9 +1,9 @@
 """Workers that die at a chosen moment: a process that forks one at a time, on order.
 
 The process has no threads and has zkplan imported, so that a worker starts in milliseconds. Orders
-come as lines of JSON on standard input: {"hosts", "root", "number", "after", "will"} starts a
-worker, {} kills it. For each worker that has ended, a line with its wait status goes to standard
-output. The end of the input ends all.
+come as lines of JSON on standard input: {"hosts", "root", "secret", "number", "after", "will"}
+starts a worker, {} kills it. For each worker that has ended, a line with its wait status goes to
+standard output. The end of the input ends all.
 """
 
 from __future__ import annotations
@@ -95,13 +95,13 @@ def describe(ops: Sequence[Op], root: str) -> str:
     return ", ".join(shown) + (f" and {more} more" if more else "")
 
 
-def _work(hosts: str, root: str, number: int, after: bool, will: str) -> None:
+def _work(hosts: str, root: str, secret: str, number: int, after: bool, will: str) -> None:
     kazoo = KazooClient(hosts, timeout=SESSION_TIMEOUT_S)
     kazoo.start()
     transport = DyingTransport(kazoo, root, number, after, will)
     session, password = kazoo.client_id
     transport.write(session=session, password=password.hex())
-    Worker(Client(transport, root), threads=1).run()
+    Worker(Client(transport, root, secret.encode()), threads=1).run()
 
 
 def _fork(order: dict[str, Any]) -> int:

@@ -1,16 +1,18 @@
 """The pytest plugin: fixtures that give a test a server, a root of its own and a client.
 
 `zkplan_client` is on zkplan's own server, which needs Python only, or on the ZooKeeper that
-ZKPLAN_TEST_HOSTS names. The fixtures named `zookeeper_` are for tests of a real one. pytest loads
-this in every run of an environment that has zkplan, so each fixture imports what it needs, and a
-server is started by the first test that asks for one. Where a real ZooKeeper is asked for and there
-is none, tests are skipped; where CI is set they fail, so that a green run means they ran.
+ZKPLAN_TEST_HOSTS names, and brings a worker. The fixtures named `zookeeper_` are for tests of a
+real one. pytest loads this in every run of an environment that has zkplan, so each fixture imports
+what it needs, and a server is started by the first test that asks for one. Where a real ZooKeeper
+is asked for and there is none, tests are skipped; where CI is set they fail, so that a green run
+means they ran.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import secrets
 import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -30,6 +32,7 @@ _used = pytest.StashKey[list[str]]()
 
 # Short: a session ends at the first tick after its timeout, and tests of that end wait for it.
 _TICK_TIME_MS = 200
+_GRACE_S = 5.0
 
 
 @pytest.fixture(scope="session")
@@ -156,12 +159,42 @@ def zkplan_root(request: pytest.FixtureRequest, _root_remover: KazooClient) -> I
 
 
 @pytest.fixture
-def zkplan_client(zkplan_hosts: str, zkplan_root: str) -> Iterator[zkplan.Client]:
-    """A `zkplan.Client` on `zkplan_root`, closed afterwards."""
-    from zkplan.client import connect
+def zkplan_threads() -> int:
+    """How many tasks the worker of `zkplan_client` runs at a time; 0: there is no worker.
 
-    with connect(zkplan_hosts, root=zkplan_root) as client:
-        yield client
+    A project or a test that wants another number overrides it.
+    """
+    return 4
+
+
+@pytest.fixture
+def zkplan_secret() -> str:
+    """With what `zkplan_client` and its worker sign: other users may reach the server, too.
+
+    Further clients and workers of a test need it (`secret=`); a project may override it.
+    """
+    return secrets.token_hex(32)
+
+
+@pytest.fixture
+def zkplan_client(
+    zkplan_hosts: str, zkplan_root: str, zkplan_secret: str, zkplan_threads: int
+) -> Iterator[zkplan.Client]:
+    """A `zkplan.Client` on `zkplan_root`, and a worker there on threads of this process.
+
+    Afterwards both are ended; running tasks have a few seconds.
+    """
+    from zkplan.client import connect
+    from zkplan.worker import Worker
+
+    def connected() -> zkplan.Client:
+        return stack.enter_context(connect(zkplan_hosts, zkplan_root, secret=zkplan_secret))
+
+    with ExitStack() as stack:
+        if zkplan_threads:
+            worker = Worker(connected(), zkplan_threads).start()
+            stack.callback(worker.stop, _GRACE_S)
+        yield connected()
 
 
 def pytest_terminal_summary(

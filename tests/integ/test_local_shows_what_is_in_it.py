@@ -1,0 +1,82 @@
+"""`zkplan.local` shows what its tasks say, and tells other programs how they reach its plans."""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import zkplan
+from zkplan import Client, ZkplanError
+
+from .support import wait_until
+
+
+def log_a_line() -> None:
+    logging.getLogger("mine").info("logged by a task")
+
+
+def run_talk(client: Client) -> None:
+    with client.create_plan() as plan:
+        plan.add_task(print, ("printed by a task",))
+        plan.add_task(log_a_line)
+    plan.wait(timeout=30)
+
+
+def test_what_tasks_print_and_log_is_shown_here(capsys: pytest.CaptureFixture[str]) -> None:
+    with zkplan.local(workers=1) as client:
+        run_talk(client)
+    said = capsys.readouterr()
+    assert said.out == "printed by a task\n"
+    (line,) = said.err.splitlines()  # nothing of zkplan's own, where all is well
+    assert line.endswith("INFO mine: logged by a task")
+
+
+def test_what_tasks_print_is_dropped_where_that_was_asked_for(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with zkplan.local(workers=1, output=False) as client:
+        run_talk(client)
+    assert capsys.readouterr() == ("", "")
+
+
+def test_what_tasks_print_is_in_the_log_that_was_asked_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = tmp_path / "log"
+    with zkplan.local(workers=1, log=log) as client:
+        run_talk(client)
+        wait_until(lambda: "printed by a task" in log.read_text(), "it is printed")
+    assert "INFO mine: logged by a task" in log.read_text()
+    assert capsys.readouterr() == ("", "")
+
+
+def zkplan_command(here: Any, *words: str, **environment: str) -> str:
+    ran = subprocess.run(
+        [sys.executable, "-m", "zkplan", *words, "--hosts", here.hosts, "--root", here.root],
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    return ran.stdout
+
+
+def test_a_command_beside_the_block_sees_its_plans() -> None:
+    here = zkplan.local(workers=1, root="/mine")
+    for name in ("hosts", "secret"):
+        with pytest.raises(ZkplanError, match=r"call start\(\)"):
+            getattr(here, name)
+    with here as client:
+        with client.create_plan("seen") as plan:
+            task = plan.add_task(sum, ([20, 22],), keep=True)
+        assert task.result(timeout=30) == 42
+        assert "seen" in zkplan_command(here, "plan", "ls")
+        show = ("task", "show", "seen", task.number, "--values")
+        assert "42" in zkplan_command(here, *show, ZKPLAN_SECRET=here.secret)
