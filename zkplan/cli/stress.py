@@ -23,54 +23,36 @@ from .running import zookeeper_for
 SESSION_TIMEOUT_S, SESSION_TIMEOUT_KILLS_S = 10.0, 4.0
 
 
+def _option(names: str, kind: Any, default: Any, text: str) -> Callable[[Any], Any]:
+    """An option, `--name` or `--name of_parameter`, with its variable ZKPLAN_STRESS_NAME."""
+    name, *parameter = names.split()
+    return click.option(
+        name,
+        *parameter,
+        type=kind,
+        default=default,
+        show_default=default is not None,
+        envvar=f"ZKPLAN_STRESS_{name[2:].replace('-', '_').upper()}",
+        help=text,
+    )
+
+
 @click.command(short_help="Run many workers on a random graph and check every promise.")
-@click.option(
-    "--workers",
-    type=click.IntRange(1, 200),
-    default=10,
-    show_default=True,
-    envvar="ZKPLAN_STRESS_WORKERS",
-    help="Worker processes.",
-)
-@click.option(
-    "--tasks",
-    type=click.IntRange(1, 100_000),
-    default=100,
-    show_default=True,
-    envvar="ZKPLAN_STRESS_TASKS",
-    help="Tasks of the plan.",
-)
-@click.option(
-    "--deps",
-    type=click.IntRange(0, 1000),
-    default=10,
-    show_default=True,
-    envvar="ZKPLAN_STRESS_DEPS",
-    help="Random earlier tasks that each task depends on.",
-)
-@click.option(
-    "--sleep",
-    "sleep_s",
-    type=click.FloatRange(min=0),
-    default=0.1,
-    show_default=True,
-    envvar="ZKPLAN_STRESS_SLEEP",
-    help="Seconds that each task takes.",
-)
-@click.option(
+@_option("--workers", click.IntRange(1, 200), 10, "Worker processes.")
+@_option("--tasks", click.IntRange(1, 100_000), 100, "Tasks of the plan.")
+@_option("--deps", click.IntRange(0, 1000), 10, "Random earlier tasks that each depends on.")
+@_option("--sleep sleep_s", click.FloatRange(min=0), 0.1, "Seconds that each task takes.")
+@_option(
     "--seed",
-    type=int,
-    default=None,
-    envvar="ZKPLAN_STRESS_SEED",
-    help="Chooses the graph and the victims; a random one by default, told in the report.",
+    int,
+    None,
+    "Chooses the graph and the victims; a random one by default, told in the report.",
 )
-@click.option(
-    "--kill-every",
-    "kill_every_s",
-    type=click.FloatRange(min=0, min_open=True),
-    default=None,
-    envvar="ZKPLAN_STRESS_KILL_EVERY",
-    help="Every so many seconds kill a worker with SIGKILL and start another.",
+@_option(
+    "--kill-every kill_every_s",
+    click.FloatRange(min=0, min_open=True),
+    None,
+    "Every so many seconds kill a worker with SIGKILL and start another.",
 )
 @click.option(
     "--supervised",
@@ -79,32 +61,15 @@ SESSION_TIMEOUT_S, SESSION_TIMEOUT_KILLS_S = 10.0, 4.0
     help="The workers are processes of one `zkplan worker`, which signs off those that are killed: "
     "nobody waits for the end of their sessions.",
 )
-@click.option(
-    "--threads",
-    type=click.IntRange(1, 64),
-    default=1,
-    show_default=True,
-    envvar="ZKPLAN_STRESS_THREADS",
-    help="Tasks that one worker runs at a time.",
+@_option("--threads", click.IntRange(1, 64), 1, "Tasks that one worker runs at a time.")
+@_option(
+    "--session-timeout session_timeout_s",
+    click.FloatRange(min=1),
+    None,
+    "Seconds after which a silent worker is taken for dead.  "
+    f"[default: {SESSION_TIMEOUT_S:g}, with kills {SESSION_TIMEOUT_KILLS_S:g}]",
 )
-@click.option(
-    "--session-timeout",
-    "session_timeout_s",
-    type=click.FloatRange(min=1),
-    default=None,
-    envvar="ZKPLAN_STRESS_SESSION_TIMEOUT",
-    help=f"Seconds after which a silent worker is taken for dead.  [default: "
-    f"{SESSION_TIMEOUT_S:g}, with kills {SESSION_TIMEOUT_KILLS_S:g}]",
-)
-@click.option(
-    "--timeout",
-    "timeout_s",
-    type=click.FloatRange(min=1),
-    default=300.0,
-    show_default=True,
-    envvar="ZKPLAN_STRESS_TIMEOUT",
-    help="Seconds that the plan may take.",
-)
+@_option("--timeout timeout_s", click.FloatRange(min=1), 300.0, "Seconds that the plan may take.")
 @click.option(
     "--hosts",
     envvar=["ZKPLAN_STRESS_HOSTS", "ZKPLAN_HOSTS"],
@@ -120,12 +85,11 @@ SESSION_TIMEOUT_S, SESSION_TIMEOUT_KILLS_S = 10.0, 4.0
 )
 @timeout_option
 @output_option
-@click.option(
+@_option(
     "--history",
-    type=click.Path(dir_okay=False, writable=True, path_type=Path),
-    default=None,
-    envvar="ZKPLAN_STRESS_HISTORY",
-    help="Keep the history of the run in this file, a line of JSON per event.",
+    click.Path(dir_okay=False, writable=True, path_type=Path),
+    None,
+    "Keep the history of the run in this file, a line of JSON per event.",
 )
 def stress(
     hosts: str | None,
@@ -145,7 +109,8 @@ def stress(
         raise click.UsageError("--supervised needs --workers of at least 2")
     settings = Settings(
         seed=int.from_bytes(os.urandom(4), "big") if seed is None else seed,
-        session_timeout_s=session_timeout_s or _session_timeout(options["kill_every_s"]),
+        session_timeout_s=session_timeout_s
+        or (SESSION_TIMEOUT_KILLS_S if options["kill_every_s"] else SESSION_TIMEOUT_S),
         connect_timeout_s=connect_timeout,
         **options,
     )
@@ -161,10 +126,6 @@ def stress(
         raise SystemExit(EXIT_TIMED_OUT)
     if not report.passed:
         raise SystemExit(EXIT_FAILED)
-
-
-def _session_timeout(kill_every_s: float | None) -> float:
-    return SESSION_TIMEOUT_S if kill_every_s is None else SESSION_TIMEOUT_KILLS_S
 
 
 @contextmanager

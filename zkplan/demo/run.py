@@ -55,14 +55,9 @@ class Settings(NamedTuple):
     timeout_s: float = 120.0
 
 
-class DemoFailed(ZkplanError):
-    """The demonstration did not come to its end; the message says why."""
-
-
 class Killed(NamedTuple):
-    """A worker killed while it held `tasks`; `at` is the monotonic clock at the kill."""
+    """The process of a worker killed while it held `tasks`, by the monotonic clock `at`."""
 
-    worker: str
     pid: int
     tasks: list[str]
     at: float
@@ -71,7 +66,7 @@ class Killed(NamedTuple):
 def run(zookeeper: Provided, settings: Settings) -> None:
     """Show a plan run on that ZooKeeper; leaves nothing behind there, however it ends.
 
-    Raises DemoFailed where the result is not that of a single process or a worker breaks,
+    Raises ZkplanError where the result is not that of a single process or a worker breaks,
     zkplan.WaitTimeout after `timeout_s`, and what else zkplan raises.
     """
     # A root of its own: no other worker takes its tasks. And a secret: other users of the machine
@@ -118,20 +113,17 @@ def add_graph(plan: zkplan.Plan, folder: str, chunks: Sequence[Chunk]) -> list[z
 
     Two chunks at least, or there is nothing to merge.
     """
-    level = [
-        zkplan.TaskSpec(
-            analysis.noted, (analysis.analyse, folder, chunk.files), name=f"parse {chunk.name}"
-        )
-        for chunk in chunks
-    ]
+
+    def spec(name: str, *call: object) -> zkplan.TaskSpec:
+        return zkplan.TaskSpec(analysis.noted, call, name=name)
+
+    level = [spec(f"parse {name}", analysis.analyse, folder, files) for name, files in chunks]
     specs = list(level)
     depth = 0
     while len(level) > 1:
         depth += 1
         level = [
-            zkplan.TaskSpec(
-                analysis.noted, (analysis.merge, list(parts)), name=f"merge {depth}.{number}"
-            )
+            spec(f"merge {depth}.{number}", analysis.merge, list(parts))
             for number, parts in enumerate(analysis.batches(level, analysis.FAN_IN), start=1)
         ]
         specs += level
@@ -177,10 +169,11 @@ class _Demo:
             self._history += filter(None, [analysis.execution_of(line)])
 
         def fail(process: WorkerProcess) -> None:
-            raise DemoFailed(f"worker process {process.pid} ended by itself.{process.log_tail()}")
+            raise ZkplanError(f"worker process {process.pid} ended by itself.{process.log_tail()}")
 
-        start = lambda: WorkerProcess(command, Relay(note), environment)  # noqa: E731
-        return Crew(start, self._settings.workers, fail)
+        return Crew(
+            lambda: WorkerProcess(command, Relay(note), environment), self._settings.workers, fail
+        )
 
     def follow(
         self, plan: zkplan.Plan, tasks: list[zkplan.Task], crew: Crew
@@ -215,7 +208,7 @@ class _Demo:
         if self._settings.kill and not self._killed:
             self.say("Killed    nobody: the plan was too quick for it", style="yellow")
         if self._killed and not self._taken_over:
-            raise DemoFailed(f"no other worker ran {_some(self._killed.tasks)} after the kill")
+            raise ZkplanError(f"no other worker ran {_some(self._killed.tasks)} after the kill")
         return found, took_s
 
     def _kill_one(
@@ -234,7 +227,7 @@ class _Demo:
             if not begun.intersection(held):
                 process.resume()
                 continue
-            self._killed = Killed(process.worker, process.pid, held, time.monotonic())
+            self._killed = Killed(process.pid, held, time.monotonic())
             crew.kill(process, for_good=True)
             self.say(
                 f"Killed    {process.worker} (pid {process.pid}) with SIGKILL after "
@@ -274,7 +267,7 @@ class _Demo:
         alone = analysis.merge([analysis.analyse(folder, chunk.files) for chunk in chunks])
         alone_s = time.monotonic() - started
         if alone != found:
-            raise DemoFailed(
+            raise ZkplanError(
                 f"the plan's result differs from that of a single process:\n{found}\n{alone}"
             )
         self.say(f"Compared  a single process comes to the same in {alone_s:.1f} s")

@@ -7,11 +7,10 @@ import os
 import random
 import secrets
 import tempfile
-import threading
 import time
 import uuid
 from collections.abc import Callable
-from concurrent.futures import Future, wait
+from concurrent.futures import wait
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -22,6 +21,7 @@ import zkplan
 from ..processes.worker import worker_command, worker_environment
 from ..protocol.layout import number_of, parse_claim, parse_delayed
 from ..protocol.requests import ReadChildren, ReadMany
+from ..testing.background import in_background
 from ..testing.znodes import remove_tree
 from .fleet import Fleet, SupervisedFleet
 from .history import HARNESS, Recorder, StressHistory, keep
@@ -246,7 +246,7 @@ class _Run:
         every = self.settings.kill_every_s
         kill_at = time.monotonic() + every if every else float("inf")
         # In one call: only a waiter that looks for a while finds out that nothing can run any more.
-        waiting = _in_background(lambda: plan.wait(timeout=self.settings.timeout_s))
+        waiting = in_background(lambda: plan.wait(timeout=self.settings.timeout_s))
         while not wait([waiting], timeout=TICK_S).done:
             self.fleet.tend()
             if every and time.monotonic() >= kill_at:
@@ -275,20 +275,6 @@ def _kept(number: int, task: zkplan.Task) -> Kept:
     except zkplan.ZkplanError as error:
         value, uid = repr(error), ""
     return Kept(key_of(number), value, uid)
-
-
-def _in_background(function: Callable[[], object]) -> Future[object]:
-    """Call on a daemon thread: a run that is interrupted must not wait for it."""
-    future: Future[object] = Future()
-
-    def call() -> None:
-        try:
-            future.set_result(function())
-        except BaseException as error:
-            future.set_exception(error)
-
-    threading.Thread(target=call, name="zkplan-stress-wait", daemon=True).start()
-    return future
 
 
 def takeovers(history: StressHistory) -> list[float]:

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import secrets
-import subprocess
+import select
+import signal
+import socket
 import sys
 import tempfile
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 from kazoo.client import KazooClient
 
@@ -25,9 +28,9 @@ from zkplan.errors import PlanError, WaitTimeout, ZkplanError, ZooKeeperError
 from zkplan.inspect.deadlock import dead_at_standstill, raise_in_vain
 from zkplan.plan import Plan
 from zkplan.processes.output import log_tail
-from zkplan.processes.watched import same_imports
+from zkplan.processes.watched import WatchedProcess, same_imports
 from zkplan.protocol.requests import ReadChildren
-from zkplan.transport.mailbox import Empty, Mailbox
+from zkplan.testing.background import in_background
 
 _POLL_S = 0.02
 _END_S = 5.0
@@ -208,19 +211,19 @@ class _Runs:
             plan.mark_ready()
             first, planned = _Will(None, []), False
             deadline = time.monotonic() + self._timeout_s
-            with _waiting(plan, self._timeout_s) as ended:
-                for worker in itertools.count():
-                    will = self._folder / f"{root[1:]}-{worker}"
-                    moment = (number, after) if worker == 0 else (0, False)
-                    self._forkserver.start(self._hosts, root, self._secret, *moment, will)
-                    died = self._forkserver.wait_ended(ended)
-                    told = _read(will)
-                    if worker == 0:
-                        first, planned = told, died and len(told.transactions) >= number > 0
-                    self._end_session(told)
-                    if not died or time.monotonic() > deadline:
-                        break
-            ending = Ending(ended.how, self._outcome(plan))
+            place = {"hosts": self._hosts, "root": root, "secret": self._secret}
+            how = in_background(lambda: _how_it_ends(plan, self._timeout_s))
+            for worker in itertools.count():
+                will = self._folder / f"{root[1:]}-{worker}"
+                moment = {"number": number if worker == 0 else 0, "after": after}
+                died = self._forkserver.run(how, **place, **moment, will=str(will))
+                told = _read(will)
+                if worker == 0:
+                    first, planned = told, died and len(told.transactions) >= number > 0
+                self._end_session(told)
+                if not died or time.monotonic() > deadline:
+                    break
+            ending = Ending(how.result(), self._outcome(plan))
         died_at = first.transactions[number - 1] if planned else None
         return _Ran(ending, len(first.transactions), died_at)
 
@@ -233,34 +236,15 @@ class _Runs:
             kazoo.close()
 
 
-class _End:
-    """How a plan ended, once `event` is set."""
-
-    def __init__(self) -> None:
-        self.event = threading.Event()
-        self.how = ""
-
-
-@contextmanager
-def _waiting(plan: Plan, timeout_s: float) -> Iterator[_End]:
-    """Waits for the end of a plan on a thread of its own."""
-    end = _End()
-
-    def wait() -> None:
-        try:
-            _wait(plan, timeout_s)
-            end.how = "drained"
-        except (PlanError, WaitTimeout) as error:
-            end.how = type(error).__name__
-        except Exception as error:
-            end.how = f"{type(error).__name__}: {error}"
-        finally:
-            end.event.set()
-
-    thread = threading.Thread(target=wait, name="zkplan-crashes", daemon=True)
-    thread.start()
-    yield end
-    thread.join()
+def _how_it_ends(plan: Plan, timeout_s: float) -> str:
+    """Wait until a plan ends: "drained", or the name of an error."""
+    try:
+        _wait(plan, timeout_s)
+    except (PlanError, WaitTimeout) as error:
+        return type(error).__name__
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    return "drained"
 
 
 def _wait(plan: Plan, timeout_s: float) -> None:
@@ -289,63 +273,40 @@ def _read(will: Path) -> _Will:
 
 
 class _Forkserver:
-    """The process of zkplan.testing.forkserver: at most one worker at a time."""
+    """The process of zkplan.testing.forkserver: one worker at a time."""
 
     def __init__(self, folder: Path) -> None:
         self._log = folder / "log"
-        self._ended: Mailbox[str] = Mailbox()
 
     def __enter__(self) -> _Forkserver:
-        with self._log.open("wb") as log:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "zkplan.testing.forkserver"],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                env=same_imports(),
-                # Ctrl-C is for the caller; the end of its input ends the forkserver.
-                start_new_session=True,
+        self._socket, its = socket.socketpair()
+        with its:
+            self._process = WatchedProcess(
+                [sys.executable, "-m", "zkplan.testing.forkserver", str(its.fileno())],
+                self._log,
+                same_imports(),
+                pass_fds=[its.fileno()],
             )
-        # Both are there, because they were asked for.
-        self._orders = cast("IO[bytes]", self._process.stdin)
-        answers = cast("IO[bytes]", self._process.stdout)
-        threading.Thread(target=self._listen, args=[answers], daemon=True).start()
         return self
 
-    def _listen(self, answers: IO[bytes]) -> None:
-        with answers:
-            for line in answers:
-                self._ended.put(line.decode())
-        self._ended.put("")
-
-    def start(
-        self, hosts: str, root: str, secret: str, number: int, after: bool, will: Path
-    ) -> None:
-        """Start a worker; the one before must have ended."""
-        place = {"hosts": hosts, "root": root, "secret": secret}
-        self._order(**place, number=number, after=after, will=str(will))
-
-    def wait_ended(self, end: _End) -> bool:
-        """Wait until the worker has died (True), or the plan has ended: then kill the worker."""
+    def run(self, plan: Future[str], **order: object) -> bool:
+        """Run a worker until it has died (True), or the plan has ended: then kill the worker."""
+        with suppress(BrokenPipeError):  # then there is no answer either
+            self._socket.sendall(json.dumps(order).encode() + b"\n")
+        pid = int.from_bytes(self._answer(4), "big")
         died = True
-        while True:
-            try:
-                answer = self._ended.get(timeout=_POLL_S)
-            except Empty:
-                if died and end.event.is_set():
-                    died = False
-                    self._order()
-                continue
-            if not answer:
-                raise ZkplanError(f"no workers can be started.{log_tail(self._log)}")
-            return died
+        while not select.select([self._socket], [], [], _POLL_S)[0]:
+            if died and plan.done():
+                died = False
+                os.kill(pid, signal.SIGKILL)
+        self._answer(1)
+        return died
 
-    def _order(self, **order: object) -> None:
-        try:
-            self._orders.write(json.dumps(order).encode() + b"\n")
-            self._orders.flush()
-        except BrokenPipeError:
-            pass  # it has ended, as `wait_ended` will tell
+    def _answer(self, size: int) -> bytes:
+        with suppress(ConnectionResetError):
+            if answer := self._socket.recv(size, socket.MSG_WAITALL):
+                return answer
+        raise ZkplanError(f"no workers can be started.{log_tail(self._log)}")
 
     def __exit__(
         self,
@@ -353,11 +314,5 @@ class _Forkserver:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        try:
-            self._orders.close()
-            self._process.wait(_END_S)
-        except (BrokenPipeError, subprocess.TimeoutExpired):
-            pass
-        finally:
-            self._process.kill()
-            self._process.wait()
+        self._socket.close()
+        self._process.end(0)

@@ -1,9 +1,9 @@
 """Workers that die at a chosen moment: a process that forks one at a time, on order.
 
 The process has no threads and has zkplan imported, so that a worker starts in milliseconds. Orders
-come as lines of JSON on standard input: {"hosts", "root", "secret", "number", "after", "will"}
-starts a worker, {} kills it. For each worker that has ended, a line with its wait status goes to
-standard output. The end of the input ends all.
+come as lines of JSON over a socket that it inherits: {"hosts", "root", "secret", "number", "after",
+"will"} starts a worker. For each it answers twice: its process id, four bytes, and one byte when it
+has ended. Until the next order the id stays that of the dead worker: it may be killed at any time.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from __future__ import annotations
 import itertools
 import json
 import os
-import select
 import signal
+import socket
 import sys
 import threading
 from collections.abc import Sequence
@@ -28,7 +28,6 @@ from zkplan.worker import Worker
 
 #: Long: how a session ends is what the test does, not the clock.
 SESSION_TIMEOUT_S = 30.0
-_POLL_S = 0.005
 _ANSWERS_S = 10.0
 _OPS_SHOWN = 3
 
@@ -104,13 +103,18 @@ def _work(hosts: str, root: str, secret: str, number: int, after: bool, will: st
     Worker(Client(transport, root, secret.encode()), threads=1).run()
 
 
-def _fork(order: dict[str, Any]) -> int:
+def _fork(order: dict[str, Any]) -> tuple[int, int]:
+    """The process id of a new worker, and a descriptor whose end is the end of the worker."""
+    ours, ends = os.pipe()
     pid = os.fork()
     if pid:
-        return pid
+        os.close(ours)
+        return pid, ends
     try:
+        os.close(ends)
         # A session of its own: whoever signals the group of this process means not the worker.
         os.setsid()
+        threading.Thread(target=lambda: os.read(ours, 1) or die(), daemon=True).start()
         _work(**order)
     except BaseException:
         sys.excepthook(*sys.exc_info())
@@ -120,28 +124,17 @@ def _fork(order: dict[str, Any]) -> int:
 
 def main() -> None:
     """Serve orders until the end of the input."""
-    # What tasks print must not get among the answers.
-    answers = os.dup(1)
-    os.dup2(2, 1)
-    worker, rest = 0, b""
-    while True:
-        if select.select([0], [], [], _POLL_S if worker else None)[0]:
-            more = os.read(0, 65536)
-            if not more and worker:
-                os.kill(worker, signal.SIGKILL)
-            if not more:
-                return
-            *lines, rest = (rest + more).split(b"\n")
-            for order in map(json.loads, lines):
-                if order:
-                    worker = _fork(order)
-                elif worker:
-                    os.kill(worker, signal.SIGKILL)
-        if worker:
-            ended, status = os.waitpid(worker, os.WNOHANG)
-            if ended:
-                worker = 0
-                os.write(answers, b"%d\n" % status)
+    with socket.socket(fileno=int(sys.argv[1])) as starter, starter.makefile("rb") as orders:
+        starter.set_inheritable(False)
+        for order in orders:
+            pid, ends = _fork(json.loads(order))
+            starter.sendall(pid.to_bytes(4, "big"))
+            os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+            starter.sendall(b".")
+            os.close(ends)
+            # Reaped with the next order.
+            orders.peek(1)
+            os.waitpid(pid, 0)
 
 
 if __name__ == "__main__":
