@@ -77,13 +77,16 @@ def local(
         raise ZkplanError(f"grace must be 0 to {_GRACE_MAX_S} seconds, not {grace!r}")
     if data is not None and not str(data).strip():
         raise ZkplanError('data must name a folder ("." is the current one), not be empty')
-    try:
-        text = secret if isinstance(secret, str) else secret.decode()
-    except UnicodeDecodeError:
-        raise ZkplanError("the secret of local workers must be text, or bytes in UTF-8") from None
+    if workers and isinstance(secret, bytes):
+        try:
+            secret = secret.decode()
+        except UnicodeDecodeError:
+            raise ZkplanError(
+                "the secret of local workers must be text, or bytes in UTF-8"
+            ) from None
     folder = None if data is None else Path(data).expanduser().resolve()
     file = None if log is None else Path(log)
-    return Local(workers, threads, folder, root, text, grace, file, output)
+    return Local(workers, threads, folder, root, secret, grace, file, output)
 
 
 class Local:
@@ -102,7 +105,7 @@ class Local:
         threads: int,
         folder: Path | None,
         root: str,
-        secret: str,
+        secret: bytes | str,
         grace: float,
         log: Path | None,
         output: bool,
@@ -134,7 +137,7 @@ class Local:
         """What payloads are signed with, and nobody else may know; raises as `client` does."""
         if self._server is None:
             raise _not_started()
-        return self._given or self._server.secret
+        return os.fsdecode(self._given or self._server.secret)
 
     def start(self) -> Client:
         """Start all, once; the connected client. After `close` it may be started anew.
@@ -188,7 +191,7 @@ class Local:
         command = worker_command(
             hosts, self.root, self._threads, SESSION_TIMEOUT_S, self._grace, "--quiet"
         )
-        environment = worker_environment(self._given or server.secret)
+        environment = worker_environment(os.fsdecode(self._given or server.secret))
         shows = stack.enter_context(_shown(self._log, self._output))
         signing_off = SigningOff(lambda: connect(server.find(), self.root), SESSION_TIMEOUT_S)
         stack.callback(signing_off.close)

@@ -73,6 +73,13 @@ def test_without_worker_processes_tasks_run_on_threads_of_this_one() -> None:
         assert run_double(client) == (42, os.getpid())
 
 
+def test_a_secret_of_any_bytes_will_do_where_no_process_gets_it() -> None:
+    with zkplan.local(workers=0, secret=b"\xff") as client:
+        assert run_double(client)[0] == 42
+    with pytest.raises(ZkplanError, match="bytes in UTF-8"):
+        zkplan.local(workers=1, secret=b"\xff")
+
+
 def test_two_blocks_share_nothing() -> None:
     with zkplan.local(workers=0) as one, zkplan.local(workers=0) as other:
         one.create_plan("of the first")

@@ -57,7 +57,7 @@ class Crew:
         return [seat.process for seat in self._seats if seat.process is not None]
 
     def start(self) -> None:
-        """Start them all; raises OSError, and leaves none then."""
+        """Start them all; raises what keeps one from starting, and leaves none then."""
         try:
             for seat in self._seats:
                 self._fill(seat)
@@ -96,8 +96,8 @@ class Crew:
             elif now >= seat.due:
                 try:
                     self._fill(seat)
-                except OSError as error:
-                    # No memory, no processes, no descriptors for the moment.
+                except (OSError, RuntimeError) as error:
+                    # No memory, processes, threads or descriptors for the moment.
                     seat.deaths += 1
                     seat.due = now + self._delay_s(seat)
                     logger.error("a worker process cannot be started; it is tried again: %s", error)

@@ -7,7 +7,8 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO
 
@@ -44,22 +45,31 @@ class Relay:
     def __init__(self, show: Show = drop) -> None:
         self._show = show
         self._tail: deque[str] = deque(maxlen=_TAIL_LINES)
-        self._threads = []
-        #: What the process must have as its standard output and error.
-        self.ends: list[int] = []
-        for stream in ("stdout", "stderr"):
-            read, write = os.pipe()
-            self.ends.append(write)
-            # As it is, also where a line ends with a carriage return, as those of progress bars do.
-            lines = open(read, errors="replace", newline="")  # noqa: SIM115
-            thread = threading.Thread(target=self._read, args=[lines, stream], daemon=True)
-            self._threads.append(thread)
-            thread.start()
+        self._threads: list[threading.Thread] = []
 
-    def was_passed(self) -> None:
-        """The process has its ends: the last who closes them ends the reading here."""
-        while self.ends:
-            os.close(self.ends.pop())
+    @contextmanager
+    def ends(self) -> Iterator[list[int]]:
+        """What the process must have as its standard output and error; closed here afterwards.
+
+        Raises OSError, and RuntimeError where there can be no more threads.
+        """
+        with ExitStack() as stack:
+            yield [self._end(stream, stack) for stream in ("stdout", "stderr")]
+
+    def _end(self, stream: str, stack: ExitStack) -> int:
+        read, write = os.pipe()
+        # The last who closes this end ends the reading here.
+        stack.callback(os.close, write)
+        # As it is, also where a line ends with a carriage return, as those of progress bars do.
+        lines = open(read, errors="replace", newline="")  # noqa: SIM115
+        thread = threading.Thread(target=self._read, args=[lines, stream], daemon=True)
+        try:
+            thread.start()
+        except BaseException:
+            lines.close()
+            raise
+        self._threads.append(thread)
+        return write
 
     def finish(self) -> None:
         """The process is dead: wait until all that it wrote is passed on."""

@@ -102,8 +102,7 @@ class WatchedProcess:
         """
         if self.is_running():
             self.send(signal.SIGSTOP)
-            with contextlib.suppress(ChildProcessError):  # ended, and reaped by another thread
-                os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+            wait_unreaped(self.pid, os.WUNTRACED)
 
     def resume(self) -> None:
         """Let a paused one go on."""
@@ -169,10 +168,22 @@ def _outputs(
     if isinstance(log, Path):
         return stack.enter_context(log.open("ab")), subprocess.STDOUT
     if isinstance(log, Relay):
-        stack.callback(log.was_passed)
-        output, errors = log.ends
+        output, errors = stack.enter_context(log.ends())
         return output, errors
     return None, None
+
+
+def wait_unreaped(pid: int, options: int = 0) -> None:
+    """Wait until a child has ended (with os.WUNTRACED: or stands still), and leave it its id.
+
+    Nothing happens where another thread has reaped it.
+    """
+    with contextlib.suppress(ChildProcessError):
+        if hasattr(os, "waitid"):
+            stopped = os.WSTOPPED if options == os.WUNTRACED else 0
+            os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | stopped)
+        else:  # on macOS: who ends by itself at this moment is reaped
+            os.waitpid(pid, options)
 
 
 def same_imports() -> dict[str, str]:

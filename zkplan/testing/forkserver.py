@@ -16,11 +16,13 @@ import socket
 import sys
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, NoReturn
 
 from kazoo.client import KazooClient
 
 from zkplan.client import Client
+from zkplan.processes.watched import wait_unreaped
 from zkplan.protocol.requests import Check, Multi, Op, Request
 from zkplan.transport import Transport
 from zkplan.transport.calls import Call, Done
@@ -129,12 +131,13 @@ def main() -> None:
         for order in orders:
             pid, ends = _fork(json.loads(order))
             starter.sendall(pid.to_bytes(4, "big"))
-            os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+            wait_unreaped(pid)
             starter.sendall(b".")
             os.close(ends)
             # Reaped with the next order.
             orders.peek(1)
-            os.waitpid(pid, 0)
+            with suppress(ChildProcessError):
+                os.waitpid(pid, 0)
 
 
 if __name__ == "__main__":
