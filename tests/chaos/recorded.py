@@ -18,8 +18,8 @@ from tests.chaos.validate.checks import DONE, EVERY
 from tests.chaos.validate.evidence import PlanEvidence
 from tests.chaos.validate.history import RunHistory
 from tests.chaos.validate.snapshot import remains_at_end
-from zkplan.stress.history import Recorder
 from zkplan.processes.watched import WatchedProcess
+from zkplan.stress.history import Recorder
 
 
 class Recorded:

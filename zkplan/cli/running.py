@@ -10,13 +10,13 @@ from typing import NoReturn
 
 import click
 
-from ..errors import ServerRolledBack, WaitTimeout, ZkplanError, ZooKeeperUnavailable
+from ..errors import ZkplanError
 from ..testing.embedded_process import EmbeddedServerProcess
 from ..testing.loopback import server_version
 from ..testing.provide import Provided, of_our_own
 from ..testing.server_process import ServerDidNotStart
 from ..transport.addresses import is_embedded, lease
-from . import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_TIMED_OUT, EXIT_UNREACHABLE
+from . import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_UNREACHABLE, EXIT_USAGE, exit_code
 
 
 @contextmanager
@@ -41,12 +41,12 @@ def zookeeper_for(command: str, hosts: str | None) -> Iterator[Provided]:
                 yield of_our_own(started.hosts, f"started for zkplan {command}")
     except KeyboardInterrupt:
         _end("interrupted; nothing of it is left behind", EXIT_INTERRUPTED)
-    except (ZooKeeperUnavailable, ServerRolledBack, ServerDidNotStart) as error:
+    except ServerDidNotStart as error:
         _end(str(error), EXIT_UNREACHABLE)
-    except WaitTimeout as error:
-        _end(str(error), EXIT_TIMED_OUT)
     except ZkplanError as error:
-        _end(str(error), EXIT_FAILED)
+        # It was not typed wrongly: whatever else is the matter, the run has failed.
+        code = exit_code(error)
+        _end(str(error), EXIT_FAILED if code == EXIT_USAGE else code)
 
 
 def _interrupt(number: int, frame: FrameType | None) -> NoReturn:

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import logging
-import os
 import platform
-import secrets
 import time
-import uuid
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -28,8 +24,7 @@ from zkplan.processes.output import Relay
 from zkplan.processes.worker import WorkerProcess, worker_command, worker_environment
 from zkplan.protocol.layout import parse_claim
 from zkplan.protocol.requests import Create, Delete, Multi, ReadChildren
-from zkplan.testing.provide import Provided
-from zkplan.testing.znodes import remove_tree
+from zkplan.testing.provide import Provided, client_on_own_root
 from zkplan.text import count
 
 #: Short, so that a takeover is seen soon; at work a longer one outlasts pauses of the machine.
@@ -42,8 +37,6 @@ _POLL_S = 0.02
 _SETTLE_S = 0.05
 #: Names of held tasks that one line shows.
 _NAMES_SHOWN = 4
-
-logger = logging.getLogger("zkplan.demo")
 
 
 class Settings(NamedTuple):
@@ -69,20 +62,18 @@ def run(zookeeper: Provided, settings: Settings) -> None:
     Raises ZkplanError where the result is not that of a single process or a worker breaks,
     zkplan.WaitTimeout after `timeout_s`, and what else zkplan raises.
     """
-    # A root of its own: no other worker takes its tasks. And a secret: other users of the machine
-    # can reach a server on loopback.
-    root = f"/zkplan-demo-{uuid.uuid4().hex[:8]}"
-    secret = os.environ.get("ZKPLAN_SECRET") or secrets.token_hex(32)
-    command = worker_command(zookeeper.hosts, root, settings.threads, SESSION_TIMEOUT_S, _GRACE_S)
     folder = analysis.standard_library()
     chunks = analysis.split(analysis.source_files(folder))
     with ExitStack() as stack:
         demo = stack.enter_context(_Demo(settings))
-        client = stack.enter_context(zkplan.connect(zookeeper.hosts, root, secret=secret))
-        stack.callback(_remove, client)
+        hosts = zookeeper.hosts
+        client, secret = stack.enter_context(client_on_own_root(hosts, "/zkplan-demo"))
         version = "" if zookeeper.version == "unknown" else f"{zookeeper.version} "
-        demo.say(f"{zookeeper.what:<9} {version}at {zookeeper.hosts} ({zookeeper.how})")
-        crew = demo.crew(command, worker_environment(secret))
+        demo.say(f"{zookeeper.what:<9} {version}at {hosts} ({zookeeper.how})")
+        crew = demo.crew(
+            worker_command(hosts, client.root, settings.threads, SESSION_TIMEOUT_S, _GRACE_S),
+            worker_environment(secret),
+        )
         crew.start()
         stack.callback(crew.stop, _STOP_S)
         plan = client.create_plan("standard-library")
@@ -99,13 +90,6 @@ def run(zookeeper: Provided, settings: Settings) -> None:
         found, took_s = demo.follow(plan, tasks, crew)
         crew.stop(_STOP_S)  # Then all of the history is here.
         demo.conclude(found, took_s, str(folder), chunks)
-
-
-def _remove(client: zkplan.Client) -> None:
-    try:
-        remove_tree(client.transport.client, client.root)
-    except Exception as error:  # Whatever it is, it must not hide how the run ended.
-        logger.warning("could not remove %s from ZooKeeper: %s", client.root, error)
 
 
 def add_graph(plan: zkplan.Plan, folder: str, chunks: Sequence[Chunk]) -> list[zkplan.Task]:

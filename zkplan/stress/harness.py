@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import logging
-import os
 import random
-import secrets
 import tempfile
 import time
-import uuid
 from collections.abc import Callable
 from concurrent.futures import wait
 from contextlib import ExitStack
@@ -22,7 +19,7 @@ from ..processes.worker import worker_command, worker_environment
 from ..protocol.layout import number_of, parse_claim, parse_delayed
 from ..protocol.requests import ReadChildren, ReadMany
 from ..testing.background import in_background
-from ..testing.znodes import remove_tree
+from ..testing.provide import client_on_own_root
 from .fleet import Fleet, SupervisedFleet
 from .history import HARNESS, Recorder, StressHistory, keep
 from .probe import run_task
@@ -114,8 +111,6 @@ def run(
     A broken promise, a failed plan and a timeout are told in the report. Raises
     ZooKeeperUnavailable, and WorkersDie where workers do not stay up at all.
     """
-    # A root of its own: workers of somebody else would not find the folder of the history.
-    root = f"{settings.root.rstrip('/')}-stress-{uuid.uuid4().hex[:8]}"
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="zkplan-stress-")))
         recorder = Recorder(str(folder), HARNESS)
@@ -123,16 +118,18 @@ def run(
         if settings.history is not None:
             # Also when the run breaks: that is when a history is wanted.
             stack.callback(keep, folder, settings.history)
-        # Other users of the machine can reach a server on loopback: they must not know it.
-        secret = os.environ.get("ZKPLAN_SECRET") or secrets.token_hex(32)
-        client = stack.enter_context(
-            zkplan.connect(hosts, root, connect_timeout=settings.connect_timeout_s, secret=secret)
+        # A root of its own: workers of somebody else would not find the folder of the history.
+        client, secret = stack.enter_context(
+            client_on_own_root(
+                hosts,
+                f"{settings.root.rstrip('/')}-stress",
+                connect_timeout=settings.connect_timeout_s,
+            )
         )
-        stack.callback(_remove, client, root)
         processes = settings.workers if settings.supervised else 1
         command = worker_command(
             hosts,
-            root,
+            client.root,
             settings.threads,
             settings.session_timeout_s,
             WORKER_GRACE_S,
@@ -143,13 +140,6 @@ def run(
             kind(command, settings.workers, folder, recorder, worker_environment(secret))
         )
         return _Run(settings, client, fleet, recorder, folder, tell).run()
-
-
-def _remove(client: zkplan.Client, root: str) -> None:
-    try:
-        remove_tree(client.transport.client, root)
-    except Exception as error:  # Whatever it is, it must not hide how the run ended.
-        logger.warning("could not remove %s from ZooKeeper: %s", root, error)
 
 
 class _Run:

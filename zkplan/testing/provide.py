@@ -1,17 +1,22 @@
-"""Which ZooKeeper the tests use: one that is given, one started here, or one in a container."""
+"""Which ZooKeeper tests and runs use: one that is given, one started here, or a container."""
 
 from __future__ import annotations
 
+import logging
 import os
+import secrets
 import time
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from zkplan.client import Client, connect
 from zkplan.testing.embedded_process import EmbeddedServerProcess
 from zkplan.testing.java import find_zookeeper
 from zkplan.testing.loopback import server_status, server_version
 from zkplan.testing.servers import ServerDidNotStart, ZooKeeperServer
+from zkplan.testing.znodes import remove_tree
 
 HOSTS_VARIABLE = "ZKPLAN_TEST_HOSTS"
 CONTAINER_IMAGE = "zookeeper:3.9"
@@ -24,6 +29,8 @@ NO_ZOOKEEPER = (
     "with the Python package testcontainers installed"
 )
 _CONTAINER_DEADLINE_S = 60.0
+
+logger = logging.getLogger("zkplan.testing")
 
 
 class Provided(NamedTuple):
@@ -42,6 +49,24 @@ class Provided(NamedTuple):
 def of_our_own(hosts: str, how: str) -> Provided:
     """A server of zkplan's own: the version that it tells is only that of its protocol."""
     return Provided(hosts, "of zkplan's own,", how, "Server")
+
+
+@contextmanager
+def client_on_own_root(hosts: str, name: str, **options: Any) -> Iterator[tuple[Client, str]]:
+    """A client on a new root, `name` with an ending, which is removed at the end; and its secret.
+
+    No other worker takes its tasks, and its workers take those of no other user of the machine.
+    """
+    secret = os.environ.get("ZKPLAN_SECRET") or secrets.token_hex(32)
+    root = f"{name}-{uuid.uuid4().hex[:8]}"
+    with connect(hosts, root, secret=secret, **options) as client:
+        try:
+            yield client, secret
+        finally:
+            try:
+                remove_tree(client.transport.client, root)
+            except Exception as error:  # Whatever it is, it must not hide how the run ended.
+                logger.warning("could not remove %s from ZooKeeper: %s", root, error)
 
 
 class NoZooKeeper(RuntimeError):

@@ -19,9 +19,9 @@ from kazoo.client import KazooClient
 import zkplan
 from tests.integ.support import IN_CHECKOUT, wait_until
 from tests.sim.world import ROOT
+from zkplan.processes.watched import WatchedProcess
 from zkplan.protocol.failpoints import VARIABLE
 from zkplan.stress.history import Recorder
-from zkplan.processes.watched import WatchedProcess
 
 from ..traffic import author, waiter
 from ..traffic.mutated import BROKEN

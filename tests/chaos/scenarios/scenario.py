@@ -18,9 +18,9 @@ import zkplan
 from tests.integ.support import IN_CHECKOUT, wait_until
 from tests.sim.world import ROOT
 from zkplan.errors import ZkplanError
+from zkplan.processes.watched import WatchedProcess
 from zkplan.protocol.failpoints import VARIABLE
 from zkplan.protocol.requests import ReadChildren
-from zkplan.processes.watched import WatchedProcess
 
 from ..cluster.cluster import Cluster, Process, Settings
 from ..cluster.link import Link
