@@ -50,16 +50,14 @@ class Client:
         """`server`, an embedded one, is released with the connection.
 
         `hosts` is how others reach the same server, where that is not what `transport` connects to.
-        Without a secret that of an embedded server counts; it stays there: plans in files are
-        signed with what was given.
         """
         self.transport = transport
         self._hosts = hosts
         self._server = server
         self.paths = Paths(_checked_root(root))
-        own = server.secret.encode() if server is not None and not secret else b""
-        self.file_codec = Codec(secret)
-        self.codec = Codec(own) if own else self.file_codec
+        self.codec = Codec(secret)
+        #: Of exported plans. A secret that an embedded server has for itself stays there.
+        self.file_codec = self.codec
 
     @property
     def root(self) -> str:
@@ -256,7 +254,10 @@ def connect(
         opened.callback(transport.close)
         # A server in memory is reached by its port only; one in a folder may be at another soon.
         named = isinstance(hosts, str) and not (is_embedded(hosts) and folder_of(hosts) is None)
-        client = Client(transport, root, key, server, hosts if named else "")
+        own = server.secret.encode() if server is not None and not key else b""
+        client = Client(transport, root, key or own, server, hosts if named else "")
+        if own:
+            client.file_codec = Codec()
         if server is not None:
             server.follow(transport.client)
         opened.pop_all()

@@ -175,7 +175,8 @@ class Local:
         client = stack.enter_context(
             connect(server.hosts, self.root, secret=secret, session_timeout=SESSION_TIMEOUT_S)
         )
-        client.file_codec = client.codec if self._given else Codec()
+        if not self._given:
+            client.file_codec = Codec()
         server.follow(client.transport.client)
         return client
 
