@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -48,3 +49,19 @@ def test_what_was_seen_to_have_ended_is_watched_no_longer(tmp_path: Path, sees: 
     command = [sys.executable, "-c", program, str(tmp_path / "log")]
     # With a child left, it waits for that.
     assert subprocess.run(command, timeout=30, check=False).returncode == 0
+
+
+@pytest.mark.parametrize("has_waitid", [True, False])
+def test_a_paused_process_stands_still_until_it_is_resumed(
+    has_waitid: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """macOS has no waitid."""
+    if not has_waitid:
+        monkeypatch.delattr(os, "waitid")
+    process = WatchedProcess(["/bin/sh", "-c", "sleep 0.1; exit 3"], tmp_path / "log")
+    process.pause()
+    assert process.is_running()
+    assert not process.wait_ended(0.5)
+    process.resume()
+    assert process.wait_ended(30)
+    assert process.exit_code == 3
