@@ -10,18 +10,15 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from . import archive
-from .errors import InvalidTask, PayloadUndecodable, PlanNotFound, ZkplanError
-from .inspect.unfinished import Listing, TaskSummary
-from .plan import Plan, PlanWithin
+from .connection import DEFAULT_ROOT, Connection
+from .errors import InvalidTask, PayloadUndecodable, PlanNotFound
+from .inspect.workers import living_workers
+from .plan import Plan
 from .protocol.author import create_plan, ensure_root
-from .protocol.layout import Paths, parse_claim
 from .protocol.look import list_plans
 from .protocol.records import OnFailure, PlanRecord, TaskOptions, WorkerRecord
-from .protocol.requests import ReadChildren, ReadData, ReadMany
-from .runtime.execution import Job
-from .serialization.codec import Codec
+from .protocol.requests import ReadData, ReadMany
 from .task import check_options
-from .text import command
 from .transport import Transport, open_transport
 from .transport.addresses import Lease, folder_of, is_embedded, lease
 
@@ -29,10 +26,9 @@ if TYPE_CHECKING:
     from kazoo.client import KazooClient
 
 DEFAULT_HOSTS = "127.0.0.1:2181"
-DEFAULT_ROOT = "/zkplan"
 
 
-class Client:
+class Client(Connection):
     """A connection to the plans under one root. Safe for several threads; a context manager.
 
     Not to be used by handlers of signals: one may interrupt a request of the same thread, and then
@@ -51,22 +47,8 @@ class Client:
 
         `hosts` is how others reach the same server, where that is not what `transport` connects to.
         """
-        self.transport = transport
-        self._hosts = hosts
+        super().__init__(transport, root, secret, hosts)
         self._server = server
-        self.paths = Paths(_checked_root(root))
-        self.codec = Codec(secret)
-        #: Of exported plans. A secret that an embedded server has for itself stays there.
-        self.file_codec = self.codec
-
-    @property
-    def root(self) -> str:
-        return self.paths.root
-
-    def command(self, words: str) -> str:
-        """That command of `zkplan` as it is to be typed, to reach the plans of this client."""
-        hosts = self._hosts or f"{self.transport.hosts}{self.transport.client.chroot}"
-        return command(words, hosts, self.root)
 
     def create_plan(
         self,
@@ -133,26 +115,7 @@ class Client:
 
     def workers(self) -> list[WorkerRecord]:
         """The living workers."""
-        ids = sorted(self.transport.ask(ReadChildren(self.paths.workers)) or ())
-        reads: list[ReadData | ReadChildren] = []
-        for worker in ids:
-            reads += (
-                ReadData(self.paths.worker(worker)),
-                ReadChildren(self.paths.claims_of(worker)),
-            )
-        answers = self.transport.ask(ReadMany(reads)) if reads else []
-        found = []
-        for index, worker in enumerate(ids):
-            node, claims_node = answers[2 * index], answers[2 * index + 1]
-            if node is not None:
-                # A claims node also holds pending records, which are no tasks.
-                claims = sum(parse_claim(name) is not None for name in claims_node or ())
-                found.append(WorkerRecord.from_bytes(worker, node.data, claims))
-        return found
-
-    def unfinished_tasks(self, plan: Plan, most: int) -> list[TaskSummary]:
-        """See `Plan.tasks`."""
-        return Listing(self.transport, self.paths, self.codec, plan.path).tasks(most)
+        return living_workers(self)
 
     def export_plan(
         self,
@@ -180,10 +143,6 @@ class Client:
         """
         number = archive.import_plan(self, file, copy=copy, any_secret=any_secret)
         return Plan(self, self.paths.plan(number))
-
-    def plan_within(self, job: Job) -> Plan:
-        """The plan of a running task, for `zkplan.current().plan`."""
-        return PlanWithin(self, job.claim.plan_path, job.plan, job)
 
     def prepare(self) -> None:
         """Create the root and its fixed children, where they are missing."""
@@ -270,11 +229,3 @@ def _readable(data: bytes) -> PlanRecord | None:
         return PlanRecord.from_bytes(data)
     except PayloadUndecodable:
         return None
-
-
-def _checked_root(root: str) -> str:
-    parts = root.strip("/").split("/")
-    plain = all(part not in ("", ".", "..", "zookeeper") and part.isprintable() for part in parts)
-    if not root.startswith("/") or not plain:
-        raise ZkplanError(f"the root must be a path like /zkplan, not {root!r}")
-    return "/" + "/".join(parts)

@@ -11,7 +11,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from .client import DEFAULT_ROOT, Client, connect
+from .client import Client, connect
+from .connection import DEFAULT_ROOT
 from .errors import ZkplanError
 from .serialization.codec import Codec
 from .transport.addresses import PREFIX, Lease, lease_folder, lease_in_memory

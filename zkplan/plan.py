@@ -8,11 +8,11 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from .connection import Connection
 from .errors import (
     InvalidTask,
-    PayloadTooLarge,
     PayloadUndecodable,
     PlanCancelled,
     PlanError,
@@ -21,8 +21,10 @@ from .errors import (
 )
 from .inspect.dead_letters import dead_letters, retry_all
 from .inspect.outcomes import OutcomeSummary, kept_outcomes
+from .inspect.unfinished import Listing, TaskSummary
 from .inspect.waiting import wait_for_plan
 from .protocol import control
+from .protocol.adding import NewTask
 from .protocol.author import Author
 from .protocol.check import Report, check
 from .protocol.control import PlanStatus
@@ -30,20 +32,11 @@ from .protocol.failure import retry
 from .protocol.layout import number_of
 from .protocol.records import Dead, PlanRecord
 from .protocol.requests import ReadData
-from .protocol.shared import GROUP_BYTES_MAX
-from .runtime.execution import Job
 from .task import Task, TaskSpec, define
 from .text import count
 
-if TYPE_CHECKING:
-    from .client import Client
-    from .inspect.unfinished import TaskSummary
-    from .protocol.adding import NewTask
-
 #: Adds kept back inside a `with` block before they are sent.
 FLUSH_TASKS = 2000
-#: What the tasks added by one running task may take: they share the transaction of its commit.
-ADDS_BYTES_MAX = GROUP_BYTES_MAX
 
 
 class Plan:
@@ -54,7 +47,7 @@ class Plan:
     """
 
     def __init__(
-        self, client: Client, path: str, record: PlanRecord | None = None, *, new: bool = False
+        self, client: Connection, path: str, record: PlanRecord | None = None, *, new: bool = False
     ) -> None:
         self.client = client
         self.path = path
@@ -308,7 +301,7 @@ class Plan:
 
         Read in batches while the plan goes on, so each is true of its own moment.
         """
-        return self.client.unfinished_tasks(self, most)
+        return Listing(self.client, self.path).tasks(most)
 
     def outcomes(self, most: int = 1000) -> list[OutcomeSummary]:
         """The kept results and failures, by number; at most `most` of them. Raises PlanNotFound.
@@ -343,7 +336,7 @@ class Plan:
         PlanFailed or PlanStuck.
         """
         self.refuse_to_wait_inside()
-        return wait_for_plan(self, timeout, progress, fail_fast)
+        return wait_for_plan(self.client, self.path, timeout, progress, fail_fast)
 
     def refuse_to_wait_inside(self) -> None:
         """Raise PlanError inside the plan's own `with` block while the plan is not marked ready.
@@ -364,36 +357,3 @@ class Plan:
 
     def __repr__(self) -> str:
         return f"<Plan {self.path}>"
-
-
-class PlanWithin(Plan):
-    """The plan as a running task sees it: what is added becomes part of that task's commit.
-
-    So a task that is run again never adds twice, and the plan cannot look empty in between.
-    """
-
-    def __init__(self, client: Client, path: str, record: PlanRecord | None, job: Job) -> None:
-        super().__init__(client, path, record)
-        self._job = job
-
-    def _submit(self, tasks: list[NewTask]) -> None:
-        size = sum(task.size for task in [*self._job.adds, *tasks])
-        if size > ADDS_BYTES_MAX:
-            raise PayloadTooLarge(
-                f"what task {self._job.claim.task} adds (its adds are part of its commit; add the "
-                "rest from several tasks)",
-                size,
-                ADDS_BYTES_MAX,
-            )
-        self._job.adds += tasks
-
-    def flush(self) -> None:
-        """Nothing to send: the adds go with the commit."""
-
-    def mark_ready(self) -> None:
-        """The plan runs already."""
-
-    def wait(
-        self, timeout: float | None = None, progress: bool = False, fail_fast: bool = False
-    ) -> PlanStatus:
-        raise PlanError(self.path, "a task cannot wait for its own plan: it is part of it")

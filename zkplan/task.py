@@ -6,8 +6,9 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import FunctionType
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
+from .connection import Connection
 from .errors import (
     ForeignTask,
     InvalidTask,
@@ -23,9 +24,6 @@ from .protocol.records import DEFAULT_OPTIONS, TaskOptions, TaskRecord
 from .protocol.shared import REQUEST_BYTES_MAX
 from .serialization import codec as codecs
 from .serialization.codec import Codec
-
-if TYPE_CHECKING:
-    from .plan import Plan
 
 #: A task's definition shares its transaction with its edges.
 RECORD_BYTES_MAX = REQUEST_BYTES_MAX - 64 * 1024
@@ -59,31 +57,47 @@ class TaskSpec:
         return f"task {self.name!r} ({function})" if self.name else f"a task of {function}"
 
 
+class PlanOfTask(Protocol):
+    """What the handle of a task needs of its plan; a Plan is one."""
+
+    client: Connection
+    path: str
+
+    def flush(self) -> None: ...
+    def refuse_to_wait_inside(self) -> None: ...
+    def retry_task(self, number: str) -> bool: ...
+
+
 class Task:
     """A task of a plan. Give it as an argument of another task, and that one gets its result."""
 
-    __slots__ = ("_new", "_number", "name", "plan")
+    __slots__ = ("_new", "_number", "_plan", "name")
 
     def __init__(
-        self, plan: Plan, number: str = "", name: str = "", new: NewTask | None = None
+        self, plan: PlanOfTask, number: str = "", name: str = "", new: NewTask | None = None
     ) -> None:
-        self.plan = plan
+        self._plan = plan
         self.name = name
         self._number = number
         self._new = new
+
+    @property
+    def plan(self) -> Any:
+        """The Plan it is a task of. (Its type is Any because the module of Plan imports this.)"""
+        return self._plan
 
     @property
     def number(self) -> str:
         """The ten digits of its znode. Inside a `with` block this sends the adds made so far."""
         if not self._number and self._new is not None:
             if not self._new.number:  # else a `with` block would send its adds one by one
-                self.plan.flush()
+                self._plan.flush()
             self._number, self._new = self._new.number, None if self._new.number else self._new
         return self._number
 
     @property
     def path(self) -> str:
-        return f"{self.plan.path}/task-{self.number}"
+        return f"{self._plan.path}/task-{self.number}"
 
     def result(self, timeout: float | None = None) -> Any:
         """Wait for the result; `timeout` in seconds.
@@ -93,18 +107,18 @@ class Task:
         never come; PlanError where waiting would never end: inside the plan's own `with` block, and
         for a task that the running task has just added.
         """
-        self.plan.refuse_to_wait_inside()
+        self._plan.refuse_to_wait_inside()
         if not self.number:
             raise PlanError(
-                self.plan.path,
+                self._plan.path,
                 f"{self!r} is added when the task that adds it commits, so that one cannot wait "
                 "for it; give it as an argument to another task",
             )
-        return wait_for_result(self, timeout)
+        return wait_for_result(self._plan.client, self._plan.path, self.number, self.name, timeout)
 
     def retry(self) -> bool:
         """Give a dead task all its attempts again; False where it is not dead."""
-        return self.plan.retry_task(self.number)
+        return self._plan.retry_task(self.number)
 
     def key(self) -> str | NewTask:
         """What an edge to this task refers to: its number, or its definition while it has none."""
@@ -114,7 +128,7 @@ class Task:
 
     def __repr__(self) -> str:
         number = self._number or (self._new.number if self._new is not None else "")
-        return f"<Task {self.name or number or '(not sent yet)'} of {self.plan.path}>"
+        return f"<Task {self.name or number or '(not sent yet)'} of {self._plan.path}>"
 
     def __reduce__(self) -> Any:
         raise NotSerialisable(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from .backoff import Backoff
 from .errors import ZkplanError
+from .plan_within import PlanWithin
 from .runtime.loop import Loop
 from .runtime.statistics import Statistics
 
@@ -41,7 +42,7 @@ class Worker:
             client.paths,
             threads,
             backoff or Backoff(initial_s=0.5, max_s=5.0),
-            client.plan_within,
+            lambda job: PlanWithin(client, job.claim.plan_path, job.plan, job.claim.task, job.adds),
         )
         self._thread: threading.Thread | None = None
         self._failure: BaseException | None = None

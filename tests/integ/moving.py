@@ -13,10 +13,9 @@ from zkplan import (
     Plan,
     TaskSpec,
 )
-from zkplan.inspect.task_details import describe_task
 from zkplan.testing.znodes import remove_tree
 
-from .support import note, plain_client, wait_for_delayed, wait_until, working
+from .support import described, note, plain_client, wait_for_delayed, wait_until, working
 
 
 @contextmanager
@@ -52,12 +51,12 @@ def facts(plan: Plan) -> dict[str, Any]:
     """All that can be seen of a plan, but for where it is and when its znodes were made."""
     status = plan.status()
     tasks = plan.tasks()
-    described = {}
+    details = {}
     for task in tasks:
-        seen = describe_task(plan.task(task.number), people=False)
+        seen = described(plan.task(task.number), people=False)
         del seen["path"]
         seen["log"] = [line for line in seen["log"] if "progress note" not in line]
-        described[task.number] = seen
+        details[task.number] = seen
     return {
         "status": status._replace(path=""),
         "tasks": tasks,

@@ -17,6 +17,7 @@ from typing import Any
 from kazoo.client import KazooClient
 
 import zkplan
+from zkplan.inspect.task_details import describe_task
 from zkplan.processes.watched import WatchedProcess
 from zkplan.protocol.layout import parse_claim
 from zkplan.protocol.requests import ReadChildren
@@ -169,3 +170,8 @@ def standing_claims(client: zkplan.Client) -> int:
 def wait_for_notes(file: str | Path, count: int, timeout_s: float = WAIT_S) -> None:
     """Wait until `count` lines are noted. Not for more than there are: those may be all."""
     wait_until(lambda: len(notes(file)) >= count, f"{count} notes", timeout_s)
+
+
+def described(task: zkplan.Task, people: bool = True, values: bool = False) -> dict[str, Any]:
+    """The facts that `zkplan task show` prints."""
+    return describe_task(task.plan.client, task.path, people, values)

@@ -10,10 +10,9 @@ from kazoo.client import KazooClient
 
 from zkplan import Client, Plan, Task, TaskSpec
 from zkplan.inspect.neighbours import NAMED, dependencies
-from zkplan.inspect.task_details import describe_task
 from zkplan.protocol.requests import ReadMany
 
-from .support import wait_for_delayed, wait_until
+from .support import described, wait_for_delayed, wait_until
 
 
 def fail() -> None:
@@ -33,19 +32,19 @@ def test_what_a_task_waits_for_is_named_with_its_state(zkplan_client: Client) ->
     plan = zkplan_client.create_plan()
     sources, joined = fan_in(plan, 3)
     last = plan.add_task(str, [joined])
-    shown = describe_task(joined)
+    shown = described(joined)
     assert sorted(shown["waits_for"].splitlines()) == [
         f"task-{source.number} source {n} runnable" for n, source in enumerate(sources)
     ]
     assert shown["feeds"] == f"task-{last.number} waiting"
     assert shown["arrived"] == 0
-    told = describe_task(joined, people=False)
+    told = described(joined, people=False)
     assert (told["waits_for_count"], told["feeds_count"]) == (3, 1)
     assert {"number": sources[1].number, "name": "source 1", "state": "runnable"} in told[
         "waits_for"
     ]
     assert told["feeds"] == [{"number": last.number, "name": "", "state": "waiting"}]
-    assert describe_task(last)["waits_for"] == f"task-{joined.number} join waiting"
+    assert described(last)["waits_for"] == f"task-{joined.number} join waiting"
 
 
 def test_of_many_the_first_are_named_and_all_are_counted(zkplan_client: Client) -> None:
@@ -54,10 +53,10 @@ def test_of_many_the_first_are_named_and_all_are_counted(zkplan_client: Client) 
     plan.add_tasks([TaskSpec(str, [source], name=f"fed {n}") for n in range(NAMED + 5)])
     wide = fan_in(plan, 2 * 600 + 100)[1]  # defined in several transactions
     for task, side, count in ((source, "feeds", NAMED + 5), (wide, "waits_for", 1300)):
-        lines = describe_task(task)[side].splitlines()
+        lines = described(task)[side].splitlines()
         assert len(lines) == NAMED + 1
         assert lines[-1] == f"… and {count - NAMED:,} more"
-        told = describe_task(task, people=False)
+        told = described(task, people=False)
         assert (len(told[side]), told[f"{side}_count"]) == (NAMED, count)
 
 
@@ -70,13 +69,13 @@ def test_a_dead_task_is_the_first_of_those_that_are_waited_for(zkplan_client: Cl
         joined = plan.add_task(join, [arrives, dies, *late], name="join")
     wait_until(lambda: plan.status().dead, "one is dead")
     wait_for_delayed(zkplan_client, len(late))
-    wait_until(lambda: describe_task(joined)["arrived"] == 1, "one has arrived")
-    lines = describe_task(joined)["waits_for"].splitlines()
+    wait_until(lambda: described(joined)["arrived"] == 1, "one has arrived")
+    lines = described(joined)["waits_for"].splitlines()
     assert lines[0] == f"task-{dies.number} dies dead"
     number = late[-1].number
     assert lines[1].startswith(f"task-{number} late {NAMED + 9} delayed (due 20")
     assert lines[-1] == "… and 11 more"
-    told = describe_task(joined, people=False)["waits_for"]
+    told = described(joined, people=False)["waits_for"]
     assert datetime.fromisoformat(told[1]["due"]).tzinfo is not None
 
 
@@ -90,8 +89,8 @@ def test_a_delayed_task_says_when_it_is_due(zkplan_client: Client) -> None:
     # The delay is less up to 30 % by chance.
     left_s = found.due - datetime.now().timestamp()
     assert 2000 < left_s <= 3600
-    assert describe_task(task)["due"] == datetime.fromtimestamp(found.due).isoformat(" ", "seconds")
-    told = datetime.fromisoformat(describe_task(task, people=False)["due"])
+    assert described(task)["due"] == datetime.fromtimestamp(found.due).isoformat(" ", "seconds")
+    told = datetime.fromisoformat(described(task, people=False)["due"])
     assert told.timestamp() == int(found.due)
 
 
@@ -99,7 +98,7 @@ def test_a_task_that_is_not_delayed_is_due_at_no_time(zkplan_client: Client) -> 
     plan = zkplan_client.create_plan()
     task = plan.add_task(int)
     assert [each.due for each in plan.tasks()] == [None]
-    assert "due" not in describe_task(task)
+    assert "due" not in described(task)
 
 
 def test_only_the_dependencies_of_a_task_are_read_to_name_them(
@@ -130,9 +129,9 @@ def test_an_edge_whose_other_end_is_gone_is_told_of(
     (kept, lost), joined = fan_in(plan, 2)
     (prov,) = (name for name in znodes.get_children(lost.path) if name.startswith("prov-"))
     znodes.set(f"{lost.path}/{prov}", b"not an edge")
-    assert describe_task(lost)["feeds"] == ""
+    assert described(lost)["feeds"] == ""
     znodes.delete(lost.path, recursive=True)
-    assert describe_task(joined)["waits_for"].splitlines() == [
+    assert described(joined)["waits_for"].splitlines() == [
         f"task-{kept.number} source 0 runnable",
         "… and 1 more, that no unfinished task provides",
     ]
@@ -145,12 +144,12 @@ def test_an_edge_of_another_client_that_names_no_task_is_told_as_unknown(
     first, second, later = plan.add_tasks([TaskSpec(join), TaskSpec(int), TaskSpec(int)])
     for place, data in enumerate((b"", second.number.encode(), b"\xff", later.number.encode())):
         znodes.create(f"{first.path}/dep-{place:010d}", data)
-    assert describe_task(first)["waits_for"].splitlines() == [
+    assert described(first)["waits_for"].splitlines() == [
         f"task-{second.number} runnable",
         f"task-{later.number} runnable",
         "… and 2 more, unknown: another client made the edge",
     ]
-    assert describe_task(first, people=False)["waits_for_count"] == 4
+    assert described(first, people=False)["waits_for_count"] == 4
 
 
 def test_what_was_delivered_meanwhile_is_not_told_of(

@@ -12,12 +12,11 @@ import pytest
 import zkplan
 from zkplan import Client, InvalidTask, Plan, PlanNotFound, TaskSpec, Worker
 from zkplan.inspect.neighbours import dependencies
-from zkplan.inspect.task_details import describe_task
 from zkplan.protocol.layout import PENDING
 from zkplan.protocol.load import VALUES_FIRST
 from zkplan.protocol.requests import Node
 
-from .support import note, notes, wait_for_delayed, wait_until
+from .support import described, note, notes, wait_for_delayed, wait_until
 
 pytestmark = pytest.mark.usefixtures("nothing_stalls")
 WAIT_S = 30.0
@@ -116,11 +115,11 @@ def test_a_name_that_nobody_or_several_have_is_refused(zkplan_client: Client) ->
 
 
 def test_a_claimed_task_is_shown_with_its_worker_and_its_log(plan: Plan, worker: Worker) -> None:
-    shown = describe_task(plan.task("held"))
+    shown = described(plan.task("held"))
     assert (shown["state"], shown["worker"], shown["attempt"]) == ("claimed", worker.id, "0")
     assert "progress note of" in shown["log"]
     assert shown["log"][:2] == "20"  # of a date
-    assert describe_task(plan.task("comes later"))["state"] == "delayed"
+    assert described(plan.task("comes later"))["state"] == "delayed"
 
 
 def test_a_kept_result_is_shown_with_the_way_to_read_it(
@@ -129,7 +128,7 @@ def test_a_kept_result_is_shown_with_the_way_to_read_it(
     with zkplan_client.create_plan() as plan:
         task = plan.add_task(lambda: "value")
     task.result(WAIT_S)
-    assert "Task.result() reads it" in describe_task(task)["outcome"]
+    assert "Task.result() reads it" in described(task)["outcome"]
 
 
 def test_a_task_that_ends_while_it_is_looked_at_is_shown_as_finished(
@@ -146,7 +145,7 @@ def test_a_task_that_ends_while_it_is_looked_at_is_shown_as_finished(
         return dependencies(*given)
 
     monkeypatch.setattr("zkplan.inspect.task_details.dependencies", after_its_end)
-    shown = describe_task(task)
+    shown = described(task)
     assert shown["state"] == "finished"
     assert "Task.result() reads it" in shown["outcome"]
 
@@ -167,7 +166,7 @@ def test_an_explicit_priority_of_zero_overrides_that_of_the_plan(zkplan_client: 
         plan.add_task(int, priority=0),
         plan.add_task(int, priority=-5),
     )
-    shown = [describe_task(task)["priority"] for task in (inherited, middle, low)]
+    shown = [described(task)["priority"] for task in (inherited, middle, low)]
     assert shown == [9, 0, -5]
 
 

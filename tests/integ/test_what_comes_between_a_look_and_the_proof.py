@@ -12,7 +12,8 @@ from kazoo.security import OPEN_ACL_UNSAFE, make_acl
 import zkplan
 from zkplan import Client, PlanFailed, WaitTimeout
 from zkplan.inspect import deadlock, waiting
-from zkplan.protocol.check import Report
+from zkplan.protocol.check import Report, check
+from zkplan.protocol.layout import Paths
 from zkplan.protocol.requests import Step
 
 from .support import wait_until, working
@@ -33,7 +34,7 @@ def _fail() -> None:
     raise ValueError("another one")
 
 
-Between = Callable[[Callable[[zkplan.Plan], bool]], None]
+Between = Callable[[zkplan.Plan, Callable[[zkplan.Plan], bool]], None]
 
 
 @pytest.fixture
@@ -41,11 +42,11 @@ def between(monkeypatch: pytest.MonkeyPatch) -> Iterator[Between]:
     """Opens the gate when it is to be proved that nothing can run, and waits for what follows."""
     _gate.clear()
 
-    def when(has_come: Callable[[zkplan.Plan], bool]) -> None:
-        def proved(plan: zkplan.Plan) -> Step[int | None]:
+    def when(plan: zkplan.Plan, has_come: Callable[[zkplan.Plan], bool]) -> None:
+        def proved(paths: Paths, plan_path: str) -> Step[int | None]:
             _gate.set()
             wait_until(lambda: has_come(plan), "what is to come between has come")
-            return deadlock.dead_at_standstill(plan)
+            return deadlock.dead_at_standstill(paths, plan_path)
 
         monkeypatch.setattr(waiting, "dead_at_standstill", proved)
 
@@ -57,7 +58,7 @@ def between(monkeypatch: pytest.MonkeyPatch) -> Iterator[Between]:
 def test_a_death_makes_no_cycle(zkplan_client: Client, between: Between) -> None:
     with zkplan_client.create_plan(attempts=1) as plan:
         plan.add_task(str, [plan.add_task(_at_the_gate, [True])])
-    between(lambda plan: plan.status().dead == 1)
+    between(plan, lambda plan: plan.status().dead == 1)
     with pytest.raises(PlanFailed, match="is out of attempts, the other depends on it"):
         plan.wait(WAIT_S)
 
@@ -66,7 +67,7 @@ def test_a_death_makes_no_cycle(zkplan_client: Client, between: Between) -> None
 def test_a_death_is_told_to_who_waits_for_its_task(zkplan_client: Client, between: Between) -> None:
     with zkplan_client.create_plan(attempts=1) as plan:
         task = plan.add_task(_at_the_gate, [True])
-    between(lambda plan: plan.status().dead == 1)
+    between(plan, lambda plan: plan.status().dead == 1)
     with pytest.raises(ValueError, match="as it was told"):
         task.result(WAIT_S)
 
@@ -77,7 +78,7 @@ def test_a_result_beside_a_dead_task_is_given(zkplan_client: Client, between: Be
         plan.add_task(_fail)
         task = plan.add_task(_at_the_gate, [False], keep=True)
     wait_until(lambda: plan.status().dead == 1, "the other is dead")
-    between(lambda plan: plan.status().tasks == 1)
+    between(plan, lambda plan: plan.status().tasks == 1)
     assert task.result(WAIT_S) == 42
 
 
@@ -94,14 +95,14 @@ def _blocked(client: Client) -> zkplan.Plan:
 
 def test_an_add_makes_no_cycle(zkplan_client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     """It comes after the proof, and before the plan is read for what its tasks wait for."""
-    plan, whole = _blocked(zkplan_client), zkplan.Plan.check
+    plan = _blocked(zkplan_client)
 
-    def adds_first(checked: zkplan.Plan, repair: bool = True) -> Report:
-        monkeypatch.setattr(zkplan.Plan, "check", whole)
-        checked.add_task(str, [checked.add_task(int)])
-        return whole(checked, repair)
+    def adds_first(paths: Paths, number: str, repair: bool) -> Step[Report]:
+        monkeypatch.setattr(deadlock, "check", check)
+        plan.add_task(str, [plan.add_task(int)])
+        return check(paths, number, repair)
 
-    monkeypatch.setattr(zkplan.Plan, "check", adds_first)
+    monkeypatch.setattr(deadlock, "check", adds_first)
     with pytest.raises(WaitTimeout, match="no worker is registered"):
         plan.wait(4)
 
@@ -110,18 +111,18 @@ def test_what_another_check_has_published_makes_no_cycle(
     zkplan_root: str, zkplan_client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A task of plain creates that a worker has claimed at once: no number of the plan shows it."""
-    plan, whole, raw = _blocked(zkplan_client), zkplan.Plan.check, zkplan_client.transport.client
+    plan, raw = _blocked(zkplan_client), zkplan_client.transport.client
     claim = f"{zkplan_root}/claims/of-somebody/{plan.number}-0000000099.0.7f"
 
-    def claimed_first(checked: zkplan.Plan, repair: bool = True) -> Report:
+    def claimed_first(paths: Paths, number: str, repair: bool) -> Step[Report]:
         raw.create(claim, makepath=True)
-        return whole(checked, repair)
+        return check(paths, number, repair)
 
-    monkeypatch.setattr(zkplan.Plan, "check", claimed_first)
+    monkeypatch.setattr(deadlock, "check", claimed_first)
     with pytest.raises(WaitTimeout):
         plan.wait(4)
     raw.delete(claim)
-    monkeypatch.setattr(zkplan.Plan, "check", whole)
+    monkeypatch.setattr(deadlock, "check", check)
     with pytest.raises(zkplan.PlanStuck):
         plan.wait(WAIT_S)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -54,10 +53,7 @@ class Tree:
 
 def proved(**changed: list[Any]) -> int | None:
     tree = Tree(**changed)
-    plan: Any = SimpleNamespace(
-        path=PATH, number="0000000003", client=SimpleNamespace(paths=Paths("/z"))
-    )
-    step = dead_at_standstill(plan)
+    step = dead_at_standstill(Paths("/z"), PATH)
     try:
         request = next(step)
         while True:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterator
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -116,11 +115,8 @@ def test_a_forged_definition_is_not_run(envelope: bytes) -> None:
 def test_a_forged_argument_or_result_is_not_decoded(envelope: bytes) -> None:
     assert runner().run(job(arguments=[envelope])).undecodable
     assert runner().run(job(result=envelope)).undecodable
-    task: Any = SimpleNamespace(
-        name="t", plan=SimpleNamespace(client=SimpleNamespace(codec=OURS), path="/p"), number="1"
-    )
     with pytest.raises(PayloadUndecodable):
-        waiting.open_outcome(task, envelope)
+        waiting.open_outcome(OURS, envelope, "t", "t (/p/task-1)")
     assert "undecodable" in task_details._outcome(OURS, envelope)
     asked_for = task_details._Values()
     assert "undecodable" in task_details._value(OURS, envelope, asked_for)["value"]

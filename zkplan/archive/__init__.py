@@ -11,9 +11,11 @@ from __future__ import annotations
 import logging
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from ..connection import Connection
 from ..errors import PayloadUndecodable, PlanDrained, PlanError, WaitTimeout, ZkplanError
+from ..plan import Plan
 from ..protocol import control
 from ..protocol.layout import Paths, number_of
 from ..protocol.membership import clear_claims, orphaned_claims
@@ -23,10 +25,6 @@ from ..serialization.codec import FAILURE, LOG, TASK, VALUE, Codec
 from .file import ArchiveWriter, Header, open_archive
 from .picture import Survey, Znode, read_plan, retire, survey
 from .restore import begin, fill, find_twin
-
-if TYPE_CHECKING:
-    from ..client import Client
-    from ..plan import Plan
 
 logger = logging.getLogger("zkplan.archive")
 
@@ -161,7 +159,7 @@ def _write(plan: Plan, found: Survey, target: Path) -> Exported | None:
 
 
 def import_plan(
-    client: Client, file: str | Path, *, copy: bool = False, any_secret: bool = False
+    client: Connection, file: str | Path, *, copy: bool = False, any_secret: bool = False
 ) -> str:
     """Make a plan of an exported one, under the client's root; gives its number there.
 
@@ -200,7 +198,7 @@ def import_plan(
     return number
 
 
-def _remove_half(client: Client, number: str) -> None:
+def _remove_half(client: Connection, number: str) -> None:
     path = client.paths.plan(number)
     try:
         client.transport.run(control.remove(path))

@@ -9,7 +9,8 @@ from typing import Any, TypeVar
 
 import click
 
-from ..client import DEFAULT_HOSTS, DEFAULT_ROOT, Client, connect
+from ..client import DEFAULT_HOSTS, Client, connect
+from ..connection import DEFAULT_ROOT
 from ..errors import PayloadUndecodable
 from ..plan import Plan
 from ..transport.addresses import require_data

@@ -71,7 +71,7 @@ def show(plan: str, task: str, values: bool, output: str, **connection: Any) -> 
         sys.path.insert(0, os.getcwd())  # as a worker: the classes of values are where it was found
     with open_client(**connection) as client:
         found = client.plan(plan).task(task)
-        facts = describe_task(found, people=output == "table", values=values)
+        facts = describe_task(client, found.path, people=output == "table", values=values)
         undecoded = facts.pop("undecoded", [])
         print_facts(facts, output)
     if undecoded:
@@ -88,11 +88,12 @@ def show(plan: str, task: str, values: bool, output: str, **connection: Any) -> 
 def retry(plan: str, task: str, **connection: Any) -> None:
     """Give a dead task all its attempts again."""
     with open_client(**connection) as client:
-        found = client.plan(plan).task(task)
+        its_plan = client.plan(plan)
+        found = its_plan.task(task)
         if not found.retry():
             final = (
                 '; a failure in a plan with on_failure="cascade" is final, for it is a result'
-                if found.plan.record.on_failure == "cascade"
+                if its_plan.record.on_failure == "cascade"
                 else ""
             )
             why = f"{found.path} is not dead, so there is nothing to retry{final}"

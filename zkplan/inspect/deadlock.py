@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from ..connection import Connection
 from ..errors import PayloadUndecodable, PlanFailed, PlanStuck
+from ..protocol.check import check
 from ..protocol.control import PlanStatus
-from ..protocol.layout import PENDING, parse_claim, parse_delayed, parse_entry
+from ..protocol.control import status as read_status
+from ..protocol.layout import PENDING, Paths, number_of, parse_claim, parse_delayed, parse_entry
 from ..protocol.records import Failure
 from ..protocol.requests import ReadChildren, ReadData, ReadMany, Step
 from ..protocol.shared import pending_dependents
 from ..serialization.codec import FAILURE
+from .dead_letters import dead_letters
 from .neighbours import NAMED, dependencies
-
-if TYPE_CHECKING:
-    from ..plan import Plan
 
 FAILURES_SHOWN, REASONS_SHOWN = 20, 5
 #: Runnable tasks whose logs are looked at for the reason why nobody takes them.
@@ -27,43 +26,40 @@ def may_stand(status: PlanStatus) -> bool:
     return status.state == "running" and not status.runnable and status.tasks > 0
 
 
-def no_worker(plan: Plan) -> str:
-    client = plan.client
+def no_worker(client: Connection) -> str:
     return f"no worker is registered under {client.root}; start one: {client.command('worker')}"
 
 
-def not_taken(plan: Plan, count: int) -> str:
+def not_taken(client: Connection, plan_path: str, count: int) -> str:
     """There are workers, and none takes the runnable tasks: with the reason, where one told it."""
-    transport = plan.client.transport
-    names = transport.ask(ReadChildren(f"{plan.path}/runnable")) or ()
+    names = client.transport.ask(ReadChildren(f"{plan_path}/runnable")) or ()
     runnable = sorted(entry.task for name in names if (entry := parse_entry(name)) is not None)
-    told = (_refusal(plan, task) for task in runnable[:LOOKED_AT])
+    told = (_refusal(client, f"{plan_path}/task-{task}") for task in runnable[:LOOKED_AT])
     why = next(filter(None, told), "they cannot decode them, or are only starting")
     if runnable:
-        show = plan.client.command(f"task show {int(plan.number)} {int(runnable[0])}")
+        show = client.command(f"task show {int(number_of(plan_path))} {int(runnable[0])}")
         why += f" (`{show}` tells more)"
     return f"{count} of its tasks runnable, and none of the workers takes them: {why}"
 
 
-def _refusal(plan: Plan, task: str) -> str:
+def _refusal(client: Connection, task: str) -> str:
     """What a worker wrote that could not decode that task; empty where none has, or not for us."""
-    transport, path = plan.client.transport, f"{plan.path}/task-{task}"
-    logs = sorted(
-        name for name in transport.ask(ReadChildren(path)) or () if name.startswith("log-")
-    )
-    node = transport.ask(ReadData(f"{path}/{logs[-1]}")) if logs else None
+    names = client.transport.ask(ReadChildren(task)) or ()
+    logs = sorted(name for name in names if name.startswith("log-"))
+    node = client.transport.ask(ReadData(f"{task}/{logs[-1]}")) if logs else None
     if node is None:
         return ""
     try:
-        failure = Failure.from_bytes(plan.client.codec.open(FAILURE, node.data)[1])
+        failure = Failure.from_bytes(client.codec.open(FAILURE, node.data)[1])
     except PayloadUndecodable:  # a progress note, or signed with another secret
         return ""
     if failure.kind != "PayloadUndecodable":
         return ""
-    return f"task-{task} cannot be decoded by {failure.worker}: {failure.message}"
+    name = task.rpartition("/")[2]
+    return f"{name} cannot be decoded by {failure.worker}: {failure.message}"
 
 
-def dead_at_standstill(plan: Plan) -> Step[int | None]:
+def dead_at_standstill(paths: Paths, plan_path: str) -> Step[int | None]:
     """How many dead tasks a plan has of which nothing is runnable, claimed, delayed or about to be
     published; None of one that goes on.
 
@@ -74,27 +70,26 @@ def dead_at_standstill(plan: Plan) -> Step[int | None]:
     what a pending record owes, at the second look at the claims nodes; one that was delayed or died
     meanwhile where it stands since, for that is read last.
     """
-    runnable = f"{plan.path}/runnable"
+    runnable = f"{plan_path}/runnable"
     first = yield ReadData(runnable)
-    pending_records = yield from _pending_where_nothing_is_claimed(plan)
-    if pending_records is None or (yield from _is_owed(plan, pending_records)):
+    pending_records = yield from _pending_where_nothing_is_claimed(paths, plan_path)
+    if pending_records is None or (yield from _is_owed(plan_path, pending_records)):
         return None
-    if (yield from _pending_where_nothing_is_claimed(plan)) is None:
+    if (yield from _pending_where_nothing_is_claimed(paths, plan_path)) is None:
         return None
-    reads = ReadChildren(plan.client.paths.delayed), ReadData(f"{plan.path}/dead")
+    reads = ReadChildren(paths.delayed), ReadData(f"{plan_path}/dead")
     later, dead, second = yield ReadMany([*reads, ReadData(runnable)], strict=True)
     if first is None or second is None or first.pzxid != second.pzxid or second.child_count:
         return None
     delayed = map(parse_delayed, later or ())
-    if any(each is not None and each.plan == plan.number for each in delayed):
+    if any(each is not None and each.plan == number_of(plan_path) for each in delayed):
         return None
     return dead.child_count if dead is not None else 0
 
 
-def _pending_where_nothing_is_claimed(plan: Plan) -> Step[list[str] | None]:
+def _pending_where_nothing_is_claimed(paths: Paths, plan_path: str) -> Step[list[str] | None]:
     """The pending records on all claims nodes; None where a claim of the plan stands on one of
     them."""
-    paths = plan.client.paths
     claims_nodes = (yield ReadChildren(paths.claims)) or []
     held = yield ReadMany(
         [ReadChildren(paths.claims_of(claims_node)) for claims_node in claims_nodes], strict=True
@@ -103,14 +98,14 @@ def _pending_where_nothing_is_claimed(plan: Plan) -> Step[list[str] | None]:
     for claims_node, names in zip(claims_nodes, held, strict=True):
         for name in names or ():
             claim = parse_claim(name)
-            if claim is not None and claim.plan == plan.number:
+            if claim is not None and claim.plan == number_of(plan_path):
                 return None
             if name.startswith(PENDING):
                 found.append(f"{paths.claims_of(claims_node)}/{name}")
     return found
 
 
-def _is_owed(plan: Plan, pending_records: list[str]) -> Step[bool]:
+def _is_owed(plan_path: str, pending_records: list[str]) -> Step[bool]:
     """Whether one of `pending_records` names a task of the plan that is complete and not published.
 
     A pending record that was settled says nothing: its worker leaves it until its next commit. What
@@ -118,17 +113,18 @@ def _is_owed(plan: Plan, pending_records: list[str]) -> Step[bool]:
     """
     nodes = yield ReadMany([ReadData(path) for path in pending_records], strict=True)
     read = [node for node in nodes if node is not None]
-    named = [d for node in read for d in pending_dependents(node.data) if d.plan == plan.number]
+    number = number_of(plan_path)
+    named = [d for node in read for d in pending_dependents(node.data) if d.plan == number]
     for start in range(0, len(named), READS_MAX):
         chunk = named[start : start + READS_MAX]
-        reads = [ReadData(f"{plan.path}/task-{d.task}/ready") for d in chunk]
+        reads = [ReadData(f"{plan_path}/task-{d.task}/ready") for d in chunk]
         ready = yield ReadMany(reads, strict=True)
         if any(node and node.version == d.k for d, node in zip(chunk, ready, strict=True)):
             return True
     return False
 
 
-def raise_in_vain(plan: Plan, status: PlanStatus, dead: int, repair: bool = True) -> str:
+def raise_in_vain(client: Connection, status: PlanStatus, dead: int, repair: bool = True) -> str:
     """Nothing of the plan can run, and so many tasks are dead: say why.
 
     Returns where a repair lets it run, or would (then with what keeps this client from it), and
@@ -136,30 +132,36 @@ def raise_in_vain(plan: Plan, status: PlanStatus, dead: int, repair: bool = True
     another one has published what it saw waiting. The status is from before the proof, so that its
     number of dead ones is not asked.
     """
+    plan_path, number = status.path, number_of(status.path)
     if dead:
-        retry = plan.client.command(f"plan retry {int(plan.number)}")
+        retry = client.command(f"plan retry {int(number)}")
         raise failed(
-            plan,
-            f"{plan.path} cannot go on: {_standstill(dead, status.tasks)} "
+            client,
+            plan_path,
+            f"{plan_path} cannot go on: {_standstill(dead, status.tasks)} "
             f"(`{retry}` gives another chance)",
         )
-    report = plan.check(repair)
+    report = client.transport.run(check(client.paths, number, repair))
     if report.shut:
-        return f"{plan.path}: {report.problems[0]}"  # another client's check may let it run
+        return f"{plan_path}: {report.problems[0]}"  # another client's check may let it run
     if report.published or report.created:
         return ""  # it was built by plain creates; now it runs
-    if plan.client.transport.run(dead_at_standstill(plan)) != 0 or plan.status() != status:
+    if client.transport.run(dead_at_standstill(client.paths, plan_path)) != 0:
+        return ""
+    if client.transport.run(read_status(plan_path)) != status:
         return ""
     if report.problems or report.waiting:
         waiting = list(report.waiting.items())[:REASONS_SHOWN]
-        reasons = report.problems or [_waits_for(plan, name, deps) for name, deps in waiting]
+        reasons = report.problems or [
+            _waits_for(client, plan_path, name, deps) for name, deps in waiting
+        ]
         shown = "; ".join(reasons[:REASONS_SHOWN])
-        raise PlanStuck(plan.path, f"{plan.path} can never drain: {_remain(status.tasks)}; {shown}")
+        raise PlanStuck(plan_path, f"{plan_path} can never drain: {_remain(status.tasks)}; {shown}")
     return ""
 
 
-def _waits_for(plan: Plan, name: str, deps: list[str]) -> str:
-    found = dependencies(plan.client.transport, plan.path, name.removeprefix("task-"), deps)
+def _waits_for(client: Connection, plan_path: str, name: str, deps: list[str]) -> str:
+    found = dependencies(client.transport, plan_path, name.removeprefix("task-"), deps)
     # The edges of another client need not say which task they lead to.
     named = [f"task-{number}" for number in found.tasks] or deps[:NAMED]
     more = f" and {found.more:,} more" if found.tasks and found.more else ""
@@ -188,8 +190,8 @@ def _standstill(dead: int, tasks: int) -> str:
     return f"{dead} of its {tasks} unfinished tasks {verb} out of attempts, {rest} on {them}"
 
 
-def failed(plan: Plan, message: str) -> PlanFailed:
-    dead = plan.dead(FAILURES_SHOWN)
+def failed(client: Connection, plan_path: str, message: str) -> PlanFailed:
+    dead = dead_letters(client.transport, plan_path, FAILURES_SHOWN)
     failures = {letter.name or f"task-{number}": letter.error for number, letter in dead.items()}
     shown = "; ".join(f"{name}: {error}" for name, error in list(failures.items())[:3])
-    return PlanFailed(plan.path, f"{message}: {shown}" if shown else message, failures)
+    return PlanFailed(plan_path, f"{message}: {shown}" if shown else message, failures)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..connection import Connection
 from ..errors import InvalidTask, PayloadUndecodable
+from ..protocol.layout import number_of
 from ..protocol.load import read_all
 from ..protocol.records import Failure, TaskOptions, TaskRecord
 from ..protocol.requests import Node, ReadChildren, ReadData, ReadMany
 from ..serialization.codec import FAILURE, LOG, TASK, VALUE, Codec, describe_function, load
-from ..task import Task
 from ..text import date_time
 from .neighbours import dependencies, dependents
 from .unfinished import Listing, TaskSummary
@@ -18,37 +19,35 @@ from .unfinished import Listing, TaskSummary
 _LISTS = ("waits_for", "feeds", "log")
 
 
-def describe_task(task: Task, people: bool = True, values: bool = False) -> dict[str, Any]:
+def describe_task(
+    client: Connection, task_path: str, people: bool = True, values: bool = False
+) -> dict[str, Any]:
     """State, options, edges, attempts, outcome of a task. Raises InvalidTask if it never existed.
 
     `people` joins lists into lines of text. `values` shows the result and the progress notes as
     Python writes them: decoding them runs code of whoever wrote them. Why some of them could not be
     decoded is in the list `undecoded` then.
     """
-    transport, codec = task.plan.client.transport, task.plan.client.codec
+    transport, codec = client.transport, client.codec
+    plan_path, number = task_path.rpartition("/")[0], number_of(task_path)
+    kept = ReadData(f"{plan_path}/results/{number}")
     node, names, outcome = transport.ask(
-        ReadMany(
-            [
-                ReadData(task.path),
-                ReadChildren(task.path),
-                ReadData(f"{task.plan.path}/results/{task.number}"),
-            ]
-        )
+        ReadMany([ReadData(task_path), ReadChildren(task_path), kept])
     )
     if node is None and outcome is None:
         raise InvalidTask(
-            task.number,
-            f"{task.path} does not exist: finished without a kept result, or never added",
+            number,
+            f"{task_path} does not exist: finished without a kept result, or never added",
         )
-    facts: dict[str, Any] = {"path": task.path}
+    facts: dict[str, Any] = {"path": task_path}
     shown = _Values() if values else None
     if node is not None and names is not None:
         facts |= _definition(codec, node.data)
-        around = _surroundings(task, names, people)
+        around = _surroundings(client, task_path, names, people)
         if not around:
-            return describe_task(task, people, values)  # finished meanwhile
+            return describe_task(client, task_path, people, values)  # finished meanwhile
         facts |= around
-        logs = [f"{task.path}/{name}" for name in sorted(names) if name.startswith("log-")]
+        logs = [f"{task_path}/{name}" for name in sorted(names) if name.startswith("log-")]
         nodes = transport.run(read_all([ReadData(path) for path in logs]))
         facts["log"] = [_entry(codec, found, people, shown) for found in nodes if found is not None]
     else:
@@ -64,28 +63,29 @@ def describe_task(task: Task, people: bool = True, values: bool = False) -> dict
     return facts
 
 
-def _surroundings(task: Task, names: list[str], people: bool) -> dict[str, Any]:
+def _surroundings(
+    client: Connection, task_path: str, names: list[str], people: bool
+) -> dict[str, Any]:
     """Where the task stands, and the tasks at the other ends of its edges; empty if it is gone."""
-    client, plan = task.plan.client, task.plan.path
+    plan_path, number = task_path.rpartition("/")[0], number_of(task_path)
     provs = [name for name in names if name.startswith("prov-")]
     deps = [name for name in names if name.startswith("dep-")]
     sides = {
-        "waits_for": dependencies(client.transport, plan, task.number, deps),
-        "feeds": dependents(client.transport, task.path, provs),
+        "waits_for": dependencies(client.transport, plan_path, number, deps),
+        "feeds": dependents(client.transport, task_path, provs),
     }
-    numbers = [number for side in sides.values() for number in side.tasks]
-    listing = Listing(client.transport, client.paths, client.codec, plan)
-    found = {each.number: each for each in listing.of([task.number, *numbers])}
-    if task.number not in found:
+    numbers = [each for side in sides.values() for each in side.tasks]
+    found = {each.number: each for each in Listing(client, plan_path).of([number, *numbers])}
+    if number not in found:
         return {}
-    me = found[task.number]
+    me = found[number]
     facts: dict[str, Any] = {"state": me.state, "attempts_used": me.attempts}
     if me.due is not None:
         facts["due"] = date_time(me.due, people)
     if me.state == "claimed":
-        facts |= _owner(task, me.worker)
+        facts |= _owner(client, task_path, me.worker)
     for name, side in sides.items():
-        facts[name] = [_named(found[number], people) for number in side.tasks if number in found]
+        facts[name] = [_named(found[each], people) for each in side.tasks if each in found]
         if not people:
             facts[f"{name}_count"] = len(deps if name == "waits_for" else provs)
         elif side.more:
@@ -120,9 +120,9 @@ def _definition(codec: Codec, sealed: bytes) -> dict[str, Any]:
     }
 
 
-def _owner(task: Task, worker: str) -> dict[str, Any]:
+def _owner(client: Connection, task_path: str, worker: str) -> dict[str, Any]:
     """Who works on it, under which fencing number; that is unknown where it has ended meanwhile."""
-    node = task.plan.client.transport.ask(ReadData(f"{task.path}/owner"))
+    node = client.transport.ask(ReadData(f"{task_path}/owner"))
     owner, _, attempt = (
         (node.data if node is not None else b"").decode(errors="replace").partition(" ")
     )

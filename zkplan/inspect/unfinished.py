@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from ..connection import Connection
 from ..errors import PayloadUndecodable, PlanNotFound
-from ..protocol.layout import Paths, number_of, parse_claim, parse_delayed, parse_entry
+from ..protocol.layout import number_of, parse_claim, parse_delayed, parse_entry
 from ..protocol.load import read_all
 from ..protocol.records import Dead, TaskOptions, TaskRecord
 from ..protocol.requests import ReadChildren, ReadData, ReadMany
 from ..serialization.codec import TASK, Codec
-from ..transport import Transport
 
 #: Tasks looked at together: between their reads, and those of the indexes, little time passes.
 TASKS_PER_READ = 100
@@ -45,8 +45,9 @@ class _Place(NamedTuple):
 class Listing:
     """Lists the tasks of one plan."""
 
-    def __init__(self, transport: Transport, paths: Paths, codec: Codec, plan_path: str) -> None:
-        self._transport, self._paths, self._codec = transport, paths, codec
+    def __init__(self, client: Connection, plan_path: str) -> None:
+        self._transport, self._paths = client.transport, client.paths
+        self._codec = client.codec
         self._plan = plan_path
         self._number = number_of(plan_path)
 

@@ -7,8 +7,9 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from ..connection import Connection
 from ..errors import (
     UNREACHABLE,
     PlanCancelled,
@@ -19,17 +20,16 @@ from ..errors import (
     ZkplanError,
     ZooKeeperError,
 )
-from ..protocol.control import PlanStatus
+from ..protocol.control import PlanStatus, finish
+from ..protocol.control import status as read_status
+from ..protocol.layout import number_of
 from ..protocol.records import Failure
 from ..protocol.requests import ReadChildren, ReadData, ReadMany
-from ..serialization.codec import FAILURE, VALUE, load
+from ..serialization.codec import FAILURE, VALUE, Codec, load
 from ..text import count
 from .deadlock import dead_at_standstill, failed, may_stand, no_worker, not_taken, raise_in_vain
 from .progress import show_progress
-
-if TYPE_CHECKING:
-    from ..plan import Plan
-    from ..task import Task
+from .workers import living_workers
 
 logger = logging.getLogger("zkplan.plan")
 
@@ -45,29 +45,32 @@ UNPROVED_LOOKS = 30
 
 
 @contextmanager
-def _wake_up(plan: Plan) -> Iterator[threading.Event]:
+def _wake_up(client: Connection, plan_path: str) -> Iterator[threading.Event]:
     """An event that is set whenever something watched of the plan changes."""
     woken = threading.Event()
 
     def listener(path: str | None) -> None:
-        if path is None or path.startswith(plan.path):
+        if path is None or path.startswith(plan_path):
             woken.set()
 
-    plan.client.transport.listen(listener)
+    client.transport.listen(listener)
     try:
         yield woken
     finally:
-        plan.client.transport.unlisten(listener)
+        client.transport.unlisten(listener)
 
 
 class _Patience:
     """How long to wait, and whether the plan moves meanwhile."""
 
-    def __init__(self, plan: Plan, timeout: float | None, what: str) -> None:
+    def __init__(
+        self, client: Connection, plan_path: str, timeout: float | None, what: str
+    ) -> None:
         if timeout is not None and not timeout >= 0:  # so that NaN is refused too
             raise ZkplanError(f"a time-out is 0 or more seconds, not {timeout!r}")
-        self.plan, self.timeout, self.what = plan, timeout, what
-        self.deadline = None if timeout is None else time.monotonic() + timeout
+        self._client, self._plan = client, plan_path
+        self._timeout, self._what = timeout, what
+        self._deadline = None if timeout is None else time.monotonic() + timeout
         self._last: PlanStatus | None = None
         #: Tasks out of attempts at the last look.
         self.dead = 0
@@ -84,8 +87,8 @@ class _Patience:
         """Wait for news; raises WaitTimeout."""
         if self._stands is not None and not self._late_looks:
             return
-        if self.deadline is not None:
-            longest = min(longest, self.deadline - time.monotonic())
+        if self._deadline is not None:
+            longest = min(longest, self._deadline - time.monotonic())
             if longest <= 0:
                 self._last_looks()
                 return
@@ -107,7 +110,7 @@ class _Patience:
             self._prove()
             if self._stands is not None:
                 return
-        raise WaitTimeout(f"{self.what} after {self.timeout:g} s; {self._why()}")
+        raise WaitTimeout(f"{self._what} after {self._timeout:g} s; {self._why()}")
 
     def look(self, status: PlanStatus) -> None:
         """Raises what says that the waiting is in vain."""
@@ -131,21 +134,22 @@ class _Patience:
         if self._still >= STILL_LOOKS and status.state == "running":
             self._still = 0
             if status.runnable:
-                if not self.plan.client.workers():
-                    self._warn(no_worker(self.plan))
+                if not living_workers(self._client):
+                    self._warn(no_worker(self._client))
             else:
                 self._prove()
 
     def _prove(self) -> None:
         """Find out whether anything can run."""
         try:
-            self._stands = self.plan.client.transport.run(dead_at_standstill(self.plan))
+            step = dead_at_standstill(self._client.paths, self._plan)
+            self._stands = self._client.transport.run(step)
         except UNREACHABLE:
             raise
         except ZooKeeperError as error:
             self._still = -UNPROVED_LOOKS
             self._unseen = f"whether it can go on is not to be seen from here: {error}"
-            self._warn(f"{self.plan.path}: {self._unseen}")
+            self._warn(f"{self._plan}: {self._unseen}")
 
     def _in_vain(self, status: PlanStatus, dead: int, moved: bool) -> None:
         """Raise it, unless the plan has changed since before the proof."""
@@ -153,7 +157,7 @@ class _Patience:
             self._stands = None
         if not moved:
             # At the end of the time no repairs: whoever builds it by plain creates may be at it.
-            why = raise_in_vain(self.plan, status, dead, repair=not self._late_looks)
+            why = raise_in_vain(self._client, status, dead, repair=not self._late_looks)
             self._still = -UNPROVED_LOOKS
             if why:
                 self._warn(why)
@@ -174,100 +178,106 @@ class _Patience:
         dead = f"{status.dead} of its tasks out of attempts; " if status and status.dead else ""
         try:
             if self._stands is not None:
-                check = self.plan.client.command(f"plan check {int(self.plan.number)}")
+                check = self._client.command(f"plan check {int(number_of(self._plan))}")
                 return dead + (
                     f"nothing of it can run now (`{check}` tells why, and mends what it can)"
                 )
             if status is not None and status.state == "running" and status.tasks:
-                workers = self.plan.client.workers()
+                workers = living_workers(self._client)
                 if not workers:
-                    return dead + no_worker(self.plan)
+                    return dead + no_worker(self._client)
                 if status.runnable and not any(worker.claims for worker in workers):
-                    return dead + not_taken(self.plan, status.runnable)
+                    return dead + not_taken(self._client, self._plan, status.runnable)
         except ZooKeeperError:
             return dead + "ZooKeeper does not answer now"
         return dead + (self._unseen or "it goes on")
 
 
-def _watch_dead(plan: Plan) -> None:
+def _watch_dead(client: Connection, plan_path: str) -> None:
     try:
-        plan.client.transport.ask(ReadChildren(f"{plan.path}/dead", watch=True))
+        client.transport.ask(ReadChildren(f"{plan_path}/dead", watch=True))
     except UNREACHABLE:
         raise
     except ZooKeeperError:
         # Who may not read it learns of a failure by the next look, once a second.
-        logger.debug("the failures of %s cannot be watched from here", plan.path, exc_info=True)
+        logger.debug("the failures of %s cannot be watched from here", plan_path, exc_info=True)
 
 
-def wait_for_plan(plan: Plan, timeout: float | None, progress: bool, fail_fast: bool) -> PlanStatus:
+def wait_for_plan(
+    client: Connection,
+    plan_path: str,
+    timeout: float | None,
+    progress: bool = False,
+    fail_fast: bool = False,
+) -> PlanStatus:
     """See Plan.wait."""
-    transport = plan.client.transport
-    patience = _Patience(plan, timeout, f"{plan.path} is not drained")
-    with _wake_up(plan) as woken, show_progress(plan.name or plan.path, progress) as show:
+    transport = client.transport
+    patience = _Patience(client, plan_path, timeout, f"{plan_path} is not drained")
+    name = transport.run(read_status(plan_path)).name if progress else ""
+    with _wake_up(client, plan_path) as woken, show_progress(name or plan_path, progress) as show:
         while True:
-            transport.ask(ReadData(f"{plan.path}/done", watch=True))
-            transport.ask(ReadData(f"{plan.path}/ready", watch=True))
+            transport.ask(ReadData(f"{plan_path}/done", watch=True))
+            transport.ask(ReadData(f"{plan_path}/ready", watch=True))
             if fail_fast or patience.dead < WATCHED_DEAD_MAX:
-                _watch_dead(plan)
-            status = plan.status()
+                _watch_dead(client, plan_path)
+            status = transport.run(read_status(plan_path))
             show(status)
             if fail_fast and status.dead and status.state != "done":
-                told = f"{count(status.dead, 'task')} of {plan.path} failed"
-                raise failed(plan, f"{told}; the others go on")
+                told = f"{count(status.dead, 'task')} of {plan_path} failed"
+                raise failed(client, plan_path, f"{told}; the others go on")
             if status.state == "done":
                 if status.dead:
-                    raise failed(plan, f"{plan.path} is drained, {status.dead} of its tasks failed")
+                    told = f"{plan_path} is drained, {status.dead} of its tasks failed"
+                    raise failed(client, plan_path, told)
                 return status
-            if status.state == "running" and not status.tasks and plan.is_drained():
+            is_empty = status.state == "running" and not status.tasks
+            if is_empty and transport.run(finish(plan_path, time.time())):
                 continue
             patience.look(status)
             patience.pause(woken, PROGRESS_LOOK_S if show.visible else LOOK_S)
 
 
-def _label(task: Task) -> str:
-    return f"{task.name} ({task.path})" if task.name else task.path
-
-
-def wait_for_result(task: Task, timeout: float | None) -> Any:
+def wait_for_result(
+    client: Connection, plan_path: str, number: str, name: str, timeout: float | None
+) -> Any:
     """See Task.result."""
-    plan, transport = task.plan, task.plan.client.transport
-    label = _label(task)
-    patience = _Patience(plan, timeout, f"there is no result of {label}")
-    outcome_path = f"{plan.path}/results/{task.number}"
-    with _wake_up(plan) as woken:
+    transport = client.transport
+    path, outcome_path = f"{plan_path}/task-{number}", f"{plan_path}/results/{number}"
+    label = f"{name} ({path})" if name else path
+    patience = _Patience(client, plan_path, timeout, f"there is no result of {label}")
+    with _wake_up(client, plan_path) as woken:
         while True:
-            outcome, live = transport.ask(ReadMany([ReadData(outcome_path), ReadData(task.path)]))
+            outcome, live = transport.ask(ReadMany([ReadData(outcome_path), ReadData(path)]))
             if outcome is not None:
-                return open_outcome(task, outcome.data)
+                return open_outcome(client.codec, outcome.data, name or path, label)
             if live is None:
                 # The outcome comes with the deletion of the task, so now it is there or never.
                 outcome, home = transport.ask(
-                    ReadMany([ReadData(outcome_path), ReadData(plan.path)])
+                    ReadMany([ReadData(outcome_path), ReadData(plan_path)])
                 )
                 if outcome is not None:
-                    return open_outcome(task, outcome.data)
+                    return open_outcome(client.codec, outcome.data, name or path, label)
                 if home is None:
-                    raise PlanNotFound(plan.path, f"{plan.path} was removed")
+                    raise PlanNotFound(plan_path, f"{plan_path} was removed")
                 raise ResultNotKept(
-                    task.name or task.path,
+                    name or path,
                     f"{label} has finished (or never existed); its result went to its dependents "
                     "and was not kept: add it with keep=True",
                 )
-            transport.ask(ReadData(task.path, watch=True))
+            transport.ask(ReadData(path, watch=True))
             if transport.ask(ReadData(outcome_path, watch=True)) is None:
-                patience.look(plan.status())
+                patience.look(transport.run(read_status(plan_path)))
                 patience.pause(woken, LOOK_S)
 
 
-def open_outcome(task: Task, sealed: bytes) -> Any:
+def open_outcome(codec: Codec, sealed: bytes, task: str, label: str) -> Any:
     """The value of an outcome, or the exception that it holds, raised."""
-    kind, body = task.plan.client.codec.open(VALUE + FAILURE, sealed)
+    kind, body = codec.open(VALUE + FAILURE, sealed)
     if kind == VALUE:
         return load(body)
     failure = Failure.from_bytes(body)
-    label = _label(task)
     remote = TaskFailed(
-        task.name or task.path,
+        task,
         f"{label} is out of attempts: {failure.summary}\n\n{failure.traceback}",
         failure.traceback,
     )

@@ -256,9 +256,9 @@ def _wait(plan: Plan, timeout_s: float) -> None:
             return
         status = plan.status()
         if status.dead and status.state == "running":
-            dead = plan.client.transport.run(dead_at_standstill(plan))
+            dead = plan.client.transport.run(dead_at_standstill(plan.client.paths, plan.path))
             if dead and plan.status() == status:
-                raise_in_vain(plan, status, dead)
+                raise_in_vain(plan.client, status, dead)
     plan.wait(timeout=max(left_s, 0.0))
 
 

@@ -23,7 +23,7 @@ import pytest
 if TYPE_CHECKING:
     from kazoo.client import KazooClient
 
-    import zkplan
+    from zkplan.client import Client
     from zkplan.embedded import EmbeddedServer
     from zkplan.testing.server_process import ServerProcess
     from zkplan.testing.servers import ZooKeeperEnsemble
@@ -179,7 +179,7 @@ def zkplan_secret() -> str:
 @pytest.fixture
 def zkplan_client(
     zkplan_hosts: str, zkplan_root: str, zkplan_secret: str, zkplan_threads: int
-) -> Iterator[zkplan.Client]:
+) -> Iterator[Client]:
     """A `zkplan.Client` on `zkplan_root`, and a worker there on threads of this process.
 
     Afterwards both are ended; running tasks have a few seconds.
@@ -187,7 +187,7 @@ def zkplan_client(
     from zkplan.client import connect
     from zkplan.worker import Worker
 
-    def connected() -> zkplan.Client:
+    def connected() -> Client:
         return stack.enter_context(connect(zkplan_hosts, zkplan_root, secret=zkplan_secret))
 
     with ExitStack() as stack:

@@ -1,0 +1,26 @@
+"""The living workers under a root."""
+
+from __future__ import annotations
+
+from ..connection import Connection
+from ..protocol.layout import parse_claim
+from ..protocol.records import WorkerRecord
+from ..protocol.requests import ReadChildren, ReadData, ReadMany
+
+
+def living_workers(client: Connection) -> list[WorkerRecord]:
+    """See Client.workers."""
+    paths, transport = client.paths, client.transport
+    ids = sorted(transport.ask(ReadChildren(paths.workers)) or ())
+    reads: list[ReadData | ReadChildren] = []
+    for worker in ids:
+        reads += (ReadData(paths.worker(worker)), ReadChildren(paths.claims_of(worker)))
+    answers = transport.ask(ReadMany(reads)) if reads else []
+    found = []
+    for index, worker in enumerate(ids):
+        node, claims_node = answers[2 * index], answers[2 * index + 1]
+        if node is not None:
+            # A claims node also holds pending records, which are no tasks.
+            claims = sum(parse_claim(name) is not None for name in claims_node or ())
+            found.append(WorkerRecord.from_bytes(worker, node.data, claims))
+    return found

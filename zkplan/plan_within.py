@@ -1,0 +1,54 @@
+"""The plan as a running task sees it: what is added becomes part of that task's commit."""
+
+from __future__ import annotations
+
+from .connection import Connection
+from .errors import PayloadTooLarge, PlanError
+from .plan import Plan
+from .protocol.adding import NewTask
+from .protocol.control import PlanStatus
+from .protocol.records import PlanRecord
+from .protocol.shared import GROUP_BYTES_MAX
+
+#: What the tasks added by one running task may take: they share the transaction of its commit.
+ADDS_BYTES_MAX = GROUP_BYTES_MAX
+
+
+class PlanWithin(Plan):
+    """A task that is run again never adds twice, and the plan cannot look empty in between.
+
+    `adds` is the list of task `task` that its commit will add.
+    """
+
+    def __init__(
+        self,
+        client: Connection,
+        path: str,
+        record: PlanRecord | None,
+        task: str,
+        adds: list[NewTask],
+    ) -> None:
+        super().__init__(client, path, record)
+        self._task, self._adds = task, adds
+
+    def _submit(self, tasks: list[NewTask]) -> None:
+        size = sum(task.size for task in [*self._adds, *tasks])
+        if size > ADDS_BYTES_MAX:
+            raise PayloadTooLarge(
+                f"what task {self._task} adds (its adds are part of its commit; add the rest from "
+                "several tasks)",
+                size,
+                ADDS_BYTES_MAX,
+            )
+        self._adds += tasks
+
+    def flush(self) -> None:
+        """Nothing to send: the adds go with the commit."""
+
+    def mark_ready(self) -> None:
+        """The plan runs already."""
+
+    def wait(
+        self, timeout: float | None = None, progress: bool = False, fail_fast: bool = False
+    ) -> PlanStatus:
+        raise PlanError(self.path, "a task cannot wait for its own plan: it is part of it")
