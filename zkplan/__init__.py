@@ -48,6 +48,12 @@ from .worker import Worker
 
 __version__ = "0.1.0"
 
+
+def __dir__() -> list[str]:
+    """The public names: those of the modules below are reached by importing them."""
+    return sorted([*__all__, "__version__"])
+
+
 __all__ = [
     # Author
     "connect",

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from . import archive
 from .connection import DEFAULT_ROOT, Connection
-from .errors import InvalidTask, PayloadUndecodable, PlanNotFound
+from .errors import InvalidTask, PayloadUndecodable, PlanError, PlanNotFound
+from .inspect.roots import hint_at_root
 from .inspect.workers import living_workers
 from .plan import Plan
 from .protocol.author import create_plan, ensure_root
@@ -19,6 +20,7 @@ from .protocol.look import list_plans
 from .protocol.records import OnFailure, PlanRecord, TaskOptions, WorkerRecord
 from .protocol.requests import ReadData, ReadMany
 from .task import check_options
+from .tracebacks import told_to_caller
 from .transport import Transport, open_transport
 from .transport.addresses import Lease, folder_of, is_embedded, lease
 
@@ -50,6 +52,7 @@ class Client(Connection):
         super().__init__(transport, root, secret, hosts)
         self._server = server
 
+    @told_to_caller
     def create_plan(
         self,
         name: str | None = None,
@@ -93,23 +96,34 @@ class Client(Connection):
                     found.append(Plan(self, path, _readable(node.data)))
         return found
 
-    def plan(self, which: str | int) -> Plan:
-        """The plan of that path, number, or name (the newest of that name). Raises PlanNotFound."""
+    @told_to_caller
+    def plan(self, which: str | int, *, only: bool = False) -> Plan:
+        """The plan of that path, number, or name (the newest of that name). Raises PlanNotFound.
+
+        With `only`, a name that several plans have raises PlanError, which lists their numbers.
+        """
         text = str(which).removeprefix("plan-")
         if text.startswith("/"):
             path = text
         elif text.isdecimal() and len(text) <= 10:
             path = self.paths.plan(f"{int(text):010d}")
         else:
-            named = [plan for plan in self.plans() if plan.has_name(text)]
+            named = [plan for plan in self.plans() if plan._has_name(text)]
             if not named:
-                raise PlanNotFound(text, f"there is no plan named {text!r} under {self.paths.root}")
+                told = f"there is no plan named {text!r} under {self.root}"
+                raise PlanNotFound(text, told + hint_at_root(self))
+            if only and len(named) > 1:
+                numbers = ", ".join(str(int(plan.number)) for plan in named)
+                raise PlanError(
+                    named[-1].path,
+                    f"{len(named)} plans are named {text!r}: say the number of one: {numbers}",
+                )
             return named[-1]
         if not path.startswith(self.paths.root + "/plan-"):
             raise PlanNotFound(path, f"{path} is not a plan under {self.paths.root}")
         node = self.transport.ask(ReadData(path))
         if node is None:
-            raise PlanNotFound(path, f"there is no plan {path}")
+            raise PlanNotFound(path, f"there is no plan {path}{hint_at_root(self)}")
         # One whose record is damaged, or of a later format, can be cancelled and removed by this.
         return Plan(self, path, _readable(node.data))
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import inspect
-import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
@@ -20,6 +19,7 @@ from .errors import (
     ZkplanError,
 )
 from .inspect.dead_letters import dead_letters, retry_all
+from .inspect.deadlock import status_of
 from .inspect.outcomes import OutcomeSummary, kept_outcomes
 from .inspect.unfinished import Listing, TaskSummary
 from .inspect.waiting import wait_for_plan
@@ -32,8 +32,10 @@ from .protocol.failure import retry
 from .protocol.layout import number_of
 from .protocol.records import Dead, PlanRecord
 from .protocol.requests import ReadData
+from .serialization.codec import function_name
 from .task import Task, TaskSpec, define
 from .text import count
+from .tracebacks import told_to_caller
 
 #: Adds kept back inside a `with` block before they are sent.
 FLUSH_TASKS = 2000
@@ -69,7 +71,7 @@ class Plan:
     def name(self) -> str:
         return self.record.name
 
-    def has_name(self, name: str) -> bool:
+    def _has_name(self, name: str) -> bool:
         """Whether it is called so, as far as this handle knows; asks nobody."""
         return self._record is not None and self._record.name == name
 
@@ -86,11 +88,13 @@ class Plan:
                 raise PayloadUndecodable(f"{self.path}: {error}") from None
         return self._record
 
+    @told_to_caller
     def task(self, which: str | int) -> Task:
         """The handle of the task of that number (12, "12", "task-0000000012") or name.
 
-        A name is looked for among the unfinished and the dead tasks, which reads all of them.
-        Raises InvalidTask where none or several have it.
+        A name is looked for among the unfinished tasks, which reads all of them; where none has it,
+        among the finished ones whose outcomes are kept. Raises InvalidTask where none or several
+        have it.
         """
         text = str(which).removeprefix("task-")
         if text.isdecimal() and len(text) <= 10:
@@ -98,12 +102,16 @@ class Plan:
         name = str(which)
         if not name:
             raise InvalidTask(name, "an empty text is neither the number nor the name of a task")
-        tasks = self.tasks(sys.maxsize)
-        found = {task.number for task in tasks if task.name == name}
-        found |= {number for number, dead in self.dead(sys.maxsize).items() if dead.name == name}
+        found, unread = set(), 0
+        for task in self.tasks():
+            unread += task.name is None
+            if task.name == name:
+                found.add(task.number)
+        found |= {number for number, dead in self.dead() if dead.name == name}
+        if not found:
+            found = {kept.number for kept in self.outcomes() if kept.name == name}
         if len(found) == 1:
             return Task(self, found.pop(), name)
-        unread = sum(task.name is None for task in tasks)
         if not found and unread:
             raise InvalidTask(
                 name,
@@ -112,12 +120,10 @@ class Plan:
                 "be missing or another one; by its number a task is found all the same",
             )
         if not found:
-            outcomes = self.client.command(f"task ls {int(self.number)} --outcomes")
             raise InvalidTask(
                 name,
-                f"{self.path} has no unfinished or dead task named {name!r}; a finished one is "
-                "known by its number only, and listed if its outcome was kept (Plan.outcomes, "
-                f"{outcomes})",
+                f"{self.path} has no unfinished task named {name!r}, and no kept outcome of one: a "
+                "finished task whose result went to its dependents leaves nothing (keep=True)",
             )
         raise InvalidTask(
             name,
@@ -128,6 +134,7 @@ class Plan:
 
     # ---- defining
 
+    @told_to_caller
     def add_task(
         self,
         fn: Callable[..., Any],
@@ -157,6 +164,7 @@ class Plan:
         spec = TaskSpec(fn, args, kwargs, name, attempts, retry_delay, timeout, priority, keep)
         return self.add_tasks([spec])[0]
 
+    @told_to_caller
     def add_tasks(self, specs: Sequence[TaskSpec]) -> list[Task]:
         """Add many tasks, in order, in pipelined batches: thousands a second. Raises as `add_task`.
 
@@ -172,7 +180,8 @@ class Plan:
         made = [define(spec, self.path, codec, defaults, functions, signatures) for spec in specs]
         with self._lock:
             tasks = [
-                Task(self, "", spec.name or "", new) for spec, new in zip(specs, made, strict=True)
+                Task(self, "", spec.name or function_name(spec.fn), new)
+                for spec, new in zip(specs, made, strict=True)
             ]
             self._submit(made)
         for spec in specs:
@@ -275,9 +284,12 @@ class Plan:
         self._refuse_if_cancelled()
         return retry_all(self.client.transport, self.path)
 
-    def dead(self, most: int = 1000) -> dict[str, Dead]:
-        """The tasks that are out of attempts, by number; at most `most`. Raises PlanNotFound."""
-        return dead_letters(self.client.transport, self.path, most)
+    def dead(self) -> Iterator[tuple[str, Dead]]:
+        """The number and dead letter of each task that is out of attempts. Raises PlanNotFound.
+
+        Read in batches as the iterator goes on; `dict` makes a mapping of all.
+        """
+        return dead_letters(self.client.transport, self.path)
 
     def retry_task(self, number: str) -> bool:
         """Give the dead task of that number its attempts again; False where it is not dead.
@@ -289,40 +301,49 @@ class Plan:
         return self.client.transport.run(retry(self.path, number))
 
     def _refuse_if_cancelled(self) -> None:
-        if self.status().state == "cancelled":
+        if self._state() == "cancelled":
             raise PlanCancelled(
                 self.path, f"{self.path} was cancelled: none of its tasks would run again"
             )
 
     # ---- watching
 
-    def tasks(self, most: int = 1000) -> list[TaskSummary]:
-        """The unfinished tasks, oldest first; at most `most` of them. Raises PlanNotFound.
+    def tasks(self) -> Iterator[TaskSummary]:
+        """All unfinished tasks, oldest first. Raises PlanNotFound.
 
-        Read in batches while the plan goes on, so each is true of its own moment.
+        Read in batches as the iterator goes on, so each is true of its own moment.
         """
-        return Listing(self.client, self.path).tasks(most)
+        return Listing(self.client, self.path).tasks()
 
-    def outcomes(self, most: int = 1000) -> list[OutcomeSummary]:
-        """The kept results and failures, by number; at most `most` of them. Raises PlanNotFound.
+    def outcomes(self) -> Iterator[OutcomeSummary]:
+        """All kept results and failures, by number. Raises PlanNotFound.
 
-        `task(number).result()` gives the value of one. A result does not know the name of its task.
+        Read in batches as the iterator goes on. `task(number).result()` gives the value of one.
         """
-        return kept_outcomes(self.client.transport, self.client.codec, self.path, most)
+        return kept_outcomes(self.client, self.path)
 
     def status(self) -> PlanStatus:
-        """The plan in numbers: one batch of reads, whatever its size. Raises PlanNotFound."""
-        return self.client.transport.run(control.status(self.path))
+        """The plan in numbers: one batch of reads, whatever its size. Raises PlanNotFound.
+
+        Seven more, of the claims of all workers among others, where tasks are dead and none is
+        runnable: to prove that the plan has failed.
+        """
+        return status_of(self.client, self.path)
+
+    def _state(self) -> str:
+        """The state as its control znodes say it: a plan that has failed is `running`."""
+        return self.client.transport.run(control.status(self.path)).state
 
     def is_drained(self) -> bool:
         """Whether every task has finished. Raises PlanNotFound."""
-        status = self.status()
+        status = self.client.transport.run(control.status(self.path))
         if status.state == "done":
             return True
         if status.tasks or status.state != "running":
             return False
         return self.client.transport.run(control.finish(self.path, time.time()))
 
+    @told_to_caller
     def wait(
         self, timeout: float | None = None, progress: bool = False, fail_fast: bool = False
     ) -> PlanStatus:
@@ -335,16 +356,16 @@ class Plan:
         last look is at the end of the time: with `timeout=0` too, a plan that cannot go on raises
         PlanFailed or PlanStuck.
         """
-        self.refuse_to_wait_inside()
+        self._refuse_to_wait_inside()
         return wait_for_plan(self.client, self.path, timeout, progress, fail_fast)
 
-    def refuse_to_wait_inside(self) -> None:
+    def _refuse_to_wait_inside(self) -> None:
         """Raise PlanError inside the plan's own `with` block while the plan is not marked ready.
 
         Another thread may wait there: this one will end the block.
         """
         inside = self._opened_by == threading.get_ident()
-        if inside and self.status().state == "defining":
+        if inside and self._state() == "defining":
             raise PlanError(
                 self.path,
                 f"{self.path} is marked ready at the end of its `with` block, and its tasks run "

@@ -23,7 +23,8 @@ from .protocol.layout import PRIORITY_MAX, PRIORITY_MIN, rank_of
 from .protocol.records import DEFAULT_OPTIONS, TaskOptions, TaskRecord
 from .protocol.shared import REQUEST_BYTES_MAX
 from .serialization import codec as codecs
-from .serialization.codec import Codec
+from .serialization.codec import NAME_CHARS_MAX, Codec, function_name
+from .tracebacks import told_to_caller
 
 #: A task's definition shares its transaction with its edges.
 RECORD_BYTES_MAX = REQUEST_BYTES_MAX - 64 * 1024
@@ -53,7 +54,7 @@ class TaskSpec:
     @property
     def label(self) -> str:
         """How errors name this task."""
-        function = getattr(self.fn, "__qualname__", None) or type(self.fn).__name__
+        function = function_name(self.fn)
         return f"task {self.name!r} ({function})" if self.name else f"a task of {function}"
 
 
@@ -64,7 +65,7 @@ class PlanOfTask(Protocol):
     path: str
 
     def flush(self) -> None: ...
-    def refuse_to_wait_inside(self) -> None: ...
+    def _refuse_to_wait_inside(self) -> None: ...
     def retry_task(self, number: str) -> bool: ...
 
 
@@ -99,6 +100,7 @@ class Task:
     def path(self) -> str:
         return f"{self._plan.path}/task-{self.number}"
 
+    @told_to_caller
     def result(self, timeout: float | None = None) -> Any:
         """Wait for the result; `timeout` in seconds.
 
@@ -107,7 +109,7 @@ class Task:
         never come; PlanError where waiting would never end: inside the plan's own `with` block, and
         for a task that the running task has just added.
         """
-        self._plan.refuse_to_wait_inside()
+        self._plan._refuse_to_wait_inside()
         if not self.number:
             raise PlanError(
                 self._plan.path,
@@ -120,7 +122,7 @@ class Task:
         """Give a dead task all its attempts again; False where it is not dead."""
         return self._plan.retry_task(self.number)
 
-    def key(self) -> str | NewTask:
+    def _key(self) -> str | NewTask:
         """What an edge to this task refers to: its number, or its definition while it has none."""
         if self._new is not None and not self._new.number:
             return self._new
@@ -168,7 +170,7 @@ def define(
                 raise ForeignTask(
                     spec.label, f"{spec.label} has {value!r} as an argument, a task of another plan"
                 )
-            key = value.key()
+            key = value._key()
         elif kind is TaskSpec:
             if value._new is None:
                 raise InvalidTask(
@@ -265,10 +267,10 @@ def _check_call(spec: TaskSpec, signatures: dict[int, inspect.Signature | None])
     try:
         signature.bind(*spec.args, **kwargs)
     except TypeError as error:
-        name = getattr(fn, "__qualname__", type(fn).__name__)
         raise InvalidTask(
             spec.label,
-            f"{spec.label}: its arguments do not fit {name}{signature!s:.200}: {error}",
+            f"{spec.label}: its arguments do not fit {function_name(fn)}{signature!s:.200}: "
+            f"{error}",
         ) from None
 
 
@@ -293,8 +295,10 @@ def check_options(options: TaskOptions, label: str) -> None:
         return isinstance(value, int | float) and not isinstance(value, bool)
 
     demand(
-        isinstance(options.name, str) and len(options.name) <= 200 and options.name.isprintable(),
-        f"name: at most 200 printable characters, unlike {options.name!r:.50}",
+        isinstance(options.name, str)
+        and len(options.name) <= NAME_CHARS_MAX
+        and options.name.isprintable(),
+        f"name: at most {NAME_CHARS_MAX} printable characters, unlike {options.name!r:.50}",
     )
     demand(
         type(options.attempts) is int and 1 <= options.attempts <= 1000,

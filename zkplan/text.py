@@ -1,8 +1,9 @@
-"""Words: a noun in the number that goes with a count, its article, a date, a command to type."""
+"""Words: a noun in the number of a count, its article, dates with their age, commands to type."""
 
 from __future__ import annotations
 
 import shlex
+import time
 from datetime import datetime
 
 
@@ -34,9 +35,23 @@ def command(words: str, hosts: str, root: str) -> str:
     return f"zkplan {words} --hosts {shlex.quote(hosts)} --root {shlex.quote(root)}"
 
 
+def age(seconds: float) -> str:
+    """
+    >>> age(3), age(5000), age(400_000), age(-90)
+    ('3 s ago', '83 min ago', '4 days ago', 'in 90 s')
+    """
+    number, unit = abs(seconds), "s"
+    for size, larger in ((60, "min"), (60, "h"), (24, "days")):
+        if number < 2 * size:
+            break
+        number, unit = number / size, larger
+    return f"in {int(number)} {unit}" if seconds < 0 else f"{int(number)} {unit} ago"
+
+
 def date_time(seconds: float, people: bool) -> str:
-    """Wall-clock seconds as local date and time; for programs in ISO 8601 with its offset."""
+    """Wall-clock seconds as local date and time, for people with the age; for programs in ISO 8601
+    with its offset."""
     local = datetime.fromtimestamp(seconds)
     if people:
-        return local.isoformat(" ", "seconds")
+        return f"{local.isoformat(' ', 'seconds')} ({age(time.time() - seconds)})"
     return local.astimezone().isoformat(timespec="seconds")

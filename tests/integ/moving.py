@@ -50,7 +50,7 @@ def open_only(file: str, gate: str) -> str:
 def facts(plan: Plan) -> dict[str, Any]:
     """All that can be seen of a plan, but for where it is and when its znodes were made."""
     status = plan.status()
-    tasks = plan.tasks()
+    tasks = list(plan.tasks())
     details = {}
     for task in tasks:
         seen = described(plan.task(task.number), people=False)
@@ -61,7 +61,7 @@ def facts(plan: Plan) -> dict[str, Any]:
         "status": status._replace(path=""),
         "tasks": tasks,
         "described": described,
-        "dead": plan.dead(),
+        "dead": dict(plan.dead()),
         "record": plan.record,
     }
 

@@ -36,7 +36,7 @@ def test_a_large_result_without_dependents_ends_its_plan(
         plan.add_task(large, keep=keep)
     with working(zookeeper_hosts, zkplan_root):
         wait_until(lambda: plan.status().state == "done", "the plan is done")
-    assert len(plan.outcomes()) == (keep is None)
+    assert len(list(plan.outcomes())) == (keep is None)
 
 
 def test_who_goes_on_after_the_last_edge_ends_the_plan(
@@ -58,7 +58,7 @@ def test_who_goes_on_after_the_last_edge_ends_the_plan(
     assert plan.status().tasks > 0
     with working(zookeeper_hosts, zkplan_root):
         wait_until(lambda: plan.status().state == "done", "the plan is done")
-    assert plan.outcomes() == []
+    assert list(plan.outcomes()) == []
 
 
 def test_a_delivery_that_counts_as_fenced_ends_its_plan_too(

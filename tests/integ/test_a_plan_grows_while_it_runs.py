@@ -133,7 +133,7 @@ def test_the_result_of_the_adding_task_is_an_argument_of_what_it_adds(
     assert notes(file) == ["[1, 2] [1, 2, 3]"]
     # It went to them, as along an edge: only the last result went to nobody.
     assert status.finished == 3
-    assert len(plan.outcomes()) == 1
+    assert len(list(plan.outcomes())) == 1
 
 
 def note_sum(file: str, *values: Any) -> None:

@@ -57,7 +57,7 @@ def test_a_plan_of_plain_creates_without_an_index_has_none(
     """It is there, so nobody is told that it is not."""
     plan = zkplan_client.create_plan()
     znodes.delete(f"{plan.path}/dead")
-    assert plan.dead() == {}
+    assert dict(plan.dead()) == {}
     assert plan.retry() == 0
     plan.remove()
     with pytest.raises(PlanNotFound):

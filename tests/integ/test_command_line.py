@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Callable
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -158,7 +159,10 @@ def test_a_plan_is_paused_resumed_cancelled_and_removed(run: Run, plan: zkplan.P
         assert plan.status().state == state
     assert run("plan", "wait", "nightly").code == 1
     assert run("plan", "resume", "nightly").code in (1, 2)
-    removed = run("plan", "rm", "nightly")
+    refused = run("plan", "rm", "nightly")
+    assert refused.code == 2
+    assert f"whether to remove {plan.path} (nightly), cancelled, 3 tasks unf" in refused.err
+    removed = run("plan", "rm", "nightly", "--yes")
     assert removed.code == 0
     assert "3 tasks unfinished" in removed.err
     left = run("plan", "ls", "-o", "json")
@@ -233,7 +237,11 @@ def test_unfinished_tasks_are_listed(run: Run, plan: zkplan.Plan) -> None:
     ]
     table = run("task", "ls", "nightly", "--limit", "1").out.splitlines()
     assert table[0].split() == ["number", "name", "state", "attempts", "worker", "due"]
-    assert len(table) == 2
+    assert (len(table), table[-1]) == (3, "… and 2 more")
+    cut = run("task", "ls", "nightly", "--limit", "1", "-o", "json")
+    assert (len(cut.data), cut.err) == (1, "… and 2 more\n")
+    whole = run("task", "ls", "nightly", "--limit", "3", "-o", "json")
+    assert (len(whole.data), whole.err) == (3, "")
 
 
 def test_a_delayed_task_is_listed_and_shown_with_its_due_time(
@@ -243,15 +251,16 @@ def test_a_delayed_task_is_listed_and_shown_with_its_due_time(
         task = plan.add_task(lambda: 1 // 0, name="late")
         plan.add_task(str, [task], name="last")
     with working(zookeeper_hosts, zkplan_root):
-        wait_until(lambda: plan.tasks()[0].state == "delayed", "it is delayed")
+        wait_until(lambda: next(plan.tasks()).state == "delayed", "it is delayed")
         row, other = run("task", "ls", "delayed", "-o", "json").data
         assert datetime.fromisoformat(row["due"]).tzinfo is not None
         assert other["due"] is None
         due = str(datetime.fromisoformat(row["due"]).replace(tzinfo=None))
-        assert run("task", "ls", "delayed").out.splitlines()[1].endswith(f"  {due}")
+        shown = run("task", "ls", "delayed").out.splitlines()[1]
+        assert re.search(rf"  {due} \(in [345]\d min\)$", shown)
         assert run("task", "show", "delayed", "late", "-o", "json").data["due"] == row["due"]
         shown = run("task", "show", "delayed", "last").out
-        assert f"waits_for      task-{task.number} late delayed (due {due})\n" in shown
+        assert f"waits_for      task-{task.number} late delayed (due {due} (in " in shown
 
 
 def test_kept_outcomes_are_listed(
@@ -261,17 +270,22 @@ def test_kept_outcomes_are_listed(
         assert run("plan", "wait", "nightly", "--timeout", "30").code == 1
     rows = run("task", "ls", "nightly", "--outcomes", "-o", "json").data
     assert [(row["kind"], row["name"]) for row in rows] == [
-        ("result", ""),
-        ("result", ""),
+        ("result", "first"),
+        ("result", "second"),
         ("failure", "divide"),
     ]
     assert all(datetime.fromisoformat(row["when"]).tzinfo is not None for row in rows)
     table = run("task", "ls", "nightly", "--outcomes", "--limit", "1").out.splitlines()
     assert table[0].split() == ["number", "kind", "size", "name", "when"]
-    assert [line.split()[:2] for line in table[1:]] == [[rows[0]["number"], "result"]]
+    assert [line.split()[:2] for line in table[1:-1]] == [[rows[0]["number"], "result"]]
+    assert table[-1] == "… and 2 more"
     shown = run("task", "show", "nightly", rows[1]["number"], "--values", "-o", "json").data
     assert shown["value"] == "2"
-    assert run("task", "show", "nightly", "second").code == 2
+    assert run("task", "show", "nightly", "second").code == 0
+    assert run("plan", "show", "nightly", "-o", "json").data["state"] == "failed"
+    assert run("plan", "ls", "-o", "json").data[0]["state"] == "failed"
+    assert run("plan", "retry", "nightly").code == 0
+    assert run("plan", "show", "nightly", "-o", "json").data["state"] == "running"
 
 
 def test_workers_are_listed(run: Run, zookeeper_hosts: str, zkplan_root: str) -> None:

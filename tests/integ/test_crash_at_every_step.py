@@ -58,7 +58,7 @@ def test_an_inner_result_is_kept_nowhere_wherever_its_wide_delivery_breaks_off()
             plan.add_task(len, [top], keep=False)
         return plan
 
-    report = crash_at_every_step(build, outcome=lambda plan: plan.outcomes())
+    report = crash_at_every_step(build, outcome=lambda plan: list(plan.outcomes()))
 
     assert report.differences == [], report
     assert report.undisturbed == ("drained", [])

@@ -126,7 +126,7 @@ def test_a_plan_with_a_dead_task_says_so_to_who_waits(zkplan_client: Client) -> 
     with pytest.raises(PlanFailed):
         both.result(30)
     status = plan.status()
-    assert (status.state, status.tasks, status.dead, status.runnable) == ("running", 2, 1, 0)
+    assert (status.state, status.tasks, status.dead, status.runnable) == ("failed", 2, 1, 0)
 
 
 def test_a_dead_task_runs_again_when_it_is_retried(zkplan_client: Client, tmp_path: Path) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
+from itertools import islice
 
 import pytest
 from kazoo.client import KazooClient
@@ -28,17 +30,17 @@ def test_results_and_failures_are_listed_by_their_numbers(zkplan_client: Client)
         nameless = plan.add_task(fail)
         last = plan.add_task(len, [kept])
     wait_until(lambda: plan.status().dead == 2 and plan.status().tasks == 2, "all have ended")
-    found = plan.outcomes()
+    found = list(plan.outcomes())
     assert [(each.number, each.kind, each.name) for each in found] == [
-        (kept.number, "result", ""),
+        (kept.number, "result", "kept"),
         (dies.number, "failure", "dies"),
-        (nameless.number, "failure", ""),
-        (last.number, "result", ""),
+        (nameless.number, "failure", "fail"),
+        (last.number, "result", "len"),
     ]
     assert 1000 < found[0].size < 1100
     assert all(before - 60 < each.when < time.time() + 60 for each in found)
     assert plan.task(found[3].number).result(WAIT_S) == 1000
-    assert plan.outcomes(most=2) == found[:2]
+    assert list(islice(plan.outcomes(), 2)) == found[:2]
     assert plan.retry() == 2
 
 
@@ -60,7 +62,7 @@ def test_large_results_are_listed_in_several_reads(zkplan_client: Client) -> Non
         sizes = [200_000 if n < VALUES_FIRST else n for n in range(VALUES_FIRST + 50)]
         plan.add_tasks([TaskSpec(bytes, [size]) for size in sizes])
     plan.wait(WAIT_S)
-    found = plan.outcomes()
+    found = list(plan.outcomes())
     assert len(found) == len(sizes)
     assert all(each.size >= size for each, size in zip(found, sizes, strict=True))
 
@@ -69,9 +71,9 @@ def test_a_plan_without_outcomes_lists_none_and_a_missing_one_is_an_error(
     zkplan_client: Client, znodes: KazooClient
 ) -> None:
     plan = zkplan_client.create_plan()
-    assert plan.outcomes() == []
+    assert list(plan.outcomes()) == []
     znodes.delete(f"{plan.path}/results")
-    assert plan.outcomes() == []
+    assert list(plan.outcomes()) == []
     plan.remove()
     with pytest.raises(PlanNotFound):
         plan.outcomes()
@@ -93,12 +95,39 @@ def test_what_cannot_be_read_is_listed_as_such_and_strange_names_are_passed_over
     assert (found.number, found.kind) == (task.number, "undecodable")
 
 
-def test_who_looks_for_a_finished_task_by_its_name_is_told_how_to_find_it(
-    zkplan_client: Client, worker: Worker
+@pytest.mark.usefixtures("worker")
+def test_a_finished_task_is_found_by_its_name_where_its_result_is_kept(
+    zkplan_client: Client,
 ) -> None:
     with zkplan_client.create_plan() as plan:
-        task = plan.add_task(lambda: 1, name="answer")
-    task.result(WAIT_S)
-    command = f"zkplan task ls {int(plan.number)} --outcomes"
-    with pytest.raises(InvalidTask, match=rf"Plan\.outcomes, {command}"):
-        plan.task("answer")
+        kept = plan.add_task(lambda: 1, name="answer", keep=True)
+        plan.add_task(str, [plan.add_task(int, name="handed on")])
+        plan.add_tasks([TaskSpec(len, ["a"]), TaskSpec(len, ["b"])])
+    plan.wait(WAIT_S)
+    found = plan.task("answer")
+    assert (found.number, found.result(WAIT_S)) == (kept.number, 1)
+    assert plan.task("str").result(WAIT_S) == "0"
+    with pytest.raises(InvalidTask, match="2 tasks named 'len'"):
+        plan.task("len")
+    with pytest.raises(InvalidTask, match="leaves nothing"):
+        plan.task("handed on")
+
+
+@pytest.mark.usefixtures("worker")
+def test_a_kept_result_that_also_goes_to_dependents_arrives_there(zkplan_client: Client) -> None:
+    with zkplan_client.create_plan() as plan:
+        kept = plan.add_task(lambda: [1, 2, 3], name="numbers", keep=True)
+        total = plan.add_task(sum, [kept])
+    assert total.result(WAIT_S) == 6
+    later = zkplan_client.plan(plan.path)
+    assert [each.name for each in later.outcomes()] == ["numbers", "sum"]
+
+
+@pytest.mark.usefixtures("worker")
+def test_listings_are_whole(zkplan_client: Client) -> None:
+    with zkplan_client.create_plan(attempts=1) as plan:
+        plan.add_tasks([TaskSpec(int) for _ in range(1200)])
+        plan.add_tasks([TaskSpec(fail) for _ in range(1100)])
+    wait_until(lambda: plan.status().dead == 1100 and plan.status().outcomes >= 1200, "all ended")
+    kinds = Counter(each.kind for each in plan.outcomes())
+    assert (kinds["result"], len(list(plan.tasks())), len(list(plan.dead()))) == (1200, 1100, 1100)

@@ -141,7 +141,7 @@ def test_a_task_that_kills_its_workers_ends_as_dead_and_its_neighbours_run(
     last = rf"the last one was {re.escape(lost[-1])}(-\d+)? \("
     assert re.search(last, failed.value.failures["poison"])
     assert len(notes(deaths)) == 3
-    (letter,) = plan.dead().values()
+    ((_, letter),) = plan.dead()
     assert letter.a == 2
     assert set(notes(file)) == {str(i) for i in range(20)}
 

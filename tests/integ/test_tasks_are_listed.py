@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -74,7 +75,7 @@ def test_a_listing_is_as_long_as_asked_for(zkplan_client: Client) -> None:
     plan = zkplan_client.create_plan()
     plan.add_tasks([TaskSpec(int, name=f"t{index}") for index in range(250)])
     assert [task.name for task in plan.tasks()] == [f"t{index}" for index in range(250)]
-    assert [task.name for task in plan.tasks(most=3)] == ["t0", "t1", "t2"]
+    assert [task.name for task in islice(plan.tasks(), 3)] == ["t0", "t1", "t2"]
     assert {task.state for task in plan.tasks()} == {"runnable"}
 
 
@@ -82,7 +83,7 @@ def test_a_plan_without_tasks_lists_none_and_a_missing_one_is_an_error(
     zkplan_client: Client,
 ) -> None:
     plan = zkplan_client.create_plan()
-    assert plan.tasks() == []
+    assert list(plan.tasks()) == []
     plan.remove()
     with pytest.raises(PlanNotFound):
         plan.tasks()
@@ -91,7 +92,7 @@ def test_a_plan_without_tasks_lists_none_and_a_missing_one_is_an_error(
 def test_a_task_is_found_by_its_name(plan: Plan) -> None:
     task = plan.task("dies")
     assert task.name == "dies"
-    assert task.number in plan.dead()
+    assert task.number in dict(plan.dead())
 
 
 def test_a_failed_task_of_a_cascade_is_found_by_its_name(
@@ -108,7 +109,7 @@ def test_a_name_that_nobody_or_several_have_is_refused(zkplan_client: Client) ->
     plan = zkplan_client.create_plan()
     twins = plan.add_tasks([TaskSpec(int, name="twin"), TaskSpec(int, name="twin")])
     for name in ("missing", "1" * 11, "-1", "task-"):
-        with pytest.raises(InvalidTask, match=f"no unfinished or dead task named '{name}'"):
+        with pytest.raises(InvalidTask, match=f"no unfinished task named '{name}'"):
             plan.task(name)
     with pytest.raises(InvalidTask, match=f"2 tasks named 'twin'.*{twins[0].number}"):
         plan.task("twin")
@@ -198,6 +199,6 @@ def test_large_arguments_do_not_come_in_one_answer(
         return answers
 
     monkeypatch.setattr(transport, "_wait", measured)
-    assert len(plan.tasks()) == 80
+    assert len(list(plan.tasks())) == 80
     assert sum(sizes) > 80 * 200_000
     assert max(sizes) <= VALUES_FIRST * 201_000

@@ -75,6 +75,42 @@ def test_a_task_cannot_wait_for_what_it_has_just_added(
     assert "give it as an argument to another task" in task.result(WAIT_S)
 
 
+def build_and_wait(timeout: float) -> str:
+    client = zkplan.current().plan.client
+    assert isinstance(client, Client)
+    with client.create_plan("inner") as inner:
+        task = inner.add_task(int)
+    try:
+        task.result(timeout)
+    except WaitTimeout as error:
+        return str(error)
+    return "it ran"
+
+
+def test_a_task_that_waits_in_the_last_slot_is_told_so(
+    zkplan_client: Client,
+    zookeeper_hosts: str,
+    zkplan_root: str,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with working(zookeeper_hosts, zkplan_root, threads=2) as worker:
+        with zkplan_client.create_plan() as plan:
+            tasks = [plan.add_task(build_and_wait, [6.0], keep=True) for _ in range(2)]
+        told = [task.result(WAIT_S) for task in tasks]
+    full = f"all slots of {worker.id} (2) are taken by tasks that wait"
+    assert any(full in each for each in told)
+    assert "what they wait for cannot run" in caplog.text
+
+
+def test_a_task_may_wait_where_a_slot_is_free(
+    zkplan_client: Client, zookeeper_hosts: str, zkplan_root: str
+) -> None:
+    with working(zookeeper_hosts, zkplan_root, threads=2):
+        with zkplan_client.create_plan() as plan:
+            task = plan.add_task(build_and_wait, [WAIT_S])
+        assert task.result(WAIT_S) == "it ran"
+
+
 def test_a_task_cannot_return_a_task(zkplan_client: Client, worker: Worker) -> None:
     def returns_a_handle() -> zkplan.Task:
         return zkplan.current().plan.add_task(int)

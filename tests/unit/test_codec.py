@@ -146,11 +146,12 @@ def test_importable_functions_travel_by_reference_and_others_by_value() -> None:
     assert codecs.dump_function(math.sqrt) == b"Rmath:sqrt"
     assert codecs.dump_function(Point) == f"R{__name__}:Point".encode()
     by_value = codecs.dump_function(lambda x: x + offset)
-    assert by_value[:1] == b"F"
+    name, blob = codecs.split_name(by_value)
+    assert (name.rpartition(".")[2], blob[:1]) == ("<lambda>", b"F")
     assert codecs.load_function(by_value)(1) == 6
     assert codecs.load_function(b"Rmath:sqrt") is math.sqrt
     assert codecs.describe_function(b"Rmath:sqrt") == "math.sqrt"
-    assert codecs.describe_function(by_value) == "(by value)"
+    assert codecs.describe_function(by_value).endswith("<lambda> (by value)")
 
 
 def test_a_function_by_value_refers_to_the_modules_it_uses() -> None:

@@ -15,7 +15,7 @@ from zkplan.runtime.execution import LOGS_PER_ATTEMPT, Context, Runner, current
 from zkplan.serialization.codec import FAILURE
 from zkplan.transport import Transport
 
-from .attempts import CODEC, TASK_NUMBER, claim, failure, job_of, outcome
+from .attempts import CODEC, claim, failure, job_of, outcome
 
 
 class Logbook:
@@ -59,7 +59,7 @@ def test_the_context_tells_the_attempt_the_worker_and_the_plan(runner: Runner) -
         return [here.attempt, here.worker, here.plan, here.name, here.cancelled]
 
     found = outcome(runner.run(job_of(look_around)))
-    assert found == [0, "worker-1", "the plan", f"task-{TASK_NUMBER}", False]
+    assert found == [0, "worker-1", "the plan", look_around.__qualname__, False]
 
 
 def test_the_name_in_the_context_is_the_authors(runner: Runner) -> None:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import inspect
 import pickle
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 import zkplan
 from zkplan import errors
 
+TOP = Path(__file__).parents[2]
 AUTHOR = {"connect", "local", "Client", "Plan", "Task", "TaskSpec", "PlanStatus", "WorkerRecord"}
 FUNCTIONAL = {"create_plan", "add_task", "mark_ready", "plan_completed"}
 WORKER = {"Worker", "Backoff", "Statistics"}
@@ -43,12 +46,29 @@ ERRORS = {
     "WaitTimeout",
     "InvariantViolated",
 }
+#: How a record is written into the tree and read there: for zkplan alone.
+RECORD = {"to_bytes", "from_bytes"}
 
 
 def test_the_public_names_are_exactly_these() -> None:
     assert set(zkplan.__all__) == AUTHOR | FUNCTIONAL | WORKER | WITHIN | ERRORS
     assert len(zkplan.__all__) == len(set(zkplan.__all__))
     assert all(hasattr(zkplan, name) for name in zkplan.__all__)
+
+
+def test_dir_shows_the_public_names_only() -> None:
+    assert set(dir(zkplan)) == {*zkplan.__all__, "__version__"}
+
+
+def test_the_reference_has_every_public_name_and_every_member_of_a_class() -> None:
+    words = set(re.findall(r"\w+", (TOP / "docs" / "reference.md").read_text()))
+    missing = set(zkplan.__all__) - words
+    for name in set(zkplan.__all__) - ERRORS:
+        thing = getattr(zkplan, name)
+        members = vars(thing) if inspect.isclass(thing) else {}
+        public = {member for member in members if not member.startswith("_")} - RECORD
+        missing |= {f"{name}.{member}" for member in public - words}
+    assert missing == set()
 
 
 def test_every_public_name_is_documented() -> None:

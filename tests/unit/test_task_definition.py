@@ -304,7 +304,7 @@ def test_the_record_is_signed() -> None:
 def test_errors_name_a_task_without_a_name_by_its_function() -> None:
     assert TaskSpec(math.sqrt).label == "a task of sqrt"
     assert TaskSpec(math.sqrt, name="root").label == "task 'root' (sqrt)"
-    assert TaskSpec(functools.partial(math.sqrt)).label == "a task of partial"
+    assert TaskSpec(functools.partial(math.sqrt)).label == "a task of sqrt"
 
 
 def test_a_handle_is_shown_with_its_name_or_number() -> None:

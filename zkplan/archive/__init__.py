@@ -68,7 +68,7 @@ def export_plan(
     client, transport = plan.client, plan.client.transport
     if target.exists():
         raise ZkplanError(f"{target} exists: choose another name, an export replaces nothing")
-    if pause and plan.status().state == "running":
+    if pause and plan.status().state in ("running", "failed"):
         try:
             plan.pause()
         except PlanDrained:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain, islice
 from typing import Any, TypeVar
 
 import click
@@ -15,6 +16,9 @@ from ..errors import PayloadUndecodable
 from ..plan import Plan
 from ..transport.addresses import require_data
 from .terminal import PrintableFormatter, printable
+
+#: Rows of a table that are aligned together.
+ROWS_ALIGNED = 1000
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -111,17 +115,40 @@ def log_to_stderr(level: int = logging.INFO) -> None:
         logging.getLogger(name).setLevel(logging.ERROR)
 
 
-def print_rows(rows: Sequence[dict[str, Any]], output: str, columns: Sequence[str]) -> None:
-    """Rows as an aligned table or as a JSON array."""
-    if output == "json":
-        click.echo(json.dumps(list(rows), indent=2, default=str))
-        return
-    table = [list(columns), *([_cell(row.get(column)) for column in columns] for row in rows)]
-    widths = [max(len(line[index]) for line in table) for index in range(len(columns))]
-    for line in table:
-        click.echo(
-            "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
-        )
+def print_rows(rows: Iterable[dict[str, Any]], output: str, columns: Sequence[str]) -> int:
+    """Rows as an aligned table or as a JSON array, as they come; gives how many."""
+    return (_print_json if output == "json" else _print_table)(iter(rows), columns)
+
+
+def _print_json(rows: Iterator[dict[str, Any]], _: Sequence[str]) -> int:
+    number = 0
+    for number, row in enumerate(rows, 1):
+        text = json.dumps(row, indent=2, default=str).replace("\n", "\n  ")
+        click.echo(f"{'[' if number == 1 else ','}\n  {text}", nl=False)
+    click.echo("\n]" if number else "[]")
+    return number
+
+
+def _print_table(rows: Iterator[dict[str, Any]], columns: Sequence[str]) -> int:
+    body = ([_cell(row.get(column)) for column in columns] for row in rows)
+    table = chain([list(columns)], body)
+    number, widths = 0, [0] * len(columns)
+    # Not all rows are known at once: they are aligned with those around and before them.
+    while lines := list(islice(table, ROWS_ALIGNED)):
+        number += len(lines)
+        widths = [
+            max(width, *map(len, cells)) for width, *cells in zip(widths, *lines, strict=True)
+        ]
+        for line in lines:
+            padded = (cell.ljust(width) for cell, width in zip(line, widths, strict=True))
+            click.echo("  ".join(padded).rstrip())
+    return number - 1
+
+
+def print_rest(left_out: int, output: str) -> None:
+    """Say how many rows a limit has left out, if any; never within JSON."""
+    if left_out > 0:
+        click.echo(f"… and {left_out:,} more", err=output == "json")
 
 
 def print_facts(facts: dict[str, Any], output: str) -> None:

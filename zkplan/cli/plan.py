@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
+from itertools import starmap
 from typing import Any
 
 import click
 
 from ..archive import export_plan, import_plan
+from ..inspect.roots import hint_at_root
 from ..plan import Plan
 from ..protocol.control import PlanStatus
 from ..protocol.records import Dead
@@ -50,9 +53,10 @@ def list_plans(output: str, **connection: Any) -> None:
     """All plans under the root."""
     with open_client(**connection) as client:
         rows = [_row(found.status(), output) for found in client.plans()]
+        hint = "" if rows else hint_at_root(client)
     print_rows(rows, output, _COLUMNS)
     if not rows:  # so that a mistyped root does not look like one without plans
-        click.echo(f"no plan under {connection['root']} of {connection['hosts']}", err=True)
+        click.echo(f"no plan under {connection['root']} of {connection['hosts']}{hint}", err=True)
 
 
 @plan.command()
@@ -65,13 +69,12 @@ def show(plan: str, output: str, **connection: Any) -> None:
         found = client.plan(plan)
         facts = _row(found.status(), output)
         facts["on_failure"] = found.record.on_failure
-        dead = found.dead()
         if output == "table":
-            facts["failures"] = "\n".join(map(_failure, dead, dead.values()))
+            facts["failures"] = "\n".join(starmap(_failure, found.dead()))
         else:
             facts["failures"] = {
                 f"task-{number}": {"name": letter.name, "error": letter.error}
-                for number, letter in dead.items()
+                for number, letter in found.dead()
             }
         print_facts(facts, output)
 
@@ -95,7 +98,14 @@ def _failure(number: str, letter: Dead) -> str:
 def wait(plan: str, timeout: float | None, fail_fast: bool, output: str, **connection: Any) -> None:
     """Wait until a plan is drained, with a progress bar on a terminal."""
     with open_client(**connection) as client:
-        status = client.plan(plan).wait(timeout, progress=True, fail_fast=fail_fast)
+        found = client.plan(plan)
+        try:
+            status = found.wait(timeout, progress=True, fail_fast=fail_fast)
+        except KeyboardInterrupt:
+            show = client.command(f"plan show {int(found.number)}")
+            told = f"{label_of(found)} goes on without this wait; to look at it:"
+            click.echo(f"{told}\n{show}", err=True)
+            raise
         print_facts(_row(status, output), output)
 
 
@@ -189,16 +199,16 @@ def _resume(found: Plan) -> str:
     return found.client.command(f"plan resume {int(found.number)}")
 
 
-def _control(name: str, act: Callable[[Plan], Any], help_text: str, said: str) -> None:
+def _control(name: str, act: Callable[[Plan], None], help_text: str, said: str) -> None:
     @plan.command(name, help=help_text)
     @_which
     @connection_options
     def command(plan: str, **connection: Any) -> None:
         with open_client(**connection) as client:
-            found = client.plan(plan)
-            label = label_of(found)
-            told = said.format(count(act(found) or 0, "task"))
-            click.echo(f"{label} {told}", err=True)
+            # What cannot be undone is not done to the newest of several.
+            found = client.plan(plan, only=name == "cancel")
+            act(found)
+            click.echo(f"{label_of(found)} {said}", err=True)
 
 
 @plan.command("mark-ready")
@@ -222,7 +232,24 @@ def mark_ready(plan: str, **connection: Any) -> None:
 _control("pause", Plan.pause, "Claim nothing more of a plan until it is resumed.", "paused")
 _control("resume", Plan.resume, "Let a paused plan go on.", "resumed")
 _control("cancel", Plan.cancel, "Stop a plan for good; running tasks are told.", "cancelled")
-_control("rm", Plan.remove, "Cancel a plan and delete everything of it.", "removed, {} unfinished")
+
+
+@plan.command("rm")
+@_which
+@click.option("--yes", is_flag=True, help="Do not ask; needed where there is no terminal.")
+@connection_options
+def remove(plan: str, yes: bool, **connection: Any) -> None:
+    """Cancel a plan and delete everything of it. A name must be that of one plan alone."""
+    with open_client(**connection) as client:
+        found = client.plan(plan, only=True)
+        label, status = label_of(found), found.status()
+        what = f"{label}, {status.state}, {count(status.tasks, 'task')} unfinished"
+        if not yes and not sys.stdin.isatty():
+            raise click.UsageError(f"nobody can be asked here whether to remove {what}: say --yes")
+        if not yes and not click.confirm(f"Remove {what}?", err=True):
+            click.echo(f"{label} is still there", err=True)
+            raise SystemExit(2)
+        click.echo(f"{label} removed, {count(found.remove(), 'task')} unfinished", err=True)
 
 
 @plan.command()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterable
+from itertools import islice
 from typing import Any
 
 import click
@@ -13,7 +15,14 @@ from ..inspect.outcomes import OutcomeSummary
 from ..inspect.task_details import describe_task
 from ..inspect.unfinished import TaskSummary
 from ..text import count, date_time
-from .common import connection_options, open_client, output_option, print_facts, print_rows
+from .common import (
+    connection_options,
+    open_client,
+    output_option,
+    print_facts,
+    print_rest,
+    print_rows,
+)
 
 _plan = click.argument("plan", metavar="PLAN")
 _task = click.argument("task", metavar="TASK")
@@ -21,37 +30,41 @@ _task = click.argument("task", metavar="TASK")
 
 @click.group()
 def task() -> None:
-    """Look at tasks. PLAN as in `zkplan plan`; TASK is a number, or a name of an unfinished or
-    dead task."""
+    """Look at tasks. PLAN as in `zkplan plan`; TASK is a number, or the name of an
+    unfinished task or of one whose outcome is kept."""
 
 
 @task.command("ls")
 @_plan
-@click.option(
-    "--limit", type=click.IntRange(1), default=1000, show_default=True, help="At most so many."
-)
-@click.option(
-    "--outcomes", is_flag=True, help="The kept results and failures instead, of finished tasks too."
-)
+@click.option("--limit", type=click.IntRange(1), help="At most so many; else all.")
+@click.option("--outcomes", is_flag=True, help="The kept results and failures instead.")
 @output_option
 @connection_options
-def list_tasks(plan: str, limit: int, outcomes: bool, output: str, **connection: Any) -> None:
+def list_tasks(
+    plan: str, limit: int | None, outcomes: bool, output: str, **connection: Any
+) -> None:
     """The unfinished tasks of a plan, oldest first: where each one is."""
-    rows: list[dict[str, Any]]
     with open_client(**connection) as client:
         found = client.plan(plan)
+        status = found.status()
+        listed: Iterable[OutcomeSummary | TaskSummary] = found.tasks()
+        total, columns = status.tasks, list(TaskSummary._fields)
         if outcomes:
-            rows = [kept._asdict() for kept in found.outcomes(limit)]
-        else:
-            rows = [task._asdict() for task in found.tasks(limit)]
-            if output == "table":
-                for row in rows:
-                    row["name"] = "(cannot be read here)" if row["name"] is None else row["name"]
-    for row in rows:
-        name = "when" if outcomes else "due"
-        if row[name] is not None:
-            row[name] = date_time(row[name], output != "json")
-    print_rows(rows, output, OutcomeSummary._fields if outcomes else TaskSummary._fields)
+            listed, total = found.outcomes(), status.outcomes
+            columns = list(OutcomeSummary._fields)
+        rows = (_row(each._asdict(), output) for each in islice(listed, limit))
+        shown = print_rows(rows, output, columns)
+        if shown == limit:
+            print_rest(total - shown, output)
+
+
+def _row(facts: dict[str, Any], output: str) -> dict[str, Any]:
+    for name in ("due", "when"):
+        if facts.get(name) is not None:
+            facts[name] = date_time(facts[name], output != "json")
+    if facts["name"] is None and output != "json":
+        facts["name"] = "(cannot be read here)"
+    return facts
 
 
 @task.command()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from ..errors import PayloadUndecodable, PlanNotFound
 from ..protocol.failure import retry
 from ..protocol.records import Dead
@@ -10,19 +12,20 @@ from ..protocol.shared import READS_PER_REQUEST
 from ..transport import Transport
 
 
-def dead_letters(transport: Transport, plan_path: str, most: int) -> dict[str, Dead]:
-    """The first `most`, by the numbers of their tasks. Raises PlanNotFound."""
-    chosen = _names(transport, plan_path)[:most]
-    found: dict[str, Dead] = {}
-    for start in range(0, len(chosen), READS_PER_REQUEST):
-        chunk = chosen[start : start + READS_PER_REQUEST]
+def dead_letters(transport: Transport, plan_path: str) -> Iterator[tuple[str, Dead]]:
+    """See Plan.dead."""
+    return _letters(transport, plan_path, _names(transport, plan_path))
+
+
+def _letters(transport: Transport, plan_path: str, names: list[str]) -> Iterator[tuple[str, Dead]]:
+    for start in range(0, len(names), READS_PER_REQUEST):
+        chunk = names[start : start + READS_PER_REQUEST]
         nodes = transport.ask(
             ReadMany([ReadData(f"{plan_path}/dead/{number}") for number in chunk])
         )
         for number, node in zip(chunk, nodes, strict=True):
-            if node is not None:
-                found[number] = Dead.from_bytes(node.data)
-    return found
+            if node is not None:  # else it was retried meanwhile
+                yield number, Dead.from_bytes(node.data)
 
 
 def retry_all(transport: Transport, plan_path: str) -> int:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from itertools import islice
+
 from ..connection import Connection
-from ..errors import PayloadUndecodable, PlanFailed, PlanStuck
+from ..errors import UNREACHABLE, PayloadUndecodable, PlanFailed, PlanStuck, ZooKeeperError
 from ..protocol.check import check
 from ..protocol.control import PlanStatus
 from ..protocol.control import status as read_status
@@ -24,6 +26,22 @@ READS_MAX = 1000
 
 def may_stand(status: PlanStatus) -> bool:
     return status.state == "running" and not status.runnable and status.tasks > 0
+
+
+def status_of(client: Connection, plan_path: str) -> PlanStatus:
+    """See Plan.status. A plan is called failed only where that is proved."""
+    run = client.transport.run
+    status = run(read_status(plan_path))
+    if not (may_stand(status) and status.dead):
+        return status
+    try:
+        dead = run(dead_at_standstill(client.paths, plan_path))
+    except UNREACHABLE:
+        raise
+    except ZooKeeperError:  # this client may not read what may hold a task of it
+        return status
+    after = run(read_status(plan_path))
+    return after._replace(state="failed") if dead and after == status else after
 
 
 def no_worker(client: Connection) -> str:
@@ -191,7 +209,10 @@ def _standstill(dead: int, tasks: int) -> str:
 
 
 def failed(client: Connection, plan_path: str, message: str) -> PlanFailed:
-    dead = dead_letters(client.transport, plan_path, FAILURES_SHOWN)
-    failures = {letter.name or f"task-{number}": letter.error for number, letter in dead.items()}
+    """`failures` are by name, those after the first of a name by name and number."""
+    failures: dict[str, str] = {}
+    for number, letter in islice(dead_letters(client.transport, plan_path), FAILURES_SHOWN):
+        name = letter.name or f"task-{number}"
+        failures[f"{name} (task-{number})" if name in failures else name] = letter.error
     shown = "; ".join(f"{name}: {error}" for name, error in list(failures.items())[:3])
     return PlanFailed(plan_path, f"{message}: {shown}" if shown else message, failures)

@@ -8,9 +8,19 @@ from ..connection import Connection
 from ..errors import InvalidTask, PayloadUndecodable
 from ..protocol.layout import number_of
 from ..protocol.load import read_all
-from ..protocol.records import Failure, TaskOptions, TaskRecord
+from ..protocol.records import Failure, TaskRecord
 from ..protocol.requests import Node, ReadChildren, ReadData, ReadMany
-from ..serialization.codec import FAILURE, LOG, TASK, VALUE, Codec, describe_function, load
+from ..serialization.codec import (
+    FAILURE,
+    LOG,
+    TASK,
+    VALUE,
+    Codec,
+    describe_function,
+    load,
+    split_name,
+    task_options,
+)
 from ..text import date_time
 from .neighbours import dependencies, dependents
 from .unfinished import Listing, TaskSummary
@@ -107,7 +117,7 @@ def _named(found: TaskSummary, people: bool) -> str | dict[str, Any]:
 def _definition(codec: Codec, sealed: bytes) -> dict[str, Any]:
     try:
         record = TaskRecord.from_bytes(codec.open(TASK, sealed)[1])
-        options = TaskOptions.from_json(record.options)
+        options = task_options(record)
     except PayloadUndecodable as error:
         return {"function": f"(undecodable: {error})"}
     return {
@@ -170,7 +180,8 @@ def _outcome(codec: Codec, sealed: bytes) -> str:
     try:
         kind, body = codec.open(VALUE + FAILURE, sealed)
         if kind == VALUE:
-            return f"a result of {len(body)} bytes (Task.result() reads it, --values shows it)"
+            size = len(split_name(body)[1])
+            return f"a result of {size} bytes (Task.result() reads it, --values shows it)"
         failure = Failure.from_bytes(body)
     except PayloadUndecodable as error:
         return f"(undecodable: {error})"

@@ -2,28 +2,32 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from ..connection import Connection
 from ..errors import PayloadUndecodable, PlanNotFound
 from ..protocol.layout import number_of, parse_claim, parse_delayed, parse_entry
 from ..protocol.load import read_all
-from ..protocol.records import Dead, TaskOptions, TaskRecord
+from ..protocol.records import Dead, TaskRecord
 from ..protocol.requests import ReadChildren, ReadData, ReadMany
-from ..serialization.codec import TASK, Codec
+from ..serialization.codec import TASK, Codec, task_options
 
 #: Tasks looked at together: between their reads, and those of the indexes, little time passes.
 TASKS_PER_READ = 100
+#: Seconds after which the indexes are read anew: a listing goes on as slowly as its reader does.
+INDEXES_AGE_S = 1.0
 
 
 class TaskSummary(NamedTuple):
     """An unfinished task as one look saw it.
 
-    `state` is `being defined`, `waiting` (for other tasks), `runnable`, `delayed` (delayed),
-    `claimed` or `dead`. `attempts` counts those used up; `worker` is who claims it, else empty;
-    `due` is when one that is `delayed` becomes runnable, in wall-clock seconds. `name` is empty for
-    a task without one, and None where it cannot be read here: written by another client, or signed
-    with another secret.
+    `state` is `being defined`, `waiting` (for other tasks), `runnable`, `delayed`, `claimed` or
+    `dead`. `attempts` counts those used up; `worker` is who claims it, else empty;
+    `due` is when one that is `delayed` becomes runnable, in wall-clock seconds. `name` is that of
+    its function unless it was given one, and None where it cannot be read here: written by another
+    client, or signed with another secret.
     """
 
     number: str
@@ -51,15 +55,26 @@ class Listing:
         self._plan = plan_path
         self._number = number_of(plan_path)
 
-    def tasks(self, most: int) -> list[TaskSummary]:
-        """The first `most` unfinished ones, by their numbers. Raises PlanNotFound."""
+    def tasks(self) -> Iterator[TaskSummary]:
+        """See Plan.tasks."""
         names = self._transport.ask(ReadChildren(self._plan))
         if names is None:
             raise PlanNotFound(self._plan, f"there is no plan {self._plan}")
-        return self.of(sorted(name[5:] for name in names if name.startswith("task-"))[:most])
+        return self.of(sorted(name[5:] for name in names if name.startswith("task-")))
 
-    def of(self, numbers: list[str]) -> list[TaskSummary]:
+    def of(self, numbers: list[str]) -> Iterator[TaskSummary]:
         """The tasks of these numbers, in this order, without those that have finished."""
+        places: dict[str, _Place] = {}
+        claims: dict[str, tuple[str, str]] = {}
+        read_at = -INDEXES_AGE_S
+        for start in range(0, len(numbers), TASKS_PER_READ):
+            if time.monotonic() - read_at >= INDEXES_AGE_S:
+                places, claims = self._indexes()
+                read_at = time.monotonic()
+            yield from self._summaries(numbers[start : start + TASKS_PER_READ], places, claims)
+
+    def _indexes(self) -> tuple[dict[str, _Place], dict[str, tuple[str, str]]]:
+        """Where the tasks stand; worker and path of each claim on one."""
         directories = [f"{self._plan}/{name}" for name in ("runnable", "dead")]
         runnable, dead, later, claims_nodes = self._transport.ask(
             ReadMany(
@@ -79,15 +94,9 @@ class Listing:
                     "delayed", delayed.entry.a, delayed.due_ms / 1000
                 )
         # Claims nodes last: a task that was claimed after its entry was seen counts as claimed.
-        claims = self._claims(claims_nodes or [])
-        found: list[TaskSummary] = []
-        for start in range(0, len(numbers), TASKS_PER_READ):
-            chunk = numbers[start : start + TASKS_PER_READ]
-            found += self._summaries(chunk, places, claims)
-        return found
+        return places, self._claims(claims_nodes or [])
 
     def _claims(self, claims_nodes: list[str]) -> dict[str, tuple[str, str]]:
-        """Worker and path of each claim on a task of the plan."""
         reads = [ReadChildren(self._paths.claims_of(claims_node)) for claims_node in claims_nodes]
         held = self._transport.ask(ReadMany(reads)) if reads else []
         return {
@@ -145,7 +154,6 @@ def _used(claim: bytes) -> int:
 
 def _name_of(codec: Codec, sealed: bytes) -> str | None:
     try:
-        record = TaskRecord.from_bytes(codec.open(TASK, sealed)[1])
-        return TaskOptions.from_json(record.options).name
+        return task_options(TaskRecord.from_bytes(codec.open(TASK, sealed)[1])).name
     except PayloadUndecodable:
         return None

@@ -29,6 +29,7 @@ from ..serialization.codec import FAILURE, VALUE, Codec, load
 from ..text import count
 from .deadlock import dead_at_standstill, failed, may_stand, no_worker, not_taken, raise_in_vain
 from .progress import show_progress
+from .slots import no_free_slot, waiting_in_slot
 from .workers import living_workers
 
 logger = logging.getLogger("zkplan.plan")
@@ -55,7 +56,8 @@ def _wake_up(client: Connection, plan_path: str) -> Iterator[threading.Event]:
 
     client.transport.listen(listener)
     try:
-        yield woken
+        with waiting_in_slot():
+            yield woken
     finally:
         client.transport.unlisten(listener)
 
@@ -133,6 +135,8 @@ class _Patience:
             self._still = STILL_LOOKS  # it was the last task that could run, perhaps
         if self._still >= STILL_LOOKS and status.state == "running":
             self._still = 0
+            if told := no_free_slot(self._client):
+                self._warn(f"{self._what}: {told}")
             if status.runnable:
                 if not living_workers(self._client):
                     self._warn(no_worker(self._client))
@@ -182,6 +186,8 @@ class _Patience:
                 return dead + (
                     f"nothing of it can run now (`{check}` tells why, and mends what it can)"
                 )
+            if told := no_free_slot(self._client):
+                return dead + told
             if status is not None and status.state == "running" and status.tasks:
                 workers = living_workers(self._client)
                 if not workers:

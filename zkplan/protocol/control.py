@@ -46,9 +46,11 @@ _RACES = (Reason.NO_NODE, Reason.NODE_EXISTS, Reason.BAD_VERSION)
 class PlanStatus(NamedTuple):
     """A plan in numbers, from a fixed number of reads whatever its size.
 
-    `state` is defining, running, paused, cancelled or done. `tasks` counts those not finished;
+    `state` is defining, running, paused, cancelled, done or failed: tasks are out of attempts, and
+    nothing else can run until one is retried (or added). `tasks` counts those not finished;
     `runnable` and `dead` (out of attempts, policy hold) are among them. `outcomes` are kept results
     and final failures. `added` counts the tasks ever added, `finished` those of them that are gone.
+    `created` is when, in wall-clock seconds since 1970 of the machine that created it.
     """
 
     name: str
@@ -67,7 +69,7 @@ class PlanStatus(NamedTuple):
 
 
 def status(plan_path: str) -> Step[PlanStatus]:
-    """One batch of reads, most often; raises PlanNotFound."""
+    """One batch of reads, most often; raises PlanNotFound. A plan that has failed is running."""
     names = ("ready", "done", *PLAN_FIXED)
     around = [ReadData(f"{plan_path}/{name}") for name in names]
     while True:

@@ -22,13 +22,14 @@ from ..errors import (
     TransactionRejected,
     ZkplanError,
 )
+from ..inspect.slots import worker_here
 from ..protocol import failpoints
 from ..protocol.adding import NewTask
 from ..protocol.failure import mark_started, write_log
 from ..protocol.load import Loaded
 from ..protocol.records import Failure, PlanRecord, TaskOptions, TaskRecord
 from ..protocol.shared import REQUEST_BYTES_MAX, Claim
-from ..serialization.codec import FAILURE, LOG, TASK, VALUE, Codec, dump, load
+from ..serialization.codec import FAILURE, LOG, TASK, VALUE, Codec, dump, load, task_options
 from .coroutines import EventLoop
 
 if TYPE_CHECKING:
@@ -245,7 +246,7 @@ class Runner:
     def _attempt(self, job: Job) -> Ended:
         loaded, codec = job.loaded, self.codec
         record = TaskRecord.from_bytes(codec.open(TASK, loaded.record)[1])
-        job.options = options = TaskOptions.from_json(record.options)
+        job.options = options = task_options(record)
         if loaded.result is not None:
             # Decided by an earlier claim: only the delivery is left.
             kind, body = codec.open(VALUE + FAILURE, loaded.result)
@@ -312,13 +313,15 @@ class Runner:
         except PayloadUndecodable as error:
             # The function's own: it asked for the result of some other task. This one is decoded.
             return Ended(job, 0.0, failure=self.describe(error, job))
-        outcome = self.codec.seal_value(result)
+        # A result that is kept says whose it is. One that has edges is not, unless asked for.
+        is_kept = job.options.keep or (job.options.keep is None and not job.loaded.edges)
+        outcome = self.codec.seal_value(result, job.options.name if is_kept else "")
         if len(outcome) > RESULT_BYTES_MAX:
             raise PayloadTooLarge("the result", len(outcome), RESULT_BYTES_MAX)
         return Ended(job, 0.0, outcome=outcome)
 
     def _call(self, context: Context, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        token = _current.set(context)
+        token, here = _current.set(context), worker_here.set(context.worker)
         try:
             result = function(*args, **kwargs)
             if not inspect.iscoroutine(result):
@@ -327,6 +330,7 @@ class Runner:
             future = self._event_loop.start(result)
         finally:
             _current.reset(token)
+            worker_here.reset(here)
         job = context._job
         job.cancel = future.cancel
         # The worker may have written the job off just before: it would run on for nobody. One that

@@ -7,6 +7,7 @@ digest: with a secret, a worker decodes nothing that was not written by a holder
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import hmac
 import importlib
@@ -16,12 +17,14 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from types import ModuleType
 from typing import Any
 
 import dill
 
 from ..errors import NotSerialisable, PayloadUndecodable, ZkplanError
+from ..protocol.records import TaskOptions, TaskRecord
 from .classes import reduce_by_value
 from .global_names import global_names
 
@@ -37,6 +40,8 @@ _HEAD = len(MAGIC) + 1 + _DIGEST
 #: A worker keeps so many functions decoded, and so many of the bytes that define them: functions by
 #: value may carry large constants.
 FUNCTIONS_CACHED = 512
+#: The longest name of a task.
+NAME_CHARS_MAX = 200
 FUNCTION_BYTES_CACHED = 16 * 1024 * 1024
 _HERE = bytes(sys.version_info[:2])
 
@@ -178,12 +183,28 @@ def _functions_that_call_each_other() -> Iterator[None]:
             dill.detect.globalvars = original
 
 
+def named(body: bytes, name: str) -> bytes:
+    """A function by value with its name before it, or a kept value with that of its task."""
+    told = name.encode(errors="replace")
+    return b"N" + len(told).to_bytes(2, "big") + told + body
+
+
+def split_name(body: bytes) -> tuple[str, bytes]:
+    """(name, body) of what `named` made; the name is empty where none was given."""
+    if body[:1] != b"N":
+        return "", body
+    start = 3 + int.from_bytes(body[1:3], "big")
+    return body[3:start].decode(errors="replace"), body[start:]
+
+
 def load(blob: bytes, values: Sequence[Any] = ()) -> Any:
     """The value that `dump` was given, with `values` in place of its tasks.
 
     Raises PayloadUndecodable where this process lacks something that another may have (a module,
     the author's Python version), otherwise whatever the user's own classes raise.
     """
+    if blob[:1] == b"N":
+        blob = split_name(blob)[1]
     _loading.values = values
     try:
         if blob[:1] == b"P":
@@ -209,6 +230,22 @@ def load(blob: bytes, values: Sequence[Any] = ()) -> Any:
     raise PayloadUndecodable("the payload has an unknown encoding: written by a newer zkplan?")
 
 
+def function_name(function: Any) -> str:
+    """What a task is called that has no name of its own.
+
+    >>> function_name(str.upper), function_name(functools.partial(print, 1))
+    ('str.upper', 'print')
+    """
+    while isinstance(function, functools.partial):
+        function = function.func
+    name = getattr(function, "__qualname__", None)
+    if not isinstance(name, str):
+        name = type(function).__qualname__
+    if not name.isprintable():
+        name = "".join(each if each.isprintable() else "?" for each in name)
+    return name[:NAME_CHARS_MAX]
+
+
 def importable(function: Any) -> bool:
     """Whether its module and name lead to this very object."""
     module, name = getattr(function, "__module__", None), getattr(function, "__qualname__", None)
@@ -224,11 +261,12 @@ def dump_function(function: Callable[..., Any]) -> bytes:
     """By reference where it can be imported, otherwise by value (lambdas, `__main__`)."""
     if importable(function):
         return f"R{function.__module__}:{function.__qualname__}".encode()
-    return _dump_with_dill(function, b"F", None)
+    return named(_dump_with_dill(function, b"F", None), function_name(function))
 
 
 def load_function(blob: bytes) -> Callable[..., Any]:
     """The function that `dump_function` was given. Raises PayloadUndecodable."""
+    blob = split_name(blob)[1]
     if blob[:1] == b"R":
         module, _, name = blob[1:].decode(errors="replace").partition(":")
         try:
@@ -258,9 +296,24 @@ def load_function(blob: bytes) -> Callable[..., Any]:
     return found  # type: ignore[no-any-return]
 
 
+def name_of_function(blob: bytes) -> str:
+    """The name that a dumped function has, without decoding it; empty where it tells none."""
+    if blob[:1] == b"R":
+        return blob.partition(b":")[2].decode(errors="replace")
+    return split_name(blob)[0]
+
+
+def task_options(record: TaskRecord) -> TaskOptions:
+    """The options of a task, which is called by its function unless it was given a name."""
+    options = TaskOptions.from_json(record.options)
+    return options if options.name else replace(options, name=name_of_function(record.function))
+
+
 def describe_function(blob: bytes) -> str:
     """A name for people, without decoding anything."""
-    return blob[1:].decode(errors="replace").replace(":", ".") if blob[:1] == b"R" else "(by value)"
+    if blob[:1] == b"R":
+        return blob[1:].decode(errors="replace").replace(":", ".")
+    return f"{name_of_function(blob)} (by value)".strip()
 
 
 class Codec:
@@ -292,12 +345,13 @@ class Codec:
             )
         return kind, body
 
-    def seal_value(self, value: Any) -> bytes:
-        """Raises NotSerialisable for a value that cannot travel."""
-        if value is None:
+    def seal_value(self, value: Any, name: str = "") -> bytes:
+        """Raises NotSerialisable for a value that cannot travel. `name`: see `named`."""
+        if value is None and not name:
             return self.none
         try:
-            return self.seal(VALUE, dump(value))
+            body = dump(value)
+            return self.seal(VALUE, named(body, name) if name else body)
         except Exception as error:
             raise NotSerialisable(
                 f"a value of type {type(value).__qualname__} cannot be serialised: "

@@ -25,7 +25,7 @@ from kazoo.client import KazooClient
 from zkplan.client import Client, connect
 from zkplan.embedded import EmbeddedServer
 from zkplan.errors import PlanError, WaitTimeout, ZkplanError, ZooKeeperError
-from zkplan.inspect.deadlock import dead_at_standstill, raise_in_vain
+from zkplan.inspect.deadlock import raise_in_vain
 from zkplan.plan import Plan
 from zkplan.processes.output import log_tail
 from zkplan.processes.watched import WatchedProcess, same_imports
@@ -255,10 +255,8 @@ def _wait(plan: Plan, timeout_s: float) -> None:
             plan.wait(timeout=_STILL_S)
             return
         status = plan.status()
-        if status.dead and status.state == "running":
-            dead = plan.client.transport.run(dead_at_standstill(plan.client.paths, plan.path))
-            if dead and plan.status() == status:
-                raise_in_vain(plan.client, status, dead)
+        if status.state == "failed":
+            raise_in_vain(plan.client, status, status.dead)
     plan.wait(timeout=max(left_s, 0.0))
 
 

@@ -150,7 +150,7 @@ class DeadTasksRetried(Operating):
     shape = "held"
 
     def operate(self, operator: Operator, plan: zkplan.Plan) -> bool:
-        for number, letter in plan.dead().items():
+        for number, letter in plan.dead():
             operator.retry(plan, number, letter)
         return True
 

@@ -241,12 +241,12 @@ def two_retries(play: ScenarioRun) -> None:
     """A retry is sent after another operator's, and after the task has died again."""
     play.start("author", "worker0")
     plan = play.plan
-    play.until(plan.dead, "the task is dead")
-    (number,) = plan.dead()
+    play.until(lambda: any(plan.dead()), "the task is dead")
+    ((number, _),) = plan.dead()
     operator = play.operator("task", "retry", plan.number, number, points="retry.between=stop")
     play.until(lambda: is_stopped(operator.pid), "the operator has read the dead letter")
     play.retry(plan)
-    play.until(lambda: [dead.n for dead in plan.dead().values()] == [1], "it is dead again")
+    play.until(lambda: [dead.n for _, dead in plan.dead()] == [1], "it is dead again")
     operator.send(signal.SIGCONT)
     play.until(lambda: not operator.is_running(), "the operator is done")
     play.during(GIVEN_S / 2, lambda: len(play.runs("T")) > 2)

@@ -133,8 +133,8 @@ class ScenarioRun:
 
     def retry(self, plan: zkplan.Plan) -> bool:
         """Retry every dead task, recorded; whether there was one."""
-        letters = plan.dead()
-        for number, letter in letters.items():
+        letters = list(plan.dead())
+        for number, letter in letters:
             Operator(self.client, self.cluster.journal).retry(plan, number, letter)
         return bool(letters)
 

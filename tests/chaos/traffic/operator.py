@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -142,7 +141,7 @@ def _standing(client: zkplan.Client, plan: zkplan.Plan) -> dict[str, object]:
         if delayed is not None and delayed.plan == plan.number:
             entries[delayed.entry.task] = delayed.entry.n
     try:
-        keys = {task.number: str(task.name) for task in plan.tasks(sys.maxsize)}
+        keys = {task.number: str(task.name) for task in plan.tasks()}
     except zkplan.PlanNotFound:
         keys = {}
     return {

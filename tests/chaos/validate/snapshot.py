@@ -102,7 +102,7 @@ def remains_at_end(client: zkplan.Client, plan: zkplan.Plan, added: int) -> Plan
                 remains.kept.append(Kept(key, digest, uid, number))
             else:
                 failed.append(number)
-    letters = plan.dead(ALL_LETTERS)
+    letters = dict(plan.dead())
     remains.letters = {each.name: DeadLetter(each.n, each.a) for each in letters.values()}
     remains.failed = [
         letters[number].name if number in letters else f"?{number}" for number in failed

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 import time
 from collections import Counter, defaultdict
@@ -25,7 +24,6 @@ from .plans import PlanHistory
 from .removals import Removals
 from .run_checks import standing_still, violations_of_run
 from .snapshot import (
-    ALL_LETTERS,
     PlanRemains,
     PlanSnapshot,
     is_quiet,
@@ -222,7 +220,7 @@ class Validator:
             return
         del self._since[plan.name]["dead"]
         operator = Operator(self._client, self.cluster.journal)
-        for number, letter in plan.dead(ALL_LETTERS).items():
+        for number, letter in plan.dead():
             operator.retry(plan, number, letter)
 
     def _end_half_defined(self, plan: zkplan.Plan, history: PlanHistory) -> None:
@@ -257,7 +255,7 @@ class Validator:
             if snapshot is not None:
                 if ending is None:
                     self.violations.append(f"S9: {plan.name} is cancelled, and nobody cancelled it")
-                tasks = plan.tasks(sys.maxsize)
+                tasks = list(plan.tasks())
                 stopped = {
                     "ending": "cancelled",
                     "standing": {str(task.name) for task in tasks},

@@ -1,0 +1,96 @@
+"""`zkplan plan rm` removes what was meant: one plan, after a yes. A mistyped root is told."""
+
+from __future__ import annotations
+
+import os
+import pty
+import subprocess
+import sys
+from collections.abc import Callable
+
+import pytest
+
+from zkplan import Client, PlanError, PlanNotFound, connect
+
+Command = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture
+def command(zookeeper_hosts: str, zkplan_root: str) -> Command:
+    def call(
+        *words: str, stdin: int = subprocess.DEVNULL, root: str = zkplan_root
+    ) -> subprocess.CompletedProcess[str]:
+        where = ("--hosts", zookeeper_hosts, "--root", root)
+        ran = [sys.executable, "-m", "zkplan", *words, *where]
+        return subprocess.run(ran, stdin=stdin, capture_output=True, text=True, timeout=60)
+
+    return call
+
+
+@pytest.mark.parametrize(("answer", "left"), [("y", 0), ("n", 1), ("", 1)])
+def test_a_terminal_is_asked(
+    answer: str, left: int, zkplan_client: Client, command: Command
+) -> None:
+    plan = zkplan_client.create_plan("nightly")
+    plan.add_task(int)
+    typed, terminal = pty.openpty()
+    os.write(typed, f"{answer}\n".encode())
+    ran = command("plan", "rm", "nightly", stdin=terminal)
+    os.close(terminal)
+    os.close(typed)
+    assert f"Remove {plan.path} (nightly), defining, 1 task unfinished?" in ran.stderr
+    assert (ran.returncode, len(zkplan_client.plans())) == (0 if not left else 2, left)
+
+
+def test_without_a_terminal_nothing_is_removed_unless_told_to(
+    zkplan_client: Client, command: Command
+) -> None:
+    zkplan_client.create_plan("nightly")
+    ran = command("plan", "rm", "nightly")
+    assert ran.returncode == 2
+    assert "nobody can be asked here whether to remove" in ran.stderr
+    assert "--yes" in ran.stderr
+    assert command("plan", "rm", "nightly", "--yes").returncode == 0
+    assert zkplan_client.plans() == []
+
+
+@pytest.mark.parametrize("words", [["rm", "--yes"], ["cancel"]])
+def test_a_name_of_several_plans_is_refused_with_their_numbers(
+    words: list[str], zkplan_client: Client, command: Command
+) -> None:
+    first, second = (zkplan_client.create_plan("nightly") for _ in range(2))
+    numbers = f"{int(first.number)}, {int(second.number)}"
+    ran = command("plan", words[0], "nightly", *words[1:])
+    assert ran.returncode == 2
+    assert f"2 plans are named 'nightly': say the number of one: {numbers}" in ran.stderr
+    with pytest.raises(PlanError, match=numbers):
+        zkplan_client.plan("nightly", only=True)
+    assert zkplan_client.plan("nightly").path == second.path
+    assert command("plan", words[0], first.number, *words[1:]).returncode == 0
+    assert [plan.path for plan in zkplan_client.plans()][-1] == second.path
+
+
+def test_a_mistyped_root_is_told_with_those_beside_it(
+    zookeeper_hosts: str, zkplan_root: str, zkplan_client: Client, command: Command
+) -> None:
+    zkplan_client.prepare()
+    mistyped = f"{zkplan_root}x"
+    told = f"there is no such root; beside it: .*{zkplan_root}"
+    with connect(zookeeper_hosts, root=mistyped) as client:
+        for which in ("nightly", "3"):
+            with pytest.raises(PlanNotFound, match=told):
+                client.plan(which)
+        assert client.transport.client.exists(mistyped) is None, "looking creates nothing"
+    no_root = f"{zkplan_root}/claims"
+    with (
+        connect(zookeeper_hosts, root=no_root) as client,
+        pytest.raises(PlanNotFound, match="it is no root of zkplan"),
+    ):
+        client.plan("nightly")
+    with pytest.raises(PlanNotFound) as missing:
+        zkplan_client.plan("nightly")
+    assert "root" not in str(missing.value).replace(zkplan_root, "")
+    listed = command("plan", "ls", root=mistyped)
+    assert listed.returncode == 0
+    assert f"no plan under {mistyped} of {zookeeper_hosts}: there is no such root" in listed.stderr
+    assert "no such root" not in command("plan", "ls").stderr

@@ -1,0 +1,39 @@
+"""What a user's own call raises is shown with the user's lines, not with the inside of zkplan."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from types import TracebackType
+from typing import ParamSpec, TypeVar
+
+from .errors import PayloadError, PlanError, TaskError, TaskFailed, WaitTimeout
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+#: Raised for what the caller did or asked for. A bug of zkplan, or a server's fault, shows all.
+_FOR_THE_CALLER = (PlanError, TaskError, PayloadError, WaitTimeout)
+
+
+def told_to_caller(function: Callable[_P, _R]) -> Callable[_P, _R]:
+    """Of an error for the caller, and of a task's own one, the frames in here are left out."""
+
+    @wraps(function)
+    def call(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+        try:
+            return function(*args, **kwargs)
+        except Exception as error:
+            cause = error.__cause__
+            if not (isinstance(error, _FOR_THE_CALLER) or isinstance(cause, TaskFailed)):
+                raise
+            if cause is not None:
+                cause.__traceback__ = _without_ours(cause.__traceback__)
+            raise error.with_traceback(None) from cause
+
+    return call
+
+
+def _without_ours(frames: TracebackType | None) -> TracebackType | None:
+    while frames is not None and frames.tb_frame.f_globals["__name__"].startswith("zkplan."):
+        frames = frames.tb_next
+    return frames
