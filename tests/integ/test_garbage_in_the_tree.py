@@ -189,7 +189,7 @@ def test_every_command_says_what_is_wrong_without_a_traceback(
         run("plan", "retry", path)
         for task in znodes.get_children(path):
             run("task", "show", path, task)
-        run("plan", "rm", path)
+        run("plan", "rm", path, "--yes")
     assert zkplan_client.plans() == [], "something withstood `rm`"
 
 

@@ -12,8 +12,10 @@ import pytest
 
 import zkplan
 from zkplan import Client, InvalidTask, Plan, PlanNotFound, TaskSpec, Worker
+from zkplan.inspect import unfinished
 from zkplan.inspect.neighbours import dependencies
-from zkplan.protocol.layout import PENDING
+from zkplan.inspect.unfinished import TASKS_PER_READ
+from zkplan.protocol.layout import PENDING, Entry, delayed_name
 from zkplan.protocol.load import VALUES_FIRST
 from zkplan.protocol.requests import Node
 
@@ -103,6 +105,40 @@ def test_a_failed_task_of_a_cascade_is_found_by_its_name(
     wait_until(plan.is_drained, "it drains")
     with pytest.raises(ValueError, match="on purpose"):
         plan.task("gone").result(WAIT_S)
+
+
+def test_a_listing_is_read_as_far_as_it_is_asked_for(
+    zkplan_client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = zkplan_client.create_plan()
+    plan.add_tasks([TaskSpec(int) for _ in range(10 * TASKS_PER_READ)])
+    read: list[str] = []
+    run = zkplan_client.transport.run
+
+    def recorded(step: Any) -> Any:
+        read.append("a batch")
+        return run(step)
+
+    monkeypatch.setattr(zkplan_client.transport, "run", recorded)
+    listed = plan.tasks()
+    assert next(listed).state == "runnable"
+    assert len(read) == 1
+    assert len(list(listed)) == 10 * TASKS_PER_READ - 1
+    assert len(read) == 10
+
+
+def test_a_listing_that_is_read_slowly_shows_where_tasks_stand_by_then(
+    zkplan_client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(unfinished, "INDEXES_AGE_S", 0.0)
+    plan = zkplan_client.create_plan()
+    tasks = plan.add_tasks([TaskSpec(int) for _ in range(2 * TASKS_PER_READ)])
+    listed = plan.tasks()
+    next(listed)
+    entry, raw = Entry("5000", tasks[-1].number, 0, 0), zkplan_client.transport.client
+    raw.delete(f"{plan.path}/runnable/{entry.name}")
+    raw.create(f"{zkplan_client.paths.delayed}/{delayed_name(10**12, plan.number, entry)}")
+    assert list(listed)[-1].state == "delayed"
 
 
 def test_a_name_that_nobody_or_several_have_is_refused(zkplan_client: Client) -> None:

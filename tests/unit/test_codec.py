@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import io
 import math
 import pickle
@@ -152,6 +153,30 @@ def test_importable_functions_travel_by_reference_and_others_by_value() -> None:
     assert codecs.load_function(b"Rmath:sqrt") is math.sqrt
     assert codecs.describe_function(b"Rmath:sqrt") == "math.sqrt"
     assert codecs.describe_function(by_value).endswith("<lambda> (by value)")
+
+
+def test_a_task_is_called_by_its_function_wherever_that_is_from() -> None:
+    def within() -> None: ...
+
+    strange = lambda: None  # noqa: E731
+    strange.__qualname__ = "two\nlines" * 30
+    for function, name in (
+        (math.sqrt, "sqrt"),
+        (Point.__init__, "Point.__init__"),
+        (within, within.__qualname__),
+        (functools.partial(functools.partial(within)), within.__qualname__),
+        (strange, ("two?lines" * 30)[:200]),
+    ):
+        blob = codecs.dump_function(function)
+        assert codecs.name_of_function(blob) == codecs.function_name(function) == name
+
+
+@pytest.mark.parametrize("blob", [b"N", b"N\x00", b"N\xff\xff", b"N\x00\x03ab", b"N\x00\x01\xff"])
+def test_a_name_cut_short_is_no_value_and_no_function(blob: bytes) -> None:
+    with pytest.raises(PayloadUndecodable):
+        codecs.load(blob)
+    with pytest.raises(PayloadUndecodable):
+        codecs.load_function(blob)
 
 
 def test_a_function_by_value_refers_to_the_modules_it_uses() -> None:

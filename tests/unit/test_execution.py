@@ -8,13 +8,26 @@ from typing import Any
 import pytest
 
 from zkplan.errors import PayloadUndecodable
+from zkplan.protocol import records
 from zkplan.protocol.load import Loaded
 from zkplan.protocol.records import Failure, TaskOptions, TaskRecord
 from zkplan.runtime.execution import LOSSES_MAX, RESULT_BYTES_MAX, Job, Runner
 from zkplan.serialization import codec as codecs
-from zkplan.serialization.codec import FAILURE, LOG, TASK, Codec
+from zkplan.serialization.codec import FAILURE, LOG, TASK, VALUE, Codec
 
-from .attempts import CODEC, Edge, claim, failure, job_of, note, one_runner, outcome, ran, value
+from .attempts import (
+    CODEC,
+    TASK_NUMBER,
+    Edge,
+    claim,
+    failure,
+    job_of,
+    note,
+    one_runner,
+    outcome,
+    ran,
+    value,
+)
 
 runner = pytest.fixture(one_runner)
 
@@ -35,6 +48,28 @@ def test_one_edge_may_fill_several_places_at_any_depth(runner: Runner) -> None:
         (value("a"), value(None)),
     )
     assert outcome(runner.run(job)) == (("a", None), {"deep": ["a", {1, 2}]})
+
+
+@pytest.mark.parametrize(
+    ("keep", "has_edges", "is_named"),
+    [
+        (None, False, True),
+        (None, True, False),
+        (False, False, False),
+        (True, False, True),
+        (True, True, True),
+    ],
+)
+def test_a_result_that_will_be_kept_has_its_name_and_takes_no_byte_more(
+    keep: bool | None, has_edges: bool, is_named: bool, runner: Runner
+) -> None:
+    job = job_of(add, (1, 2), options=TaskOptions(name="sum", keep=keep))
+    if has_edges:
+        job.loaded.edges.append(("prov-0000000000", records.Edge(TASK_NUMBER, "0" * 10, 1, "5000")))
+    ended = runner.run(job)
+    assert len(ended.outcome) - len(CODEC.seal_value(3)) == (3 + len("sum") if is_named else 0)
+    assert codecs.split_name(CODEC.open(VALUE, ended.outcome)[1])[0] == ("sum" if is_named else "")
+    assert outcome(ended) == 3
 
 
 def test_a_result_of_none_is_a_result(runner: Runner) -> None:

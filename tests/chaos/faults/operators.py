@@ -11,7 +11,7 @@ import zkplan
 from tests.sim.world import ROOT
 
 from ..cluster.cluster import Cluster
-from ..traffic.operator import Operator
+from ..traffic.operator import GOING, Operator
 from .fault import Fault, enter
 from .target import NOBODY, Target
 
@@ -99,7 +99,7 @@ class PlansPaused(Operating):
         self._paused: list[str] = []
 
     def operate(self, operator: Operator, plan: zkplan.Plan) -> bool:
-        if plan.status().state != "running":
+        if plan.status().state not in GOING:
             return False
         self._paused.append(plan.path)  # before: a pause may happen without an answer
         operator.pause(plan)
@@ -129,7 +129,7 @@ class PlansEnded(Operating):
     removes = False
 
     def operate(self, operator: Operator, plan: zkplan.Plan) -> bool:
-        if plan.status().state not in ("defining", "running", "paused"):
+        if plan.status().state not in ("defining", *GOING, "paused"):
             return False
         (operator.remove if self.removes else operator.cancel)(plan)
         return True

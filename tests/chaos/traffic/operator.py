@@ -17,6 +17,8 @@ from zkplan.stress.history import Recorder
 
 from ..validate.operations import What
 
+#: What an operator sees of a plan that is marked ready, and neither stopped nor done.
+GOING = ("running", "failed")
 _HEAR_S = 20.0
 _READ_S = 3.0
 #: Refusals that say why the operation did not happen.

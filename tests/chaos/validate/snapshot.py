@@ -18,7 +18,6 @@ from zkplan.stress.harness import remains_of
 from zkplan.stress.validate.evidence import Kept, Remains
 
 _BATCH = 300
-ALL_LETTERS = 100_000
 _READ_S = 5.0
 
 

@@ -14,7 +14,7 @@ from tests.sim.world import ROOT
 from zkplan.protocol.requests import ReadChildren, ReadMany
 
 from ..cluster.cluster import Cluster
-from ..traffic.operator import Operator
+from ..traffic.operator import GOING, Operator
 from .checks import committed_numbers, violations
 from .evidence import PlanEvidence
 from .history import RunHistory
@@ -153,7 +153,7 @@ class Validator:
             with suppress(zkplan.PlanCancelled):
                 plan.mark_ready()
         status = plan.status()
-        if status.state == "running" and status.dead and history.workload.shape == "held":
+        if status.state in GOING and status.dead and history.workload.shape == "held":
             self._retry(plan)
         if not left:
             return
@@ -162,9 +162,9 @@ class Validator:
         elif status.state == "done":
             if self._has_been("done", plan.name) >= self._shown_s:
                 self._check_what_stands(plan, history, status.added)
-        elif status.state == "running" and status.tasks:
+        elif status.state in GOING and status.tasks:
             self._end_half_defined(plan, history)
-        elif status.state == "running":
+        elif status.state in GOING:
             plan.is_drained()  # an adopted plan without tasks has no worker that ends it
 
     def _has_been(self, what: str, name: str) -> float:
