@@ -27,6 +27,9 @@ def told_to_caller(function: Callable[_P, _R]) -> Callable[_P, _R]:
             if not (isinstance(error, _FOR_THE_CALLER) or isinstance(cause, TaskFailed)):
                 raise
             if cause is not None:
+                # What it came from is left out too, where that was caught in here.
+                before = cause.__context__.__traceback__ if cause.__context__ else None
+                cause.__suppress_context__ |= before is not _without_ours(before)
                 cause.__traceback__ = _without_ours(cause.__traceback__)
             raise error.with_traceback(None) from cause
 
