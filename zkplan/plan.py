@@ -109,7 +109,10 @@ class Plan:
                 found.add(task.number)
         found |= {number for number, dead in self.dead() if dead.name == name}
         if not found:
-            found = {kept.number for kept in self.outcomes() if kept.name == name}
+            for kept in self.outcomes():
+                unread += kept.kind == "undecodable"
+                if kept.name == name:
+                    found.add(kept.number)
         if len(found) == 1:
             return Task(self, found.pop(), name)
         if not found and unread:

@@ -305,8 +305,13 @@ def name_of_function(blob: bytes) -> str:
 
 def task_options(record: TaskRecord) -> TaskOptions:
     """The options of a task, which is called by its function unless it was given a name."""
-    options = TaskOptions.from_json(record.options)
-    return options if options.name else replace(options, name=name_of_function(record.function))
+    return _options(record.options, name_of_function(record.function))
+
+
+@functools.lru_cache(maxsize=1024)
+def _options(options: bytes, function: str) -> TaskOptions:
+    found = TaskOptions.from_json(options)
+    return found if found.name else replace(found, name=function)
 
 
 def describe_function(blob: bytes) -> str:
