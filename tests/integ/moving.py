@@ -60,7 +60,7 @@ def facts(plan: Plan) -> dict[str, Any]:
     return {
         "status": status._replace(path=""),
         "tasks": tasks,
-        "described": described,
+        "described": details,
         "dead": dict(plan.dead()),
         "record": plan.record,
     }
