@@ -328,7 +328,7 @@ class Plan:
     def status(self) -> PlanStatus:
         """The plan in numbers: one batch of reads, whatever its size. Raises PlanNotFound.
 
-        Seven more, of the claims of all workers among others, where tasks are dead and none is
+        Up to nine more, of the claims of all workers among others, where tasks are dead and none is
         runnable: to prove that the plan has failed.
         """
         return status_of(self.client, self.path)

@@ -16,7 +16,8 @@ def hint_at_root(client: Connection) -> str:
     parent, _, name = client.root.rpartition("/")
     if _roots(client, parent, [name]):
         return ""
-    names = client.transport.ask(ReadChildren(parent or "/"))
+    # As one of many it may be unreadable (an access list): then no more is said than that.
+    (names,) = client.transport.ask(ReadMany([ReadChildren(parent or "/")]))
     what = "there is no such root" if name not in (names or ()) else "it is no root of zkplan"
     others = sorted(other for other in names or () if other != name)[:LOOKED_AT]
     found = [f"{parent}/{other}" for other in _roots(client, parent, others)]
