@@ -19,6 +19,7 @@ from .protocol.author import create_plan, ensure_root
 from .protocol.look import list_plans
 from .protocol.records import OnFailure, PlanRecord, TaskOptions, WorkerRecord
 from .protocol.requests import ReadData, ReadMany
+from .serialization.codec import Codec
 from .task import check_options
 from .tracebacks import told_to_caller
 from .transport import Transport, open_transport

@@ -16,6 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 import zkplan
+from zkplan.connection import Connection
 from zkplan.demo import analysis
 from zkplan.demo.analysis import Chunk, Execution, Summary
 from zkplan.errors import ZkplanError
@@ -196,7 +197,7 @@ class _Demo:
         return found, took_s
 
     def _kill_one(
-        self, crew: Crew, client: zkplan.Client, tasks: list[zkplan.Task], done: int
+        self, crew: Crew, client: Connection, tasks: list[zkplan.Task], done: int
     ) -> None:
         """SIGKILL a worker that runs tasks; nobody where none of them does just now.
 
@@ -274,7 +275,7 @@ class _Demo:
         self._out.print(table)
 
 
-def held_by(client: zkplan.Client, worker: str, tasks: Sequence[zkplan.Task]) -> list[str]:
+def held_by(client: Connection, worker: str, tasks: Sequence[zkplan.Task]) -> list[str]:
     """Names of those of `tasks` that a stopped worker holds.
 
     Commits that it sent before it was stopped may still be on their way. A write of our own is
