@@ -15,7 +15,9 @@ import pytest
 from zkplan.protocol import failpoints
 
 TOP = Path(__file__).parents[2]
-REACH_TWICE = "from zkplan import failpoints; failpoints.reach('here'); failpoints.reach('here')"
+REACH_TWICE = (
+    "from zkplan.protocol import failpoints; failpoints.reach('here'); failpoints.reach('here')"
+)
 
 
 @pytest.fixture(autouse=True)
