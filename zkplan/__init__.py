@@ -41,7 +41,7 @@ from .local import local
 from .plan import Plan
 from .protocol.control import PlanStatus
 from .protocol.records import WorkerRecord
-from .runtime.execution import Context, current
+from .runtime.context import Context, current
 from .runtime.statistics import Statistics
 from .task import Task, TaskSpec
 from .worker import Worker

@@ -50,15 +50,15 @@ class Worker:
     @property
     def id(self) -> str:
         """The ID under which it registers (a suffix is added after a lost session)."""
-        return self._loop.worker
+        return self._loop.membership.worker
 
     def on_ready(self, callback: Callable[[str], None]) -> None:
         """Call `callback(id)` each time the worker is registered."""
         self._loop.ready = callback
 
     def statistics(self) -> Statistics:
-        """Counts since the start; a snapshot may be torn between two of them."""
-        return self._loop.statistics
+        """What it did since its start: a snapshot, which does not change any more."""
+        return self._loop.counters.snapshot()
 
     def run(self) -> None:
         """Work until `stop`; raises what broke the worker."""

@@ -5,12 +5,9 @@ from __future__ import annotations
 import time
 from typing import NamedTuple
 
-from zkplan.runtime.maintenance import (
-    CHECK_FIRST_S,
-    CLAIMS_PERIOD_S,
-    DELAYED_PERIOD_S,
-    HEAD_START_S,
-)
+from zkplan.runtime.clearing import CLAIMS_PERIOD_S, HEAD_START_S
+from zkplan.runtime.delays import DELAYED_PERIOD_S
+from zkplan.runtime.maintenance import CHECK_FIRST_S
 
 from .validate.evidence import noticed_s
 from .validate.validator import HALF_DEFINED_S, SHOWN_S, Validator

@@ -17,8 +17,8 @@ from zkplan.embedded import EmbeddedServer, Limits
 from zkplan.protocol.requests import Check, Create, Multi, Reason, Refused, Request
 from zkplan.protocol.shared import NO_DRIVE
 from zkplan.runtime import kept_results
-from zkplan.runtime.claims import Claims
-from zkplan.runtime.maintenance import Maintenance
+from zkplan.runtime.claimer import Claimer
+from zkplan.runtime.maintenance import PlanCheck
 from zkplan.transport import Transport
 
 from .support import plain_client, standing_claims, wait_until, working
@@ -116,7 +116,7 @@ def test_what_was_kept_is_forgotten_with_its_plan(caplog: pytest.LogCaptureFixtu
 
 
 def test_results_beyond_those_that_are_kept_are_handed_back(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(kept_results, "KEPT_MAX", 1)
     with limited(tree_bytes=400_000) as client:
@@ -126,6 +126,10 @@ def test_results_beyond_those_that_are_kept_are_handed_back(
         with working(client.transport.hosts, ROOT) as worker:
             wait_until(lambda: worker.statistics().handed_back >= 2, "handed back")
             assert (plan.status().dead, worker.statistics().failed) == (0, 0)
+            assert "has no room for its results" in caplog.text
+            view = worker._loop.candidates.views[plan.number]
+            assert view.avoid_s == 0, "the plan is not to blame"
+            assert view.undecodable == set()
             wait_until(lambda: plan.status().runnable, "runnable again")
 
 
@@ -177,10 +181,10 @@ def test_what_was_refused_once_is_tried_again_soon(
     monkeypatch: pytest.MonkeyPatch, is_meant: Callable[[list[str]], bool]
 ) -> None:
     # The check publishes what was forgotten; it must not be needed.
-    monkeypatch.setattr(Maintenance, "_check", lambda *_: None)
+    monkeypatch.setattr(PlanCheck, "_check", lambda *_: None)
     # Where publishing is meant, it must make an entry: no claim goes with it.
     drives = is_meant is is_claim
-    monkeypatch.setattr(Claims, "drive", Claims.drive if drives else lambda *_: NO_DRIVE)
+    monkeypatch.setattr(Claimer, "allowance", Claimer.allowance if drives else lambda *_: NO_DRIVE)
     with limited() as client:
         plan = client.create_plan("a join")
         parts = plan.add_tasks([TaskSpec(int) for _ in range(3)])

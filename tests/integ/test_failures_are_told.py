@@ -90,7 +90,25 @@ def test_a_dead_task_gives_the_original_exception_and_the_remote_traceback(
     assert 'raise Refused(code, "never")' in cause.remote_traceback
     assert "in refuse" in "".join(traceback.format_exception(caught.value))
     # The frames of zkplan itself would only be noise.
-    assert "runtime/execution.py" not in cause.remote_traceback
+    assert "zkplan/runtime/" not in cause.remote_traceback
+
+
+def test_a_result_too_large_is_not_tried_again(zkplan_client: Client, tmp_path: Path) -> None:
+    """It would be as large the next time."""
+    file = str(tmp_path / "runs")
+
+    def large() -> bytes:
+        note(file, "ran")
+        return bytes(2_000_000)
+
+    with zkplan_client.create_plan(attempts=3, retry_delay=0) as plan:
+        task = plan.add_task(large, name="too much")
+
+    with pytest.raises(PayloadTooLarge, match="the result of task too much: 2000"):
+        task.result(30)
+
+    assert notes(file) == ["ran"]
+    assert dict(plan.dead())[task.number].a == 1
 
 
 def test_an_exception_that_cannot_travel_is_told_as_text(zkplan_client: Client) -> None:

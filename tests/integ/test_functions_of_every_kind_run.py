@@ -108,6 +108,27 @@ def test_an_error_in_a_coroutine_is_the_error_of_the_task(zkplan_client: Client)
 
 
 @pytest.mark.usefixtures("worker")
+def test_what_coroutines_log_the_next_attempt_finds(zkplan_client: Client) -> None:
+    async def step(number: int) -> None:
+        if number % 2:
+            await zkplan.current().log(number)
+        else:
+            zkplan.current().log(number)
+
+    async def steps() -> list[int]:
+        here = zkplan.current()
+        if here.attempt == 0:
+            await asyncio.gather(*map(step, range(20)))
+            raise ValueError("once more")
+        here.log("not awaited")
+        return here.logs
+
+    with zkplan_client.create_plan(attempts=2, retry_delay=0) as plan:
+        task = plan.add_task(steps)
+    assert task.result(30) == list(range(20))
+
+
+@pytest.mark.usefixtures("worker")
 def test_a_coroutine_that_is_timed_out_is_cancelled(zkplan_client: Client, tmp_path: Path) -> None:
     file = str(tmp_path / "notes")
 

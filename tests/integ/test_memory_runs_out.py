@@ -20,8 +20,9 @@ from kazoo.protocol.serialization import Transaction
 import zkplan
 from zkplan import Client, TaskSpec
 from zkplan.protocol.requests import ReadData
-from zkplan.runtime.execution import Ended, Job, Runner
-from zkplan.runtime.loop import Loop
+from zkplan.runtime.job import Ended, Job
+from zkplan.runtime.runner import Runner
+from zkplan.runtime.steps import Steps
 from zkplan.testing.embedded_process import EmbeddedServerProcess
 from zkplan.transport import kazoo_client
 from zkplan.transport.request_queue import RequestQueue
@@ -156,7 +157,7 @@ def test_a_worker_whose_connection_thread_has_ended_ends(
 @pytest.mark.parametrize(
     ("what", "name"),
     [
-        pytest.param(Loop, "post", id="an answer"),
+        pytest.param(Steps, "post", id="an answer"),
         pytest.param(RequestQueue, "_repeat_later", id="a loss"),
         pytest.param(RequestQueue, "_send_waiting", id="a connection"),
         pytest.param(None, "", id="a watch"),

@@ -359,14 +359,17 @@ def test_two_answers_that_tell_of_one_lost_registration_make_one_new_life(
         plain_client(zookeeper_hosts) as raw,
     ):
         loop = worker._loop
-        first = loop.me
+        membership = loop.membership
+        first = membership.me
         assert first is not None
         raw.delete(first.worker_path)  # as the end of its session does
-        loop.post(lambda: loop.lost_registration(first))
-        second = wait_until(lambda: loop.me is not first and loop.me, "it registers anew")
+        loop.steps.post(lambda: membership.lost(first))
+        second = wait_until(
+            lambda: membership.me is not first and membership.me, "it registers anew"
+        )
         heard = threading.Event()
-        loop.post(lambda: loop.lost_registration(first))
-        loop.post(heard.set)
+        loop.steps.post(lambda: membership.lost(first))
+        loop.steps.post(heard.set)
         assert heard.wait(10)
-        assert loop.me is second
+        assert membership.me is second
         assert [each.id for each in zkplan_client.workers()] == [f"{first.worker}-2"]

@@ -191,10 +191,10 @@ def test_a_worker_forgets_who_lost_the_tasks_of_plans_that_are_gone(
 ) -> None:
     """Else it held them as long as it lives, up to the most that it remembers."""
     with working(zookeeper_server.hosts, ROOT) as worker:
-        losses = worker._loop.runner.losses
+        vanished = worker._loop.vanished
         gone = f"{ROOT}/plan-0000009999/task-0000000001"
-        worker._loop.post(lambda: losses.note(gone, 0, "vanished"))
+        worker._loop.steps.post(lambda: vanished.note(gone, 0, "vanished"))
         with client.create_plan() as plan:  # at the news of which it lists all plans
             plan.add_task(abs, [-1])
         plan.wait(timeout=60)
-        wait_until(lambda: not losses._last, "it has forgotten")
+        wait_until(lambda: not vanished._last, "it has forgotten")

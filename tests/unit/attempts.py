@@ -10,7 +10,9 @@ from zkplan.protocol.layout import Paths
 from zkplan.protocol.load import Loaded
 from zkplan.protocol.records import Failure, TaskOptions, TaskRecord
 from zkplan.protocol.shared import Claim
-from zkplan.runtime.execution import Ended, Job, Runner
+from zkplan.runtime.failures import VanishedWorkers
+from zkplan.runtime.job import Ended, Job
+from zkplan.runtime.runner import Runner
 from zkplan.serialization import codec as codecs
 from zkplan.serialization.codec import TASK, VALUE, Codec
 from zkplan.transport import Transport
@@ -29,7 +31,8 @@ def note(*args: Any) -> None:
 def one_runner() -> Iterator[Runner]:
     """For a fixture. No function that it runs may ask for the transport or the plan."""
     ran.clear()
-    made = Runner(cast("Transport", None), CODEC, lambda job: cast("Plan", None))
+    transport, plan = cast("Transport", None), cast("Plan", None)
+    made = Runner(transport, CODEC, lambda job: plan, VanishedWorkers())
     yield made
     made.close()
 
@@ -86,7 +89,7 @@ def value(result: Any) -> bytes:
 def outcome(ended: Ended) -> Any:
     """The result of an attempt that went well."""
     assert ended.failure is None, ended.failure
-    assert ended.undecodable == ""
+    assert ended.cannot_run == ""
     return codecs.load(CODEC.open(VALUE, ended.outcome)[1])
 
 
@@ -94,5 +97,5 @@ def failure(ended: Ended) -> Failure:
     """Why an attempt failed."""
     assert ended.failure is not None
     assert ended.outcome == b""
-    assert ended.undecodable == ""
+    assert ended.cannot_run == ""
     return ended.failure

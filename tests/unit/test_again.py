@@ -5,37 +5,49 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
-from zkplan.runtime.retry import REST_FIRST_S, REST_MAX_S, Retries
+from zkplan.errors import TransactionRejected
+from zkplan.protocol.requests import ReadData, Step
+from zkplan.runtime.statistics import Counters
+from zkplan.runtime.steps import REST_FIRST_S, REST_MAX_S, Steps
+from zkplan.transport import Transport
 
 
 class Obstructed:
-    """Stands for an engine: something is in the way of the first `times` steps."""
+    """Stands for a transport: something is in the way of the first `times` steps."""
 
     def __init__(self, times: int) -> None:
         self.left = times
         self.made: list[str] = []
         self.results: list[str] = []
+        self.steps = Steps(cast("Transport", self), lambda event: event(), Counters())
 
-    def make(self, name: str) -> Any:
+    def make(self, name: str) -> Step[str]:
         self.made.append(name)
-        return name
+        yield ReadData(name)
+        return f"the end of {name}"
 
-    def go_contained(self, step: Any, done: Callable[[Any], None], what: str, instead: Any) -> None:
+    def start(self, step: Step[str], post: Callable[..., Any], done: Callable[..., Any]) -> None:
+        next(step)
         self.left -= 1
-        done(instead if self.left >= 0 else f"{step} of {what}")
+        try:
+            if self.left >= 0:
+                step.throw(TransactionRejected("a znode of somebody else is in the way"))
+            step.send(None)
+        except StopIteration as end:
+            done(end.value, None)
 
 
 def test_it_rests_longer_each_time_up_to_a_minute_and_then_gives_its_result(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     loop, rests = Obstructed(9), []
-    again, now = Retries(loop), 1000.0  # type: ignore[arg-type]
+    again, now = loop.steps, 1000.0
     monkeypatch.setattr(time, "monotonic", lambda: now)
-    again.go(partial(loop.make, "step"), loop.results.append, "it")
+    again.until_done(partial(loop.make, "step"), loop.results.append, "it")
     while again.next_due() < float("inf"):
         made = len(loop.made)
         again.advance(again.next_due() - 0.001)
@@ -45,28 +57,28 @@ def test_it_rests_longer_each_time_up_to_a_minute_and_then_gives_its_result(
         now = again.next_due()
         again.advance(now)
     assert loop.made == ["step"] * 10
-    assert loop.results == ["step of it"]
+    assert loop.results == ["the end of step"]
     assert rests == [min(REST_MAX_S, REST_FIRST_S * 2**count) for count in range(9)]
 
 
 def test_steps_of_one_moment_are_all_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
     loop = Obstructed(3)
-    again = Retries(loop)  # type: ignore[arg-type]
+    again = loop.steps
     monkeypatch.setattr(time, "monotonic", lambda: 7.0)
     for name in "abc":
-        again.go(partial(loop.make, name), loop.results.append, "it")
+        again.until_done(partial(loop.make, name), loop.results.append, "it")
     again.advance(7.0 + REST_FIRST_S)
     assert loop.made == list("abcabc")
-    assert loop.results == [f"{name} of it" for name in "abc"]
+    assert loop.results == [f"the end of {name}" for name in "abc"]
 
 
 def test_what_is_given_up_is_not_made_again() -> None:
     loop = Obstructed(2)
-    again = Retries(loop)  # type: ignore[arg-type]
+    again = loop.steps
     given_up: list[str] = []
     for name in "ab":
         dropped = partial(given_up.append, name)
-        again.go(partial(loop.make, name), loop.results.append, "it", given_up=dropped)
+        again.until_done(partial(loop.make, name), loop.results.append, "it", given_up=dropped)
     again.give_up()
     assert given_up == ["a", "b"]
     assert again.next_due() == float("inf")

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from zkplan.errors import ServerFull
+from zkplan.protocol.shared import Claim
 from zkplan.runtime.capacity import (
     AHEAD_BYTES_MAX,
     AHEAD_MAX,
@@ -16,12 +17,15 @@ from zkplan.runtime.capacity import (
     Room,
 )
 from zkplan.runtime.claims import Claims
+from zkplan.runtime.kept_results import KeptResults
+from zkplan.runtime.statistics import Counters
 
 
 class ThreadPool:
     """Slots that are all held; what waits for one can be taken back."""
 
     def __init__(self, threads: int) -> None:
+        self.count = self.slots = threads
         self.waiting, self.running = 0, dict.fromkeys(range(threads))
 
     def take_waiting(self) -> list[Any]:
@@ -29,23 +33,16 @@ class ThreadPool:
         return []
 
 
-def claims_of(threads: int) -> tuple[Claims, ThreadPool]:
-    slots = ThreadPool(threads)
-    loop: Any = SimpleNamespace(
-        threads=threads,
-        slots=slots,
-        poller=SimpleNamespace(claiming=0),
-        ahead=None,
-        delivery=SimpleNamespace(waiting_bytes=0),
-        no_room=SimpleNamespace(is_met=False),
-    )
-    return Claims(loop), slots
+def claims_of(threads: int) -> tuple[Claims, Any]:
+    nothing: Any = None
+    slots: Any = ThreadPool(threads)
+    return Claims(nothing, slots, KeptResults(), nothing, Counters()), slots
 
 
 def room_of_tasks(seconds: float, size: int = 0, threads: int = 8) -> Room:
     found = Room(threads)
     for _ in range(200):
-        found.ended(seconds, size)
+        found.ended(seconds, size, 0.0)
     return found
 
 
@@ -53,13 +50,13 @@ def room_of_tasks(seconds: float, size: int = 0, threads: int = 8) -> Room:
 def test_what_long_tasks_made_go_back_is_not_claimed_again(threads: int) -> None:
     claims, slots = claims_of(threads)
     for _ in range(200):
-        claims.ended(0.001, 0, 0.0)
+        claims.room.ended(0.001, 0, 0.0)
     slots.waiting = ahead = claims.free()
     assert ahead > 0
 
-    claims.give_back_stalled(STALLED_S)
+    claims.hand_back_stalled(STALLED_S)
     assert slots.waiting == ahead  # one may still end soon
-    claims.give_back_stalled(STALLED_S + 0.01)
+    claims.hand_back_stalled(STALLED_S + 0.01)
 
     assert slots.waiting == 0
     assert claims.free() == 0
@@ -68,11 +65,11 @@ def test_what_long_tasks_made_go_back_is_not_claimed_again(threads: int) -> None
 def test_more_is_claimed_ahead_again_when_short_tasks_end() -> None:
     claims, slots = claims_of(8)
     slots.waiting = 1
-    claims.give_back_stalled(1.0)
+    claims.hand_back_stalled(1.0)
     assert claims.free() == 0
 
     for _ in range(200):
-        claims.ended(0.0, 0, 1.0)
+        claims.room.ended(0.0, 0, 1.0)
 
     assert claims.free() == AHEAD_MAX
 
@@ -107,7 +104,7 @@ def test_of_a_narrow_plan_long_tasks_are_left_to_idle_workers(seconds: float, ah
 
 def test_a_task_that_waited_for_a_processor_does_not_make_all_look_long() -> None:
     found = room_of_tasks(0.0005)
-    found.ended(0.5, 0)
+    found.ended(0.5, 0, 0.0)
     assert not found.are_long
 
 
@@ -117,6 +114,6 @@ def test_results_that_wait_for_room_leave_all_slots_to_what_makes_it() -> None:
     claims.jobs = dict.fromkeys(map(str, range(5000)))  # type: ignore[assignment]
     assert claims.free() <= 0
 
-    claims._loop.no_room = SimpleNamespace(is_met=True)  # type: ignore[assignment]
+    claims._kept.keep(Claim("1", "2", "5000", 0, 0, "/c", "/p", "/p/t"), 1, ServerFull("full"))
 
     assert claims.free() == 8

@@ -2,30 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import asyncio
+import threading
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, cast
 
 import pytest
 
+from tests.integ.support import wait_until
 from zkplan.errors import NotSerialisable, TaskCancelled, TaskError, ZkplanError
 from zkplan.plan import Plan
 from zkplan.protocol.records import Failure, TaskOptions
 from zkplan.protocol.requests import Applied, Check, Multi, Reason, Refused, Step
-from zkplan.runtime.execution import LOGS_PER_ATTEMPT, Context, Runner, current
+from zkplan.runtime.context import LOGS_PER_ATTEMPT, Context, current
+from zkplan.runtime.failures import VanishedWorkers
+from zkplan.runtime.job import Job
+from zkplan.runtime.runner import Runner
 from zkplan.serialization.codec import FAILURE
 from zkplan.transport import Transport
 
-from .attempts import CODEC, claim, failure, job_of, outcome
+from .attempts import CODEC, claim, failure, job_of, note, outcome, ran
 
 
 class Logbook:
     """The one thing that a running function asks of a transport: to write its log entries."""
 
     def __init__(self) -> None:
-        self.claim_stands = True
+        self.claim_stands = self.answers_at_once = True
         self.written: list[bytes] = []
+        self.answers: list[Callable[[], None]] = []
 
-    def run(self, step: Step[Any], for_ever: bool = False) -> Any:
+    def start(self, step: Step[Any], post: Callable[..., Any], done: Callable[..., Any]) -> None:
         request = next(step)
         assert isinstance(request, Multi)
         check, create = request.ops
@@ -34,21 +42,50 @@ class Logbook:
         if self.claim_stands:
             answer = Applied([True, f"{create.path}{len(self.written):010d}"])
             self.written.append(create.data)  # type: ignore[union-attr]
+        self.answers.append(partial(self.answer, step, answer, done))
+        if self.answers_at_once:
+            self.answers.pop()()
+
+    def answer(self, step: Step[Any], answer: Any, done: Callable[..., Any]) -> None:
         try:
             step.send(answer)
         except StopIteration as end:
-            return end.value
-        raise AssertionError("a log entry takes one transaction")
+            done(end.value, None)
+        except ZkplanError as error:
+            done(None, error)
+        else:
+            raise AssertionError("a log entry takes one transaction")
+
+
+def the_plan(job: Job) -> Plan:
+    return cast("Plan", "the plan")
+
+
+#: That of the test that runs. A function of a task has a copy of what it closes over.
+books: list[Logbook] = []
 
 
 @pytest.fixture
 def logbook() -> Logbook:
-    return Logbook()
+    ran.clear()
+    books[:] = [Logbook()]
+    return books[0]
+
+
+async def is_asked() -> None:
+    while not books[0].answers:
+        await asyncio.sleep(0)
+
+
+async def answer_one() -> None:
+    """As ZooKeeper does: the log entry that is under way."""
+    await is_asked()
+    books[0].answers.pop()()
 
 
 @pytest.fixture
 def runner(logbook: Logbook) -> Iterator[Runner]:
-    made = Runner(cast("Transport", logbook), CODEC, lambda job: cast("Plan", "the plan"))
+    made = Runner(cast("Transport", logbook), CODEC, the_plan, VanishedWorkers())
     yield made
     made.close()
 
@@ -75,10 +112,10 @@ def test_there_is_no_context_outside_of_a_task(runner: Runner) -> None:
         current()
 
 
-def test_a_task_that_is_not_wanted_any_more_can_ask_and_be_stopped(runner: Runner) -> None:
+def test_a_task_that_is_not_wanted_any_more_can_ask_and_be_stopped() -> None:
     job = job_of(print)
     job.options = TaskOptions(name="sum")
-    context = Context(job, runner)
+    context = Context(job, cast("Transport", None), CODEC, the_plan)
     seen = [context.cancelled]
     job.stop_reason = "the plan was cancelled"
     seen.append(context.cancelled)
@@ -92,7 +129,7 @@ def test_a_task_that_is_not_wanted_any_more_can_ask_and_be_stopped(runner: Runne
 def test_a_task_that_is_not_wanted_any_more_does_not_start(runner: Runner) -> None:
     job = job_of(print, ("it ran",))
     job.stop_reason = "the plan was cancelled"
-    assert runner.run(job).gave_up
+    assert runner.run(job).stopped
 
 
 def test_what_an_attempt_logs_the_next_one_reads(runner: Runner, logbook: Logbook) -> None:
@@ -112,7 +149,7 @@ def test_what_an_attempt_logs_the_next_one_reads(runner: Runner, logbook: Logboo
 def test_a_log_of_a_task_whose_claim_is_gone_stops_it(runner: Runner, logbook: Logbook) -> None:
     logbook.claim_stands = False
     job = job_of(lambda: current().log("late"))
-    assert runner.run(job).gave_up
+    assert runner.run(job).stopped
     assert job.stop_reason == "its claim was released"
 
 
@@ -129,3 +166,92 @@ def test_a_log_entry_that_cannot_be_serialised_is_refused(runner: Runner, logboo
     found = failure(runner.run(job_of(lambda: current().log(row for row in ""))))
     assert found.kind == NotSerialisable.__qualname__
     assert logbook.written == []
+
+
+def test_a_coroutine_that_logs_keeps_no_other_coroutine_waiting(
+    runner: Runner, logbook: Logbook
+) -> None:
+    """It waits for ZooKeeper, while what another one does lets ZooKeeper answer."""
+    logbook.answers_at_once = False
+
+    async def logs() -> str:
+        await current().log("stored")
+        return "goes on"
+
+    async def both() -> Any:
+        return (await asyncio.gather(logs(), answer_one()))[0]
+
+    job = job_of(both)
+    assert outcome(runner.run(job)) == "goes on"
+    assert job.loaded.others == ["log-0000000000"], "its commit deletes it"
+
+
+def test_entries_that_a_coroutine_does_not_await_are_stored_before_its_result(
+    runner: Runner, logbook: Logbook
+) -> None:
+    logbook.answers_at_once = False
+
+    async def logs() -> None:
+        for number in range(2):
+            current().log(number)
+        note("it returns")
+
+    def answers() -> None:
+        wait_until(lambda: ran == [("it returns",)], "it returns")
+        for answer in logbook.answers:
+            answer()
+
+    job = job_of(logs)
+    zookeeper = threading.Thread(target=answers, daemon=True)
+    zookeeper.start()
+    outcome(runner.run(job))
+    assert job.loaded.others == ["log-0000000000", "log-0000000001"]
+
+
+@pytest.mark.parametrize("awaited", [True, False])
+def test_a_log_of_a_coroutine_whose_claim_is_gone_stops_it(
+    runner: Runner, logbook: Logbook, awaited: bool
+) -> None:
+    logbook.claim_stands = False
+
+    async def logs() -> None:
+        entry = current().log("late")
+        if awaited:
+            await entry
+            raise AssertionError("it went on")
+
+    assert runner.run(job_of(logs)).stopped
+
+
+def test_an_entry_refused_to_a_coroutine_that_heeds_it_is_no_failure(
+    runner: Runner, logbook: Logbook
+) -> None:
+    logbook.claim_stands = False
+
+    async def logs() -> str:
+        with pytest.raises(TaskCancelled):
+            await current().log("late")
+        return "went on"
+
+    assert outcome(runner.run(job_of(logs))) == "went on"
+
+
+def test_a_coroutine_cancelled_while_it_logs_does_not_break_who_answers(
+    runner: Runner, logbook: Logbook
+) -> None:
+    logbook.answers_at_once = False
+
+    async def logs() -> None:
+        await current().log("stored")
+
+    async def cancelled() -> None:
+        task = asyncio.ensure_future(logs())
+        await is_asked()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await answer_one()
+
+    job = job_of(cancelled)
+    outcome(runner.run(job))
+    assert job.loaded.others == ["log-0000000000"]

@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 
 from tests.integ.support import WAIT_S, wait_until
-from zkplan.runtime.execution import Ended, Job, Runner, current
+from zkplan.runtime.context import current
+from zkplan.runtime.job import Ended, Job
+from zkplan.runtime.runner import Runner
 
 from .attempts import failure, job_of, note, one_runner, outcome, ran
 
@@ -88,7 +90,7 @@ def test_a_coroutine_of_a_job_told_to_stop_while_it_was_started_decides_by_itsel
         with monkeypatch.context() as now:
             while_it_is_started(now, told)
             ended = runner.run(job)
-        assert ended.gave_up if heeds else outcome(ended) == "done"
+        assert ended.stopped if heeds else outcome(ended) == "done"
 
 
 def test_a_coroutine_that_runs_when_its_worker_ends_gives_back_what_it_holds(

@@ -11,7 +11,9 @@ from zkplan.errors import PayloadUndecodable
 from zkplan.protocol import records
 from zkplan.protocol.load import Loaded
 from zkplan.protocol.records import Failure, TaskOptions, TaskRecord
-from zkplan.runtime.execution import LOSSES_MAX, RESULT_BYTES_MAX, Job, Runner
+from zkplan.runtime.failures import LOSSES_MAX
+from zkplan.runtime.job import Job
+from zkplan.runtime.runner import RESULT_BYTES_MAX, Runner
 from zkplan.serialization import codec as codecs
 from zkplan.serialization.codec import FAILURE, LOG, TASK, VALUE, Codec
 
@@ -84,9 +86,7 @@ def test_an_error_is_recorded_with_its_type_its_place_and_itself(runner: Runner)
     assert (found.kind, found.message) == ("ZeroDivisionError", "division by zero")
     assert (found.worker, found.n) == ("worker-1", 0)
     assert "in divide" in found.traceback
-    assert "zkplan/runtime/execution.py" not in found.traceback, (
-        "frames of zkplan say nothing to its users"
-    )
+    assert "zkplan/runtime/" not in found.traceback, "frames of zkplan say nothing to its users"
     assert isinstance(codecs.load(found.exception), ZeroDivisionError)
 
 
@@ -144,10 +144,16 @@ def test_a_result_that_cannot_be_serialised_is_a_failure(runner: Runner) -> None
     assert "generator" in found.message
 
 
-def test_a_result_too_large_is_a_failure_that_says_the_way_out(runner: Runner) -> None:
-    found = failure(runner.run(job_of(lambda: bytes(RESULT_BYTES_MAX))))
-    assert found.kind == "PayloadTooLarge"
-    assert "store the data elsewhere" in found.message
+def test_a_result_too_large_fails_for_good_and_says_whose_it_is_and_the_way_out(
+    runner: Runner,
+) -> None:
+    """It would be as large with each further attempt."""
+    options = TaskOptions(name="sum", attempts=3)
+    ended = runner.run(job_of(lambda: bytes(RESULT_BYTES_MAX), options=options))
+    assert failure(ended).kind == "PayloadTooLarge"
+    assert "the result of task sum: " in failure(ended).message
+    assert "store the data elsewhere" in failure(ended).message
+    assert ended.final
 
 
 def test_a_failure_among_the_arguments_travels_on_without_a_run(runner: Runner) -> None:
@@ -217,9 +223,9 @@ def test_a_task_that_killed_its_only_worker_says_so(runner: Runner) -> None:
 def test_the_worker_that_a_task_was_lost_with_is_named(runner: Runner) -> None:
     job = job_of(note, options=TaskOptions(attempts=2), a=2)
     job.loaded.claim.n = 3
-    runner.losses.note(job.claim.task_path, 1, "earlier")
+    runner.vanished.note(job.claim.task_path, 1, "earlier")
     assert failure(runner.run(job)).worker == "", "who was lost with the claim before is not known"
-    runner.losses.note(job.claim.task_path, 3, "vanished")
+    runner.vanished.note(job.claim.task_path, 3, "vanished")
     found = failure(runner.run(job))
     assert (found.worker, found.n) == ("vanished", 2)
     assert "2 workers vanished while they ran it; the last one was vanished (" in found.message
@@ -227,29 +233,29 @@ def test_the_worker_that_a_task_was_lost_with_is_named(runner: Runner) -> None:
 
 def test_only_so_many_losses_are_remembered(runner: Runner) -> None:
     job = job_of(note)
-    runner.losses.note(job.claim.task_path, 0, "vanished")
+    runner.vanished.note(job.claim.task_path, 0, "vanished")
     for number in range(LOSSES_MAX):
-        assert runner.losses.before(job.claim) == "vanished"
-        runner.losses.note(f"/another-{number}", 0, "vanished")
-    assert runner.losses.before(job.claim) == ""
+        assert runner.vanished.before(job.claim) == "vanished"
+        runner.vanished.note(f"/another-{number}", 0, "vanished")
+    assert runner.vanished.before(job.claim) == ""
 
 
 def test_losses_are_forgotten_with_their_plan(runner: Runner) -> None:
     job = job_of(note)
-    runner.losses.note(job.claim.task_path, 0, "vanished")
-    runner.losses.keep_only({job.claim.plan_path, "/another"})
-    assert runner.losses.before(job.claim) == "vanished"
-    runner.losses.keep_only({"/another"})
-    assert runner.losses.before(job.claim) == ""
+    runner.vanished.note(job.claim.task_path, 0, "vanished")
+    runner.vanished.keep_only({job.claim.plan_path, "/another"})
+    assert runner.vanished.before(job.claim) == "vanished"
+    runner.vanished.keep_only({"/another"})
+    assert runner.vanished.before(job.claim) == ""
 
 
 @pytest.mark.parametrize("codec", [Codec(), Codec(b"another")], ids=["unsigned", "other secret"])
 def test_nothing_runs_that_no_holder_of_the_secret_signed(runner: Runner, codec: Codec) -> None:
     ended = runner.run(job_of(note, codec=codec))
-    assert "signature" in ended.undecodable
+    assert "signature" in ended.cannot_run
     assert ended.failure is None, "the attempt is not used up"
     argument = codec.seal_value(Trap())
-    assert "signature" in runner.run(job_of(note, (Edge(0),), (argument,))).undecodable
+    assert "signature" in runner.run(job_of(note, (Edge(0),), (argument,))).cannot_run
     assert ran == []
 
 
@@ -269,7 +275,7 @@ def test_a_value_that_runs_code_when_decoded_is_decoded_when_it_was_signed(runne
 def test_a_function_missing_here_is_left_to_others(runner: Runner) -> None:
     record = TaskRecord(0, b"{}", b"Rno_such_module:function", codecs.dump(((), {})))
     ended = runner.run(Job(Loaded(claim(), CODEC.seal(TASK, record.to_bytes()), [], [])))
-    assert "no_such_module" in ended.undecodable
+    assert "no_such_module" in ended.cannot_run
     assert ended.failure is None
 
 

@@ -16,8 +16,8 @@ from zkplan.protocol.active import list_active
 from zkplan.protocol.layout import Paths
 from zkplan.protocol.look import PlanLook, list_plans
 from zkplan.protocol.requests import ReadChildren, ReadData, Step
-from zkplan.runtime.containment import TOLD_MAX, Complaints, contained
 from zkplan.runtime.plan_view import STRANGE_MAX, PlanView
+from zkplan.runtime.steps import TOLD_MAX, Complaints, contained
 
 ENTRY = "5000-0000000001.0.0"
 

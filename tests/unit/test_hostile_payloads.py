@@ -14,7 +14,10 @@ from zkplan.protocol.load import Loaded
 from zkplan.protocol.records import Failure, TaskRecord
 from zkplan.protocol.requests import Node
 from zkplan.protocol.shared import Claim
-from zkplan.runtime.execution import Context, Job, Runner
+from zkplan.runtime.context import Context
+from zkplan.runtime.failures import VanishedWorkers, last_failure
+from zkplan.runtime.job import Job
+from zkplan.runtime.runner import Runner
 from zkplan.serialization import codec as codecs
 from zkplan.serialization.codec import FAILURE, LOG, MAGIC, TASK, VALUE, Codec
 
@@ -88,7 +91,7 @@ POSITION = Position()
 
 
 def runner() -> Runner:
-    return Runner(None, OURS, None)  # type: ignore[arg-type]
+    return Runner(None, OURS, None, VanishedWorkers())  # type: ignore[arg-type]
 
 
 def test_the_job_of_these_tests_runs_as_it_is() -> None:
@@ -106,15 +109,15 @@ def test_a_bomb_that_we_signed_would_explode() -> None:
 
 @pytest.mark.parametrize("envelope", forged(TASK))
 def test_a_forged_definition_is_not_run(envelope: bytes) -> None:
-    assert runner().run(job(record=envelope)).undecodable
+    assert runner().run(job(record=envelope)).cannot_run
     assert "undecodable" in task_details._definition(OURS, envelope)["function"]
     assert unfinished._name_of(OURS, envelope) is None
 
 
 @pytest.mark.parametrize("envelope", [*forged(VALUE), *forged(FAILURE)])
 def test_a_forged_argument_or_result_is_not_decoded(envelope: bytes) -> None:
-    assert runner().run(job(arguments=[envelope])).undecodable
-    assert runner().run(job(result=envelope)).undecodable
+    assert runner().run(job(arguments=[envelope])).cannot_run
+    assert runner().run(job(result=envelope)).cannot_run
     with pytest.raises(PayloadUndecodable):
         waiting.open_outcome(OURS, envelope, "t", "t (/p/task-1)")
     assert "undecodable" in task_details._outcome(OURS, envelope)
@@ -126,8 +129,9 @@ def test_a_forged_argument_or_result_is_not_decoded(envelope: bytes) -> None:
 @pytest.mark.parametrize("envelope", [*forged(LOG), *forged(FAILURE)])
 def test_a_forged_log_is_not_decoded(envelope: bytes) -> None:
     damaged = job(logs=[envelope])
-    assert Context(damaged, runner()).logs == []
-    assert runner().last_failure(damaged).kind == "WorkerLost"
+    nothing: Any = None
+    assert Context(damaged, nothing, OURS, nothing).logs == []
+    assert last_failure(damaged, OURS, "").kind == "WorkerLost"
     node = Node(envelope, 0, 0, 0, 0, 0, 0)
     asked_for = task_details._Values()
     for values in (None, asked_for):

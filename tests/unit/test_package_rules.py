@@ -23,7 +23,6 @@ TYPES_NARROWED = {
     "embedded/service.py": {"isinstance(request, Multi)"},
     "protocol/author.py": {"isinstance(answer, Refused)"},
     "protocol/wide_delivery.py": {"loaded.result is not None"},
-    "runtime/committer.py": {"me is not None"},
 }
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Iterator
+from functools import partial
 from typing import cast
 
 import pytest
 
 from zkplan.protocol.load import Loaded
 from zkplan.runtime import threads
-from zkplan.runtime.execution import Ended, Job, Runner
+from zkplan.runtime.job import Ended, Job
 from zkplan.runtime.thread_pool import ThreadPool
 
 #: No test waits so long: it is how a hung one fails.
@@ -44,7 +45,9 @@ class Bench:
     def __init__(self, count: int) -> None:
         self.gates = Gates()
         self.ended: queue.SimpleQueue[Ended] = queue.SimpleQueue()
-        self.slots = ThreadPool(count, cast("Runner", self.gates), self.ended.put)
+        self.freed: queue.SimpleQueue[None] = queue.SimpleQueue()
+        freed = partial(self.freed.put, None)
+        self.slots = ThreadPool(count, self.gates.run, self.ended.put, freed)
 
     def put(self, count: int = 1) -> list[Job]:
         jobs = [self.gates.job() for _ in range(count)]
@@ -164,6 +167,60 @@ def test_writing_off_a_job_that_has_just_ended_costs_no_slot(two: Bench) -> None
     two.slots.write_off(job)
     jobs = two.put(2)
     assert set(two.begun(2)) == set(jobs)
+
+
+def hang(bench: Bench, count: int) -> list[Job]:
+    """So many jobs run past their time, one after the other."""
+    hung = bench.put(count)
+    for _ in range(count):
+        (job,) = bench.begun()
+        bench.slots.write_off(job)
+    return hung
+
+
+def test_threads_that_do_not_return_are_replaced_for_as_many_as_there_are_slots(
+    two: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    before = set(threading.enumerate())
+    hung = hang(two, 2)
+    assert two.slots.slots == 2
+    assert caplog.text == ""
+    hung += hang(two, 1)
+    assert two.slots.slots == 1
+    running, waiting = two.put(2)
+    assert two.begun() == [running], "the slot that is left runs what comes"
+    assert two.slots.waiting == 1
+    two.finish(running)
+    assert two.begun() == [waiting]
+    two.slots.write_off(waiting)
+    assert two.slots.slots == 0
+    assert len(set(threading.enumerate()) - before) == 4
+    told = [record.getMessage() for record in caplog.records]
+    assert len(told) == 2
+    assert "3 functions" in told[0]
+    assert "runs fewer tasks at a time" in told[0]
+    assert "4 functions" in told[1]
+    assert "claims and runs nothing" in told[1]
+
+
+def test_a_thread_that_returns_after_all_gives_its_slot_back(two: Bench) -> None:
+    before = set(threading.enumerate())
+    hung = hang(two, 4)
+    assert two.slots.slots == 0
+    (waiting,) = two.put()
+    assert two.gates.begun.empty()
+    two.gates.gates[hung[0]].set()
+    two.freed.get(timeout=PATIENCE_S)
+    assert two.begun() == [waiting], "by the very thread"
+    assert two.slots.slots == 1
+    two.finish(waiting)
+    for job in hung[1:]:
+        two.gates.gates[job].set()
+        two.freed.get(timeout=PATIENCE_S)
+    assert two.slots.slots == 2
+    jobs = two.put(3)
+    assert set(two.begun(2)) == set(jobs[:2])
+    assert len(set(threading.enumerate()) - before) == 2
 
 
 def test_closed_slots_end_their_threads_after_the_jobs_they_have() -> None:

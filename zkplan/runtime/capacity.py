@@ -39,15 +39,19 @@ class Room:
         #: Of the logarithms: a few tasks that waited for a processor do not make all look long.
         self._task_log_s = 0.0
         self._task_bytes = 0.0
+        #: When a task ended, or more began: monotonic.
+        self.last_end = 0.0
 
-    def ended(self, seconds: float, size: int) -> None:
+    def ended(self, seconds: float, size: int, now: float) -> None:
         """A task has run for so long; its arguments and its result took so many bytes."""
+        self.last_end = now
         self._task_s += _NEWEST * (seconds - self._task_s)
         self._task_log_s += _NEWEST * (math.log(max(seconds, 1e-6)) - self._task_log_s)
         self._task_bytes += _NEWEST * (size - self._task_bytes)
 
-    def stalled(self) -> None:
+    def stalled(self, now: float) -> None:
         """Claim nothing ahead before short tasks have ended here: it would be handed back."""
+        self.last_end = now
         self._task_s = max(self._task_s, STALLED_S)
 
     @property

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import time
+import zlib
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from itertools import islice
 
 from ..protocol.layout import Delayed, Paths, parse_delayed
+from ..protocol.look import promote
 from ..protocol.requests import ReadChildren, ReadData, ReadMany, Step
+from .clearing import HEAD_START_S
+from .membership import Membership
+from .steps import Steps
 
 #: An entry that is due sooner by this wall clock needs no second opinion.
 NEAR_S = 5.0
@@ -16,6 +22,10 @@ READ_MAX = 500
 #: One that may not be moved is left alone for so long, doubled each time: many of them must not be
 #: the first to be tried each time, or those that are due after them would never be.
 REST_S, REST_MAX_S = 1.0, 60.0
+#: Entries made runnable in one transaction.
+PROMOTED_PER_MULTI = 50
+#: The listing of delayed entries is repeated this often even when no watch fired.
+DELAYED_PERIOD_S = 5.0
 _NEVER = float("inf")
 
 
@@ -112,3 +122,70 @@ class Delays:
             self._over.pop(name, None)
             self._soonest = None
         return taken
+
+
+@dataclass(eq=False)
+class Promotion:
+    """One worker's part in it; a duty of its maintenance."""
+
+    steps: Steps
+    paths: Paths
+    membership: Membership
+    #: When the entries are listed next: monotonic.
+    list_at: float = 0.0
+    _delays: Delays = field(default_factory=Delays)
+    _is_listing: bool = False
+    _is_promoting: bool = False
+
+    @property
+    def at(self) -> float:
+        return min(self.list_at, self._promote_at())
+
+    def run(self, now: float) -> None:
+        if now >= self.list_at:
+            self.list_at = now + DELAYED_PERIOD_S
+            self._list()
+        if now >= self._promote_at():
+            self._promote()
+
+    def _list(self) -> None:
+        if self._is_listing:
+            return
+        self._is_listing, known = True, self._delays.strange
+
+        def listed(_: None) -> None:
+            self._is_listing = False
+            if self._delays.strange and not known:
+                self.steps.complaints.tell(
+                    f"{self.paths.delayed} holds names that are no entries, and are passed "
+                    f"over: {self._delays.strange!r:.100}"
+                )
+
+        self.steps.start(self._delays.look(self.paths), listed)
+
+    def _promote_at(self) -> float:
+        """Monotonic time at which the first delayed entry is due here."""
+        found = None if self._is_promoting else self._delays.next(time.monotonic(), time.time())
+        if found is None:
+            return float("inf")
+        name, at = found
+        place, count = self.membership.share
+        return at + (0.0 if zlib.crc32(name.encode()) % count == place else HEAD_START_S)
+
+    def _promote(self) -> None:
+        due = self._delays.take(time.monotonic(), time.time(), PROMOTED_PER_MULTI)
+        if not due:
+            return
+        self._is_promoting = True
+
+        def promoted(shut: dict[str, str]) -> None:
+            self._is_promoting = False
+            self._delays.rest(shut, time.monotonic())
+            for name, why in shut.items():
+                self.steps.complaints.tell(
+                    f"{self.paths.delayed}/{name} cannot be made runnable: {why}"
+                )
+
+        step = promote(self.paths, due)
+        what = "delayed entries cannot be promoted"
+        self.steps.start_contained(step, promoted, what, instead={})

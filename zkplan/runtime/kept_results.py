@@ -8,17 +8,9 @@ deletes what it was given.
 from __future__ import annotations
 
 import logging
-import time
-from typing import TYPE_CHECKING
 
 from ..errors import ZkplanError
-from ..protocol.commit import Part
 from ..protocol.shared import Claim
-from . import settlement
-from .execution import Job
-
-if TYPE_CHECKING:
-    from .loop import Loop
 
 #: Results kept here, and their bytes; beyond that a task goes back, and is run again later.
 KEPT_MAX = 400
@@ -30,10 +22,9 @@ logger = logging.getLogger("zkplan.worker")
 
 
 class KeptResults:
-    """What one worker keeps; only the loop's thread calls it."""
+    """Which results one worker keeps; only the loop's thread calls it."""
 
-    def __init__(self, loop: Loop) -> None:
-        self._loop = loop
+    def __init__(self) -> None:
         #: By the path of the claim: the size of the result, and for how long it rested last.
         self._kept: dict[str, tuple[int, float]] = {}
 
@@ -42,28 +33,19 @@ class KeptResults:
         """Whether the server has refused a result that is not committed yet."""
         return bool(self._kept)
 
-    def put(self, part: Part, error: ZkplanError) -> None:
-        """ZooKeeper refused `part` for want of room."""
-        loop, claim = self._loop, part.loaded.claim
+    def keep(self, claim: Claim, size: int, error: ZkplanError) -> float | None:
+        """Keep a result of `size` bytes, which ZooKeeper refused for want of room.
+
+        Gives after how many seconds to try again; None where too many are kept already.
+        """
         if not self._kept:
             logger.warning("results are kept here until there is room for them: %s", error)
-        if claim.path not in self._kept and self._is_full(len(part.outcome)):
-            job = loop.claims.jobs.get(claim.path) or Job(part.loaded)
-            # Without a log entry: there is no room for that either.
-            settlement.leave_to_others(loop, job, "there is no room for its result", logs=False)
-            return
+        if claim.path not in self._kept and self._is_full(size):
+            return None
         _, rested_s = self._kept.get(claim.path, (0, 0.0))
         rest_s = min(REST_MAX_S, max(REST_FIRST_S, 2 * rested_s))
-        self._kept[claim.path] = len(part.outcome), rest_s
-
-        def try_again() -> None:
-            settlement.commit_anew(loop, part)
-
-        def give_up() -> None:
-            # Left to a clearer, it would count as lost with its worker, and use an attempt.
-            loop.claims.give_back([loop.claims.jobs.get(claim.path) or Job(part.loaded)])
-
-        loop.again.rest(time.monotonic() + rest_s, try_again, give_up)
+        self._kept[claim.path] = size, rest_s
+        return rest_s
 
     def settled(self, claim: Claim) -> None:
         """Nothing is owed for `claim` any more: it was committed, lost, or given back."""

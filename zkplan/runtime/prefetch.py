@@ -6,17 +6,13 @@ definition at hand by then, a chain costs one round trip a hop.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable
 
 from ..protocol.commit import Committed, Part
 from ..protocol.load import Loaded, Reading, load_ahead
 from ..protocol.records import Edge
 from ..protocol.shared import Claim
-
-if TYPE_CHECKING:
-    from .execution import Job
-    from .loop import Loop
+from .steps import Steps
 
 #: Dependents of one task that are read ahead; a fan-out is for all workers.
 AHEAD_MAX = 32
@@ -38,18 +34,20 @@ class _Batch:
 
 
 class Prefetch:
-    """What was read ahead for one engine: a batch for each task, by the path of that task."""
+    """What was read ahead for one worker: a batch for each task, by the path of that task.
 
-    def __init__(self, loop: Loop) -> None:
-        self._loop = loop
+    `arrived` gets a claim whose task is read only after the commit that made it, and what was read
+    of it; None where it must be read again.
+    """
+
+    def __init__(self, steps: Steps, arrived: Callable[[Loaded | None, Claim], None]) -> None:
+        self._steps, self._arrived = steps, arrived
         self._batches: dict[str, _Batch] = {}
 
-    def begin(self, job: Job) -> None:
-        """A job starts: read the dependents that its commit may hand to this worker."""
-        loaded = job.loaded
+    def begin(self, loaded: Loaded, most: int) -> None:
+        """A task starts: read up to `most` dependents that its commit may hand to this worker."""
         if loaded.claim.task_path not in self._batches:
-            most = min(AHEAD_MAX, self._loop.claims.free())
-            self._read(loaded.claim.task_path, loaded.edges, most)
+            self._read(loaded.claim.task_path, loaded.edges, min(AHEAD_MAX, most))
 
     def committing(self, parts: Iterable[Part]) -> None:
         """Their commit is on its way: read one hop further meanwhile.
@@ -72,14 +70,13 @@ class Prefetch:
         def arrived(readings: dict[str, Reading]) -> None:
             batch.readings, batch.arrived = readings, True
             for claim, position, value in batch.waiting:
-                loaded = self._use(batch, claim, position, value)
-                self._loop.claims.inherited_arrived(loaded, claim)
+                self._arrived(self._use(batch, claim, position, value), claim)
             if batch.further and task_path in self._batches:
                 self._read_further(batch)
 
         step = load_ahead(task_path.rpartition("/")[0], tasks)
         nothing: dict[str, Reading] = {}
-        self._loop.go_contained(step, arrived, f"dependents of {task_path}", instead=nothing)
+        self._steps.start_contained(step, arrived, f"dependents of {task_path}", instead=nothing)
         return batch
 
     def _read_further(self, batch: _Batch) -> None:
@@ -89,7 +86,7 @@ class Prefetch:
 
     def take(self, report: Committed) -> tuple[list[Loaded], list[Claim], int]:
         """Of the claims that a commit inherited: those ready to run, those to load, how many are on
-        their way and come through `inherited_arrived`."""
+        their way and come through `arrived`."""
         sources: dict[str, tuple[_Batch | None, str, bytes]] = {}
         batches = []
         for part in report.done:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 import time
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
-from ..protocol.membership import unregister
 from ..text import count
-
-if TYPE_CHECKING:
-    from .loop import Loop
+from .claims import Claims
+from .membership import Membership
+from .settler import Settler
+from .steps import Steps
+from .thread_pool import ThreadPool
 
 #: How long a worker that holds nothing any more waits for ZooKeeper, to sign off.
 SIGN_OFF_S = 2.0
@@ -20,46 +21,49 @@ DELIVER_S = 5.0
 logger = logging.getLogger("zkplan.worker")
 
 
+@dataclass(eq=False)
 class Shutdown:
     """The end of one worker, from the first `begin` on."""
 
-    def __init__(self, loop: Loop) -> None:
-        self._loop = loop
-        self._hurry_at: float | None = None
-        self._give_up_at = 0.0
-        self._empty_since: float | None = None
+    steps: Steps
+    membership: Membership
+    claims: Claims
+    pool: ThreadPool
+    settler: Settler
+    session_timeout_s: float
+    _hurry_at: float = 0.0
+    _give_up_at: float = 0.0
+    _empty_since: float | None = None
 
     @property
     def begun(self) -> bool:
-        return self._hurry_at is not None
+        return self.claims.draining
 
     def begin(self, grace_s: float) -> None:
         """Give running tasks `grace_s` seconds. A later call can only shorten that."""
         hurry_at = time.monotonic() + grace_s
-        if self._hurry_at is None:
+        if not self.begun:
             logger.info(
                 "draining: %s running, up to %g s; again to hand them back at once",
-                count(len(self._loop.slots.running), "task"),
+                count(len(self.pool.running), "task"),
                 grace_s,
             )
         elif hurry_at >= self._hurry_at:
             return
+        self.claims.draining = True
         self._hurry_at = hurry_at
-        self._give_up_at = hurry_at + max(DELIVER_S, self._loop.transport.session_timeout_s)
+        self._give_up_at = hurry_at + max(DELIVER_S, self.session_timeout_s)
 
     def drain(self, now: float) -> None:
         """One turn of the loop: hand back what waits, after the grace also what runs; sign off."""
-        loop = self._loop
-        loop.claims.give_back(loop.slots.take_waiting())
-        if self._hurry_at is not None and now >= self._hurry_at:
-            for job in list(loop.slots.running):
-                job.stop_reason = "the worker stops"
-                loop.write_off(job)
-                loop.claims.give_back([job])
-            loop.again.give_up()
-        if not self._holds_anything() and not loop.flying and loop.me is not None:
-            me, loop.me = loop.me, None
-            loop.go(unregister(me), lambda gone: None)
+        self.claims.hand_back(self.pool.take_waiting())
+        if now >= self._hurry_at:
+            for job in list(self.pool.running):
+                self.settler.write_off(job, "the worker stops")
+                self.claims.hand_back([job])
+            self.steps.give_up()
+        if not self._holds_anything() and not self.steps.under_way:
+            self.membership.leave()
 
     def done(self) -> bool:
         """Whether the loop may end. What a silent ZooKeeper leaves here is taken over by others."""
@@ -72,13 +76,11 @@ class Shutdown:
             self._empty_since = now
         elif now - self._empty_since > SIGN_OFF_S:
             return True
-        loop = self._loop
-        return now > self._give_up_at or (
-            loop.me is None and not loop.flying and not loop.claims.held
-        )
+        left = self.membership.me is None and not self.steps.under_way
+        return now > self._give_up_at or (left and not self.claims.held)
 
     def _holds_anything(self) -> bool:
         # `jobs` too: one that moves from the queue to its thread, or from there to the ended ones,
         # is in neither for a moment, and leaving then would drop its result.
-        loop = self._loop
-        return bool(loop.claims.jobs or loop.claims.held or loop.delivery.waiting)
+        claims = self.claims
+        return bool(claims.jobs or claims.held or claims.uncommitted)

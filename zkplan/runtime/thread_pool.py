@@ -2,27 +2,39 @@
 
 from __future__ import annotations
 
+import logging
 import queue
 import threading
 from collections.abc import Callable
 
-from .execution import Ended, Job, Runner
+from .job import Ended, Job
 from .threads import DaemonThread
+
+logger = logging.getLogger("zkplan.worker")
 
 
 class ThreadPool:
-    """Runs jobs on at most `count` threads; `ended` is called on the slot's thread.
+    """Runs jobs on at most `count` threads; `ended` and `freed` are called on a slot's thread.
 
     A function cannot be stopped from outside. When a job is abandoned (timed out), its thread is
-    written off and a new one takes its place, so that the worker keeps its number of slots.
+    written off and a new one takes its place, so that the worker keeps its number of slots. As many
+    threads are replaced as there are slots; each one more takes a slot with it, until one of them
+    returns: that is when `freed` is called.
     """
 
-    def __init__(self, count: int, runner: Runner, ended: Callable[[Ended], None]) -> None:
+    def __init__(
+        self,
+        count: int,
+        run: Callable[[Job], Ended],
+        ended: Callable[[Ended], None],
+        freed: Callable[[], None] = lambda: None,
+    ) -> None:
         self.count = count
-        self._runner = runner
-        self._ended = ended
+        self._run, self._ended, self._freed = run, ended, freed
         self._queue: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self._threads = 0
+        #: Threads whose job was abandoned and whose function has not returned yet.
+        self.abandoned = 0
         #: Why a thread ended that should have gone on: the task that it had would never end.
         self.broken: BaseException | None = None
         #: Jobs put and neither ended, written off nor taken back. Counted here and not from what
@@ -33,10 +45,15 @@ class ThreadPool:
         #: Jobs that a thread has begun and not ended, in order of beginning.
         self.running: dict[Job, None] = {}
 
+    @property
+    def slots(self) -> int:
+        """How many jobs run at once: all, less those that abandoned threads have taken."""
+        return min(self.count, max(0, 2 * self.count - self.abandoned))
+
     def put(self, job: Job) -> None:
         with self._change:
             self._unended += 1
-            short = self._threads < min(self.count, self._unended)
+            short = self._is_short()
         if short:
             self._spawn()
         self._queue.put(job)
@@ -62,21 +79,43 @@ class ThreadPool:
     def write_off(self, job: Job) -> None:
         """The thread of `job` counts no more; it ends when the function returns."""
         with self._change:
+            # First: who starts a coroutine looks for it when it can be cancelled.
             job.abandoned = True
-            if job not in self.running:
-                return  # it has just ended; its thread takes the next job
-            del self.running[job]
-            self._unended -= 1
-            self._threads -= 1
-        if self.waiting:
+            is_running = job in self.running  # else its thread takes the next job
+            if is_running:
+                del self.running[job]
+                self._unended -= 1
+                self._threads -= 1
+                self.abandoned += 1
+            short = is_running and self._is_short()
+        job.cancel()
+        if short:
             self._spawn()
+        if is_running and self.count - self.slots in (1, self.count):
+            logger.warning(
+                "%d functions that ran past their time-out have not returned, and hold as many "
+                "threads: until some return, this worker %s. Start it anew, and give what they "
+                "wait for a time-out of its own",
+                self.abandoned,
+                "runs fewer tasks at a time" if self.slots else "claims and runs nothing",
+            )
+
+    def next_deadline(self) -> float:
+        """Monotonic time, in seconds, at which the first of the jobs that run must have ended."""
+        # A copy: the slots' threads add and remove jobs meanwhile.
+        return min((job.deadline for job in list(self.running)), default=float("inf"))
 
     def close(self) -> None:
         for _ in range(self._threads):
             self._queue.put(None)
 
+    def _is_short(self) -> bool:
+        """Whether one more thread is needed; it is counted then, and must be started."""
+        short = self._threads < min(self.slots, self._unended)
+        self._threads += short
+        return short
+
     def _spawn(self) -> None:
-        self._threads += 1
         DaemonThread(self._serve, f"zkplan-slot-{self._threads}").start()
 
     def _serve(self) -> None:
@@ -91,10 +130,18 @@ class ThreadPool:
             if job is None:
                 return
             self.running[job] = None
-            ended = self._runner.run(job)
+            ended = self._run(job)
             with self._change:
-                if job.abandoned:
-                    return
-                del self.running[job]
-                self._unended -= 1
-            self._ended(ended)
+                is_wanted, goes_on = job in self.running, True
+                if is_wanted:
+                    del self.running[job]
+                    self._unended -= 1
+                else:
+                    self.abandoned -= 1
+                    goes_on = self._is_short()
+            if is_wanted:
+                self._ended(ended)
+            else:
+                self._freed()
+            if not goes_on:
+                return

@@ -6,7 +6,7 @@ import os
 import time
 import uuid
 
-from ..runtime.execution import current
+from ..runtime.context import current
 from .history import recorder_here
 from .locks import locks_here
 from .workload import digest_of, key_of, value_of

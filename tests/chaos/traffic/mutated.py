@@ -30,7 +30,7 @@ from zkplan.protocol.requests import (
     Refused,
     Step,
 )
-from zkplan.runtime.maintenance import Maintenance
+from zkplan.runtime.maintenance import PlanCheck
 from zkplan.serialization import codec
 from zkplan.transport import Transport
 
@@ -81,7 +81,7 @@ def break_protocol(mutant: Mutant) -> None:
 
 def _never_check() -> None:
     """No background check, which repairs what it finds; correctness must not depend on it."""
-    setattr(Maintenance, "_check", lambda self, now: None)  # noqa: B010 - mypy refuses the assignment
+    setattr(PlanCheck, "_check", lambda self, now: None)  # noqa: B010 - mypy refuses the assignment
 
 
 def _never_mark() -> None:

@@ -1,0 +1,134 @@
+"""Claim: takes runnable tasks of the plan that is next, and says what commits may claim."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from ..protocol.claim import Claimed, claim
+from ..protocol.commit import Part
+from ..protocol.load import FirstReads
+from ..protocol.shared import NO_DRIVE, Claim, Drive, Registration
+from .candidates import Candidates
+from .claims import Claims
+from .membership import Membership
+from .plan_view import PlanView
+from .statistics import Counters
+from .steps import Steps
+
+#: The rest before a claim for which there was no room is tried again, in seconds.
+NO_ROOM_REST_S = 1.0
+
+
+@dataclass(eq=False)
+class Claimer:
+    """Makes the claims of one worker; only the loop's thread calls it.
+
+    `take_on` gets what was claimed, and what was read with it.
+    """
+
+    steps: Steps
+    membership: Membership
+    claims: Claims
+    candidates: Candidates
+    counters: Counters
+    take_on: Callable[[list[Claim], FirstReads | None], None]
+
+    def wants(self) -> Registration | None:
+        """As whom this worker claims now, None while it does not."""
+        claims = self.claims
+        if claims.claiming or not self.membership.answers:
+            return None
+        free = claims.free()
+        if free <= 0:
+            return None
+        held = claims.held
+        if held > claims.room.threads and free < held:
+            return None  # small claims cost as much as large ones: wait until half of it is free
+        return self.membership.me
+
+    def claim(self, now: float, me: Registration) -> None:
+        """Start to claim from the plan that is next, if any is."""
+        view = self.candidates.choose(now)
+        if view is None:
+            return
+        known = len(view.strange)
+        names = view.take(self.claims.free(plenty=self._is_plenty(view)))
+        if not known and view.strange:
+            self.steps.complaints.tell(
+                f"{view.path}/runnable holds names that are no entries, and are passed over: "
+                f"{min(view.strange)!r:.100}"
+            )
+        self.candidates.file(view)
+        if not names:
+            return
+        self.claims.claiming = len(names)
+
+        def claimed(made: Claimed | None) -> None:
+            self.claims.claiming = 0
+            if made is None:
+                view.leave_alone(time.monotonic())
+                self.candidates.file(view)
+            else:
+                self._claimed(me, view, made)
+
+        step = claim(me, view.number, view.version, names)
+        what = f"{view.path} is left to other workers"
+        self.steps.start_contained(step, claimed, what, instead=None)
+
+    def _claimed(self, me: Registration, view: PlanView, made: Claimed) -> None:
+        self.counters.conflicts += made.conflicts
+        for name in made.barred:
+            view.bar(name)
+            self.steps.complaints.tell(
+                f"{view.path}/runnable/{name} is never claimed: there are znodes below it or below "
+                "the mark of its task, where zkplan makes none; delete them"
+            )
+        if made.no_room is not None:
+            self.steps.complaints.tell(f"claims wait until there is room for them: {made.no_room}")
+            view.rest(time.monotonic() + NO_ROOM_REST_S)
+        if made.worker_gone:
+            self.membership.lost(me)
+        if made.plan_changed or made.worker_gone:
+            view.own.clear()
+            view.must_look = True
+        self.candidates.file(view)
+        self.take_on(made.claims, made.read)
+
+    # ---- by commits and publications
+
+    def allow(self, parts: Sequence[Part], most: int, ending: int) -> Drive:
+        """What this worker may claim by itself while it commits `parts`: at most `most` tasks.
+
+        Counted as held until `used`. `ending` claims end by that commit. Where more is runnable
+        than all workers take, as many may follow them, however far the commits are behind: their
+        dependents go before further tasks, or results would pile up in ZooKeeper.
+        """
+        allowance = self.allowance(parts, most, ending)
+        self.claims.allowed += allowance.capacity
+        return allowance
+
+    def used(self, allowance: Drive) -> None:
+        """What was allowed is claimed by now, or never will be."""
+        self.claims.allowed -= allowance.capacity
+
+    def allowance(self, parts: Sequence[Part], most: int, ending: int) -> Drive:
+        """As `allow`, but not counted."""
+        claims = self.claims
+        if self.membership.me is None or claims.draining or not self.membership.answers:
+            return NO_DRIVE
+        versions = {}
+        plenty = True
+        for part in parts:
+            view = self.candidates.views.get(part.loaded.claim.plan)
+            if view is not None and view.running:
+                versions[view.path] = view.version
+                plenty = plenty and self._is_plenty(view)
+        free = claims.free(plenty=plenty)
+        return Drive(min(most, max(0, free, ending if plenty else 0)), versions)
+
+    def _is_plenty(self, view: PlanView) -> bool:
+        """Whether claiming ahead from that plan leaves no other worker idle."""
+        alone = self.membership.share[1] < 2
+        return alone or (not view.stolen and len(view.own) > 2 * self.claims.room.threads)

@@ -1,0 +1,123 @@
+"""Clears the claims nodes of vanished workers, so that others take their tasks over.
+
+Each has one preferred worker, by hash, and others step in when it does not act: so ten workers do
+not all do the same, and none of it waits for one that is gone.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+import zlib
+from dataclasses import dataclass, field
+
+from ..protocol.layout import Paths
+from ..protocol.membership import Cleared, clear_claims, orphaned_claims
+from ..protocol.requests import ReadChildren, Step
+from ..text import count
+from .claims import Claims
+from .failures import VanishedWorkers
+from .membership import Membership
+from .statistics import Counters
+from .steps import Steps
+
+logger = logging.getLogger("zkplan.worker")
+
+#: Claims nodes are looked at this often even when no watch fired; watches can be lost with a
+#: connection.
+CLAIMS_PERIOD_S = 1.0
+#: The preferred worker's head start.
+HEAD_START_S = 0.5
+#: A claims node that could not be cleared is left alone for HEAD_START_S, doubled up to.
+CLEARING_REST_MAX_S = 60.0
+
+
+@dataclass(eq=False)
+class Clearing:
+    """One worker's part in it; a duty of its maintenance."""
+
+    steps: Steps
+    paths: Paths
+    membership: Membership
+    claims: Claims
+    vanished: VanishedWorkers
+    counters: Counters
+    at: float = 0.0
+    _is_looking: bool = False
+    #: When each claims node was first seen without its worker.
+    _first_seen: dict[str, float] = field(default_factory=dict)
+    _being_cleared: set[str] = field(default_factory=set)
+    #: Claims nodes that could not be cleared: until when each is left alone, and for how long it
+    #: was.
+    _rests: dict[str, tuple[float, float]] = field(default_factory=dict)
+
+    def run(self, now: float) -> None:
+        self.at = now + CLAIMS_PERIOD_S
+        if not self._is_looking:
+            self._is_looking = True
+            self.steps.start(_watch_workers(self.paths), self._seen)
+
+    def _seen(self, seen: tuple[list[str], list[str]]) -> None:
+        self._is_looking = False
+        now = time.monotonic()
+        living, vacant = seen
+        self.membership.living = living
+        place, count = self.membership.share
+        # Its own claims node of an earlier registration is cleared once nothing on it still runs.
+        mine = {path.split("/")[-2] for path in self.claims.jobs}
+        for claims_node in vacant:
+            if claims_node in mine or claims_node in self._being_cleared:
+                continue
+            first_seen = self._first_seen.setdefault(claims_node, now)
+            preferred = zlib.crc32(claims_node.encode()) % count == place
+            late = now - first_seen >= HEAD_START_S
+            rests_until, _ = self._rests.get(claims_node, (0.0, 0.0))
+            if (preferred or late) and now >= rests_until:
+                self._clear(claims_node)
+        if any(claims_node not in self._rests for claims_node in vacant):
+            self.at = min(self.at, now + HEAD_START_S)
+        for claims_node in set(self._first_seen) - set(vacant):
+            del self._first_seen[claims_node]
+            self._rests.pop(claims_node, None)
+
+    def _clear(self, claims_node: str) -> None:
+        self._being_cleared.add(claims_node)
+        if claims_node not in self._rests:
+            logger.info("worker %s is gone: clearing its claims node", claims_node)
+
+        def cleared(done: Cleared) -> None:
+            self._cleared(claims_node, done)
+
+        step = clear_claims(self.paths, claims_node)
+        what = f"the claims of worker {claims_node} cannot be cleared"
+        self.steps.start_contained(step, cleared, what, instead=Cleared([]))
+
+    def _cleared(self, claims_node: str, done: Cleared) -> None:
+        self._being_cleared.discard(claims_node)
+        if not done.gone:
+            _, rested = self._rests.get(claims_node, (0.0, 0.0))
+            rest = min(CLEARING_REST_MAX_S, max(HEAD_START_S, 2 * rested))
+            self._rests[claims_node] = (time.monotonic() + rest, rest)
+        if done.strange:
+            path = self.paths.claims_of(claims_node)
+            self.steps.complaints.tell(
+                f"{path} holds znodes that zkplan did not make, so it stays: delete them"
+            )
+        if done.shut:
+            self.steps.complaints.tell(
+                f"the claims of worker {claims_node} cannot be cleared: {done.shut[0]}"
+            )
+        self.counters.released += len(done.released)
+        for task_path, n in done.released:
+            self.vanished.note(task_path, n, claims_node)
+        if done.released:
+            logger.warning(
+                "took over from worker %s: %s runnable again",
+                claims_node,
+                count(len(done.released), "task"),
+            )
+
+
+def _watch_workers(paths: Paths) -> Step[tuple[list[str], list[str]]]:
+    yield ReadChildren(paths.workers, watch=True)
+    return (yield from orphaned_claims(paths))

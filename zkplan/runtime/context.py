@@ -1,0 +1,167 @@
+"""What a task's function sees of itself while it runs: `zkplan.current()`."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+from collections.abc import Awaitable, Callable, Generator
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any
+
+from ..errors import PayloadUndecodable, ServerFull, TaskCancelled, TaskError, ZkplanError
+from ..protocol.failure import write_log
+from ..serialization.codec import LOG, VALUE, Codec, load
+from ..transport import Transport
+from .job import Job
+
+if TYPE_CHECKING:
+    from ..plan import Plan
+    from ..task import Task
+
+#: Log entries of one attempt; more would make the task too large to be deleted in one transaction.
+LOGS_PER_ATTEMPT = 500
+
+
+class Context:
+    """What `zkplan.current()` gives inside a task."""
+
+    def __init__(
+        self, job: Job, transport: Transport, codec: Codec, plan_within: Callable[[Job], Plan]
+    ) -> None:
+        self._job = job
+        self._transport, self._codec, self._plan_within = transport, codec, plan_within
+        #: Log entries whose end nobody has looked at yet, the oldest first.
+        self._unsettled: dict[_LogEntry, None] = {}
+        self._log_refused: ServerFull | None = None
+        self.worker = job.worker
+        #: The fencing number N: grows with every claim of this task. Pass it to what you write to.
+        self.attempt = job.claim.n
+
+    @property
+    def plan(self) -> Plan:
+        """The plan of this task; tasks added to it become part of this task's commit."""
+        return self._plan_within(self._job)
+
+    @property
+    def task(self) -> Task:
+        """This task; as an argument of a task added here it stands for this task's result."""
+        return self.plan.task(self._job.claim.task)
+
+    @property
+    def name(self) -> str:
+        return self._job.name
+
+    @property
+    def cancelled(self) -> bool:
+        """True once the result is not wanted: plan cancelled, claim lost, timed out, stopping."""
+        return self._job.is_unwanted()
+
+    def check(self) -> None:
+        """Raise TaskCancelled if the result is not wanted any more."""
+        if self._job.stop_reason:
+            self._job.heeded = True
+            raise TaskCancelled(self.name, f"{self.name}: {self._job.stop_reason}")
+
+    def log(self, value: Any) -> Awaitable[None]:
+        """Keep a progress note or a checkpoint with the task; the next attempt finds it in `logs`.
+
+        Returns when the entry is stored. In a coroutine it returns at once and blocks no other one:
+        `await` what it gives, to know that the entry is stored. An entry that is not awaited is
+        stored before the result is, and what it raises then ends the attempt.
+
+        Raises TaskCancelled when the claim is gone, NotSerialisable, PayloadTooLarge;
+        TransactionRejected where an access list forbids it; ServerFull (a function that lets it
+        pass is run again later, and no attempt is used up).
+        """
+        job, codec = self._job, self._codec
+        if job.log_count >= LOGS_PER_ATTEMPT:
+            raise TaskError(
+                self.name, f"{self.name} has written {LOGS_PER_ATTEMPT} log entries, the limit"
+            )
+        _, body = codec.open(VALUE, codec.seal_value(value))
+        entry = _LogEntry(self._settle)
+        self._unsettled[entry] = None
+        job.log_count += 1
+        # Its rest is done where its answer comes in, on a thread of kazoo: it waits for nothing.
+        step = write_log(job.claim, codec.seal(LOG, body))
+        self._transport.start(step, lambda resume: resume(), entry.end)
+        if not _in_coroutine():
+            entry.wait()
+        return entry
+
+    @property
+    def logs(self) -> list[Any]:
+        """What earlier attempts logged, oldest first. What cannot be decoded here is left out."""
+        found = []
+        for sealed in self._job.loaded.logs:
+            try:
+                found.append(load(self._codec.open(LOG, sealed)[1]))
+            except PayloadUndecodable:
+                continue
+        return found
+
+    def _finish_logs(self) -> None:
+        """Wait for the entries that nobody awaited; raises as `log` does."""
+        while self._unsettled:
+            next(iter(self._unsettled)).wait()
+
+    def _is_refused_log(self, error: ServerFull) -> bool:
+        """Whether this very error came from a log entry of this task."""
+        return error is self._log_refused
+
+    def _settle(self, entry: _LogEntry, name: str | None, error: BaseException | None) -> None:
+        job = self._job
+        is_new = entry in self._unsettled
+        self._unsettled.pop(entry, None)
+        if is_new and name is not None:
+            job.loaded.others.append(name)
+        elif is_new:
+            job.log_count -= 1
+        if isinstance(error, ServerFull):
+            self._log_refused = error
+        if error is not None:
+            raise error
+        if name is None:
+            job.stop_reason = "its claim was released"
+            self.check()
+
+
+class _LogEntry:
+    """A log entry on its way. To await it is to wait for its end without blocking a thread."""
+
+    def __init__(self, settle: Callable[[_LogEntry, str | None, BaseException | None], None]):
+        self._settle = settle
+        self._ended: Future[tuple[str | None, BaseException | None]] = Future()
+        # A coroutine that is cancelled while it awaits this would cancel it too: its end, which
+        # comes on a thread of kazoo, would be an error there.
+        self._ended.set_running_or_notify_cancel()
+
+    def end(self, name: str | None, error: BaseException | None) -> None:
+        self._ended.set_result((name, error))
+
+    def wait(self) -> None:
+        self._settle(self, *self._ended.result())
+
+    def __await__(self) -> Generator[Any, None, None]:
+        yield from asyncio.wrap_future(self._ended).__await__()
+        self.wait()
+
+
+def _in_coroutine() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
+#: The context of the task that runs in this thread, or in this coroutine.
+running: contextvars.ContextVar[Context] = contextvars.ContextVar("zkplan_current")
+
+
+def current() -> Context:
+    """The context of the running task; raises ZkplanError outside of one."""
+    try:
+        return running.get()
+    except LookupError:
+        raise ZkplanError("zkplan.current() works only inside a task that a worker runs") from None

@@ -1,0 +1,113 @@
+"""Failure records: of an exception, of a time-out, of a task whose workers vanished."""
+
+from __future__ import annotations
+
+import time
+import traceback
+from collections.abc import Set
+
+from ..errors import PayloadUndecodable
+from ..protocol.records import Failure
+from ..protocol.shared import Claim
+from ..serialization.codec import FAILURE, Codec, dump
+from .job import Job
+
+TRACEBACK_CHARS_MAX = 16_000
+EXCEPTION_BYTES_MAX = 32 * 1024
+#: Tasks whose lost worker is remembered, to name it should they be out of attempts.
+LOSSES_MAX = 10_000
+
+
+class VanishedWorkers:
+    """With which vanished worker each task was lost last, as far as this one cleared their claims.
+
+    The tree does not say it: a claims node goes with its claims. Written by the worker's loop, read
+    by its slots; each step is one of a dict's own.
+    """
+
+    def __init__(self) -> None:
+        self._last: dict[str, tuple[int, str]] = {}
+
+    def note(self, task_path: str, n: int, worker: str) -> None:
+        """The claim before the one of number `n` was lost with `worker`."""
+        self._last.pop(task_path, None)
+        self._last[task_path] = (n, worker)
+        if len(self._last) > LOSSES_MAX:
+            del self._last[next(iter(self._last))]
+
+    def keep_only(self, plan_paths: Set[str]) -> None:
+        """Forget the tasks of all other plans: those are done or removed, and want no names."""
+        for task_path in [path for path in self._last if path.rpartition("/")[0] not in plan_paths]:
+            del self._last[task_path]
+
+    def before(self, claim: Claim) -> str:
+        """The worker lost with the claim before this one; empty where that is not known here."""
+        n, worker = self._last.get(claim.task_path, (-1, ""))
+        return worker if n == claim.n else ""
+
+
+def describe(error: BaseException, job: Job) -> Failure:
+    """The failure record of an exception; frames of the worker itself are left out."""
+    frames = error.__traceback__
+    while frames is not None and _is_own(frames.tb_frame.f_globals.get("__name__")):
+        frames = frames.tb_next
+    text = "".join(traceback.format_exception(type(error), error, frames))
+    try:
+        pickled = dump(error.with_traceback(None))
+    except BaseException:
+        pickled = b""  # it cannot travel (whatever its own code raises); the text does
+    return Failure(
+        kind=type(error).__qualname__,
+        message=_message(error)[:2000],
+        traceback=text[-TRACEBACK_CHARS_MAX:],
+        worker=job.worker,
+        n=job.claim.n,
+        when=time.time(),
+        exception=pickled if len(pickled) <= EXCEPTION_BYTES_MAX else b"",
+    )
+
+
+def time_out(job: Job) -> Failure:
+    """The failure record of a function that ran too long."""
+    what = f"it ran longer than its time-out of {job.options.timeout or 0.0:g} s"
+    return Failure("TimeoutError", what, "", job.worker, job.claim.n, time.time())
+
+
+def cannot_run(job: Job, why: str) -> Failure:
+    """For the log of a task that this worker cannot run; no attempt is used up by it."""
+    return Failure("PayloadUndecodable", why, "", job.worker, job.claim.n, time.time())
+
+
+def last_failure(job: Job, codec: Codec, lost_worker: str) -> Failure:
+    """Why a task is out of attempts: its last failure, else that its workers vanished.
+
+    `lost_worker` held the claim before this one; empty where that is not known.
+    """
+    for sealed in reversed(job.loaded.logs):
+        try:
+            return Failure.from_bytes(codec.open(FAILURE, sealed)[1])
+        except PayloadUndecodable:
+            continue
+    a = job.claim.a
+    lost = "a worker vanished while it" if a == 1 else f"{a} workers vanished while they"
+    which = f"; {'it' if a == 1 else 'the last one'} was {lost_worker}" if lost_worker else ""
+    message = (
+        f"{lost} ran it{which} (killed, out of memory, crashed, or its task held the "
+        "interpreter lock longer than the session time-out; the first such loss of a "
+        "task may be free, and is not counted then)"
+    )
+    # Never the worker that says so: whoever looks for the cause would look at its logs.
+    n = job.claim.n - 1 if lost_worker else job.claim.n
+    return Failure("WorkerLost", message, "", lost_worker, n, time.time())
+
+
+def _is_own(module: str | None) -> bool:
+    return module is not None and module.startswith(f"{__package__}.")
+
+
+def _message(error: BaseException) -> str:
+    try:
+        return str(error)
+    except BaseException as broken:
+        # Without this, the error would end the slot's thread and the task would never end.
+        return f"(its message cannot be made: {type(broken).__name__})"

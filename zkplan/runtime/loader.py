@@ -1,0 +1,86 @@
+"""Load: reads the tasks that this worker has claimed, and has them run."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from functools import partial
+
+from ..protocol.load import FirstReads, Loaded, load
+from ..protocol.shared import Claim
+from .candidates import Candidates
+from .claims import Claims
+from .job import Job
+from .prefetch import Prefetch
+from .steps import Steps
+from .thread_pool import ThreadPool
+
+
+@dataclass(eq=False)
+class Loader:
+    """From the claim to the queue of the slots; only the loop's thread calls it."""
+
+    steps: Steps
+    claims: Claims
+    pool: ThreadPool
+    candidates: Candidates
+    prefetch: Prefetch
+
+    def take_on(self, claims: list[Claim], read: FirstReads | None = None) -> None:
+        """Load and run tasks that this worker has claimed; `read` are reads made with the claim."""
+        if claims:
+            self.claims.loading += len(claims)
+            self.steps.start_contained(
+                load(claims, read),
+                lambda loaded: self._loaded(claims, loaded),
+                _unread(claims[0]),
+                instead=None,
+            )
+
+    def _loaded(self, claims: list[Claim], loaded: list[Loaded] | None) -> None:
+        self.claims.loading -= len(claims)
+        if loaded is not None:
+            self._take_up(claims, loaded)
+            return
+        # One of them cannot be read, and stays claimed here; the others must not stay with it.
+        for claim in claims:
+            self.steps.until_done(
+                partial(load, [claim]), partial(self._take_up, [claim]), _unread(claim)
+            )
+
+    def _take_up(self, claims: list[Claim], loaded: list[Loaded]) -> None:
+        self.claims.losses.before_start(claims, loaded)
+        if self.claims.draining:
+            self.claims.hand_back([Job(item) for item in loaded])  # nothing new starts
+        else:
+            self.start(loaded)
+
+    def prefetched(self, loaded: Loaded | None, claim: Claim) -> None:
+        """What was read ahead came after the commit that inherited the task."""
+        self.claims.loading -= 1
+        if loaded is not None:
+            self.start([loaded])
+        else:
+            self.take_on([claim])
+
+    def start(self, loaded: list[Loaded]) -> None:
+        """Put tasks into the queue of the slots."""
+        self.claims.room.last_end = time.monotonic()
+        jobs = []
+        for job in [Job(item) for item in loaded]:
+            view = self.candidates.views.get(job.claim.plan)
+            job.plan = view.record if view is not None else None
+            if view is None or not view.running:
+                self.claims.hand_back([job])  # paused, cancelled or removed since it was claimed
+            else:
+                jobs.append(job)
+        for job in jobs:
+            self.claims.jobs[job.claim.path] = job
+            self.pool.put(job)
+        for job in jobs:
+            if job.loaded.edges:
+                self.prefetch.begin(job.loaded, self.claims.free())
+
+
+def _unread(claim: Claim) -> str:
+    return f"{claim.task_path} cannot be read"

@@ -1,0 +1,150 @@
+"""This worker as ZooKeeper sees it: whether it answers, the registration, who else is there."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import os
+import socket
+import time
+from collections.abc import Callable
+
+from ..errors import TransactionRejected, ZooKeeperUnavailable
+from ..protocol.layout import Paths
+from ..protocol.membership import register, unregister
+from ..protocol.records import WorkerRecord
+from ..protocol.requests import Step
+from ..protocol.shared import Registration
+from ..transport import Transport
+from ..transport.complaints import why
+from ..transport.kazoo_private import thread_has_ended
+from .steps import Complaints, Steps
+
+#: The longest rest before a registration that was refused is tried again, in seconds.
+REGISTER_REST_MAX_S = 5.0
+logger = logging.getLogger("zkplan.worker")
+
+
+class Membership:
+    """Registers the worker, anew after a lost session; only the loop's thread calls it."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        steps: Steps,
+        paths: Paths,
+        threads: int,
+        registered: Callable[[Registration], None],
+    ) -> None:
+        self._transport, self._steps, self._paths = transport, steps, paths
+        self._threads, self._on_registered = threads, registered
+        host = socket.gethostname().split(".")[0][:20]
+        #: The ID of the first registration; later ones get a suffix.
+        self.worker = f"{host}-{os.getpid()}-{os.urandom(4).hex()}"
+        #: The registration that stands, None while there is none.
+        self.me: Registration | None = None
+        #: The IDs of all registered workers, sorted.
+        self.living: list[str] = []
+        #: False: ZooKeeper has not answered for so long that the session may have ended unseen.
+        self.answers = True
+        #: Why there is no connection; all of it is told again when it is lost the next time.
+        self._reasons = Complaints()
+        self._registrations = 0
+        self._registering = False
+        #: When a registration that was refused is tried again: monotonic, and after how long.
+        self._retry_at, self._rest_s = 0.0, 0.0
+
+    @property
+    def share(self) -> tuple[int, int]:
+        """This worker's place among the living ones, and their number."""
+        if self.me is None or self.me.worker not in self.living:
+            return 0, 1
+        return self.living.index(self.me.worker), len(self.living)
+
+    def judge_connection(self, now: float) -> bool:
+        """Gives whether the judgement changed; raises where nothing will answer any more."""
+        transport = self._transport
+        answers = now - transport.last_answer < transport.session_timeout_s * 2 / 3
+        if not answers and thread_has_ended(transport.client):
+            raise ZooKeeperUnavailable(
+                f"the thread of this process that talks to ZooKeeper at {transport.hosts} has "
+                "ended, out of memory or of tries (`connection_retry`): start it anew"
+            )
+        if not answers and (reason := why(transport.client)):
+            # Also one that comes later: a server that starts again refuses before it complains.
+            self._reasons.tell(f"no connection to ZooKeeper at {transport.hosts}{reason}")
+        if answers == self.answers:
+            return False
+        self.answers = answers
+        if answers:
+            self._reasons = Complaints()
+            logger.warning("ZooKeeper at %s answers again", transport.hosts)
+        else:
+            logger.warning(
+                "no answer from ZooKeeper at %s for %.0f s: nothing is claimed until there is",
+                transport.hosts,
+                now - transport.last_answer,
+            )
+        return True
+
+    def next_due(self) -> float:
+        """Monotonic time, in seconds, at which a refused registration is tried again."""
+        if self.me is None and self._retry_at > time.monotonic():
+            return self._retry_at
+        return float("inf")
+
+    def register(self) -> None:
+        """Start to register, unless that is under way or was refused a moment ago."""
+        if self._registering or time.monotonic() < self._retry_at:
+            return
+        self._registering = True
+        self._registrations += 1
+        count = self._registrations
+        worker = self.worker if count == 1 else f"{self.worker}-{count}"
+        host = socket.gethostname()
+        facts = WorkerRecord(worker, host, os.getpid(), self._threads, time.time())
+        uids = (f"{number:x}" for number in itertools.count())
+        step = register(self._paths, worker, facts.to_bytes(), uids)
+        self._steps.start(_or_refused(step), self._registered)
+
+    def _registered(self, me: Registration | TransactionRejected | None) -> None:
+        self._registering = False
+        if isinstance(me, TransactionRejected):
+            self._rest_s = min(REGISTER_REST_MAX_S, max(0.5, 2 * self._rest_s))
+            self._retry_at = time.monotonic() + self._rest_s
+            self._steps.complaints.tell(
+                f"this worker is not registered yet, and runs nothing: {me}"
+            )
+            self._registrations -= 1  # the ID is unused
+            return
+        self.me = me
+        if me is not None:
+            self._rest_s = 0.0
+            self._on_registered(me)
+
+    def lost(self, me: Registration) -> None:
+        """The session expired: register under a new ID; the old claims stand until released.
+
+        Several transactions under way may tell of it, the last one when the next registration
+        stands. That one must not be given up: it would stand as long as this process, and nobody
+        could clear its claims node.
+        """
+        if self.me is me:
+            logger.warning("worker %s: its session expired; registering anew", me.worker)
+            self.me = None
+
+    def leave(self) -> None:
+        """End the registration: this worker holds nothing any more."""
+        if self.me is not None:
+            me, self.me = self.me, None
+            self._steps.start(unregister(me), lambda gone: None)
+
+
+def _or_refused(
+    step: Step[Registration | None],
+) -> Step[Registration | TransactionRejected | None]:
+    """An access list, or a full server, may let this worker in later: no reason for it to end."""
+    try:
+        return (yield from step)
+    except TransactionRejected as refused:
+        return refused

@@ -1,0 +1,77 @@
+"""Publish: makes dependents runnable whose last argument a commit delivered, and ends plans."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from functools import partial
+
+from ..protocol import control
+from ..protocol.publish import Published, publish
+from ..protocol.shared import NO_DRIVE, Dependent, Drive, Registration
+from .claimer import Claimer
+from .loader import Loader
+from .membership import Membership
+from .statistics import Counters
+from .steps import Steps
+
+
+@dataclass(eq=False)
+class Publisher:
+    """Publishes for one worker; only the loop's thread calls it."""
+
+    steps: Steps
+    membership: Membership
+    claimer: Claimer
+    loader: Loader
+    counters: Counters
+    #: Plans whose end is being looked for; True: a task ended meanwhile, so look once more.
+    _finishing: dict[str, bool] = field(default_factory=dict)
+
+    def publish(self, full: list[Dependent], pending: str, allowance: Drive) -> None:
+        """Publish `full`, as the record `pending` says, and claim what `allowance` has room for."""
+        me = self.membership.me
+        if me is None:
+            self.claimer.used(allowance)
+            return  # the pending record there says what is owed; whoever clears it publishes that
+
+        def published(done: Published | None) -> None:
+            self.claimer.used(allowance)
+            if done is None:
+                self.publish_later(me, full, pending)
+                return
+            self.counters.refusals += done.refusals
+            self.loader.take_on(done.claims, done.read)
+
+        step = publish(me, full, pending, allowance)
+        self.steps.start_contained(step, published, _what(full), instead=None)
+
+    def publish_later(self, me: Registration, full: list[Dependent], pending: str) -> None:
+        """Until it is done: nobody else publishes for a worker that lives."""
+
+        def published(done: Published) -> None:
+            self.counters.refusals += done.refusals
+
+        make = partial(publish, me, full, pending, NO_DRIVE)
+        self.steps.until_done(make, published, _what(full))
+
+    def finish(self, plan_path: str) -> None:
+        """A task without dependents is done, or one whose dependents may have ended before it.
+
+        That was the plan's last task, perhaps.
+        """
+        if plan_path in self._finishing:
+            self._finishing[plan_path] = True
+            return
+        self._finishing[plan_path] = False
+
+        def looked(done: bool) -> None:
+            if self._finishing.pop(plan_path) and not done:
+                self.finish(plan_path)
+
+        step = control.finish(plan_path, time.time())
+        self.steps.start_contained(step, looked, f"{plan_path} does not end", instead=False)
+
+
+def _what(full: list[Dependent]) -> str:
+    return f"publishing {len(full)} tasks of plan {full[0].plan}"

@@ -1,0 +1,169 @@
+"""Run: opens the envelope of a claimed task, calls its function, seals the result."""
+
+from __future__ import annotations
+
+import inspect
+import threading
+import time
+from collections.abc import Callable
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any
+
+from ..errors import (
+    InvariantViolated,
+    PayloadTooLarge,
+    PayloadUndecodable,
+    ServerFull,
+    TaskCancelled,
+    TransactionRejected,
+)
+from ..inspect.slots import worker_here
+from ..protocol import failpoints
+from ..protocol.failure import mark_started
+from ..protocol.records import Failure, TaskRecord
+from ..protocol.shared import REQUEST_BYTES_MAX
+from ..serialization.codec import FAILURE, TASK, VALUE, Codec, load, task_options
+from ..transport import Transport
+from .context import Context, running
+from .coroutines import EventLoop
+from .failures import VanishedWorkers, describe, last_failure
+from .job import Ended, Job
+
+if TYPE_CHECKING:
+    from ..plan import Plan
+
+#: What one result may take: a request, less the operations that carry it along one edge.
+RESULT_BYTES_MAX = REQUEST_BYTES_MAX - 8 * 1024
+
+
+class Runner:
+    """Runs jobs for one worker. Thread-safe: each slot calls `run`."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        codec: Codec,
+        plan_within: Callable[[Job], Plan],
+        vanished: VanishedWorkers,
+    ) -> None:
+        self._transport, self._codec, self._plan_within = transport, codec, plan_within
+        self.vanished = vanished
+        self._event_loop = EventLoop()
+        #: Held by the task for which the loss of this worker would be the last attempt.
+        self._last_attempt = threading.Lock()
+
+    def run(self, job: Job) -> Ended:
+        """Run the function of `job` once. Never raises: what happened is in what it gives back."""
+        job.started = started = time.monotonic()
+        try:
+            ended = self._attempt(job)
+        except PayloadUndecodable as error:
+            ended = Ended(job, cannot_run=str(error))
+        except BaseException as error:
+            ended = Ended(job, failure=describe(error, job))
+        ended.seconds = time.monotonic() - started
+        return ended
+
+    def close(self) -> None:
+        self._event_loop.close()
+
+    def _attempt(self, job: Job) -> Ended:
+        loaded, codec = job.loaded, self._codec
+        record = TaskRecord.from_bytes(codec.open(TASK, loaded.record)[1])
+        job.options = options = task_options(record)
+        if loaded.result is not None:
+            # Decided by an earlier claim: only the delivery is left.
+            kind, body = codec.open(VALUE + FAILURE, loaded.result)
+            if kind == FAILURE:
+                return Ended(job, failure=Failure.from_bytes(body), final=True)
+            return Ended(job, outcome=loaded.result)
+        if loaded.damage or record.positions != len(loaded.arguments):
+            raise InvariantViolated(
+                f"{loaded.claim.task_path} has {len(loaded.arguments)} of {record.positions} "
+                f"arguments ({loaded.damage or 'some are missing'}): it was changed by hand"
+            )
+        if loaded.claim.a >= options.attempts:
+            lost_worker = self.vanished.before(loaded.claim)
+            return Ended(job, failure=last_failure(job, codec, lost_worker), final=True)
+        values = []
+        for sealed in loaded.arguments:
+            kind, body = codec.open(VALUE + FAILURE, sealed)
+            if kind == FAILURE:
+                cause = Failure.from_bytes(body)
+                failure = cause._replace(
+                    kind="UpstreamFailed", message=f"a task it depends on failed: {cause.summary}"
+                )
+                return Ended(job, failure=failure, final=True)
+            values.append(load(body))
+        function = codec.function(record.function)
+        args, kwargs = load(record.arguments, values)
+        # Where the loss of this worker would be its last attempt, a task runs beside no other such
+        # task: whichever runs when the worker vanishes is the one to blame.
+        is_last = loaded.claim.n > loaded.claim.a and loaded.claim.a + 1 >= options.attempts
+        with self._last_attempt if is_last else nullcontext():
+            return self._run_function(job, function, args, kwargs)
+
+    def _run_function(
+        self, job: Job, function: Callable[..., Any], args: Any, kwargs: Any
+    ) -> Ended:
+        claim, timeout = job.claim, job.options.timeout
+        if job.is_unwanted():
+            return Ended(job, stopped=True)  # while it waited for its turn
+        if claim.n > claim.a:
+            # An earlier claim ended without an outcome: this task may be what killed its worker.
+            try:
+                if not self._transport.run(mark_started(claim), for_ever=True):
+                    return Ended(job, fenced=True)
+            except TransactionRejected as error:
+                # It has not run, so it must not use up an attempt: as what is not understood here.
+                return Ended(job, cannot_run=f"its start cannot be noted: {error}")
+            job.loaded.others.append(f"started-{claim.n}")
+        if timeout is not None:
+            job.deadline = time.monotonic() + timeout
+        context = Context(job, self._transport, self._codec, self._plan_within)
+        try:
+            failpoints.reach("task.before")
+            result = self._call(context, job, function, args, kwargs)
+            failpoints.reach("task.after")
+            context._finish_logs()
+        except ServerFull as full:
+            if not context._is_refused_log(full):  # by a plan that it builds: it may mend that
+                return Ended(job, failure=describe(full, job))
+            # What it logs has no room: the task is not to blame.
+            return Ended(job, server_full=True)
+        except TaskCancelled:
+            if not job.is_unwanted():
+                raise
+            return Ended(job, stopped=True)
+        except PayloadUndecodable as error:
+            # The function's own: it asked for the result of some other task. This one is decoded.
+            return Ended(job, failure=describe(error, job))
+        # A result that is kept says whose it is. One that has edges is not, unless asked for.
+        is_kept = job.options.keep or (job.options.keep is None and not job.loaded.edges)
+        outcome = self._codec.seal_value(result, job.options.name if is_kept else "")
+        if len(outcome) > RESULT_BYTES_MAX:
+            # It would be as large the next time.
+            what = f"the result of task {job.name}"
+            too_large = PayloadTooLarge(what, len(outcome), RESULT_BYTES_MAX)
+            return Ended(job, failure=describe(too_large, job), final=True)
+        return Ended(job, outcome=outcome)
+
+    def _call(
+        self, context: Context, job: Job, function: Callable[..., Any], args: Any, kwargs: Any
+    ) -> Any:
+        token, here = running.set(context), worker_here.set(context.worker)
+        try:
+            result = function(*args, **kwargs)
+            if not inspect.iscoroutine(result):
+                return result
+            # It runs in a copy of this context, so that `current` finds its own task there.
+            future = self._event_loop.start(result)
+        finally:
+            running.reset(token)
+            worker_here.reset(here)
+        job.cancel = future.cancel
+        # The worker may have written the job off just before: it would run on for nobody. One that
+        # was merely told to stop decides by itself, and its result may still count.
+        if job.abandoned:
+            future.cancel()
+        return future.result()

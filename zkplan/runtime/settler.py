@@ -1,0 +1,188 @@
+"""Carries out what settlement decides; takes up what commits refuse.
+
+A part whose commit is refused is read again, fails alone, or is kept until there is room.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import dataclass
+from functools import partial
+
+from ..errors import ZkplanError
+from ..protocol.commit import Committed, Part
+from ..protocol.layout import Paths
+from ..protocol.load import Loaded, load
+from ..protocol.records import Failure
+from ..serialization.codec import FAILURE, Codec
+from . import failures, losses, settlement
+from .candidates import Candidates
+from .claims import Claims
+from .job import Ended, Job
+from .kept_results import KeptResults
+from .membership import Membership
+from .statistics import Counters
+from .steps import Steps
+from .thread_pool import ThreadPool
+
+#: How often one part is loaded and built again before it counts as poison.
+RELOADS_MAX = 20
+#: The rest of a plan after ZooKeeper had no room for what one of its tasks left, in seconds.
+NO_ROOM_REST_S = 1.0
+logger = logging.getLogger("zkplan.worker")
+
+
+@dataclass(eq=False)
+class Settler:
+    """Settles the claims of one worker; only the loop's thread calls it."""
+
+    steps: Steps
+    membership: Membership
+    paths: Paths
+    codec: Codec
+    pool: ThreadPool
+    claims: Claims
+    kept: KeptResults
+    candidates: Candidates
+    counters: Counters
+
+    # ---- attempts
+
+    def ended(self, ended: Ended) -> None:
+        """An attempt ended."""
+        self.counters.failed += ended.failure is not None
+        self._carry_out(settlement.settle(ended, self.codec, self.paths))
+
+    def end_overdue(self, now: float) -> None:
+        """Their threads cannot be stopped; the claims end, what they still return is dropped."""
+        for job in [job for job in list(self.pool.running) if now > job.deadline]:
+            self.write_off(job, "its time is over")
+            self._failed(job, failures.time_out(job))
+
+    def write_off(self, job: Job, why: str) -> None:
+        """Wait for its function no more."""
+        job.stop_reason = why
+        self.counters.written_off += 1
+        self.pool.write_off(job)
+
+    def _failed(self, job: Job, failure: Failure, *, held: bool = False) -> None:
+        self.counters.failed += 1
+        settled = settlement.settle_failure(
+            *(job, failure, self.codec, self.paths), final=held, deliverable=not held
+        )
+        self._carry_out(settled)
+
+    # ---- what settlement decides
+
+    def _carry_out(self, settled: settlement.Settlement) -> None:
+        match settled:
+            case settlement.Commit(part):
+                self.claims.commit(part)
+            case settlement.End(job, make):
+                self.claims.end(job.claim)
+                told = self.claims.losses.if_lost(job, losses.FAILURE)
+                self.steps.until_done(make, told, f"{job.claim.task_path} stays claimed")
+            case settlement.HandBack(job, cannot_run, no_room):
+                log = self._leave_to_others(job, cannot_run) if cannot_run else b""
+                if no_room:
+                    self._wait_for_room(job)
+                self.claims.hand_back([job], log)
+            case settlement.Drop(job):
+                self.claims.lost(job, losses.UNSTARTED)
+
+    def _leave_to_others(self, job: Job, why: str) -> bytes:
+        """Gives what the task tells of it in its log."""
+        claim = job.claim
+        view = self.candidates.views.get(claim.plan)
+        first = view is None or view.avoid_s == 0
+        if view is not None:
+            view.avoid(time.monotonic(), claim.task)
+            self.candidates.file(view)
+        if not first:
+            return b""  # once, not with every hand-back: so the task stays small
+        logger.warning("%s cannot run here and is left to others: %s", claim.task_path, why)
+        return self.codec.seal(FAILURE, failures.cannot_run(job, why).to_bytes())
+
+    def _wait_for_room(self, job: Job) -> None:
+        """Neither the task nor the plan is to blame: it is not avoided, and rests for a moment."""
+        self.steps.complaints.tell(
+            f"{job.claim.plan_path}: ZooKeeper has no room for its results or logs, so tasks go "
+            "back and are run again; remove plans that are not needed any more, or raise the limit"
+        )
+        view = self.candidates.views.get(job.claim.plan)
+        if view is not None:
+            view.rest(time.monotonic() + NO_ROOM_REST_S)
+            self.candidates.file(view)
+
+    # ---- what commits report
+
+    def committed(self, report: Committed) -> None:
+        """Settle each part that a commit was given."""
+        claims = self.claims
+        self.counters.committed += len(report.done)
+        self.counters.refusals += report.refusals
+        poison = [part for part, _ in report.poison]
+        refused = [part for part, _ in report.no_room]
+        for part in (*report.done, *report.fenced, *report.stale, *poison, *refused):
+            claims.uncommitted_bytes -= len(part.outcome)
+        for part in report.done:
+            claims.end(part.loaded.claim)
+        for part in report.fenced:
+            claims.lost(claims.job_of(part.loaded), losses.RESULT)
+        for part in report.stale:
+            self._changed(part)
+        for part, error in report.poison:
+            self._refused(part, error)
+        for part, error in report.no_room:
+            self._keep(part, error)
+
+    def _changed(self, part: Part) -> None:
+        """The task changed since it was read (a new edge, a new log): read and commit it again."""
+        part.reloads += 1
+        if part.reloads > RELOADS_MAX:
+            why = "its znodes change faster than it can be committed"
+            if part.refused_by:
+                why = f"its commit is refused again and again, the last time by {part.refused_by}"
+            self._refused(part, RuntimeError(why))
+        elif self.membership.me is None:
+            self.claims.commit(part)
+        else:
+            self._commit_anew(part)
+
+    def _refused(self, part: Part, error: Exception) -> None:
+        """A part that ZooKeeper refuses for a reason of its own fails alone; the others go on."""
+        job = self.claims.job_of(part.loaded)
+        # Read again since it ran, it may show a fixed result, which must not be worded anew.
+        job.loaded = part.loaded
+        # A failure that cannot be delivered either is held: tried again it would be tried for ever.
+        self._failed(job, failures.describe(error, job), held=bool(part.dead))
+
+    def _keep(self, part: Part, error: ZkplanError) -> None:
+        """There is no room for it: commit it later."""
+        job = self.claims.job_of(part.loaded)
+        rest_s = self.kept.keep(job.claim, len(part.outcome), error)
+        if rest_s is None:
+            self._carry_out(settlement.HandBack(job, no_room=True))
+            return
+        # Left to a clearer, it would count as lost with its worker, and use an attempt.
+        give_up = partial(self.claims.hand_back, [job])
+        self.steps.rest(time.monotonic() + rest_s, partial(self._commit_anew, part), give_up)
+
+    def _commit_anew(self, part: Part) -> None:
+        """Read the task of `part` as it is now, and commit it."""
+        claim = part.loaded.claim
+
+        def loaded(found: list[Loaded]) -> None:
+            if not found:
+                self.claims.lost(self.claims.job_of(part.loaded), losses.RESULT)
+                return
+            part.loaded = found[0]
+            self.claims.commit(part)
+
+        self.steps.until_done(
+            partial(load, [claim]),
+            loaded,
+            f"{claim.task_path} stays claimed",
+            given_up=partial(self.claims.end, claim),
+        )
