@@ -5,8 +5,8 @@ from __future__ import annotations
 import atexit
 import os
 import threading
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
@@ -20,7 +20,6 @@ from .worker import THREADS_MAX, Worker
 
 if TYPE_CHECKING:
     from .processes.crew import Crew
-    from .processes.output import Show
 
 #: After this process dies as well the tasks of its workers wait so long.
 SESSION_TIMEOUT_S = 5.0
@@ -184,7 +183,7 @@ class Local:
     def _processes(self, server: Lease, stack: ExitStack) -> _Processes:
         # Imported here: who only wants a client does not load it.
         from .processes.crew import Crew
-        from .processes.output import Relay
+        from .processes.output import Relay, append, drop, show
         from .processes.signing_off import SigningOff
         from .processes.worker import WorkerProcess, worker_command, worker_environment
 
@@ -194,7 +193,10 @@ class Local:
             hosts, self.root, self._threads, SESSION_TIMEOUT_S, self._grace, "--quiet"
         )
         environment = worker_environment(os.fsdecode(self._given or server.secret))
-        shows = stack.enter_context(_shown(self._log, self._output))
+        shows = show if self._output else drop
+        if self._log is not None:
+            self._log.touch()  # Raises OSError here, not where somebody prints.
+            shows = partial(append, self._log)
         signing_off = SigningOff(lambda: connect(server.find(), self.root), SESSION_TIMEOUT_S)
         stack.callback(signing_off.close)
         crew = Crew(
@@ -262,24 +264,6 @@ class _Processes:
             self._crew.stop(_HURRY_S if kind is KeyboardInterrupt else self._grace_s + _LEAVE_S)
         finally:
             self._crew.close()
-
-
-@contextmanager
-def _shown(log: Path | None, output: bool) -> Iterator[Show]:
-    """Where the lines of workers go: into the file, to the streams of this process, or nowhere."""
-    from .processes.output import drop, show
-
-    if log is None:
-        yield show if output else drop
-        return
-
-    def write(line: str, stream: str) -> None:
-        with suppress(ValueError):  # the block is over, and the file closed
-            file.write(line.encode(errors="replace"))
-
-    # Unbuffered: what is written is there.
-    with log.open("ab", buffering=0) as file:
-        yield write
 
 
 def _not_started() -> ZkplanError:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import time
 
-from zkplan.processes.output import Relay
+import pytest
+
+from zkplan.processes.output import Relay, show
 from zkplan.processes.watched import WatchedProcess
 
 
@@ -42,3 +45,29 @@ def test_a_process_that_wrote_nothing_says_so() -> None:
     _, process = relayed("exit 3")
     assert process.exit_code == 3
     assert process.log_tail() == " It wrote no log."
+
+
+def test_what_cannot_be_shown_does_not_hold_up_the_process(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def full(line: str, stream: str) -> None:
+        raise OSError("No space left on device")
+
+    # More than a pipe holds.
+    command = ["/bin/sh", "-c", "yes | head -c 200000; exit 3"]
+    process = WatchedProcess(command, Relay(full))
+    assert process.wait_ended(30)
+    process.end(0)
+    assert process.exit_code == 3
+    assert caplog.text.count("No space left on device") == 1
+
+
+def test_a_stream_that_cannot_show_a_character_shows_the_line_all_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    shown = io.BytesIO()
+    monkeypatch.setattr("sys.stdout", io.TextIOWrapper(shown, encoding="ascii"))
+    show("naïve\n", "stdout")
+    assert shown.getvalue() == rb"na\xefve" + b"\n"
+    monkeypatch.setattr("sys.stdout", None)
+    show("nobody sees it\n", "stdout")

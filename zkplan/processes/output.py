@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import threading
@@ -11,6 +12,8 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO
+
+logger = logging.getLogger("zkplan.processes")
 
 _TAIL_LINES = 25
 #: What is written by then is shown; later only where a process of the process goes on writing.
@@ -26,13 +29,21 @@ def log_tail(log: Path) -> str:
 
 
 def show(line: str, stream: str) -> None:
-    """Write it to the stream of that name of this process."""
+    """Write it to the stream of that name of this process, as far as that can."""
+    # Looked up for each line: a notebook and pytest replace it.
+    out = getattr(sys, stream)
     try:
-        # Looked up for each line: a notebook and pytest replace it.
-        getattr(sys, stream).write(line)
-        getattr(sys, stream).flush()
+        encoding = out.encoding or "utf-8"
+        out.write(line.encode(encoding, "backslashreplace").decode(encoding))
+        out.flush()
     except (AttributeError, OSError, ValueError):
         pass  # there is none, or it is closed: nobody wants to see it
+
+
+def append(file: Path, line: str, stream: str) -> None:
+    """Write it to the end of a file."""
+    with file.open("a", encoding="utf-8") as log:
+        log.write(line)
 
 
 def drop(line: str, stream: str) -> None:
@@ -85,7 +96,12 @@ class Relay:
         with lines:
             for line in lines:
                 self._tail.append(line.rstrip())
-                self._show(line, stream)
+                try:
+                    self._show(line, stream)
+                except OSError as error:
+                    # Say a full disk. The process must not fail, nor wait, because nobody reads.
+                    logger.warning("what worker processes say is dropped from here on: %s", error)
+                    self._show = drop
 
 
 def _told(lines: Iterable[str]) -> str:
