@@ -62,7 +62,9 @@ TABLE: dict[str, list[Row]] = {
         (adding, lambda e: needy(e).got.__setitem__(0, "nobody"), "which nobody made"),
         (adding, lambda e: put(e.by_uid[needy(e).got[0]], ended=None), "which never returned"),
         (adding, lambda e: put(e.by_uid[needy(e).got[0]], ended=NOW), "had ended"),
-        (adding, lambda e: to.change_kept(e.remains, uid="nobody"), "the kept result of"),
+        (adding, lambda e: to.change_kept(e.remains, uid="nobody"), "which is None"),
+        (adding, lambda e: to.change_kept(e.remains, uid=winner(e).uid), "the kept result of"),
+        (adding, lambda e: put(e.by_uid[e.remains.kept[0].uid], ended=None), "the kept result of"),
         (drawn, lambda e: needy(e, 2).got.reverse(), "as that of"),
     ],
     "S5 the last claim commits": [
@@ -120,6 +122,7 @@ TABLE: dict[str, list[Row]] = {
         (diamonds, lambda e: to.open_an_add(e, ran=False, kept=True), ""),
         (diamonds, lambda e: to.open_an_add(e, ran=False), ""),
         (adding, lambda e: e.remains.failed.append("0"), "1 failure kept, and no dead letter"),
+        (doomed, lambda e: to.change_kept(e.remains, key=dead_key(e)), "has not finished"),
         (doomed, lambda e: e.remains.failed.remove(dead_key(e)), "no failure kept, and a dead"),
         (doomed, lambda e: e.remains.failed.append(dead_key(e)), "is kept 2 times"),
         (cancelled, to.keep_an_inner_result, "though it has dependents"),
@@ -167,6 +170,7 @@ TABLE: dict[str, list[Row]] = {
         (doomed, lambda e: to.live(e, "0.0f 1.1b 2.1f", "4.3", hit=[NAME]), ""),
         (doomed, lambda e: to.live(e, "0.0f 1.1b 2.1f", "3.3", hit=[NAME]), "died"),
         # No fault excuses that a task dies too early, or goes on: who is lost leaves it alive.
+        (doomed, lambda e: to.live(e, "0.0f 1.1f 2.2n", "2.3"), "attempts used up, after"),
         (doomed, lambda e: to.live(e, "0.0f 1.1f", "2.3"), AFTER_3),
         (doomed, lambda e: to.live(e, "0.0f 1.1f", "1.3"), "died with 3 attempts"),
         (doomed, lambda e: to.live(e, "0.0f 1.1f", "1.2"), "died with 2 attempts"),
