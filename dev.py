@@ -7,6 +7,7 @@ after the command are passed on to what it runs.
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import importlib.util
 import os
@@ -28,6 +29,8 @@ NOTHING_SELECTED = 5
 #: What it exits with when Ctrl-C ended it.
 INTERRUPTED = 2
 APT_PACKAGES = ["libzookeeper-java", "default-jre-headless"]
+ARCHITECTURE = TOP / "docs" / "internals" / "architecture.md"
+MODULES_BEGIN, MODULES_END = "<!-- modules -->\n", "<!-- end of modules -->"
 CHECKED = ["zkplan", "tests", "benchmarks", "examples", "dev.py"]
 NO_ZOOKEEPER = f"""\
 No ZooKeeper for tests, and no way to install one by itself. Do one of these and repeat the command:
@@ -129,10 +132,33 @@ def bench(arguments: list[str]) -> None:
     run("python", "-m", "benchmarks", *arguments)
 
 
+def docs(arguments: list[str]) -> None:
+    """write the list of modules in docs/internals/architecture.md"""
+    ARCHITECTURE.write_text(with_modules(ARCHITECTURE.read_text("utf-8")), "utf-8")
+
+
+def with_modules(page: str) -> str:
+    """The page with the first sentence of each module of zkplan between its two marks."""
+    before, _, rest = page.partition(MODULES_BEGIN)
+    _, _, after = rest.partition(MODULES_END)
+    lines: list[str] = []
+    for folder in [TOP / "zkplan", *sorted((TOP / "zkplan").glob("*/"))]:
+        files = sorted(folder.rglob("*.py") if folder.name != "zkplan" else folder.glob("*.py"))
+        if files:
+            lines += [f"### `{folder.relative_to(TOP).as_posix()}/`", ""]
+        for path in files:
+            text = ast.get_docstring(ast.parse(path.read_text("utf-8"))) or ""
+            sentence = " ".join(text.partition("\n\n")[0].split())
+            lines.append(f"- `{path.relative_to(folder).as_posix()}`: {sentence}")
+        if files:
+            lines.append("")
+    return "\n".join([before + MODULES_BEGIN, *lines, MODULES_END]) + after
+
+
 WITH_ZOOKEEPER = [test, integ, chaos, soak, bench]
 COMMANDS: dict[str, Callable[[list[str]], None]] = {
     command.__name__: command
-    for command in (demo, test, lint, fmt, unit, sim, integ, stress, chaos, soak, bench)
+    for command in (demo, test, lint, fmt, unit, sim, integ, stress, chaos, soak, bench, docs)
 }
 
 

@@ -19,7 +19,8 @@ pytestmark = pytest.mark.usefixtures("worker")
 
 
 class Builder:
-    """Writes a plan znode by znode, as docs/protocol.md describes it, without any index entry."""
+    """Writes a plan znode by znode, as docs/internals/protocol.md describes it, without any index
+    entry."""
 
     def __init__(self, client: Client, znodes: KazooClient, *, fixed: bool) -> None:
         client.prepare()

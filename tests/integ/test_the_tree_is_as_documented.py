@@ -1,4 +1,4 @@
-"""The znodes that any other client sees are exactly those that docs/protocol.md names."""
+"""The znodes that any other client sees are exactly those that docs/internals/protocol.md names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The invariants S1 to S10 and L1, judged after every accepted transaction on what it touched.
+"""The invariants S1 to S9, S14 and L1, judged after every accepted transaction on what it touched.
 
 The auditor knows two things: the tree, and the history of what the tree accepted. It keeps an index
 of where each task stands, so that judging a transaction costs as much as the transaction, not as
@@ -323,9 +323,9 @@ class Auditor:
         if entry in self.nodes:
             self.unindexed.discard(plan_path)
             if not active:
-                raise Violation(f"S10 {plan_path} is not active, and stands in the index")
+                raise Violation(f"S14 {plan_path} is not active, and stands in the index")
         elif active and plan_path not in self.unindexed:
-            raise Violation(f"S10 {plan_path} is active, and does not stand in the index")
+            raise Violation(f"S14 {plan_path} is active, and does not stand in the index")
 
     def _judge_edge(self, dep: str) -> None:
         prov = self._prov_of.get(dep)

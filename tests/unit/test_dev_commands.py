@@ -30,6 +30,11 @@ def test_a_run_that_collects_nothing_passes_only_with_a_selection(
     assert dev().passed(codes, arguments) is good
 
 
+def test_the_list_of_modules_is_what_the_modules_say() -> None:
+    page = dev().ARCHITECTURE.read_text("utf-8")
+    assert dev().with_modules(page) == page, "run `python3 dev.py docs`"
+
+
 def dev() -> ModuleType:
     """The module; nothing imports it by name."""
     spec = importlib.util.spec_from_file_location("dev", _FILE)

@@ -26,14 +26,14 @@ PAGES = sorted(
     key=lambda page: page.as_posix(),
 )
 README_LINES_MAX = 150
-INVARIANTS = [*(f"S{number}" for number in range(1, 11)), "L1", "L2", "L3"]
+INVARIANTS = [*(f"S{number}" for number in range(1, 10)), "S14", "L1", "L2", "L3"]
 
 _FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"\[[^\]]+\]\(([^)\s]+)\)")
 _TEST = re.compile(r"\btests/[\w/]+\.py(?:::(\w+))?")
 _PYTHON = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _STEP = re.compile(r"`([a-z_]+(?:\.[A-Za-z_]+)+)`")
-#: Words with a dot in docs/protocol.md that name no code.
+#: Words with a dot in docs/internals/protocol.md that name no code.
 _NOT_CODE = {"jute.maxbuffer"}
 
 every_page = pytest.mark.parametrize(
@@ -58,7 +58,8 @@ def commands(command: click.Command, path: str) -> Iterator[str]:
 
 
 def named(name: str) -> Any:
-    """What a dotted name of docs/protocol.md stands for; None where it stands for nothing."""
+    """What a dotted name of docs/internals/protocol.md stands for; None where it stands for
+    nothing."""
     parts = name.removeprefix("zkplan.").split(".")
     for package in ("zkplan.protocol", "zkplan"):
         for end in range(len(parts), 0, -1):
@@ -74,13 +75,13 @@ def named(name: str) -> Any:
 
 
 def test_every_command_is_documented() -> None:
-    text = read("docs/reference.md")
+    text = read("docs/start/reference.md")
     missing = [path for path in commands(cli, "zkplan") if f"`{path}`" not in text]
     assert not missing
 
 
 def test_every_public_error_is_documented() -> None:
-    text = read("docs/reference.md")
+    text = read("docs/start/reference.md")
     public = [
         name
         for name in zkplan.__all__
@@ -92,7 +93,9 @@ def test_every_public_error_is_documented() -> None:
 
 @pytest.mark.parametrize("invariant", INVARIANTS)
 def test_every_invariant_is_stated_enforced_and_tested(invariant: str) -> None:
-    rows = re.findall(rf"^\| {invariant} \| (.+) \|$", read("docs/protocol.md"), re.MULTILINE)
+    rows = re.findall(
+        rf"^\| {invariant} \| (.+) \|$", read("docs/internals/protocol.md"), re.MULTILINE
+    )
     assert len(rows) == 2, "one row says what holds, one says by what and tested where"
     enforced, _, tested = rows[1].partition(" | ")
     assert enforced
@@ -100,7 +103,7 @@ def test_every_invariant_is_stated_enforced_and_tested(invariant: str) -> None:
 
 
 def test_code_that_the_protocol_names_exists() -> None:
-    names = set(_STEP.findall(read("docs/protocol.md"))) - _NOT_CODE
+    names = set(_STEP.findall(read("docs/internals/protocol.md"))) - _NOT_CODE
     assert len(names) > 30
     assert not sorted(name for name in names if named(name) is None)
 
@@ -159,7 +162,7 @@ def test_the_readme_is_short() -> None:
 
 
 def test_readme_and_guide_show_the_examples_as_they_are() -> None:
-    shown = _PYTHON.findall(read("README.md")) + _PYTHON.findall(read("docs/guide.md"))
+    shown = _PYTHON.findall(read("README.md")) + _PYTHON.findall(read("docs/start/guide.md"))
     examples = [file.read_text(encoding="utf-8") for file in TOP.glob("examples/*.py")]
     assert sorted(shown) == sorted(examples)
 

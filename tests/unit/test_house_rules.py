@@ -21,7 +21,7 @@ MODULE_LINES_MAX, FUNCTION_LINES_MAX, LINE_MAX = 400, 70, 100
 #: Printing is for what people start in a terminal.
 MAY_PRINT = re.compile(r"(zkplan/(cli|demo|stress)|benchmarks|examples)/|dev\.py")
 WORDS = ("probably", "should " + "be safe", "hopefully")
-#: A word for a thing that has a name already (the vocabulary of docs/protocol.md).
+#: A word for a thing that has a name already (the vocabulary of docs/internals/protocol.md).
 SYNONYMS = re.compile(r"\b(workflow|job_id|claimant_id|parent_task|child_task|dag_id)\b")
 
 

@@ -1,1 +1,2 @@
-"""The steps of docs/protocol.md as generators without I/O: they yield requests, get answers."""
+"""The steps of docs/internals/protocol.md as generators without I/O: they yield requests, get
+answers."""

@@ -1,7 +1,7 @@
 """The index of active plans: who may have work is listed, whatever else lies in the root.
 
 A plan is active while it is ready and neither done nor cancelled. The transaction that makes it
-ready creates its entry, those that end it delete the entry (S10). A plan of plain creates has none
+ready creates its entry, those that end it delete the entry (S14). A plan of plain creates has none
 until a scan finds it.
 """
 
@@ -48,7 +48,7 @@ def entering(plan_path: str, ready: Node) -> list[Op]:
     """The operations that index a plan which was ready before, as `ready` was read.
 
     They raise the version of `ready`: whoever cancels or ends the plan without having seen the
-    entry is refused (S10). A late copy is refused by that version, or because the plan is done.
+    entry is refused (S14). A late copy is refused by that version, or because the plan is done.
     """
     done = f"{plan_path}/done"
     return [

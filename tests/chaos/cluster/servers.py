@@ -97,7 +97,7 @@ class Servers:
 
         A member that loses its leader while it still applies what it got from it at its start may
         go on with another tree than the others, and lead them (ZooKeeper before 3.8.5, by its own
-        digests; see docs/operating.md). Of that nothing could be asked of zkplan.
+        digests; see docs/operate/operating.md). Of that nothing could be asked of zkplan.
         """
         self._look()
         # A member that is cut off from the others would never serve.

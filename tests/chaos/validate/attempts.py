@@ -1,9 +1,9 @@
 """How attempts are counted: which number and which count each claim of a task has. Pure.
 
-The rule is that of docs/adr/0011-blame-only-what-had-started.md. Every execution records its
-number N and the attempts A that were used up when it was claimed. So each step from one claim to
-the next can be checked: a failure uses up one, a hand-back none, the loss of a worker one where the
-task was known to have started (N > A).
+The rule is that of docs/internals/adr/0011-blame-only-what-had-started.md. Every execution records
+its number N and the attempts A that were used up when it was claimed. So each step from one claim
+to the next can be checked: a failure uses up one, a hand-back none, the loss of a worker one where
+the task was known to have started (N > A).
 """
 
 from __future__ import annotations

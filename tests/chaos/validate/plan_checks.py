@@ -1,6 +1,6 @@
 """The checks of a plan of a chaos run, beside those of every run. Pure.
 
-The numbers are those of the invariants in docs/protocol.md.
+The numbers are those of the invariants in docs/internals/protocol.md.
 """
 
 from __future__ import annotations
