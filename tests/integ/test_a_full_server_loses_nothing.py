@@ -129,7 +129,7 @@ def test_results_beyond_those_that_are_kept_are_handed_back(
             assert "has no room for its results" in caplog.text
             view = worker._loop.candidates.views[plan.number]
             assert view.avoid_s == 0, "the plan is not to blame"
-            assert view.undecodable == set()
+            assert view.cannot_run == set()
             wait_until(lambda: plan.status().runnable, "runnable again")
 
 

@@ -13,7 +13,7 @@ import pytest
 
 import zkplan
 from zkplan import Client, PlanFailed, TaskSpec
-from zkplan.runtime.losses import HANDED_BACK
+from zkplan.runtime.claims import HANDED_BACK
 from zkplan.testing.server_process import ServerProcess
 
 from .support import (

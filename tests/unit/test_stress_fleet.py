@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from zkplan.runtime.losses import HANDED_BACK
+from zkplan.runtime.claims import HANDED_BACK
 from zkplan.stress.fleet import Fleet, WorkersDie
 from zkplan.stress.history import Recorder, StressHistory
 

@@ -8,22 +8,30 @@ from __future__ import annotations
 
 import logging
 from collections import deque
+from collections.abc import Callable
 from functools import partial
 
 from ..protocol.commit import Part
 from ..protocol.failure import hand_back
 from ..protocol.load import Loaded
+from ..protocol.requests import Step
 from ..protocol.shared import Claim
 from ..text import count
 from . import capacity
 from .job import Job
 from .kept_results import KeptResults
-from .losses import HANDED_BACK, Losses
 from .prefetch import Prefetch
 from .statistics import Counters
 from .steps import Steps
 from .thread_pool import ThreadPool
 
+#: What was to come of a claim that is gone.
+UNSTARTED = "it is not run here"
+RESULT = "its result is refused"
+FAILURE = "its failure is refused"
+HAND_BACK = "it is not handed back"
+#: What a worker says for each time that it hands claims back unasked; `zkplan stress` counts these.
+HANDED_BACK = "waited behind tasks that hold all slots"
 SILENCE = "ZooKeeper does not answer: its claim may be lost"
 logger = logging.getLogger("zkplan.worker")
 
@@ -41,7 +49,6 @@ class Claims:
     ) -> None:
         self._steps, self._pool, self._kept, self._prefetch = steps, pool, kept, prefetch
         self._counters = counters
-        self.losses = Losses(counters)
         self.room = capacity.Room(pool.count)
         #: By the path of its claim, what has been loaded and is not settled.
         self.jobs: dict[str, Job] = {}
@@ -102,10 +109,34 @@ class Claims:
         self._prefetch.forget(claim)
         self._kept.settled(claim)
 
-    def lost(self, job: Job, what: str) -> None:
-        """The claim is gone, and with it `what` was to come of it."""
-        self.losses.lost(job, what)
-        self.end(job.claim)
+    def lost(self, claim: Claim, what: str, name: str = "") -> None:
+        """The claim is gone; `what` became of what was to come of it, `name` is its task's."""
+        job = self.jobs.get(claim.path)
+        name = name or (job.options.name if job is not None else "")
+        number = f"task-{claim.task}"
+        self.end(claim)
+        self._counters.fenced += 1
+        # A lost answer can hide that this worker's own commit ended the claim: not always a loss.
+        logger.log(
+            logging.INFO if what is UNSTARTED else logging.WARNING,
+            "lost the claim of %s of %s, attempt %d, so %s: another worker took it over, the plan "
+            "was removed, or an earlier copy of the same transaction was applied",
+            f"{name} ({number})" if name not in ("", number) else number,
+            claim.plan_path,
+            claim.n,
+            what,
+        )
+
+    def end_by(self, job: Job, make: Callable[[], Step[bool]]) -> None:
+        """End the claim by a step that says whether it was still held."""
+        claim, name = job.claim, job.options.name
+        self.end(claim)
+
+        def ended(held: bool) -> None:
+            if not held:
+                self.lost(claim, FAILURE, name)
+
+        self._steps.until_done(make, ended, f"{claim.task_path} stays claimed")
 
     def hand_back(self, jobs: list[Job], log: bytes = b"") -> None:
         """Make their tasks runnable again, at the cost of no attempt; `log` is kept with each."""
@@ -115,15 +146,18 @@ class Claims:
         if not claims:
             return
         self._counters.handed_back += len(claims)
-        told = self.losses.if_fewer(jobs)
         what = "a task stays claimed"
 
         def handed_back(held: int | None) -> None:
-            if held is not None:
-                told(held)
-                return
-            for claim in claims:  # those that are handed back are not any more
-                self._steps.until_done(partial(hand_back, [claim], log), lambda _: None, what)
+            if held is None:
+                for claim in claims:  # those that are handed back are not any more
+                    self._steps.until_done(partial(hand_back, [claim], log), lambda _: None, what)
+            elif held < len(jobs) == 1:
+                self.lost(claims[0], HAND_BACK, jobs[0].options.name)
+            elif held < len(jobs):
+                self._counters.fenced += len(jobs) - held
+                many = count(len(jobs) - held, "claim")
+                logger.info("lost %s of %d that were to be handed back", many, len(jobs))
 
         self._steps.start_contained(hand_back(claims, log), handed_back, what, instead=None)
 

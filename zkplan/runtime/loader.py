@@ -9,7 +9,7 @@ from functools import partial
 from ..protocol.load import FirstReads, Loaded, load
 from ..protocol.shared import Claim
 from .candidates import Candidates
-from .claims import Claims
+from .claims import UNSTARTED, Claims
 from .job import Job
 from .prefetch import Prefetch
 from .steps import Steps
@@ -49,7 +49,11 @@ class Loader:
             )
 
     def _take_up(self, claims: list[Claim], loaded: list[Loaded]) -> None:
-        self.claims.losses.before_start(claims, loaded)
+        if len(loaded) < len(claims):
+            standing = {item.claim.path for item in loaded}
+            for claim in claims:
+                if claim.path not in standing:
+                    self.claims.lost(claim, UNSTARTED)
         if self.claims.draining:
             self.claims.hand_back([Job(item) for item in loaded])  # nothing new starts
         else:

@@ -31,12 +31,12 @@ REFRESH_NAMES_PER_S, LISTING_NAMES, REFRESH_PARTS = 25_000, 1000, 10
 PRESSING_MAX = 8
 #: Seconds after which another worker's share may be taken: its preferred worker had its chance.
 STEAL_AFTER_S = 0.01
-#: Strange names, and tasks that cannot be decoded here, remembered for each plan.
+#: Strange names, and tasks that cannot run here, remembered for each plan.
 STRANGE_MAX = 1000
 #: A listing shorter than this is watched: soon there is nothing left, and news must wake the
 #: worker.
 NEARLY_EMPTY = 64
-#: Seconds a plan is left alone after this worker could not decode a task of it, doubled each time.
+#: Seconds a plan is left alone after a task of it could not run here, doubled each time.
 AVOID_FIRST_S, AVOID_MAX_S = 1.0, 60.0
 
 
@@ -70,8 +70,8 @@ class PlanView:
     stolen: bool = False
     #: When something that presses was last tried.
     pressed_at: float = float("-inf")
-    #: Tasks that this worker could not decode: the last it tries, or it would come to no other.
-    undecodable: set[str] = field(default_factory=set)
+    #: Tasks that cannot run here: the last that are tried, or this worker would come to no other.
+    cannot_run: set[str] = field(default_factory=set)
     #: Its `ready` changed: look even when no slot is free, for running tasks must be told.
     changed: bool = False
     watch: bool = True
@@ -120,8 +120,8 @@ class PlanView:
             else:
                 names = [name for name in names if self._is_entry(name)]
         long = len(names) >= NEARLY_EMPTY
-        if self.undecodable:
-            others = [name for name in names if name[5:15] not in self.undecodable]
+        if self.cannot_run:
+            others = [name for name in names if name[5:15] not in self.cannot_run]
             names = others or names
         # What it steals it goes on with: listing again must not make it wait anew.
         stealing = self.steal_at is not None and now >= self.steal_at
@@ -190,13 +190,13 @@ class PlanView:
         return name not in self.strange and parse_entry(name) is not None
 
     def avoid(self, now: float, task: str | None = None) -> None:
-        """This worker could not decode that task of the plan: leave it to others for a while.
+        """That task of the plan cannot run here: leave it to others for a while.
 
         The task for longer: two workers that each lack what the first task of their shares needs
         would else go on with these two for ever.
         """
-        if task is not None and len(self.undecodable) < STRANGE_MAX:
-            self.undecodable.add(task)
+        if task is not None and len(self.cannot_run) < STRANGE_MAX:
+            self.cannot_run.add(task)
         if now >= self.avoid_until:  # tasks that were claimed together count once
             self.avoid_s = min(AVOID_MAX_S, max(AVOID_FIRST_S, 2 * self.avoid_s))
             self.avoid_until = now + self.avoid_s

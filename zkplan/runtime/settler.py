@@ -16,9 +16,9 @@ from ..protocol.layout import Paths
 from ..protocol.load import Loaded, load
 from ..protocol.records import Failure
 from ..serialization.codec import FAILURE, Codec
-from . import failures, losses, settlement
+from . import failures, settlement
 from .candidates import Candidates
-from .claims import Claims
+from .claims import RESULT, UNSTARTED, Claims
 from .job import Ended, Job
 from .kept_results import KeptResults
 from .membership import Membership
@@ -80,16 +80,14 @@ class Settler:
             case settlement.Commit(part):
                 self.claims.commit(part)
             case settlement.End(job, make):
-                self.claims.end(job.claim)
-                told = self.claims.losses.if_lost(job, losses.FAILURE)
-                self.steps.until_done(make, told, f"{job.claim.task_path} stays claimed")
+                self.claims.end_by(job, make)
             case settlement.HandBack(job, cannot_run, no_room):
                 log = self._leave_to_others(job, cannot_run) if cannot_run else b""
                 if no_room:
                     self._wait_for_room(job)
                 self.claims.hand_back([job], log)
             case settlement.Drop(job):
-                self.claims.lost(job, losses.UNSTARTED)
+                self.claims.lost(job.claim, UNSTARTED)
 
     def _leave_to_others(self, job: Job, why: str) -> bytes:
         """Gives what the task tells of it in its log."""
@@ -129,7 +127,7 @@ class Settler:
         for part in report.done:
             claims.end(part.loaded.claim)
         for part in report.fenced:
-            claims.lost(claims.job_of(part.loaded), losses.RESULT)
+            claims.lost(part.loaded.claim, RESULT)
         for part in report.stale:
             self._changed(part)
         for part, error in report.poison:
@@ -175,7 +173,7 @@ class Settler:
 
         def loaded(found: list[Loaded]) -> None:
             if not found:
-                self.claims.lost(self.claims.job_of(part.loaded), losses.RESULT)
+                self.claims.lost(claim, RESULT)
                 return
             part.loaded = found[0]
             self.claims.commit(part)

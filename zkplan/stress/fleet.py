@@ -16,7 +16,7 @@ from ..processes.crew import Crew
 from ..processes.output import log_tail
 from ..processes.watched import WatchedProcess
 from ..processes.worker import WorkerProcess
-from ..runtime.losses import HANDED_BACK
+from ..runtime.claims import HANDED_BACK
 from .history import Recorder
 
 _CLAIMS = re.compile(rf"([\d,]+) claims? {HANDED_BACK}")

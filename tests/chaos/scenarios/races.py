@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from zkplan import Plan
-from zkplan.runtime.losses import RESULT
+from zkplan.runtime.claims import RESULT
 
 from ..cluster.link import LinkState
 from ..cluster.process_state import is_stopped
