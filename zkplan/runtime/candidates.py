@@ -52,6 +52,13 @@ class Candidates:
         else:
             self._wanting.pop(view.number, None)
 
+    def rest(self, number: str, until: float) -> None:
+        """ZooKeeper has no room for what comes of that plan now: look at it again then."""
+        view = self.views.get(number)
+        if view is not None:
+            view.rest(until)
+            self.file(view)
+
     def list_anew(self) -> None:
         """Forget what was listed: it is wanted in another order."""
         for view in [self.views[number] for number in self._stocked]:

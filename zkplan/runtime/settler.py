@@ -108,10 +108,7 @@ class Settler:
             f"{job.claim.plan_path}: ZooKeeper has no room for its results or logs, so tasks go "
             "back and are run again; remove plans that are not needed any more, or raise the limit"
         )
-        view = self.candidates.views.get(job.claim.plan)
-        if view is not None:
-            view.rest(time.monotonic() + NO_ROOM_REST_S)
-            self.candidates.file(view)
+        self.candidates.rest(job.claim.plan, time.monotonic() + NO_ROOM_REST_S)
 
     # ---- what commits report
 
