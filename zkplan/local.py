@@ -5,10 +5,10 @@ from __future__ import annotations
 import atexit
 import os
 import threading
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING
 
 from .client import Client, connect
@@ -163,7 +163,7 @@ class Local:
                     )
                 )
             else:
-                stack.enter_context(self._processes(server, stack))
+                stack.enter_context(_running(self._crew(server, stack), self._grace))
             self._opened, self._pid = stack.pop_all(), os.getpid()
             self._client, self._server = client, server
         # Registered last, so that it comes first: the server is still there.
@@ -180,7 +180,7 @@ class Local:
         server.follow(client.transport.client)
         return client
 
-    def _processes(self, server: Lease, stack: ExitStack) -> _Processes:
+    def _crew(self, server: Lease, stack: ExitStack) -> Crew:
         # Imported here: who only wants a client does not load it.
         from .processes.crew import Crew
         from .processes.output import Relay, append, drop, show
@@ -199,12 +199,11 @@ class Local:
             shows = partial(append, self._log)
         signing_off = SigningOff(lambda: connect(server.find(), self.root), SESSION_TIMEOUT_S)
         stack.callback(signing_off.close)
-        crew = Crew(
+        return Crew(
             lambda: WorkerProcess(command, Relay(shows), environment),
             self._workers,
             signing_off.has_ended,
         )
-        return _Processes(crew, self._grace)
 
     def close(self) -> None:
         """End the workers, the client and the server; may be repeated. Does not raise for tasks."""
@@ -221,49 +220,39 @@ class Local:
     def __enter__(self) -> Client:
         return self.start()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._end(kind)
 
 
-class _Processes:
-    """The worker processes of a block: all registered before it begins, looked after, drained."""
+@contextmanager
+def _running(crew: Crew, grace_s: float) -> Iterator[None]:
+    """All have registered before the block begins, are looked after in it, and drain after it.
 
-    def __init__(self, crew: Crew, grace_s: float) -> None:
-        self._crew, self._grace_s = crew, grace_s
-        self._leaving = threading.Event()
-        self._tending = threading.Thread(target=self._tend, name="zkplan-local", daemon=True)
+    After Ctrl-C only shortly. Whatever interrupts that, no process outlives it.
+    """
+    leaving = threading.Event()
 
-    def __enter__(self) -> None:
+    def tend() -> None:
+        while not leaving.wait(_TEND_S):
+            crew.tend()
+
+    tending = threading.Thread(target=tend, name="zkplan-local", daemon=True)
+    within_s = grace_s + _LEAVE_S
+    try:
+        crew.start()
+        crew.wait_ready(_REGISTER_S)
+        tending.start()
         try:
-            self._crew.start()
-            self._crew.wait_ready(_REGISTER_S)
-            self._tending.start()
-        except BaseException:
-            self._crew.close()
+            yield
+        except KeyboardInterrupt:
+            within_s = _HURRY_S
             raise
-
-    def _tend(self) -> None:
-        while not self._leaving.wait(_TEND_S):
-            self._crew.tend()
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Drain (after Ctrl-C only shortly); whatever interrupts that, no process outlives it."""
-        try:
-            self._leaving.set()
-            self._tending.join()
-            self._crew.stop(_HURRY_S if kind is KeyboardInterrupt else self._grace_s + _LEAVE_S)
         finally:
-            self._crew.close()
+            leaving.set()
+            tending.join()
+            crew.stop(within_s)
+    finally:
+        crew.close()
 
 
 def _not_started() -> ZkplanError:

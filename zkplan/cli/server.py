@@ -144,22 +144,16 @@ def _told(host: str, port: int, error: OSError) -> str:
     if isinstance(error, StorageError):
         return str(error)
     place = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    known = {
+        errno.EADDRINUSE: "the port is taken, by a server that runs already? Connect to that one, or "
+        f"choose another port; a free one is found with --listen {place.removesuffix(str(port))}0",
+        errno.EADDRNOTAVAIL: f"this machine has no address {host}; --listen 127.0.0.1:{port} serves "
+        f"this machine alone, 0.0.0.0:{port} everyone who can reach it",
+        errno.EACCES: "this user may not listen there; choose a port above 1023",
+    }
+    why = known.get(error.errno or 0, str(error))
     if isinstance(error, socket.gaierror):
         why = f"no host {host!r} is known here; --listen 127.0.0.1:{port} serves this machine"
-    elif error.errno == errno.EADDRINUSE:
-        why = (
-            "the port is taken, by a server that runs already? Connect to that one, or choose "
-            f"another port; a free one is found with --listen {place.removesuffix(str(port))}0"
-        )
-    elif error.errno == errno.EADDRNOTAVAIL:
-        why = (
-            f"this machine has no address {host}; --listen 127.0.0.1:{port} serves this machine "
-            f"alone, 0.0.0.0:{port} everyone who can reach it"
-        )
-    elif error.errno == errno.EACCES:
-        why = "this user may not listen there; choose a port above 1023"
-    else:
-        why = str(error)
     return f"cannot serve at {place}: {why}"
 
 

@@ -9,7 +9,6 @@ import signal
 import time
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 
 from ..errors import ZkplanError
 from ..processes.crew import Crew
@@ -57,12 +56,7 @@ class Fleet:
         self._crew.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     @property

@@ -14,10 +14,9 @@ import tempfile
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
 from typing import Any, NamedTuple
 
 from kazoo.client import KazooClient
@@ -127,7 +126,7 @@ def crash_at_every_step(
     with ExitStack() as stack:
         server = stack.enter_context(EmbeddedServer())
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="zkplan-crashes-")))
-        forkserver = stack.enter_context(_Forkserver(folder))
+        forkserver = stack.enter_context(closing(_Forkserver(folder)))
         runs = _Runs(server.hosts, forkserver, build, outcome, timeout, folder)
         undisturbed = runs.run(0, False)
         report = CrashReport(undisturbed.ending)
@@ -275,8 +274,6 @@ class _Forkserver:
 
     def __init__(self, folder: Path) -> None:
         self._log = folder / "log"
-
-    def __enter__(self) -> _Forkserver:
         self._socket, its = socket.socketpair()
         with its:
             self._process = WatchedProcess(
@@ -285,7 +282,6 @@ class _Forkserver:
                 same_imports(),
                 pass_fds=[its.fileno()],
             )
-        return self
 
     def run(self, plan: Future[str], **order: object) -> bool:
         """Run a worker until it has died (True), or the plan has ended: then kill the worker."""
@@ -306,11 +302,7 @@ class _Forkserver:
                 return answer
         raise ZkplanError(f"no workers can be started.{log_tail(self._log)}")
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
+        """End it, and its worker."""
         self._socket.close()
         self._process.end(0)
