@@ -145,10 +145,11 @@ def _told(host: str, port: int, error: OSError) -> str:
         return str(error)
     place = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     known = {
-        errno.EADDRINUSE: "the port is taken, by a server that runs already? Connect to that one, or "
-        f"choose another port; a free one is found with --listen {place.removesuffix(str(port))}0",
-        errno.EADDRNOTAVAIL: f"this machine has no address {host}; --listen 127.0.0.1:{port} serves "
-        f"this machine alone, 0.0.0.0:{port} everyone who can reach it",
+        errno.EADDRINUSE: "the port is taken, by a server that runs already? Connect to that one, "
+        f"or choose another port; a free one is found with --listen "
+        f"{place.removesuffix(str(port))}0",
+        errno.EADDRNOTAVAIL: f"this machine has no address {host}; --listen 127.0.0.1:{port} "
+        f"serves this machine alone, 0.0.0.0:{port} everyone who can reach it",
         errno.EACCES: "this user may not listen there; choose a port above 1023",
     }
     why = known.get(error.errno or 0, str(error))
