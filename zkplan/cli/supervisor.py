@@ -49,9 +49,8 @@ class Supervisor:
         #: A process registered, or lived long enough to show that usage and address are right.
         self._proven = False
 
-    def run(self) -> int:
-        """The exit code: 0 when told to stop, that of its processes where all must fail alike."""
-        code = 0
+    def run(self) -> None:
+        """Returns when told to stop; raises SystemExit where all processes must fail alike."""
         self._crew.start()
         try:
             while not self._signals.told:
@@ -59,15 +58,13 @@ class Supervisor:
                     self._prove(process)
                 self._crew.tend()
                 self._signals.wait(_POLL_S)
-        except _FailAlike as error:
-            code = error.code
-        self._crew.stop(
-            self._grace_s + _LEAVE_S,
-            lambda: self._signals.told > 1,
-            has_ended=self._signing_off.has_ended,
-        )
-        self._signing_off.finish(_SIGN_OFF_S)
-        return code
+        finally:
+            self._crew.stop(
+                self._grace_s + _LEAVE_S,
+                lambda: self._signals.told > 1,
+                has_ended=self._signing_off.has_ended,
+            )
+            self._signing_off.finish(_SIGN_OFF_S)
 
     def _start(self) -> WorkerProcess:
         return WorkerProcess(self._command, None, self._environment, watched=False)
@@ -80,16 +77,8 @@ class Supervisor:
         self._prove(process)
         if process.exit_code in (EXIT_USAGE, EXIT_UNREACHABLE) and not self._proven:
             # Wrong usage or no ZooKeeper, from the start: a new one would fail alike.
-            raise _FailAlike(process.exit_code)
+            raise SystemExit(process.exit_code)
         self._signing_off.has_ended(process)
-
-
-class _FailAlike(Exception):
-    """Each process ends at its start with this code."""
-
-    def __init__(self, code: int) -> None:
-        super().__init__(code)
-        self.code = code
 
 
 class _Signals:

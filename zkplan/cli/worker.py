@@ -94,7 +94,8 @@ def worker(
         def opened(server: str) -> Client:
             return open_client(server, root, secret, connect_timeout)
 
-        sys.exit(_supervise(hosts, opened, processes, session_timeout, grace, bool(secret)))
+        _supervise(hosts, opened, processes, session_timeout, grace, bool(secret))
+        return
     line = LowerEnd()
     sys.path.insert(0, os.getcwd())
     client = open_client(
@@ -140,8 +141,8 @@ def _supervise(
     session_timeout_s: float,
     grace_s: float,
     has_secret: bool,
-) -> int:
-    """Run the processes; the exit code. `opened` connects to the ZooKeeper at an address."""
+) -> None:
+    """Run the processes. `opened` connects to the ZooKeeper at an address."""
     with lease(hosts) as served:
         # Each process would start an embedded server of its own, so this one serves them all;
         # where another one serves the folder, each follows it by itself.
@@ -150,7 +151,7 @@ def _supervise(
         # Not as an option: everybody can read the command line of a process.
         environment = {"ZKPLAN_SECRET": served.secret} if is_here and not has_secret else {}
         signing_off = SigningOff(lambda: opened(served.find()), session_timeout_s)
-        return Supervisor(processes, grace_s, signing_off, extra, environment).run()
+        Supervisor(processes, grace_s, signing_off, extra, environment).run()
 
 
 def _say_ready(name: str, line: LowerEnd, quiet: bool) -> None:

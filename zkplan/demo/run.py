@@ -36,17 +36,15 @@ _KILL_AFTER = 1 / 3
 _POLL_S = 0.02
 # Time for ZooKeeper to read from its socket what a worker sent before it was stopped.
 _SETTLE_S = 0.05
-#: Names of held tasks that one line shows.
-_NAMES_SHOWN = 4
 
 
 class Settings(NamedTuple):
     """What the command line decides; `timeout_s` bounds the run of the plan."""
 
-    workers: int = 3
-    threads: int = 2
-    kill: bool = True
-    timeout_s: float = 120.0
+    workers: int
+    threads: int
+    kill: bool
+    timeout_s: float
 
 
 class Killed(NamedTuple):
@@ -315,6 +313,4 @@ def how_often(history: Sequence[Execution]) -> str:
 
 
 def _some(names: list[str]) -> str:
-    shown = ", ".join(names[:_NAMES_SHOWN])
-    more = len(names) - _NAMES_SHOWN
-    return f"{shown} and {more} more" if more > 0 else shown
+    return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
