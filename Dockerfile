@@ -1,5 +1,5 @@
 # zkplan's command line: `docker run zkplan worker --hosts zk1:2181`.
-# Nothing of your code is in it: workers need an image on top of it (docs/operating.md, Containers).
+# Nothing of your code is in it: workers need an image on top of it (docs/operate/operating.md, Containers).
 
 # The minor version of those who add tasks: functions by value run under no other one.
 ARG PYTHON=3.12

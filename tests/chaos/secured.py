@@ -1,6 +1,6 @@
 """Workers with kazoo's security options, for the tests of access lists and TLS.
 
-Run as `python -m tests.chaos.secured HOSTS ROOT` it is such a worker (docs/operating.md).
+Run as `python -m tests.chaos.secured HOSTS ROOT` it is such a worker (docs/operate/operating.md).
 """
 
 from __future__ import annotations

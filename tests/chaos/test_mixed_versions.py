@@ -27,8 +27,9 @@ from .validate.validator import Validator
 EARLIER = "360928aeb7847e6efbff2758cbb61771fbdef084"
 FAULTS = ("worker killed", "worker told to stop", "worker expired", "author killed")
 ROUNDS = 24
-#: Workers of that commit keep what goes only to tasks that its own function adds (docs/adr/0015),
-#: and in the dead letter of a task whose workers were lost they count one attempt too many.
+#: Workers of that commit keep what goes only to tasks that its own function adds
+#: (docs/internals/adr/0015), and in the dead letter of a task whose workers were lost they count
+#: one attempt too many.
 EARLIER_RULES = re.compile(
     r"^S4 .* \(adding\): the result of \S+ is kept, though it has dep"
     r"|^S8 .* died (after 4 attempts used up|with 4 attempts used up of 3, its last was None)"

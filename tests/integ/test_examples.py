@@ -13,7 +13,7 @@ from kazoo.client import KazooClient
 
 from .support import TOP, WorkerProcess
 
-GUIDE = (TOP / "docs" / "guide.md").read_text(encoding="utf-8")
+GUIDE = (TOP / "docs" / "start" / "guide.md").read_text(encoding="utf-8")
 SHOWN = re.findall(r"```python\n(.*?)```\n\nIt prints:\n\n```text\n(.*?)```", GUIDE, re.DOTALL)
 FILES = {path.read_text(encoding="utf-8"): path for path in sorted(TOP.glob("examples/*.py"))}
 

@@ -146,8 +146,8 @@ def test_an_edge_of_another_client_that_names_no_task_is_told_as_unknown(
     for place, data in enumerate((b"", second.number.encode(), b"\xff", later.number.encode())):
         znodes.create(f"{first.path}/dep-{place:010d}", data)
     assert described(first)["waits_for"].splitlines() == [
-        f"task-{second.number} runnable",
-        f"task-{later.number} runnable",
+        f"task-{second.number} int runnable",
+        f"task-{later.number} int runnable",
         "… and 2 more, unknown: another client made the edge",
     ]
     assert described(first, people=False)["waits_for_count"] == 4

@@ -55,7 +55,7 @@ def no_node(multi: Multi) -> Refused:
 
 
 def test_a_change_of_state_ends_and_says_where_to_look() -> None:
-    with pytest.raises(TransactionRejected, match=r"changing .*3: .*docs/operating"):
+    with pytest.raises(TransactionRejected, match=r"changing .*3: .*docs/operate/operating"):
         on_a_diverged_server(control.change_state(PATH, "paused"), no_node)
 
 
@@ -63,7 +63,7 @@ def test_a_change_of_state_ends_and_says_where_to_look() -> None:
 def test_a_removal_ends(state: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a plan that the server shows as running, or as half removed."""
     monkeypatch.setitem(DATA, f"{PATH}/ready", state)
-    with pytest.raises(TransactionRejected, match="docs/operating"):
+    with pytest.raises(TransactionRejected, match="docs/operate/operating"):
         on_a_diverged_server(control.remove(PATH), no_node)
 
 

@@ -327,5 +327,5 @@ def _too_busy(what: str) -> TransactionRejected:
     """Where a server has diverged from its ensemble, what it shows is refused for ever."""
     return TransactionRejected(
         f"{what}: others write to it all the time, so do it again; if it is refused for ever, this "
-        "client's ZooKeeper server shows what the others do not have (docs/operating.md)"
+        "client's ZooKeeper server shows what the others do not have (docs/operate/operating.md)"
     )
