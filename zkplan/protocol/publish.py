@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from ..errors import TransactionRejected
 from . import failpoints
 from .claim import new_claim, send_taking, take_ops
 from .load import FirstReads
@@ -44,8 +45,10 @@ def publish(
     """
     rest = list(dependents)
     refusals = 0
+    #: Why one of them cannot be published; the others are, and the record stays for it.
+    shut: TransactionRejected | None = None
     standing: set[str] = set()
-    while rest or pending:
+    while rest or (pending and shut is None):
         failpoints.reach("publish.before")
         ops: list[Op] = []
         owners: list[int] = []
@@ -70,11 +73,13 @@ def publish(
             checks += [Check(f"{path}/ready", drive.versions[path]) for path in sorted(guarded)]
             ops[:0] = checks
             owners[:0] = [_GUARD] * len(checks)
-        if pending:
+        if pending and shut is None:
             ops.append(Delete(pending))
             owners.append(_PENDING)
         answer, read = yield from send_taking(me, ops, claims)
         if isinstance(answer, Applied):
+            if shut is not None:
+                break
             return Published(claims, refusals, read)
         refusals += 1
         if answer.repeated and claims:
@@ -102,7 +107,11 @@ def publish(
         elif answer.reason is Reason.NODE_EXISTS:
             standing.add(answer.path)  # made by somebody else: the entry that was wanted
         else:
-            raise rejected(f"publishing task-{rest[owner].task} of {plan_path}", answer)
+            target = rest.pop(owner)
+            what = f"publishing task-{target.task} of {me.paths.plan(target.plan)}"
+            shut, drive = rejected(what, answer), NO_DRIVE
+    if shut is not None:
+        raise shut
     return Published([], refusals)
 
 

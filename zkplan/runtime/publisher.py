@@ -9,6 +9,7 @@ from functools import partial
 from ..protocol import control
 from ..protocol.publish import Published, publish
 from ..protocol.shared import NO_DRIVE, Dependent, Drive, Registration
+from ..text import count
 from .claimer import Claimer
 from .loader import Loader
 from .membership import Membership
@@ -74,4 +75,5 @@ class Publisher:
 
 
 def _what(full: list[Dependent]) -> str:
-    return f"publishing {len(full)} tasks of plan {full[0].plan}"
+    plans = ", ".join(sorted({target.plan for target in full}))
+    return f"publishing {count(len(full), 'task')} of plan {plans}"
