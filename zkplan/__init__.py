@@ -50,7 +50,7 @@ __version__ = "0.1.0"
 
 
 def __dir__() -> list[str]:
-    """The public names: those of the modules below are reached by importing them."""
+    """List the public names only. To reach a module below, import it."""
     return sorted([*__all__, "__version__"])
 
 

@@ -10,8 +10,8 @@ import math
 import random
 from dataclasses import dataclass
 
-#: The system's, not the shared generator of `random`: where tasks seed that alike, their workers
-#: would return together. One of our own would be doubled by a fork.
+#: The system's generator, not the shared one of `random`: tasks may seed that one alike, and then
+#: their workers would retry at the same time. A fork would copy a generator of our own.
 CHANCE = random.SystemRandom()
 
 

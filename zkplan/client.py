@@ -1,4 +1,4 @@
-"""The door for users: connect, create plans, find them again."""
+"""The entry point for users: connect, create plans, and find them again."""
 
 from __future__ import annotations
 
@@ -32,10 +32,11 @@ DEFAULT_HOSTS = "127.0.0.1:2181"
 
 
 class Client(Connection):
-    """A connection to the plans under one root. Safe for several threads; a context manager.
+    """A connection to the plans under one root. It is thread-safe, and a context manager.
 
-    Not to be used by handlers of signals: one may interrupt a request of the same thread, and then
-    waits for it in vain. They may raise, or set an event that another thread waits for.
+    Do not use it in a signal handler. The handler may interrupt a request of the same thread, and
+    would then wait for that request for ever. A handler may raise, or set an event that another
+    thread waits for.
     """
 
     def __init__(
@@ -46,9 +47,10 @@ class Client(Connection):
         server: Lease | None = None,
         hosts: str = "",
     ) -> None:
-        """`server`, an embedded one, is released with the connection.
+        """`close` also releases `server`, an embedded server.
 
-        `hosts` is how others reach the same server, where that is not what `transport` connects to.
+        `hosts` is the address at which other programs reach the server, if `transport` uses
+        another.
         """
         super().__init__(transport, root, secret, hosts)
         self._server = server
@@ -65,11 +67,13 @@ class Client(Connection):
         keep: bool | None = None,
         on_failure: OnFailure = "hold",
     ) -> Plan:
-        """Create an empty plan; the options are the defaults of its tasks.
+        """Create an empty plan. The options are the defaults for its tasks; see `Plan.add_task`.
 
-        `on_failure`: what follows when a task is out of attempts. "hold": it stays, its dependents
-        wait, `retry` gives it another chance. "cascade": its dependents fail too, and the plan
-        drains.
+        `on_failure` says what happens when a task is out of attempts. With "hold" the task is kept
+        as dead and its dependents wait until `retry` gives it more attempts. With "cascade" its
+        dependents fail too, and the plan drains.
+
+        Raises InvalidTask for an option or a name out of range.
         """
         defaults = TaskOptions("", attempts, retry_delay, timeout, priority, keep)
         check_options(defaults, "the plan's defaults")
@@ -99,9 +103,10 @@ class Client(Connection):
 
     @told_to_caller
     def plan(self, which: str | int, *, only: bool = False) -> Plan:
-        """The plan of that path, number, or name (the newest of that name). Raises PlanNotFound.
+        """Find a plan by its path, number, or name. Raises PlanNotFound.
 
-        With `only`, a name that several plans have raises PlanError, which lists their numbers.
+        If several plans have the name, the newest one is returned. With `only`, such a name raises
+        PlanError, which lists their numbers.
         """
         text = str(which).removeprefix("plan-")
         if text.startswith("/"):
@@ -117,7 +122,7 @@ class Client(Connection):
                 numbers = ", ".join(str(int(plan.number)) for plan in named)
                 raise PlanError(
                     named[-1].path,
-                    f"{len(named)} plans are named {text!r}: say the number of one: {numbers}",
+                    f"{len(named)} plans are named {text!r}: give the number of one: {numbers}",
                 )
             return named[-1]
         if not path.startswith(self.paths.root + "/plan-"):
@@ -125,11 +130,12 @@ class Client(Connection):
         node = self.transport.ask(ReadData(path))
         if node is None:
             raise PlanNotFound(path, f"there is no plan {path}{hint_at_root(self)}")
-        # One whose record is damaged, or of a later format, can be cancelled and removed by this.
+        # The record may be damaged or of a later format: the plan can still be cancelled and
+        # removed.
         return Plan(self, path, _readable(node.data))
 
     def workers(self) -> list[WorkerRecord]:
-        """The living workers."""
+        """The workers that are registered under the root."""
         return living_workers(self)
 
     def export_plan(
@@ -141,30 +147,31 @@ class Client(Connection):
         wait: float = 0.0,
         remove: bool = False,
     ) -> archive.Exported:
-        """Write a plan of which nothing is claimed to a file; see `zkplan.archive`.
+        """Write a plan to a file; see `zkplan.archive.export_plan`. No task of it may be claimed.
 
-        `pause` pauses it first, `wait` gives its running tasks so many seconds to end, `remove`
-        removes it here afterwards.
+        `pause` pauses the plan first, `wait` gives its running tasks that many seconds to end, and
+        `remove` removes the plan here afterwards.
         """
         return archive.export_plan(plan, file, pause=pause, wait=wait, remove=remove)
 
     def import_plan(
         self, file: str | Path, *, copy: bool = False, any_secret: bool = False
     ) -> Plan:
-        """Make a plan of an exported one; see `zkplan.archive`.
+        """Make a plan from an exported file; see `zkplan.archive.import_plan`.
 
-        A plan that is here already is refused unless `copy`; payloads signed with another secret
-        are refused unless `any_secret`.
+        A plan that is under this root already is refused unless `copy` is set. Payloads signed with
+        another secret are refused unless `any_secret` is set.
         """
         number = archive.import_plan(self, file, copy=copy, any_secret=any_secret)
         return Plan(self, self.paths.plan(number))
 
     def prepare(self) -> None:
-        """Create the root and its fixed children, where they are missing."""
+        """Create the root and its fixed children if they are missing."""
         self.transport.run(ensure_root(self.paths))
 
     def close(self) -> None:
-        """Close the connection; the last one to an embedded server in a folder also stops that."""
+        """Close the connection. The last client of an embedded server in a folder also stops the
+        server."""
         self.transport.close()
         if self._server is not None:
             self._server.release()
@@ -195,24 +202,25 @@ def connect(
     """Connect to ZooKeeper.
 
     `hosts` is a comma-separated list of host:port (a chroot may follow), or a started KazooClient,
-    which stays the caller's. `embedded:FOLDER` starts a server in this process that keeps its data
-    there, or connects to the process that serves the folder; it ends with its last client. When
-    that other process ends, the client goes on within seconds at a server of this one. Plain
-    `embedded:` keeps the data in memory, until this process ends.
+    which the caller has to close. `embedded:FOLDER` starts a server in this process that keeps its
+    data in the folder; the server ends with its last client. If another process serves the folder,
+    the client connects to that one. When that process ends, this process starts a server within
+    seconds, and the client goes on there. Plain `embedded:` keeps the data in memory until this
+    process ends.
 
-    Through a KazooClient that was given, nobody notices that ZooKeeper was restored from an older
-    state (ServerRolledBack): to ask, another client of its kind would have to be made.
+    With a KazooClient of the caller, zkplan cannot notice that ZooKeeper was restored from an older
+    state (ServerRolledBack): the check needs a second client, which zkplan cannot make then.
 
-    All times in seconds: `session_timeout` is what a dead worker's tasks wait for their take-over,
-    `patience` how long one request may stay without an answer. With `secret`, payloads are signed
-    and only those signed with it are accepted; without it `embedded:` addresses have one of their
-    own, in a folder the file `secret`. `kazoo_options` go to KazooClient (auth_data, use_ssl, ca,
-    default_acl, logger, …). Over TLS (`use_ssl`) a server's certificate must name the host that
-    stands in `hosts`, unless `verify_hostname` is False.
+    All times are in seconds. `session_timeout` is how long the tasks of a dead worker wait until
+    others take them over; `patience` is how long one request may stay without an answer. With
+    `secret`, payloads are signed, and only payloads signed with it are accepted. Without it, an
+    `embedded:` address has a secret of its own, in a folder the file `secret`. `kazoo_options` go
+    to KazooClient (auth_data, use_ssl, ca, default_acl, logger, …). Over TLS (`use_ssl`) the
+    certificate of a server must name the host given in `hosts`, unless `verify_hostname` is False.
 
-    Raises ZooKeeperUnavailable when no server answers or the embedded one cannot start, ZkplanError
-    for a malformed list of hosts, TypeError for hosts of another kind and for options that are
-    unknown or contradict each other.
+    Raises ZooKeeperUnavailable if no server answers or the embedded server cannot start,
+    ZkplanError for a malformed list of hosts, and TypeError for hosts of another type and for
+    options that are unknown or contradict each other.
     """
     key = secret.encode() if isinstance(secret, str) else secret
     with ExitStack() as opened:
@@ -226,7 +234,7 @@ def connect(
             **kazoo_options,
         )
         opened.callback(transport.close)
-        # A server in memory is reached by its port only; one in a folder may be at another soon.
+        # A server in memory has only its port; a server in a folder may have another port soon.
         named = isinstance(hosts, str) and not (is_embedded(hosts) and folder_of(hosts) is None)
         own = server.secret.encode() if server is not None and not key else b""
         client = Client(transport, root, key or own, server, hosts if named else "")
@@ -239,7 +247,7 @@ def connect(
 
 
 def _readable(data: bytes) -> PlanRecord | None:
-    """A plan of an unknown format is listed all the same; asking it for more says what is wrong."""
+    """A plan of an unknown format is listed, too. Its methods raise what is wrong with it."""
     try:
         return PlanRecord.from_bytes(data)
     except PayloadUndecodable:

@@ -1,4 +1,4 @@
-"""What reaches the plans under one root: transport, paths, codec, and the commands for a user."""
+"""The link to the plans under one root: transport, paths, codec, and commands to show users."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ DEFAULT_ROOT = "/zkplan"
 
 
 class Connection:
-    """What everything on the author's side shares: plans, tasks, and the views of `inspect`."""
+    """What plans, tasks and the views of `inspect` share: the connection of one client."""
 
     def __init__(
         self,
@@ -21,12 +21,12 @@ class Connection:
         secret: bytes = b"",
         hosts: str = "",
     ) -> None:
-        """`hosts` is how others reach the same server, where `transport` connects to another."""
+        """`hosts` is the address for other programs, if `transport` uses another."""
         self.transport = transport
         self._hosts = hosts
         self.paths = Paths(_checked_root(root))
         self.codec = Codec(secret)
-        #: Of exported plans. A secret that an embedded server has for itself stays there.
+        #: The codec for exported plans. An embedded server's own secret is never used for them.
         self.file_codec = self.codec
 
     @property
@@ -34,7 +34,7 @@ class Connection:
         return self.paths.root
 
     def command(self, words: str) -> str:
-        """That command of `zkplan` as it is to be typed, to reach the plans of this client."""
+        """That `zkplan` command with the options that reach the plans of this client."""
         hosts = self._hosts or f"{self.transport.hosts}{self.transport.client.chroot}"
         return command(words, hosts, self.root)
 

@@ -1,4 +1,4 @@
-"""The functional form of the ancestor, zk-plan: four functions over the same code."""
+"""The functional API of zk-plan, which zkplan descends from: four functions over the same code."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def create_plan(client: Client, name: str | None = None, **defaults: Any) -> Pla
 
 
 def add_task(plan: Plan, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Task:
-    """Add a task that calls `fn(*args, **kwargs)`; arguments that are tasks are edges."""
+    """Add a task that calls `fn(*args, **kwargs)`. An argument that is a task becomes an edge."""
     return plan.add_task(fn, args, kwargs)
 
 

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
     from .client import Client
 
-#: Slots of one worker; tasks that compute hold the interpreter's lock, so processes scale, threads
-#: wait.
+#: The most slots that one worker may have. Tasks that compute hold the interpreter lock, so for
+#: those use more processes, not more threads.
 THREADS_DEFAULT = 8
 THREADS_MAX = 500
 
@@ -25,9 +25,9 @@ THREADS_MAX = 500
 class Worker:
     """Claims tasks of all ready plans and runs them on `threads` threads.
 
-    `backoff` says how often an idle worker looks for work that no watch announced. One worker runs
-    once; it uses the client's connection and must have one of its own. Not needed to be told of new
-    plans: it watches the root.
+    A worker watches the root, so nobody has to tell it about new plans. `backoff` says how often an
+    idle worker looks for work that no watch has announced. A worker runs only once. It must have a
+    client of its own.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class Worker:
 
     @property
     def id(self) -> str:
-        """The ID under which it registers (a suffix is added after a lost session)."""
+        """The ID under which the worker registers. After a lost session it gets a suffix."""
         return self._loop.membership.worker
 
     def on_ready(self, callback: Callable[[str], None]) -> None:
@@ -57,16 +57,16 @@ class Worker:
         self._loop.ready = callback
 
     def statistics(self) -> Statistics:
-        """What it did since its start: a snapshot, which does not change any more."""
+        """What the worker has done since its start, as a snapshot."""
         return self._loop.counters.snapshot()
 
     def run(self) -> None:
-        """Work until `stop`; raises what broke the worker."""
+        """Run tasks until `stop` is called. Raises the error that ended the worker, if one did."""
         self.client.prepare()
         self._loop.run()
 
     def start(self) -> Worker:
-        """Work on a thread of its own; gives itself."""
+        """Run tasks on a thread of its own. Returns the worker."""
         if self._thread is not None:
             raise ZkplanError("this worker was started already; make a new one")
         self._thread = threading.Thread(target=self._run, name="zkplan-worker", daemon=True)
@@ -80,10 +80,11 @@ class Worker:
             self._failure = error
 
     def stop(self, grace: float = 30.0) -> None:
-        """Drain: claim nothing more, give running tasks `grace` seconds, hand back the others.
+        """Drain the worker: it claims nothing more, and running tasks have `grace` seconds to end.
 
-        A hand-back costs no attempt. With `start`, waits for the end and raises what broke the
-        worker; with `run` (from another thread or a signal handler) it returns at once.
+        It hands back the others, which costs them no attempt. After `start`, this waits until the
+        worker has ended, and raises the error that ended it, if one did. After `run` (call it from
+        another thread or a signal handler) it returns at once.
         """
         self._loop.stop(grace)
         if self._thread is not None and self._thread is not threading.current_thread():

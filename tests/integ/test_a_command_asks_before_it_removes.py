@@ -48,7 +48,7 @@ def test_without_a_terminal_nothing_is_removed_unless_told_to(
     zkplan_client.create_plan("nightly")
     ran = command("plan", "rm", "nightly")
     assert ran.returncode == 2
-    assert "nobody can be asked here whether to remove" in ran.stderr
+    assert "there is no terminal to ask whether to remove" in ran.stderr
     assert "--yes" in ran.stderr
     assert command("plan", "rm", "nightly", "--yes").returncode == 0
     assert zkplan_client.plans() == []

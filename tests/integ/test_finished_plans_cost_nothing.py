@@ -24,7 +24,7 @@ from .test_plans_of_plain_creates_run import Builder
 FIRST = 5_000_000
 #: How much longer it may take beside them, in seconds: the shortest of so many tries.
 LATER_S, TRIES = 1.0, 3
-COUNTS = [2000, pytest.param(20_000, marks=[pytest.mark.slow, pytest.mark.timeout(600)])]
+COUNTS = [2000, pytest.param(20_000, marks=[pytest.mark.bench, pytest.mark.timeout(600)])]
 
 
 def put_plans(client: Client, znodes: KazooClient, count: int, *names: str) -> None:

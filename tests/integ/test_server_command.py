@@ -58,7 +58,7 @@ def refused(*options: str) -> subprocess.CompletedProcess[str]:
 def test_it_says_its_address_and_ends_cleanly_with_a_signal(number: signal.Signals) -> None:
     with served() as server:
         line = first_line(server)
-        assert line.endswith(", in memory only: its data end with it")
+        assert line.endswith(", in memory only: its data is lost when it ends")
         with zkplan.connect(address_in(line)) as client:
             client.create_plan("of this moment")
         server.send_signal(number)

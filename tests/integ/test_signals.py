@@ -40,7 +40,10 @@ def test_ctrl_c_of_a_wait_is_not_a_failed_plan(
         process.end(0)
     said = log.read_text()
     assert "Traceback" not in said
-    assert "(idle) goes on without this wait; to look at it:\nzkplan plan show 4 --hosts" in said
+    assert (
+        "(idle) goes on; only this wait has ended. To look at the plan:\nzkplan plan show 4 --hosts"
+        in said
+    )
 
 
 def test_ctrl_c_of_a_worker_that_is_connecting_ends_it(tmp_path: Path) -> None:

@@ -124,7 +124,7 @@ def test_a_result_is_shown_where_its_module_is(
     elsewhere = show(task, zookeeper_hosts, code / "elsewhere", "--values")
     assert elsewhere.code == 2
     assert "finished" in elsewhere.out
-    assert f"1 value cannot be shown here, where a module or the secret (ZKPLAN_SECRET) may be " \
+    assert f"1 value cannot be decoded here; a module or the secret (ZKPLAN_SECRET) may be " \
         f"missing: ModuleNotFoundError: No module named '{NAME}'" in elsewhere.err  # fmt: skip
     assert "Traceback" not in elsewhere.err
 

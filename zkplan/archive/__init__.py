@@ -1,9 +1,9 @@
 """Move a plan to another server: export it to one file, and make a plan of that file.
 
-A plan is exported while nothing of it is claimed: paused, not marked ready, cancelled or done. What
-is written is a picture of one moment (`zkplan.archive.picture`). An import ends with one
-transaction that makes the plan known by its name, so a crash before it leaves no half of a plan
-that anybody would run (`zkplan.archive.restore`).
+A plan can be exported while none of its tasks is claimed: it must be paused, not marked ready,
+cancelled or done. The file shows the plan as it was at one moment (`zkplan.archive.picture`). The
+last transaction of an import gives the plan its name. If the import crashes before that, no worker
+runs the incomplete plan (`zkplan.archive.restore`).
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from .restore import begin, fill, find_twin
 
 logger = logging.getLogger("zkplan.archive")
 
-#: Readings of a plan that changes while it is read, before giving up.
+#: How often a plan that changes while it is read is read again before the export gives up.
 READINGS_MAX = 5
-#: Seconds between two looks at the claims that an export waits for.
+#: Seconds between two checks of the claims that an export waits for.
 LOOK_S = 0.1
 #: The kinds of envelope that the children of a plan and of a task hold.
 _SEALED = {"arg": VALUE + FAILURE, "log": FAILURE + LOG, "result": VALUE + FAILURE}
@@ -54,20 +54,23 @@ def export_plan(
     wait: float = 0.0,
     remove: bool = False,
 ) -> Exported:
-    """Write all of a plan to a new file, from which `import_plan` makes the same plan elsewhere.
+    """Write a whole plan to a new file, from which `import_plan` makes the same plan elsewhere.
 
-    The plan must be paused, not marked ready, cancelled or done. `pause` pauses it first, `wait` is
-    how many seconds its running tasks have to end. Afterwards it stays paused, for two copies of
-    one plan would run its tasks twice: remove it once it is imported. Or let `remove` do that: it
-    first reads the file again, and refuses where the plan was changed meanwhile.
+    The plan must be paused, not marked ready, cancelled or done. With `pause` it is paused first.
+    Its running tasks have `wait` seconds to end. Afterwards the plan stays paused, because two
+    copies of it would run its tasks twice: remove it once the file is imported. With `remove`, the
+    export removes it: it first reads the file again, and refuses if the plan has changed meanwhile.
 
-    Raises PlanError (running; changed all the time), WaitTimeout (tasks are still claimed),
-    PlanNotFound, ZkplanError where the file exists or cannot be written. An error leaves no file.
+    Raises PlanError if the plan is running or keeps changing, WaitTimeout if tasks are still
+    claimed, PlanNotFound, and ZkplanError if the file exists or cannot be written. An error leaves
+    no file.
     """
     target = Path(file)
     client, transport = plan.client, plan.client.transport
     if target.exists():
-        raise ZkplanError(f"{target} exists: choose another name, an export replaces nothing")
+        raise ZkplanError(
+            f"{target} exists: choose another name, an export never overwrites a file"
+        )
     if pause and plan.status().state in ("running", "failed"):
         try:
             plan.pause()
@@ -97,7 +100,8 @@ def export_plan(
 
 
 def _wait_for_claims(plan: Plan, wait: float) -> Survey:
-    """Wait until nothing of the plan is claimed; what vanished workers left is released here."""
+    """Wait until no task of the plan is claimed. Release what vanished workers have left
+    claimed."""
     transport, paths = plan.client.transport, plan.client.paths
     deadline = time.monotonic() + wait
     while True:
@@ -125,14 +129,14 @@ def _wait_for_claims(plan: Plan, wait: float) -> Survey:
 
 
 def _release_vacant(paths: Paths, claims_nodes: set[str]) -> Step[None]:
-    """As workers do: where the last one has vanished, nobody else is left to do it."""
+    """Do what workers do. If the last worker has vanished, nobody else would do it."""
     _, vacant = yield from orphaned_claims(paths)
     for worker in claims_nodes.intersection(vacant):
         yield from clear_claims(paths, worker)
 
 
 def _write(plan: Plan, found: Survey, target: Path) -> Exported | None:
-    """Write the file; None, and no file, where the plan was changed while it was read."""
+    """Write the file. Returns None, and writes no file, if the plan changed while it was read."""
     transport, paths, number = plan.client.transport, plan.client.paths, plan.number
     record = plan.record
     tasks = plan.status().tasks
@@ -161,17 +165,17 @@ def _write(plan: Plan, found: Survey, target: Path) -> Exported | None:
 def import_plan(
     client: Connection, file: str | Path, *, copy: bool = False, any_secret: bool = False
 ) -> str:
-    """Make a plan of an exported one, under the client's root; gives its number there.
+    """Make a plan from an exported file, under the client's root. Returns its number.
 
-    It is as it was: paused if it was paused, with the same numbers of tasks, attempts, logs and
-    kept results, and nothing that had been committed runs again. The whole file is checked before
-    anything is written. On an error what was written is removed; a process killed meanwhile leaves
-    a plan named "… (half imported)", which does not run: remove it as any other.
+    The plan is paused if it was paused. It has the same task numbers, attempts, logs and kept
+    results, and no committed task runs again. The whole file is checked before anything is written.
+    After an error, the import removes what it has written. If the process is killed meanwhile, a
+    plan named "… (half imported)" is left. It does not run: remove it like any other.
 
-    Raises PlanError where the plan is there already (`copy` makes a second one all the same),
-    PayloadUndecodable for a file that is damaged, foreign, of a newer format, or signed with
-    another secret (`any_secret` leaves that to the workers), ZkplanError for one that cannot be
-    read.
+    Raises PlanError if the plan is there already (`copy` makes a second one all the same), and
+    ZkplanError if the file cannot be read. Raises PayloadUndecodable if the file is damaged, not an
+    exported plan, of a newer format, or signed with another secret (with `any_secret` only the
+    workers check that).
     """
     source = Path(file)
     header = _read_through(source, None if any_secret else client.file_codec)
@@ -180,7 +184,7 @@ def import_plan(
     if twin is not None:
         raise PlanError(
             twin,
-            f"the plan of {source} is there already, as {twin}: remove that one first, or ask for "
+            f"the plan in {source} is there already, as {twin}: remove that one first, or ask for "
             "a second plan (--copy), whose tasks then run a second time",
         )
     with open_archive(source) as (header, znodes):
@@ -210,7 +214,7 @@ def _remove_half(client: Connection, number: str) -> None:
 
 
 def _read_through(file: Path, codec: Codec | None) -> Header:
-    """Check the whole file, and with `codec` the signature of all it holds."""
+    """Check the whole file, and with `codec` the signature of each payload."""
     with open_archive(file) as (header, znodes):
         for znode in znodes:
             if znode.path.startswith("task-") and int(number_of(znode.path[:15])) >= header.creates:
@@ -221,7 +225,7 @@ def _read_through(file: Path, codec: Codec | None) -> Header:
 
 
 def _kinds(znode: Znode) -> bytes:
-    """The kinds of payload that it may hold; empty: it holds none."""
+    """The kinds of payload that this znode may hold; empty if it holds none."""
     here, _, name = znode.path.partition("/")
     if here == "results":
         return VALUE + FAILURE
@@ -231,7 +235,8 @@ def _kinds(znode: Znode) -> bytes:
 
 
 def _signed_anew(znode: Znode, had: Codec, gets: Codec) -> Znode:
-    """The secret that a data folder has for itself stays there, on the way out and in."""
+    """Neither an export nor an import uses a data folder's own secret: that secret stays in the
+    folder."""
     kinds = b"" if had is gets else _kinds(znode)
     try:
         return znode._replace(data=gets.seal(*had.open(kinds, znode.data))) if kinds else znode

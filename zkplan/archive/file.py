@@ -7,8 +7,8 @@
     ...
     {"end": "plan archive", "znodes": 57, "sha256": "..."}
 
-The digest is that of all bytes before the last line, so a file that was cut short, changed or glued
-together is known before anything of it is used. `zcat FILE | less` shows it.
+The digest covers all bytes before the last line. So a file that was cut short, changed or glued
+together is refused before anything in it is used. `zcat FILE | less` shows the file.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ ABOUT = (
     "A plan of zkplan: one line for each znode, its path below the plan, its data as text or "
     "base64; `zkplan plan import FILE` makes a plan of it. It holds code that workers will run."
 )
-#: A request of ZooKeeper has 1 MB, a third more in base64; JSON doubles the quotes of a text.
+#: A ZooKeeper request carries 1 MB. Base64 adds a third, and JSON doubles the quotes in a text.
 LINE_BYTES_MAX = 3 * 1024 * 1024
-#: Edges of the widest join, its hold and its publication, with room.
+#: The edges of the widest join, its `incomplete` mark and its publication, with some margin.
 VERSION_MAX = 1_000_000
 COUNTER_MAX = 2**31 - 1
 
@@ -52,7 +52,8 @@ _SHAPE = re.compile(
 
 
 class Header(NamedTuple):
-    """The first line. `creates`: children the plan has ever had; `tasks`: those that are left."""
+    """The first line. `creates` counts the children that the plan has ever had, `tasks` the
+    unfinished tasks."""
 
     name: str
     uid: str
@@ -67,15 +68,17 @@ _private = partial(os.open, mode=0o600)
 
 
 class ArchiveWriter:
-    """Writes a file beside `target` that takes its name once it is whole and on the disk."""
+    """Writes a file beside `target`, and renames it to `target` once it is complete and on the
+    disk."""
 
     def __init__(self, target: Path, header: Header) -> None:
         self._target, self._origin = target, header.origin
         self._half = target.with_name(f".{target.name}.{os.getpid()}.half")
         self._digest = hashlib.sha256()
-        # It holds arguments and results, so it is as private as the data of the embedded server.
+        # The file holds arguments and results, so it is as private as the data of an embedded
+        # server.
         self._raw: BinaryIO = open(self._half, "xb", opener=_private)  # noqa: SIM115
-        # Without a name and a time, so that equal plans give equal bytes.
+        # The header has no name and no time, so that equal plans give equal bytes.
         self._file = gzip.GzipFile("", "wb", 6, self._raw, 0)
         self.znodes = 0
         head = {"zkplan": KIND, "format": FORMAT, "about": ABOUT, **header._asdict()}
@@ -84,7 +87,7 @@ class ArchiveWriter:
     def add(self, znode: Znode) -> None:
         if not _SHAPE.fullmatch(znode.path):
             raise ZkplanError(
-                f"{self._origin} has a znode {znode.path!r:.100}, which is none of zkplan's: "
+                f"{self._origin} has a znode {znode.path!r:.100}, which zkplan did not make: "
                 "delete it or move it away, then export the plan again"
             )
         line: dict[str, Any] = {"znode": znode.path}
@@ -104,14 +107,16 @@ class ArchiveWriter:
         self._file.write(data)
 
     def finish(self) -> str:
-        """End the file and give it its name; gives the digest. Replaces nothing."""
+        """End the file and give it its name. Returns the digest. Never overwrites a file."""
         digest = self._digest.hexdigest()
         self._write({"end": KIND, "znodes": self.znodes, "sha256": digest})
         self._file.close()
         self._raw.flush()
         os.fsync(self._raw.fileno())
         if self._target.exists():
-            raise FileExistsError(f"{self._target} exists by now")
+            raise FileExistsError(
+                f"{self._target} exists now: another program has made it meanwhile"
+            )
         self._half.replace(self._target)
         folder = os.open(self._target.parent, os.O_RDONLY)
         try:
@@ -137,8 +142,8 @@ class ArchiveWriter:
 def open_archive(file: Path) -> Iterator[tuple[Header, Iterator[Znode]]]:
     """The header and the znodes of an archive, in order.
 
-    PayloadUndecodable says what is wrong with the file; damage shows at the latest where the znodes
-    end, so nothing may be trusted before that. Raises ZkplanError where it cannot be read.
+    Raises PayloadUndecodable, which says what is wrong with the file, and ZkplanError if it cannot
+    be read. Damage may show only after the last znode, so trust nothing before the end.
     """
     try:
         unpacked = gzip.open(file)  # noqa: SIM115 - closed below; errors of the caller stay his own
@@ -166,7 +171,7 @@ class _Lines:
         except (ValueError, RecursionError):
             line = None
         if not isinstance(line, dict):
-            raise self._wrong("it is no plan exported by zkplan, or was cut short or damaged")
+            raise self._wrong("it is not a plan exported by zkplan, or it was cut short or damaged")
         self._before = self._digest.copy()
         self._digest.update(raw)
         return line
@@ -176,7 +181,7 @@ class _Lines:
             return bytes(self._unpacked.readline(LINE_BYTES_MAX))
         except (gzip.BadGzipFile, EOFError, zlib.error) as error:
             raise self._wrong(
-                f"it is no plan exported by zkplan, or was cut short or damaged ({error})"
+                f"it is not a plan exported by zkplan, or it was cut short or damaged ({error})"
             ) from None
         except OSError as error:
             raise ZkplanError(f"{self._file} cannot be read: {error}") from error
@@ -184,10 +189,10 @@ class _Lines:
     def header(self) -> Header:
         line = self._line()
         if line.get("zkplan") != KIND:
-            raise self._wrong("it is no plan exported by zkplan")
+            raise self._wrong("it is not a plan exported by zkplan")
         if line.get("format") != FORMAT:
             raise self._wrong(
-                f"it has format {line.get('format')!r}, this zkplan reads {FORMAT}: upgrade it"
+                f"it has format {line.get('format')!r}, this zkplan reads {FORMAT}: upgrade zkplan"
             )
         header = Header(*(line.get(name) for name in Header._fields))  # type: ignore[arg-type]
         numbers = (header.tasks, header.creates)
@@ -207,22 +212,22 @@ class _Lines:
                     raise self._wrong(f"{znode.path} does not follow its task")
                 task = here
             if not here and count:
-                raise self._wrong("it has two plans")
+                raise self._wrong("it holds two plans")
             count += 1
             yield znode
         if line.get("znodes") != count or line.get("sha256") != self._before.hexdigest():
-            raise self._wrong("its checksum does not fit: it was damaged or changed")
+            raise self._wrong("its checksum is wrong: the file was damaged or changed")
         if self._read():
-            raise self._wrong("something follows its end")
+            raise self._wrong("there is data after its end")
 
     def _znode(self, line: dict[str, Any]) -> Znode:
         path, version = line.get("znode"), line.get("version", 0)
         text, packed = line.get("text", ""), line.get("base64")
         if type(path) is not str or not _SHAPE.fullmatch(path):
-            raise self._wrong(f"{path!r:.100} is no znode of a plan")
+            raise self._wrong(f"{path!r:.100} is not a znode of a plan")
         counts = path.startswith("task-") and path.endswith("/ready")
         if type(version) is not int or not 0 <= version <= VERSION_MAX * counts:
-            raise self._wrong(f"{path} has no version that a plan can have")
+            raise self._wrong(f"{path} has a version that it can have in no plan")
         try:
             data = text.encode() if packed is None else base64.b64decode(packed, validate=True)
         except (AttributeError, TypeError, ValueError):

@@ -1,8 +1,8 @@
-"""A consistent picture of a whole plan, read while nothing of it is claimed.
+"""A consistent picture of a whole plan, read while none of its tasks is claimed.
 
-Everything is read twice, the second time only its structure. No part of a plan ever returns to an
-earlier state (numbers grow, names never come back), so what is equal in both readings stood
-unchanged between the end of the first and the start of the second: all of it at one moment.
+Everything is read twice, the second time only the structure. No part of a plan ever returns to an
+earlier state: numbers grow, and names never come back. So whatever is equal in both readings did
+not change between them, and the picture shows one moment.
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ Sink = Callable[[Znode], None]
 
 
 class Stand(NamedTuple):
-    """The control znodes of a plan: `ready` and `add-count` are versions, -1 where there is
-    none."""
+    """The control znodes of a plan: `ready` and `add-count` are versions, -1 if the znode is
+    missing."""
 
     state: str
     ready: int
@@ -72,7 +72,7 @@ class Stand(NamedTuple):
 
 
 class Survey(NamedTuple):
-    """What is known before a plan is read.
+    """What is known of a plan before it is read.
 
     `creates` counts the children ever created: the number the next task gets. `claimed` maps
     claimed tasks to their workers, `ranks` the tasks that pending records name to their ranks.
@@ -86,10 +86,10 @@ class Survey(NamedTuple):
 
 
 def survey(paths: Paths, plan: str) -> Step[Survey]:
-    """The plan's state, then who holds what of it. Raises PlanNotFound.
+    """Read the plan's state, then which worker claims which task. Raises PlanNotFound.
 
-    The claims nodes come after `ready`: a claim made before the plan was paused is seen, and none
-    is made after that.
+    The claims nodes are read after `ready`: so a claim made before the pause is seen, and none is
+    made after it.
     """
     path = paths.plan(plan)
     node, *control = yield ReadMany([ReadData(path), *(ReadData(f"{path}/{n}") for n in LAST)])
@@ -120,10 +120,11 @@ def survey(paths: Paths, plan: str) -> Step[Survey]:
 
 
 def read_plan(paths: Paths, plan: str, ranks: dict[str, str], sink: Sink | None) -> Step[bytes]:
-    """Read the plan once; gives a digest of its structure. With `sink`, its znodes go there.
+    """Read the plan once, and return a digest of its structure. `sink` gets the znodes, if given.
 
-    A complete task that nobody has published yet goes to the sink as published: its pending record
-    stays behind on a claims node. Raises PlanError for a task that is still being defined.
+    A task that is complete but not published yet goes to the sink as published, because its pending
+    record is on a claims node, which is not exported. Raises PlanError for a task that is still
+    being defined.
     """
     path = paths.plan(plan)
     # `delayed` first: an entry that becomes due meanwhile is seen in both places, not in none.
@@ -199,7 +200,8 @@ class _Walk:
                     f"{task} of {self.path} is still being defined: wait for its author to end "
                     "(`zkplan plan check` tells more), then export again",
                 )
-            # The mark of a worker is no part of the plan; it may stand a little after its claim.
+            # The `owner` mark of a worker is not part of the plan. It may stand a little longer
+            # than its claim.
             children = sorted(name for name in names if name not in ("owner", "ready"))
             self.note(task, ready.data.hex(), str(ready.version), *children, "")
             version = self._published(task, ready.data, ready.version, children)
@@ -208,7 +210,7 @@ class _Walk:
         yield from self.copy(wanted)
 
     def _published(self, task: str, k: bytes, version: int, children: list[str]) -> int:
-        """The version of `ready`, one more where publishing the task is still owed."""
+        """The version of `ready`, plus one if the task is complete and not published yet."""
         number = task[5:]
         owed = count_from_bytes(k) == version and number not in self.placed
         if not owed or number in self.dead or any(name.startswith("dep-") for name in children):
@@ -217,10 +219,10 @@ class _Walk:
         return version + 1
 
     def copy(self, wanted: Sequence[str | Znode]) -> Step[None]:
-        """Give the sink what is wanted, in order, reading what is only named.
+        """Give the wanted znodes to the sink, in order, and read those that are only named so far.
 
-        The sizes seen so far say how many values the next request may ask for, for nothing else
-        limits the answer.
+        Nothing else limits the size of an answer. So the sizes seen so far decide how many values
+        the next request asks for.
         """
         sink = self.sink
         if sink is None:
@@ -243,7 +245,7 @@ class _Walk:
             count = max(1, min(READS_PER_REQUEST, ANSWER_BYTES_MAX // largest))
 
     def give_entries(self, paths: Paths, plan: str) -> Step[None]:
-        """A delayed one with its delay: its due time alone may be that of a wrong clock."""
+        """An entry of `delayed`, with its delay: the due time alone may come from a wrong clock."""
         if self.sink is None:
             return
         entries = list(self.entries.items())
@@ -269,9 +271,9 @@ def delayed_of(path: str, plan: str) -> Delayed | None:
 
 
 def retire(path: str, seen: Stand) -> Step[None]:
-    """Cancel a plan that still stands as the picture shows it, so that it never runs again here.
+    """Cancel a plan if it is still as the picture shows it, so that it never runs again here.
 
-    Raises PlanError where it was changed since: a task added after the picture would be lost.
+    Raises PlanError if it has changed since: a task that was added later would be lost.
     """
     if seen.state in ("done", "cancelled"):
         return
@@ -281,7 +283,7 @@ def retire(path: str, seen: Stand) -> Step[None]:
         SetData(control, cancelled, seen.ready) if seen.ready >= 0 else Create(control, cancelled)
     )
     ops = [end, Delete(f"{path}/add-count", seen.adds)] if seen.adds >= 0 else [end]
-    # One that is made after this read raises the version of `ready`.
+    # Whoever makes an entry after this read raises the version of `ready`.
     if (yield ReadData(active_entry(path))) is not None:
         ops.append(Delete(active_entry(path)))
     answer = yield Multi(ops)

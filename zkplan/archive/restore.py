@@ -1,9 +1,9 @@
 """Write a plan anew from a picture of it, under a number of its own.
 
-The new plan bears another name, and has neither `add-count` nor `ready`, until its last
-transaction: nothing can be added to it, nothing of it is claimed, and whoever asks for the plan by
-its name does not find a half of it. Each transaction demands the version of the plan's own znode
-which the one before it made, so a repeated one is refused, and they may be sent ahead.
+Until the last transaction the new plan has another name, and neither `add-count` nor `ready`. So no
+task can be added to it or claimed, and nobody finds an incomplete plan by its name. Each
+transaction checks the version of the plan's znode that the one before it made. So a repeated
+transaction is refused, and several can be under way at once.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ from .picture import LAST, Znode, delayed_of
 
 #: Operations per transaction.
 BATCH_OPS = 1000
-#: What a plan is called until all of it is written.
+#: The end of a plan's name until all of the plan is written.
 HALF = "(half imported)"
 
 
 def find_twin(paths: Paths, uid: str) -> Step[str | None]:
-    """The path of a plan with that `uid` under the root, None where there is none."""
+    """The path of the plan with that `uid` under the root, or None."""
     names = (yield ReadChildren(paths.root)) or ()
     found = [f"{paths.root}/{name}" for name in sorted(names) if name.startswith("plan-")]
     for start in range(0, len(found), READS_PER_REQUEST):
@@ -64,7 +64,7 @@ def find_twin(paths: Paths, uid: str) -> Step[str | None]:
 
 
 def begin(paths: Paths, record: PlanRecord) -> Step[tuple[str, bytes]]:
-    """Create a plan marked as half imported; gives its number and the mark, which is its data."""
+    """Create a plan that is marked as half imported. Returns its number and its data, the mark."""
     yield from ensure_root(paths)
     name = f"{record.name} {HALF}".strip()
     mark = replace(record, name=name, uid=os.urandom(12).hex()).to_bytes()
@@ -96,10 +96,10 @@ def fill(
     record: bytes,
     znodes: Iterable[Znode],
 ) -> Step[None]:
-    """Write all `znodes` into the plan that `begin` made, and give it its own `record` at last.
+    """Write all `znodes` into the plan that `begin` made, and give it its `record` at the end.
 
     `creates` is the number of children that the plan had had, so that the next task gets the same
-    number as it would have got there. What the iterator raises leaves the plan half imported.
+    number that it would have got there. If the iterator raises, the plan stays half imported.
     """
     chain = _Chain(paths.plan(plan), mark)
     source = _Source(paths, plan)
@@ -146,13 +146,13 @@ class _Source:
                     yield Create(f"{self._paths.delayed}/{due}", znode.data)
             else:
                 if name.startswith(("prov-", "log-")):
-                    # The number that the task's counter gives now. Those of the source may be above
-                    # the counter, which would give them once more to an edge or a log to come.
+                    # The number that the task's counter gives now. The numbers of the source may be
+                    # higher: the counter would later give them to another edge or log.
                     name = f"{name.partition('-')[0]}-{children:010d}"
                 children += 1
                 path = f"{self._path}/{here}/{name}"
                 yield Create(path, znode.data)
-                # Arrivals are counted by a version, which only grows one by one.
+                # A version counts the arrivals, and it only grows by one.
                 yield from repeat(SetData(path, znode.data), znode.version)
         for _ in range(creates - made):
             yield Create(f"{self._path}/gap")
@@ -209,7 +209,8 @@ class _Chain:
         yield from self._recover(answers)
 
     def _recover(self, answers: list[Applied | Refused]) -> Step[None]:
-        """The version of the plan says how many were applied; the others are sent again."""
+        """The version of the plan says how many transactions were applied; the others are sent
+        again."""
         version = yield from self._version()
         rest = [
             (batch, answer)
@@ -232,5 +233,5 @@ class _Chain:
 
     def _refused(self, answer: Refused) -> TransactionRejected:
         error = rejected(f"importing {self.path}", answer)
-        error.args = (f"{error}; the plan is half written: remove it and import it again",)
+        error.args = (f"{error}; the plan is only half imported: remove it and import it again",)
         return error

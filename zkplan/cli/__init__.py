@@ -51,10 +51,10 @@ def cli() -> None:
 
 
 def exit_code(error: ZkplanError) -> int:
-    """What an error means to the shell."""
+    """The exit code for an error."""
     if isinstance(
         error, ZooKeeperUnavailable | ServerRolledBack
-    ):  # started anew, the command may go well
+    ):  # run again, the command may succeed
         return EXIT_UNREACHABLE
     if isinstance(error, WaitTimeout):
         return EXIT_TIMED_OUT
@@ -65,7 +65,7 @@ def exit_code(error: ZkplanError) -> int:
 
 def main(args: list[str] | None = None) -> NoReturn:
     """The entry point: every error becomes one line on stderr and an exit code."""
-    # Not click's standalone mode: there, Ctrl-C would end with 1, which says that a plan failed.
+    # Not click's standalone mode: there Ctrl-C ends with 1, which means that a plan failed.
     try:
         code = cli.main(args=args, prog_name="zkplan", standalone_mode=False)
     except ZkplanError as error:
@@ -78,7 +78,7 @@ def main(args: list[str] | None = None) -> NoReturn:
         click.echo("zkplan: interrupted", err=True)
         sys.exit(EXIT_INTERRUPTED)
     except BrokenPipeError:
-        # The reader of stdout has left, as `head` does; Python would complain once more at its end.
+        # The reader has closed stdout, as `head` does. Python would complain again at its end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(EXIT_FAILED)
     sys.exit(code if isinstance(code, int) else 0)

@@ -28,8 +28,9 @@ hosts_option = click.option(
     default=DEFAULT_HOSTS,
     show_default=True,
     show_envvar=True,
-    help="ZooKeeper servers, host:port separated by commas; a chroot may follow. "
-    "embedded:FOLDER starts a server in this process, or uses the one that serves the folder.",
+    help="ZooKeeper servers as host:port, separated by commas; a chroot may follow. "
+    "With embedded:FOLDER this process starts a server that keeps its data in FOLDER, or uses "
+    "the server that already does.",
 )
 root_option = click.option(
     "--root",
@@ -44,7 +45,7 @@ secret_option = click.option(
     envvar="ZKPLAN_SECRET",
     default="",
     show_envvar=True,
-    help="Sign payloads with this, and accept only what was signed with it.",
+    help="Sign payloads with this secret, and accept only payloads signed with it.",
 )
 timeout_option = click.option(
     "--connect-timeout",
@@ -63,7 +64,7 @@ output_option = click.option(
     default="table",
     show_default=True,
     show_envvar=True,
-    help="How data is printed.",
+    help="Format of the output.",
 )
 
 
@@ -83,9 +84,11 @@ def open_client(
     creates: bool = False,
     **options: Any,
 ) -> Client:
-    """A client for a command; only one that `creates` makes an embedded folder that is not there.
+    """Open a client for a command.
 
-    Raises ZkplanError for such a folder, which is mistyped in most cases, and what `connect` does.
+    Only a command that `creates` something may create the folder of an embedded server. For other
+    commands a missing folder is most likely a typing error, so they raise ZkplanError. Raises what
+    `connect` raises, too.
     """
     log_to_stderr()
     if not creates:
@@ -94,9 +97,10 @@ def open_client(
 
 
 def label_of(plan: Plan) -> str:
-    """Path and name: a bare number or path does not show that it is the wrong plan.
+    """The path and the name of a plan: the name shows a user who typed a wrong number.
 
-    Printable and one line, as the cells of a table: whoever writes the tree can give any name.
+    The text is printable and one line, as a table cell is: whoever writes the tree chooses the
+    name.
     """
     try:
         return _cell(f"{plan.path} ({plan.name})" if plan.name else plan.path)
@@ -105,7 +109,7 @@ def label_of(plan: Plan) -> str:
 
 
 def log_to_stderr(level: int = logging.INFO) -> None:
-    """zkplan's own events; of kazoo only what is an error, its reconnects are told by zkplan."""
+    """Log zkplan's own events, and only errors of kazoo: zkplan reports reconnects itself."""
     handler = logging.StreamHandler()
     handler.setFormatter(
         PrintableFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s", "%H:%M:%S")
@@ -116,7 +120,7 @@ def log_to_stderr(level: int = logging.INFO) -> None:
 
 
 def print_rows(rows: Iterable[dict[str, Any]], output: str, columns: Sequence[str]) -> int:
-    """Rows as an aligned table or as a JSON array, as they come; gives how many."""
+    """Print rows as an aligned table or as a JSON array while they arrive; returns their number."""
     return (_print_json if output == "json" else _print_table)(iter(rows), columns)
 
 
@@ -133,7 +137,7 @@ def _print_table(rows: Iterator[dict[str, Any]], columns: Sequence[str]) -> int:
     body = ([_cell(row.get(column)) for column in columns] for row in rows)
     table = chain([list(columns)], body)
     number, widths = 0, [0] * len(columns)
-    # Not all rows are known at once: they are aligned with those around and before them.
+    # Not all rows are known at once, so each group is aligned with the rows before it.
     while lines := list(islice(table, ROWS_ALIGNED)):
         number += len(lines)
         widths = [
@@ -146,13 +150,13 @@ def _print_table(rows: Iterator[dict[str, Any]], columns: Sequence[str]) -> int:
 
 
 def print_rest(left_out: int, output: str) -> None:
-    """Say how many rows a limit has left out, if any; never within JSON."""
+    """Print how many rows a limit has left out, if any; JSON output is left as it is."""
     if left_out > 0:
         click.echo(f"… and {left_out:,} more", err=output == "json")
 
 
 def print_facts(facts: dict[str, Any], output: str) -> None:
-    """One thing: a JSON object, or a line per fact."""
+    """Print one object, as JSON or with one line per fact."""
     if output == "json":
         click.echo(json.dumps(facts, indent=2, default=str))
         return
@@ -165,7 +169,7 @@ def print_facts(facts: dict[str, Any], output: str) -> None:
 
 
 def _cell(value: Any) -> str:
-    """A row is one line."""
+    """Escape line ends, because a row is one line."""
     return _text(value).replace("\n", "\\n")
 
 

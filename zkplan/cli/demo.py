@@ -16,18 +16,28 @@ from .running import zookeeper_for
     "--hosts",
     envvar="ZKPLAN_HOSTS",
     show_envvar=True,
-    help="ZooKeeper to use; without it a server of zkplan's own is started on loopback.",
+    help="ZooKeeper to use. Without this option the command starts an embedded server on loopback.",
 )
-@click.option("--workers", type=click.IntRange(1, 64), default=3, help="Worker processes.")
-@click.option("--threads", type=click.IntRange(1, 64), default=2, help="Slots per process.")
-@click.option("--kill/--no-kill", default=True, help="Kill one of several workers midway.")
-@click.option("--timeout", type=click.FloatRange(1), default=120.0, help="Seconds for the plan.")
+@click.option(
+    "--workers", type=click.IntRange(1, 64), default=3, help="Number of worker processes."
+)
+@click.option(
+    "--threads",
+    type=click.IntRange(1, 64),
+    default=2,
+    help="Tasks that each process runs at a time.",
+)
+@click.option("--kill/--no-kill", default=True, help="Kill one of the workers while it runs tasks.")
+@click.option(
+    "--timeout", type=click.FloatRange(1), default=120.0, help="Seconds that the plan may take."
+)
 def demo(hosts: str | None, workers: int, threads: int, kill: bool, timeout: float) -> None:
     """See a plan run, and survive the death of a worker.
 
     The plan analyses the source of Python's standard library. One of its workers is killed while it
-    runs tasks; the others take these over. The result is compared with that of a single process.
-    Nothing is left behind. Exit codes: 0 identical, 1 failed, 3 no ZooKeeper, 4 timed out.
+    runs tasks; the others take over these tasks. The result is compared with that of a single
+    process. The demonstration removes everything that it created. Exit codes: 0 identical, 1
+    failed, 3 no ZooKeeper, 4 timed out.
     """
     log_to_stderr(logging.WARNING)
     settings = Settings(workers, threads, kill and workers > 1, timeout)

@@ -34,7 +34,8 @@ _which = click.argument("plan", metavar="PLAN")
 
 @click.group()
 def plan() -> None:
-    """Look at plans and control them. PLAN: a path, a number, or a name (the newest of it)."""
+    """Look at plans and control them. PLAN is a path, a number, or a name. If several plans have
+    that name, the newest is meant."""
 
 
 def _row(found: PlanStatus, output: str) -> dict[str, Any]:
@@ -50,7 +51,7 @@ def _row(found: PlanStatus, output: str) -> dict[str, Any]:
 @output_option
 @connection_options
 def list_plans(output: str, **connection: Any) -> None:
-    """All plans under the root."""
+    """List all plans under the root."""
     with open_client(**connection) as client:
         rows = [_row(found.status(), output) for found in client.plans()]
         hint = "" if rows else hint_at_root(client)
@@ -64,7 +65,7 @@ def list_plans(output: str, **connection: Any) -> None:
 @output_option
 @connection_options
 def show(plan: str, output: str, **connection: Any) -> None:
-    """One plan in numbers, and its dead tasks."""
+    """Show one plan in numbers, and its dead tasks."""
     with open_client(**connection) as client:
         found = client.plan(plan)
         facts = _row(found.status(), output)
@@ -90,20 +91,20 @@ def _failure(number: str, letter: Dead) -> str:
     "--timeout",
     type=click.FloatRange(0),
     default=None,
-    help="Seconds; exit code 4 when they are over and the plan can go on.",
+    help="Seconds to wait at most. The exit code is 4 if the plan can still go on then.",
 )
-@click.option("--fail-fast", is_flag=True, help="End with the first task that fails for good.")
+@click.option("--fail-fast", is_flag=True, help="Stop waiting as soon as a task fails for good.")
 @output_option
 @connection_options
 def wait(plan: str, timeout: float | None, fail_fast: bool, output: str, **connection: Any) -> None:
-    """Wait until a plan is drained, with a progress bar on a terminal."""
+    """Wait until a plan is drained. A terminal shows a progress bar."""
     with open_client(**connection) as client:
         found = client.plan(plan)
         try:
             status = found.wait(timeout, progress=True, fail_fast=fail_fast)
         except KeyboardInterrupt:
             show = client.command(f"plan show {int(found.number)}")
-            told = f"{label_of(found)} goes on without this wait; to look at it:"
+            told = f"{label_of(found)} goes on; only this wait has ended. To look at the plan:"
             click.echo(f"{told}\n{show}", err=True)
             raise
         print_facts(_row(status, output), output)
@@ -112,10 +113,10 @@ def wait(plan: str, timeout: float | None, fail_fast: bool, output: str, **conne
 @plan.command()
 @_which
 @output_option
-@click.option("--repair/--no-repair", default=True, help="Mend what may be mended.")
+@click.option("--repair/--no-repair", default=True, help="Repair what zkplan may repair.")
 @connection_options
 def check(plan: str, output: str, repair: bool, **connection: Any) -> None:
-    """Read a whole plan and report what the invariants forbid; exit code 1 for problems."""
+    """Check a whole plan against the invariants. The exit code is 1 if there are problems."""
     with open_client(**connection) as client:
         report = client.plan(plan).check(repair)
     facts: dict[str, Any] = {
@@ -134,14 +135,16 @@ def check(plan: str, output: str, repair: bool, **connection: Any) -> None:
 
 @plan.command("export")
 @_which
-@click.option("--out", required=True, type=click.Path(), help="The file to write; a new one.")
+@click.option(
+    "--out", required=True, type=click.Path(), help="The file to write. It must not exist yet."
+)
 @click.option("--pause", is_flag=True, help="Pause the plan first, if it is running.")
 @click.option(
     "--wait",
     type=click.FloatRange(0),
     default=0.0,
     show_default=True,
-    help="Seconds that its running tasks have to end; exit code 4 when they are over.",
+    help="Seconds to wait for running tasks to end. The exit code is 4 if some have not.",
 )
 @click.option("--remove", is_flag=True, help="Remove the plan once the file is written.")
 @output_option
@@ -149,7 +152,7 @@ def check(plan: str, output: str, repair: bool, **connection: Any) -> None:
 def export(
     plan: str, out: str, pause: bool, wait: float, remove: bool, output: str, **connection: Any
 ) -> None:
-    """Write a plan of which nothing is claimed to a file, to go on with it on another server."""
+    """Write a plan to a file, to move it to another server. None of its tasks may be claimed."""
     with open_client(**connection) as client:
         found = client.plan(plan)
         label, rm = label_of(found), client.command(f"plan rm {int(found.number)}")
@@ -167,16 +170,20 @@ def export(
 
 @plan.command("import")
 @click.argument("file", type=click.Path(exists=True, dir_okay=False))
-@click.option("--resume", is_flag=True, help="Let it run at once; else it is paused as it was.")
-@click.option("--copy", is_flag=True, help="Also where this plan is under the root already.")
-@click.option("--any-secret", is_flag=True, help="Do not check the signatures of its payloads.")
+@click.option(
+    "--resume",
+    is_flag=True,
+    help="Let the plan run at once. Otherwise it is paused if it was paused.",
+)
+@click.option("--copy", is_flag=True, help="Import the plan even if it is under this root already.")
+@click.option("--any-secret", is_flag=True, help="Do not check the signatures of the payloads.")
 @output_option
 @connection_options
 def import_(
     file: str, resume: bool, copy: bool, any_secret: bool, output: str, **connection: Any
 ) -> None:
-    """Make a plan of an exported one; it gets a number of its own under this root."""
-    # A folder may be new; a server in memory would end with this command, and the plan with it.
+    """Create a plan from an exported file. It gets a number of its own under this root."""
+    # The data folder may be new. A server in memory would end with this command, and lose the plan.
     in_folder = is_embedded(connection["hosts"]) and folder_of(connection["hosts"]) is not None
     with open_client(**connection, creates=in_folder) as client:
         found = client.plan(import_plan(client, file, copy=copy, any_secret=any_secret))
@@ -189,13 +196,13 @@ def import_(
         print_facts(_row(status, output), output)
     if status.state == "paused":
         click.echo(
-            f"{label_of(found)} is paused; this lets it go on:\n{_resume(found)}",
+            f"{label_of(found)} is paused. To resume it:\n{_resume(found)}",
             err=True,
         )
 
 
 def _resume(found: Plan) -> str:
-    """The command to be typed."""
+    """The command that the user types to resume the plan."""
     return found.client.command(f"plan resume {int(found.number)}")
 
 
@@ -205,7 +212,7 @@ def _control(name: str, act: Callable[[Plan], None], help_text: str, said: str) 
     @connection_options
     def command(plan: str, **connection: Any) -> None:
         with open_client(**connection) as client:
-            # What cannot be undone is not done to the newest of several.
+            # An action that cannot be undone never picks the newest of several plans by itself.
             found = client.plan(plan, only=name == "cancel")
             act(found)
             click.echo(f"{label_of(found)} {said}", err=True)
@@ -215,37 +222,41 @@ def _control(name: str, act: Callable[[Plan], None], help_text: str, said: str) 
 @_which
 @connection_options
 def mark_ready(plan: str, **connection: Any) -> None:
-    """Let a plan run that its author has not marked ready; it has to be complete."""
+    """Mark a plan ready that its author has not. It must be complete, for it runs from then on."""
     with open_client(**connection) as client:
         found = client.plan(plan)
         label = label_of(found)
         found.mark_ready()
         state = found.status().state
-    # One that is ready already stays as it is: paused, say.
+    # A plan that was marked ready before keeps its state, for example paused.
     if state == "paused":
-        told = f"{label} was ready and is paused; this lets it go on:"
+        told = f"{label} was marked ready before, and is paused. To resume it:"
         click.echo(f"{told}\n{_resume(found)}", err=True)
     else:
         click.echo(f"{label} {'is done' if state == 'done' else 'may run'}", err=True)
 
 
-_control("pause", Plan.pause, "Claim nothing more of a plan until it is resumed.", "paused")
-_control("resume", Plan.resume, "Let a paused plan go on.", "resumed")
-_control("cancel", Plan.cancel, "Stop a plan for good; running tasks are told.", "cancelled")
+_control("pause", Plan.pause, "Stop claiming tasks of a plan until it is resumed.", "paused")
+_control("resume", Plan.resume, "Let a paused plan run again.", "resumed")
+_control(
+    "cancel", Plan.cancel, "Stop a plan for good. Its running tasks are told to stop.", "cancelled"
+)
 
 
 @plan.command("rm")
 @_which
-@click.option("--yes", is_flag=True, help="Do not ask; needed where there is no terminal.")
+@click.option("--yes", is_flag=True, help="Do not ask. Required where there is no terminal.")
 @connection_options
 def remove(plan: str, yes: bool, **connection: Any) -> None:
-    """Cancel a plan and delete everything of it. A name must be that of one plan alone."""
+    """Cancel a plan and delete it. A name that several plans have is refused."""
     with open_client(**connection) as client:
         found = client.plan(plan, only=True)
         label, status = label_of(found), found.status()
         what = f"{label}, {status.state}, {count(status.tasks, 'task')} unfinished"
         if not yes and not sys.stdin.isatty():
-            raise click.UsageError(f"nobody can be asked here whether to remove {what}: say --yes")
+            raise click.UsageError(
+                f"there is no terminal to ask whether to remove {what}: confirm with --yes"
+            )
         if not yes and not click.confirm(f"Remove {what}?", err=True):
             click.echo(f"{label} is still there", err=True)
             raise SystemExit(2)
@@ -256,14 +267,14 @@ def remove(plan: str, yes: bool, **connection: Any) -> None:
 @_which
 @connection_options
 def retry(plan: str, **connection: Any) -> None:
-    """Give all dead tasks of a plan their attempts again."""
+    """Retry all dead tasks of a plan, with all their attempts."""
     with open_client(**connection) as client:
         found = client.plan(plan)
         retried = found.retry()
         told = f"has {count(retried, 'task')} runnable again"
         if not retried and found.record.on_failure == "cascade" and found.status().dead:
             told += (
-                ': the failures of a plan with on_failure="cascade" are the results of its tasks, '
-                "and final; create a new plan"
+                ': in a plan with on_failure="cascade" a failure is the final outcome of its task; '
+                "create a new plan"
             )
         click.echo(f"{label_of(found)} {told}", err=True)

@@ -1,4 +1,4 @@
-"""What demo and stress share: a server, given or started for them, and a clean end."""
+"""What `demo` and `stress` share: the server that they use, and how they end."""
 
 from __future__ import annotations
 
@@ -36,7 +36,8 @@ def zookeeper_for(command: str, hosts: str | None) -> Iterator[Provided]:
         elif hosts:
             yield Provided(hosts, server_version(hosts), "given")
         else:
-            # In a process of its own: here it would share the interpreter with the harness.
+            # The server runs in a process of its own. Here it would share the interpreter with the
+            # harness.
             with EmbeddedServerProcess() as started:
                 yield of_our_own(started.hosts, f"started for zkplan {command}")
     except KeyboardInterrupt:
@@ -44,7 +45,7 @@ def zookeeper_for(command: str, hosts: str | None) -> Iterator[Provided]:
     except ServerDidNotStart as error:
         _end(str(error), EXIT_UNREACHABLE)
     except ZkplanError as error:
-        # It was not typed wrongly: whatever else is the matter, the run has failed.
+        # This is no usage error, so whatever else happened, the run has failed.
         code = exit_code(error)
         _end(str(error), EXIT_FAILED if code == EXIT_USAGE else code)
 

@@ -18,7 +18,7 @@ from .common import log_to_stderr
 if TYPE_CHECKING:
     from ..embedded import EmbeddedServer
 
-#: How the line begins that is printed once clients can connect; programs read the address after it.
+#: Start of the line that is printed once clients can connect. Programs read the address after it.
 READY = "zkplan server at "
 _WARNING = """\
 warning: it listens on {host}, without TLS and without a password: anyone who can reach it can read
@@ -26,23 +26,23 @@ and change every plan, and so run code on the workers. Listen on 127.0.0.1, or l
 SSH tunnel decide who reaches it."""
 
 _SIGNED = """\
-note: {data} has a secret of its own, with which those sign who use it as embedded:FOLDER. Who works
-on their plans through the port needs it, too: ZKPLAN_SECRET=$(cat {file})"""
+note: {data} has a secret of its own. Clients that use the folder as embedded:FOLDER sign with it.
+Clients that work on their plans through the port need it, too: ZKPLAN_SECRET=$(cat {file})"""
 
 
 def _address(ctx: click.Context, param: click.Parameter, value: str) -> tuple[str, int]:
     host, colon, port = value.rpartition(":")
     if not colon or not port.isdecimal() or int(port) > 65535:
         raise click.BadParameter(
-            f"{value!r} is no HOST:PORT such as 127.0.0.1:2181 (port 0: a free one)"
+            f"{value!r} is not HOST:PORT, such as 127.0.0.1:2181 (port 0 takes a free one)"
         )
-    # Without a host it would listen everywhere; that has to be asked for by 0.0.0.0.
+    # Without a host the server would listen everywhere. A user must ask for that with 0.0.0.0.
     return host.strip("[]") or "127.0.0.1", int(port)
 
 
 def _folder(ctx: click.Context, param: click.Parameter, value: str | None) -> Path | None:
     if value is not None and not value.strip():
-        raise click.BadParameter("an empty name: give a folder, `.` for the current one")
+        raise click.BadParameter("the name is empty: give a folder (`.` is the current one)")
     return None if value is None else Path(value).expanduser()
 
 
@@ -53,20 +53,20 @@ def _folder(ctx: click.Context, param: click.Parameter, value: str | None) -> Pa
     metavar="HOST:PORT",
     default="127.0.0.1:2181",
     show_default=True,
-    help="Where clients connect; port 0 takes a free one.",
+    help="Address that clients connect to. Port 0 takes a free port.",
 )
 @click.option(
     "--data",
     type=click.Path(file_okay=False),
     callback=_folder,
-    help="Folder that keeps the data; without it they end with the server.",
+    help="Folder that keeps the data. Without it, the data is lost when the server ends.",
 )
 @click.option(
     "--durability",
     type=click.Choice(["durable", "fast"]),
     default="durable",
     show_default=True,
-    help="What an answered write survives: durable, a power cut; fast, only kill -9.",
+    help="What an answered write survives. durable: a power cut. fast: only kill -9.",
 )
 @click.option(
     "--tick-time",
@@ -75,12 +75,14 @@ def _folder(ctx: click.Context, param: click.Parameter, value: str | None) -> Pa
     default=500,
     show_default=True,
     metavar="MS",
-    help="A dead session ends at most so many milliseconds after its time-out.",
+    help="A dead session ends at most this many milliseconds after its time-out.",
 )
-@click.option("--max-connections", type=click.IntRange(1), help="Open connections.")
-@click.option("--max-znodes", type=click.IntRange(1), help="Refuse more znodes than these.")
 @click.option(
-    "--max-bytes", type=click.IntRange(1), help="Refuse more data in memory than these bytes."
+    "--max-connections", type=click.IntRange(1), help="Allow at most this many open connections."
+)
+@click.option("--max-znodes", type=click.IntRange(1), help="Allow at most this many znodes.")
+@click.option(
+    "--max-bytes", type=click.IntRange(1), help="Allow at most this many bytes of data in memory."
 )
 def server(
     listen: tuple[str, int],
@@ -93,9 +95,10 @@ def server(
 ) -> None:
     """Run a ZooKeeper for one machine until Ctrl-C or SIGTERM. It needs Python only.
 
-    When clients can connect it prints one line with its address. One process, one disk, no
-    replication: for an ensemble, only the --hosts of clients and workers change. Exit codes: 0
-    stopped, 1 the disk failed, the port is taken, or the folder is damaged or in use.
+    When clients can connect, the command prints one line with the address. The server is one
+    process on one disk, without replication. To move to an ensemble, change only the --hosts of
+    clients and workers. Exit codes: 0 stopped, 1 the disk failed, the port is taken, or the folder
+    is damaged or in use.
     """
     # Imported here: no other command needs a server to be loaded.
     from ..embedded import EmbeddedServer, Limits
@@ -132,7 +135,7 @@ def server(
 
 
 def _try_address(host: str, port: int) -> None:
-    """Raises OSError where nobody could listen there now."""
+    """Raises OSError if no server could listen there now."""
     family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     socket.create_server(address[:2], family=family).close()
 
@@ -145,7 +148,7 @@ def _told(host: str, port: int, error: OSError) -> str:
         return str(error)
     place = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     known = {
-        errno.EADDRINUSE: "the port is taken, by a server that runs already? Connect to that one, "
+        errno.EADDRINUSE: "the port is taken, perhaps by a server that runs already. Connect to it, "
         f"or choose another port; a free one is found with --listen "
         f"{place.removesuffix(str(port))}0",
         errno.EADDRNOTAVAIL: f"this machine has no address {host}; --listen 127.0.0.1:{port} "
@@ -160,7 +163,7 @@ def _told(host: str, port: int, error: OSError) -> str:
 
 def _ready_line(server: EmbeddedServer, data: Path | None, durability: str) -> str:
     if data is None:
-        return f"{READY}{server.hosts}, in memory only: its data end with it"
+        return f"{READY}{server.hosts}, in memory only: its data is lost when it ends"
     means = "survives kill -9, not a power cut" if durability == "fast" else "durable"
     return f"{READY}{server.hosts}, data in {data.resolve()} ({means})"
 

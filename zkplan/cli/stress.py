@@ -19,7 +19,7 @@ from . import EXIT_FAILED, EXIT_TIMED_OUT
 from .common import output_option, timeout_option
 from .running import zookeeper_for
 
-#: A takeover waits for a session to end: short where workers are killed on purpose.
+#: A takeover waits until a session ends, so runs that kill workers use a short time-out.
 SESSION_TIMEOUT_S, SESSION_TIMEOUT_KILLS_S = 10.0, 4.0
 
 
@@ -38,35 +38,40 @@ def _option(names: str, kind: Any, default: Any, text: str) -> Callable[[Any], A
 
 
 @click.command(short_help="Run many workers on a random graph and check every promise.")
-@_option("--workers", click.IntRange(1, 200), 10, "Worker processes.")
-@_option("--tasks", click.IntRange(1, 100_000), 100, "Tasks of the plan.")
-@_option("--deps", click.IntRange(0, 1000), 10, "Random earlier tasks that each depends on.")
+@_option("--workers", click.IntRange(1, 200), 10, "Number of worker processes.")
+@_option("--tasks", click.IntRange(1, 100_000), 100, "Number of tasks in the plan.")
+@_option(
+    "--deps",
+    click.IntRange(0, 1000),
+    10,
+    "Number of random earlier tasks that each task depends on.",
+)
 @_option("--sleep sleep_s", click.FloatRange(min=0), 0.1, "Seconds that each task takes.")
 @_option(
     "--seed",
     int,
     None,
-    "Chooses the graph and the victims; a random one by default, told in the report.",
+    "Seed of the graph and of the kills. By default it is random; the report shows it.",
 )
 @_option(
     "--kill-every kill_every_s",
     click.FloatRange(min=0, min_open=True),
     None,
-    "Every so many seconds kill a worker with SIGKILL and start another.",
+    "Seconds between two kills: SIGKILL ends one worker and another is started.",
 )
 @click.option(
     "--supervised",
     is_flag=True,
     envvar="ZKPLAN_STRESS_SUPERVISED",
-    help="The workers are processes of one `zkplan worker`, which signs off those that are killed: "
-    "nobody waits for the end of their sessions.",
+    help="Run the workers as processes of one `zkplan worker`. It signs off a killed worker, so "
+    "that others take over its tasks without waiting until its session ends.",
 )
-@_option("--threads", click.IntRange(1, 64), 1, "Tasks that one worker runs at a time.")
+@_option("--threads", click.IntRange(1, 64), 1, "Tasks that each worker runs at a time.")
 @_option(
     "--session-timeout session_timeout_s",
     click.FloatRange(min=1),
     None,
-    "Seconds after which a silent worker is taken for dead.  "
+    "Seconds after which a silent worker counts as dead. "
     f"[default: {SESSION_TIMEOUT_S:g}, with kills {SESSION_TIMEOUT_KILLS_S:g}]",
 )
 @_option("--timeout timeout_s", click.FloatRange(min=1), 300.0, "Seconds that the plan may take.")
@@ -74,14 +79,14 @@ def _option(names: str, kind: Any, default: Any, text: str) -> Callable[[Any], A
     "--hosts",
     envvar=["ZKPLAN_STRESS_HOSTS", "ZKPLAN_HOSTS"],
     show_envvar=True,
-    help="ZooKeeper to use; without it a server of zkplan's own is started on loopback.",
+    help="ZooKeeper to use. Without this option the command starts an embedded server on loopback.",
 )
 @click.option(
     "--root",
     default="/zkplan",
     show_default=True,
     envvar=["ZKPLAN_STRESS_ROOT", "ZKPLAN_ROOT"],
-    help="The run works below a new root of this name with an ending, and removes it.",
+    help="The run creates a root whose name starts like this, and removes it at the end.",
 )
 @timeout_option
 @output_option
@@ -89,7 +94,7 @@ def _option(names: str, kind: Any, default: Any, text: str) -> Callable[[Any], A
     "--history",
     click.Path(dir_okay=False, writable=True, path_type=Path),
     None,
-    "Keep the history of the run in this file, a line of JSON per event.",
+    "Write the history of the run to this file, one line of JSON per event.",
 )
 def stress(
     hosts: str | None,
@@ -101,9 +106,9 @@ def stress(
 ) -> None:
     """Run many worker processes on a random graph, and check what zkplan promises.
 
-    Each task checks that nobody else runs it at the same time and that its arguments are exactly
-    the expected ones; what happened is recorded, and the whole history is checked at the end.
-    Exit codes: 0 every check passed, 1 one failed, 3 no ZooKeeper, 4 timed out.
+    Each task checks that no other worker runs it at the same time, and that its arguments are the
+    expected ones. All events are recorded, and the whole history is checked at the end. Exit codes:
+    0 every check passed, 1 one failed, 3 no ZooKeeper, 4 timed out.
     """
     if options["supervised"] and options["workers"] < 2:
         raise click.UsageError("--supervised needs --workers of at least 2")

@@ -1,7 +1,7 @@
-"""Several worker processes as one command: the dead are replaced, a signal drains all of them.
+"""Run several worker processes as one command: replace the dead ones, drain all on a signal.
 
-They drain as well when this process is killed: a worker process outlives its supervisor only to end
-what it runs.
+The workers also drain when this process is killed: a worker process outlives its supervisor only to
+finish what it runs.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from ..processes.worker import WorkerProcess
 from . import EXIT_UNREACHABLE, EXIT_USAGE
 
 _POLL_S = 0.2
-#: What a process may take beyond its grace to hand back and leave, before it is killed.
+#: How long a process may take after its grace to hand back and end, before it is killed.
 _LEAVE_S = 20.0
-#: What those that died while the others drained may take to be signed off.
+#: How long it may take to sign off workers that died while the others drained.
 _SIGN_OFF_S = 5.0
 
 
 class Supervisor:
-    """Runs `count` processes of this very command until a signal; a second one hurries them.
+    """Runs `count` processes of this command until a signal arrives; a second signal hurries them.
 
-    `extra` are options that these processes get besides, and which win over those given here, and
-    `environment` are variables. The workers of those that die are signed off, so that others take
-    their tasks over at once.
+    `extra` are options for these processes, which override those given to this command;
+    `environment` are variables. When a process dies, its worker is signed off, so that others take
+    over its tasks at once.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class Supervisor:
         self._command = [sys.executable, "-m", "zkplan", *sys.argv[1:], "--processes", "1", *extra]
         self._environment = {**os.environ, **environment}
         self._crew = Crew(self._start, count, self._has_ended)
-        #: A process registered, or lived long enough to show that usage and address are right.
+        #: A process registered, or it ran long enough to show that usage and address are right.
         self._proven = False
 
     def run(self) -> None:
@@ -76,20 +76,21 @@ class Supervisor:
     def _has_ended(self, process: WorkerProcess) -> None:
         self._prove(process)
         if process.exit_code in (EXIT_USAGE, EXIT_UNREACHABLE) and not self._proven:
-            # Wrong usage or no ZooKeeper, from the start: a new one would fail alike.
+            # Wrong usage, or no ZooKeeper from the start: a new process would fail in the same way.
             raise SystemExit(process.exit_code)
         self._signing_off.has_ended(process)
 
 
 class _Signals:
-    """Counts SIGTERM and SIGINT. These, and the end of a child, end a wait at once."""
+    """Counts SIGTERM and SIGINT. These signals and the end of a child end a wait at once."""
 
     def __init__(self) -> None:
         self.told = 0
         self._arrived, arrive = os.pipe()
         for end in (self._arrived, arrive):
             os.set_blocking(end, False)
-        # Not sigtimedwait, which macOS has not. A full pipe wakes as well as one byte does.
+        # macOS has no sigtimedwait, so this uses a pipe. A full pipe wakes as well as one byte
+        # does.
         signal.set_wakeup_fd(arrive, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -99,6 +100,6 @@ class _Signals:
         self.told += 1
 
     def wait(self, timeout_s: float) -> None:
-        """Until a signal arrives, for so many seconds at most; one that came before counts."""
+        """Wait for a signal, at most this many seconds; a signal that came before counts."""
         if select.select([self._arrived], [], [], timeout_s)[0]:
             os.read(self._arrived, 4096)

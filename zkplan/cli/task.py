@@ -30,20 +30,26 @@ _task = click.argument("task", metavar="TASK")
 
 @click.group()
 def task() -> None:
-    """Look at tasks. PLAN as in `zkplan plan`; TASK is a number, or the name of an
-    unfinished task or of one whose outcome is kept."""
+    """Look at tasks. PLAN is as in `zkplan plan`. TASK is a number, or the name of a task that is
+    unfinished or whose outcome is kept."""
 
 
 @task.command("ls")
 @_plan
-@click.option("--limit", type=click.IntRange(1), help="At most so many; else all.")
-@click.option("--outcomes", is_flag=True, help="The kept results and failures instead.")
+@click.option(
+    "--limit", type=click.IntRange(1), help="List at most this many tasks; by default all."
+)
+@click.option(
+    "--outcomes",
+    is_flag=True,
+    help="List the kept results and failures instead of the unfinished tasks.",
+)
 @output_option
 @connection_options
 def list_tasks(
     plan: str, limit: int | None, outcomes: bool, output: str, **connection: Any
 ) -> None:
-    """The unfinished tasks of a plan, oldest first: where each one is."""
+    """List the unfinished tasks of a plan, oldest first, each with its state."""
     with open_client(**connection) as client:
         found = client.plan(plan)
         status = found.status()
@@ -74,12 +80,12 @@ def _row(facts: dict[str, Any], output: str) -> dict[str, Any]:
     "--values",
     is_flag=True,
     help="Decode the result and the progress notes, and print them as Python writes them. Decoding "
-    "runs code of whoever wrote them, here and with your rights.",
+    "runs code of whoever wrote them, on this machine and with your rights.",
 )
 @output_option
 @connection_options
 def show(plan: str, task: str, values: bool, output: str, **connection: Any) -> None:
-    """State, options, edges, log and outcome of a task, with the traceback of its last failure."""
+    """Show one task: state, options, edges, log, outcome, and the traceback of its last failure."""
     if values:
         sys.path.insert(0, os.getcwd())  # as a worker: the classes of values are where it was found
     with open_client(**connection) as client:
@@ -89,8 +95,8 @@ def show(plan: str, task: str, values: bool, output: str, **connection: Any) -> 
         print_facts(facts, output)
     if undecoded:
         raise PayloadUndecodable(
-            f"{found.path}: {count(len(undecoded), 'value')} cannot be shown here, where a module "
-            f"or the secret (ZKPLAN_SECRET) may be missing: {undecoded[0]}"
+            f"{found.path}: {count(len(undecoded), 'value')} cannot be decoded here; a module or "
+            f"the secret (ZKPLAN_SECRET) may be missing: {undecoded[0]}"
         )
 
 
@@ -99,13 +105,13 @@ def show(plan: str, task: str, values: bool, output: str, **connection: Any) -> 
 @_task
 @connection_options
 def retry(plan: str, task: str, **connection: Any) -> None:
-    """Give a dead task all its attempts again."""
+    """Retry a dead task, with all its attempts."""
     with open_client(**connection) as client:
         its_plan = client.plan(plan)
         found = its_plan.task(task)
         if not found.retry():
             final = (
-                '; a failure in a plan with on_failure="cascade" is final, for it is a result'
+                '; in a plan with on_failure="cascade" a failure is final'
                 if its_plan.record.on_failure == "cascade"
                 else ""
             )

@@ -1,7 +1,8 @@
-"""What somebody wrote into the tree, made fit for a terminal.
+"""Escape text from the tree before a terminal shows it.
 
-Names, errors and tracebacks are the words of whoever may write the tree. As they are they could
-move the cursor, recolour or retitle the terminal, or pretend to be other lines.
+Whoever may write the tree chooses the names, errors and tracebacks in it. Unescaped, such a text
+could move the cursor, change the colours or the title of the terminal, or pretend to be other
+lines.
 """
 
 from __future__ import annotations

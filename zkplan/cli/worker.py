@@ -28,7 +28,8 @@ from .common import (
 from .supervisor import Supervisor
 
 _GIVEN = click.core.ParameterSource.COMMANDLINE
-#: One whose loop has broken ends within that, and the session time-out: at the latest by SIGALRM.
+#: A worker whose loop has broken ends within this time plus the session time-out. If nothing else
+#: ends it by then, SIGALRM does.
 _ENDS_WITHIN_S = 30
 
 
@@ -39,31 +40,33 @@ _ENDS_WITHIN_S = 30
     type=click.IntRange(1, THREADS_MAX),
     default=THREADS_DEFAULT,
     show_default=True,
-    help="Slots per process.",
+    help="Tasks that each process runs at a time.",
 )
 @click.option(
     "--processes",
     type=click.IntRange(1, 1000),
     default=1,
     show_default=True,
-    help="Worker processes; of two and more dead ones are replaced.",
+    help="Number of worker processes. With 2 or more, a process that dies is replaced.",
 )
 @click.option(
     "--session-timeout",
     type=click.FloatRange(0, 3600, min_open=True),
     default=10.0,
     show_default=True,
-    help="Seconds after which the tasks of a dead worker are taken over.",
+    help="Seconds after which other workers take over the tasks of a dead worker.",
 )
 @click.option(
     "--grace",
     type=click.FloatRange(0, 30 * 24 * 3600),
     default=30.0,
     show_default=True,
-    help="Seconds running tasks get to end when stopping.",
+    help="Seconds that running tasks have to end when the worker is stopped.",
 )
 @click.option(
-    "--quiet", is_flag=True, help="Of zkplan's own log only warnings; what tasks say is not less."
+    "--quiet",
+    is_flag=True,
+    help="Log only warnings of zkplan itself. What tasks log stays the same.",
 )
 @click.pass_context
 def worker(
@@ -78,9 +81,12 @@ def worker(
     grace: float,
     quiet: bool,
 ) -> None:
-    """Claim and run the tasks of every ready plan. SIGTERM and SIGINT drain: claim nothing more,
-    finish or hand back within --grace seconds; a second signal hands back at once. The current
-    folder is importable."""
+    """Claim and run the tasks of every ready plan.
+
+    SIGTERM and SIGINT drain the worker: it claims nothing more, and its running tasks have --grace
+    seconds to end. The worker hands back the tasks that do not. A second signal makes it hand back
+    at once. Tasks can import the modules in the current folder.
+    """
     if ctx.invoked_subcommand is not None:
         given = [name for name in ctx.params if ctx.get_parameter_source(name) is _GIVEN]
         if given:
@@ -104,7 +110,7 @@ def worker(
     try:
         made = Worker(client, threads)
         made.on_ready(lambda name: _say_ready(name, line, quiet))
-        # The first of these drains, each later signal hands back at once.
+        # The first signal drains; each later one hands back at once.
         draining = False
 
         def leave() -> None:
@@ -114,14 +120,15 @@ def worker(
 
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: made.stop(0) if draining else leave())
-        # A process that a task forks must end by these signals, not drain a worker it has not.
+        # A process that a task forks must end by these signals: it has no worker to drain.
         os.register_at_fork(after_in_child=_forget_signals)
-        # A worker that drains already is not hurried by it: its grace can only be shortened.
+        # This does not hurry a worker that drains already: a later `stop` can only shorten the
+        # grace.
         line.leave_with_supervisor(leave)
         made.run()
     except BaseException:
-        # Whatever its threads have left behind, such as a lock that is held for ever: no thread is
-        # needed for this, nor memory.
+        # SIGALRM ends the process whatever its threads have left behind, such as a lock that is
+        # never released. It needs neither a thread nor memory.
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         signal.alarm(int(session_timeout) + _ENDS_WITHIN_S)
         raise
@@ -144,11 +151,11 @@ def _supervise(
 ) -> None:
     """Run the processes. `opened` connects to the ZooKeeper at an address."""
     with lease(hosts) as served:
-        # Each process would start an embedded server of its own, so this one serves them all;
-        # where another one serves the folder, each follows it by itself.
+        # Each process would start an embedded server of its own, so this process serves them all.
+        # If another process serves the folder, each worker follows that server by itself.
         is_here = is_embedded(hosts) and not served.is_elsewhere
         extra = ["--hosts", served.hosts] if is_here else []
-        # Not as an option: everybody can read the command line of a process.
+        # Not as an option: every user can read the command line of a process.
         environment = {"ZKPLAN_SECRET": served.secret} if is_here and not has_secret else {}
         signing_off = SigningOff(lambda: opened(served.find()), session_timeout_s)
         Supervisor(processes, grace_s, signing_off, extra, environment).run()
@@ -169,7 +176,7 @@ def _forget_signals() -> None:
 @output_option
 @connection_options
 def list_workers(output: str, **connection: Any) -> None:
-    """The living workers."""
+    """List the living workers."""
     with open_client(**connection) as client:
         rows = [
             found._asdict() | {"started": date_time(found.started, output != "json")}
