@@ -35,11 +35,12 @@ from typing import Any
 class ZkplanError(Exception):
     """The base of all errors of zkplan."""
 
-    #: Where adding tasks raised it: so many of them, the first ones, are in the plan all the same.
+    #: If an add of several tasks raised this: how many of them, from the first on, are in the plan.
     added: int = 0
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # As text and data: a subclass asks for more than the message, which pickle would not give.
+        # Pickle calls a class with the message only, but subclasses need more: so text and data
+        # travel.
         return _restore, (type(self), self.args, self.__dict__)
 
 
@@ -62,11 +63,11 @@ class PlanNotFound(PlanError):
 
 
 class PlanDrained(PlanError):
-    """The plan has run all its tasks and is done: no task can be added any more."""
+    """The plan has run all its tasks and is done. No task can be added any more."""
 
 
 class PlanCancelled(PlanError):
-    """The plan was cancelled: nothing of it is claimed, nothing can be added."""
+    """The plan was cancelled. No task of it can be claimed, and none can be added."""
 
 
 class PlanFailed(PlanError):
@@ -83,7 +84,7 @@ class PlanFailed(PlanError):
 
 
 class PlanStuck(PlanError):
-    """Tasks remain, none is runnable, claimed, delayed or dead: the plan can never drain."""
+    """Tasks remain, but none is runnable, claimed, delayed or dead: the plan can never drain."""
 
 
 class TaskError(ZkplanError):
@@ -103,14 +104,14 @@ class ForeignTask(TaskError):
 
 
 class ResultNotKept(TaskError):
-    """The task has finished; its result went to its dependents only. Add it with `keep=True`."""
+    """The task has finished, and only its dependents got its result. Add it with `keep=True`."""
 
 
 class TaskFailed(TaskError):
     """The task is out of attempts. `remote_traceback` is the text of the worker's traceback.
 
-    `Task.result()` raises the original exception instead where it could be restored; the text is
-    then the message of its `__cause__`, which is a TaskFailed.
+    If the original exception can be restored, `Task.result()` raises that one instead. Its
+    `__cause__` is then a TaskFailed, whose message holds the text.
     """
 
     def __init__(self, task: str, message: str, remote_traceback: str = "") -> None:
@@ -143,7 +144,8 @@ class PayloadTooLarge(PayloadError):
 
 
 class PayloadUndecodable(PayloadError):
-    """Bytes cannot be turned back here: a missing module, another Python, a wrong signature."""
+    """Bytes cannot be decoded here, for example because a module is missing or a signature is
+    wrong."""
 
 
 class ZooKeeperError(ZkplanError):
@@ -151,7 +153,7 @@ class ZooKeeperError(ZkplanError):
 
 
 class ZooKeeperUnavailable(ZooKeeperError):
-    """No server answered in time. A write that was under way may or may not be applied."""
+    """No server answered in time. A write that was under way may have been applied or not."""
 
 
 class ClientClosed(ZooKeeperError):
@@ -161,11 +163,11 @@ class ClientClosed(ZooKeeperError):
 class ServerRolledBack(ZooKeeperError):
     """ZooKeeper was restored from an older state than this process has seen.
 
-    Every call of this client raises it: connect anew, and look for your plans by their names.
+    Every call of this client raises it. Connect again, and look for your plans by their names.
     """
 
 
-#: Of the errors of ZooKeeper those that are no matter of what was asked.
+#: The errors that say that ZooKeeper cannot be used at all, whatever was asked of it.
 UNREACHABLE = (ZooKeeperUnavailable, ClientClosed, ServerRolledBack)
 
 
@@ -174,15 +176,17 @@ class TransactionRejected(ZooKeeperError):
 
 
 class ServerFull(TransactionRejected):
-    """ZooKeeper holds as many znodes or bytes as it may: by a quota, or by the limits of the
-    embedded server. Nothing was written. Workers keep their results and commit them once there is
-    room: no attempt is used up.
+    """A quota, or a limit of the embedded server, allows no more znodes or bytes.
+
+    Nothing was written. Workers keep their results and commit them when there is room again; no
+    attempt is used up.
     """
 
 
 class WaitTimeout(ZkplanError, TimeoutError):
-    """The time given to a wait is over; what was waited for goes on."""
+    """The time of a wait is over. The plan or task that was waited for goes on."""
 
 
 class InvariantViolated(ZkplanError):
-    """The tree is not as the protocol leaves it: damaged, or a bug in zkplan. Please report it."""
+    """The tree is in a state that the protocol never leaves: it is damaged, or zkplan has a bug.
+    Please report it."""

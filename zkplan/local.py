@@ -1,4 +1,4 @@
-"""`zkplan.local`: a server, workers and a client of its own for a notebook, a script or a test."""
+"""`zkplan.local`: a server, workers and a client for one notebook, script or test."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from .worker import THREADS_MAX, Worker
 if TYPE_CHECKING:
     from .processes.crew import Crew
 
-#: After this process dies as well the tasks of its workers wait so long.
+#: How long the tasks of the workers wait if this process dies as well.
 SESSION_TIMEOUT_S = 5.0
 WORKERS_MAX = 64
 _REGISTER_S = 30.0
 _TEND_S = 0.1
-#: What a worker may take beyond its grace to hand back and leave, before it is killed.
+#: How long a worker may take after its grace to hand back and end, before it is killed.
 _LEAVE_S = 3.0
-#: What it gets instead where Ctrl-C ended the block.
+#: The grace of running tasks if Ctrl-C ended the block.
 _HURRY_S = 1.0
 _GRACE_MAX_S = 30 * 24 * 3600
 
@@ -44,7 +44,7 @@ def local(
     log: str | Path | None = None,
     output: bool = True,
 ) -> Local:
-    """All that a plan needs on one machine; a `with` block gives a connected client.
+    """Everything that a plan needs on one machine. A `with` block returns a connected client.
 
         with zkplan.local() as client, client.create_plan() as plan:
             answer = plan.add_task(lambda: 6 * 7)
@@ -56,18 +56,20 @@ def local(
         ...
         here.close()
 
-    The server runs in this process. `workers` are processes with `threads` slots each; one that
-    dies is replaced, with a warning in the log "zkplan.processes", and others take its tasks over
-    at once. With `workers=0` the slots are threads of this process, where a debugger can stop in a
-    task. `data` is a folder that keeps plans for the next time (the block uses the server of
-    another process that serves it already); without it they are in memory and end with the block.
+    The server runs in this process. `workers` is the number of worker processes, with `threads`
+    slots each. A worker process that dies is replaced, with a warning in the log
+    "zkplan.processes", and others take over its tasks at once. With `workers=0` the slots are
+    threads of this process, so that a debugger can stop in a task.
 
-    What tasks print and log is shown here, line by line; `output=False` drops it, and a file `log`
-    gets it instead. Without a `secret` there is one of its own, for other users of the machine can
-    reach the port of the server, too: see `Local`.
+    `data` is a folder that keeps the plans for the next time. If another process serves the folder,
+    its server is used. Without `data` the plans are in memory and are lost at the end of the block.
 
-    Leaving the block gives running tasks `grace` seconds; those that are not finished are handed
-    back (and lost, without `data`). Raises ZkplanError for a number out of range.
+    The output and the logs of tasks are shown here, line by line. `output=False` drops them; a file
+    `log` gets them instead. Other users of the machine can reach the port of the server, so
+    payloads are always signed: without a `secret` a random one is used (see `Local`).
+
+    At the end of the block, running tasks have `grace` seconds to end. The others are handed back
+    (and lost without `data`). Raises ZkplanError for a number out of range.
     """
     if type(workers) is not int or not 0 <= workers <= WORKERS_MAX:
         raise ZkplanError(f"workers must be 0 to {WORKERS_MAX}, not {workers!r}")
@@ -90,13 +92,13 @@ def local(
 
 
 class Local:
-    """A server, workers and a client: from `start`, or the begin of a `with` block, to `close`.
+    """A server, workers and a client. They live from `start` (or the `with` block) until `close`.
 
-    What is not closed when the interpreter ends is closed then, without waiting for running tasks.
-    Made by `zkplan.local`, which says what the arguments mean.
+    `zkplan.local` makes it and says what the arguments mean. If it is not closed before the
+    interpreter ends, it is closed then, without waiting for running tasks.
 
-    Other programs reach its plans by `hosts` and `root`: `zkplan plan ls --hosts HOSTS`. Who adds
-    tasks there, or reads values, needs the `secret` as well: `ZKPLAN_SECRET` for commands.
+    Other programs reach the plans by `hosts` and `root`: `zkplan plan ls --hosts HOSTS`. To add
+    tasks or to read values they need the `secret` as well; commands take it from `ZKPLAN_SECRET`.
     """
 
     def __init__(
@@ -120,30 +122,31 @@ class Local:
 
     @property
     def client(self) -> Client:
-        """The client, once started. Raises ZkplanError before and after that."""
+        """The client. Raises ZkplanError before `start` and after `close`."""
         if self._client is None:
             raise _not_started()
         return self._client
 
     @property
     def hosts(self) -> str:
-        """Where its server listens, for others; raises as `client` does."""
+        """The address of the server, for other programs. Raises as `client` does."""
         if self._server is None:
             raise _not_started()
         return self._server.find()
 
     @property
     def secret(self) -> str:
-        """What payloads are signed with, and nobody else may know; raises as `client` does."""
+        """The secret that signs payloads. Keep it secret. Raises as `client` does."""
         if self._server is None:
             raise _not_started()
         return os.fsdecode(self._given or self._server.secret)
 
     def start(self) -> Client:
-        """Start all, once; the connected client. After `close` it may be started anew.
+        """Start everything and return the connected client. After `close` it may be started again.
 
-        Raises ZkplanError where a worker cannot start, ZooKeeperUnavailable where the folder cannot
-        be used; then nothing is left running.
+        While it is running, this returns the same client. Raises ZkplanError if a worker cannot
+        start, and ZooKeeperUnavailable if the folder cannot be used. After an error nothing is left
+        running.
         """
         if self._client is not None:
             return self._client
@@ -166,7 +169,7 @@ class Local:
                 stack.enter_context(_running(self._crew(server, stack), self._grace))
             self._opened, self._pid = stack.pop_all(), os.getpid()
             self._client, self._server = client, server
-        # Registered last, so that it comes first: the server is still there.
+        # Registered last, so that it runs first, while the server is still there.
         atexit.register(self._end, KeyboardInterrupt)
         return client
 
@@ -187,7 +190,7 @@ class Local:
         from .processes.signing_off import SigningOff
         from .processes.worker import WorkerProcess, worker_command, worker_environment
 
-        # Where another process serves the folder, each worker follows it by itself.
+        # If another process serves the folder, each worker follows that server by itself.
         hosts = f"{PREFIX}{self._folder}" if server.is_elsewhere else server.hosts
         command = worker_command(
             hosts, self.root, self._threads, SESSION_TIMEOUT_S, self._grace, "--quiet"
@@ -195,7 +198,7 @@ class Local:
         environment = worker_environment(os.fsdecode(self._given or server.secret))
         shows = show if self._output else drop
         if self._log is not None:
-            self._log.touch()  # Raises OSError here, not where somebody prints.
+            self._log.touch()  # an OSError is raised here, not at the first line
             shows = partial(append, self._log)
         signing_off = SigningOff(lambda: connect(server.find(), self.root), SESSION_TIMEOUT_S)
         stack.callback(signing_off.close)
@@ -206,13 +209,14 @@ class Local:
         )
 
     def close(self) -> None:
-        """End the workers, the client and the server; may be repeated. Does not raise for tasks."""
+        """End the workers, the client and the server. May be called again. Failed tasks raise
+        nothing here."""
         self._end(None)
 
     def _end(self, kind: type[BaseException] | None) -> None:
         opened, self._opened = self._opened, None
         self._client = self._server = None
-        # In a forked child all of it belongs to the parent.
+        # In a forked child all of this belongs to the parent.
         if opened is not None and os.getpid() == self._pid:
             atexit.unregister(self._end)
             opened.__exit__(kind, None if kind is None else kind(), None)

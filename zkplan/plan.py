@@ -1,4 +1,4 @@
-"""The author's side: define a plan's tasks, mark it ready, control it, wait for it."""
+"""A plan for its author: add tasks, mark it ready, control it, and wait for it."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ from .task import Task, TaskSpec, define
 from .text import count
 from .tracebacks import told_to_caller
 
-#: Adds kept back inside a `with` block before they are sent.
+#: A `with` block sends its adds when this many tasks have been kept back.
 FLUSH_TASKS = 2000
 
 
 class Plan:
-    """A handle on a plan; any process may have one. Safe for several threads.
+    """A handle on a plan. Any process may have one, and it is thread-safe.
 
-    As a `with` block it sends the adds in batches and marks the plan ready at the end; if the block
-    raises, the plan is removed.
+    A `with` block sends the adds in batches and marks the plan ready at its end. If the block
+    raises, a plan that `create_plan` has just made is removed.
     """
 
     def __init__(
@@ -72,12 +72,12 @@ class Plan:
         return self.record.name
 
     def _has_name(self, name: str) -> bool:
-        """Whether it is called so, as far as this handle knows; asks nobody."""
+        """Whether this handle knows the plan by that name, without asking."""
         return self._record is not None and self._record.name == name
 
     @property
     def record(self) -> PlanRecord:
-        """The plan's immutable record; raises PlanNotFound, PayloadUndecodable."""
+        """The plan's record, which never changes. Raises PlanNotFound, PayloadUndecodable."""
         if self._record is None:
             node = self.client.transport.ask(ReadData(self.path))
             if node is None:
@@ -90,11 +90,11 @@ class Plan:
 
     @told_to_caller
     def task(self, which: str | int) -> Task:
-        """The handle of the task of that number (12, "12", "task-0000000012") or name.
+        """Find a task by its number (12, "12", "task-0000000012") or its name.
 
-        A name is looked for among the unfinished tasks, which reads all of them; where none has it,
-        among the finished ones whose outcomes are kept. Raises InvalidTask where none or several
-        have it.
+        A name is searched for among the unfinished tasks, which reads all of them. If none has it,
+        it is searched for among the finished tasks whose outcomes are kept. Raises InvalidTask if
+        no task or several tasks have the name.
         """
         text = str(which).removeprefix("task-")
         if text.isdecimal() and len(text) <= 10:
@@ -118,9 +118,9 @@ class Plan:
         if not found and unread:
             raise InvalidTask(
                 name,
-                f"none of the names that can be read here is {name!r}, and those of "
-                f"{count(unread, 'task')} of {self.path} cannot be: the secret (ZKPLAN_SECRET) may "
-                "be missing or another one; by its number a task is found all the same",
+                f"{self.path} has no task with the readable name {name!r}, and "
+                f"{count(unread, 'task')} whose name cannot be read here: the secret "
+                "(ZKPLAN_SECRET) may be missing or wrong; give the number of the task instead",
             )
         if not found:
             raise InvalidTask(
@@ -130,7 +130,7 @@ class Plan:
             )
         raise InvalidTask(
             name,
-            f"{self.path} has {len(found)} tasks named {name!r}; say the number of one: "
+            f"{self.path} has {len(found)} tasks named {name!r}; give the number of one:  "
             + ", ".join(sorted(found)[:5])
             + (", …" if len(found) > 5 else ""),
         )
@@ -151,18 +151,23 @@ class Plan:
         priority: int | None = None,
         keep: bool | None = None,
     ) -> Task:
-        """Add one task. Arguments that are tasks of this plan, at any depth in lists, tuples, dicts
-        and sets, are edges: the function gets their results.
+        """Add one task.
 
-        Atomic, and acknowledged when it returns (inside a `with` block: when the block ends).
-        `timeout` in seconds, and `retry_delay`, which doubles with each failure and is shortened by
-        up to 30 % by chance, so that what failed together is not tried together; a higher
-        `priority` runs earlier; `keep` True keeps the result for `Task.result` (default: results
-        that went to nobody). An option left at None takes the plan's default.
+        Arguments that are tasks of this plan, at any depth in lists, tuples, dicts and sets, become
+        edges: the function gets their results. The add is atomic. It is acknowledged when the call
+        returns, or inside a `with` block when the block ends.
 
-        Raises InvalidTask (also for arguments that do not fit the function), ForeignTask,
-        NotSerialisable, PayloadTooLarge before anything is written; PlanDrained, PlanCancelled,
-        PlanNotFound, ResultNotKept (a dependency has finished and its result is gone).
+        `attempts` is how often the task may run. `retry_delay` is the delay before the second
+        attempt, in seconds. It doubles with each failure, and each delay is shortened by a random
+        part of up to 30 %, so that tasks that failed together are not retried together. `timeout`
+        limits one attempt, in seconds. A task with a higher `priority` runs earlier. `keep=True`
+        keeps the result for `Task.result`; by default a result is kept if no other task takes it.
+        An option left at None takes the plan's default.
+
+        Raises InvalidTask (also if the arguments do not fit the function), ForeignTask,
+        NotSerialisable and PayloadTooLarge before anything is written. Raises PlanDrained,
+        PlanCancelled, PlanNotFound, and ResultNotKept if a dependency has finished and its result
+        is gone.
         """
         spec = TaskSpec(fn, args, kwargs, name, attempts, retry_delay, timeout, priority, keep)
         return self.add_tasks([spec])[0]
@@ -171,11 +176,11 @@ class Plan:
     def add_tasks(self, specs: Sequence[TaskSpec]) -> list[Task]:
         """Add many tasks, in order, in pipelined batches: thousands a second. Raises as `add_task`.
 
-        All of them are checked and serialised before the first is written. About a hundred tasks go
-        in one transaction, a join of more than 1 200 edges in several. A plan that runs already may
-        drain, or be cancelled, between two transactions: the `added` of the error says how many
-        tasks, the first ones, were added before. Mark the plan ready after the add to rule that
-        out.
+        All tasks are checked and serialised before the first one is written. One transaction adds
+        about a hundred tasks; a join of more than 1 200 edges takes several transactions. A plan
+        that runs already may drain or be cancelled between two transactions. Then `added` of the
+        error says how many of the tasks, from the first on, are in the plan. To rule that out, mark
+        the plan ready after the add.
         """
         functions: dict[int, bytes] = {}
         signatures: dict[int, inspect.Signature | None] = {}
@@ -209,7 +214,7 @@ class Plan:
                 error.args = (f"{error}; the first {told}",)
             raise
         for task in tasks:
-            # The handles live on with the author; the definitions need not.
+            # The author keeps the handles; the definitions are not needed any more.
             task.record, task.deps, task.known = b"", [], {}
 
     def flush(self) -> None:
@@ -246,59 +251,62 @@ class Plan:
         self._abandon()
 
     def _abandon(self) -> None:
-        """Leave nothing behind; a plan that existed before the block is left as it is."""
+        """Remove the plan, unless it existed before the block."""
         if self._new:
             self.remove()
 
     # ---- control
 
     def mark_ready(self) -> None:
-        """Let the plan run. Tasks may be added before and after. Harmless when repeated."""
+        """Let the plan run. Tasks may be added before and after. Repeating the call does no
+        harm."""
         self.flush()
         self.client.transport.run(control.mark_ready(self.path))
         self._new = False
 
     def pause(self) -> None:
-        """Nothing more is claimed until `resume`; running tasks go on.
+        """Stop claiming tasks of this plan until `resume`. Running tasks go on.
 
-        It and the next two raise PlanDrained, PlanCancelled, PlanNotFound; PlanError where the plan
-        is not marked ready, except for `cancel`. Harmless when repeated.
+        Raises PlanDrained, PlanCancelled, PlanNotFound, and PlanError if the plan is not marked
+        ready. Repeating the call does no harm.
         """
         self.client.transport.run(control.change_state(self.path, "paused"))
 
     def resume(self) -> None:
-        """Let a paused plan go on."""
+        """Let a paused plan run again. Raises as `pause`."""
         self.client.transport.run(control.change_state(self.path, "running"))
 
     def cancel(self) -> None:
-        """Nothing more is claimed, ever; running tasks see `current().cancelled`."""
+        """Stop the plan for good, ready or not. Running tasks see `current().cancelled`."""
         self.client.transport.run(control.change_state(self.path, "cancelled"))
 
     def remove(self) -> int:
-        """Cancel the plan and delete all of it; gives the number of unfinished tasks deleted."""
+        """Cancel the plan and delete it. Returns how many unfinished tasks were deleted."""
         return self.client.transport.run(control.remove(self.path))
 
     def retry(self) -> int:
-        """Give all dead tasks their attempts again; gives how many. Raises as `retry_task`.
+        """Make all dead tasks runnable again, with all their attempts. Returns how many.
 
-        The failures of a plan whose `on_failure` is "cascade" are final, for they are results.
-        PayloadUndecodable, of damaged dead letters, only when all others are retried.
+        Raises as `retry_task`. Damaged dead letters raise PayloadUndecodable only after all other
+        tasks were retried. In a plan whose `on_failure` is "cascade" no task is dead: its failures
+        are final outcomes.
         """
         self._refuse_if_cancelled()
         return retry_all(self.client.transport, self.path)
 
     def dead(self) -> Iterator[tuple[str, Dead]]:
-        """The number and dead letter of each task that is out of attempts. Raises PlanNotFound.
+        """Iterate over the tasks that are out of attempts: number and dead letter. Raises
+        PlanNotFound.
 
-        Read in batches as the iterator goes on; `dict` makes a mapping of all.
+        The iterator reads in batches as it goes on. `dict(plan.dead())` makes a mapping of all.
         """
         return dead_letters(self.client.transport, self.path)
 
     def retry_task(self, number: str) -> bool:
-        """Give the dead task of that number its attempts again; False where it is not dead.
+        """Make the dead task of that number runnable again. Returns False if it is not dead.
 
-        Raises PlanNotFound; PlanCancelled, for nothing of the plan would be claimed;
-        PayloadUndecodable where its dead letter is damaged.
+        The task gets all its attempts again. Raises PlanNotFound, PlanCancelled (no task of a
+        cancelled plan would run), and PayloadUndecodable if the dead letter is damaged.
         """
         self._refuse_if_cancelled()
         return self.client.transport.run(retry(self.path, number))
@@ -312,29 +320,33 @@ class Plan:
     # ---- watching
 
     def tasks(self) -> Iterator[TaskSummary]:
-        """All unfinished tasks, oldest first. Raises PlanNotFound.
+        """Iterate over all unfinished tasks, oldest first. Raises PlanNotFound.
 
-        Read in batches as the iterator goes on, so each is true of its own moment.
+        The iterator reads in batches as it goes on, so each task is shown as it was at its own
+        moment.
         """
         return Listing(self.client, self.path).tasks()
 
     def outcomes(self) -> Iterator[OutcomeSummary]:
-        """All kept results and failures, by number. Raises PlanNotFound.
+        """Iterate over all kept results and failures, by task number. Raises PlanNotFound.
 
-        Read in batches as the iterator goes on. `task(number).result()` gives the value of one.
+        The iterator reads in batches as it goes on. `task(number).result()` returns the value of
+        one.
         """
         return kept_outcomes(self.client, self.path)
 
     def status(self) -> PlanStatus:
-        """The plan in numbers: one batch of reads, whatever its size. Raises PlanNotFound.
+        """The plan in numbers. Raises PlanNotFound.
 
-        Up to nine more, of the claims of all workers among others, where tasks are dead and none is
-        runnable: to prove that the plan has failed.
+        This costs one batch of reads, however large the plan is. If tasks are dead and none is
+        runnable, it costs up to nine more, which prove whether the plan has failed: they read the
+        claims of all workers, among others.
         """
         return status_of(self.client, self.path)
 
     def _state(self) -> str:
-        """The state as its control znodes say it: a plan that has failed is `running`."""
+        """The state that the control znodes show. A plan that has failed still shows as
+        `running`."""
         return self.client.transport.run(control.status(self.path)).state
 
     def is_drained(self) -> bool:
@@ -350,14 +362,17 @@ class Plan:
     def wait(
         self, timeout: float | None = None, progress: bool = False, fail_fast: bool = False
     ) -> PlanStatus:
-        """Wait until the plan is drained; `timeout` in seconds; `progress`: a bar on a terminal.
+        """Wait until the plan is drained. `timeout` is in seconds.
 
-        With `fail_fast` the first task that fails for good raises PlanFailed; the others go on.
-        Else raises PlanFailed when tasks are dead and nothing else can run (or it drained with
-        failures), PlanCancelled, PlanStuck, PlanNotFound, WaitTimeout; PlanError inside the
-        plan's own `with` block, where it would wait for ever; ZkplanError for a time below 0. The
-        last look is at the end of the time: with `timeout=0` too, a plan that cannot go on raises
-        PlanFailed or PlanStuck.
+        With `progress`, a terminal shows a progress bar. With `fail_fast`, the first task that
+        fails for good raises PlanFailed, while the other tasks go on. Without it, PlanFailed is
+        raised when tasks are dead and nothing else can run, or when the plan has drained with
+        failures.
+
+        Raises PlanCancelled, PlanStuck, PlanNotFound and WaitTimeout, too; PlanError inside the
+        plan's own `with` block, where the wait would never end; ZkplanError for a time below 0. The
+        plan is looked at once more when the time is over. So even with `timeout=0` a plan that
+        cannot go on raises PlanFailed or PlanStuck.
         """
         self._refuse_to_wait_inside()
         return wait_for_plan(self.client, self.path, timeout, progress, fail_fast)
@@ -365,7 +380,7 @@ class Plan:
     def _refuse_to_wait_inside(self) -> None:
         """Raise PlanError inside the plan's own `with` block while the plan is not marked ready.
 
-        Another thread may wait there: this one will end the block.
+        Another thread may wait: this one will end the block.
         """
         inside = self._opened_by == threading.get_ident()
         if inside and self._state() == "defining":
@@ -376,7 +391,8 @@ class Plan:
             )
 
     def check(self, repair: bool = True) -> Report:
-        """Read the whole plan and report (and mend) what the invariants forbid."""
+        """Check the whole plan against the invariants. With `repair`, repair what may be
+        repaired."""
         return self.client.transport.run(check(self.client.paths, self.number, repair))
 
     def __repr__(self) -> str:

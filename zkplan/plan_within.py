@@ -1,4 +1,4 @@
-"""The plan as a running task sees it: what is added becomes part of that task's commit."""
+"""The plan as a running task sees it: tasks that it adds become part of its commit."""
 
 from __future__ import annotations
 
@@ -10,14 +10,16 @@ from .protocol.control import PlanStatus
 from .protocol.records import PlanRecord
 from .protocol.shared import GROUP_BYTES_MAX
 
-#: What the tasks added by one running task may take: they share the transaction of its commit.
+#: How many bytes the tasks that one running task adds may take: they share its commit's
+#: transaction.
 ADDS_BYTES_MAX = GROUP_BYTES_MAX
 
 
 class PlanWithin(Plan):
-    """A task that is run again never adds twice, and the plan cannot look empty in between.
+    """The plan inside a running task. A task that runs again never adds its tasks twice.
 
-    `adds` is the list of task `task` that its commit will add.
+    The plan cannot look empty between the end of the task and its adds. `adds` collects the tasks
+    that the commit of `task` will add.
     """
 
     def __init__(
@@ -43,10 +45,10 @@ class PlanWithin(Plan):
         self._adds += tasks
 
     def flush(self) -> None:
-        """Nothing to send: the adds go with the commit."""
+        """Do nothing: the adds are sent with the commit."""
 
     def mark_ready(self) -> None:
-        """The plan runs already."""
+        """Do nothing: the plan runs already."""
 
     def wait(
         self, timeout: float | None = None, progress: bool = False, fail_fast: bool = False

@@ -1,4 +1,4 @@
-"""A task from the author's side: its description, and the handle that gives its result."""
+"""A task for its author: its description, and the handle that returns its result."""
 
 from __future__ import annotations
 
@@ -26,18 +26,19 @@ from .serialization import codec as codecs
 from .serialization.codec import NAME_CHARS_MAX, Codec, function_name
 from .tracebacks import told_to_caller
 
-#: A task's definition shares its transaction with its edges.
+#: How many bytes a task's definition may have: it shares a transaction with the task's edges.
 RECORD_BYTES_MAX = REQUEST_BYTES_MAX - 64 * 1024
-#: Edges into one task. Wider joins are better made as a tree: their arguments fill one worker.
+#: The most edges into one task. Build a wider join as a tree, or its arguments fill up one worker.
 EDGES_MAX = 50_000
 DELAY_MAX_S = 30 * 24 * 3600.0
 
 
 @dataclass(eq=False)
 class TaskSpec:
-    """One task of `Plan.add_tasks`; may itself be an argument of a later one in the same call.
+    """The description of one task for `Plan.add_tasks`.
 
-    Options left at None take the plan's defaults.
+    It may be an argument of a later task in the same call. Options left at None take the plan's
+    defaults. `Plan.add_task` says what each option means.
     """
 
     fn: Callable[..., Any]
@@ -59,7 +60,7 @@ class TaskSpec:
 
 
 class PlanOfTask(Protocol):
-    """What the handle of a task needs of its plan; a Plan is one."""
+    """What the handle of a task needs from its plan. Plan implements it."""
 
     client: Connection
     path: str
@@ -70,7 +71,7 @@ class PlanOfTask(Protocol):
 
 
 class Task:
-    """A task of a plan. Give it as an argument of another task, and that one gets its result."""
+    """A handle on a task. Given as an argument of another task, it stands for its result there."""
 
     __slots__ = ("_new", "_number", "_plan", "name")
 
@@ -84,12 +85,13 @@ class Task:
 
     @property
     def plan(self) -> Any:
-        """The Plan it is a task of. (Its type is Any because the module of Plan imports this.)"""
+        """The plan of this task. (The type is Any because the module of Plan imports this one.)"""
         return self._plan
 
     @property
     def number(self) -> str:
-        """The ten digits of its znode. Inside a `with` block this sends the adds made so far."""
+        """The ten digits in the name of its znode. Inside a `with` block this sends the adds made
+        so far."""
         if not self._number and self._new is not None:
             if not self._new.number:  # else a `with` block would send its adds one by one
                 self._plan.flush()
@@ -102,12 +104,13 @@ class Task:
 
     @told_to_caller
     def result(self, timeout: float | None = None) -> Any:
-        """Wait for the result; `timeout` in seconds.
+        """Wait for the result and return it. `timeout` is in seconds.
 
-        Raises the function's own exception when the task is out of attempts (TaskFailed where it
-        cannot be restored), ResultNotKept, WaitTimeout, and what `Plan.wait` raises when it can
-        never come; PlanError where waiting would never end: inside the plan's own `with` block, and
-        for a task that the running task has just added.
+        If the task is out of attempts, this raises the function's own exception, or TaskFailed if
+        that exception cannot be restored. Raises ResultNotKept and WaitTimeout, and what
+        `Plan.wait` raises if the result can never come. Raises PlanError where the wait would never
+        end: inside the plan's own `with` block, and for a task that the running task has just
+        added.
         """
         self._plan._refuse_to_wait_inside()
         if not self.number:
@@ -119,11 +122,13 @@ class Task:
         return wait_for_result(self._plan.client, self._plan.path, self.number, self.name, timeout)
 
     def retry(self) -> bool:
-        """Give a dead task all its attempts again; False where it is not dead."""
+        """Make a dead task runnable again, with all its attempts. Returns False if it is not
+        dead."""
         return self._plan.retry_task(self.number)
 
     def _key(self) -> str | NewTask:
-        """What an edge to this task refers to: its number, or its definition while it has none."""
+        """What an edge to this task refers to: its number, or its definition if it has no number
+        yet."""
         if self._new is not None and not self._new.number:
             return self._new
         return self.number
@@ -148,10 +153,10 @@ def define(
     functions: dict[int, bytes],
     signatures: dict[int, inspect.Signature | None] | None = None,
 ) -> NewTask:
-    """Check and serialise one task. Nothing is sent; every error names the task.
+    """Check and serialise one task. Sends nothing; every error names the task.
 
-    `functions` keeps the bytes, `signatures` the signatures of functions met earlier in the same
-    call.
+    `functions` caches the bytes and `signatures` the signatures of functions that were met earlier
+    in the same call.
     """
     options = _options(spec, defaults)
     _check_arguments(spec)
@@ -251,15 +256,15 @@ def _check_arguments(spec: TaskSpec) -> None:
 
 
 def _check_call(spec: TaskSpec, signatures: dict[int, inspect.Signature | None]) -> None:
-    """Refuse what could only fail in a worker: arguments that do not fit the function."""
+    """Refuse arguments that do not fit the function: the call could only fail in a worker."""
     fn, kwargs = spec.fn, spec.kwargs or {}
     if not kwargs and type(fn) is FunctionType and _takes(fn, len(spec.args)):
         return
     if id(fn) not in signatures:
         try:
-            # A decorator may add arguments of its own: what counts is what it takes itself.
+            # A decorator may add arguments of its own, so the signature of the wrapper counts.
             signatures[id(fn)] = inspect.signature(fn, follow_wrapped=False)
-        except Exception:  # many builtins have none, and a class of the user may raise anything
+        except Exception:  # many builtins have none; a user's class may raise anything
             signatures[id(fn)] = None
     signature = signatures[id(fn)]
     if signature is None:
@@ -275,7 +280,7 @@ def _check_call(spec: TaskSpec, signatures: dict[int, inspect.Signature | None])
 
 
 def _takes(fn: FunctionType, count: int) -> bool:
-    """Whether `fn` can be called with `count` values by position; a tenth of the cost of `bind`."""
+    """Whether `fn` can be called with `count` positional values. Ten times as fast as `bind`."""
     code = fn.__code__
     if code.co_kwonlyargcount > len(fn.__kwdefaults__ or ()):
         return False
@@ -284,14 +289,14 @@ def _takes(fn: FunctionType, count: int) -> bool:
 
 
 def check_options(options: TaskOptions, label: str) -> None:
-    """Raises InvalidTask, naming the option and its bounds."""
+    """Raises InvalidTask, which names the option and its bounds."""
 
     def demand(fits: bool, what: str) -> None:
         if not fits:
             raise InvalidTask(label, f"{label}: {what}")
 
     def seconds(value: object) -> bool:
-        # True is a number for Python, and a record with it could not be decoded.
+        # True is a number in Python, but a record that holds it could not be decoded.
         return isinstance(value, int | float) and not isinstance(value, bool)
 
     demand(

@@ -1,4 +1,4 @@
-"""Words: a noun in the number of a count, its article, dates with their age, commands to type."""
+"""Text for people: counted nouns, articles, dates with their age, commands to type."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ def article(noun: str) -> str:
 
 
 def command(words: str, hosts: str, root: str) -> str:
-    """That command of `zkplan` as it is to be typed, with the options that reach this very tree.
+    """A `zkplan` command, ready to type, with the options that reach this tree.
 
-    Every tree numbers its plans from the same number on, so without these options a command that
-    was printed for one plan may hit another.
+    Every tree numbers its plans from the same number on. So without these options a printed command
+    could reach another plan.
 
     >>> command("plan retry 5", "zk1:2181,zk2:2181", "/jobs")
     'zkplan plan retry 5 --hosts zk1:2181,zk2:2181 --root /jobs'
@@ -49,8 +49,8 @@ def age(seconds: float) -> str:
 
 
 def date_time(seconds: float, people: bool) -> str:
-    """Wall-clock seconds as local date and time, for people with the age; for programs in ISO 8601
-    with its offset."""
+    """Wall-clock seconds as local date and time. People get the age too; programs get ISO 8601 with
+    its offset."""
     local = datetime.fromtimestamp(seconds)
     if people:
         return f"{local.isoformat(' ', 'seconds')} ({age(time.time() - seconds)})"

@@ -1,4 +1,4 @@
-"""What a user's own call raises is shown with the user's lines, not with the inside of zkplan."""
+"""Shorten tracebacks of errors in a user's call to the user's lines, without those of zkplan."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from .errors import PayloadError, PlanError, TaskError, TaskFailed, WaitTimeout
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
-#: Raised for what the caller did or asked for. A bug of zkplan, or a server's fault, shows all.
+#: Errors that the caller caused. A bug of zkplan or a fault of a server shows the whole traceback.
 _FOR_THE_CALLER = (PlanError, TaskError, PayloadError, WaitTimeout)
 
 
 def told_to_caller(function: Callable[_P, _R]) -> Callable[_P, _R]:
-    """Of an error for the caller, and of a task's own one, the frames in here are left out."""
+    """Leave out zkplan's own frames from errors that the caller or the caller's task caused."""
 
     @wraps(function)
     def call(*args: _P.args, **kwargs: _P.kwargs) -> _R:
@@ -27,7 +27,7 @@ def told_to_caller(function: Callable[_P, _R]) -> Callable[_P, _R]:
             if not (isinstance(error, _FOR_THE_CALLER) or isinstance(cause, TaskFailed)):
                 raise
             if cause is not None:
-                # What it came from is left out too, where that was caught in here.
+                # The error that it came from is left out too, if zkplan caught it.
                 before = cause.__context__.__traceback__ if cause.__context__ else None
                 cause.__suppress_context__ |= before is not _without_ours(before)
                 cause.__traceback__ = _without_ours(cause.__traceback__)

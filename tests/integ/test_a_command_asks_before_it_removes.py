@@ -62,7 +62,7 @@ def test_a_name_of_several_plans_is_refused_with_their_numbers(
     numbers = f"{int(first.number)}, {int(second.number)}"
     ran = command("plan", words[0], "nightly", *words[1:])
     assert ran.returncode == 2
-    assert f"2 plans are named 'nightly': say the number of one: {numbers}" in ran.stderr
+    assert f"2 plans are named 'nightly': give the number of one: {numbers}" in ran.stderr
     with pytest.raises(PlanError, match=numbers):
         zkplan_client.plan("nightly", only=True)
     assert zkplan_client.plan("nightly").path == second.path
@@ -84,7 +84,7 @@ def test_a_mistyped_root_is_told_with_those_beside_it(
     no_root = f"{zkplan_root}/claims"
     with (
         connect(zookeeper_hosts, root=no_root) as client,
-        pytest.raises(PlanNotFound, match="it is no root of zkplan"),
+        pytest.raises(PlanNotFound, match="it is not a root of zkplan"),
     ):
         client.plan("nightly")
     with pytest.raises(PlanNotFound) as missing:

@@ -35,7 +35,7 @@ def require_taken_over(file: Path, result: int) -> None:
     assert result == second > first
 
 
-def test_the_tasks_of_a_process_that_was_killed_are_taken_over_before_its_session_ends(
+def test_the_tasks_of_a_killed_process_are_taken_over_before_its_session_ends(
     zookeeper_hosts: str, zkplan_root: str, zkplan_client: Client, tmp_path: Path
 ) -> None:
     file = tmp_path / "runs"

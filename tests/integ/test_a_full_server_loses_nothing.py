@@ -75,9 +75,9 @@ def large() -> bytes:
 
 def fill_up(znodes: KazooClient) -> None:
     """Create znodes until not a single one is let in."""
-    znodes.ensure_path("/litter")
+    znodes.ensure_path("/filler")
     with pytest.raises(QuotaExceededError):
-        until_refused(lambda: znodes.create("/litter/x", sequence=True))
+        until_refused(lambda: znodes.create("/filler/x", sequence=True))
 
 
 def test_results_without_room_wait_and_cost_no_attempt(caplog: pytest.LogCaptureFixture) -> None:

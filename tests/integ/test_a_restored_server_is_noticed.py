@@ -71,7 +71,7 @@ def meet(folder: str, others: int) -> None:
     wait_until(lambda: len(list(Path(folder).iterdir())) == others, "the others have begun")
 
 
-def test_worker_processes_that_were_just_started_are_replaced_when_the_server_went_back(
+def test_worker_processes_just_started_are_replaced_when_the_server_is_restored(
     zookeeper_server: ServerProcess, tmp_path: Path
 ) -> None:
     """Not taken for wrong usage or an unreachable server, for which a new one would fail alike."""

@@ -176,7 +176,7 @@ def test_a_wide_delivery_that_is_shut_out_fails_alone(
     assert len(others) == WIDE
 
 
-def test_a_desk_is_cleared_of_all_but_what_is_shut_and_of_that_when_it_is_open(
+def test_a_claims_node_is_cleared_but_for_what_an_access_list_forbids(
     zookeeper_hosts: str,
     zkplan_root: str,
     zkplan_client: Client,
@@ -272,7 +272,7 @@ def test_a_worker_does_not_wait_for_what_rests_when_it_leaves(
     assert not zkplan_client.workers()
 
 
-def test_a_desk_that_may_not_be_read_makes_no_claim_a_lost_one(
+def test_a_claims_node_that_may_not_be_read_loses_no_claim(
     zkplan_root: str,
     zkplan_client: Client,
     tmp_path: Path,

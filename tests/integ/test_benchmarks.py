@@ -88,14 +88,14 @@ def _server(kind: str, hosts: str) -> list[str]:
     return ["--hosts", hosts] if kind == "zookeeper" else ["--server", "embedded"]
 
 
-def test_a_given_zookeeper_and_only_the_embedded_server_end_the_benchmark_with_code_2() -> None:
+def test_a_given_zookeeper_with_only_the_embedded_server_ends_the_run_with_code_2() -> None:
     ended = benchmarks("--server", "embedded", "--hosts", "127.0.0.1:2181")
 
     assert ended.returncode == 2
     assert "--hosts" in ended.stderr
 
 
-def test_an_unknown_workload_ends_the_benchmark_with_code_2_and_names_those_there_are() -> None:
+def test_an_unknown_workload_ends_the_run_with_code_2_and_names_the_known_ones() -> None:
     ended = benchmarks("--only", "independant")
 
     assert ended.returncode == 2

@@ -39,7 +39,7 @@ def run(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> Run:
-    """Runs `zkplan ARGUMENTS` in this process, told of server and root by its environment."""
+    """Runs `zkplan ARGUMENTS` in this process. The environment names server and root."""
     monkeypatch.setenv("ZKPLAN_HOSTS", zookeeper_hosts)
     monkeypatch.setenv("ZKPLAN_ROOT", zkplan_root)
     # It would bind the handlers of this whole process to the captured stream of one test.

@@ -82,7 +82,7 @@ sys.stdin.readline()
 """
 
 
-def test_what_a_program_seeds_draws_the_same_numbers_beside_a_connection_and_a_worker(
+def test_a_seeded_program_draws_the_same_numbers_beside_a_client_and_a_worker(
     zookeeper_hosts: str, zkplan_root: str
 ) -> None:
     """kazoo's threads would draw from it too, with every answer."""

@@ -18,7 +18,7 @@ import zkplan
 from zkplan import Client, Plan, PlanNotFound, PlanStuck
 from zkplan.cli import main
 
-from .litter import KINDS, SILENT, Litter, plan_tasks
+from .foreign_znodes import KINDS, SILENT, ForeignZnodes, plan_tasks
 from .support import note, notes, wait_until, working
 
 #: Workers that serve the healthy plans, and what one of them may ask each second beside garbage:
@@ -96,7 +96,7 @@ GROUPS = [ALL[start::4] for start in range(4)]
     ids=["-".join(k.__name__[:8] for k in group) for group in GROUPS] + ["all"],
 )
 def test_healthy_plans_finish_beside_garbage_which_costs_little_and_is_told_once(
-    kinds: list[Callable[[Litter], None]],
+    kinds: list[Callable[[ForeignZnodes], None]],
     zookeeper_hosts: str,
     zkplan_root: str,
     zkplan_client: Client,
@@ -106,11 +106,11 @@ def test_healthy_plans_finish_beside_garbage_which_costs_little_and_is_told_once
 ) -> None:
     zkplan_client.prepare()
     seed = random.randrange(10**6)
-    litter = Litter(zkplan_client, znodes, seed)
+    foreign = ForeignZnodes(zkplan_client, znodes, seed)
     for kind in kinds:
-        known = len(litter.wanted)
-        kind(litter)
-        assert (len(litter.wanted) == known) == (kind.__name__ in SILENT), kind
+        known = len(foreign.wanted)
+        kind(foreign)
+        assert (len(foreign.wanted) == known) == (kind.__name__ in SILENT), kind
     (tmp_path / "first").mkdir()
     (tmp_path / "second").mkdir()
     first = Healthy(zkplan_client, znodes, tmp_path / "first")
@@ -125,16 +125,16 @@ def test_healthy_plans_finish_beside_garbage_which_costs_little_and_is_told_once
         rates = wait_until(lambda: quiet(workers), f"the workers rest (seed {seed})")
         assert max(rates) <= STEPS_PER_S
         deadline = time.monotonic() + TOLD_S
-        wait_until(lambda: not untold(litter, caplog) or time.monotonic() > deadline, "the end")
-        assert untold(litter, caplog) == [], f"(seed {seed})"
+        wait_until(lambda: not untold(foreign, caplog) or time.monotonic() > deadline, "the end")
+        assert untold(foreign, caplog) == [], f"(seed {seed})"
     told = Counter(record.getMessage() for record in caplog.records)
     assert max(told.values(), default=0) <= WORKERS, told.most_common(3)
 
 
-def untold(litter: Litter, caplog: pytest.LogCaptureFixture) -> list[str]:
+def untold(foreign: ForeignZnodes, caplog: pytest.LogCaptureFixture) -> list[str]:
     """What no worker has said yet, and has to."""
     said = [record.getMessage() for record in caplog.records]
-    return [text for text in litter.wanted if not any(text in message for message in said)]
+    return [text for text in foreign.wanted if not any(text in message for message in said)]
 
 
 def quiet(workers: list[zkplan.Worker]) -> list[float]:
@@ -149,7 +149,7 @@ def quiet(workers: list[zkplan.Worker]) -> list[float]:
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 def test_every_command_says_what_is_wrong_without_a_traceback(
-    kind: Callable[[Litter], None],
+    kind: Callable[[ForeignZnodes], None],
     zookeeper_hosts: str,
     zkplan_client: Client,
     znodes: KazooClient,
@@ -175,7 +175,7 @@ def test_every_command_says_what_is_wrong_without_a_traceback(
         return int(ended.value.code or 0)
 
     zkplan_client.prepare()
-    kind(Litter(zkplan_client, znodes, seed=1))
+    kind(ForeignZnodes(zkplan_client, znodes, seed=1))
     assert run("plan", "ls") == run("worker", "ls") == 0
     root = zkplan_client.root
     for name in znodes.get_children(root):
@@ -201,7 +201,7 @@ def test_who_waits_for_a_plan_with_a_strange_znode_is_told_of_it(
         plan.add_task(int)
         # Before it is marked ready: a plan that has drained already is done, whatever comes then.
         znodes.create(f"{plan.path}/notes", b"not of zkplan")
-    with pytest.raises(PlanStuck, match=r"can never drain.*notes: is none of zkplan's znodes"):
+    with pytest.raises(PlanStuck, match=r"can never drain.*notes: is not a znode of zkplan"):
         plan.wait(30)
     znodes.delete(f"{plan.path}/notes")
     assert plan.wait(30).state == "done"

@@ -134,7 +134,7 @@ def test_an_edge_whose_other_end_is_gone_is_told_of(
     znodes.delete(lost.path, recursive=True)
     assert described(joined)["waits_for"].splitlines() == [
         f"task-{kept.number} source 0 runnable",
-        "… and 1 more, that no unfinished task provides",
+        "… and 1 more, whose task does not exist",
     ]
 
 

@@ -100,7 +100,7 @@ def test_marking_ready_adds_two_znodes(zkplan_client: Client, znodes: KazooClien
     assert znodes.get(f"{plan.path}/ready")[1].version == 2
 
 
-def test_a_running_task_has_an_owner_and_a_claim_on_a_desk(
+def test_a_running_task_has_an_owner_and_a_claim_on_a_claims_node(
     zookeeper_hosts: str,
     zkplan_root: str,
     zkplan_client: Client,

@@ -87,7 +87,7 @@ def test_who_lacks_the_secret_is_told_so_and_not_that_there_is_no_such_task(
     with zkplan.connect(zookeeper_hosts, zkplan_root, secret="s1") as signing:
         task = signing.create_plan("signed").add_task(int, name="hidden")
     seen = zkplan_client.plan("signed")
-    with pytest.raises(InvalidTask, match=r"those of 1 task of .* cannot be: the secret"):
+    with pytest.raises(InvalidTask, match=r"1 task whose name cannot be read here: the secret"):
         seen.task("hidden")
     assert [(found.number, found.name) for found in seen.tasks()] == [(task.number, None)]
 
@@ -101,7 +101,7 @@ def test_a_failure_of_a_cascade_is_said_to_be_final(
         wait_until(plan.is_drained, "it drains")
     retry = zkplan_client.command("plan retry cascade")
     told = typed(f"`{retry}`", zkplan_root).stderr
-    assert "0 tasks runnable again: the failures of a plan with on_failure" in told
+    assert "0 tasks runnable again: in a plan with on_failure" in told
 
 
 def test_who_may_not_read_is_told_of_the_access_list(

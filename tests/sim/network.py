@@ -52,7 +52,7 @@ _REASONS = {
 
 
 class Observer(Protocol):
-    """Who is told of every change of the tree, before anybody can act on it."""
+    """Called with every change of the tree, before anybody can act on it."""
 
     def applied(self, fiber: Fiber, ops: Sequence[Op], results: list[Any]) -> None: ...
     def expired(self, paths: list[str]) -> None: ...

@@ -148,7 +148,7 @@ def test_foreign_files_are_refused(tmp_path: Path) -> None:
     with zipfile.ZipFile(archive, "w") as made:
         made.writestr("plan", "{}")
     for file in (text, packed, binary, deep, archive):
-        assert "no plan exported by zkplan" in refusal(file)
+        assert "not a plan exported by zkplan" in refusal(file)
 
 
 def test_a_newer_format_is_refused_and_says_what_to_do(tmp_path: Path) -> None:
@@ -158,7 +158,7 @@ def test_a_newer_format_is_refused_and_says_what_to_do(tmp_path: Path) -> None:
 def test_two_files_glued_together_are_refused(tmp_path: Path) -> None:
     file = write(tmp_path / "plan")
     file.write_bytes(file.read_bytes() * 2)
-    assert "follows its end" in refusal(file)
+    assert "data after its end" in refusal(file)
 
 
 @pytest.mark.parametrize(
@@ -197,7 +197,7 @@ def test_a_file_that_cannot_be_opened_is_named(tmp_path: Path) -> None:
 
 
 def test_a_znode_that_is_none_of_a_plan_is_not_written(tmp_path: Path) -> None:
-    with pytest.raises(ZkplanError, match="none of zkplan's"):
+    with pytest.raises(ZkplanError, match="which zkplan did not make"):
         write(tmp_path / "plan", [Znode("task-0000000005/a/b")])
     assert os.listdir(tmp_path) == []
 

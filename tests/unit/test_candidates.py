@@ -202,7 +202,7 @@ def test_a_plan_that_was_never_taken_up_is_checked_before_all_that_stand_still()
     assert len(made) > 190
 
 
-def test_plans_of_which_each_check_finds_something_do_not_keep_others_from_being_checked() -> None:
+def test_plans_whose_checks_find_something_do_not_delay_the_checks_of_others() -> None:
     numbers = [f"{number:010d}" for number in range(1, 11)]
     candidates = plans(*numbers)
     for seen in candidates.views.values():

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from zkplan.errors import ZooKeeperError
-from zkplan.inspect.deadlock import READS_MAX, dead_at_standstill
+from zkplan.inspect.deadlock import READS_MAX, dead_if_deadlocked
 from zkplan.protocol.layout import Paths
 from zkplan.protocol.requests import Node, ReadMany
 
@@ -53,7 +53,7 @@ class Tree:
 
 def proved(**changed: list[Any]) -> int | None:
     tree = Tree(**changed)
-    step = dead_at_standstill(Paths("/z"), PATH)
+    step = dead_if_deadlocked(Paths("/z"), PATH)
     try:
         request = next(step)
         while True:
@@ -89,7 +89,7 @@ def test_the_dead_are_counted_where_nothing_can_run() -> None:
     ],
     ids=str,
 )
-def test_what_can_run_is_no_standstill(changed: dict[str, list[Any]]) -> None:
+def test_what_can_run_is_no_deadlock(changed: dict[str, list[Any]]) -> None:
     assert proved(**changed) is None
 
 

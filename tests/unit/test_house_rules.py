@@ -1,4 +1,4 @@
-"""The rules of this house that a machine can check: sizes, first sentences, words, waiting."""
+"""Check the rules of this project: sizes, first sentences, words, names of tests, waiting."""
 
 from __future__ import annotations
 
@@ -23,6 +23,15 @@ MAY_PRINT = re.compile(r"(zkplan/(cli|demo|stress)|benchmarks|examples)/|dev\.py
 WORDS = ("probably", "should " + "be safe", "hopefully")
 #: A word for a thing that has a name already (the vocabulary of docs/internals/protocol.md).
 SYNONYMS = re.compile(r"\b(workflow|job_id|claimant_id|parent_task|child_task|dag_id)\b")
+
+#: Words that earlier versions used for things that have a standard name.
+OLD_WORDS = re.compile(
+    r"(?<![a-z])(desks?|keepers?|standstill|nursery|nurseries|arenas?|veterans?|baits?|mayfl[a-z]+|"
+    r"litter|engines?|seekers?|seeking|upkeep|wording|what presses)(?![a-z])",
+    re.IGNORECASE,
+)
+OTHER_MEANINGS = re.compile(r"ClickHouse Keeper|Docker engine|MALLOC_ARENA_MAX", re.IGNORECASE)
+TEST_NAME_MAX = 80
 
 
 def name_of(path: Path) -> str:
@@ -73,6 +82,10 @@ def words(source: str, path: Path) -> Iterator[str]:
                 yield f"line {number} says {word!r}: say what is known, or find out"
         if re.search(r"\b(TODO|FIXME|XXX)\b", text) and path != Path(__file__):
             yield f"line {number} leaves something for later"
+    if name_of(path).startswith(("zkplan/", "tests/")) and path != Path(__file__):
+        for number, line in enumerate([name_of(path), *source.splitlines()]):
+            if found := OLD_WORDS.search(OTHER_MEANINGS.sub("", line)):
+                yield f"line {number}: {found[0]!r} is an old word: use the standard term"
     if name_of(path).startswith("zkplan/"):
         for number, line in enumerate(source.splitlines(), 1):
             if found := SYNONYMS.search(line):
@@ -93,16 +106,31 @@ def calls(tree: ast.Module, path: Path) -> Iterator[str]:
             yield f"line {node.lineno} draws from the shared generator: take CHANCE of backoff.py"
 
 
+def names_of_tests() -> Iterator[tuple[Path, str]]:
+    for path in FILES:
+        if path.name.startswith("test_"):
+            for node in ast.walk(ast.parse(path.read_text())):
+                is_function = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+                if is_function and node.name.startswith("test_"):
+                    yield path, node.name
+
+
 def test_every_test_is_named_by_a_sentence() -> None:
-    short = [
-        f"{name_of(path)}: {node.name}"
-        for path in FILES
-        if path.name.startswith("test_")
-        for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.FunctionDef)
-        if node.name.startswith("test_") and node.name.count("_") < 3
-    ]
+    short = [(name_of(path), name) for path, name in names_of_tests() if name.count("_") < 3]
     assert short == []
+
+
+def test_the_name_of_a_test_has_at_most_80_characters() -> None:
+    long = [(name_of(path), name) for path, name in names_of_tests() if len(name) > TEST_NAME_MAX]
+    assert long == []
+
+
+def test_old_words_are_found_as_words_and_in_identifiers() -> None:
+    found = ["a desk", "dead_at_standstill", "class Litter:", "the keeper"]
+    passed = ["ZooKeeper", "KeeperState.EXPIRED", "ClickHouse Keeper", "arenaceous"]
+    assert [bool(OLD_WORDS.search(text)) for text in found] == [True] * len(found)
+    cleaned = [OTHER_MEANINGS.sub("", text) for text in passed]
+    assert [bool(OLD_WORDS.search(text)) for text in cleaned] == [False] * len(passed)
 
 
 def test_no_file_speaks_of_the_machine_it_was_written_on() -> None:

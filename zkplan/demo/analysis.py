@@ -1,8 +1,8 @@
-"""What the tasks of the demonstration compute: facts about the source of Python's standard library.
+"""The task functions of the demonstration: facts about the source of Python's standard library.
 
-The functions are pure but for reading the files they are given, and their values do not depend on
-how the files are split into tasks or in which order parts are merged. So the result of a plan can
-be compared, value by value, with that of one process.
+The functions only read the files that they are given. Their values do not depend on how the files
+are split into tasks, or on the order in which parts are merged. So the result of a plan can be
+compared, value by value, with that of a single process.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def source_files(folder: Path) -> list[str]:
     """The Python files under `folder`, relative, sorted; no tests and no installed packages."""
     found: list[str] = []
     for where, folders, files in os.walk(folder):
-        folders[:] = [name for name in folders if name not in _LEFT_OUT]  # Not walked at all.
+        folders[:] = [name for name in folders if name not in _LEFT_OUT]  # not searched
         here = Path(where).relative_to(folder)
         found.extend((here / name).as_posix() for name in files if name.endswith(".py"))
     return sorted(found)

@@ -28,13 +28,14 @@ from zkplan.protocol.requests import Create, Delete, Multi, ReadChildren
 from zkplan.testing.provide import Provided, client_on_own_root
 from zkplan.text import count
 
-#: Short, so that a takeover is seen soon; at work a longer one outlasts pauses of the machine.
+#: Short, so that a takeover is seen soon. In production a longer one survives pauses of the
+#: machine.
 SESSION_TIMEOUT_S = 4.0
 _READY_S, _GRACE_S, _STOP_S = 30.0, 3.0, 5.0
-#: The kill comes when this part of the tasks is done.
+#: The worker is killed when this share of the tasks is done.
 _KILL_AFTER = 1 / 3
 _POLL_S = 0.02
-# Time for ZooKeeper to read from its socket what a worker sent before it was stopped.
+# Gives ZooKeeper time to read what a worker sent before it was stopped.
 _SETTLE_S = 0.05
 
 
@@ -48,7 +49,7 @@ class Settings(NamedTuple):
 
 
 class Killed(NamedTuple):
-    """The process of a worker killed while it held `tasks`, by the monotonic clock `at`."""
+    """The worker process that was killed `at` this monotonic time, while it had claimed `tasks`."""
 
     pid: int
     tasks: list[str]
@@ -56,10 +57,10 @@ class Killed(NamedTuple):
 
 
 def run(zookeeper: Provided, settings: Settings) -> None:
-    """Show a plan run on that ZooKeeper; leaves nothing behind there, however it ends.
+    """Show a plan run on that ZooKeeper. Leaves nothing behind there, however it ends.
 
-    Raises ZkplanError where the result is not that of a single process or a worker breaks,
-    zkplan.WaitTimeout after `timeout_s`, and what else zkplan raises.
+    Raises ZkplanError if the result differs from that of a single process or a worker breaks,
+    zkplan.WaitTimeout after `timeout_s`, and other errors of zkplan.
     """
     folder = analysis.standard_library()
     chunks = analysis.split(analysis.source_files(folder))
@@ -77,7 +78,7 @@ def run(zookeeper: Provided, settings: Settings) -> None:
         stack.callback(crew.stop, _STOP_S)
         plan = client.create_plan("standard-library")
         tasks = add_graph(plan, str(folder), chunks)
-        # A tree: each task but the last has one dependent.
+        # The plan is a tree: each task but the last has one dependent.
         demo.say(
             f"Plan      {plan.path}: {count(sum(len(chunk.files) for chunk in chunks), 'file')} of "
             f"the standard library of Python {platform.python_version()}, "
@@ -87,14 +88,14 @@ def run(zookeeper: Provided, settings: Settings) -> None:
         names = [f"{process.worker} (pid {process.pid})" for process in crew.processes]
         demo.say(f"Workers   {len(names)} running: {', '.join(names)}")
         found, took_s = demo.follow(plan, tasks, crew)
-        crew.stop(_STOP_S)  # Then all of the history is here.
+        crew.stop(_STOP_S)  # After that the whole history is here.
         demo.conclude(found, took_s, str(folder), chunks)
 
 
 def add_graph(plan: zkplan.Plan, folder: str, chunks: Sequence[Chunk]) -> list[zkplan.Task]:
-    """Add all in one call: a task per chunk, and merges of at most FAN_IN parts, the last one too.
+    """Add all tasks in one call: one for each chunk, and merges of at most FAN_IN parts.
 
-    Two chunks at least, or there is nothing to merge.
+    There must be at least two chunks, or there is nothing to merge.
     """
 
     def spec(name: str, *call: object) -> zkplan.TaskSpec:
@@ -114,9 +115,9 @@ def add_graph(plan: zkplan.Plan, folder: str, chunks: Sequence[Chunk]) -> list[z
 
 
 class _Demo:
-    """What it says: lines and tables on standard output, a bar below them on a terminal.
+    """Prints lines and tables to standard output, with a progress bar below them on a terminal.
 
-    Where only standard error is a terminal the bar is there; where none is, there is no bar.
+    If only standard error is a terminal, the bar is shown there. If neither is, there is no bar.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -131,7 +132,8 @@ class _Demo:
             console=bar,
             transient=True,
             disable=not bar.is_terminal,
-            # A line for a pipe must not end up in the terminal of the bar.
+            # A line that belongs into a pipe must not be printed to the terminal that shows the
+            # bar.
             redirect_stdout=False,
         )
 
@@ -142,11 +144,11 @@ class _Demo:
         self._bar.stop()
 
     def say(self, line: str, style: str = "") -> None:
-        """One line, however long: a pipe gets it unbroken."""
+        """Print one line. In a pipe it is not wrapped, however long it is."""
         self._out.print(Text(line, style), soft_wrap=True)
 
     def crew(self, command: Sequence[str], environment: dict[str, str]) -> Crew:
-        """Workers that `command` starts, and of which none may end by itself."""
+        """Start the workers with `command`. None of them may end by itself."""
 
         def note(line: str, _: str) -> None:
             self._history += filter(None, [analysis.execution_of(line)])
@@ -161,7 +163,8 @@ class _Demo:
     def follow(
         self, plan: zkplan.Plan, tasks: list[zkplan.Task], crew: Crew
     ) -> tuple[Summary, float]:
-        """Mark the plan ready and follow it to its end: the result, and the seconds it took."""
+        """Mark the plan ready and follow it to its end. Returns the result and the seconds it
+        took."""
         plan.mark_ready()
         started = time.monotonic()
         deadline = started + self._settings.timeout_s
@@ -176,7 +179,7 @@ class _Demo:
                     "give it more time with --timeout"
                 )
             if status.dead:
-                plan.wait(timeout=left_s)  # Raises what says why.
+                plan.wait(timeout=left_s)  # Raises the error that says why.
             crew.tend()
             done = len(tasks) - status.tasks
             self._bar.update(bar, completed=done)
@@ -197,10 +200,10 @@ class _Demo:
     def _kill_one(
         self, crew: Crew, client: Connection, tasks: list[zkplan.Task], done: int
     ) -> None:
-        """SIGKILL a worker that runs tasks; nobody where none of them does just now.
+        """Kill a worker that runs tasks with SIGKILL; kill none if none runs a task just now.
 
-        A worker is stopped before it is asked about: what a running one holds may have been
-        committed before the kill arrives.
+        The worker is stopped before its claims are read. Otherwise it could commit them before the
+        kill arrives.
         """
         for process in crew.processes:
             process.pause()
@@ -253,7 +256,7 @@ class _Demo:
             raise ZkplanError(
                 f"the plan's result differs from that of a single process:\n{found}\n{alone}"
             )
-        self.say(f"Compared  a single process comes to the same in {alone_s:.1f} s")
+        self.say(f"Compared  a single process gets the same result in {alone_s:.1f} s")
         self.say(f"Executed  {how_often(self._history)}")
         self.say(
             f"Done      {count(len({run.task for run in self._history}), 'task')}, "
@@ -274,10 +277,10 @@ class _Demo:
 
 
 def held_by(client: Connection, worker: str, tasks: Sequence[zkplan.Task]) -> list[str]:
-    """Names of those of `tasks` that a stopped worker holds.
+    """The names of those of `tasks` that a stopped worker has claimed.
 
-    Commits that it sent before it was stopped may still be on their way. A write of our own is
-    answered after them, so what its claims node shows then stays.
+    Commits that it sent before it was stopped may still be under way. ZooKeeper answers a write of
+    ours after them, so the claims that are left then will stay.
     """
     barrier = f"{client.root}/barrier"
     client.transport.ask(Multi([Create(barrier), Delete(barrier)]))
@@ -289,7 +292,8 @@ def held_by(client: Connection, worker: str, tasks: Sequence[zkplan.Task]) -> li
 def taken_over(
     history: Sequence[Execution], held: set[str], pid: int, since: float
 ) -> list[Execution]:
-    """The first execution elsewhere of each task that the killed process `pid` held at `since`."""
+    """The first execution by another process of each task that process `pid` had claimed when it
+    was killed."""
     first: dict[str, Execution] = {}
     for execution in sorted(history, key=lambda execution: execution.at):
         if execution.task in held and execution.pid != pid and execution.at >= since:

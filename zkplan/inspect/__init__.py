@@ -1,2 +1,1 @@
-"""Views of a plan that change nothing: its tasks, results, dead letters, and whether it can go
-on."""
+"""Read-only views of a plan: its tasks, results and dead letters, and whether it can go on."""

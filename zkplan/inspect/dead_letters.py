@@ -1,4 +1,4 @@
-"""The dead tasks of a plan: listed, and all retried."""
+"""List the dead tasks of a plan, and retry all of them."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ def _letters(transport: Transport, plan_path: str, names: list[str]) -> Iterator
             ReadMany([ReadData(f"{plan_path}/dead/{number}") for number in chunk])
         )
         for number, node in zip(chunk, nodes, strict=True):
-            if node is not None:  # else it was retried meanwhile
+            if node is not None:  # it may have been retried meanwhile
                 yield number, Dead.from_bytes(node.data)
 
 
 def retry_all(transport: Transport, plan_path: str) -> int:
-    """Give all of them their attempts again; gives how many. Raises PlanNotFound.
+    """Retry all dead tasks, with all their attempts. Returns how many. Raises PlanNotFound.
 
-    PayloadUndecodable, of damaged dead letters, only when all others are retried.
+    Damaged dead letters raise PayloadUndecodable only after all other tasks were retried.
     """
     retried, damaged = 0, None
     for number in _names(transport, plan_path):
@@ -46,7 +46,7 @@ def retry_all(transport: Transport, plan_path: str) -> int:
 
 def _names(transport: Transport, plan_path: str) -> list[str]:
     names = transport.ask(ReadChildren(f"{plan_path}/dead"))
-    # One that other clients built has no such index before a worker or a check has seen it.
+    # A plan that another client built has no such index until a worker or a check has seen it.
     if names is None and transport.ask(ReadData(plan_path)) is None:
         raise PlanNotFound(plan_path, f"there is no plan {plan_path}")
     return sorted(names or ())

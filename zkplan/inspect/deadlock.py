@@ -1,4 +1,4 @@
-"""Why a plan does not go on: the proof that nothing of it can run, and what to tell who waits."""
+"""Deadlock: prove that no task of a plan can run, and say why."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from .dead_letters import dead_letters
 from .neighbours import NAMED, dependencies
 
 FAILURES_SHOWN, REASONS_SHOWN = 20, 5
-#: Runnable tasks whose logs are looked at for the reason why nobody takes them.
+#: How many runnable tasks' logs are read to find out why no worker takes the tasks.
 LOOKED_AT = 5
-#: A request for more reads than some ten thousand is larger than a server takes.
+#: A server refuses a request with more than about ten thousand reads.
 READS_MAX = 1000
 
 
@@ -29,16 +29,16 @@ def may_stand(status: PlanStatus) -> bool:
 
 
 def status_of(client: Connection, plan_path: str) -> PlanStatus:
-    """See Plan.status. A plan is called failed only where that is proved."""
+    """See Plan.status. The state is `failed` only if it is proved that nothing can run."""
     run = client.transport.run
     status = run(read_status(plan_path))
     if not (may_stand(status) and status.dead):
         return status
     try:
-        dead = run(dead_at_standstill(client.paths, plan_path))
+        dead = run(dead_if_deadlocked(client.paths, plan_path))
     except UNREACHABLE:
         raise
-    except ZooKeeperError:  # this client may not read what may hold a task of it
+    except ZooKeeperError:  # some znodes may not be read here
         return status
     after = run(read_status(plan_path))
     return after._replace(state="failed") if dead and after == status else after
@@ -49,19 +49,20 @@ def no_worker(client: Connection) -> str:
 
 
 def not_taken(client: Connection, plan_path: str, count: int) -> str:
-    """There are workers, and none takes the runnable tasks: with the reason, where one told it."""
+    """Text for a plan whose runnable tasks no worker takes, with the reason if a worker logged
+    it."""
     names = client.transport.ask(ReadChildren(f"{plan_path}/runnable")) or ()
     runnable = sorted(entry.task for name in names if (entry := parse_entry(name)) is not None)
     told = (_refusal(client, f"{plan_path}/task-{task}") for task in runnable[:LOOKED_AT])
-    why = next(filter(None, told), "they cannot decode them, or are only starting")
+    why = next(filter(None, told), "they cannot decode these tasks, or have just started")
     if runnable:
         show = client.command(f"task show {int(number_of(plan_path))} {int(runnable[0])}")
         why += f" (`{show}` tells more)"
-    return f"{count} of its tasks runnable, and none of the workers takes them: {why}"
+    return f"{count} of its tasks runnable, but no worker takes them: {why}"
 
 
 def _refusal(client: Connection, task: str) -> str:
-    """What a worker wrote that could not decode that task; empty where none has, or not for us."""
+    """The reason that a worker logged for not decoding that task; empty if none can be read."""
     names = client.transport.ask(ReadChildren(task)) or ()
     logs = sorted(name for name in names if name.startswith("log-"))
     node = client.transport.ask(ReadData(f"{task}/{logs[-1]}")) if logs else None
@@ -77,16 +78,18 @@ def _refusal(client: Connection, task: str) -> str:
     return f"{name} cannot be decoded by {failure.worker}: {failure.message}"
 
 
-def dead_at_standstill(paths: Paths, plan_path: str) -> Step[int | None]:
-    """How many dead tasks a plan has of which nothing is runnable, claimed, delayed or about to be
-    published; None of one that goes on.
+def dead_if_deadlocked(paths: Paths, plan_path: str) -> Step[int | None]:
+    """Prove that no task of a plan can run. Returns the number of dead tasks, or None if one can.
 
-    Raises ZooKeeperError where this client may not read what may hold a task of the plan. For who
-    finds the status of the plan the same before and after it: no task was committed then. Between
-    two reads of `runnable` that show the same last change no task entered or left it. So a task
-    that was claimed all the time is seen on its claims node; one that was published as a claim, by
-    what a pending record owes, at the second look at the claims nodes; one that was delayed or died
-    meanwhile where it stands since, for that is read last.
+    A task can run if it is runnable, claimed, delayed or about to be published. Raises
+    ZooKeeperError if this client may not read a znode that may hold a task of the plan.
+
+    The proof holds if the status of the plan is the same before and after it, for then no task was
+    committed. If two reads of `runnable` show the same last change, no task entered or left it
+    between them. So a task that was claimed all the time is seen on its claims node. A task that
+    was published as a claim, as a pending record demanded, is seen when the claims nodes are read
+    again. A task that was delayed or died meanwhile is seen in its new place, because that is read
+    last.
     """
     runnable = f"{plan_path}/runnable"
     first = yield ReadData(runnable)
@@ -106,8 +109,7 @@ def dead_at_standstill(paths: Paths, plan_path: str) -> Step[int | None]:
 
 
 def _pending_where_nothing_is_claimed(paths: Paths, plan_path: str) -> Step[list[str] | None]:
-    """The pending records on all claims nodes; None where a claim of the plan stands on one of
-    them."""
+    """The pending records on all claims nodes, or None if a claim of the plan is on one of them."""
     claims_nodes = (yield ReadChildren(paths.claims)) or []
     held = yield ReadMany(
         [ReadChildren(paths.claims_of(claims_node)) for claims_node in claims_nodes], strict=True
@@ -126,8 +128,8 @@ def _pending_where_nothing_is_claimed(paths: Paths, plan_path: str) -> Step[list
 def _is_owed(plan_path: str, pending_records: list[str]) -> Step[bool]:
     """Whether one of `pending_records` names a task of the plan that is complete and not published.
 
-    A pending record that was settled says nothing: its worker leaves it until its next commit. What
-    it named is claimed or runnable since.
+    A settled pending record proves nothing: its worker deletes it only with the next commit. The
+    tasks that it names are claimed or runnable by then.
     """
     nodes = yield ReadMany([ReadData(path) for path in pending_records], strict=True)
     read = [node for node in nodes if node is not None]
@@ -143,12 +145,12 @@ def _is_owed(plan_path: str, pending_records: list[str]) -> Step[bool]:
 
 
 def raise_in_vain(client: Connection, status: PlanStatus, dead: int, repair: bool = True) -> str:
-    """Nothing of the plan can run, and so many tasks are dead: say why.
+    """Raise the error that says why no task of the plan can run; `dead` tasks are out of attempts.
 
-    Returns where a repair lets it run, or would (then with what keeps this client from it), and
-    where it has changed since that status: the check may have met the tasks of an add half-way, or
-    another one has published what it saw waiting. The status is from before the proof, so that its
-    number of dead ones is not asked.
+    Returns instead if a repair lets the plan run, or would if this client were allowed to make it
+    (then with the reason why it is not). Returns also if the plan has changed since `status`: the
+    check may have seen an add half-way, or another client may have published a waiting task.
+    `status` is older than the proof, so its number of dead tasks is not used.
     """
     plan_path, number = status.path, number_of(status.path)
     if dead:
@@ -156,15 +158,15 @@ def raise_in_vain(client: Connection, status: PlanStatus, dead: int, repair: boo
         raise failed(
             client,
             plan_path,
-            f"{plan_path} cannot go on: {_standstill(dead, status.tasks)} "
+            f"{plan_path} cannot go on: {_deadlock_text(dead, status.tasks)} "
             f"(`{retry}` gives another chance)",
         )
     report = client.transport.run(check(client.paths, number, repair))
     if report.shut:
-        return f"{plan_path}: {report.problems[0]}"  # another client's check may let it run
+        return f"{plan_path}: {report.problems[0]}"  # another client may be allowed to repair it
     if report.published or report.created:
-        return ""  # it was built by plain creates; now it runs
-    if client.transport.run(dead_at_standstill(client.paths, plan_path)) != 0:
+        return ""  # another client built it, and now it runs
+    if client.transport.run(dead_if_deadlocked(client.paths, plan_path)) != 0:
         return ""
     if client.transport.run(read_status(plan_path)) != status:
         return ""
@@ -180,7 +182,7 @@ def raise_in_vain(client: Connection, status: PlanStatus, dead: int, repair: boo
 
 def _waits_for(client: Connection, plan_path: str, name: str, deps: list[str]) -> str:
     found = dependencies(client.transport, plan_path, name.removeprefix("task-"), deps)
-    # The edges of another client need not say which task they lead to.
+    # Edges that another client made may not say which task they lead to.
     named = [f"task-{number}" for number in found.tasks] or deps[:NAMED]
     more = f" and {found.more:,} more" if found.tasks and found.more else ""
     return f"{name} waits for {', '.join(named)}{more}"
@@ -192,11 +194,11 @@ def _remain(tasks: int) -> str:
     )
 
 
-def _standstill(dead: int, tasks: int) -> str:
+def _deadlock_text(dead: int, tasks: int) -> str:
     """
-    >>> _standstill(1, 1), _standstill(2, 2)
+    >>> _deadlock_text(1, 1), _deadlock_text(2, 2)
     ('its only unfinished task is out of attempts', 'all 2 unfinished tasks are out of attempts')
-    >>> _standstill(1, 3)
+    >>> _deadlock_text(1, 3)
     '1 of its 3 unfinished tasks is out of attempts, the others depend on it'
     """
     if tasks <= 1:
@@ -209,7 +211,8 @@ def _standstill(dead: int, tasks: int) -> str:
 
 
 def failed(client: Connection, plan_path: str, message: str) -> PlanFailed:
-    """`failures` are by name, those after the first of a name by name and number."""
+    """`failures` has the name of each task as its key; a name that is taken gets the task number
+    added."""
     failures: dict[str, str] = {}
     for number, letter in islice(dead_letters(client.transport, plan_path), FAILURES_SHOWN):
         name = letter.name or f"task-{number}"

@@ -1,4 +1,4 @@
-"""The other side of a task's edges: which tasks it waits for, and which wait for it."""
+"""The tasks at the other ends of a task's edges: its dependencies and its dependents."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from ..protocol.requests import Node, ReadChildren, ReadData, ReadMany
 from ..protocol.shared import READS_PER_REQUEST
 from ..transport import Transport
 
-#: Tasks named on either side: a wide join has up to 50 000.
+#: The most tasks that are named on either side: a wide join has up to 50 000.
 NAMED = 20
 
 
 class Edges(NamedTuple):
-    """One side of a task: the numbers of some tasks there, and how many edges lead elsewhere.
+    """One side of a task: the numbers of some tasks, and how many edges lead to other tasks.
 
-    `why` says, where fewer are named than could be, why that is so.
+    `why` says why fewer tasks are named than could be, if that is so.
     """
 
     tasks: list[str]
@@ -27,7 +27,7 @@ class Edges(NamedTuple):
 
 
 def dependents(transport: Transport, task_path: str, provs: list[str]) -> Edges:
-    """Who gets the result, by the first of the task's `prov-`."""
+    """The tasks that get the result, from the first `prov-` of this task."""
     shown = sorted(provs)[:NAMED]
     reads = [ReadData(f"{task_path}/{name}") for name in shown]
     nodes = transport.ask(ReadMany(reads)) if reads else []
@@ -37,10 +37,10 @@ def dependents(transport: Transport, task_path: str, provs: list[str]) -> Edges:
 
 
 def dependencies(transport: Transport, plan_path: str, number: str, deps: list[str]) -> Edges:
-    """Whose results are missing, as the `dep-` of task `number` say.
+    """The tasks whose results are missing, from the `dep-` of task `number`.
 
-    Dead tasks come first, since they are what keeps a task waiting, then those added before it, the
-    last ones first: they are the last to end, mostly.
+    Dead tasks come first, because they keep the task waiting. Then come the tasks that were added
+    before it, newest first, because they usually end last.
     """
     path = f"{plan_path}/task-{number}"
     sources = _sources(transport, path, deps)
@@ -57,12 +57,12 @@ def dependencies(transport: Transport, plan_path: str, number: str, deps: list[s
     gone = {task for task, node in zip(numbers, nodes, strict=True) if node is None}
     why = "unknown: another client made the edge" if len(shown) < min(NAMED, len(sources)) else ""
     if gone:
-        # Delivered since then, most likely: such an edge has no `dep-` any more.
+        # The result was most likely delivered since then: such an edge has no `dep-` any more.
         still = set(transport.ask(ReadChildren(path)) or ())
         for dep in [dep for dep, task in shown.items() if task in gone]:
             del shown[dep]
             if dep in still:
-                why = "that no unfinished task provides"
+                why = "whose task does not exist"
             else:
                 del sources[dep]
     left = [task for task in numbers if task not in gone]
@@ -70,7 +70,7 @@ def dependencies(transport: Transport, plan_path: str, number: str, deps: list[s
 
 
 def _sources(transport: Transport, path: str, deps: list[str]) -> dict[str, str]:
-    """The task that each of `deps` names, empty where it names none; without what is gone."""
+    """The task that each of `deps` names, or an empty text. A `dep-` that is gone is left out."""
     nodes = _read(transport, [f"{path}/{dep}" for dep in deps])
     return {
         dep: parse_number(node.data.decode(errors="replace")) or ""
@@ -91,4 +91,4 @@ def _edge(data: bytes) -> Edge | None:
     try:
         return Edge.from_bytes(data)
     except PayloadUndecodable:
-        return None  # of another client, or damaged: `zkplan plan check` tells of it
+        return None  # another client's, or damaged: `zkplan plan check` reports it

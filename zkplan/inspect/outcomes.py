@@ -1,4 +1,4 @@
-"""The kept outcomes of a plan: what is left of its finished tasks, without decoding values."""
+"""List the kept outcomes of a plan's finished tasks, without decoding values."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ from ..transport import Transport
 class OutcomeSummary(NamedTuple):
     """The kept outcome of a task.
 
-    `kind` is `result`, `failure` or `undecodable` (damaged, or of another secret); `size` in bytes.
-    `name` is that of its task, empty where it cannot be read here. `when` it was kept, in
-    wall-clock seconds of the server; for an imported plan that was the import.
+    `kind` is `result`, `failure` or `undecodable` (damaged, or signed with another secret). `size`
+    is in bytes. `name` is the name of the task, empty if it cannot be read here. `when` is the time
+    at which it was kept, in wall-clock seconds of the server; for an imported plan, the time of the
+    import.
     """
 
     number: str
@@ -35,10 +36,10 @@ def kept_outcomes(client: Connection, plan_path: str) -> Iterator[OutcomeSummary
     """See Plan.outcomes."""
     transport = client.transport
     names = transport.ask(ReadChildren(f"{plan_path}/results"))
-    # One that other clients built has no outcomes before a worker or a check has seen it.
+    # A plan that another client built has no outcomes until a worker or a check has seen it.
     if names is None and transport.ask(ReadData(plan_path)) is None:
         raise PlanNotFound(plan_path, f"there is no plan {plan_path}")
-    # Names that zkplan does not give are somebody else's.
+    # zkplan did not make a znode with another kind of name.
     chosen = sorted(name for name in names or () if parse_task(f"task-{name}") is not None)
     return _summaries(transport, client.codec, plan_path, chosen)
 
@@ -57,7 +58,7 @@ def _summaries(
             if node is not None  # else its task was retried meanwhile
         ]
         yield from _with_names(transport, plan_path, here)
-        # Nothing else limits the answer, and a value has up to 1 MB.
+        # Nothing else limits the size of the answer, and a value may have 1 MB.
         largest = max((len(node.data) for node in nodes if node is not None), default=1)
         count = max(1, min(READS_PER_REQUEST, ANSWER_BYTES_MAX // max(1, largest)))
 
@@ -77,7 +78,7 @@ def _summary(codec: Codec, number: str, node: Node) -> OutcomeSummary:
 def _with_names(
     transport: Transport, plan_path: str, found: list[OutcomeSummary]
 ) -> list[OutcomeSummary]:
-    """A failure has a dead letter, which knows the name of its task."""
+    """The dead letter of a failure holds the name of its task."""
     failed = [outcome.number for outcome in found if outcome.kind == "failure"]
     if not failed:
         return found
@@ -85,6 +86,6 @@ def _with_names(
     names = {}
     for number, letter in zip(failed, letters, strict=True):
         name = Dead.from_bytes(letter.data).name if letter is not None else ""
-        # A letter calls a task whose name nobody could read by its number.
+        # If no name could be read, the dead letter holds the number instead.
         names[number] = "" if name == f"task-{number}" else name
     return [outcome._replace(name=names.get(outcome.number, outcome.name)) for outcome in found]

@@ -10,7 +10,7 @@ from ..protocol.control import PlanStatus
 
 
 class Show:
-    """Call it with each status; `visible` says whether anybody sees it."""
+    """A progress bar. Call it with each status; `visible` says whether it is shown."""
 
     def __init__(self, update: Callable[[PlanStatus], None] | None) -> None:
         self._update = update
@@ -26,7 +26,7 @@ class Show:
 
 @contextmanager
 def show_progress(title: str, wanted: bool) -> Iterator[Show]:
-    """A bar on stderr while the block runs, if it is wanted and stderr is a terminal."""
+    """Show a bar on stderr while the block runs, if `wanted` and stderr is a terminal."""
     if not wanted or not sys.stderr.isatty():
         yield Show(None)
         return

@@ -1,31 +1,31 @@
-"""What a mistyped root is told by: it is none, and these are the roots beside it."""
+"""Hints for a mistyped root: it is not a root of zkplan, and these are the roots beside it."""
 
 from __future__ import annotations
 
 from ..connection import Connection
 from ..protocol.requests import ReadChildren, ReadData, ReadMany
 
-#: Znodes beside a root that are looked at.
+#: The most znodes beside a root that are examined.
 LOOKED_AT = 100
-#: Children of every root, made with it.
+#: Children that every root has from its creation on.
 _MARKS = ("claims", "delayed")
 
 
 def hint_at_root(client: Connection) -> str:
-    """Why no plan is found under the root, to be added to a message; empty for a root of zkplan."""
+    """The end of a message that no plan was found; empty if the root is one of zkplan."""
     parent, _, name = client.root.rpartition("/")
     if _roots(client, parent, [name]):
         return ""
-    # As one of many it may be unreadable (an access list): then no more is said than that.
+    # Read in a batch, an unreadable root (by an access list) is only missing, and raises nothing.
     (names,) = client.transport.ask(ReadMany([ReadChildren(parent or "/")]))
-    what = "there is no such root" if name not in (names or ()) else "it is no root of zkplan"
+    what = "there is no such root" if name not in (names or ()) else "it is not a root of zkplan"
     others = sorted(other for other in names or () if other != name)[:LOOKED_AT]
     found = [f"{parent}/{other}" for other in _roots(client, parent, others)]
     return f": {what}" + (f"; beside it: {', '.join(found)}" if found else "")
 
 
 def _roots(client: Connection, parent: str, names: list[str]) -> list[str]:
-    """Those of the znodes that look as zkplan makes them."""
+    """The znodes that look like a root of zkplan."""
     reads = [ReadData(f"{parent}/{name}/{mark}") for name in names for mark in _MARKS]
     nodes = client.transport.ask(ReadMany(reads)) if reads else []
     made = [node is not None for node in nodes]

@@ -1,4 +1,4 @@
-"""Tasks that wait for other tasks: where they take all slots, what they wait for never runs."""
+"""Find tasks that wait for other tasks and take all slots, so that those can never run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from contextvars import ContextVar
 from ..connection import Connection
 from .workers import living_workers
 
-#: The ID of the worker that runs the current task; empty outside of tasks.
+#: The ID of the worker that runs the current task; empty outside tasks.
 worker_here: ContextVar[str] = ContextVar("zkplan_worker_here", default="")
 #: How many tasks of each worker in this process are waiting.
 _waiting: Counter[str] = Counter()
@@ -20,7 +20,7 @@ _lock = threading.Lock()
 
 @contextmanager
 def waiting_in_slot() -> Iterator[None]:
-    """Within the block, the slot of the current task is one that waits."""
+    """Count the slot of the current task as waiting within the block."""
     worker = worker_here.get()
     with _lock:
         _waiting[worker] += 1
@@ -34,9 +34,9 @@ def waiting_in_slot() -> Iterator[None]:
 
 
 def no_free_slot(client: Connection) -> str:
-    """What to tell a task that waits while its worker's slots are all taken by such tasks.
+    """A message for a task that waits while waiting tasks take all slots of its worker.
 
-    Empty outside of tasks, and where this or another worker has a slot to spare.
+    Empty outside tasks, and if this worker or another one has a free slot.
     """
     here = worker_here.get()
     workers = living_workers(client) if here else []

@@ -1,4 +1,4 @@
-"""What a task looks like from outside; values of users are decoded only where that is asked for."""
+"""All facts about one task. Users' values are decoded only on request."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ from ..text import date_time
 from .neighbours import dependencies, dependents
 from .unfinished import Listing, TaskSummary
 
-#: Facts that are lines of text for people, lists for programs.
+#: Facts that are lines of text for people, and lists for programs.
 _LISTS = ("waits_for", "feeds", "log")
 
 
 def describe_task(
     client: Connection, task_path: str, people: bool = True, values: bool = False
 ) -> dict[str, Any]:
-    """State, options, edges, attempts, outcome of a task. Raises InvalidTask if it never existed.
+    """Return state, options, edges, attempts and outcome of a task.
 
-    `people` joins lists into lines of text. `values` shows the result and the progress notes as
-    Python writes them: decoding them runs code of whoever wrote them. Why some of them could not be
-    decoded is in the list `undecoded` then.
+    `people` joins lists into lines of text. `values` adds the result and the progress notes as
+    Python writes them. Decoding runs code of whoever wrote them. The list `undecoded` says why some
+    could not be decoded. Raises InvalidTask if the task does not exist.
     """
     transport, codec = client.transport, client.codec
     plan_path, number = task_path.rpartition("/")[0], number_of(task_path)
@@ -76,7 +76,7 @@ def describe_task(
 def _surroundings(
     client: Connection, task_path: str, names: list[str], people: bool
 ) -> dict[str, Any]:
-    """Where the task stands, and the tasks at the other ends of its edges; empty if it is gone."""
+    """The state of the task and its neighbours; empty if the task is gone."""
     plan_path, number = task_path.rpartition("/")[0], number_of(task_path)
     provs = [name for name in names if name.startswith("prov-")]
     deps = [name for name in names if name.startswith("dep-")]
@@ -131,7 +131,8 @@ def _definition(codec: Codec, sealed: bytes) -> dict[str, Any]:
 
 
 def _owner(client: Connection, task_path: str, worker: str) -> dict[str, Any]:
-    """Who works on it, under which fencing number; that is unknown where it has ended meanwhile."""
+    """Which worker has claimed it, with which fencing number, unless the claim has ended
+    meanwhile."""
     node = client.transport.ask(ReadData(f"{task_path}/owner"))
     owner, _, attempt = (
         (node.data if node is not None else b"").decode(errors="replace").partition(" ")
@@ -140,7 +141,7 @@ def _owner(client: Connection, task_path: str, worker: str) -> dict[str, Any]:
 
 
 class _Values:
-    """Values as Python writes them, and why some of them cannot be decoded here."""
+    """Shows values as Python writes them, and collects why some cannot be decoded here."""
 
     def __init__(self) -> None:
         self.failed: list[str] = []
@@ -150,7 +151,7 @@ class _Values:
             return repr(load(body))
         except PayloadUndecodable as error:
             return self.refused(str(error))
-        except Exception as error:  # the classes of the user may raise anything
+        except Exception as error:  # a user's class may raise anything
             return self.refused(f"{type(error).__name__}: {error}")
 
     def refused(self, why: str) -> str:
@@ -159,7 +160,7 @@ class _Values:
 
 
 def _entry(codec: Codec, node: Node, people: bool = True, values: _Values | None = None) -> str:
-    # A progress note holds nothing but its value: the time is that of its znode.
+    # A progress note holds only its value, so the time is that of its znode.
     noted = date_time(node.created_ms / 1000, people)
     try:
         kind, body = codec.open(FAILURE + LOG, node.data)

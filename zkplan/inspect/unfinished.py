@@ -1,4 +1,4 @@
-"""The unfinished tasks of a plan, as one look sees them: where each stands, and with whom."""
+"""List the unfinished tasks of a plan: the state of each, and the worker that has claimed it."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from ..protocol.records import Dead, TaskRecord
 from ..protocol.requests import ReadChildren, ReadData, ReadMany
 from ..serialization.codec import TASK, Codec, task_options
 
-#: Tasks looked at together: between their reads, and those of the indexes, little time passes.
+#: How many tasks are read together. Little time passes between reading them and the indexes.
 TASKS_PER_READ = 100
-#: Seconds after which the indexes are read anew: a listing goes on as slowly as its reader does.
+#: Seconds after which the indexes are read again, because a caller may iterate slowly.
 INDEXES_AGE_S = 1.0
 
 
 class TaskSummary(NamedTuple):
-    """An unfinished task as one look saw it.
+    """An unfinished task, as it was when it was read.
 
     `state` is `being defined`, `waiting` (for other tasks), `runnable`, `delayed`, `claimed` or
-    `dead`. `attempts` counts those used up; `worker` is who claims it, else empty;
-    `due` is when one that is `delayed` becomes runnable, in wall-clock seconds. `name` is that of
-    its function unless it was given one, and None where it cannot be read here: written by another
-    client, or signed with another secret.
+    `dead`. `attempts` counts the attempts that are used up. `worker` is the worker that has claimed
+    it, or empty. `due` is when a `delayed` task becomes runnable, in wall-clock seconds. `name` is
+    the name given to the task, or the name of its function. It is None if it cannot be read here,
+    because another client wrote the task or it is signed with another secret.
     """
 
     number: str
@@ -39,7 +39,7 @@ class TaskSummary(NamedTuple):
 
 
 class _Place(NamedTuple):
-    """What the index that holds a task says of it."""
+    """What an index says about a task."""
 
     state: str = ""
     attempts: int = 0
@@ -63,7 +63,7 @@ class Listing:
         return self.of(sorted(name[5:] for name in names if name.startswith("task-")))
 
     def of(self, numbers: list[str]) -> Iterator[TaskSummary]:
-        """The tasks of these numbers, in this order, without those that have finished."""
+        """The tasks with these numbers, in this order. Finished tasks are left out."""
         places: dict[str, _Place] = {}
         claims: dict[str, tuple[str, str]] = {}
         read_at = -INDEXES_AGE_S
@@ -74,7 +74,7 @@ class Listing:
             yield from self._summaries(numbers[start : start + TASKS_PER_READ], places, claims)
 
     def _indexes(self) -> tuple[dict[str, _Place], dict[str, tuple[str, str]]]:
-        """Where the tasks stand; worker and path of each claim on one."""
+        """The state of each task, and the worker and path of each claim."""
         directories = [f"{self._plan}/{name}" for name in ("runnable", "dead")]
         runnable, dead, later, claims_nodes = self._transport.ask(
             ReadMany(
@@ -93,7 +93,8 @@ class Listing:
                 places[delayed.entry.task] = _Place(
                     "delayed", delayed.entry.a, delayed.due_ms / 1000
                 )
-        # Claims nodes last: a task that was claimed after its entry was seen counts as claimed.
+        # Claims nodes are read last: a task that is claimed after its entry was read counts as
+        # claimed.
         return places, self._claims(claims_nodes or [])
 
     def _claims(self, claims_nodes: list[str]) -> dict[str, tuple[str, str]]:
@@ -117,7 +118,8 @@ class Listing:
             path = self._paths.task(self._number, number)
             index = claims[number][1] if number in claims else f"{self._plan}/dead/{number}"
             reads += (ReadData(path), ReadChildren(path), ReadData(index))
-        # Constant arguments come along, up to 1 MB for each task: never all in one answer.
+        # Each definition holds constant arguments of up to 1 MB, so they are never read in one
+        # answer.
         answers = self._transport.run(read_all(reads))
         found = []
         for at, number in enumerate(numbers):
@@ -137,12 +139,12 @@ class Listing:
 
 
 def _place(names: list[str]) -> str:
-    """Where a task that is in no index stands, by its children."""
+    """The state of a task that is in no index, from its children."""
     if "incomplete" in names or "ready" not in names:
         return "being defined"
     if "owner" in names:
         return "claimed"
-    # In no index and without a dep: on its way from one place to another.
+    # It is in no index and has no `dep-`: a transaction is moving it just now.
     return "waiting" if any(name.startswith("dep-") for name in names) else "runnable"
 
 

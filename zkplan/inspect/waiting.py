@@ -1,4 +1,4 @@
-"""Waiting for a plan or a result: woken by watches, at a fixed cost per look."""
+"""Wait for a plan or a result. Watches wake the waiter, and each look costs the same."""
 
 from __future__ import annotations
 
@@ -27,19 +27,20 @@ from ..protocol.records import Failure
 from ..protocol.requests import ReadChildren, ReadData, ReadMany
 from ..serialization.codec import FAILURE, VALUE, Codec, load
 from ..text import count
-from .deadlock import dead_at_standstill, failed, may_stand, no_worker, not_taken, raise_in_vain
+from .deadlock import dead_if_deadlocked, failed, may_stand, no_worker, not_taken, raise_in_vain
 from .progress import show_progress
 from .slots import no_free_slot, waiting_in_slot
 from .workers import living_workers
 
 logger = logging.getLogger("zkplan.plan")
 
-#: A look at the plan at least this often: for progress, and because a watch may be lost.
+#: Seconds after which the plan is looked at without a watch: for progress, and because a watch may
+#: be lost.
 LOOK_S = 1.0
 PROGRESS_LOOK_S = 0.2
-#: Looks without any movement before the waiter finds out whether anything can still run.
+#: After this many looks without a change, the waiter finds out whether anything can still run.
 STILL_LOOKS = 2
-#: Up to so many dead tasks each further one wakes the waiter, for its list of them is read anew.
+#: Up to this many dead tasks, each new one wakes the waiter, because it reads the whole list again.
 WATCHED_DEAD_MAX = 1000
 #: Those after one of which nothing followed: this client may not see it, or not repair it.
 UNPROVED_LOOKS = 30
@@ -47,7 +48,7 @@ UNPROVED_LOOKS = 30
 
 @contextmanager
 def _wake_up(client: Connection, plan_path: str) -> Iterator[threading.Event]:
-    """An event that is set whenever something watched of the plan changes."""
+    """An event that is set whenever a watched znode of the plan changes."""
     woken = threading.Event()
 
     def listener(path: str | None) -> None:
@@ -63,30 +64,30 @@ def _wake_up(client: Connection, plan_path: str) -> Iterator[threading.Event]:
 
 
 class _Patience:
-    """How long to wait, and whether the plan moves meanwhile."""
+    """Decides how long to wait, and notices whether the plan makes progress."""
 
     def __init__(
         self, client: Connection, plan_path: str, timeout: float | None, what: str
     ) -> None:
-        if timeout is not None and not timeout >= 0:  # so that NaN is refused too
-            raise ZkplanError(f"a time-out is 0 or more seconds, not {timeout!r}")
+        if timeout is not None and not timeout >= 0:  # this refuses NaN, too
+            raise ZkplanError(f"a time-out must be 0 or more seconds, not {timeout!r}")
         self._client, self._plan = client, plan_path
         self._timeout, self._what = timeout, what
         self._deadline = None if timeout is None else time.monotonic() + timeout
         self._last: PlanStatus | None = None
-        #: Tasks out of attempts at the last look.
+        #: The number of dead tasks at the last look.
         self.dead = 0
         self._still = 0
         self._late_looks = 0
-        #: Nothing of the plan could run after the last look, and so many tasks were dead. It is in
-        #: vain only if the next look finds nothing else: what came before the proof is found then.
+        #: After the last look nothing could run, and this many tasks were dead. The wait is in vain
+        #: only if the next look finds no change: it finds whatever happened before the proof.
         self._stands: int | None = None
-        #: What keeps this client from finding out.
+        #: Why this client cannot find out whether the plan can go on.
         self._unseen = ""
         self._warned: set[str] = set()
 
     def pause(self, woken: threading.Event, longest: float) -> None:
-        """Wait for news; raises WaitTimeout."""
+        """Wait until a watch fires or a look is due. Raises WaitTimeout."""
         if self._stands is not None and not self._late_looks:
             return
         if self._deadline is not None:
@@ -98,11 +99,11 @@ class _Patience:
         woken.clear()
 
     def _last_looks(self) -> None:
-        """When the time is over: return for one more look, or raise WaitTimeout.
+        """When the time is over, return for one more look, or raise WaitTimeout.
 
-        The first such look is of now, not of up to a second ago. Where it leaves nothing that could
-        run, that is proved, and a second look follows: a result that came before the proof is found
-        by it, and a plan that looks the same on both sides of the proof is in vain.
+        The first late look shows the plan as it is now. If nothing seems able to run, that is
+        proved, and a second late look follows. It finds a result that came before the proof. If the
+        plan looks the same before and after the proof, the wait is in vain.
         """
         self._late_looks += 1
         if self._late_looks == 1:
@@ -115,7 +116,7 @@ class _Patience:
         raise WaitTimeout(f"{self._what} after {self._timeout:g} s; {self._why()}")
 
     def look(self, status: PlanStatus) -> None:
-        """Raises what says that the waiting is in vain."""
+        """Raise the error that says why the wait is in vain, if it is."""
         if status.state == "cancelled":
             raise PlanCancelled(status.path, f"{status.path} was cancelled")
         if status.state == "defining":
@@ -132,7 +133,7 @@ class _Patience:
         self.dead = status.dead
         self._still = 0 if moved else self._still + 1
         if died and may_stand(status):
-            self._still = STILL_LOOKS  # it was the last task that could run, perhaps
+            self._still = STILL_LOOKS  # perhaps that was the last task that could run
         if self._still >= STILL_LOOKS and status.state == "running":
             self._still = 0
             if told := no_free_slot(self._client):
@@ -144,47 +145,47 @@ class _Patience:
                 self._prove()
 
     def _prove(self) -> None:
-        """Find out whether anything can run."""
+        """Find out whether any task can run."""
         try:
-            step = dead_at_standstill(self._client.paths, self._plan)
+            step = dead_if_deadlocked(self._client.paths, self._plan)
             self._stands = self._client.transport.run(step)
         except UNREACHABLE:
             raise
         except ZooKeeperError as error:
             self._still = -UNPROVED_LOOKS
-            self._unseen = f"whether it can go on is not to be seen from here: {error}"
+            self._unseen = f"this client cannot see whether the plan can go on: {error}"
             self._warn(f"{self._plan}: {self._unseen}")
 
     def _in_vain(self, status: PlanStatus, dead: int, moved: bool) -> None:
-        """Raise it, unless the plan has changed since before the proof."""
+        """Raise the error, unless the plan has changed since the look before the proof."""
         if moved or not self._late_looks:
             self._stands = None
         if not moved:
-            # At the end of the time no repairs: whoever builds it by plain creates may be at it.
+            # A late look repairs nothing: another client may just be building the plan.
             why = raise_in_vain(self._client, status, dead, repair=not self._late_looks)
             self._still = -UNPROVED_LOOKS
             if why:
                 self._warn(why)
 
     def _warn(self, message: str) -> None:
-        """Once for each message, however long the wait."""
+        """Log each message once, however long the wait is."""
         if message not in self._warned:
             self._warned.add(message)
             logger.warning("%s", message)
 
     def _why(self) -> str:
-        """What keeps the plan from ending, as far as it is known."""
+        """Why the plan has not ended, as far as this client knows."""
         status = self._last
         if status is not None and status.state == "defining":
             return "the plan is not marked ready, so nothing of it runs"
         if status is not None and status.state == "paused":
-            return "the plan is paused, until `resume`"
+            return "the plan is paused until `resume`"
         dead = f"{status.dead} of its tasks out of attempts; " if status and status.dead else ""
         try:
             if self._stands is not None:
                 check = self._client.command(f"plan check {int(number_of(self._plan))}")
                 return dead + (
-                    f"nothing of it can run now (`{check}` tells why, and mends what it can)"
+                    f"nothing of it can run now (`{check}` tells why, and repairs what it can)"
                 )
             if told := no_free_slot(self._client):
                 return dead + told
@@ -205,8 +206,8 @@ def _watch_dead(client: Connection, plan_path: str) -> None:
     except UNREACHABLE:
         raise
     except ZooKeeperError:
-        # Who may not read it learns of a failure by the next look, once a second.
-        logger.debug("the failures of %s cannot be watched from here", plan_path, exc_info=True)
+        # A client that may not read them sees a failure at its next look, once a second.
+        logger.debug("this client cannot watch the failures of %s", plan_path, exc_info=True)
 
 
 def wait_for_plan(
@@ -257,7 +258,8 @@ def wait_for_result(
             if outcome is not None:
                 return open_outcome(client.codec, outcome.data, name or path, label)
             if live is None:
-                # The outcome comes with the deletion of the task, so now it is there or never.
+                # The transaction that deletes the task writes the outcome: it is there now, or
+                # never.
                 outcome, home = transport.ask(
                     ReadMany([ReadData(outcome_path), ReadData(plan_path)])
                 )
@@ -277,7 +279,7 @@ def wait_for_result(
 
 
 def open_outcome(codec: Codec, sealed: bytes, task: str, label: str) -> Any:
-    """The value of an outcome, or the exception that it holds, raised."""
+    """Return the value of an outcome, or raise the exception that it holds."""
     kind, body = codec.open(VALUE + FAILURE, sealed)
     if kind == VALUE:
         return load(body)

@@ -20,7 +20,7 @@ def living_workers(client: Connection) -> list[WorkerRecord]:
     for index, worker in enumerate(ids):
         node, claims_node = answers[2 * index], answers[2 * index + 1]
         if node is not None:
-            # A claims node also holds pending records, which are no tasks.
+            # A claims node also holds pending records, which are not counted as tasks.
             claims = sum(parse_claim(name) is not None for name in claims_node or ())
             found.append(WorkerRecord.from_bytes(worker, node.data, claims))
     return found

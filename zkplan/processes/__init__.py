@@ -1,5 +1,5 @@
-"""Processes that zkplan starts: until they are ready, while they run, when they die, to their end.
+"""Start, watch, replace and end the processes of zkplan.
 
-`zkplan worker --processes`, `zkplan.local`, the demo, the stress run and the tools for tests use
-these, and each other's ways to start a process nowhere.
+`zkplan worker --processes`, `zkplan.local`, the demo, the stress run and the testing tools all
+start their processes with this package.
 """

@@ -1,4 +1,4 @@
-"""Worker processes that are kept at a number: started, replaced when they die, stopped together."""
+"""Keep a number of worker processes running: start them, replace the dead, stop them together."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from .worker import WorkerProcess
 
 logger = logging.getLogger("zkplan.processes")
 
-#: One that lived shorter has died young.
+#: A process that lived for less than this counts as having died young.
 YOUNG_S = 10.0
-#: How long one is away grows while it dies young.
+#: The delay before a replacement grows while replacements die young.
 _RESTART = Backoff(initial_s=0.2, max_s=10.0, jitter=0.3)
 _POLL_S = 0.2
 
 
 @dataclass(eq=False)
 class _Seat:
-    """The place of one worker process, whoever has it now; `due` is when the next one starts."""
+    """The place of one worker process and its replacements; `due` is when the next one starts."""
 
     process: WorkerProcess | None = None
     deaths: int = 0
@@ -34,10 +34,11 @@ class _Seat:
 
 
 class Crew:
-    """`size` worker processes that `start` starts, one at a call.
+    """Keeps `size` worker processes running; each call of `start` starts one.
 
-    `has_ended` is called with each that ended by itself, before it is replaced, and may raise: then
-    `tend` does. One thread at a time looks after them; `close` may come from any.
+    `has_ended` is called with each process that ended by itself, before it is replaced. If it
+    raises, `tend` raises that. Only one thread at a time may use this, but any thread may call
+    `close`.
     """
 
     def __init__(
@@ -53,11 +54,11 @@ class Crew:
 
     @property
     def processes(self) -> list[WorkerProcess]:
-        """Those that have not been seen to have ended."""
+        """The processes that have not ended, as far as was seen."""
         return [seat.process for seat in self._seats if seat.process is not None]
 
     def start(self) -> None:
-        """Start them all; raises what keeps one from starting, and leaves none then."""
+        """Start all processes. If one cannot start, raises why and leaves none running."""
         try:
             for seat in self._seats:
                 self._fill(seat)
@@ -68,7 +69,7 @@ class Crew:
     def wait_ready(self, timeout_s: float) -> None:
         """Wait until each has registered a worker.
 
-        Raises ZkplanError where one ends before, WaitTimeout, both with the end of its log.
+        Raises ZkplanError if one ends before that, or WaitTimeout; both show the end of its log.
         """
         deadline = time.monotonic() + timeout_s
         while missing := [process for process in self.processes if not process.worker]:
@@ -87,7 +88,7 @@ class Crew:
             wait([process.line.fileno() for process in missing], min(left_s, _POLL_S))
 
     def tend(self) -> None:
-        """Look after each of them once: those that have ended are replaced when that is due."""
+        """Check each process once, and replace an ended one if its replacement is due."""
         for seat in self._seats:
             now, process = time.monotonic(), seat.process
             if process is not None:
@@ -97,13 +98,14 @@ class Crew:
                 try:
                     self._fill(seat)
                 except (OSError, RuntimeError) as error:
-                    # No memory, processes, threads or descriptors for the moment.
+                    # The system has no memory, processes, threads or descriptors left for the
+                    # moment.
                     seat.deaths += 1
                     seat.due = now + self._delay_s(seat)
                     logger.error("a worker process cannot be started; it is tried again: %s", error)
 
     def kill(self, process: WorkerProcess, for_good: bool = False) -> None:
-        """End one with SIGKILL; the next `tend` starts another, unless it is `for_good`."""
+        """Kill one with SIGKILL. Unless it is `for_good`, the next `tend` replaces it."""
         for seat in [seat for seat in self._seats if seat.process is process]:
             process.end(0)
             seat.process, seat.due = None, 0.0
@@ -116,11 +118,11 @@ class Crew:
         hurried: Callable[[], bool] = lambda: False,
         has_ended: Callable[[WorkerProcess], None] = lambda _: None,
     ) -> list[WorkerProcess]:
-        """Tell all to end and wait; those that have not ended `within_s` seconds are killed.
+        """Tell all processes to end, and kill those that have not ended after `within_s` seconds.
 
-        While they are `hurried` they are told again, once for each look: two signals that follow at
-        once can arrive as one. `has_ended` is called with each of them. Gives the killed ones;
-        whatever interrupts it, none is left.
+        While they are `hurried` they are told again at each look, because two signals in a row can
+        arrive as one. `has_ended` is called with each process. Returns the killed ones. No process
+        is left, whatever interrupts this.
         """
         told = False
         deadline = time.monotonic() + within_s
@@ -142,7 +144,7 @@ class Crew:
             self.close()
 
     def close(self) -> None:
-        """End with SIGKILL all that is left; none is started any more."""
+        """Kill all that are left with SIGKILL. None is started any more."""
         with self._lock, ExitStack() as stack:
             self._closed = True
             for process in self.processes:
@@ -151,7 +153,7 @@ class Crew:
                 seat.process = None
 
     def _fill(self, seat: _Seat) -> None:
-        # One that is started beside `close` would be forgotten.
+        # A process that is started during `close` would be forgotten.
         with self._lock:
             if not self._closed:
                 seat.process = self._start()
@@ -174,7 +176,7 @@ class Crew:
         return _RESTART.delay_s(seat.deaths, CHANCE.random())
 
     def _living(self, has_ended: Callable[[WorkerProcess], None]) -> list[WorkerProcess]:
-        """Those that run on, while nobody takes the places of those that have ended."""
+        """The processes that still run, while ended ones are not replaced."""
         for seat in self._seats:
             if seat.process is not None and not seat.process.is_running():
                 ended, seat.process = seat.process, None

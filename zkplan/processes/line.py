@@ -1,7 +1,8 @@
-"""The line between a supervisor and a worker process: who registered goes up, its end is noticed.
+"""A line from each worker process to its supervisor: it reports registrations, and each notices the
+other's end.
 
-A socket pair for each process. One that holds the lower end reads nothing from it until the
-supervisor is gone, however it died: the kernel closes the upper end.
+The line is a socket pair. The lower end has nothing to read until the supervisor is gone, however
+it died: then the kernel closes the upper end.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from collections.abc import Callable
 
 logger = logging.getLogger("zkplan.processes")
 
-#: Names the descriptor of the lower end.
+#: The environment variable that holds the descriptor of the lower end.
 _LINE_FD = "ZKPLAN_SUPERVISOR_FD"
 
 
@@ -26,7 +27,7 @@ class UpperEnd:
         self._upper, self._lower = socket.socketpair()
         self._upper.setblocking(False)
         self._begun = b""
-        #: The ID under which a worker of that process registered last; empty before.
+        #: The last ID under which the worker of that process registered; empty before the first.
         self.worker = ""
 
     @property
@@ -39,15 +40,15 @@ class UpperEnd:
         return {_LINE_FD: str(self.to_pass)}
 
     def was_passed(self) -> None:
-        """The process has its end: what is here of it is needed no longer."""
+        """Close our copy of the lower end, once the process has its own."""
         self._lower.close()
 
     def fileno(self) -> int:
-        """The descriptor to wait for until something is told, or the process has ended."""
+        """The descriptor that becomes readable when the process reports something or ends."""
         return self._upper.fileno()
 
     def listen(self) -> None:
-        """Take in all that was told, also by a process that has ended meanwhile."""
+        """Read all reports, also those of a process that has ended meanwhile."""
         if self._upper.fileno() < 0:
             return
         try:
@@ -64,27 +65,29 @@ class UpperEnd:
 
 
 class LowerEnd:
-    """The end of a worker process; without a supervisor nothing happens."""
+    """The worker's end of the line. Without a supervisor it does nothing."""
 
     def __init__(self) -> None:
-        # Neither the name nor the descriptor may come to what this process or a task of it starts.
+        # No process that this one or its tasks start may inherit the variable or the descriptor.
         number = os.environ.pop(_LINE_FD, None)
         self._lower = None if number is None else socket.socket(fileno=int(number))
         if self._lower is not None:
             self._lower.set_inheritable(False)
 
     def tell_ready(self, worker: str) -> None:
-        """A worker is registered, under this ID."""
+        """Report that the worker is registered under this ID."""
         if self._lower is not None:
-            # Broken: the supervisor is gone, which is noticed below. Full: after hundreds of lost
-            # sessions in which it was not awake; so short a message goes as a whole or not at all.
+            # A broken pipe: the supervisor is gone, which is noticed below. A full pipe: it has not
+            # read for hundreds of lost sessions. So short a message is sent as a whole or not at
+            # all.
             with contextlib.suppress(BrokenPipeError, BlockingIOError):
                 self._lower.send(f"{worker}\n".encode(), socket.MSG_DONTWAIT)
 
     def leave_with_supervisor(self, leave: Callable[[], None]) -> None:
-        """Have `leave` called, on a thread, when the supervisor is gone.
+        """Call `leave` on a thread of its own when the supervisor is gone.
 
-        Else this process would serve on beside those of the next one, and nobody would replace it.
+        Otherwise this process would run on beside those of the next supervisor, and nobody would
+        replace it.
         """
         if self._lower is not None:
             given = [self._lower, leave]
@@ -97,5 +100,5 @@ def _leave_after(lower: socket.socket, leave: Callable[[], None]) -> None:
             pass
     except ConnectionResetError:
         pass  # it went with something unread
-    logger.warning("the supervisor of this worker process is gone: it drains")
+    logger.warning("the supervisor of this worker process is gone: the worker drains")
     leave()

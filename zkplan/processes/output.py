@@ -1,4 +1,4 @@
-"""What a process prints and logs: passed on line by line, and its last lines for a message."""
+"""Pass on the output of a process line by line, and keep its last lines for messages."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from typing import IO
 logger = logging.getLogger("zkplan.processes")
 
 _TAIL_LINES = 25
-#: What is written by then is shown; later only where a process of the process goes on writing.
+#: How long to wait for the end of the output of a dead process: its own children may go on writing.
 _READ_S = 1.0
 
-#: Gets each line, and "stdout" or "stderr".
+#: Called with each line, and with "stdout" or "stderr".
 Show = Callable[[str, str], None]
 
 
@@ -29,15 +29,15 @@ def log_tail(log: Path) -> str:
 
 
 def show(line: str, stream: str) -> None:
-    """Write it to the stream of that name of this process, as far as that can."""
-    # Looked up for each line: a notebook and pytest replace it.
+    """Write it to this process's stream of that name, as far as the stream can show it."""
+    # Looked up for each line, because a notebook and pytest replace the stream.
     out = getattr(sys, stream)
     try:
         encoding = out.encoding or "utf-8"
         out.write(line.encode(encoding, "backslashreplace").decode(encoding))
         out.flush()
     except (AttributeError, OSError, ValueError):
-        pass  # there is none, or it is closed: nobody wants to see it
+        pass  # there is no stream, or it is closed: nobody reads it
 
 
 def append(file: Path, line: str, stream: str) -> None:
@@ -47,11 +47,11 @@ def append(file: Path, line: str, stream: str) -> None:
 
 
 def drop(line: str, stream: str) -> None:
-    """For those of whose output only the end is wanted, where something goes wrong."""
+    """Ignore a line: only the end of the output is wanted, for a message."""
 
 
 class Relay:
-    """The two pipes into which one process writes, and a thread of this process for each."""
+    """The two pipes that one process writes into, and a thread of this process to read each."""
 
     def __init__(self, show: Show = drop) -> None:
         self._show = show
@@ -60,18 +60,20 @@ class Relay:
 
     @contextmanager
     def ends(self) -> Iterator[list[int]]:
-        """What the process must have as its standard output and error; closed here afterwards.
+        """Yield the descriptors for standard output and error of the process; closes them here
+        afterwards.
 
-        Raises OSError, and RuntimeError where there can be no more threads.
+        Raises OSError, and RuntimeError if no more threads can be started.
         """
         with ExitStack() as stack:
             yield [self._end(stream, stack) for stream in ("stdout", "stderr")]
 
     def _end(self, stream: str, stack: ExitStack) -> int:
         read, write = os.pipe()
-        # The last who closes this end ends the reading here.
+        # The read ends when the last writer closes this end.
         stack.callback(os.close, write)
-        # As it is, also where a line ends with a carriage return, as those of progress bars do.
+        # Pass on the text unchanged, also lines that end with a carriage return, as those of
+        # progress bars do.
         lines = open(read, errors="replace", newline="")  # noqa: SIM115
         thread = threading.Thread(target=self._read, args=[lines, stream], daemon=True)
         try:
@@ -83,7 +85,7 @@ class Relay:
         return write
 
     def finish(self) -> None:
-        """The process is dead: wait until all that it wrote is passed on."""
+        """Wait until everything that the dead process wrote is passed on."""
         deadline = time.monotonic() + _READ_S
         for thread in self._threads:
             thread.join(max(0.0, deadline - time.monotonic()))
@@ -99,8 +101,11 @@ class Relay:
                 try:
                     self._show(line, stream)
                 except OSError as error:
-                    # Say a full disk. The process must not fail, nor wait, because nobody reads.
-                    logger.warning("what worker processes say is dropped from here on: %s", error)
+                    # For example a full disk. The process must not fail or wait because nobody
+                    # reads.
+                    logger.warning(
+                        "the output of worker processes is dropped from now on: %s", error
+                    )
                     self._show = drop
 
 

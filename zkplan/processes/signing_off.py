@@ -1,4 +1,4 @@
-"""Signs off workers whose processes have died, so that nobody waits until their sessions end."""
+"""Sign off workers whose processes have died, so that nobody waits until their sessions end."""
 
 from __future__ import annotations
 
@@ -15,15 +15,16 @@ from .worker import WorkerProcess
 logger = logging.getLogger("zkplan.processes")
 
 _RETRY = Backoff(initial_s=0.2, max_s=5.0)
-#: A server that was away gives sessions their whole time-out again: it is tried for so many.
+#: A server that was away gives sessions their whole time-out again, so try for this many time-outs.
 _TIME_OUTS = 2
 
 
 class SigningOff:
-    """Does it on a thread of its own, over a connection that lasts as long as there are dead ones.
+    """Signs off workers on a thread of its own, over a connection that is open only while needed.
 
-    Where ZooKeeper is away it tries again for as long as it matters. Without it nothing is lost:
-    ZooKeeper ends the sessions of the dead, as those on a machine that died with its supervisor.
+    If ZooKeeper does not answer, it tries again until the sessions have ended anyway. Without it
+    nothing is lost: ZooKeeper ends the sessions of dead workers, as it does when a whole machine
+    dies.
     """
 
     def __init__(self, opened: Callable[[], Client], session_timeout_s: float) -> None:
@@ -31,29 +32,30 @@ class SigningOff:
         self._matters_s = _TIME_OUTS * session_timeout_s
         self._over = False
         self._changed = threading.Condition()
-        #: Who is to be signed off, and since when its process is dead; the oldest first.
+        #: The workers to sign off, and when each process died; oldest first.
         self._dead: dict[str, float] = {}
-        # A daemon: at the end of the process nobody waits for ZooKeeper.
+        # A daemon thread, so that the end of this process does not wait for ZooKeeper.
         threading.Thread(target=self._serve, daemon=True).start()
 
     def has_ended(self, process: WorkerProcess) -> None:
-        """That process is dead. One that ended with 0 has signed off by itself, or has tried to."""
+        """Note that the process is dead. If it ended with 0, it has signed off by itself, or has
+        tried to."""
         if process.exit_code and process.worker:
             self.has_died(process.worker)
 
     def has_died(self, worker: str) -> None:
-        """The process of that worker is dead. Returns at once."""
+        """Note that the process of that worker is dead. Returns at once."""
         with self._changed:
             self._dead[worker] = time.monotonic()
             self._changed.notify_all()
 
     def finish(self, timeout_s: float) -> None:
-        """Wait until all are signed off, or given up, but not for longer than that."""
+        """Wait until all are signed off or given up, but not longer than this."""
         with self._changed:
             self._changed.wait_for(lambda: not self._dead, timeout_s)
 
     def close(self) -> None:
-        """Nobody needs to be signed off any more, say because the server ends."""
+        """Stop signing off, for example because the server ends."""
         with self._changed:
             self._over = True
             self._dead.clear()
@@ -70,15 +72,18 @@ class SigningOff:
                 with self._opened() as client:
                     while worker := self._oldest():
                         if client.transport.run(sign_off(client.paths, worker)):
-                            logger.info("worker %s is signed off: others take its tasks", worker)
+                            logger.info(
+                                "worker %s is signed off: others take over its tasks", worker
+                            )
                         self._forget(worker)
                 failures = 0
             except Exception as error:
-                # Whatever it was, such as want of memory or threads: the thread has to live on.
+                # Whatever the error was, such as a lack of memory or threads, this thread must go
+                # on.
                 if not failures and not self._over:
                     logger.warning(
-                        "worker %s cannot be signed off yet; its tasks wait for that, or for the "
-                        "end of its session: %s",
+                        "worker %s cannot be signed off yet; its tasks wait until it is, or until "
+                        "its session ends: %s",
                         self._oldest(),
                         error,
                     )
@@ -95,7 +100,7 @@ class SigningOff:
             self._changed.notify_all()
 
     def _pause(self, seconds: float) -> None:
-        """Leave ZooKeeper alone for a while; give up those whose sessions have ended by then."""
+        """Wait for a while, then give up the workers whose sessions have ended."""
         until = time.monotonic() + seconds
         with self._changed:
             while (left := until - time.monotonic()) > 0:

@@ -14,20 +14,21 @@ from typing import IO
 
 from .output import Relay, log_tail
 
-# The watcher is told a process id on its first line. When its input ends without a second line, the
-# starter is gone, however it died (the kernel closes the pipe), and the watcher kills that id.
-# PR_SET_PDEATHSIG is not used: it fires already when the *thread* that started the child ends.
+# The watcher reads a process id from its first line. If its input ends without a second line, the
+# starter is gone, however it died (the kernel closes the pipe), and the watcher kills that process.
+# PR_SET_PDEATHSIG would not do: it fires as soon as the *thread* that started the child ends.
 _WATCHER = 'read -r pid && { read -r released || kill -KILL "$pid"; }'
 
 
 class WatchedProcess:
-    """A process in a session of its own (Ctrl-C does not reach it), killed when its starter dies.
+    """A process that is killed when its starter dies. It has its own session, so Ctrl-C does not
+    reach it.
 
-    Its standard output and error go to the end of the file `log`, into the pipes of a Relay, or
-    (None) where those of this process go; `environment` replaces the inherited one, `pass_fds` are
-    descriptors that it inherits. A child that the starter forked holds the pipe too: the process is
-    then killed when the last of both is gone. One that is not `watched` notices the death of its
-    starter by itself.
+    Its output and errors are appended to the file `log`, go into the pipes of a Relay, or (None) go
+    where those of this process go. `environment` replaces the inherited one; `pass_fds` are
+    descriptors that it inherits. A child that the starter forked holds the pipe, too: then the
+    process is killed when both are gone. A process that is not `watched` must notice the death of
+    its starter by itself.
     """
 
     def __init__(
@@ -61,24 +62,24 @@ class WatchedProcess:
 
     @property
     def pid(self) -> int:
-        """The id of the process itself, not of a wrapper: signals may be sent to it."""
+        """The id of the process itself, not of a wrapper, so that signals may be sent to it."""
         return self._process.pid
 
     def is_running(self) -> bool:
-        """Whether it still runs; a stopped (SIGSTOP) process does."""
+        """Whether it still runs. A stopped (SIGSTOP) process counts as running."""
         return self.exit_code is None
 
     @property
     def exit_code(self) -> int | None:
-        """How it ended: its code, or the number of a signal, negative; None while it runs."""
+        """The exit code, or the negative number of the signal that ended it; None while it runs."""
         code = self._process.poll()
         if code is not None:
-            # Reaped by that: its id may be that of another process when this one ends.
+            # This reaps the process, so another process may get its id from now on.
             self._release_watcher()
         return code
 
     def wait_ended(self, timeout_s: float) -> bool:
-        """Wait up to `timeout_s` seconds for its end; whether it ended."""
+        """Wait up to `timeout_s` seconds for its end. Returns whether it ended."""
         try:
             self._process.wait(timeout_s)
         except subprocess.TimeoutExpired:
@@ -87,29 +88,30 @@ class WatchedProcess:
         return True
 
     def send(self, number: signal.Signals) -> None:
-        """Send a signal; nothing happens where the process has ended."""
+        """Send a signal. Does nothing if the process has ended."""
         self._process.send_signal(number)
 
     def terminate(self) -> None:
-        """Tell it to end (SIGTERM), also where it is paused."""
+        """Tell it to end (SIGTERM), even if it is paused."""
         self.send(signal.SIGTERM)
         self.resume()  # A paused process would not act on SIGTERM.
 
     def pause(self) -> None:
-        """Stop it (SIGSTOP), and wait until all its threads stand; `resume` lets it go on.
+        """Stop it (SIGSTOP), and wait until all its threads have stopped; `resume` continues it.
 
-        The signal alone is not the stop: on a busy machine a thread may answer one more request.
+        Sending the signal is not enough: on a busy machine a thread may still answer one request.
         """
         if self.is_running():
             self.send(signal.SIGSTOP)
             wait_unreaped(self.pid, os.WUNTRACED)
 
     def resume(self) -> None:
-        """Let a paused one go on."""
+        """Continue a paused process."""
         self.send(signal.SIGCONT)
 
     def end(self, grace_s: float) -> None:
-        """Terminate it, kill it after `grace_s` seconds (0: at once), reap it; may be repeated."""
+        """Terminate it, kill it after `grace_s` seconds (0: at once), and reap it. May be called
+        again."""
         if grace_s > 0:
             self.terminate()
             self.wait_ended(grace_s)
@@ -131,7 +133,7 @@ class WatchedProcess:
 
 
 class _Watcher:
-    """A shell that kills one process as soon as the process that made the shell is gone."""
+    """A shell that kills one process as soon as the process that started the shell is gone."""
 
     def __init__(self) -> None:
         self._releasing = threading.Lock()
@@ -150,7 +152,7 @@ class _Watcher:
         os.write(self._pipe, b"%d\n" % pid)
 
     def release(self) -> None:
-        """Let it go without a kill, once the process is reaped or was never started."""
+        """End the shell without a kill, once the process is reaped or was never started."""
         with self._releasing:
             if self._pipe < 0:
                 return
@@ -164,7 +166,7 @@ class _Watcher:
 def _outputs(
     log: Path | Relay | None, stack: contextlib.ExitStack
 ) -> tuple[int | IO[bytes] | None, int | None]:
-    """Standard output and error of a new process; `stack` closes what is here of them."""
+    """Standard output and error for a new process; `stack` closes our ends of them."""
     if isinstance(log, Path):
         return stack.enter_context(log.open("ab")), subprocess.STDOUT
     if isinstance(log, Relay):
@@ -174,23 +176,23 @@ def _outputs(
 
 
 def wait_unreaped(pid: int, options: int = 0) -> None:
-    """Wait until a child has ended (with os.WUNTRACED: or stands still), and leave it its id.
+    """Wait until a child has ended (with os.WUNTRACED: or has stopped), without reaping it.
 
-    Nothing happens where another thread has reaped it.
+    Does nothing if another thread has reaped it.
     """
     with contextlib.suppress(ChildProcessError):
         if hasattr(os, "waitid"):
             stopped = os.WSTOPPED if options == os.WUNTRACED else 0
             os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | stopped)
-        else:  # on macOS: who ends by itself at this moment is reaped
+        else:  # macOS: a child that ends at this moment is reaped
             os.waitpid(pid, options)
 
 
 def same_imports() -> dict[str, str]:
     """The environment of a Python process that can import all that this one can.
 
-    A script finds modules in its own folder, and pytest adds those of the tests; a child that only
-    inherits the environment would not.
+    A script finds modules in its own folder, and pytest adds folders of tests. A child that only
+    inherits the environment would not find those modules.
     """
     path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
     return os.environ | {"PYTHONPATH": path}

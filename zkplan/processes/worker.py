@@ -1,4 +1,4 @@
-"""A `zkplan worker` in a process of its own: how it is started, and what it tells."""
+"""Start `zkplan worker` as a process, and read what it reports."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .watched import WatchedProcess, same_imports
 
 
 class WorkerProcess(WatchedProcess):
-    """See WatchedProcess. Over a line it tells the ID of its worker, and notices our end."""
+    """See WatchedProcess. Over a line it reports the ID of its worker, and notices our end."""
 
     def __init__(
         self,
@@ -26,7 +26,7 @@ class WorkerProcess(WatchedProcess):
     ) -> None:
         self.line = UpperEnd()
         self.born = time.monotonic()
-        #: When it was last known to run, by the monotonic clock.
+        #: When it was last seen running, by the monotonic clock.
         self.seen = self.born
         try:
             super().__init__(
@@ -44,7 +44,8 @@ class WorkerProcess(WatchedProcess):
 
     @property
     def worker(self) -> str:
-        """The ID under which its worker registered last; empty before. Known after its end, too."""
+        """The last ID under which its worker registered; empty before the first. Still known after
+        its end."""
         self.line.listen()
         return self.line.worker
 
@@ -65,14 +66,15 @@ class WorkerProcess(WatchedProcess):
 def worker_command(
     hosts: str, root: str, threads: int, session_timeout_s: float, grace_s: float, *more: str
 ) -> list[str]:
-    """The command line of a worker; no secret belongs into it, for everybody can read it."""
+    """The command line of a worker. Every user can read it, so it must hold no secret."""
     command = [sys.executable, "-m", "zkplan", "worker", "--hosts", hosts, "--root", root]
     command += ["--threads", str(threads), "--session-timeout", str(session_timeout_s)]
     return [*command, "--grace", str(grace_s), *more]
 
 
 def worker_environment(secret: str) -> dict[str, str]:
-    """That of this process, but for its own options of `zkplan`, with the secret of a worker.
+    """The environment for a worker: that of this process without its `ZKPLAN_…` options, and the
+    secret.
 
     Other users of the machine cannot read it. The worker can import what this process can.
     """

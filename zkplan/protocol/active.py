@@ -1,8 +1,8 @@
-"""The index of active plans: who may have work is listed, whatever else lies in the root.
+"""The index of active plans: it lists every plan that may have work, and only those.
 
 A plan is active while it is ready and neither done nor cancelled. The transaction that makes it
-ready creates its entry, those that end it delete the entry (S14). A plan of plain creates has none
-until a scan finds it.
+ready creates its entry, and the transaction that ends it deletes the entry (S14). A plan that
+another client built by plain creates has no entry until a scan finds it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from .requests import (
 
 
 class Scanned(NamedTuple):
-    """What a scan has found: plans that ended for good, and why others could not be indexed."""
+    """The result of a scan: plans that have ended for good, and why others could not be indexed."""
 
     ended: list[str]
     shut: list[str]
@@ -45,10 +45,10 @@ def list_active(paths: Paths, watch: bool = False) -> Step[list[str]]:
 
 
 def entering(plan_path: str, ready: Node) -> list[Op]:
-    """The operations that index a plan which was ready before, as `ready` was read.
+    """The operations that put a ready plan into the index, given its `ready` as it was read.
 
-    They raise the version of `ready`: whoever cancels or ends the plan without having seen the
-    entry is refused (S14). A late copy is refused by that version, or because the plan is done.
+    They raise the version of `ready`, so a client that cancels or ends the plan without having seen
+    the entry is refused (S14). A late copy is refused by that version, or because the plan is done.
     """
     done = f"{plan_path}/done"
     return [
@@ -60,15 +60,15 @@ def entering(plan_path: str, ready: Node) -> list[Op]:
 
 
 def leaving(plan_path: str, ready: Node, entry: Node | None) -> Op:
-    """The operation that has no entry stand after it, as both were read."""
+    """The operation after which no entry stands, given what was read."""
     if entry is not None:
         return Delete(active_entry(plan_path))
     return Check(f"{plan_path}/ready", ready.version)
 
 
 def cleared(plan_path: str, refused: Refused) -> Step[bool]:
-    """Whether the entry was to blame, for a reason that need not come again: others have made
-    znodes below it, or taken the whole index away."""
+    """Whether the entry was to blame for a reason that may pass: somebody else has made znodes
+    below it, or deleted the whole index."""
     if refused.path != active_entry(plan_path):
         return False
     if refused.reason is Reason.NO_NODE:
@@ -79,7 +79,8 @@ def cleared(plan_path: str, refused: Refused) -> Step[bool]:
 
 
 def find_unindexed(paths: Paths, plans: Sequence[str]) -> Step[Scanned]:
-    """Index those of `plans` that are ready and neither done nor cancelled, where they are not."""
+    """Put those of `plans` into the index that are ready, neither done nor cancelled, and missing
+    there."""
     found = Scanned([], [])
     nodes = yield ReadMany([ReadData(f"{paths.plan(plan)}/ready") for plan in plans])
     ready = [(plan, node) for plan, node in zip(plans, nodes, strict=True) if node is not None]
@@ -104,6 +105,6 @@ def _index(plan_path: str, ready: Node, found: Scanned) -> Step[None]:
     yield from cleared(plan_path, answer)  # the next scan tries again
     if answer.reason not in (Reason.NO_NODE, Reason.NODE_EXISTS, Reason.BAD_VERSION):
         found.shut.append(
-            f"{plan_path} is ready, and its workers cannot be told: {answer.path}: "
+            f"{plan_path} is ready, but cannot be put into the index: {answer.path}: "
             f"{answer.reason.value}"
         )

@@ -1,4 +1,4 @@
-"""The chain of one author's adds: each has an identity, and deletes the one before it."""
+"""The chain of one author's adds: each add has an identity and deletes the one before it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from .shared import rejected
 
 
 class AddChain:
-    """What is known of one plan by one author; the identity that stands is its last add (ADR 1)."""
+    """What one author knows of one plan. The identity in the tree is the author's last add (ADR
+    1)."""
 
     def __init__(self, plan_path: str, next_task: int | None = None) -> None:
         self.plan_path = plan_path
@@ -23,7 +24,7 @@ class AddChain:
         self._previous = ""
 
     def learn(self, again: bool = False) -> Step[int]:
-        """The number the next task gets, as far as known."""
+        """The number that the next task gets, as far as the author knows."""
         if self._next is None or again:
             plan = yield ReadData(self.plan_path)
             if plan is None:
@@ -36,7 +37,7 @@ class AddChain:
         return f"{self._uid}-{self._count}"
 
     def begin(self) -> tuple[str, list[Op]]:
-        """A new identity and the operations an add starts with."""
+        """A new identity, and the operations that an add starts with."""
         identity = self.new_identity()
         return identity, identity_ops(self.plan_path, identity, self._previous)
 
@@ -46,7 +47,7 @@ class AddChain:
             self._next += count
 
     def explain(self, answer: Refused, task: NewTask | None) -> Step[None]:
-        """Learn from a refusal what to do differently; raises where nothing can be."""
+        """Learn from a refusal what to change. Raises if the add can never succeed."""
         if answer.reason not in (Reason.NO_NODE, Reason.NODE_EXISTS):
             raise rejected(f"adding to {self.plan_path}", answer)
         if answer.path.endswith(("/add-count", "/add-ids")) or "/add-ids/" in answer.path:
@@ -65,8 +66,9 @@ class AddChain:
         missed: list[bool] = []
         while True:
             plan, done, ready, adds, authors = nodes = yield reads
-            # Where something is missing, until it is so twice: between the reads of one batch a
-            # worker may have ended the plan, or made what a plan of plain creates lacks.
+            # If something is missing, read again until it is missing twice: between the reads of
+            # one batch a worker may have ended the plan, or created what a plan of another client
+            # lacks.
             missing = [node is None for node in nodes]
             if missing == missed or not any(missing[3:]):
                 break
@@ -85,8 +87,8 @@ class AddChain:
         if authors is None:
             raise PlanNotFound(
                 self.plan_path,
-                f"{self.plan_path} has no `add-ids`, so no task can be added: zkplan did not make "
-                "it, or it is being removed; if ready, `zkplan plan check` mends the first",
+                f"{self.plan_path} has no `add-ids`, so no task can be added: it is being removed, "
+                "or another client made it; once it is ready, `zkplan plan check` repairs it",
             )
         if adds is None:
             raise PlanNotFound(

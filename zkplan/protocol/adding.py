@@ -1,7 +1,7 @@
-"""The operations that define tasks: shared by an author's batch and by a commit that adds tasks.
+"""The operations that define tasks. An author's batch and a commit that adds tasks share them.
 
-The numbers of the new tasks are predicted. A wrong prediction makes `task-N/ready` fail for want of
-its parent, so the whole transaction is refused and never a half-defined task exists.
+The numbers of the new tasks are predicted. If a prediction is wrong, `task-N/ready` has no parent,
+so the whole transaction is refused. So a half-defined task never exists.
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ from .shared import READS_PER_REQUEST, REQUEST_BYTES_MAX
 
 @dataclass(slots=True, eq=False)
 class NewTask:
-    """A task to be added. `deps` holds, by position, a task number or another NewTask.
+    """A task to be added.
 
-    `known` maps positions to sealed results where the dependency has finished already. `number` is
-    set once the transaction that creates the task is known to be applied.
+    `deps` holds a task number or another NewTask for each position. `known` maps the positions of
+    finished dependencies to their sealed results. `number` is set when the transaction that creates
+    the task is known to be applied.
     """
 
     label: str
@@ -33,7 +34,7 @@ class NewTask:
 
     @property
     def k(self) -> int:
-        """The number of edges: positions that still wait for a value."""
+        """The number of edges: the positions that still wait for a value."""
         return len(self.deps) - len(self.known)
 
     @property
@@ -47,7 +48,7 @@ class NewTask:
 
 
 def edge_data(task: str, position: int, k: int, rank: str) -> bytes:
-    # Edge.to_bytes without the tuple in between: this runs once for every edge of a plan.
+    # This is Edge.to_bytes without the tuple, because it runs once for every edge of a plan.
     return (f'{{"dep":"task-{task}/dep-{position:010d}","k":{k},"entry":"{rank}-{task}"}}').encode()
 
 
@@ -56,7 +57,7 @@ def dep_number(dep: str | NewTask) -> str:
 
 
 def task_ops(plan_path: str, task: NewTask, number: str, numbers: dict[NewTask, str]) -> list[Op]:
-    """Create one task with its edges, and publish it where it waits for nothing.
+    """Create one task with its edges, and publish it if it waits for nothing.
 
     `numbers` holds the predictions for tasks of the same transaction.
     """
@@ -91,8 +92,8 @@ def added_ops(
 ) -> list[Op]:
     """Create the tasks that a function added, numbered from `first`.
 
-    `finishing` maps the tasks that end in the same transaction to their outcomes: no edge can be
-    hung on them, so their dependents get the value at once.
+    `finishing` maps the tasks that end in the same transaction to their outcomes. They can get no
+    more edges, so their dependents get the value at once.
     """
     ops: list[Op] = []
     numbers: dict[NewTask, str] = {}
@@ -106,23 +107,25 @@ def added_ops(
         for position in lent:
             task.known[position] = finishing[dep_number(task.deps[position])]
         ops += task_ops(plan_path, task, numbers[task], numbers)
-        # Taken back: if this transaction is refused, the other task may not finish in the next one.
+        # Undone afterwards: if this transaction is refused, the other task may not finish in the
+        # next one.
         for position in lent:
             del task.known[position]
     return ops
 
 
 def next_number(plan: Node) -> int:
-    """The number the counter gives next: the creates so far. A guess until a create proves it.
+    """The number that the counter gives next: the creates so far.
 
-    ZooKeeper reports cversion = 2 * creates - children; the guess is verified by the transaction
-    that uses it.
+    ZooKeeper reports cversion = 2 * creates - children. The number is a guess; the transaction that
+    uses it proves it.
     """
     return (plan.cversion + plan.child_count) // 2
 
 
 def identity_ops(plan_path: str, identity: str, previous: str) -> list[Op]:
-    """The first operations of an add: its identity, the end of the previous one, the count of adds.
+    """The first operations of an add: its identity, the deletion of the previous one, the count of
+    adds.
 
     Deleting the previous identity chains the adds of one author: a batch cannot be applied unless
     the one before it was, so its predicted numbers can never point at somebody else's tasks.
@@ -135,18 +138,18 @@ def identity_ops(plan_path: str, identity: str, previous: str) -> list[Op]:
 
 
 def task_count(plan: Node, has_ready: bool) -> int:
-    """Tasks that are not finished: the plan's children less the fixed ones."""
+    """The number of unfinished tasks: the plan's children without the fixed ones."""
     return plan.child_count - len(PLAN_FIXED) - has_ready
 
 
 def settle_finished(
     plan_path: str, task: NewTask, among: Sequence[int] | None = None
 ) -> Step[None]:
-    """Take the kept results of dependencies of `task` that have finished, into `known`.
+    """Read the kept results of finished dependencies of `task` into `known`.
 
-    `among` limits it to these positions.
-    Raises ResultNotKept where a dependency is gone and has left nothing to pass on; PlanCancelled,
-    PlanDrained or PlanNotFound where that may be because the plan has ended, or is being removed.
+    `among` limits this to these positions. Raises ResultNotKept if a dependency is gone and has
+    left no result. Raises PlanCancelled, PlanDrained or PlanNotFound if the reason may be that the
+    plan has ended or is being removed.
     """
     positions = range(len(task.deps)) if among is None else among
     open_positions = [i for i in positions if i not in task.known and dep_number(task.deps[i])]
@@ -180,8 +183,10 @@ def settle_finished(
 
 
 def _check_goes_on(plan_path: str) -> Step[None]:
-    """Raise where the plan takes no more tasks. For who has missed something: a plan is cancelled,
-    or done, and has no `add-count`, before a removal deletes what was kept.
+    """Raise if the plan takes no more tasks.
+
+    Called when a kept result is missing. A removal first cancels the plan, which deletes
+    `add-count`, and only then deletes results.
     """
     parts = ("", "/ready", "/add-count")
     plan, ready, adds = yield ReadMany([ReadData(f"{plan_path}{part}") for part in parts])

@@ -29,16 +29,16 @@ from .requests import (
 )
 from .shared import GROUP_BYTES_MAX, rejected
 
-#: Batches under way at once: enough to keep the server busy while the next ones are encoded.
+#: How many batches are under way at once: enough to keep the server busy while more are encoded.
 WINDOW = 4
-#: Operations per batch. Larger ones gain nothing, smaller ones cost a round trip each.
+#: Operations in one batch. Larger batches are no faster; smaller ones cost a round trip each.
 BATCH_OPS = 400
-#: A join wider than this is added behind an `incomplete` mark, in several transactions.
+#: A join with more edges is added in several transactions, behind an `incomplete` mark.
 EDGES_PER_MULTI = 1200
 
 
 def ensure_root(paths: Paths) -> Step[None]:
-    """Create the root and its fixed children, where they are missing."""
+    """Create the root and its fixed children if they are missing."""
     wanted = [paths.workers, paths.claims, paths.delayed, paths.active]
     nodes = yield ReadMany([ReadData(path) for path in wanted])
     if all(node is not None for node in nodes):
@@ -53,7 +53,7 @@ def ensure_root(paths: Paths) -> Step[None]:
 
 
 def create_plan(paths: Paths, record: PlanRecord) -> Step[str]:
-    """Create a plan with its fixed children in one transaction; gives its number."""
+    """Create a plan with its fixed children in one transaction. Returns its number."""
     yield from ensure_root(paths)
     while True:
         root = yield ReadData(paths.root)
@@ -67,11 +67,12 @@ def create_plan(paths: Paths, record: PlanRecord) -> Step[str]:
         answer = yield Multi(ops)
         if isinstance(answer, Applied):
             return number_of(answer.results[0])
-        # A wrong prediction: the number was taken by a plan that stands (NODE_EXISTS) or is gone.
+        # The prediction was wrong: another plan took the number, and exists (NODE_EXISTS) or is
+        # gone.
         if answer.reason not in (Reason.NO_NODE, Reason.NODE_EXISTS):
             raise rejected(f"creating a plan under {paths.root}", answer)
         if answer.repeated:
-            # Our first copy may have created it; the uid in its data says whose it is.
+            # Our first copy may have created it. The uid in its data says whether it is ours.
             node = yield ReadData(path)
             if node is not None and node.data == record.to_bytes():
                 return number
@@ -89,13 +90,13 @@ class _Batch(NamedTuple):
 
 
 class Author(AddChain):
-    """Adds tasks to one plan. One instance is one chain of adds; not for two threads at once."""
+    """Adds tasks to one plan. One instance is one chain of adds. Not thread-safe."""
 
     def add(self, tasks: Sequence[NewTask]) -> Step[None]:
-        """Create `tasks`, in order; sets their numbers. What is refused for good raises.
+        """Create `tasks`, in order, and set their numbers. Raises if an add is refused for good.
 
-        Each batch is atomic. An error leaves the batches before it in place: their tasks have
-        numbers, the others have none.
+        Each batch is atomic. After an error the earlier batches stay: their tasks have numbers, the
+        others have none.
         """
         start = 0
         while start < len(tasks):
@@ -166,11 +167,11 @@ class Author(AddChain):
         self.applied(batch.identity, len(batch.tasks))
 
     def _recover(self, batches: list[_Batch], answers: list[Applied | Refused]) -> Step[int]:
-        """Settle what was applied of `batches`; gives how many tasks must be sent again."""
+        """Find out which of `batches` were applied. Returns how many tasks must be sent again."""
         done = max((i + 1 for i, a in enumerate(answers) if isinstance(a, Applied)), default=0)
         if any(answer.repeated for answer in answers):
-            # Each batch deletes the identity of the one before it: the one that stands is the last
-            # applied.
+            # Each batch deletes the identity of the one before it, so the identity in the tree is
+            # that of the last batch that was applied.
             standing = set((yield ReadChildren(f"{self.plan_path}/add-ids")) or ())
             done = max(
                 [done, *(i + 1 for i, batch in enumerate(batches) if batch.identity in standing)]

@@ -1,8 +1,8 @@
 """The background check: read a plan in batches, repair what may be repaired, report the rest.
 
-Correctness never depends on it. It serves plans that another client built by plain creates (without
-index entries), and it tells people what no worker can mend: cycles, damaged records, abandoned
-holds.
+Correctness never depends on it. It serves plans that another client built by plain creates, without
+index entries. It also reports what no worker can repair: cycles, damaged records, and tasks whose
+author died while it defined them.
 """
 
 from __future__ import annotations
@@ -38,15 +38,16 @@ from .requests import (
 )
 
 TASKS_PER_BATCH = 300
-#: Znodes of somebody else that a report names.
+#: The most foreign znodes that a report names.
 STRANGE_MAX = 20
 
 
 @dataclass(slots=True)
 class Report:
-    """What a check found. `published` and `created` are repairs, `problems` need a person.
+    """The result of a check.
 
-    `shut` are tasks that wait for a repair which this client may not make; they are problems too.
+    `published` and `created` are repairs; `problems` need a person. `shut` lists tasks that wait
+    for a repair which an access list forbids to this client; they are among the problems, too.
     """
 
     tasks: int = 0
@@ -59,7 +60,7 @@ class Report:
 
 
 def check(paths: Paths, plan: str, repair: bool = True) -> Step[Report]:
-    """Read the whole plan once; publish complete tasks that nobody will publish."""
+    """Read the whole plan once, and publish complete tasks that nobody else will publish."""
     report = Report()
     plan_path = paths.plan(plan)
     names = yield ReadChildren(plan_path)
@@ -74,7 +75,7 @@ def check(paths: Paths, plan: str, repair: bool = True) -> Step[Report]:
     report.tasks = len(tasks)
     for name in sorted(set(names).difference(tasks, PLAN_FIXED, ("ready",)))[:STRANGE_MAX]:
         report.problems.append(
-            f"{name}: is none of zkplan's znodes, and counts as a task that never ends: delete it"
+            f"{name}: is not a znode of zkplan, and counts as a task that never ends: delete it"
         )
     suspects: list[str] = []
     feeds: dict[str, list[str]] = {}
@@ -96,7 +97,7 @@ def check(paths: Paths, plan: str, repair: bool = True) -> Step[Report]:
 
 
 def _adopt(plan_path: str, names: set[str], report: Report) -> Step[None]:
-    """Give a plan of plain creates the children that zkplan works with, and its index entry."""
+    """Give a plan of another client the children that zkplan needs, and its index entry."""
     if "done" in names or "ready" not in names:
         return
     entry_path = active_entry(plan_path)
@@ -106,8 +107,9 @@ def _adopt(plan_path: str, names: set[str], report: Report) -> Step[None]:
         return
     if ready is None or control_from_bytes(ready.data) == "cancelled":
         return  # cancelled plans have no `add-count`, and are never adopted
-    # All in one transaction: `finish` counts the fixed children, it must never see some only. And
-    # only while the plan is not done: a late copy would open a finished plan for adds again.
+    # All in one transaction, because `finish` counts the fixed children and must never see only
+    # some. And only while the plan is not done: a late copy would open a finished plan for adds
+    # again.
     ops = entering(plan_path, ready)
     if entry is not None:
         ops[-1] = Check(entry_path)
@@ -120,7 +122,7 @@ def _adopt(plan_path: str, names: set[str], report: Report) -> Step[None]:
 
 
 def _leave_index(plan_path: str) -> Step[None]:
-    """A plan that is done stays so: an entry that somebody made since is of no use."""
+    """Delete an index entry that somebody has made for a plan that is done, which stays done."""
     entry_path = active_entry(plan_path)
     if (yield ReadData(entry_path)) is not None:
         answer = yield Multi([Delete(entry_path)])
@@ -157,7 +159,7 @@ def _inspect(
 def _read_edges(
     plan_path: str, batch: list[str], answers: list[object], feeds: dict[str, list[str]]
 ) -> Step[None]:
-    """Which tasks each task feeds, as far as needed to find a cycle."""
+    """Maps each task to its dependents, as far as needed to find a cycle."""
     wanted: list[tuple[str, str]] = []
     for index, name in enumerate(batch):
         children = answers[2 * index + 1]
@@ -176,7 +178,8 @@ def _read_edges(
 
 
 def _find_cycle(report: Report, feeds: dict[str, list[str]]) -> None:
-    """Depth first with a stack of its own; reports the first cycle among waiting tasks."""
+    """Report the first cycle among waiting tasks. Depth first, with a stack instead of
+    recursion."""
     state: dict[str, int] = {}
     for root in feeds:
         if root in state:
@@ -204,10 +207,10 @@ def _find_cycle(report: Report, feeds: dict[str, list[str]]) -> None:
 
 
 def _placed(paths: Paths, plan: str) -> Step[set[str]]:
-    """Tasks of the plan that stand in an index: claimed, delayed, runnable or dead.
+    """The tasks of the plan that are in an index: claimed, delayed, runnable or dead.
 
-    In the order in which tasks move, so that one which moves on while this reads is seen at least
-    once.
+    The indexes are read in the order in which tasks move, so that a task that moves meanwhile is
+    seen at least once.
     """
     plan_path = paths.plan(plan)
     found: set[str] = set()
@@ -235,7 +238,8 @@ def _placed(paths: Paths, plan: str) -> Step[set[str]]:
 
 
 def _publish_forgotten(plan_path: str, name: str, repair: bool, report: Report) -> Step[None]:
-    """A complete task in no index; the compare-and-set from K to K+1 lets only one publish it."""
+    """Publish a complete task that is in no index. The compare-and-set from K to K+1 lets only one
+    win."""
     ready = yield ReadData(f"{plan_path}/{name}/ready")
     if ready is None:
         return  # finished meanwhile
@@ -244,7 +248,7 @@ def _publish_forgotten(plan_path: str, name: str, repair: bool, report: Report) 
         said = (
             "was published" if ready.version > k else f"stands at {ready.version} of {k} arrivals"
         )
-        report.problems.append(f"{name}: has no edge open and {said}, yet stands in no index")
+        report.problems.append(f"{name}: waits for no edge and {said}, but is in no index")
         return
     if repair:
         entry = Entry("5000", number_of(name), 0, 0)
@@ -258,7 +262,7 @@ def _publish_forgotten(plan_path: str, name: str, repair: bool, report: Report) 
             if answer.reason not in (Reason.NO_NODE, Reason.NODE_EXISTS, Reason.BAD_VERSION):
                 report.shut.append(name)
                 report.problems.append(
-                    f"{name}: can be run, but stands in no index, and cannot be put there: "
+                    f"{name}: can be run, but is in no index and cannot be put there: "
                     f"{answer.path}: {answer.reason.value}"
                 )
             return  # published or finished meanwhile, or as it was

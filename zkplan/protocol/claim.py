@@ -1,4 +1,4 @@
-"""Claim: take runnable tasks by one transaction that fails for whatever another worker took."""
+"""Claim: take runnable tasks in one transaction, without those that another worker took first."""
 
 from __future__ import annotations
 
@@ -26,15 +26,16 @@ from .requests import (
 )
 from .shared import Claim, Registration, rejected
 
-#: Claims whose tasks are read right behind the transaction that makes them.
+#: The most claims whose tasks are read together with the transaction that makes them.
 READ_BEHIND_MAX = 16
 
 
 class Claimed(NamedTuple):
-    """The claims made. `plan_changed`: forget its candidates. `worker_gone`: register anew.
+    """The result of a claim: the claims that were made, and what to do next.
 
-    `barred` are entries that somebody else's znodes keep from being claimed. `no_room`: ZooKeeper
-    has no room for a claim.
+    `plan_changed`: forget the plan's candidates. `worker_gone`: register again. `barred` are
+    entries that cannot be claimed because of somebody else's znodes. `no_room`: ZooKeeper has no
+    room for a claim.
     """
 
     claims: list[Claim]
@@ -61,7 +62,8 @@ def new_claim(me: Registration, plan: str, rank: str, task: str, n: int, a: int)
 
 
 def take_ops(me: Registration, claim: Claim, *, owner_stands: bool = False) -> list[Op]:
-    """The claim and its visible mark; a left-over mark of a vanished session is replaced."""
+    """The operations that create the claim and its `owner` mark, and replace the mark of a dead
+    session."""
     owner = claim.task_path + "/owner"
     ops: list[Op] = [Create(claim.path, claim.data)]
     if owner_stands:
@@ -88,15 +90,15 @@ def send_taking(
     except UNREACHABLE:
         raise
     except ZooKeeperError:
-        # Claims that were made stand, whatever cannot be read: who loads them will meet it.
+        # The claims stand, even if something cannot be read: loading them will meet the same error.
         return answer, None
 
 
 def claim(me: Registration, plan: str, ready_version: int, names: list[str]) -> Step[Claimed]:
-    """Claim the entries `names` of one plan at once; those that others took are dropped.
+    """Claim the entries `names` of one plan at once. Entries that others took are dropped.
 
     S9: the version of the plan's `ready` is checked, so nothing is claimed after a pause. L1: the
-    worker's own registration is checked; without that a claim is released and made again for ever.
+    worker's own registration is checked, or a claim could be released and made again for ever.
     """
     plan_path = me.paths.plan(plan)
     wanted = []
@@ -127,7 +129,7 @@ def claim(me: Registration, plan: str, ready_version: int, names: list[str]) -> 
             claimed = [made for _, made in wanted]
             break
         if answer.repeated and wanted[0][1].name in ((yield ReadChildren(me.claims_path)) or ()):
-            # The first copy was applied: our unique names tell, in the same session.
+            # The first copy was applied: our claims have unique names, and the session is the same.
             claimed = [made for _, made in wanted]
             break
         if answer.reason is Reason.FULL:
@@ -152,14 +154,14 @@ def claim(me: Registration, plan: str, ready_version: int, names: list[str]) -> 
             wanted = yield from _still_there(plan_path, wanted)
             conflicts += before - len(wanted)
         elif answer.reason in (Reason.NOT_EMPTY, Reason.EPHEMERAL_PARENT):
-            # Children below the entry or the mark, or an ephemeral task: no other entry's concern.
+            # Children below the entry or the mark, or an ephemeral task: only this entry.
             barred.append(name)
             del wanted[tag]
         else:
             raise rejected(f"claiming {name} of {plan_path}", answer)
     for name in orphans:
-        # An entry without its task (S6 broken from outside) would be claimed in vain for ever. A
-        # task number never comes back, so the entry can go.
+        # An entry without a task (somebody else broke S6) could never be claimed. A task number
+        # never comes back, so the entry is deleted.
         yield Multi([Delete(f"{plan_path}/runnable/{name}")])
     return Claimed(claimed, conflicts, read=read if claimed else None, barred=tuple(barred))
 
@@ -167,8 +169,8 @@ def claim(me: Registration, plan: str, ready_version: int, names: list[str]) -> 
 def _still_there(plan_path: str, wanted: list[tuple[str, Claim]]) -> Step[list[tuple[str, Claim]]]:
     """Those of `wanted` that nobody has taken yet.
 
-    Where one was taken, others were: finding them out one refused transaction after the other would
-    keep this worker from all other work.
+    If one was taken, others may be, too. To find them by one refused transaction after another
+    would keep this worker from all other work.
     """
     if not wanted:
         return []

@@ -1,4 +1,4 @@
-"""Commit: fix the results of finished tasks and deliver them, many tasks in one transaction.
+"""Commit: store the results of finished tasks and deliver them, many tasks in one transaction.
 
 S4, S5: the first operation of each task deletes its claim, so a worker whose claim was released is
 refused, and a repeated transaction too.
@@ -50,9 +50,9 @@ from .shared import (
     rejected,
 )
 
-#: Who an operation belongs to, where it is not the index of a part.
+#: The owner of an operation that belongs to no part.
 GUARD, OLD_PENDING, PENDING = -1, -2, -3
-#: How often one part makes room for itself where somebody else's znodes are in the way.
+#: How often one part removes somebody else's znodes that are in its way.
 FOREIGN_MAX = 20
 
 
@@ -60,8 +60,8 @@ FOREIGN_MAX = 20
 class Part:
     """One finished task: its sealed outcome, and what its commit does besides delivering it.
 
-    `keep` None keeps an outcome that went to nobody. `dead` is the dead letter of a failure that
-    travels down the edges. `adds` are tasks that the function added.
+    With `keep` None an outcome is kept if it went to no dependent. `dead` is the dead letter of a
+    failure that goes down the edges. `adds` are the tasks that the function added.
     """
 
     loaded: Loaded
@@ -70,15 +70,15 @@ class Part:
     dead: bytes = b""
     adds: list[NewTask] = field(default_factory=list)
     reloads: int = 0
-    #: What refused it last: the path of a znode, and why.
+    #: The last refusal: the path of a znode, and why.
     refused_by: str = ""
 
     @property
     def kept(self) -> bool:
-        """Whether its end leaves the outcome under `results`."""
+        """Whether the commit keeps the outcome under `results`."""
         if self.dead or self.keep is not None:
             return bool(self.dead or self.keep)
-        # Edges that a wide delivery has used up are no longer there to be seen: its mark is.
+        # A wide delivery has deleted edges; its mark `delivered` says so.
         return not (self.loaded.edges or self._lent or DELIVERED in self.loaded.others)
 
     @property
@@ -94,7 +94,7 @@ class Part:
 
     @property
     def size(self) -> int:
-        """An upper bound of the bytes its operations take."""
+        """An upper bound for the bytes of its operations."""
         edges = len(self.loaded.edges)
         per_op = OP_OVERHEAD + len(self.loaded.claim.task_path) + 40
         return (
@@ -106,30 +106,30 @@ class Part:
 
     @property
     def growth(self) -> int:
-        """About how many bytes the tree has more after its commit."""
+        """About how many bytes its commit adds to the tree."""
         taken = len(self.outcome) * (len(self.loaded.edges) + self.kept)
         freed = len(self.loaded.record) + sum(map(len, self.loaded.arguments))
         return taken + sum(task.size for task in self.adds) - freed
 
     @property
     def _lent(self) -> int:
-        """How many of the added tasks get this result at once, without an edge."""
+        """How many of the added tasks get this result directly, without an edge."""
         own = self.loaded.claim.task
         return sum(own in map(dep_number, task.deps) for task in self.adds)
 
     @property
     def fits(self) -> bool:
-        """Whether one transaction may carry it; otherwise it takes wide delivery."""
+        """Whether one transaction can carry it. Otherwise it needs wide delivery."""
         return self.op_count <= 4 * GROUP_OPS_MAX and self.size <= 2 * GROUP_BYTES_MAX
 
 
 @dataclass(slots=True)
 class Committed:
-    """What became of the parts of one commit, and what is owed next.
+    """The result of a commit, and what must follow it.
 
-    `full` are dependents whose last edge this commit delivered: publishing them is owed, `pending`
-    says so on the claims node. `stale` parts must be loaded again, `poison` parts failed alone,
-    `no_room` parts wait until the server can hold them. `old_pending` were not settled.
+    `full` are dependents whose last edge this commit delivered. They must be published; the record
+    `pending` on the claims node says so. `stale` parts must be loaded again. `poison` parts fail
+    alone. `no_room` parts wait until the server has room. `old_pending` records were not settled.
     """
 
     done: list[Part] = field(default_factory=list)
@@ -146,7 +146,7 @@ class Committed:
 
 
 class _Draft:
-    """One transaction in the making, with the owner of each operation."""
+    """A transaction that is being built, with the owner of each operation."""
 
     def __init__(self, me: Registration, parts: Sequence[Part], drive: Drive) -> None:
         self.me = me
@@ -191,7 +191,7 @@ class _Draft:
                 self.deliveries[claim.plan_path, edge.task] = (target, len(ops) - 1)
             ops.append(Delete(f"{task_path}/{prov}"))
             if edge.k == 1:
-                # The only edge: this delivery is the last, so publishing belongs to it.
+                # It has only one edge, so this delivery is the last, and publishes the task.
                 ops.append(SetData(f"{dependent}/ready", k, 1))
                 if claim.plan_path in drive.versions and len(self.inherited) < drive.capacity:
                     made = new_claim(self.me, claim.plan, edge.rank, edge.task, 0, 0)
@@ -212,7 +212,7 @@ class _Draft:
         ops.append(Delete(task_path))
 
     def add_tasks(self, parts: Sequence[Part], next_tasks: dict[str, int]) -> None:
-        """Tasks that the functions added, in the same transaction as the results."""
+        """Add the tasks that the functions added, in the same transaction as the results."""
         counts = dict(next_tasks)
         for index, part in enumerate(parts):
             if part.adds:
@@ -227,7 +227,7 @@ class _Draft:
                 counts[path] += len(part.adds)
 
     def leave_pending(self) -> None:
-        """S1: a pending record names whatever stands at K, until it is published."""
+        """S1: a pending record names each task whose `ready` is at K, until it is published."""
         if self.deliveries:
             self.pending = f"{self.me.claims_path}/pending-{next(self.me.uids)}"
             named = [dependent for dependent, _ in self.deliveries.values()]
@@ -235,7 +235,7 @@ class _Draft:
             self.owners.append(PENDING)
 
     def full(self, results: list[object]) -> list[Dependent]:
-        """The dependents whose `ready` reached K by this very transaction."""
+        """The dependents whose `ready` reached K in this transaction."""
         return [
             dependent for dependent, at in self.deliveries.values() if results[at] == dependent.k
         ]
@@ -244,7 +244,7 @@ class _Draft:
 def commit(
     me: Registration, parts: Sequence[Part], old_pending: Sequence[str], drive: Drive
 ) -> Step[Committed]:
-    """Commit `parts` in as few transactions as the refusals allow; each part is settled once."""
+    """Commit `parts` in as few transactions as refusals allow. Each part is settled once."""
     report = Committed()
     rest, pending_records = list(parts), list(old_pending)
     next_tasks: dict[str, int] = {}
@@ -262,8 +262,7 @@ def commit(
         try:
             answer = yield Multi(draft.ops)
         except PayloadTooLarge:
-            # Kept results that its added tasks depend on came to light only now: built again, it is
-            # delivered wide.
+            # It needs kept results that were found only now. Built again, it is delivered wide.
             largest = max(rest, key=lambda part: part.size)
             rest.remove(largest)
             report.stale.append(largest)
@@ -280,7 +279,7 @@ def commit(
                 report.full = yield from _full_now(draft)
                 return _settled(report, draft, rest)
         if answer.reason is Reason.FULL:
-            # What frees more than it takes goes on: it makes room for the others.
+            # Parts that free more than they take go on, and make room for the others.
             drive, error = NO_DRIVE, rejected("committing results", answer)
             growing = [p for p in rest if p.adds] or [p for p in rest if p.growth > 0] or rest
             report.no_room += [(part, error) for part in growing]
@@ -291,7 +290,7 @@ def commit(
             # The plan changed, or this worker's registration went: publish, do not claim.
             drive = NO_DRIVE
         elif owner == OLD_PENDING:
-            # A clearer settled it; an old pending record is never worth a result.
+            # Another worker settled it. An old pending record is never worth a result.
             pending_records = [pending for pending in pending_records if pending != answer.path]
         elif owner == PENDING:
             report.worker_gone = True
@@ -311,7 +310,7 @@ def _settled(report: Committed, draft: _Draft, parts: list[Part]) -> Committed:
 
 
 def _full_now(draft: _Draft) -> Step[list[Dependent]]:
-    """After a lost answer the versions are gone: whatever stands at K now is owed a publication."""
+    """After a lost answer the versions are unknown: whatever is at K now must be published."""
     named = [dependent for dependent, _ in draft.deliveries.values()]
     nodes = yield ReadMany(
         [ReadData(f"{draft.me.paths.task(d.plan, d.task)}/ready") for d in named]
@@ -327,7 +326,7 @@ def _learn_numbers(report: Committed, rest: list[Part], next_tasks: dict[str, in
                 plan = yield ReadData(path)
             except UNREACHABLE:
                 raise
-            except ZooKeeperError as error:  # an access list: no other part's concern
+            except ZooKeeperError as error:  # an access list: no other part is affected
                 rest.remove(part)
                 report.poison.append((part, error))
                 continue
@@ -337,7 +336,7 @@ def _learn_numbers(report: Committed, rest: list[Part], next_tasks: dict[str, in
 def _sort_out(
     report: Committed, rest: list[Part], owner: int, answer: Refused, next_tasks: dict[str, int]
 ) -> Step[None]:
-    """One part's operation was refused: decide from the culprit what to do with that part."""
+    """Decide what to do with a part, given which of its operations was refused."""
     part = rest[owner]
     part.refused_by = f"{answer.path}: {answer.reason.value}"
     claim = part.loaded.claim
@@ -347,7 +346,7 @@ def _sort_out(
     elif answer.path == f"{claim.task_path}/owner" and missing:
         part.loaded.owner = False
     elif answer.reason is Reason.NOT_EMPTY and answer.path != claim.task_path:
-        # zkplan makes nothing below a claim or a child of a task: somebody else did.
+        # zkplan makes no znodes below a claim or below a child of a task: somebody else did.
         part.reloads += 1
         if part.reloads > FOREIGN_MAX:
             report.stale.append(rest.pop(owner))
@@ -394,7 +393,7 @@ def being_removed(plan_path: str) -> PlanCancelled:
 
 
 def _is_add(path: str, part: Part) -> bool:
-    """Whether a refused path belongs to the tasks that the part adds, not to its own delivery."""
+    """Whether a refused path belongs to tasks that the part adds, not to its own delivery."""
     own = {f"{part.loaded.claim.plan_path}/task-{edge.task}" for _, edge in part.loaded.edges}
     parent = path.rpartition("/")[0]
     return path.endswith(("/prov-", "/ready")) and parent not in own

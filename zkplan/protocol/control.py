@@ -1,4 +1,5 @@
-"""The life of a plan: mark ready, pause, resume, cancel, done, status, remove."""
+"""The life of a plan: mark it ready, pause, resume, cancel, finish or remove it, read its
+status."""
 
 from __future__ import annotations
 
@@ -35,22 +36,24 @@ from .requests import (
 )
 from .shared import GROUP_OPS_MAX, REFUSALS_MAX, rejected
 
-#: Tasks removed per round of `remove`.
+#: How many tasks one round of `remove` deletes.
 REMOVED_PER_ROUND = 100
-#: Rounds of `remove`; a worker that is still busy with the plan explains a few.
+#: How many rounds of `remove` may fail. A worker that is still busy with the plan can cause a few.
 REMOVALS_MAX = 100
-#: Refusals that another client's change explains: read again. Others would come again for ever.
+#: Refusals that another client's change explains: read again. Any other refusal would repeat for
+#: ever.
 _RACES = (Reason.NO_NODE, Reason.NODE_EXISTS, Reason.BAD_VERSION)
 
 
 class PlanStatus(NamedTuple):
-    """A plan in numbers, from a fixed number of reads whatever its size.
+    """A plan in numbers. The number of reads does not depend on the size of the plan.
 
-    `state` is defining, running, paused, cancelled, done or failed: tasks are out of attempts, and
-    nothing else can run until one is retried (or added). `tasks` counts those not finished;
-    `runnable` and `dead` (out of attempts, policy hold) are among them. `outcomes` are kept results
-    and final failures. `added` counts the tasks ever added, `finished` those of them that are gone.
-    `created` is when, in wall-clock seconds since 1970 of the machine that created it.
+    `state` is `defining`, `running`, `paused`, `cancelled`, `done` or `failed`. A plan has failed
+    when tasks are out of attempts, and nothing else can run until one is retried or added. `tasks`
+    counts the unfinished tasks. `runnable` and `dead` (out of attempts, with on_failure="hold") are
+    among them. `outcomes` counts kept results and final failures. `added` counts all tasks ever
+    added, `finished` those that have finished. `created` is the time of creation, in wall-clock
+    seconds since 1970 of the machine that created the plan.
     """
 
     name: str
@@ -69,14 +72,16 @@ class PlanStatus(NamedTuple):
 
 
 def status(plan_path: str) -> Step[PlanStatus]:
-    """One batch of reads, most often; raises PlanNotFound. A plan that has failed is running."""
+    """Read the status, mostly with one batch of reads. Raises PlanNotFound. Never says `failed`,
+    but `running`."""
     names = ("ready", "done", *PLAN_FIXED)
     around = [ReadData(f"{plan_path}/{name}") for name in names]
     while True:
-        # No batch of reads is promised to be a snapshot, and a server without them is sent single
-        # ones. Tasks are counted as the children that are not of `names`; were one of these made or
-        # deleted between two reads, that count would be off by one. Hence read on both sides of the
-        # plan, until they agree: each comes once and goes once, so this ends.
+        # A batch of reads need not be a snapshot, and some servers only take single reads. Tasks
+        # are counted as the children that are not in `names`. If one of `names` were made or
+        # deleted between two reads, the count would be off by one. So they are read before and
+        # after the plan, until both agree. Each of them is made once and deleted once, so this
+        # ends.
         *before, plan, ready, done, adds, authors, runnable, dead, outcomes = yield ReadMany(
             [*around, ReadData(plan_path), *around]
         )
@@ -93,8 +98,7 @@ def status(plan_path: str) -> Step[PlanStatus]:
     if done is not None:
         state = "done"
     tasks = plan.child_count - sum(node is not None for node in after)
-    # Besides the tasks that finished, only `add-count` is ever deleted: with `done`, or by a
-    # cancel.
+    # Besides finished tasks only `add-count` is ever deleted, with `done` or by a cancel.
     adds_gone = state in ("done", "cancelled") and adds is None
     finished = (plan.cversion - plan.child_count) // 2 - adds_gone
     return PlanStatus(
@@ -111,9 +115,10 @@ def status(plan_path: str) -> Step[PlanStatus]:
 
 
 def mark_ready(plan_path: str) -> Step[None]:
-    """The plan may run, and workers find it in the index. Doing it twice is harmless.
+    """Let the plan run, and put it into the index for workers. Repeating it does no harm.
 
-    Raises PlanNotFound, PlanCancelled; TransactionRejected or ServerFull, and it does not run then.
+    Raises PlanNotFound, PlanCancelled. Raises TransactionRejected or ServerFull; then the plan does
+    not run.
     """
     entry = active_entry(plan_path)
     start = Create(f"{plan_path}/ready", control_to_bytes("running"))
@@ -123,7 +128,7 @@ def mark_ready(plan_path: str) -> Step[None]:
         if isinstance(answer, Applied):
             return
         if answer.path == entry and answer.reason is Reason.NODE_EXISTS:
-            enter = Check(entry)  # zkplan makes none before `ready`: somebody else's will do
+            enter = Check(entry)  # zkplan makes none before `ready`; somebody else's is used
         elif (yield from cleared(plan_path, answer)):
             enter = Create(entry)
         else:
@@ -138,10 +143,10 @@ def mark_ready(plan_path: str) -> Step[None]:
 
 
 def change_state(plan_path: str, state: State) -> Step[None]:
-    """Pause, resume or cancel. Every change bumps the version that claims check (S9).
+    """Pause, resume or cancel. Every change raises the version that claims check (S9).
 
-    Cancelling also deletes `add-count`, so that whoever adds a task is refused, and the entry of
-    the plan in the index.
+    A cancel also deletes `add-count`, so that no task can be added, and the plan's entry in the
+    index.
     """
     entry_path = active_entry(plan_path)
     reads = [ReadData(plan_path + name) for name in ("", "/ready", "/done", "/add-count")]
@@ -156,21 +161,21 @@ def change_state(plan_path: str, state: State) -> Step[None]:
             if state != "cancelled":
                 raise PlanError(
                     plan_path,
-                    f"{plan_path} is not marked ready yet, so it does not run; its author marks it "
-                    "ready, or whoever knows that it is complete: `zkplan plan mark-ready`",
+                    f"{plan_path} is not marked ready yet, so it does not run: its author marks it "
+                    "ready, or you do, if it is complete, with `zkplan plan mark-ready`",
                 )
             ops.append(Create(f"{plan_path}/ready", control_to_bytes(state)))
         else:
             now = control_from_bytes(ready.data)
             if now == state:
-                # So says one member, which may be behind: it may have been changed since.
+                # One member says so, but it may be behind: the state may have changed since.
                 ops.append(Check(f"{plan_path}/ready", ready.version))
             elif now == "cancelled":
                 raise PlanCancelled(plan_path, f"{plan_path} was cancelled, which cannot be undone")
             else:
                 ops.append(SetData(f"{plan_path}/ready", control_to_bytes(state), ready.version))
         if state == "cancelled" and adds is not None:
-            # zkplan makes nothing below it; whoever did must not keep the plan running.
+            # zkplan makes no znodes below it. Somebody else's must not keep the plan running.
             ops += [Delete(path) for path in (yield from below(f"{plan_path}/add-count"))]
             ops.append(Delete(f"{plan_path}/add-count"))
         if state == "cancelled" and entry is not None:
@@ -186,11 +191,10 @@ def change_state(plan_path: str, state: State) -> Step[None]:
 
 
 def finish(plan_path: str, when: float) -> Step[bool]:
-    """Create `done` if no task is left; whether the plan is done.
+    """Create `done` if no task is left. Returns whether the plan is done.
 
-    The version of `add-count` is read before the tasks are counted, and deleted at that version: an
-    add in between makes this refused (S7). Whoever adds without end ends the plan later, or a
-    check.
+    `add-count` is read before the tasks are counted, and deleted at the version read: so an add in
+    between causes a refusal (S7). If adds keep coming, a later commit or a check ends the plan.
     """
     parts = ("/add-count", "", "/ready", "/done", "/dead")
     reads = [*(ReadData(plan_path + name) for name in parts), ReadData(active_entry(plan_path))]
@@ -200,7 +204,8 @@ def finish(plan_path: str, when: float) -> Step[bool]:
             return True
         if adds is None or plan is None or ready is None or task_count(plan, True) > 0:
             return False
-        # The count trusts that all fixed children exist; another client may have made only some.
+        # The count assumes that all fixed children exist, but another client may have made only
+        # some.
         names = yield ReadChildren(plan_path)
         if names is None or any(name.startswith("task-") for name in names):
             return False
@@ -223,18 +228,18 @@ def finish(plan_path: str, when: float) -> Step[bool]:
 
 
 def remove(plan_path: str) -> Step[int]:
-    """Cancel the plan, then delete it task by task; gives the number of tasks removed.
+    """Cancel the plan, then delete it task by task. Returns the number of tasks deleted.
 
-    Interrupted, it leaves a cancelled plan that can be removed again. `ready` goes last, so that
-    nothing is claimed meanwhile; `add-count` goes first, so that nothing is added.
+    If this is interrupted, the plan is cancelled and can be removed again. `add-count` is deleted
+    first, so that no task is added, and `ready` last, so that no task is claimed meanwhile.
     """
     try:
         yield from change_state(plan_path, "cancelled")
     except PlanDrained:
         pass
     except ServerFull:
-        # No room to say that it is cancelled. Where it is not ready, nothing is claimed; without
-        # `add-count`, nothing is added.
+        # There is no room to write that it is cancelled. A plan that is not ready has no claims,
+        # and without `add-count` no task can be added.
         if (yield ReadData(f"{plan_path}/ready")) is not None:
             raise
     removed = 0
@@ -253,8 +258,8 @@ def remove(plan_path: str) -> Step[int]:
     yield from _remove_delayed(plan_path)
     yield from _remove_flat(active_entry(plan_path))  # somebody else's, after the plan had ended
     for _ in range(REMOVALS_MAX):
-        # `done` goes with `ready`: one that is ready and not done would be taken for a plan of
-        # plain creates, and indexed.
+        # `done` is deleted with `ready`: a plan that is ready and not done would look like one of
+        # another client, and would be put into the index.
         ends = [name for name in ("done", "ready") if name in names]
         for name in [name for name in names if name not in ends]:
             yield from _remove_flat(f"{plan_path}/{name}")
@@ -265,7 +270,8 @@ def remove(plan_path: str) -> Step[int]:
         answer = yield Multi([*last, Delete(plan_path)])
         if isinstance(answer, Applied):
             return removed
-        # A commit or a release wrote meanwhile; the plan is cancelled, so this comes to an end.
+        # A commit or a release wrote meanwhile. The plan is cancelled, so such writes come to an
+        # end.
         names = yield ReadChildren(plan_path)
         if names is None:
             return removed
@@ -273,7 +279,8 @@ def remove(plan_path: str) -> Step[int]:
 
 
 def _remove_tasks(plan_path: str, tasks: list[str]) -> Step[int]:
-    """Delete tasks with their children; what a worker changes meanwhile is left for later."""
+    """Delete tasks with their children. What a worker changes meanwhile is left for the next
+    round."""
     children = yield ReadMany([ReadChildren(f"{plan_path}/{task}") for task in tasks])
     doomed: list[Op] = []
     for task, names in zip(tasks, children, strict=True):
@@ -296,7 +303,7 @@ def _is_task(plan_path: str, path: str) -> bool:
 
 
 def _remove_delayed(plan_path: str) -> Step[None]:
-    """Delete the delayed entries of the plan; none can come any more, for its tasks are gone."""
+    """Delete the delayed entries of the plan. Its tasks are gone, so no more can be made."""
     root, _, name = plan_path.rpartition("/")
     entries = (yield ReadChildren(f"{root}/delayed")) or []
     for entry in entries:
@@ -324,8 +331,8 @@ def _remove_flat(path: str) -> Step[None]:
 
 
 def _too_busy(what: str) -> TransactionRejected:
-    """Where a server has diverged from its ensemble, what it shows is refused for ever."""
+    """The error if something is refused again and again, as by a server that has diverged."""
     return TransactionRejected(
-        f"{what}: others write to it all the time, so do it again; if it is refused for ever, this "
-        "client's ZooKeeper server shows what the others do not have (docs/operate/operating.md)"
+        f"{what}: others change it all the time; try again. If it is always refused, this client's "
+        "ZooKeeper server has diverged from the others (docs/operate/operating.md)"
     )

@@ -1,10 +1,10 @@
-"""Named points at which a test may delay, stop or kill this process; they do nothing otherwise.
+"""Named points at which a test may delay, stop or kill this process. Unarmed, they do nothing.
 
 The environment arms them, in worker processes too:
 `ZKPLAN_FAILPOINTS="commit.sent=sleep:0.2:0.1,claim.loaded=stop"`. Actions: `sleep:SECONDS`, `stop`
-(SIGSTOP to itself, once) and `kill` (SIGKILL). Each may go on with `:PROBABILITY`, and with
-`:PROBABILITY:PASSES`: nothing happens at so many first passes. The name `*` arms every point that
-is not named.
+(SIGSTOP to itself, once) and `kill` (SIGKILL). Each may end with `:PROBABILITY` or
+`:PROBABILITY:PASSES`; then nothing happens at that many first passes. The name `*` arms every point
+that is not named.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from ..backoff import CHANCE
 
 VARIABLE = "ZKPLAN_FAILPOINTS"
 _SIGNALS = {"stop": signal.SIGSTOP, "kill": signal.SIGKILL}
-#: Action, seconds, probability, first passes without an action.
+#: Action, seconds, probability, and the number of first passes without an action.
 _Armed = tuple[str, float, float, int]
 _UNARMED: _Armed = ("", 0.0, 0.0, 0)
 
 
 def _nothing(*_: str) -> None:
-    """For `reach` while nothing is armed, and for `tell`."""
+    """Do nothing: `reach` while no point is armed, and `tell` by default."""
 
 
-#: Called with the point and its action just before it acts: a test may record it.
+#: Called with a point and its action just before the action, so that a test can record it.
 tell: Callable[[str, str], None] = _nothing
 #: Call as `failpoints.reach("name")`, through the module: a test may arm it later.
 reach: Callable[[str], None] = _nothing
@@ -53,7 +53,7 @@ def arm(text: str) -> None:
             tell(name, action)
             time.sleep(seconds)
             return
-        # Once: a process that was continued must go on at its next pass.
+        # Only once: a process that was continued must not stop at its next pass.
         if points.pop(armed, None) is not None:
             tell(name, action)
             os.kill(os.getpid(), _SIGNALS[action])

@@ -1,6 +1,6 @@
-"""Fail, hand back, retry: what happens to a claim that ends without a result.
+"""Fail, hand back, retry: how a claim ends without a result.
 
-Each of them takes a new number N. A name that came back would let a late copy of an old claim in.
+Each of these takes a new number N. If a name came back, a late copy of an old claim could succeed.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from .shared import REFUSALS_MAX, Claim, rejected
 
 
 def end_claim(claim: Claim, then: list[Op], log: bytes, owner: bool = True) -> Step[bool]:
-    """Delete the claim and its mark, leave a log, do `then`; False where the claim was gone.
+    """Delete the claim and its mark, leave a log, do `then`. Returns False if the claim was gone.
 
-    A lost answer needs no reading here: either copy leaves the task in the same place. Raises
-    TransactionRejected where somebody else's znodes stand in the way and cannot be passed.
+    After a lost answer nothing needs to be read: either copy leaves the task in the same state.
+    Raises TransactionRejected if somebody else's znodes are in the way and cannot be removed.
     """
     log_op: list[Op] = [Create(f"{claim.task_path}/log-", log, sequence=True)] if log else []
     strange: list[str] = []
@@ -48,13 +48,13 @@ def end_claim(claim: Claim, then: list[Op], log: bytes, owner: bool = True) -> S
         if answer.reason is Reason.NOT_EMPTY:
             strange = yield from with_below(answer.path, strange)
         elif strange and answer.at < len(strange):
-            strange = []  # one of them went with the claim or the mark above it, or by itself
+            strange = []  # it went with the claim or mark above it, or by itself
         elif answer.path == claim.path and answer.reason is Reason.NO_NODE:
             return repeated
         elif answer.path == f"{claim.task_path}/owner" and answer.reason is Reason.NO_NODE:
             owner = False
         elif answer.reason is Reason.NO_NODE:
-            # The task or its plan was removed: nothing is left but the claim itself.
+            # The task or its plan was removed, so only the claim itself is left.
             yield Multi([Delete(claim.path)])
             return False
         elif answer.reason is Reason.NODE_EXISTS:
@@ -65,9 +65,9 @@ def end_claim(claim: Claim, then: list[Op], log: bytes, owner: bool = True) -> S
 
 
 def _over(made: Op) -> Op:
-    """For a znode that stands already, made by somebody else: take it as it is, or overwrite it.
+    """Replace the create of a znode that somebody else has made: keep it as it is, or overwrite it.
 
-    Only the holder of the claim makes them, and it makes each name once.
+    Only the worker that has the claim makes these znodes, and it makes each name once.
     """
     data = getattr(made, "data", b"")
     return SetData(made.path, data) if data else Check(made.path)
@@ -76,10 +76,11 @@ def _over(made: Op) -> Op:
 def fail_again(
     claim: Claim, log: bytes, due_ms: int | None, later: str, delay_ms: int = 0
 ) -> Step[bool]:
-    """A failed attempt with attempts left: runnable at once, or at `due_ms` through `delayed`.
+    """The operation after a failed attempt: runnable again, at once or at `due_ms` through
+    `delayed`.
 
-    `due_ms` is by the wall clock here. `delay_ms` is for those whose clocks are behind it: they
-    would wait too long. One that is ahead makes the task runnable too early.
+    `due_ms` is by the wall clock here. `delay_ms` helps workers whose clocks are behind that clock
+    and who would wait too long. A worker whose clock is ahead makes the task runnable too early.
     """
     entry = Entry(claim.rank, claim.task, claim.n + 1, claim.a + 1)
     if due_ms is None:
@@ -91,7 +92,8 @@ def fail_again(
 
 
 def fail_for_good(claim: Claim, failure: bytes, dead: Dead) -> Step[bool]:
-    """Out of attempts, policy hold: the task stays with its edges; an operator can retry it."""
+    """The operations that make a task dead: it is out of attempts and keeps its edges for a
+    retry."""
     then: list[Op] = [
         Create(f"{claim.plan_path}/dead/{claim.task}", dead.to_bytes()),
         Create(f"{claim.plan_path}/results/{claim.task}", failure),
@@ -100,7 +102,7 @@ def fail_for_good(claim: Claim, failure: bytes, dead: Dead) -> Step[bool]:
 
 
 def hand_back(claims: Sequence[Claim], log: bytes = b"") -> Step[int]:
-    """Give claims back unused; costs no attempt. Gives how many were still held."""
+    """Hand claims back unused, which costs no attempt. Returns how many were still held."""
     count = 0
     failure: TransactionRejected | None = None
     for claim in claims:
@@ -108,16 +110,16 @@ def hand_back(claims: Sequence[Claim], log: bytes = b"") -> Step[int]:
         try:
             count += yield from end_claim(claim, [then], log)
         except TransactionRejected as error:
-            failure = error  # that one stays claimed; the others are handed back all the same
+            failure = error  # it stays claimed; the others are handed back
     if failure is not None:
         raise failure
     return count
 
 
 def retry(plan_path: str, task: str) -> Step[bool]:
-    """Make a dead task runnable again with all its attempts; False where it is not dead.
+    """Make a dead task runnable again, with all its attempts. Returns False if it is not dead.
 
-    Raises PayloadUndecodable where its dead letter is damaged.
+    Raises PayloadUndecodable if its dead letter is damaged.
     """
     dead, outcome, node = yield ReadMany(
         [
@@ -135,8 +137,8 @@ def retry(plan_path: str, task: str) -> Step[bool]:
         )
     entry = Entry(letter.rank, task, letter.n + 1, 0)
     ops: list[Op] = [
-        # One retry per death. A late copy, or a second operator, would meet a later dead letter of
-        # the same name and version, and make a runnable name come back.
+        # Only one retry for each death. Otherwise a late copy, or a second operator, could retry a
+        # later death with the same name and version, and a runnable name would come back.
         Create(f"{plan_path}/task-{task}/retry-{letter.n}"),
         Delete(f"{plan_path}/dead/{task}"),
         Create(f"{plan_path}/runnable/{entry.name}"),
@@ -149,9 +151,9 @@ def retry(plan_path: str, task: str) -> Step[bool]:
 
 
 def write_log(claim: Claim, log: bytes) -> Step[str | None]:
-    """A progress note or checkpoint of a running task; its name, None where the claim is gone.
+    """Write a log entry of a running task. Returns its name, or None if the claim is gone.
 
-    Raises TransactionRejected, ServerFull; the claim stands then.
+    Raises TransactionRejected, ServerFull; then the claim still stands.
     """
     answer = yield Multi([Check(claim.path), Create(f"{claim.task_path}/log-", log, sequence=True)])
     if isinstance(answer, Applied):
@@ -163,12 +165,12 @@ def write_log(claim: Claim, log: bytes) -> Step[str | None]:
 
 
 def mark_started(claim: Claim) -> Step[bool]:
-    """Note that the function starts under this claim; False where the claim is gone.
+    """Note that the function starts under this claim. Returns False if the claim is gone.
 
-    Raises TransactionRejected where an access list refuses it; the claim stands then.
-    Only for a task whose earlier claim ended without an outcome: should this worker vanish too, the
-    task is known to have been running, and an attempt is used up. So a task that kills its workers
-    runs out of attempts, and its neighbours do not.
+    This is done only for a task whose earlier claim ended without an outcome. If this worker
+    vanishes too, the task is known to have run, and an attempt is used up. So a task that kills its
+    workers runs out of attempts, and tasks beside it do not. Raises TransactionRejected if an
+    access list refuses it; then the claim still stands.
     """
     name = f"{claim.task_path}/started-{claim.n}"
     answer = yield Multi([Check(claim.path), Create(name)])

@@ -1,4 +1,4 @@
-"""Znodes that zkplan did not make: found where they stand in the way, and passed or deleted."""
+"""Znodes that zkplan did not make: find those that are in the way, and pass or delete them."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from ..errors import TransactionRejected
 from .requests import Create, Delete, Multi, Op, ReadChildren, ReadMany, Refused, Step
 from .shared import GROUP_OPS_MAX, READS_PER_REQUEST
 
-#: Znodes below one of zkplan's own that are deleted with it; more are a person's business.
+#: The most foreign znodes that are deleted with one of zkplan's own. More are left to a person.
 BELOW_MAX = 1000
 
 
 def below(path: str, most: int = BELOW_MAX) -> Step[list[str]]:
     """The paths of all znodes below `path`, children before their parents.
 
-    zkplan makes none below claims, marks, arguments and entries. Whoever did would keep them from
-    being deleted for ever. Raises TransactionRejected for more than `most`.
+    zkplan makes no znodes below claims, marks, arguments and entries. Somebody else's would keep
+    these from ever being deleted. Raises TransactionRejected for more than `most`.
     """
     found: list[str] = []
     level: Sequence[str] = [path]
@@ -40,14 +40,14 @@ def below(path: str, most: int = BELOW_MAX) -> Step[list[str]]:
 
 
 def with_below(path: str, known: list[str]) -> Step[list[str]]:
-    """`known`, to be deleted in that order, and before it what is found below `path` now."""
+    """`known` in order of deletion, after the znodes that are found below `path` now."""
     return list(dict.fromkeys([*(yield from below(path)), *known]))
 
 
 def delete_below(path: str) -> Step[None]:
-    """Delete all znodes below `path`, however many, in as many transactions as it takes.
+    """Delete all znodes below `path`, in as many transactions as it takes.
 
-    What others delete or add meanwhile is passed over: the caller looks again.
+    What others delete or add meanwhile is ignored, because the caller looks again.
     """
     doomed = yield from below(path, sys.maxsize)
     for start in range(0, len(doomed), GROUP_OPS_MAX):
@@ -58,8 +58,9 @@ def delete_below(path: str) -> Step[None]:
 
 
 def skip_number(parent: str) -> Step[None]:
-    """Have the counter of `parent` pass a number whose name somebody else has taken.
+    """Make the counter of `parent` skip a number whose name somebody else has taken.
 
-    A sequential create is refused there, and would be for ever, since that does not count.
+    A sequential create is refused there. Since a refused create does not count, it would be refused
+    for ever.
     """
     yield Multi([Create(f"{parent}/gap"), Delete(f"{parent}/gap")])

@@ -1,4 +1,4 @@
-"""Names and paths of znodes: the one place that knows how the tree is spelled."""
+"""Names and paths of znodes. No other module knows how they are written."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ PLAN_FIXED = ("add-count", "add-ids", "runnable", "dead", "results")
 RANK_MIDDLE = 5000
 PRIORITY_MIN, PRIORITY_MAX = -4999, 5000
 PENDING = "pending-"
-#: The child of a task that says: an edge of it was delivered, and its outcome went to somebody.
+#: The child of a task that says that its outcome was delivered along at least one edge.
 DELIVERED = "delivered"
 
-# One name for one entry: with leading zeros, or digits of other scripts, two names of a directory
-# would stand for the same N. Ten digits, because int() refuses numbers of thousands of digits.
+# Each entry has exactly one name: with leading zeros, or digits of other scripts, two names could
+# mean the same N. At most ten digits, because int() refuses thousands of digits.
 _COUNT = "(0|[1-9][0-9]{0,9})"
 _ENTRY = re.compile(rf"([0-9]{{4}})-([0-9]{{10}})\.{_COUNT}\.{_COUNT}")
 _CLAIM = re.compile(rf"([0-9]{{10}})-([0-9]{{10}})\.{_COUNT}\.([^./]+)")

@@ -1,4 +1,4 @@
-"""Load: read all that running and committing a task needs, once claimed or ahead of that."""
+"""Load: read everything that running and committing a task needs, after its claim or before."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from .records import Edge, count_from_bytes
 from .requests import Delete, Multi, Node, ReadChildren, ReadData, ReadMany, Step
 from .shared import READS_PER_REQUEST, Claim
 
-#: Values that a load reads at first, while their sizes are unknown.
+#: How many values a load reads at first, while their sizes are unknown.
 VALUES_FIRST = 32
-#: What one answer may hold, judged by the largest value of the answer before.
+#: Bytes that one answer may have, estimated by the largest value in the answer before.
 ANSWER_BYTES_MAX = 4 * 1024 * 1024
 
 
 @dataclass(slots=True)
 class Loaded:
-    """A claimed task with all that was read of it.
+    """A claimed task and everything that was read of it.
 
-    `edges` lead to its dependents, by the name of their `prov-`. `others` are the children that its
-    commit deletes besides, and `below` what somebody else made below those. `result` stands where a
-    wide delivery had begun. `damage` says what is not as the protocol leaves it.
+    `edges` maps each `prov-` to the dependent that it leads to. `others` are the other children
+    that its commit deletes, and `below` what somebody else made below those. `result` is set if a
+    wide delivery had begun. `damage` says what the protocol would never leave like that.
     """
 
     claim: Claim
@@ -39,7 +39,7 @@ class Loaded:
 
 
 class Reading:
-    """One task as its znodes show it, while it is read and before it is known whose claim it is."""
+    """One task while it is read, before it is known which claim it belongs to."""
 
     __slots__ = (
         "arguments", "damage", "edges", "logs", "missing", "names", "others", "owner", "record",
@@ -56,7 +56,7 @@ class Reading:
         self.result: bytes | None = None
         self.owner = False
         self.damage = ""
-        #: Children whose data is needed.
+        #: The children whose data is needed.
         self.names: list[str] = []
         for name in sorted(children):
             if name.startswith("prov-"):
@@ -75,10 +75,10 @@ class Reading:
             self.others.append(name)
 
     def fill(self, nodes: list[Node | None]) -> None:
-        """Take up the data of `names`."""
+        """Take the data of `names`."""
         for name, node in zip(self.names, nodes, strict=True):
             if node is None:
-                # An edge may go: a former claimant of a wide delivery may still deliver it.
+                # An edge may vanish: an earlier worker may still be delivering a wide delivery.
                 if not name.startswith("prov-"):
                     self.damage = f"{name} vanished while it was read"
             elif name.startswith("prov-"):
@@ -94,7 +94,7 @@ class Reading:
                 self.logs.append(node.data)
 
     def loaded(self, claim: Claim) -> Loaded:
-        """What was read, as the task of `claim`."""
+        """Return what was read, as the task of `claim`."""
         positions = sorted(self.arguments)
         if self.missing:
             self.damage = f"{self.missing[0]} is still missing"
@@ -116,10 +116,10 @@ class Reading:
         )
 
     def inherited(self, claim: Claim, position: str, value: bytes) -> Loaded | None:
-        """The task as the commit left it that delivered `value`, its last argument, and claimed it.
+        """The task after the commit that delivered `value`, its last argument, and claimed it.
 
-        S3: that one transaction created the argument and the claim, and a definition never changes,
-        so nothing needs to be read again. None where what was read ahead does not fit.
+        S3: one transaction created the argument and the claim, and a definition never changes, so
+        nothing needs to be read again. Returns None if what was read ahead does not fit.
         """
         if self.damage or self.owner or self.result or self.missing != [f"dep-{position}"]:
             return None
@@ -132,13 +132,15 @@ class Reading:
 
 
 class FirstReads(NamedTuple):
-    """The answers to `first_reads`, made right behind the transaction that made the claims."""
+    """The answers to `first_reads`, which were sent right after the transaction that made the
+    claims."""
 
     answers: list[Any]
 
 
 def first_reads(claims: list[Claim]) -> list[ReadData | ReadChildren]:
-    """Definition and children of each task, then the claims nodes that the claims lie on."""
+    """Reads of the definition and the children of each task, then of the claims nodes of the
+    claims."""
     reads: list[ReadData | ReadChildren] = []
     for claim in claims:
         reads += (ReadData(claim.task_path), ReadChildren(claim.task_path))
@@ -153,11 +155,12 @@ def _claims_nodes(claims: list[Claim]) -> list[ReadData | ReadChildren]:
 
 
 def load(claims: list[Claim], read: FirstReads | None = None) -> Step[list[Loaded]]:
-    """Read definitions, arguments and edges of `claims`; those fenced meanwhile are left out.
+    """Read definitions, arguments and edges of `claims`. Claims that were lost meanwhile are left
+    out.
 
-    S3: the claims node is listed after the last argument was read. A claim still in it proves that
-    all which was read belongs to this attempt. Claims whose task was removed with its plan are
-    deleted. Raises ZooKeeperError where an access list keeps one of them from being read.
+    S3: the claims node is listed after the last argument was read. If it still holds the claim,
+    everything that was read belongs to this attempt. Claims whose task was removed with its plan
+    are deleted. Raises ZooKeeperError if an access list forbids one of the reads.
     """
     answers = read.answers if read is not None else (yield from read_all(first_reads(claims)))
     failpoints.reach("load.between")
@@ -181,7 +184,7 @@ def load(claims: list[Claim], read: FirstReads | None = None) -> Step[list[Loade
 
 
 def load_ahead(plan_path: str, tasks: list[str]) -> Step[dict[str, Reading]]:
-    """Read tasks that this worker may soon inherit; by task number, those that exist."""
+    """Read tasks that this worker may inherit soon. Returns those that exist, by task number."""
     paths = [f"{plan_path}/task-{task}" for task in tasks]
     reads: list[ReadData | ReadChildren] = []
     for path in paths:
@@ -195,7 +198,7 @@ def load_ahead(plan_path: str, tasks: list[str]) -> Step[dict[str, Reading]]:
 def _read_rest(
     task_paths: list[str], answers: list[Any], last: list[ReadData | ReadChildren]
 ) -> Step[tuple[list[Reading | None], list[Any]]]:
-    """Read what the children hold; the answers to `last` come after everything else was read."""
+    """Read the data of the children. The reads in `last` come after all others."""
     readings: list[Reading | None] = []
     second: list[ReadData | ReadChildren] = []
     for index, path in enumerate(task_paths):
@@ -220,9 +223,9 @@ def _read_rest(
 
 
 def complete_edges(plan_path: str, edges: list[tuple[str, Edge]]) -> Step[str]:
-    """Edges that another client wrote may lack K: it stands in the dependent's `ready`.
+    """Add K to edges that another client wrote without it: it is in the dependent's `ready`.
 
-    Gives what is wrong with them, empty where nothing is.
+    Returns what is wrong with the edges; empty if nothing is.
     """
     damage = ""
     for index, (name, edge) in enumerate(edges):
@@ -236,9 +239,9 @@ def complete_edges(plan_path: str, edges: list[tuple[str, Edge]]) -> Step[str]:
 
 
 def drop_removed(claims: list[Claim]) -> Step[set[str]]:
-    """Delete those of `claims` whose task was removed; a commit would have taken the claim along.
+    """Delete those of `claims` whose task was removed: a commit would have deleted the claim, too.
 
-    A task seen absent stays absent, because its number never comes back.
+    A missing task stays missing, because its number never comes back.
     """
     removed = set()
     for claim in claims:
@@ -249,10 +252,11 @@ def drop_removed(claims: list[Claim]) -> Step[set[str]]:
 
 
 def read_all(reads: list[ReadData | ReadChildren]) -> Step[list[Any]]:
-    """Read in batches whose answers stay small enough for the server to hold.
+    """Read in batches whose answers are small enough for the memory of the server.
 
-    Nothing limits the answer to a batch of reads: a hundred results of half a megabyte end a server
-    with the usual heap. The sizes seen so far say how many values the next batch may have.
+    Nothing limits the answer to a batch of reads: a hundred results of half a megabyte crash a
+    server with the usual heap. The sizes seen so far decide how many values the next batch asks
+    for.
     """
     answers: list[Any] = []
     values = VALUES_FIRST
@@ -268,7 +272,7 @@ def read_all(reads: list[ReadData | ReadChildren]) -> Step[list[Any]]:
 def _batch(
     reads: list[ReadData | ReadChildren], start: int, values: int
 ) -> list[ReadData | ReadChildren]:
-    """The next reads, at most `values` of them of what users make: definitions, arguments, logs."""
+    """The next reads. At most `values` of them are of users' data: definitions, arguments, logs."""
     end = start
     while end < len(reads) and end - start < READS_PER_REQUEST:
         read = reads[end]

@@ -1,4 +1,4 @@
-"""Look: which plans run, what is runnable in them, and what has become due."""
+"""Look: read which plans run and which tasks are runnable; make due tasks runnable."""
 
 from __future__ import annotations
 
@@ -22,9 +22,10 @@ from .requests import (
 
 
 class PlanLook(NamedTuple):
-    """A plan as a worker sees it. `names` are runnable names, unordered; None where not asked for.
+    """A plan as a worker sees it.
 
-    `state` is None while the plan is not marked ready or does not exist.
+    `names` are the runnable names, unordered, or None if they were not read. `state` is None while
+    the plan is not marked ready or does not exist.
     """
 
     state: State | None
@@ -35,14 +36,15 @@ class PlanLook(NamedTuple):
 def list_plans(paths: Paths, watch: bool = False) -> Step[list[str]]:
     """The numbers of all plans under the root, oldest first."""
     names = yield ReadChildren(paths.root, watch)
-    # Others may have made a `plan-x` here; only what the root's counter named is a plan.
+    # Somebody else may have made a `plan-x` here. Only a name with a number is a plan.
     return sorted(number for name in names or () if (number := parse_plan(name)) is not None)
 
 
 def look(plan_path: str, watch: bool = False) -> Step[PlanLook]:
-    """Whether the plan runs, and its runnable names. With `watch`, changes of both wake the worker.
+    """Read whether the plan runs, and its runnable names. With `watch`, changes of both wake the
+    worker.
 
-    The names are listed after `ready` was read: a claim built from them checks that version.
+    The names are listed after `ready` was read, because a claim of them checks that version.
     """
     if watch:
         ready = yield ReadData(f"{plan_path}/ready", watch=True)
@@ -57,9 +59,9 @@ def look(plan_path: str, watch: bool = False) -> Step[PlanLook]:
 
 
 def promote(paths: Paths, due: list[tuple[str, Delayed]]) -> Step[dict[str, str]]:
-    """Make due entries runnable. Any worker may try, each entry moves once.
+    """Make due entries runnable. Any worker may try; each entry is moved only once.
 
-    Gives the names of those that may not be moved, by an access list, and why.
+    Returns the names of entries that an access list keeps from being moved, and why.
     """
     todo, shut = list(due), dict[str, str]()
     while todo:
@@ -72,7 +74,7 @@ def promote(paths: Paths, due: list[tuple[str, Delayed]]) -> Step[dict[str, str]
             break
         name, later = todo.pop(answer.at // 2)
         if answer.at % 2 and answer.reason in (Reason.NO_NODE, Reason.NODE_EXISTS):
-            # The plan was removed (or the entry stands already): the delayed entry is of no use.
+            # The plan was removed, or the entry exists already: the delayed entry is not needed.
             yield Multi([Delete(f"{paths.delayed}/{name}")])
         elif answer.reason is not Reason.NO_NODE:  # another worker has moved it
             shut[name] = f"{answer.path}: {answer.reason.value}"

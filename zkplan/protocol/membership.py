@@ -1,5 +1,4 @@
-"""Register a worker; clear the claims node of one that is gone: release its claims, settle its
-pending records."""
+"""Register a worker, and clear the claims node of a worker that is gone."""
 
 from __future__ import annotations
 
@@ -29,17 +28,17 @@ from .requests import (
 )
 from .shared import REFUSALS_MAX, Registration, pending_dependents, rejected
 
-#: Claims released per transaction.
+#: How many claims one transaction releases.
 RELEASES_PER_MULTI = 40
 
 
 class Cleared(NamedTuple):
-    """What clearing a claims node did: tasks released, dependents published, whether the claims
-    node went.
+    """The result of clearing a claims node.
 
-    `released` has each task's path, and the number that its next claim will have. `strange`: the
-    claims node stays, because something lies on it that zkplan did not make. `shut`: it stays with
-    some of its claims or records, which may not be read, released or settled; for each, why.
+    `released` has the path of each released task, and the number that its next claim gets.
+    `strange`: the claims node stays, because it holds something that zkplan did not make. `shut`:
+    it stays with claims or records that an access list forbids to read, release or settle; for
+    each, why.
     """
 
     released: list[tuple[str, int]]
@@ -52,7 +51,7 @@ class Cleared(NamedTuple):
 def register(
     paths: Paths, worker: str, data: bytes, uids: Iterator[str]
 ) -> Step[Registration | None]:
-    """One life of a worker: an ephemeral registration and its claims node; None where the ID was
+    """Create the ephemeral registration and the claims node of a worker. Returns None if the ID was
     used.
 
     Raises TransactionRejected, ServerFull.
@@ -65,12 +64,12 @@ def register(
         raise ZooKeeperError(f"{paths.root} has no worker and claims node znodes: {answer.path}")
     if answer.reason is not Reason.NODE_EXISTS:
         raise rejected(f"registering worker {worker}", answer)
-    return None  # an earlier copy, maybe of an expired session: take a new ID
+    return None  # an earlier copy, perhaps in an expired session: take a new ID
 
 
 def unregister(me: Registration) -> Step[bool]:
-    """Leave: the registration and the empty claims node go together; False where claims are left on
-    it."""
+    """Delete the registration and the empty claims node together. Returns False if claims are left
+    on it."""
     names = yield ReadChildren(me.claims_path)
     ops: list[Op] = [
         Delete(f"{me.claims_path}/{name}") for name in names or () if name.startswith(PENDING)
@@ -79,29 +78,30 @@ def unregister(me: Registration) -> Step[bool]:
     answer = yield Multi(ops)
     if isinstance(answer, Applied):
         return True
-    # Something is left on the claims node: others clear it as soon as they see that the worker is
+    # Something is left on the claims node. Others clear it as soon as they see that the worker is
     # gone.
     yield from sign_off(me.paths, me.worker)
     return False
 
 
 def sign_off(paths: Paths, worker: str) -> Step[bool]:
-    """End the registration of a worker that is gone, before its session ends; False: it has none.
+    """Delete the registration of a worker before its session ends. Returns False if it has none.
 
-    For who knows that its process is dead. What that sent last may still arrive: a claim is refused
-    from now on, and a commit once its claim is released, as after the end of its session.
+    Only a caller that knows that the worker's process is dead may do this. What the process sent
+    last may still arrive. As after the end of the session, a claim is refused from now on, and a
+    commit as soon as its claim is released.
     """
     answer = yield Multi([Delete(paths.worker(worker))])
     return isinstance(answer, Applied) or (answer.repeated and answer.reason is Reason.NO_NODE)
 
 
 def orphaned_claims(paths: Paths) -> Step[tuple[list[str], list[str]]]:
-    """(living workers, claims nodes without a worker).
+    """Return the living workers, and the claims nodes whose worker is gone.
 
-    Claims nodes are listed first: a registration and its claims node are created together, so a
-    claims node seen before a worker is missing belongs to one that is gone. Should a lagging server
-    show less, the guard of each clearing transaction refuses it. Only who has a claims node is a
-    worker: a znode that somebody else made here would be left duties that it never does.
+    Claims nodes are listed first. A registration and its claims node are created together, so a
+    claims node without a worker belongs to one that is gone. If a lagging server shows fewer
+    workers, the check in each clearing transaction refuses it. Only a registration with a claims
+    node counts as a worker: a znode of somebody else would be left duties that it never does.
     """
     claims_nodes, workers = yield ReadMany(
         [ReadChildren(paths.claims), ReadChildren(paths.workers)]
@@ -111,7 +111,7 @@ def orphaned_claims(paths: Paths) -> Step[tuple[list[str], list[str]]]:
 
 
 def clear_claims(paths: Paths, worker: str) -> Step[Cleared]:
-    """Release every claim and settle every pending record of a worker that is gone, then remove its
+    """Release all claims and settle all pending records of a worker that is gone, then delete its
     claims node."""
     claims_node = paths.claims_of(worker)
     names = yield ReadChildren(claims_node)
@@ -151,9 +151,9 @@ def clear_claims(paths: Paths, worker: str) -> Step[Cleared]:
 
 @dataclass(slots=True)
 class _Release:
-    """The release of one claim, in the making. `end` is the entry it makes; None: none is due.
+    """The release of one claim, while it is prepared.
 
-    `n` is the number in that entry.
+    `end` is the entry that it makes, or None. `n` is the number in that entry.
     """
 
     claim: str
@@ -162,14 +162,14 @@ class _Release:
     task: str
     n: int
     end: Create | Check | None
-    #: What somebody else made below the claim or the mark.
+    #: Znodes that somebody else made below the claim or the mark.
     strange: list[str] = field(default_factory=list)
 
     @property
     def ops(self) -> list[Op]:
         ops: list[Op] = [Delete(path) for path in (*self.strange, self.claim)]
         if self.end is not None:
-            # The check keeps an entry from being made for a task removed since it was read.
+            # The check refuses the entry if the task was removed since it was read.
             ops.append(Check(self.task))
             if self.has_owner:
                 ops.append(Delete(self.owner))
@@ -184,9 +184,10 @@ def _release(
     claims: list[tuple[str, ClaimName]],
     shut: list[str],
 ) -> Step[list[tuple[str, int]] | None]:
-    """Release `claims`; gives `Cleared.released`, None where the worker lives after all.
+    """Release `claims`. Returns `Cleared.released`, or None if the worker is alive after all.
 
-    Those that an access list keeps from it are left to a later clearing, and told in `shut`.
+    Claims that an access list keeps from being released are left to a later clearing, and listed in
+    `shut`.
     """
     todo = yield from _read_releases(paths, claims_node, claims, shut)
     refusals = 0
@@ -216,7 +217,7 @@ def _release(
 def _read_releases(
     paths: Paths, claims_node: str, claims: list[tuple[str, ClaimName]], shut: list[str]
 ) -> Step[list[_Release]]:
-    """What is to be released of `claims`; why the others may not be read goes to `shut`."""
+    """The claims to release. `shut` gets those that may not be read, and why."""
     reads: list[ReadData | ReadChildren] = []
     for name, parsed in claims:
         path = paths.task(parsed.plan, parsed.task)
@@ -228,7 +229,7 @@ def _read_releases(
         )
     todo: list[_Release] = []
     try:
-        # Strict: a claim that is deleted without an entry in its place is a task lost.
+        # Strict, because a claim that is deleted without an entry in its place loses a task.
         nodes = yield ReadMany(reads, strict=True)
     except UNREACHABLE:
         raise
@@ -236,7 +237,7 @@ def _read_releases(
         if len(claims) == 1:
             shut.append(str(error))
             return []
-        for one in claims:  # the others must not stay with it
+        for one in claims:  # the others must still be released
             todo += yield from _read_releases(paths, claims_node, [one], shut)
         return todo
     for index, (name, parsed) in enumerate(claims):
@@ -258,8 +259,8 @@ def _read_releases(
 
 def _next_entry(claim: bytes, parsed: ClaimName, started: bool) -> Entry:
     rank, _, used = claim.decode("ascii", errors="replace").partition(".")
-    # An attempt is used up only where the function is known to have started: most of what a worker
-    # holds when it dies has not, and must not run out of attempts for that.
+    # An attempt is used up only if the function is known to have started. Most tasks that a worker
+    # has claimed when it dies have not started, and must not run out of attempts for that.
     a = (int(used) if used.isdecimal() and len(used) < 10 else 0) + started
     rank = rank if rank.isdecimal() and len(rank) == 4 else "5000"
     return Entry(rank, parsed.task, parsed.n + 1, a)
@@ -272,7 +273,7 @@ def _in_the_way(answer: Refused) -> TransactionRejected:
 def _mend_release(todo: list[_Release], at: int, answer: Refused) -> Step[None]:
     release = todo[at]
     if answer.reason is Reason.NOT_EMPTY:
-        # zkplan makes nothing below claims and marks; whoever did must not stop the clearing.
+        # zkplan makes no znodes below claims and marks. Somebody else's must not stop the clearing.
         release.strange = yield from with_below(answer.path, release.strange)
     elif answer.path in release.strange:
         release.strange = []  # gone meanwhile
@@ -285,14 +286,15 @@ def _mend_release(todo: list[_Release], at: int, answer: Refused) -> Step[None]:
     elif answer.path == release.owner:
         release.has_owner = False
     else:
-        release.end = None  # the task or its plan is gone: only the claim is left
+        release.end = None  # the task or its plan is gone: only the claim remains
 
 
 def _settle_pending(paths: Paths, pending: str, guard: list[Op]) -> Step[int | None]:
-    """Publish what a pending record names and stands at K; None where the worker lives after all.
+    """Publish the tasks of a pending record that are at K. Returns None if the worker is alive
+    after all.
 
-    The pending record is read before the versions: a dependent seen below K then has a last
-    deliverer still to come, with a pending record of its own.
+    The record is read before the versions. So if a dependent is below K, its last delivery is still
+    to come, and brings a pending record of its own.
     """
     node = yield ReadData(pending)
     if node is None:
@@ -325,8 +327,9 @@ def _settle_pending(paths: Paths, pending: str, guard: list[Op]) -> Step[int | N
         elif answer.reason is Reason.NODE_EXISTS:
             standing.add(answer.path)  # made by somebody else: the entry that is wanted
         elif answer.path.endswith("/ready") or answer.path in strange:
-            strange = []  # somebody else published one of them meanwhile: read the versions again
+            strange = []  # somebody published one of them meanwhile: read the versions again
         else:
-            # The plan has no `runnable`, or an entry vanished: its check publishes what is left.
+            # The plan has no `runnable`, or an entry vanished: the plan's check publishes what is
+            # left.
             named = [target for target in named if paths.plan(target.plan) not in answer.path]
     raise _in_the_way(answer)

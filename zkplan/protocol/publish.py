@@ -1,4 +1,4 @@
-"""Publish: make the dependents runnable whose last edge was delivered, or claim them at once."""
+"""Publish: make dependents runnable whose last edge was delivered, or claim them at once."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _GUARD, _PENDING = -1, -2
 
 
 class Published(NamedTuple):
-    """The claims this worker took for itself; `refusals` counts transactions that were refused."""
+    """The claims that this worker made while publishing; `refusals` counts refused transactions."""
 
     claims: list[Claim]
     refusals: int = 0
@@ -40,8 +40,8 @@ def publish(
 ) -> Step[Published]:
     """Publish `dependents` and settle `pending`, in one transaction.
 
-    Publishing is a compare-and-set of `ready` from K to K+1: whoever tries, one wins, so a clearer
-    that took this worker for dead does no harm.
+    Publishing is a compare-and-set of `ready` from K to K+1. Only one who tries it wins, so another
+    worker that believes this one to be dead does no harm.
     """
     rest = list(dependents)
     refusals = 0
@@ -116,7 +116,7 @@ def publish(
 
 
 def still_full(me: Registration, dependents: Sequence[Dependent]) -> Step[list[Dependent]]:
-    """Those of `dependents` that stand at K: complete, and published by nobody yet."""
+    """Those of `dependents` that are at K: complete and not published yet."""
     if not dependents:
         return []
     nodes = yield ReadMany([ReadData(f"{me.paths.task(d.plan, d.task)}/ready") for d in dependents])

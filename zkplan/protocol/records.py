@@ -1,4 +1,4 @@
-"""What znodes hold: plan, task, edge, failure, worker records, to and from bytes."""
+"""The records in znodes, to and from bytes: plan, task, edge, failure, dead letter, worker."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..errors import PayloadUndecodable
 FORMAT = 1
 OnFailure = Literal["hold", "cascade"]
 State = Literal["running", "paused", "cancelled"]
-#: Above every number of an option, in whatever unit.
+#: Larger than any number that an option may have, in any unit.
 NUMBER_MAX = 1e12
 
 _TASK_HEAD = struct.Struct(">III")
@@ -24,7 +24,8 @@ def to_json(value: Any) -> bytes:
 
 
 def from_json(data: bytes, what: str) -> dict[str, Any]:
-    """The JSON object in `data`; raises PayloadUndecodable, naming `what`, for anything else."""
+    """Parse the JSON object in `data`. Raises PayloadUndecodable, which names `what`, for other
+    data."""
     try:
         value = json.loads(data)
     except (ValueError, RecursionError) as error:
@@ -35,12 +36,13 @@ def from_json(data: bytes, what: str) -> dict[str, Any]:
 
 
 def _text(value: Any, default: str = "") -> str:
-    """A text that can be written anywhere: JSON may spell half a character, which no file takes."""
+    """A text that any file takes: JSON can hold half a character (a lone surrogate), which none
+    takes."""
     return value.encode(errors="replace").decode() if isinstance(value, str) else default
 
 
 def _rank(value: Any) -> str:
-    """The rank that begins `value`, empty where none does: it becomes part of a path."""
+    """The rank at the start of `value`, or empty. It becomes part of a path, so it is checked."""
     rank = _text(value)[:4]
     return rank if len(rank) == 4 and rank.isascii() and rank.isdecimal() else ""
 
@@ -61,7 +63,8 @@ def _seconds(value: Any, what: str) -> float:
 
 @dataclass(frozen=True, slots=True)
 class TaskOptions:
-    """How a task is run. Times in seconds; `keep` None keeps a result that goes to nobody."""
+    """How a task is run. Times are in seconds. With `keep` None, a result that no task takes is
+    kept."""
 
     name: str = ""
     attempts: int = 3
@@ -85,7 +88,8 @@ class TaskOptions:
 
     @classmethod
     def from_value(cls, value: Any) -> TaskOptions:
-        """The options in what JSON gave; raises PayloadUndecodable for what makes no sense."""
+        """Read options from parsed JSON. Raises PayloadUndecodable for values that make no
+        sense."""
         if not isinstance(value, dict):
             raise PayloadUndecodable("the options of a task are not a JSON object")
         known = {field.name for field in fields(cls)}
@@ -118,7 +122,7 @@ DEFAULT_OPTIONS = TaskOptions()
 
 @dataclass(frozen=True, slots=True)
 class PlanRecord:
-    """The immutable data of a plan. `uid` tells a repeated creation from somebody else's plan."""
+    """The data of a plan, which never change. `uid` tells a repeated creation from another plan."""
 
     name: str
     uid: str
@@ -140,7 +144,7 @@ class PlanRecord:
         if written != FORMAT:
             known = written if isinstance(written, int | float) else "unknown"
             raise PayloadUndecodable(
-                f"the plan has format {known}, this zkplan reads {FORMAT}: upgrade it"
+                f"the plan has format {known}, this zkplan reads {FORMAT}: upgrade zkplan"
             )
         return cls(
             name=_text(value.get("name")),
@@ -178,7 +182,7 @@ class TaskRecord(NamedTuple):
 
 
 class Edge(NamedTuple):
-    """What a `prov-` holds: the dep to satisfy, the dependent's number of edges and its rank."""
+    """The data of a `prov-`: the dependent's `dep-`, its number of edges and its rank."""
 
     task: str
     position: str
@@ -210,7 +214,7 @@ class Edge(NamedTuple):
 
 
 class Failure(NamedTuple):
-    """Why an attempt failed. `exception` is pickled, empty where it could not travel."""
+    """Why an attempt failed. `exception` is pickled, or empty if it cannot be."""
 
     kind: str
     message: str
@@ -247,10 +251,11 @@ class Failure(NamedTuple):
 
 
 class Dead(NamedTuple):
-    """What `dead/TASK` holds: enough to show it and to retry it.
+    """The data of `dead/TASK`: enough to show the failure and to retry the task.
 
-    `n` is the last claim's number; `a` how many attempts are used up. That claim is one of them,
-    whether its function ran or not, unless losses had used up all of them before.
+    `n` is the number of the last claim, `a` the number of attempts used up. The last claim counts
+    as an attempt, even if its function did not run, unless losses of workers had used up all
+    attempts before.
     """
 
     rank: str
@@ -265,7 +270,8 @@ class Dead(NamedTuple):
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Dead:
-        """Never raises: one damaged letter must not hide the others. Its `n` is -1 then."""
+        """Never raises, because one damaged dead letter must not hide the others. Its `n` is then
+        -1."""
         try:
             value = from_json(data, "a dead letter")
             n = _whole(value.get("n", 0), "a dead letter")
@@ -283,7 +289,8 @@ class Dead(NamedTuple):
 
 
 class WorkerRecord(NamedTuple):
-    """A living worker: `started` in wall-clock seconds, `claims` the tasks it holds."""
+    """A living worker. `started` is in wall-clock seconds; `claims` counts the tasks that it has
+    claimed."""
 
     id: str
     host: str
@@ -298,7 +305,7 @@ class WorkerRecord(NamedTuple):
 
     @classmethod
     def from_bytes(cls, worker: str, data: bytes, claims: int) -> WorkerRecord:
-        """Never raises: one damaged record must not hide the other workers."""
+        """Never raises, because one damaged record must not hide the other workers."""
         what = f"the record of worker {worker}"
         try:
             value = from_json(data, what) if data else {}
@@ -325,7 +332,7 @@ def control_to_bytes(state: State) -> bytes:
 
 
 def control_from_bytes(data: bytes) -> State:
-    """The state a plan's `ready` holds; an empty one, as other clients create it, means running.
+    """The state in a plan's `ready`. An empty one, as other clients create it, means running.
 
     Anything unreadable means paused: a plan must never run because its control record is damaged.
     """

@@ -1,7 +1,7 @@
-"""The vocabulary between the protocol and the transport: what a step may ask, and the answers.
+"""The requests that a step of the protocol may yield, and the answers that it gets.
 
-A step of the protocol is a generator: it yields one of these requests and is sent the answer. It
-never touches a socket, so the same step runs on ZooKeeper and in the simulation.
+A step is a generator: it yields one of these requests and is sent the answer. It never touches a
+socket, so the same step runs on ZooKeeper and in the simulation.
 """
 
 from __future__ import annotations
@@ -72,10 +72,10 @@ class ReadChildren(NamedTuple):
 class ReadMany(NamedTuple):
     """Many reads in one round trip, in this order, without watches. Answer: a list of answers.
 
-    None stands for what is missing, and, unless `strict`, also for what may not be read: one znode
-    that somebody else shuts must not hide all others. `strict` is for where something is done for
-    good because a znode is gone: then the whole request raises ZooKeeperError, as a single read
-    does.
+    None stands for a missing znode. Unless `strict`, it also stands for one that an access list
+    forbids to read, because one such znode must not hide all others. With `strict` the whole
+    request raises ZooKeeperError for it, as a single read does. A step needs that if it does
+    something final because a znode is gone.
     """
 
     reads: Sequence[ReadData | ReadChildren]
@@ -85,14 +85,14 @@ class ReadMany(NamedTuple):
 class Send(NamedTuple):
     """Send a request without waiting. Answer: a Ticket, at once.
 
-    What one step sends is executed in the order in which it was sent.
+    The requests of one step are executed in the order in which they were sent.
     """
 
     request: Multi | ReadMany
 
 
 class Await(NamedTuple):
-    """Wait for what was sent. Answer: that of the request."""
+    """Wait for a request that was sent. Answer: the answer to that request."""
 
     ticket: Ticket
 
@@ -101,7 +101,7 @@ Request = Multi | ReadData | ReadChildren | ReadMany | Send | Await
 
 
 class Ticket:
-    """Stands for a request under way; only the transport that gave it knows what is in it."""
+    """Stands for a request under way. Only the transport that made it knows its content."""
 
     __slots__ = ("slot",)
 
@@ -118,7 +118,7 @@ class Reason(enum.Enum):
     NOT_EMPTY = "the znode has children"
     EPHEMERAL_PARENT = "an ephemeral znode cannot have children"
     NO_AUTH = "not allowed by the access list"
-    FULL = "ZooKeeper holds as much as it may"
+    FULL = "ZooKeeper has no more room"
     OTHER = "refused"
 
 

@@ -1,4 +1,4 @@
-"""What several steps share: the worker, a claim, a dependent, the limits of a transaction."""
+"""Types and limits that several steps share: a worker, a claim, a dependent, transaction sizes."""
 
 from __future__ import annotations
 
@@ -12,19 +12,21 @@ from .requests import Op, Reason, Refused
 
 #: ZooKeeper closes the connection at 1 048 575 bytes (jute.maxbuffer); the rest is headers.
 REQUEST_BYTES_MAX = 1_040_000
-#: A grouped transaction stays well below, so that one slow commit does not delay all others.
+#: A grouped transaction stays well below that limit, so that one slow commit does not delay all
+#: others.
 GROUP_BYTES_MAX = 384 * 1024
 GROUP_OPS_MAX = 1500
-#: One multiRead: bounds the answer, which neither side limits by itself.
+#: Reads in one multiRead. This bounds the answer, which neither side limits by itself.
 READS_PER_REQUEST = 1000
-#: Refusals without progress after which the tree is not as the protocol leaves it.
+#: After this many refusals without progress, the tree is in a state that the protocol never leaves.
 REFUSALS_MAX = 50
-#: Bytes an operation takes besides its path and data: type, lengths, flags, access list.
+#: Bytes of an operation besides its path and data: type, lengths, flags, access list.
 OP_OVERHEAD = 64
 
 
 class Registration(NamedTuple):
-    """One life of a worker: its ID, and a source of names unique within its claims node."""
+    """One registration of a worker: its ID, and a source of names that are unique on its claims
+    node."""
 
     paths: Paths
     worker: str
@@ -58,17 +60,18 @@ class Claim:
 
     @property
     def next_entry(self) -> Entry:
-        """The entry of a hand-back: the next claim's number, the same attempts used up."""
+        """The entry after a hand-back: it has the next claim's number, and as many attempts used
+        up."""
         return Entry(self.rank, self.task, self.n + 1, self.a)
 
     @property
     def data(self) -> bytes:
-        """What the claim's znode holds: what a clearer must know to release it."""
+        """The data of the claim's znode: what another worker must know to release the claim."""
         return f"{self.rank}.{self.a}".encode()
 
 
 class Dependent(NamedTuple):
-    """A task that an edge leads to: what publishing it needs."""
+    """A task that an edge leads to, with what is needed to publish it."""
 
     plan: str
     task: str
@@ -81,7 +84,7 @@ class Dependent(NamedTuple):
 
 
 class Drive(NamedTuple):
-    """What a worker may claim by itself while it commits or publishes.
+    """What a worker may claim directly while it commits or publishes.
 
     `versions` maps the paths of running plans to the versions of their `ready` as last seen.
     """
@@ -94,11 +97,12 @@ NO_DRIVE = Drive(0, {})
 
 
 def rejected(doing: str, answer: Refused) -> TransactionRejected:
-    """The error of a transaction that was refused for good: what was refused, why, what to do."""
+    """The error for a transaction that was refused for good: what was refused, why, and what to
+    do."""
     what = f"{doing} was refused: {answer.path}: {answer.reason.value}"
     if answer.reason is Reason.FULL:
         return ServerFull(
-            f"{what} (a quota, or --max-znodes and --max-bytes of `zkplan server`): remove plans "
+            f"{what} (a quota, or --max-znodes or --max-bytes of `zkplan server`): remove plans "
             "that are not needed any more, or raise the limit"
         )
     if answer.reason is Reason.NO_AUTH:
@@ -122,11 +126,13 @@ def pending_bytes(dependents: list[Dependent]) -> bytes:
 
 
 def pending_dependents(data: bytes) -> list[Dependent]:
-    """What a pending record names; damaged lines are passed over, the check finds their tasks."""
+    """The dependents in a pending record. Damaged lines are ignored; the check finds their
+    tasks."""
     found = []
     for line in data.decode(errors="replace").splitlines():
         parts = line.split(" ")
-        # Each part, at its length: a rank of three digits would make an entry that nobody takes.
+        # Check the length of each part: a rank of three digits would make an entry that nobody
+        # claims.
         lengths = [len(part) for part in parts if part.isascii() and part.isdecimal()]
         if lengths[:2] == [10, 10] and len(parts) == 4 and lengths[3:] == [4] and lengths[2] <= 10:
             found.append(Dependent(parts[0], parts[1], int(parts[2]), parts[3]))

@@ -1,7 +1,7 @@
-"""Wide delivery: a result whose edges do not fit one transaction is fixed first, then delivered.
+"""Wide delivery: store a result whose edges do not fit one transaction, then deliver it in parts.
 
-From the creation of `result` on the function is never run again: whoever claims the task goes on
-with the edges that are left. A deleted `prov-` is the record of progress.
+Once `result` exists, the function never runs again: whoever claims the task goes on with the edges
+that are left. A deleted `prov-` is the record of progress.
 """
 
 from __future__ import annotations
@@ -54,23 +54,23 @@ def deliver_wide(
     taken: Callable[[list[Claim]], None],
     owed: Callable[[list[Dependent], str], None],
 ) -> Step[bool]:
-    """Commit `part` in as many transactions as it takes; False where its claim was gone.
+    """Commit `part` in as many transactions as it takes. Returns False if its claim was gone.
 
-    Raises ResultNotKept, PlanError or PayloadTooLarge where a task that its function added cannot
-    be added; then nothing was written, and the claim stands. PayloadUndecodable and ZooKeeperError
-    say that an edge is damaged, leads nowhere or may not be read; the claim stands then too, and
-    what was delivered stays delivered. `capacity` and `taken` let the worker start on the
-    dependents while later edges are delivered; `owed` gets the dependents, and their record, that a
-    full server has no room to publish now.
+    Raises ResultNotKept, PlanError or PayloadTooLarge if a task that its function added cannot be
+    added; then nothing was written. Raises PayloadUndecodable or ZooKeeperError if an edge is
+    damaged, leads nowhere or may not be read; then the edges delivered so far stay delivered. In
+    all cases the claim still stands. With `capacity` and `taken` the worker can run dependents
+    while later edges are delivered. `owed` gets dependents that a full server has no room to
+    publish now, and their pending record.
     """
     loaded = part.loaded
     if loaded.result is None:
         if not (yield from _fix_result(part)):
             return False
-        # Added with the result, once: a delivery that a full server interrupts may go on as a
-        # narrow commit, which would add them again.
+        # They were added with the result, and only once: if a full server interrupts the delivery,
+        # it may go on as an ordinary commit, which would add them again.
         added, part.adds = part.adds, []
-        # They may have hung edges on this one.
+        # They may have added edges to this task.
         if added and not (yield from _reload_edges(loaded)):
             return False
     assert loaded.result is not None
@@ -107,7 +107,7 @@ def deliver_wide(
 
 
 def _fix_result(part: Part) -> Step[bool]:
-    """Create `result`, and with it the tasks that the function added, for it is never run again."""
+    """Create `result`, together with the tasks that the function added: it never runs again."""
     loaded, claim = part.loaded, part.loaded.claim
     while True:
         ops: list[Op] = [
@@ -118,14 +118,15 @@ def _fix_result(part: Part) -> Step[bool]:
             plan = yield ReadData(claim.plan_path)
             first = next_number(plan) if plan is not None else 0
             ops.append(SetData(f"{claim.plan_path}/add-count"))
-            # Their edges on this very task are edges like others: it lives until all are delivered.
+            # Their edges to this task are ordinary edges: the task exists until all are delivered.
             ops += added_ops(claim.plan_path, part.adds, first, {})
         answer = yield Multi(ops)
         if isinstance(answer, Applied):
             loaded.result = part.outcome
             return True
         if answer.at == 1 and answer.reason is Reason.NODE_EXISTS:
-            # An earlier copy of this transaction, or an earlier claim: what it fixed is the result.
+            # An earlier copy of this transaction, or an earlier claim, has stored the result: that
+            # one counts.
             node = yield ReadData(f"{claim.task_path}/result")
             if node is None:  # the plan was removed meanwhile
                 yield from drop_removed([claim])
@@ -138,7 +139,7 @@ def _fix_result(part: Part) -> Step[bool]:
         if answer.path == f"{claim.plan_path}/add-count":
             raise being_removed(claim.plan_path)
         if answer.reason not in (Reason.NO_NODE, Reason.NODE_EXISTS):
-            raise rejected(f"fixing the result of {claim.task_path}", answer)
+            raise rejected(f"storing the result of {claim.task_path}", answer)
         if answer.path.endswith("/prov-"):
             for task in part.adds:
                 yield from settle_finished(claim.plan_path, task)
@@ -195,7 +196,8 @@ def _deliver(
 
 
 def _reload_edges(loaded: Loaded) -> Step[bool]:
-    """Read again which edges are left; False where the task is finished or claimed by another."""
+    """Read again which edges are left. Returns False if the task is finished or claimed by
+    another."""
     task_path = loaded.claim.task_path
     both = (ReadChildren(task_path), ReadData(loaded.claim.path))
     children, claim = yield ReadMany(both, strict=True)
@@ -225,9 +227,9 @@ def _reload_edges(loaded: Loaded) -> Step[bool]:
 
 
 def _drop_spent(loaded: Loaded) -> Step[None]:
-    """Delete arguments and logs, where they are too many for the last transaction.
+    """Delete arguments and logs if they are too many for the last transaction.
 
-    Nobody needs them: with `result` the function never runs again.
+    Nobody needs them any more: once `result` exists, the function never runs again.
     """
     claim = loaded.claim
     spent = [name for name in loaded.others if name.startswith(("arg-", "log-"))]
@@ -242,7 +244,7 @@ def _drop_spent(loaded: Loaded) -> Step[None]:
 
 
 def _finish(part: Part) -> Step[bool | None]:
-    """Delete the task; True when done, False when fenced, None when it must be read again."""
+    """Delete the task. True: done. False: the claim was lost. None: it must be read again."""
     loaded, claim = part.loaded, part.loaded.claim
     ops: list[Op] = [Delete(path) for path in loaded.below]
     ops += [Delete(claim.path), Delete(f"{claim.task_path}/result")]

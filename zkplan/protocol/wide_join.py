@@ -1,4 +1,5 @@
-"""Adding a join too wide for one transaction: behind an `incomplete` mark, in repeatable steps."""
+"""Add a join that is too wide for one transaction, in repeatable steps, behind an `incomplete`
+mark."""
 
 from __future__ import annotations
 
@@ -27,8 +28,8 @@ EDGES_PER_STEP = 600
 def add_wide_join(chain: AddChain, task: NewTask) -> Step[None]:
     """Create `task` with an `incomplete` mark, then its edges, then delete the mark.
 
-    K counts one arrival more than the edges: that of the mark. Step i demands version i of the
-    mark. So a repeated step is recognised by its version, and no arrival is counted twice.
+    K counts one arrival more than there are edges: the deletion of the mark. Step i demands version
+    i of the mark. So a repeated step is recognised, and no arrival is counted twice.
     """
     chunks = [
         list(range(start, min(start + EDGES_PER_STEP, len(task.deps))))
@@ -74,7 +75,7 @@ def _edges(
         for position in positions:
             value = task.known.get(position)
             if value is not None:
-                # Its arrival is given here, because no deliverer will ever give it.
+                # Count its arrival here, because no delivery will ever count it.
                 ops.append(Create(f"{path}/arg-{position:010d}", value))
                 ops.append(SetData(f"{path}/ready", b"%d" % k))
                 continue
@@ -92,8 +93,8 @@ def _edges(
             raise PlanNotFound(
                 plan_path, f"{task.label} vanished while its edges were added: {answer.path}"
             )
-        # Only these positions: an earlier step's dependency may have delivered and finished since.
-        # Where this raises, the held task stays: the check reports it with its author's name.
+        # Only these positions: a dependency of an earlier step may have delivered and finished
+        # since. If this raises, the incomplete task stays, and the check reports it.
         yield from settle_finished(plan_path, task, positions)
 
 
@@ -103,7 +104,7 @@ def _release(
     while True:
         ready, mark = yield ReadMany([ReadData(f"{path}/ready"), ReadData(f"{path}/incomplete")])
         if mark is None:
-            return  # released by an earlier copy of this transaction
+            return  # an earlier copy of this transaction deleted the mark
         if ready is None:
             raise PlanNotFound(plan_path, f"{task.label} vanished while its edges were added")
         ops: list[Op] = [

@@ -1,1 +1,1 @@
-"""The inside of a worker: one loop that owns all its state, and what that loop delegates."""
+"""The inside of a worker: one loop that owns all state, and the stages that it drives."""

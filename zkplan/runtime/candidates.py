@@ -1,4 +1,4 @@
-"""All plans a worker knows: which one it looks at next, and which one it claims from.
+"""Choose among all plans that a worker knows: which to look at next, and which to claim from.
 
 Pure: time is an argument.
 """
@@ -15,16 +15,17 @@ class Candidates:
 
     def __init__(self) -> None:
         self.views: dict[str, PlanView] = {}
-        #: Plans with entries to claim, the next in turn first.
+        #: Plans with entries to claim; the first is next in turn.
         self._stocked: dict[str, None] = {}
-        #: Plans that want a look now or at a known time, the next in turn first.
+        #: Plans that need a look now or at a known time; the first is next in turn.
         self._wanting: dict[str, None] = {}
         self._looked_at = 0.0
-        #: Plans that the present sweep has still to visit.
+        #: Plans that the current sweep has not visited yet.
         self._sweep: list[str] = []
 
     def set_plans(self, numbers: list[str], path_of: Callable[[str], str]) -> None:
-        """Take up a listing of the active plans: new ones are looked at, others forgotten."""
+        """Take a new listing of the active plans. New plans get a look; missing ones are
+        forgotten."""
         for number in numbers:
             if number not in self.views:
                 self.views[number] = PlanView(number, path_of(number))
@@ -39,7 +40,7 @@ class Candidates:
         return (view for view in self.views.values() if not view.finished)
 
     def file(self, view: PlanView) -> None:
-        """Put a plan where it belongs after something about it changed."""
+        """Put a plan into the right queue after something about it has changed."""
         if self.views.get(view.number) is not view:
             return  # removed meanwhile
         if view.own and view.running:
@@ -60,22 +61,22 @@ class Candidates:
             self.file(view)
 
     def list_anew(self) -> None:
-        """Forget what was listed: it is wanted in another order."""
+        """Forget all listings, because another order is needed."""
         for view in [self.views[number] for number in self._stocked]:
             view.own.clear()
             view.must_look = True
             self.file(view)
 
     def grow_old(self, now: float) -> None:
-        """Something is about to be claimed: find out which listings are too old for that."""
+        """Before a claim, find out which listings are too old for it."""
         views = [view for number in self._stocked if (view := self.views[number]).must_look]
         for view in views:
             view.grow_old(now, len(views))
 
     def choose(self, now: float) -> PlanView | None:
-        """The plan whose first entry ranks highest; plans of one rank take turns.
+        """The plan whose first entry ranks highest. Plans of the same rank take turns.
 
-        None also where those of the highest rank all wait to be listed again, or for the answer.
+        Returns None, too, while all plans of the highest rank wait for a new listing.
         """
         best: PlanView | None = None
         for number in list(self._stocked):
@@ -90,11 +91,12 @@ class Candidates:
             return None
         if best is not None:
             del self._stocked[best.number]
-            self._stocked[best.number] = None  # to the end of the line
+            self._stocked[best.number] = None  # to the end of the queue
         return best
 
     def to_look(self, now: float, most: int, hungry: bool) -> list[PlanView]:
-        """Plans whose listing is wanted, at most `most`; without hunger only those that changed."""
+        """At most `most` plans that need a listing. Unless the worker is hungry, only those that
+        have changed."""
         self._looked_at = now
         found: list[PlanView] = []
         for number in self._wanting:
@@ -104,17 +106,17 @@ class Candidates:
             if (view.changed and not view.looking) or (hungry and view.wants_look(now)):
                 found.append(view)
         for view in found:
-            # To the end of the line: a few plans of which there is always news, all of it claimed
-            # by others, would else be looked at for ever, and one with work to do never.
+            # To the end of the queue. Otherwise a few plans with constant news, all claimed by
+            # others, could be looked at for ever, and a plan with work never.
             del self._wanting[view.number]
             self._wanting[view.number] = None
         return found
 
     def next_event(self) -> float:
-        """The earliest monotonic time at which waiting alone makes a look due.
+        """The earliest monotonic time at which a look becomes due.
 
-        What was due at the last look around waits for a free slot or an answer, not for time:
-        counted here, it would make the loop spin.
+        Looks that are due already wait for a free slot or an answer, not for a time. If they
+        counted here, the loop would spin.
         """
         due = float("inf")
         for number in self._wanting:
@@ -129,12 +131,12 @@ class Candidates:
         return due
 
     def to_check(self, now: float, share: tuple[int, int], first_s: float) -> PlanView | None:
-        """The idle plan whose background check is the longest overdue, None where none is due.
+        """The idle plan whose background check is most overdue, or None.
 
-        As measured by its own period: one that stands still for the first time does not wait for
-        thousands that have stood still for long, nor do these wait for ever for a few of which
-        each check finds something. First of all come those that were never taken up (of plain
-        creates): nothing of them runs until then. Only once, since it may be refused.
+        Overdue is measured in the plan's own period. So a plan that becomes idle does not wait for
+        thousands that have been idle for long, nor do these wait for ever for a few whose checks
+        always find something. Plans of other clients that were never checked come first, because
+        they do not run before. That counts only once, since the check may be refused.
         """
         place, count = share
         best: PlanView | None = None
@@ -151,7 +153,7 @@ class Candidates:
         return best
 
     def sweep(self, most: int) -> None:
-        """Have the next `most` unfinished plans looked at, in turn."""
+        """Make the next `most` unfinished plans due for a look, in turn."""
         for number in list(self._sweep)[:most]:
             self._sweep.remove(number)
             self.touched(number, control=False)
@@ -159,7 +161,8 @@ class Candidates:
             self._sweep = [view.number for view in self.unfinished()]
 
     def touched(self, number: str | None, control: bool) -> None:
-        """A watch of that plan fired, `control` that of its `ready`; None: look at all of them."""
+        """A watch of that plan fired; with `control`, the watch of its `ready`. None: look at all
+        plans."""
         if number is not None and number not in self.views:
             return
         for view in self.views.values() if number is None else (self.views[number],):
@@ -167,8 +170,8 @@ class Candidates:
                 continue
             view.must_look = True
             if control or number is None:
-                # That of `ready` is gone. That of a long listing, its first one, is not renewed:
-                # it would fire with the next claim.
+                # The watch of `ready` is gone. The watch of a long listing is not set again,
+                # because it would fire with the next claim.
                 view.watch = True
             view.changed = view.changed or control
             self._wanting.setdefault(view.number)

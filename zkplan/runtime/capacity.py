@@ -1,42 +1,42 @@
-"""How many tasks a worker claims: enough to keep its slots busy, not what others could be running.
+"""Decide how many tasks a worker claims: enough for its slots, but not those others could run.
 
-Pure. Short tasks are claimed ahead of free slots, so that claiming and loading overlap with
-running. Three things bound that: tasks that are long, values that are large, and commits that are
-behind.
+Pure. Short tasks are claimed before slots are free, so that claiming and loading overlap with
+running. Three things limit that: long tasks, large values, and commits that are behind.
 """
 
 from __future__ import annotations
 
 import math
 
-#: Claims beyond the slots of a worker, when its tasks are short. Below the 1 000 ephemerals of
-#: one session at which a server is in danger, together with the next bound.
+#: The most claims beyond a worker's slots, if its tasks are short. With the next limit this stays
+#: below 1 000 ephemerals in one session, which endanger a server.
 AHEAD_MAX = 160
-#: How much work may wait here, in seconds: what another worker could be doing meanwhile.
+#: How many seconds of work may wait here, which another worker could be doing meanwhile.
 AHEAD_S = 0.05
-#: What the arguments and results of tasks claimed ahead may take, in bytes, by the average so far.
+#: How many bytes the arguments and results of tasks claimed ahead may take, by the average so far.
 AHEAD_BYTES_MAX = 8 * 1024 * 1024
-#: Results that wait for their commit or are in one: above it fewer tasks are claimed, one for one.
+#: Results that wait for a commit or are in one. Each one above this limit means one claim less.
 #: Three commits of small results are about 600 tasks.
 UNCOMMITTED_MAX = 640
-#: The same in bytes; above it none are claimed.
+#: The same limit in bytes. Above it nothing is claimed.
 UNCOMMITTED_BYTES_MAX = 4 * 1024 * 1024
 #: Claims that wait behind long tasks are handed back after this long, so that others can run them.
 STALLED_S = 0.2
 #: Where little is runnable, tasks that take longer than this are not claimed ahead: publishing one,
 #: and claiming it elsewhere, takes about as long.
 SHARE_WORTH_S = 0.004
-#: What the newest task weighs in the averages.
+#: The weight of the newest task in the averages.
 _NEWEST = 0.1
 
 
 class Room:
-    """Reckons with averages over the tasks that ended lately on one worker."""
+    """Calculates with averages over the tasks that ended lately on one worker."""
 
     def __init__(self, threads: int) -> None:
         self.threads = threads
         self._task_s = 1.0
-        #: Of the logarithms: a few tasks that waited for a processor do not make all look long.
+        #: The average of logarithms, so that a few tasks that waited for a processor do not make
+        #: all look long.
         self._task_log_s = 0.0
         self._task_bytes = 0.0
         #: When a task ended, or more began: monotonic.
@@ -50,7 +50,7 @@ class Room:
         self._task_bytes += _NEWEST * (size - self._task_bytes)
 
     def stalled(self, now: float) -> None:
-        """Claim nothing ahead before short tasks have ended here: it would be handed back."""
+        """Claim nothing ahead until short tasks have ended here: it would only be handed back."""
         self.last_end = now
         self._task_s = max(self._task_s, STALLED_S)
 

@@ -1,4 +1,4 @@
-"""Claim: takes runnable tasks of the plan that is next, and says what commits may claim."""
+"""Claim: take runnable tasks of the next plan, and say what commits may claim."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .plan_view import PlanView
 from .statistics import Counters
 from .steps import Steps
 
-#: The rest before a claim for which there was no room is tried again, in seconds.
+#: Seconds before a claim is tried again that ZooKeeper had no room for.
 NO_ROOM_REST_S = 1.0
 
 
@@ -36,7 +36,7 @@ class Claimer:
     take_on: Callable[[list[Claim], FirstReads | None], None]
 
     def wants(self) -> Registration | None:
-        """As whom this worker claims now, None while it does not."""
+        """The registration that this worker claims with now, or None while it may not claim."""
         claims = self.claims
         if claims.claiming or not self.membership.answers:
             return None
@@ -45,11 +45,11 @@ class Claimer:
             return None
         held = claims.held
         if held > claims.room.threads and free < held:
-            return None  # small claims cost as much as large ones: wait until half of it is free
+            return None  # small claims cost as much as large ones: wait until half is free
         return self.membership.me
 
     def claim(self, now: float, me: Registration) -> None:
-        """Start to claim from the plan that is next, if any is."""
+        """Start a claim from the next plan, if there is one."""
         view = self.candidates.choose(now)
         if view is None:
             return
@@ -57,7 +57,7 @@ class Claimer:
         names = view.take(self.claims.free(plenty=self._is_plenty(view)))
         if not known and view.strange:
             self.steps.complaints.tell(
-                f"{view.path}/runnable holds names that are no entries, and are passed over: "
+                f"{view.path}/runnable holds names that are not entries and are ignored: "
                 f"{min(view.strange)!r:.100}"
             )
         self.candidates.file(view)
@@ -110,7 +110,7 @@ class Claimer:
         return allowance
 
     def used(self, allowance: Drive) -> None:
-        """What was allowed is claimed by now, or never will be."""
+        """End an allowance: its claims were made, or never will be."""
         self.claims.allowed -= allowance.capacity
 
     def allowance(self, parts: Sequence[Part], most: int, ending: int) -> Drive:

@@ -1,7 +1,7 @@
-"""The claims that this worker holds, how many more it takes, and how they go back.
+"""The claims that this worker holds: how many more it may make, and how it hands them back.
 
-What every stage of the worker counts in is kept here, from the claim, or the inheritance, until
-each is settled.
+All stages of the worker share these counts. A claim is counted from the transaction that makes it
+until it is settled.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ logger = logging.getLogger("zkplan.worker")
 
 
 class Claims:
-    """What is claimed, loaded, waits for a slot, runs, waits for its commit; for the loop alone."""
+    """Tasks that are claimed, loaded, waiting for a slot, running or waiting for a commit. Only the
+    loop uses it."""
 
     def __init__(
         self,
@@ -59,12 +60,12 @@ class Claims:
         self.uncommitted: deque[Part] = deque()
         #: The results of parts that wait or are being committed, in bytes.
         self.uncommitted_bytes = 0
-        #: The worker stops: nothing more is claimed or started.
+        #: The worker stops: it claims and starts nothing more.
         self.draining = False
 
     @property
     def held(self) -> int:
-        """Claims that still need a slot: being made, being loaded, waiting, running."""
+        """The number of claims that still need a slot: being made, loaded, waiting or running."""
         pool = self._pool
         return self.claiming + self.allowed + self.loading + pool.waiting + len(pool.running)
 
@@ -72,8 +73,8 @@ class Claims:
         """How many more tasks to claim; `plenty`: more is runnable than this worker takes."""
         pool, held = self._pool, self.held
         if self._kept.is_met or not pool.slots:
-            # Whatever waits to be committed: only further commits can make room. And where no slot
-            # is left, nothing is claimed ahead.
+            # However much waits for a commit, only further commits can make room. And if no slot is
+            # left, nothing is claimed ahead.
             return pool.slots - held
         # What ran and is not settled is in a commit, or waits for one.
         uncommitted = max(0, len(self.jobs) - pool.waiting - len(pool.running))
@@ -94,7 +95,7 @@ class Claims:
         self.uncommitted_bytes += len(part.outcome)
 
     def tell_silence(self, is_silent: bool) -> None:
-        """Running tasks learn that ZooKeeper does not answer, or does again."""
+        """Tell running tasks that ZooKeeper does not answer, or answers again."""
         for job in self.jobs.values():
             if is_silent and not job.stop_reason:
                 job.stop_reason = SILENCE
@@ -139,7 +140,8 @@ class Claims:
         self._steps.until_done(make, ended, f"{claim.task_path} stays claimed")
 
     def hand_back(self, jobs: list[Job], log: bytes = b"") -> None:
-        """Make their tasks runnable again, at the cost of no attempt; `log` is kept with each."""
+        """Make their tasks runnable again, without using up an attempt. `log` is kept with each
+        task."""
         claims = [job.claim for job in jobs]
         for claim in claims:
             self.end(claim)
@@ -162,7 +164,8 @@ class Claims:
         self._steps.start_contained(hand_back(claims, log), handed_back, what, instead=None)
 
     def hand_back_stalled(self, now: float) -> None:
-        """Where long tasks hold all slots, what was claimed ahead goes back for others to run."""
+        """If long tasks occupy all slots, hand back what was claimed ahead, so that others can run
+        it."""
         if not self._pool.waiting or now - self.room.last_end <= capacity.STALLED_S:
             return
         jobs = self._pool.take_waiting()
@@ -173,7 +176,7 @@ class Claims:
         self.hand_back(jobs)
 
     def withdraw(self, plan: str) -> None:
-        """The plan was paused or cancelled: what it has waiting here goes back unstarted."""
+        """The plan was paused or cancelled: hand back its tasks that have not started."""
         waiting = self._pool.take_waiting()
         for job in waiting:
             if job.claim.plan != plan:

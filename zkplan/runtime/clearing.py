@@ -1,7 +1,7 @@
-"""Clears the claims nodes of vanished workers, so that others take their tasks over.
+"""Clear the claims nodes of vanished workers, so that others take over their tasks.
 
-Each has one preferred worker, by hash, and others step in when it does not act: so ten workers do
-not all do the same, and none of it waits for one that is gone.
+A hash gives each claims node a preferred worker. If that one does not act, others do. So ten
+workers do not all do the same, and nothing waits for a worker that is gone.
 """
 
 from __future__ import annotations
@@ -28,13 +28,14 @@ logger = logging.getLogger("zkplan.worker")
 CLAIMS_PERIOD_S = 1.0
 #: The preferred worker's head start.
 HEAD_START_S = 0.5
-#: A claims node that could not be cleared is left alone for HEAD_START_S, doubled up to.
+#: A claims node that could not be cleared is left alone for HEAD_START_S, doubled each time up to
+#: this.
 CLEARING_REST_MAX_S = 60.0
 
 
 @dataclass(eq=False)
 class Clearing:
-    """One worker's part in it; a duty of its maintenance."""
+    """One worker's part in clearing, which is one of its maintenance duties."""
 
     steps: Steps
     paths: Paths

@@ -1,4 +1,4 @@
-"""Commit: groups the parts that wait into transactions, and starts what these bring along."""
+"""Commit: group the waiting parts into transactions, and start what must follow them."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from .publisher import Publisher
 from .settler import Settler
 from .steps import Steps
 
-#: Transactions that commit at once; more only make each of them smaller.
+#: The most commits under way at once. More would only make each of them smaller.
 COMMITS_MAX = 2
-#: While a commit is under way and tasks are about to end, this many are worth another one.
+#: While a commit is under way and tasks are about to end, another commit needs this many parts.
 GROUP_WORTH = 8
 
 
@@ -43,7 +43,7 @@ class Committer:
     _registration: Registration | None = None
 
     def advance(self) -> None:
-        """Start what commits may start now."""
+        """Start the commits that may start now."""
         parts, me = self.claims.uncommitted, self.membership.me
         if me is not None and me is not self._registration:
             # A new claims node: what pending records are left on the old one, its clearer settles.
@@ -97,13 +97,14 @@ class Committer:
             ending = len(report.done) - len(report.inherited)
             allowance = self.claimer.allow(report.done, len(report.full), ending)
             self.publisher.publish(report.full, report.pending, allowance)
-        # A commit sent twice is fenced by its own first copy, which may have ended the last task.
+        # If a commit is sent twice, its first copy may have ended the last task and fences the
+        # second.
         ended = (*report.done, *report.fenced)
         for plan_path in {part.loaded.claim.plan_path for part in ended if not part.loaded.edges}:
             self.publisher.finish(plan_path)
         claims.loading -= inherited
         self.loader.take_on(unread)
-        # Last, because the interpreter runs them only once this thread waits again.
+        # Done last, because other threads run these only when this thread waits again.
         self.loader.start(ready)
 
     def _deliver_wide(self, me: Registration, part: Part) -> None:
@@ -128,7 +129,7 @@ class Committer:
 
 
 def _or_error(step: Step[bool]) -> Step[bool | errors.ZkplanError]:
-    """An error that is a matter of this part alone: its task fails, this worker goes on."""
+    """Handle an error that concerns only this part: its task fails, and the worker goes on."""
     try:
         return (yield from step)
     except (errors.ResultNotKept, errors.PlanError, errors.PayloadTooLarge) as error:

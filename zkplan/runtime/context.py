@@ -1,4 +1,4 @@
-"""What a task's function sees of itself while it runs: `zkplan.current()`."""
+"""`zkplan.current()`: what the function of a task can ask and do while it runs."""
 
 from __future__ import annotations
 
@@ -18,33 +18,34 @@ if TYPE_CHECKING:
     from ..plan import Plan
     from ..task import Task
 
-#: Log entries of one attempt; more would make the task too large to be deleted in one transaction.
+#: The most log entries of one attempt. With more, no single transaction could delete the task.
 LOGS_PER_ATTEMPT = 500
 
 
 class Context:
-    """What `zkplan.current()` gives inside a task."""
+    """The running task, as `zkplan.current()` returns it inside the task's function."""
 
     def __init__(
         self, job: Job, transport: Transport, codec: Codec, plan_within: Callable[[Job], Plan]
     ) -> None:
         self._job = job
         self._transport, self._codec, self._plan_within = transport, codec, plan_within
-        #: Log entries whose end nobody has looked at yet, the oldest first.
+        #: Log entries that nobody has awaited yet, oldest first.
         self._unsettled: dict[_LogEntry, None] = {}
         self._log_refused: ServerFull | None = None
         self.worker = job.worker
-        #: The fencing number N: grows with every claim of this task. Pass it to what you write to.
+        #: The fencing number N, which grows with every claim of this task. Pass it to the systems
+        #: that you write to.
         self.attempt = job.claim.n
 
     @property
     def plan(self) -> Plan:
-        """The plan of this task; tasks added to it become part of this task's commit."""
+        """The plan of this task. Tasks that you add to it become part of this task's commit."""
         return self._plan_within(self._job)
 
     @property
     def task(self) -> Task:
-        """This task; as an argument of a task added here it stands for this task's result."""
+        """This task. As an argument of a task that you add, it stands for this task's result."""
         return self.plan.task(self._job.claim.task)
 
     @property
@@ -53,25 +54,27 @@ class Context:
 
     @property
     def cancelled(self) -> bool:
-        """True once the result is not wanted: plan cancelled, claim lost, timed out, stopping."""
+        """True if the result is not wanted any more: plan cancelled, claim lost, timed out, worker
+        stopping."""
         return self._job.is_unwanted()
 
     def check(self) -> None:
-        """Raise TaskCancelled if the result is not wanted any more."""
+        """Raise TaskCancelled if `cancelled` is True."""
         if self._job.stop_reason:
             self._job.heeded = True
             raise TaskCancelled(self.name, f"{self.name}: {self._job.stop_reason}")
 
     def log(self, value: Any) -> Awaitable[None]:
-        """Keep a progress note or a checkpoint with the task; the next attempt finds it in `logs`.
+        """Store a progress note or a checkpoint with the task. The next attempt finds it in `logs`.
 
-        Returns when the entry is stored. In a coroutine it returns at once and blocks no other one:
-        `await` what it gives, to know that the entry is stored. An entry that is not awaited is
-        stored before the result is, and what it raises then ends the attempt.
+        In a plain function this returns when the entry is stored. In a coroutine it returns at
+        once, so that it blocks no other coroutine: `await` the returned object to know that the
+        entry is stored. An entry that is not awaited is stored before the result is; if it fails,
+        the attempt fails.
 
-        Raises TaskCancelled when the claim is gone, NotSerialisable, PayloadTooLarge;
-        TransactionRejected where an access list forbids it; ServerFull (a function that lets it
-        pass is run again later, and no attempt is used up).
+        Raises TaskCancelled if the claim is gone, NotSerialisable, PayloadTooLarge,
+        TransactionRejected if an access list forbids the entry, and ServerFull. If the function
+        does not catch ServerFull, it runs again later, and no attempt is used up.
         """
         job, codec = self._job, self._codec
         if job.log_count >= LOGS_PER_ATTEMPT:
@@ -82,7 +85,7 @@ class Context:
         entry = _LogEntry(self._settle)
         self._unsettled[entry] = None
         job.log_count += 1
-        # Its rest is done where its answer comes in, on a thread of kazoo: it waits for nothing.
+        # The rest runs on the kazoo thread that gets the answer, so it must not wait.
         step = write_log(job.claim, codec.seal(LOG, body))
         self._transport.start(step, lambda resume: resume(), entry.end)
         if not _in_coroutine():
@@ -91,7 +94,8 @@ class Context:
 
     @property
     def logs(self) -> list[Any]:
-        """What earlier attempts logged, oldest first. What cannot be decoded here is left out."""
+        """The entries that earlier attempts logged, oldest first. Entries that cannot be decoded
+        here are left out."""
         found = []
         for sealed in self._job.loaded.logs:
             try:
@@ -101,7 +105,7 @@ class Context:
         return found
 
     def _finish_logs(self) -> None:
-        """Wait for the entries that nobody awaited; raises as `log` does."""
+        """Wait for the entries that nobody awaited. Raises as `log` does."""
         while self._unsettled:
             next(iter(self._unsettled)).wait()
 
@@ -127,13 +131,13 @@ class Context:
 
 
 class _LogEntry:
-    """A log entry on its way. To await it is to wait for its end without blocking a thread."""
+    """A log entry under way. Await it to wait until it is stored, without blocking a thread."""
 
     def __init__(self, settle: Callable[[_LogEntry, str | None, BaseException | None], None]):
         self._settle = settle
         self._ended: Future[tuple[str | None, BaseException | None]] = Future()
-        # A coroutine that is cancelled while it awaits this would cancel it too: its end, which
-        # comes on a thread of kazoo, would be an error there.
+        # Otherwise a coroutine that is cancelled while it awaits this would cancel the entry, too.
+        # Setting its result, on a thread of kazoo, would then be an error.
         self._ended.set_running_or_notify_cancel()
 
     def end(self, name: str | None, error: BaseException | None) -> None:
@@ -160,7 +164,7 @@ running: contextvars.ContextVar[Context] = contextvars.ContextVar("zkplan_curren
 
 
 def current() -> Context:
-    """The context of the running task; raises ZkplanError outside of one."""
+    """Return the context of the running task. Raises ZkplanError outside a task."""
     try:
         return running.get()
     except LookupError:

@@ -1,4 +1,4 @@
-"""The event loop in which the coroutines of a worker's tasks run, on a thread of its own."""
+"""Run the coroutines of a worker's tasks in an event loop on a thread of its own."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from typing import Any
 from ..errors import ZkplanError
 from .threads import DaemonThread
 
-#: What cancelled coroutines may take to end when the loop is closed.
+#: Seconds that cancelled coroutines have to end when the loop is closed.
 _END_S = 5.0
 
 
 class EventLoop:
-    """Started by the first coroutine. Thread-safe."""
+    """The event loop. The first coroutine starts it. Thread-safe."""
 
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -24,12 +24,13 @@ class EventLoop:
         self._lock = threading.Lock()
 
     def start(self, coroutine: Coroutine[Any, Any, Any]) -> Future[Any]:
-        """Run it there. Where that fails it is closed, and the next one may fare better.
+        """Run the coroutine in the loop. If the loop cannot start, the coroutine is closed.
 
-        Raises what keeps the loop from starting, and ZkplanError after `close`.
+        Raises why the loop cannot start; the next coroutine tries again. Raises ZkplanError after
+        `close`.
         """
-        # Scheduled under the lock: `close` comes before it, or cancels it. In between the loop
-        # would take it in and stop, and whoever waits for it would wait for ever.
+        # Scheduled under the lock, so that `close` comes before it, or cancels it. Otherwise the
+        # loop could stop right after taking it, and its caller would wait for ever.
         with self._lock:
             try:
                 return asyncio.run_coroutine_threadsafe(coroutine, self._running())
@@ -51,7 +52,7 @@ class EventLoop:
         return self._loop
 
     def close(self) -> None:
-        """What still runs in it is cancelled; returns at once. It does not start again."""
+        """Cancel what still runs in the loop, and never start it again. Returns at once."""
         with self._lock:
             self._closed = True
             if self._loop is not None:
@@ -69,7 +70,7 @@ def _serve(loop: asyncio.AbstractEventLoop) -> None:
                 # A task's: asyncio keeps it as that task's outcome, and raises it here as well.
                 continue
             except MemoryError:
-                continue  # it passes; ended, the loop would leave all coroutines waiting for ever
+                continue  # ignored: without the loop all coroutines would wait for ever
     finally:
         try:
             _cancel_all(loop)
@@ -78,7 +79,7 @@ def _serve(loop: asyncio.AbstractEventLoop) -> None:
 
 
 def _cancel_all(loop: asyncio.AbstractEventLoop) -> None:
-    """Let what runs give back what it holds, as `asyncio.run` does, but not for ever."""
+    """Let running coroutines clean up, as `asyncio.run` does, but only for a limited time."""
     tasks = asyncio.all_tasks(loop)
     for task in tasks:
         task.cancel()

@@ -1,4 +1,5 @@
-"""When delayed entries are due: by the wall clock, or once their whole delay was seen."""
+"""Decide when delayed entries are due: by the wall clock, or after their whole delay was
+observed."""
 
 from __future__ import annotations
 
@@ -15,12 +16,12 @@ from .clearing import HEAD_START_S
 from .membership import Membership
 from .steps import Steps
 
-#: An entry that is due sooner by this wall clock needs no second opinion.
+#: If an entry is due within this time by the wall clock here, its delay is not read.
 NEAR_S = 5.0
-#: Delays read after one listing; the rest follows after the next ones.
+#: How many delays are read after one listing. The rest follow after later listings.
 READ_MAX = 500
-#: One that may not be moved is left alone for so long, doubled each time: many of them must not be
-#: the first to be tried each time, or those that are due after them would never be.
+#: An entry that an access list keeps from being moved is left alone this long, doubled each time.
+#: Otherwise many such entries would always be tried first, and later ones never.
 REST_S, REST_MAX_S = 1.0, 60.0
 #: Entries made runnable in one transaction.
 PROMOTED_PER_MULTI = 50
@@ -32,28 +33,28 @@ _NEVER = float("inf")
 class Delays:
     """The delayed entries as one worker sees them.
 
-    The name of an entry tells when it is due, by the wall clock of the worker that failed. That
-    clock, or the one here, may be wrong by hours. Where the one here is ahead of it, the entry is
-    due too early by as much: nothing here can know that. Where it is behind, the entry seems far
-    away: it is due at the latest when this worker has seen it stand for its whole delay, which its
-    data tell. By that it is never too early, and no clock that steps makes it wait much longer.
+    The name of an entry says when it is due, by the wall clock of the worker that failed. That
+    clock, or the one here, may be wrong by hours. If the clock here is ahead, the entry is due too
+    early by as much; nothing here can notice that. If it is behind, the entry seems far away. So
+    the entry is due at the latest when this worker has seen it for its whole delay, which its data
+    hold. That is never too early, and no clock that is changed makes it wait much longer.
     """
 
     def __init__(self) -> None:
-        #: By name, the first due first.
+        #: By name; the first is due first.
         self._entries: dict[str, Delayed] = {}
-        #: One of the names that are no entries, and are passed over; empty where there is none.
+        #: One of the names that are not entries and are ignored; empty if there is none.
         self.strange = ""
         #: By name, in monotonic time: when it was first seen, and when its delay is over then.
         self._seen: dict[str, float] = {}
         self._over: dict[str, float] = {}
-        #: The first of `_over`, which is asked for at each turn of the worker; None: not known.
+        #: The first of `_over`, cached because each turn of the worker needs it; None if not known.
         self._soonest: tuple[float, str] | None = None
         #: By name, in monotonic time: until when it is left alone, and for how long it was.
         self._resting: dict[str, tuple[float, float]] = {}
 
     def look(self, paths: Paths) -> Step[None]:
-        """List them, and read the delays of those that seem far away."""
+        """List the entries, and read the delays of those that seem far away."""
         self.listed((yield ReadChildren(paths.delayed, watch=True)) or (), time.monotonic())
         names = self.unknown(time.time())
         if names:
@@ -84,21 +85,21 @@ class Delays:
             self._soonest = None
 
     def unknown(self, wall_s: float) -> list[str]:
-        """Those that seem far away and whose delay was not read yet."""
+        """The entries that seem far away and whose delay was not read yet."""
         far_ms = (wall_s + NEAR_S) * 1000
         far = (name for name, later in self._entries.items() if later.due_ms > far_ms)
         return list(islice((name for name in far if name not in self._over), READ_MAX))
 
     def told(self, name: str, data: bytes) -> None:
-        # Without its delay (of an older version, or imported) it waits for its due time alone.
+        # Without a delay (from an older version, or imported) only its due time counts.
         is_delay = data.isdigit() and len(data) <= 13
-        # One that was taken since it was asked for is no entry any more.
+        # An entry that was taken meanwhile does not exist any more.
         if name in self._entries:
             self._over[name] = self._seen[name] + int(data) / 1000 if is_delay else _NEVER
             self._soonest = None
 
     def next(self, now: float, wall_s: float) -> tuple[str, float] | None:
-        """The name of the next one, and its monotonic time; None where there is none."""
+        """The name of the next entry and its monotonic time, or None."""
         if not self._entries:
             return None
         name, first = next(iter(self._entries.items()))
@@ -110,7 +111,7 @@ class Delays:
         return found[1], found[0]
 
     def take(self, now: float, wall_s: float, most: int) -> list[tuple[str, Delayed]]:
-        """Up to `most` of those that are due; they are forgotten."""
+        """Remove and return up to `most` entries that are due."""
         due = (
             (name, later)
             for name, later in self._entries.items()
@@ -126,7 +127,7 @@ class Delays:
 
 @dataclass(eq=False)
 class Promotion:
-    """One worker's part in it; a duty of its maintenance."""
+    """One worker's part in promoting delayed entries, which is one of its maintenance duties."""
 
     steps: Steps
     paths: Paths
@@ -157,8 +158,8 @@ class Promotion:
             self._is_listing = False
             if self._delays.strange and not known:
                 self.steps.complaints.tell(
-                    f"{self.paths.delayed} holds names that are no entries, and are passed "
-                    f"over: {self._delays.strange!r:.100}"
+                    f"{self.paths.delayed} holds names that are not entries and are ignored: "
+                    f"{self._delays.strange!r:.100}"
                 )
 
         self.steps.start(self._delays.look(self.paths), listed)

@@ -14,40 +14,40 @@ from .job import Job
 
 TRACEBACK_CHARS_MAX = 16_000
 EXCEPTION_BYTES_MAX = 32 * 1024
-#: Tasks whose lost worker is remembered, to name it should they be out of attempts.
+#: The most tasks whose vanished worker is remembered, to name it if they are out of attempts.
 LOSSES_MAX = 10_000
 
 
 class VanishedWorkers:
-    """With which vanished worker each task was lost last, as far as this one cleared their claims.
+    """The vanished worker with which each task was lost last, if this worker cleared the claim.
 
-    The tree does not say it: a claims node goes with its claims. Written by the worker's loop, read
-    by its slots; each step is one of a dict's own.
+    The tree does not hold it, because a claims node is deleted with its claims. The loop writes,
+    and slots read: each access is one atomic operation of a dict.
     """
 
     def __init__(self) -> None:
         self._last: dict[str, tuple[int, str]] = {}
 
     def note(self, task_path: str, n: int, worker: str) -> None:
-        """The claim before the one of number `n` was lost with `worker`."""
+        """Note that the claim before number `n` was lost with `worker`."""
         self._last.pop(task_path, None)
         self._last[task_path] = (n, worker)
         if len(self._last) > LOSSES_MAX:
             del self._last[next(iter(self._last))]
 
     def keep_only(self, plan_paths: Set[str]) -> None:
-        """Forget the tasks of all other plans: those are done or removed, and want no names."""
+        """Forget the tasks of all other plans, which are done or removed."""
         for task_path in [path for path in self._last if path.rpartition("/")[0] not in plan_paths]:
             del self._last[task_path]
 
     def before(self, claim: Claim) -> str:
-        """The worker lost with the claim before this one; empty where that is not known here."""
+        """The worker that vanished with the claim before this one; empty if not known here."""
         n, worker = self._last.get(claim.task_path, (-1, ""))
         return worker if n == claim.n else ""
 
 
 def describe(error: BaseException, job: Job) -> Failure:
-    """The failure record of an exception; frames of the worker itself are left out."""
+    """The failure record of an exception, without the frames of the worker itself."""
     frames = error.__traceback__
     while frames is not None and _is_own(frames.tb_frame.f_globals.get("__name__")):
         frames = frames.tb_next
@@ -55,7 +55,7 @@ def describe(error: BaseException, job: Job) -> Failure:
     try:
         pickled = dump(error.with_traceback(None))
     except BaseException:
-        pickled = b""  # it cannot travel (whatever its own code raises); the text does
+        pickled = b""  # it cannot be pickled, for whatever reason; its text is kept
     return Failure(
         kind=type(error).__qualname__,
         message=_message(error)[:2000],
@@ -74,14 +74,14 @@ def time_out(job: Job) -> Failure:
 
 
 def cannot_run(job: Job, why: str) -> Failure:
-    """For the log of a task that this worker cannot run; no attempt is used up by it."""
+    """The log entry of a task that this worker cannot run. It uses up no attempt."""
     return Failure("PayloadUndecodable", why, "", job.worker, job.claim.n, time.time())
 
 
 def last_failure(job: Job, codec: Codec, lost_worker: str) -> Failure:
-    """Why a task is out of attempts: its last failure, else that its workers vanished.
+    """Why a task is out of attempts: its last failure, or that its workers vanished.
 
-    `lost_worker` held the claim before this one; empty where that is not known.
+    `lost_worker` had the claim before this one; empty if that is not known.
     """
     for sealed in reversed(job.loaded.logs):
         try:
@@ -96,7 +96,7 @@ def last_failure(job: Job, codec: Codec, lost_worker: str) -> Failure:
         "interpreter lock longer than the session time-out; the first such loss of a "
         "task may be free, and is not counted then)"
     )
-    # Never the worker that says so: whoever looks for the cause would look at its logs.
+    # Never name the worker that writes this: a person would search its logs for the cause.
     n = job.claim.n - 1 if lost_worker else job.claim.n
     return Failure("WorkerLost", message, "", lost_worker, n, time.time())
 
@@ -109,5 +109,5 @@ def _message(error: BaseException) -> str:
     try:
         return str(error)
     except BaseException as broken:
-        # Without this, the error would end the slot's thread and the task would never end.
+        # Otherwise the error would end the slot's thread, and the task would never end.
         return f"(its message cannot be made: {type(broken).__name__})"

@@ -13,23 +13,22 @@ from ..protocol.shared import Claim
 
 @dataclass(slots=True, eq=False)
 class Job:
-    """A claimed task. `adds` are the tasks that its function added so far."""
+    """A claimed task. `adds` holds the tasks that its function has added so far."""
 
     loaded: Loaded
     adds: list[NewTask] = field(default_factory=list)
     options: TaskOptions = field(default_factory=TaskOptions)
-    #: Why the function should stop, empty while it need not.
+    #: Why the function should stop; empty if it need not.
     stop_reason: str = ""
-    #: Monotonic time at which it started and must have ended; 0 and infinity while unknown.
+    #: Monotonic times at which it started and at which it must end; 0 and infinity until known.
     started: float = 0.0
     deadline: float = float("inf")
-    #: Set by the worker when it gave the claim away: whatever the function still returns is
-    #: dropped.
+    #: The worker has given the claim away: what the function still returns is dropped.
     abandoned: bool = False
     log_count: int = 0
-    #: The function was told to stop; the reason may have passed since (an answer came after all).
+    #: The function was told to stop. The reason may have passed since, if ZooKeeper answered again.
     heeded: bool = False
-    #: Ends a coroutine whose result is not waited for any more; a thread cannot be ended.
+    #: Cancels a coroutine whose result is not needed any more. A thread cannot be cancelled.
     cancel: Callable[[], object] = bool
     plan: PlanRecord | None = None
 
@@ -39,22 +38,22 @@ class Job:
 
     @property
     def name(self) -> str:
-        """The name that its author gave it, else that of its znode."""
+        """The name that its author gave it, or the name of its znode."""
         return self.options.name or f"task-{self.claim.task}"
 
     def is_unwanted(self) -> bool:
-        """Whether its result is not wanted any more."""
+        """Whether the result is not wanted any more."""
         return bool(self.stop_reason) or self.heeded
 
     @property
     def worker(self) -> str:
-        """The ID under which the claim was made: that of the claims node it lies on."""
+        """The ID under which the claim was made, which names the claims node."""
         return self.claim.path.split("/")[-2]
 
 
 @dataclass(slots=True)
 class Ended:
-    """How an attempt ended. Exactly one of the fields from `outcome` (sealed) on says it."""
+    """How an attempt ended. Exactly one of the fields from `outcome` (sealed) on is set."""
 
     job: Job
     seconds: float = 0.0
@@ -63,7 +62,7 @@ class Ended:
     #: No further attempt can change the failure: it came down an edge, no attempts are left, or the
     #: result is too large.
     final: bool = False
-    #: Why it cannot run, or go on, here; no attempt is used up.
+    #: Why this worker cannot run it; no attempt is used up.
     cannot_run: str = ""
     #: ZooKeeper has no room for what it logs; no attempt is used up.
     server_full: bool = False

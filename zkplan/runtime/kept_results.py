@@ -1,8 +1,8 @@
-"""Results that a full server refuses: kept here, and committed as soon as there is room.
+"""Keep results that a full server refuses, and commit them as soon as there is room.
 
-They use up no attempt. What frees more than it takes makes the room, so meanwhile this worker
-prefers the newest tasks: what waits for results is added after what gives them, and its commit
-deletes what it was given.
+This uses up no attempt. Room comes from tasks whose commit deletes more than it adds. Dependents
+are added after their dependencies, and their commits delete their arguments. So meanwhile this
+worker prefers the newest tasks.
 """
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ import logging
 from ..errors import ZkplanError
 from ..protocol.shared import Claim
 
-#: Results kept here, and their bytes; beyond that a task goes back, and is run again later.
+#: The most results that are kept here, and the most bytes. Beyond that a task is handed back and
+#: runs again later.
 KEPT_MAX = 400
 KEPT_BYTES_MAX = 64 * 1024 * 1024
-#: The rest before a result is tried again, in seconds, doubled each time up to.
+#: Seconds before a result is tried again: the first delay, doubled each time up to the second.
 REST_FIRST_S, REST_MAX_S = 0.5, 10.0
 
 logger = logging.getLogger("zkplan.worker")
@@ -34,9 +35,9 @@ class KeptResults:
         return bool(self._kept)
 
     def keep(self, claim: Claim, size: int, error: ZkplanError) -> float | None:
-        """Keep a result of `size` bytes, which ZooKeeper refused for want of room.
+        """Keep a result of `size` bytes that ZooKeeper had no room for.
 
-        Gives after how many seconds to try again; None where too many are kept already.
+        Returns after how many seconds to try again, or None if too many are kept already.
         """
         if not self._kept:
             logger.warning("results are kept here until there is room for them: %s", error)
@@ -48,7 +49,7 @@ class KeptResults:
         return rest_s
 
     def settled(self, claim: Claim) -> None:
-        """Nothing is owed for `claim` any more: it was committed, lost, or given back."""
+        """Forget `claim`: it was committed, lost, or handed back."""
         if self._kept.pop(claim.path, None) is not None and not self._kept:
             logger.warning("no results are kept here any more: all of them are settled")
 

@@ -1,4 +1,4 @@
-"""Load: reads the tasks that this worker has claimed, and has them run."""
+"""Load: read the tasks that this worker has claimed, and queue them for the slots."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .thread_pool import ThreadPool
 
 @dataclass(eq=False)
 class Loader:
-    """From the claim to the queue of the slots; only the loop's thread calls it."""
+    """Takes tasks from their claim to the queue of the slots. Only the loop's thread calls it."""
 
     steps: Steps
     claims: Claims
@@ -42,7 +42,7 @@ class Loader:
         if loaded is not None:
             self._take_up(claims, loaded)
             return
-        # One of them cannot be read, and stays claimed here; the others must not stay with it.
+        # One of them cannot be read and stays claimed here. The others must still run.
         for claim in claims:
             self.steps.until_done(
                 partial(load, [claim]), partial(self._take_up, [claim]), _unread(claim)
@@ -60,7 +60,7 @@ class Loader:
             self.start(loaded)
 
     def prefetched(self, loaded: Loaded | None, claim: Claim) -> None:
-        """What was read ahead came after the commit that inherited the task."""
+        """The answer of a prefetch came after the commit that claimed the task."""
         self.claims.loading -= 1
         if loaded is not None:
             self.start([loaded])

@@ -1,7 +1,7 @@
-"""One worker's loop: a single thread owns all its state, and moves what is due.
+"""One worker's loop: a single thread owns all state, and starts whatever is due.
 
-Steps of the protocol run in the background of this loop; answers, watches and ended tasks arrive in
-its inbox as functions to call. So there are no locks, and every decision sees a consistent state.
+Steps of the protocol run in the background. Answers, watches and ended tasks arrive in the loop's
+inbox as functions to call. So no locks are needed, and every decision sees a consistent state.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ class Loop:
                     raise failure
                 self._advance(time.monotonic())
         except ServerRolledBack as error:
-            # Its text says all there is to know and to do; the way to it is of no use.
+            # The text says everything, so no traceback is logged.
             logger.error("worker %s ends: %s", name, error)
             raise
         except BaseException:
@@ -138,7 +138,7 @@ class Loop:
             self.runner.close()
 
     def _sign_off(self) -> None:
-        """Whatever ended the loop: without its registration others take over at once."""
+        """Whatever ended the loop: when the registration is gone, others take over at once."""
         me = self.membership.me
         if me is not None:
             try:
@@ -167,7 +167,7 @@ class Loop:
         return max(0.0005, min(due - now, 5.0))
 
     def _advance(self, now: float) -> None:
-        """One turn: only starts steps, and puts jobs into the queue of the slots."""
+        """One turn of the loop. It only starts steps and queues jobs for the slots."""
         self._settle_ended(now)
         self.committer.advance()
         if self.membership.judge_connection(now):
@@ -179,7 +179,7 @@ class Loop:
         self.settler.end_overdue(now)
         draining = self.shutdown.begun
         if self.membership.me is None:
-            # While it drains too, as long as a task runs: its result is committed from there.
+            # Also while the worker drains, as long as a task runs: its result needs a registration.
             if not draining or self.claims.jobs:
                 self.membership.register()
         elif draining:
@@ -196,14 +196,14 @@ class Loop:
     def _watch_fired(self, path: str | None) -> None:
         """Called on a thread of kazoo."""
         if path is None:
-            # kazoo tells of a lost connection once for each watch; once is enough.
+            # kazoo reports a lost connection once for each watch; once is enough.
             if self._all_told:
                 return
             self._all_told = True
         self.steps.post(lambda: self._touched(path))
 
     def _touched(self, path: str | None) -> None:
-        """A watch fired; None: all of them may have, for the connection changed."""
+        """A watch fired. None: the connection changed, so any watch may have fired."""
         if path is None:
             self._all_told = False
         if self.poller.touched(path):
@@ -223,8 +223,8 @@ class Loop:
         self._wake()
 
     def _wake(self) -> None:
-        """Have a turn made soon; any thread may call it."""
-        # Told before the queue is looked at: an end that finds True here is seen by that look.
+        """Make the loop turn soon. Any thread may call this."""
+        # Set before the queue is read, so that an end which finds True here is seen by that read.
         if not self._told:
             self._told = True
             self.steps.post(self._hear)
@@ -235,7 +235,7 @@ class Loop:
     def _settle_ended(self, now: float) -> None:
         while self._ended:
             ended = self._ended.popleft()
-            # What cannot run here never ran.
+            # A task that cannot run here has not run.
             self.counters.executed += not ended.cannot_run
             size = len(ended.outcome) + sum(map(len, ended.job.loaded.arguments))
             self.claims.room.ended(ended.seconds, size, now)

@@ -1,4 +1,4 @@
-"""What a worker does besides running tasks, each duty by its own clock."""
+"""Maintenance: what a worker does besides running tasks. Each duty has its own clock."""
 
 from __future__ import annotations
 
@@ -23,30 +23,30 @@ from .steps import Steps
 
 logger = logging.getLogger("zkplan.worker")
 
-#: How often a worker asks itself whether a plan is due.
+#: Seconds between two looks for a plan whose check is due.
 CHECK_PERIOD_S = 1.0
 #: The check of an idle plan: first after, then doubled up to. A large plan is checked less often.
 CHECK_FIRST_S, CHECK_MAX_S, CHECK_COST = 2.0, 60.0, 50.0
 #: The scan for plans of plain creates: how often at most, and at most one part in so many of the
 #: time of all workers together; never less often than.
 SCAN_PERIOD_S, SCAN_COST, SCAN_REST_MAX_S = 1.0, 50.0, 60.0
-#: What a check that could not be made has found; its tasks are unknown, but not none.
+#: The report of a check that could not be made. Its tasks are unknown, but not zero.
 UNCHECKED = Report(tasks=1)
 
 
 class Duty(Protocol):
-    """Something that is done now and then; `at` is when it is due next, a monotonic time."""
+    """A repeated duty. `at` is the monotonic time at which it is due next."""
 
     @property
     def at(self) -> float: ...
 
     def run(self, now: float) -> None:
-        """Start it, and move `at`; while it is under way it is not started again."""
+        """Start the duty and move `at`. It is not started again while it is under way."""
 
 
 @dataclass(eq=False)
 class IdlePoll:
-    """Looks for work that no watch announced: a watch may be lost with its connection."""
+    """Looks for work that no watch has announced: a watch may be lost with its connection."""
 
     backoff: Backoff
     claims: Claims
@@ -63,10 +63,10 @@ class IdlePoll:
 
 @dataclass(eq=False)
 class Heartbeat:
-    """Asks whether this worker is still registered and which claims it still holds.
+    """Asks whether this worker is still registered, and which claims it still holds.
 
-    One at a time: while an answer is outstanding the client falls silent, and kazoo notices a
-    server that hangs only when the client is silent.
+    Only one request at a time: kazoo notices a server that hangs only if the client sends nothing,
+    and so it sends nothing while it waits for this answer.
     """
 
     steps: Steps
@@ -107,9 +107,9 @@ class Heartbeat:
 
 @dataclass(eq=False)
 class PlanCheck:
-    """One plan at a time, each by one worker; a duty of its maintenance.
+    """Checks one plan at a time; each plan is checked by one worker.
 
-    `finish` gets the path of a plan that may be at its end.
+    `finish` gets the path of a plan that may have ended.
     """
 
     steps: Steps

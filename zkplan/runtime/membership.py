@@ -1,4 +1,4 @@
-"""This worker as ZooKeeper sees it: whether it answers, the registration, who else is there."""
+"""Membership: this worker's registration, the other workers, and whether ZooKeeper answers."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from ..transport.complaints import why
 from ..transport.kazoo_private import thread_has_ended
 from .steps import Complaints, Steps
 
-#: The longest rest before a registration that was refused is tried again, in seconds.
+#: The longest delay, in seconds, before a refused registration is tried again.
 REGISTER_REST_MAX_S = 5.0
 logger = logging.getLogger("zkplan.worker")
 
 
 class Membership:
-    """Registers the worker, anew after a lost session; only the loop's thread calls it."""
+    """Registers the worker, and again after a lost session. Only the loop's thread calls it."""
 
     def __init__(
         self,
@@ -41,37 +41,39 @@ class Membership:
         host = socket.gethostname().split(".")[0][:20]
         #: The ID of the first registration; later ones get a suffix.
         self.worker = f"{host}-{os.getpid()}-{os.urandom(4).hex()}"
-        #: The registration that stands, None while there is none.
+        #: The current registration, or None.
         self.me: Registration | None = None
         #: The IDs of all registered workers, sorted.
         self.living: list[str] = []
-        #: False: ZooKeeper has not answered for so long that the session may have ended unseen.
+        #: False: ZooKeeper has not answered for so long that the session may have ended unnoticed.
         self.answers = True
-        #: Why there is no connection; all of it is told again when it is lost the next time.
+        #: The reasons logged for a missing connection. They are logged again for the next loss.
         self._reasons = Complaints()
         self._registrations = 0
         self._registering = False
-        #: When a registration that was refused is tried again: monotonic, and after how long.
+        #: When a refused registration is tried again (monotonic), and after which delay.
         self._retry_at, self._rest_s = 0.0, 0.0
 
     @property
     def share(self) -> tuple[int, int]:
-        """This worker's place among the living ones, and their number."""
+        """This worker's place among the living workers, and how many there are."""
         if self.me is None or self.me.worker not in self.living:
             return 0, 1
         return self.living.index(self.me.worker), len(self.living)
 
     def judge_connection(self, now: float) -> bool:
-        """Gives whether the judgement changed; raises where nothing will answer any more."""
+        """Judge whether ZooKeeper answers. Returns whether that changed; raises if it never will
+        again."""
         transport = self._transport
         answers = now - transport.last_answer < transport.session_timeout_s * 2 / 3
         if not answers and thread_has_ended(transport.client):
             raise ZooKeeperUnavailable(
                 f"the thread of this process that talks to ZooKeeper at {transport.hosts} has "
-                "ended, out of memory or of tries (`connection_retry`): start it anew"
+                "ended, out of memory or of tries (`connection_retry`): restart the process"
             )
         if not answers and (reason := why(transport.client)):
-            # Also one that comes later: a server that starts again refuses before it complains.
+            # Also a reason that comes later: a server that restarts refuses connections before it
+            # says why.
             self._reasons.tell(f"no connection to ZooKeeper at {transport.hosts}{reason}")
         if answers == self.answers:
             return False
@@ -81,20 +83,20 @@ class Membership:
             logger.warning("ZooKeeper at %s answers again", transport.hosts)
         else:
             logger.warning(
-                "no answer from ZooKeeper at %s for %.0f s: nothing is claimed until there is",
+                "no answer from ZooKeeper at %s for %.0f s: nothing is claimed until it answers",
                 transport.hosts,
                 now - transport.last_answer,
             )
         return True
 
     def next_due(self) -> float:
-        """Monotonic time, in seconds, at which a refused registration is tried again."""
+        """The monotonic time, in seconds, at which a refused registration is tried again."""
         if self.me is None and self._retry_at > time.monotonic():
             return self._retry_at
         return float("inf")
 
     def register(self) -> None:
-        """Start to register, unless that is under way or was refused a moment ago."""
+        """Start to register, unless that is under way or was refused just now."""
         if self._registering or time.monotonic() < self._retry_at:
             return
         self._registering = True
@@ -123,18 +125,19 @@ class Membership:
             self._on_registered(me)
 
     def lost(self, me: Registration) -> None:
-        """The session expired: register under a new ID; the old claims stand until released.
+        """The session expired: register under a new ID. The old claims stand until they are
+        released.
 
-        Several transactions under way may tell of it, the last one when the next registration
-        stands. That one must not be given up: it would stand as long as this process, and nobody
-        could clear its claims node.
+        Several transactions under way may report this, the last one after the next registration was
+        made. The new registration must not be given up: its znode would exist as long as this
+        process, and nobody could clear its claims node.
         """
         if self.me is me:
             logger.warning("worker %s: its session expired; registering anew", me.worker)
             self.me = None
 
     def leave(self) -> None:
-        """End the registration: this worker holds nothing any more."""
+        """End the registration, when this worker has no claims any more."""
         if self.me is not None:
             me, self.me = self.me, None
             self._steps.start(unregister(me), lambda gone: None)
@@ -143,7 +146,7 @@ class Membership:
 def _or_refused(
     step: Step[Registration | None],
 ) -> Step[Registration | TransactionRejected | None]:
-    """An access list, or a full server, may let this worker in later: no reason for it to end."""
+    """Refused by an access list or a full server: try again later instead of ending the worker."""
     try:
         return (yield from step)
     except TransactionRejected as refused:

@@ -1,4 +1,4 @@
-"""The scan for plans that are ready and not in the index: which plans a worker asks for next."""
+"""Scan for plans that are ready but not in the index, a few plans at a time."""
 
 from __future__ import annotations
 
@@ -9,34 +9,35 @@ from ..protocol.layout import Paths
 from ..protocol.look import list_plans
 from ..protocol.requests import ReadData, Step
 
-#: Plans asked for at once: some 20 ms of the time of a server and a worker.
+#: Plans in one slice: about 20 ms of work for a server and a worker.
 SLICE = 500
 
 
 class PlanScan:
-    """Walks the plans of one root in slices, the newest first, round after round.
+    """Reads the plans of one root in slices, newest first, round after round.
 
-    Plans that have ended for good are asked for once: 20 000 of them cost nothing later.
+    Plans that have ended for good are read only once: 20 000 of them cost nothing later.
     """
 
     def __init__(self, paths: Paths) -> None:
         self._paths = paths
-        #: Changes of the root's children that the last listing has seen.
+        #: The version of the root's children at the last listing.
         self._seen = -1
         self._plans: set[str] = set()
         self._ended: set[str] = set()
-        #: What is left of this round, the next one last.
+        #: The plans left in this round; the next one is last.
         self._round: list[str] = []
 
     def next_slice(self, share: tuple[int, int], active: Container[str]) -> Step[Scanned]:
-        """Index what is found among the next plans of this share: (place, number of workers)."""
+        """Put missing plans of the next slice of this share (place, number of workers) into the
+        index."""
         root = yield ReadData(self._paths.root)
         if root is None:
             return Scanned([], [])
         if root.cversion != self._seen:
             listed = yield from list_plans(self._paths)
-            # New ones come first: another client may just have made them. Those removed meanwhile
-            # are found missing.
+            # New plans come first, because another client may just have made them. Plans that were
+            # removed meanwhile are simply missing.
             self._round += [plan for plan in listed if plan not in self._plans]
             self._plans = set(listed)
             self._ended &= self._plans
@@ -54,5 +55,5 @@ class PlanScan:
         return (yield from find_unindexed(self._paths, chosen))
 
     def learn(self, found: Scanned) -> None:
-        """Take up what a slice has found."""
+        """Take the result of a slice."""
         self._ended.update(found.ended)

@@ -1,8 +1,8 @@
-"""What a worker knows of one plan: which of its runnable entries it tries to claim, and until when.
+"""What a worker knows of one plan, and which runnable entries it tries to claim, and when.
 
-Pure: time is an argument. Two workers that list the same entries must not all reach for the first
-ones: each prefers its own share by task number, and takes from another's share only after it found
-its own empty and a moment has passed, or what is pressing. Contention is avoided, not suffered.
+Pure: time is an argument. Workers that list the same entries must not all try the first ones. So
+each prefers its own share, by task number. It takes from another share only if its own is empty and
+a moment has passed, or if an entry is urgent.
 """
 
 from __future__ import annotations
@@ -16,27 +16,29 @@ from ..protocol.layout import parse_entry
 from ..protocol.look import PlanLook
 from ..protocol.records import PlanRecord, State
 
-#: Entries kept per listing. More would only grow old; the listing is repeated when they are used
+#: Entries kept of a listing. More would only grow old; the listing is repeated when they are used
 #: up.
 CANDIDATES_MAX = 16_384
-#: A listing that something may have happened to since is repeated after this many seconds, before
-#: more of it is claimed: a task that was taken over, or one of a high priority, goes before others.
+#: A listing that may be outdated is repeated after this many seconds before more of it is claimed,
+#: because a task that was taken over, or one of a high priority, goes first.
 REFRESH_S, REFRESH_MAX_S = 1.0, 30.0
-#: Later where all workers together would list more names per second than this, and where listing
-#: would take more than one part in so many of the time: a server must not be spent on a huge plan.
-#: Each listing counts as LISTING_NAMES more.
+#: It is repeated later if all workers together would list more names per second than this, or if
+#: listing would take more than this part of the time: a huge plan must not use up a server. Each
+#: listing counts as LISTING_NAMES more names.
 REFRESH_NAMES_PER_S, LISTING_NAMES, REFRESH_PARTS = 25_000, 1000, 10
-#: Pressing entries of others' shares that are tried before one's own, once a second. Few: all
-#: workers reach for the same ones, and each that came late costs a claim another round trip.
-PRESSING_MAX = 8
-#: Seconds after which another worker's share may be taken: its preferred worker had its chance.
+#: Urgent entries of other shares that are tried before the worker's own, once a second. Only a few,
+#: because all workers try the same ones, and each that is taken already costs a claim another round
+#: trip.
+URGENT_MAX = 8
+#: Seconds after which entries of another share may be taken: its own worker had its chance.
 STEAL_AFTER_S = 0.01
-#: Strange names, and tasks that cannot run here, remembered for each plan.
+#: How many strange names, and tasks that cannot run here, are remembered for each plan.
 STRANGE_MAX = 1000
-#: A listing shorter than this is watched: soon there is nothing left, and news must wake the
+#: A listing shorter than this is watched: soon nothing is left of it, and a change must wake the
 #: worker.
 NEARLY_EMPTY = 64
-#: Seconds a plan is left alone after a task of it could not run here, doubled each time.
+#: Seconds for which a plan is left alone after one of its tasks could not run here, doubled each
+#: time.
 AVOID_FIRST_S, AVOID_MAX_S = 1.0, 60.0
 
 
@@ -50,37 +52,38 @@ class PlanView:
     state: State | None = None
     version: int = -1
     own: deque[str] = field(default_factory=deque)
-    #: Entries of others' shares were seen; after this time they may be taken.
+    #: Entries of other shares were seen. After this time they may be taken.
     steal_at: float | None = None
-    #: Names under `runnable` that are no entries, or cannot be claimed: somebody else made them, or
-    #: something below them.
+    #: Names under `runnable` that are not entries or cannot be claimed, because somebody else made
+    #: them or something below them.
     strange: set[str] = field(default_factory=set)
     must_look: bool = True
     looking: bool = False
-    #: When the last listing was asked for and came, and what it costs all workers, in names.
+    #: When the last listing was requested and when it came, and what it costs all workers, in
+    #: names.
     asked_at: float = 0.0
     listed_at: float = float("-inf")
     listing_names: int = 0
-    #: A claim could be made from the last listing. Until then it is never stale: a worker that is
-    #: so slow that each listing is old when it comes would list for ever, and claim nothing.
+    #: A claim was possible from the last listing. Before that it is never stale: otherwise a worker
+    #: so slow that each listing is old when it comes would list for ever and claim nothing.
     offered: bool = False
     #: What is left of the listing is too old to claim from.
     stale: bool = False
-    #: What is left of the listing is of others' shares.
+    #: What is left of the listing belongs to other shares.
     stolen: bool = False
-    #: When something that presses was last tried.
-    pressed_at: float = float("-inf")
-    #: Tasks that cannot run here: the last that are tried, or this worker would come to no other.
+    #: When urgent entries were last tried.
+    urgent_tried_at: float = float("-inf")
+    #: Tasks that this worker could not run. They are tried last, or no other would be tried.
     cannot_run: set[str] = field(default_factory=set)
-    #: Its `ready` changed: look even when no slot is free, for running tasks must be told.
+    #: Its `ready` changed: look even if no slot is free, because running tasks must be told.
     changed: bool = False
     watch: bool = True
     adopt: bool = False
-    #: It is done, for ever: never looked at again.
+    #: The plan is done for good. It is never looked at again.
     finished: bool = False
     avoid_until: float = 0.0
     avoid_s: float = 0.0
-    #: For the background check: when it is next due, and after how long; 0.0 until it first is.
+    #: For the background check: when it is due next, and the period; 0.0 until the first.
     check_at: float = 0.0
     check_s: float = 0.0
 
@@ -90,7 +93,7 @@ class PlanView:
 
     @property
     def idle(self) -> bool:
-        """It runs, and nothing of it is to be claimed, or it was never taken up."""
+        """Whether the plan runs but has nothing to claim, or was never checked."""
         stands_still = self.adopt or not (self.own or self.steal_at)
         return self.running and not self.finished and stands_still
 
@@ -103,18 +106,19 @@ class PlanView:
         spare: int = 0,
         newest_first: bool = False,
     ) -> None:
-        """Take up a listing. `share` is (this worker's place, number of workers).
+        """Take a new listing. `share` is (this worker's place, number of workers).
 
-        `spare` slots would stay idle after its own share, and take from the end of others' shares
-        at once: their workers begin at the front, and have no slot free for all, most likely.
-        `newest_first` has the tasks that were added last tried first, whatever their priorities.
+        `spare` slots would stay idle after the worker's own share. They take entries from the end
+        of other shares at once: the workers of those begin at the front, and most likely have no
+        slots for all entries. With `newest_first` the tasks added last are tried first, whatever
+        their priority.
         """
         self.state, self.version = look.state, look.version
         self.looking = False
         self.adopt = look.state == "running" and look.names is None
         names: Sequence[str] = (look.names or ()) if self.running else ()
         if self.strange:
-            # Listed again and again they would keep this worker looking for ever.
+            # If they stayed in the listing, this worker would look for ever.
             if len(self.strange) < STRANGE_MAX:
                 names = [name for name in names if name not in self.strange]
             else:
@@ -123,43 +127,46 @@ class PlanView:
         if self.cannot_run:
             others = [name for name in names if name[5:15] not in self.cannot_run]
             names = others or names
-        # What it steals it goes on with: listing again must not make it wait anew.
+        # A worker that takes from other shares goes on with that: a new listing must not make it
+        # wait again.
         stealing = self.steal_at is not None and now >= self.steal_at
         stealing = stealing or (self.stolen and bool(self.own))
         mine = _share_of(names, *share, newest_first=newest_first)
         self.stolen = not mine and bool(names) and stealing
         if self.stolen:
-            # The tail of the list, where the preferred worker comes last.
+            # The end of the list, which the worker of that share reaches last.
             mine = sorted(names)[len(names) // 2 :][:CANDIDATES_MAX]
-        pressing: list[str] = []
-        # Once a second, so that short listings do not make all workers collide each time. Nor in a
-        # plan that was left alone for long: what kept this worker from it may be what presses.
-        if mine and now - self.pressed_at >= REFRESH_S and self.avoid_s < AVOID_MAX_S:
-            pressing, self.pressed_at = _pressing(names, mine[0], *share), now
-        self.own = deque([*pressing, *mine, *_last_of_others(names, spare - len(mine), *share)])
+        urgent: list[str] = []
+        # Once a second, so that short listings do not make all workers collide each time. Not in a
+        # plan that was left alone for long: the urgent task may be the one that kept this worker
+        # from it.
+        if mine and now - self.urgent_tried_at >= REFRESH_S and self.avoid_s < AVOID_MAX_S:
+            urgent, self.urgent_tried_at = _urgent(names, mine[0], *share), now
+        self.own = deque([*urgent, *mine, *_last_of_others(names, spare - len(mine), *share)])
         self.offered = False
         self.listed_at, self.listing_names = now, (LISTING_NAMES + len(names)) * share[1]
         if self.own or not names:
             self.steal_at = None
         elif self.steal_at is None or stealing:
-            # An earlier time stands: news of the plan must not put stealing off for ever.
+            # An earlier time stays: changes of the plan must not delay this for ever.
             self.steal_at = now + STEAL_AFTER_S
-        # Without a watch nothing would wake this worker: look again when these are used up. News
-        # that came while this listing was under way has set must_look already, and it stays set.
+        # Without a watch nothing would wake this worker, so look again when these are used up. A
+        # change during this listing has set must_look already, and it stays set.
         self.must_look = self.must_look or not self.watch
-        # What was told while it was under way, of `ready` or of the connection, took a watch along.
+        # A change of `ready` or of the connection while it was under way has used up a watch.
         self.watch = self.changed or not long
 
     def begin_look(self, now: float) -> bool:
-        """A listing starts; gives whether it is to be watched."""
+        """Note that a listing starts. Returns whether to watch it."""
         self.looking, self.must_look, self.changed, self.stale = True, False, False, False
         self.asked_at = now
         return self.watch
 
     def grow_old(self, now: float, plans: int) -> None:
-        """Find the listing stale, where it is; `plans` are to be listed again, each as often.
+        """Mark the listing as stale if it is; `plans` is the number of plans to list again as
+        often.
 
-        One that is watched is not while nothing was told of.
+        A watched listing is not stale as long as its watch has not fired.
         """
         wait_s = max(
             REFRESH_S,
@@ -170,7 +177,7 @@ class PlanView:
         self.stale = old and self.offered and self.must_look and not self.looking
 
     def take(self, count: int) -> list[str]:
-        """The next entries to claim; names that are no entries are remembered and passed over."""
+        """The next entries to claim. Names that are not entries are remembered and ignored."""
         taken: list[str] = []
         while self.own and len(taken) < count:
             name = self.own.popleft()
@@ -186,14 +193,14 @@ class PlanView:
             self.strange.add(name)
 
     def _is_entry(self, name: str) -> bool:
-        """Asked of each name only where there are more strange ones than are remembered."""
+        """Called for each name only if there are more strange names than are remembered."""
         return name not in self.strange and parse_entry(name) is not None
 
     def avoid(self, now: float, task: str | None = None) -> None:
-        """That task of the plan cannot run here: leave it to others for a while.
+        """One of its tasks cannot run here: leave the plan to others for a while.
 
-        The task for longer: two workers that each lack what the first task of their shares needs
-        would else go on with these two for ever.
+        The task itself is left alone for longer. Otherwise two workers that each lack what the
+        first task of their share needs could try these two for ever.
         """
         if task is not None and len(self.cannot_run) < STRANGE_MAX:
             self.cannot_run.add(task)
@@ -210,7 +217,8 @@ class PlanView:
         self.must_look = True
 
     def leave_alone(self, now: float) -> None:
-        """Its record cannot be read here: another worker may be newer; look again after a while."""
+        """The plan's record cannot be read here, but a newer worker may read it. Look again after a
+        while."""
         self.looking, self.state = False, None
         self.avoid_s = AVOID_MAX_S
         self.avoid(now)
@@ -224,7 +232,8 @@ class PlanView:
 
 
 def _share_of(names: Iterable[str], me: int, count: int, *, newest_first: bool) -> list[str]:
-    """The first entries of this worker's share, sorted; walked once, without holding them all."""
+    """The first entries of this worker's share, sorted. Reads the names once, without a copy of
+    all."""
     order = (lambda name: -_number(name)) if newest_first else None
     mine: list[str] = []
     for name in names:
@@ -237,9 +246,9 @@ def _share_of(names: Iterable[str], me: int, count: int, *, newest_first: bool) 
     return mine[:CANDIDATES_MAX]
 
 
-def _pressing(names: Iterable[str], first: str, me: int, count: int) -> list[str]:
-    """The first entries of others' shares that must not wait for the one whose share they are: it
-    may be busy for hours. They rank before `first`, or were claimed before and lost.
+def _urgent(names: Iterable[str], first: str, me: int, count: int) -> list[str]:
+    """The first entries of other shares that must not wait for their own worker, which may be busy
+    for hours. They rank before `first`, or were claimed before and lost.
     """
     rank = first[:4]
     found = (
@@ -249,7 +258,7 @@ def _pressing(names: Iterable[str], first: str, me: int, count: int) -> list[str
         and _number(name) % count != me
         and parse_entry(name) is not None
     )
-    return heapq.nsmallest(PRESSING_MAX, found)
+    return heapq.nsmallest(URGENT_MAX, found)
 
 
 def _last_of_others(names: Sequence[str], most: int, me: int, count: int) -> list[str]:

@@ -60,7 +60,7 @@ class Poller:
         return path == active
 
     def look_again(self) -> None:
-        """Look as after a change that nobody told of: at the list of plans, at some of them."""
+        """Look for changes that no watch has announced: in the list of plans, and in some plans."""
         self._must_list = True
         self.candidates.sweep(PLANS_PER_SWEEP)
 

@@ -243,7 +243,7 @@ class Cluster:
             twin.stop()
             twin.close()
 
-    # ---- upkeep
+    # ---- maintenance
 
     def tend(self) -> None:
         """Record every process that ended by itself, for the checks, and start it again."""

@@ -156,8 +156,9 @@ class PinnedPartition(Partition):
 class Unacknowledged(PinnedPartition):
     """The followers write down what the leader proposes, and their acknowledgements get lost.
 
-    At the end the leader loses both followers, and the next leader commits what nobody was told of.
-    It has to lose its lead first: a follower that came back to it would acknowledge after all.
+    At the end the leader loses both followers, and the next leader commits what nobody has heard
+    about. It has to lose its lead first: a follower that came back to it would acknowledge after
+    all.
     """
 
     lasts = (0.3, 1.0)

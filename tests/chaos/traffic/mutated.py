@@ -94,7 +94,7 @@ def _never_mark() -> None:
     _replace(failure, "mark_started", unmarked)
 
 
-def _list_desks(*, first: bool) -> None:
+def _list_claims_nodes(*, first: bool) -> None:
     """The order of the two readings, with a point between them; the protocol lists claims nodes
     first.
 
@@ -144,8 +144,8 @@ def _full_at_first() -> None:
 ALTERED: dict[str, Callable[[], None]] = {
     "no check": _never_check,
     "no mark": _never_mark,
-    "claims nodes listed last": partial(_list_desks, first=False),
-    "claims nodes listed first": partial(_list_desks, first=True),
+    "claims nodes listed last": partial(_list_claims_nodes, first=False),
+    "claims nodes listed first": partial(_list_claims_nodes, first=True),
     "full at first": _full_at_first,
     "arguments in another order": _reverse_arguments,
 }

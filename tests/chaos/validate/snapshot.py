@@ -129,12 +129,12 @@ def snapshot_of(client: zkplan.Client, plan: zkplan.Plan) -> PlanSnapshot:
     for delayed in map(parse_delayed, later or ()):
         if delayed is not None and delayed.plan == plan.number:
             snapshot.places[delayed.entry.task].append("delayed")
-    _read_desks(client, plan, claims_nodes or [], snapshot)
+    _read_claims_nodes(client, plan, claims_nodes or [], snapshot)
     _read_tasks(client, plan, sorted(n[5:] for n in names or () if n.startswith("task-")), snapshot)
     return snapshot
 
 
-def _read_desks(
+def _read_claims_nodes(
     client: zkplan.Client, plan: zkplan.Plan, claims_nodes: list[str], snapshot: PlanSnapshot
 ) -> None:
     held = client.transport.ask(

@@ -46,9 +46,9 @@ def between(monkeypatch: pytest.MonkeyPatch) -> Iterator[Between]:
         def proved(paths: Paths, plan_path: str) -> Step[int | None]:
             _gate.set()
             wait_until(lambda: has_come(plan), "what is to come between has come")
-            return deadlock.dead_at_standstill(paths, plan_path)
+            return deadlock.dead_if_deadlocked(paths, plan_path)
 
-        monkeypatch.setattr(waiting, "dead_at_standstill", proved)
+        monkeypatch.setattr(waiting, "dead_if_deadlocked", proved)
 
     yield when
     _gate.set()
@@ -142,7 +142,7 @@ def test_who_may_not_repair_a_plan_does_not_call_it_stuck(
     assert plan.check().published == [path.rpartition("/")[2]]
 
 
-def test_where_a_desk_may_not_be_read_no_plan_is_called_stuck(
+def test_where_a_claims_node_may_not_be_read_no_plan_is_called_stuck(
     zookeeper_hosts: str,
     zkplan_root: str,
     zkplan_client: Client,

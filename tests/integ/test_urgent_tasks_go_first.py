@@ -16,7 +16,7 @@ from .support import WorkerProcess, note, notes, wait_for_notes, wait_until, wor
 #: So many wait, each to run for so long. A worker listed what else is runnable when it had run half
 #: of them, if it did so only when it has nothing left.
 CROWD, SECONDS, THREADS = 2000, 0.05, 2
-#: So many may go before what presses.
+#: How many other tasks may run before an urgent one.
 BEFORE = 700
 
 

@@ -1,19 +1,19 @@
-"""What presses is tried by workers whose share it is not; what cannot be decoded is tried last."""
+"""Urgent tasks are tried by all workers; tasks that cannot be decoded are tried last."""
 
 from __future__ import annotations
 
 from zkplan.runtime.plan_view import (
     AVOID_FIRST_S,
     AVOID_MAX_S,
-    PRESSING_MAX,
     REFRESH_S,
     STEAL_AFTER_S,
+    URGENT_MAX,
 )
 
 from .listings import names, running, view
 
 
-def test_what_presses_does_not_wait_for_the_worker_whose_share_it_is() -> None:
+def test_an_urgent_task_does_not_wait_for_the_worker_whose_share_it_is_in() -> None:
     seen = view()
     urgent, lost = names(10, rank="4990"), ["5000-0000000004.1.0"]
     found = running([*names(5, 6, 7), *lost, *urgent, "0-strange", "5000-0000000002.x"])
@@ -35,14 +35,14 @@ def test_what_is_left_to_the_worker_whose_share_it_is() -> None:
     assert list(seen.own) == []
 
 
-def test_a_worker_takes_few_of_many_that_press() -> None:
+def test_a_worker_takes_only_a_few_of_many_urgent_tasks() -> None:
     seen = view()
     lost = [f"5000-{number:010d}.1.0" for number in range(1, 99, 2)]
     seen.update(running([*names(100), *lost]), (0, 2), 0.0)
-    assert list(seen.own) == lost[:PRESSING_MAX] + names(100)
+    assert list(seen.own) == lost[:URGENT_MAX] + names(100)
 
 
-def test_who_lists_often_tries_what_presses_once_a_second() -> None:
+def test_a_worker_that_lists_often_tries_urgent_tasks_once_a_second() -> None:
     seen = view()
     found = running([*names(4, 6), *names(11, rank="4990")])
     tried = []
@@ -53,7 +53,7 @@ def test_who_lists_often_tries_what_presses_once_a_second() -> None:
     assert tried == [tick * REFRESH_S for tick in range(6)]
 
 
-def test_a_thief_tries_what_presses() -> None:
+def test_a_worker_that_takes_from_other_shares_tries_urgent_tasks() -> None:
     seen = view()
     for now in (0.0, STEAL_AFTER_S):
         seen.update(running([*names(1, 3, 5, 7), *names(11, rank="4990")]), (0, 2), now)
@@ -98,7 +98,7 @@ def test_two_workers_that_lack_different_modules_run_all_that_either_can() -> No
     assert not left
 
 
-def test_a_plan_that_was_left_alone_for_long_has_nothing_that_presses() -> None:
+def test_a_plan_that_was_left_alone_for_long_has_no_urgent_tasks() -> None:
     seen = view()
     seen.leave_alone(0.0)
     seen.update(running([*names(4, 6), "5000-0000000003.1.0"]), (0, 2), AVOID_MAX_S)

@@ -29,7 +29,7 @@ JUNK = [
 NAMES = ["foo", "5000-x", "0000000001", "٣٣٣٣-0000000001.0.0", "5000-0000000001.01.0", "-", "ä b"]
 
 
-class Litter:
+class ForeignZnodes:
     """Leaves garbage under a root, from one seed; each method leaves one kind of it."""
 
     def __init__(self, client: Client, znodes: KazooClient, seed: int) -> None:
@@ -232,7 +232,7 @@ class Litter:
             plan.mark_ready()
             self.put(f"{plan.path[len(self.root) + 1 :]}/{name}")
             if name in ("task-x", "foo"):
-                self.must_be_told(f"{plan.path}: {name}: is none of zkplan's znodes")
+                self.must_be_told(f"{plan.path}: {name}: is not a znode of zkplan")
             elif name == "add-count/below":
                 self.must_be_told(f"{plan.path} does not end: ")
         for name in ("add-ids", "add-count", "results", "dead", "runnable"):
@@ -243,8 +243,8 @@ class Litter:
             plan.mark_ready()
 
 
-KINDS: list[Callable[[Litter], None]] = [
-    made for name, made in vars(Litter).items()
+KINDS: list[Callable[[ForeignZnodes], None]] = [
+    made for name, made in vars(ForeignZnodes).items()
     if name not in ("junk", "put", "victim", "path", "must_be_told", "must_fail", "in_the_way_of")
     and not name.startswith("_")
 ]  # fmt: skip
