@@ -110,8 +110,8 @@ def names_of_tests() -> Iterator[tuple[Path, str]]:
     for path in FILES:
         if path.name.startswith("test_"):
             for node in ast.walk(ast.parse(path.read_text())):
-                is_function = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-                if is_function and node.name.startswith("test_"):
+                functions = ast.FunctionDef | ast.AsyncFunctionDef
+                if isinstance(node, functions) and node.name.startswith("test_"):
                     yield path, node.name
 
 

@@ -148,8 +148,8 @@ def _told(host: str, port: int, error: OSError) -> str:
         return str(error)
     place = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     known = {
-        errno.EADDRINUSE: "the port is taken, perhaps by a server that runs already. Connect to it, "
-        f"or choose another port; a free one is found with --listen "
+        errno.EADDRINUSE: "the port is taken, perhaps by a server that runs already. Connect to "
+        f"it, or choose another port; a free one is found with --listen "
         f"{place.removesuffix(str(port))}0",
         errno.EADDRNOTAVAIL: f"this machine has no address {host}; --listen 127.0.0.1:{port} "
         f"serves this machine alone, 0.0.0.0:{port} everyone who can reach it",

@@ -50,32 +50,8 @@ def publish(
     standing: set[str] = set()
     while rest or (pending and shut is None):
         failpoints.reach("publish.before")
-        ops: list[Op] = []
-        owners: list[int] = []
-        claims: list[Claim] = []
-        guarded: set[str] = set()
-        for index, target in enumerate(rest):
-            plan_path = me.paths.plan(target.plan)
-            ready = f"{plan_path}/task-{target.task}/ready"
-            part: list[Op] = [SetData(ready, b"%d" % target.k, target.k)]
-            if len(claims) < drive.capacity and plan_path in drive.versions:
-                claim = new_claim(me, target.plan, target.rank, target.task, 0, 0)
-                claims.append(claim)
-                guarded.add(plan_path)
-                part += take_ops(me, claim)
-            else:
-                entry = f"{plan_path}/runnable/{target.entry.name}"
-                part.append(Check(entry) if entry in standing else Create(entry))
-            ops += part
-            owners += [index] * len(part)
-        if guarded:
-            checks: list[Op] = [Check(me.worker_path)]
-            checks += [Check(f"{path}/ready", drive.versions[path]) for path in sorted(guarded)]
-            ops[:0] = checks
-            owners[:0] = [_GUARD] * len(checks)
-        if pending and shut is None:
-            ops.append(Delete(pending))
-            owners.append(_PENDING)
+        record = pending if shut is None else ""
+        ops, owners, claims = _draft(me, rest, drive, standing, record)
         answer, read = yield from send_taking(me, ops, claims)
         if isinstance(answer, Applied):
             if shut is not None:
@@ -113,6 +89,39 @@ def publish(
     if shut is not None:
         raise shut
     return Published([], refusals)
+
+
+def _draft(
+    me: Registration, rest: list[Dependent], drive: Drive, standing: set[str], pending: str
+) -> tuple[list[Op], list[int], list[Claim]]:
+    """(operations, the dependent that each belongs to, claims) of one transaction."""
+    ops: list[Op] = []
+    owners: list[int] = []
+    claims: list[Claim] = []
+    guarded: set[str] = set()
+    for index, target in enumerate(rest):
+        plan_path = me.paths.plan(target.plan)
+        ready = f"{plan_path}/task-{target.task}/ready"
+        part: list[Op] = [SetData(ready, b"%d" % target.k, target.k)]
+        if len(claims) < drive.capacity and plan_path in drive.versions:
+            claim = new_claim(me, target.plan, target.rank, target.task, 0, 0)
+            claims.append(claim)
+            guarded.add(plan_path)
+            part += take_ops(me, claim)
+        else:
+            entry = f"{plan_path}/runnable/{target.entry.name}"
+            part.append(Check(entry) if entry in standing else Create(entry))
+        ops += part
+        owners += [index] * len(part)
+    if guarded:
+        checks: list[Op] = [Check(me.worker_path)]
+        checks += [Check(f"{path}/ready", drive.versions[path]) for path in sorted(guarded)]
+        ops[:0] = checks
+        owners[:0] = [_GUARD] * len(checks)
+    if pending:
+        ops.append(Delete(pending))
+        owners.append(_PENDING)
+    return ops, owners, claims
 
 
 def still_full(me: Registration, dependents: Sequence[Dependent]) -> Step[list[Dependent]]:
