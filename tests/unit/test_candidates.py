@@ -272,3 +272,18 @@ def test_a_full_server_has_the_newest_entries_tried_first() -> None:
     seen = view()
     seen.update(running(names(10, 11, 12)), ALONE, 0.0, newest_first=True)
     assert seen.take(9) == names(12, 11, 10)
+
+
+def test_the_first_entry_of_a_plan_speaks_for_it() -> None:
+    candidates = plans("0000000001", "0000000002")
+    first, second = candidates.views.values()
+    first.update(running(names(1, rank="4990") + names(9)), ALONE, 0.0)
+    second.update(running(names(1, rank="4995")), ALONE, 0.0)
+    for seen in (first, second):
+        candidates.file(seen)
+    for expected in (first, second, first, None):
+        found = candidates.choose(1.0)
+        assert found is expected
+        if found is not None:
+            found.take(1)
+            candidates.file(found)

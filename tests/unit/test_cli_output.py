@@ -6,6 +6,7 @@ import json
 import logging
 import sys
 from collections.abc import Iterator
+from typing import Any
 
 import click
 import pytest
@@ -38,30 +39,27 @@ def logging_restored() -> Iterator[None]:
     logging.getLogger("kazoo").setLevel(kazoo_level)
 
 
+@pytest.mark.parametrize(
+    ("rows", "lines"),
+    [
+        (
+            ROWS,
+            [
+                "name                tasks  seconds",
+                "first               3      1.5",
+                "a much longer name  12",
+            ],
+        ),
+        ([], ["name  tasks  seconds"]),
+    ],
+)
 def test_a_table_has_aligned_columns_and_no_blanks_at_the_end(
-    capsys: pytest.CaptureFixture[str],
+    rows: list[dict[str, Any]], lines: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    print_rows(ROWS, "table", COLUMNS)
-    assert capsys.readouterr().out.splitlines() == [
-        "name                tasks  seconds",
-        "first               3      1.5",
-        "a much longer name  12",
-    ]
-
-
-def test_an_empty_table_is_its_heading(capsys: pytest.CaptureFixture[str]) -> None:
-    print_rows([], "table", COLUMNS)
-    assert capsys.readouterr().out == "name  tasks  seconds\n"
-
-
-def test_rows_as_json_are_a_list_with_every_field(capsys: pytest.CaptureFixture[str]) -> None:
-    print_rows(ROWS, "json", COLUMNS)
-    assert json.loads(capsys.readouterr().out) == ROWS
-
-
-def test_no_rows_as_json_are_an_empty_list(capsys: pytest.CaptureFixture[str]) -> None:
-    print_rows([], "json", COLUMNS)
-    assert json.loads(capsys.readouterr().out) == []
+    print_rows(rows, "table", COLUMNS)
+    assert capsys.readouterr().out.splitlines() == lines
+    print_rows(rows, "json", COLUMNS)
+    assert json.loads(capsys.readouterr().out) == rows, "with every field"
 
 
 def test_facts_are_a_line_each_and_further_lines_are_indented(
@@ -79,13 +77,9 @@ def test_facts_are_a_line_each_and_further_lines_are_indented(
 
 
 def test_facts_as_json_are_one_object(capsys: pytest.CaptureFixture[str]) -> None:
-    print_facts({"name": "sum", "seconds": 1.25, "state": None}, "json")
-    assert json.loads(capsys.readouterr().out) == {"name": "sum", "seconds": 1.25, "state": None}
-
-
-def test_what_json_does_not_know_is_printed_as_text(capsys: pytest.CaptureFixture[str]) -> None:
-    print_facts({"kind": {1}}, "json")
-    assert json.loads(capsys.readouterr().out) == {"kind": "{1}"}
+    facts = {"name": "sum", "seconds": 1.25, "state": None}
+    print_facts(facts | {"unknown": {1}}, "json")
+    assert json.loads(capsys.readouterr().out) == facts | {"unknown": "{1}"}
 
 
 @pytest.mark.parametrize(

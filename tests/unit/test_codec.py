@@ -87,27 +87,6 @@ def test_marks_at_any_depth_are_replaced_by_values(first: Any, second: Any) -> N
     assert kwargs == {"named": second}
 
 
-@given(PLAIN, st.binary(max_size=80))
-def test_a_sealed_value_is_opened_by_its_secret_only(value: Any, secret: bytes) -> None:
-    codec = Codec(secret)
-    sealed = codec.seal_value(value)
-    kind, body = codec.open(VALUE, sealed)
-    assert (kind, codecs.load(body)) == (VALUE, value)
-    with pytest.raises(PayloadUndecodable, match="secret"):
-        Codec(secret + b"x").open(VALUE, sealed)
-
-
-def test_a_value_of_one_kind_is_not_taken_for_another() -> None:
-    """A failure is never delivered as a value, nor a value run as a task."""
-    codec = Codec()
-    sealed = codec.seal_value(1)
-    with pytest.raises(PayloadUndecodable):
-        codec.open(FAILURE, sealed)
-    forged = sealed[:2] + TASK + sealed[3:]
-    with pytest.raises(PayloadUndecodable, match="signature"):
-        codec.open(TASK, forged)
-
-
 @given(PLAIN, st.data())
 def test_a_single_changed_byte_is_noticed(value: Any, data: st.DataObject) -> None:
     codec = Codec(b"secret")

@@ -99,19 +99,6 @@ def test_the_context_tells_the_attempt_the_worker_and_the_plan(runner: Runner) -
     assert found == [0, "worker-1", "the plan", look_around.__qualname__, False]
 
 
-def test_the_name_in_the_context_is_the_authors(runner: Runner) -> None:
-    job = job_of(lambda: current().name, options=TaskOptions(name="sum"))
-    assert outcome(runner.run(job)) == "sum"
-
-
-def test_there_is_no_context_outside_of_a_task(runner: Runner) -> None:
-    with pytest.raises(ZkplanError, match="only inside a task"):
-        current()
-    outcome(runner.run(job_of(lambda: None)))
-    with pytest.raises(ZkplanError, match="only inside a task"):
-        current()
-
-
 def test_a_task_that_is_not_wanted_any_more_can_ask_and_be_stopped() -> None:
     job = job_of(print)
     job.options = TaskOptions(name="sum")

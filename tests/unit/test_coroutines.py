@@ -28,6 +28,12 @@ def test_a_coroutine_function_is_run_to_its_end(runner: Runner) -> None:
     for _ in range(2):
         assert outcome(runner.run(job_of(doubled, (21,)))) == (42, 0, True)
 
+    async def fails() -> None:
+        await asyncio.sleep(0)
+        raise LookupError("in the loop")
+
+    assert failure(runner.run(job_of(fails))).summary == "LookupError: in the loop"
+
 
 def test_a_coroutine_for_which_no_thread_starts_keeps_none_from_the_next(
     runner: Runner, monkeypatch: pytest.MonkeyPatch

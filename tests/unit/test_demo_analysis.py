@@ -52,19 +52,14 @@ def test_tests_installed_packages_and_other_files_are_left_out(folder: Path) -> 
     assert analysis.source_files(folder) == SOURCES
 
 
-def test_definitions_are_counted_at_any_depth(folder: Path) -> None:
+def test_definitions_are_counted_at_any_depth_and_imports_once_per_file(folder: Path) -> None:
     summary = analysis.analyse(str(folder), ["alpha.py", "beta.py"])
     assert summary.largest == (Module(5, "alpha", 2, 0), Module(3, "beta", 1, 1))
     assert (summary.files, summary.lines, summary.functions, summary.classes) == (2, 8, 3, 1)
-
-
-def test_a_module_counts_once_per_file_that_imports_it(folder: Path) -> None:
-    summary = analysis.analyse(str(folder), ["alpha.py", "beta.py"])
     assert summary.importers == {"os": 2, "sys": 1}
-
-
-def test_imports_within_one_package_do_not_count(folder: Path) -> None:
-    assert analysis.analyse(str(folder), ["pack/__init__.py"]).importers == {"sys": 1}
+    package = analysis.analyse(str(folder), ["pack/__init__.py"])
+    assert package.importers == {"sys": 1}, "imports within one package do not count"
+    assert package.largest[0].name == "pack", "it is named after its folder"
 
 
 def test_files_that_do_not_parse_are_named_and_not_counted(folder: Path) -> None:
@@ -73,18 +68,11 @@ def test_files_that_do_not_parse_are_named_and_not_counted(folder: Path) -> None
     assert summary.files == 1
 
 
-def test_a_package_is_named_after_its_folder(folder: Path) -> None:
-    assert analysis.analyse(str(folder), ["pack/__init__.py"]).largest[0].name == "pack"
-
-
-def test_a_large_package_is_split_and_a_small_one_is_not() -> None:
+def test_a_large_package_is_split_and_one_sorted_among_modules_stays_one_chunk() -> None:
     files = [f"big/m{number}.py" for number in range(5)] + ["os.py", "small/__init__.py"]
     chunks = analysis.split(files, size=2)
     assert [chunk.name for chunk in chunks] == ["modules", "big-1", "big-2", "big-3", "small"]
     assert sorted(file for chunk in chunks for file in chunk.files) == sorted(files)
-
-
-def test_a_package_sorted_among_modules_stays_one_chunk() -> None:
     chunks = analysis.split(["abc.py", "email/a.py", "email/b.py", "zipfile.py"])
     assert [(chunk.name, len(chunk.files)) for chunk in chunks] == [("modules", 2), ("email", 2)]
 

@@ -1,13 +1,16 @@
-"""The lock of a data folder, and the address that its holder tells."""
+"""The lock of a data folder, the address that its holder tells, and words from odd places."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
 from zkplan.embedded.lock import FolderLock, address_of
 from zkplan.embedded.storage_errors import StorageLocked
+from zkplan.embedded.words import answer_word
 
 
 def test_an_address_of_another_holder_is_given_to_nobody(tmp_path: Path) -> None:
@@ -42,3 +45,20 @@ def test_a_lock_that_is_held_says_that_a_server_holds_it(tmp_path: Path) -> None
         FolderLock(tmp_path)
     assert caught.value.by_server
     held.release()
+
+
+NOBODY = cast("Any", None)
+
+
+def test_envi_is_answered_from_a_deleted_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "gone"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    folder.rmdir()
+    with pytest.raises(FileNotFoundError):
+        os.getcwd()
+    answer = answer_word(b"envi", NOBODY)
+    assert answer is not None
+    assert b"user.dir=?\n" in answer

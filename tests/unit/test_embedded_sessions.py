@@ -56,15 +56,6 @@ def test_attaching_negotiates_the_time_out_anew() -> None:
     assert live.expired(211) == [session]
 
 
-def test_a_session_expires_once_whatever_was_negotiated_before() -> None:
-    live = sessions()
-    session = live.create(500, 0, 5)
-    for now_ms, timeout_ms in ((0, 100), (0, 500), (0, 100), (90, 410)):
-        live.attach(session.id, session.password, timeout_ms, now_ms)
-    over = [each for now_ms in range(0, 2000, 10) for each in live.expired(now_ms)]
-    assert over == [session]
-
-
 def test_ids_stay_positive_numbers_of_64_bits() -> None:
     for wall_ms in (0, 2**40 - 1, 2**40, 2**62):
         assert 0 < sessions().create(200, 0, wall_ms).id < 2**62

@@ -1,14 +1,19 @@
-"""The errors: the tree drawn in the docstring is the tree of classes, and all of them travel."""
+"""The errors: drawn in the docstring as they are, they travel, and show the lines of the user."""
 
 from __future__ import annotations
 
 import inspect
 import pickle
 import re
+import traceback
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from zkplan import errors
+import zkplan
+from zkplan import InvalidTask, InvariantViolated, NotSerialisable, errors
 from zkplan.errors import (
     ForeignTask,
     PayloadTooLarge,
@@ -19,7 +24,10 @@ from zkplan.errors import (
     WaitTimeout,
     ZkplanError,
 )
+from zkplan.protocol.records import PlanRecord
 from zkplan.serialization import codec
+from zkplan.serialization.codec import Codec
+from zkplan.tracebacks import told_to_caller
 
 CLASSES = {
     name: kind
@@ -57,10 +65,6 @@ def test_every_error_says_what_it_means(name: str) -> None:
     assert re.match(r"[A-Z].+\.", (CLASSES[name].__doc__ or "").replace("\n", " "))
 
 
-def test_a_wait_that_is_over_is_a_timeout_as_python_knows_it() -> None:
-    assert issubclass(WaitTimeout, TimeoutError)
-
-
 @pytest.mark.parametrize(
     "error",
     [
@@ -82,8 +86,41 @@ def test_an_error_raised_in_a_task_reaches_the_author_whole(error: ZkplanError) 
         assert copy.__dict__ == error.__dict__
 
 
-def test_a_payload_too_large_says_the_size_the_limit_and_the_way_out() -> None:
-    text = str(PayloadTooLarge("the result of task 'a'", 2_000_000, 1_040_000))
-    assert text.startswith("the result of task 'a': 2000000 bytes, but one ZooKeeper request")
-    for part in ("the result of task 'a'", "2000000", "1040000", "store the data elsewhere"):
-        assert part in text
+PACKAGE = Path(zkplan.__file__).parent
+
+
+def frames_of(error: BaseException) -> list[str]:
+    found = traceback.extract_tb(error.__traceback__)
+    return [frame.filename for frame in found if Path(frame.filename).is_relative_to(PACKAGE)]
+
+
+@pytest.mark.parametrize(
+    ("args", "kind"),
+    [([1, 2, 3], InvalidTask), ("text", InvalidTask), ([(each for each in "")], NotSerialisable)],
+)
+def test_a_task_that_is_refused_is_told_in_one_frame(args: Any, kind: type[Exception]) -> None:
+    offline: Any = SimpleNamespace(codec=Codec())
+    plan = zkplan.Plan(offline, "/zkplan/plan-0000000003", PlanRecord("", "", 0.0))
+    with pytest.raises(kind) as refused:
+        plan.add_task(len, args)
+    assert len(frames_of(refused.value)) == 1
+    assert "codec.py" not in "".join(traceback.format_exception(refused.value))
+
+
+def test_the_error_of_a_task_is_told_in_one_frame() -> None:
+    def deep() -> None:
+        raise ValueError("of the task") from TaskFailed("t", "it failed", "remote lines")
+
+    with pytest.raises(ValueError, match="of the task") as told:
+        told_to_caller(deep)()
+    assert [Path(name).name for name in frames_of(told.value)] == ["tracebacks.py"]
+    assert isinstance(told.value.__cause__, TaskFailed)
+
+
+def test_a_bug_is_shown_as_a_whole() -> None:
+    def deep() -> None:
+        raise InvariantViolated("of zkplan")
+
+    with pytest.raises(InvariantViolated) as told:
+        told_to_caller(deep)()
+    assert traceback.extract_tb(told.value.__traceback__)[-1].name == "deep"

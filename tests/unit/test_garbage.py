@@ -1,8 +1,9 @@
-"""Whatever stands in a znode, reading it never ends a worker, and nothing unsigned is decoded."""
+"""Whatever stands in a znode or is its name: reading it ends no worker, and is told once."""
 
 from __future__ import annotations
 
 import json
+import logging
 import struct
 import sys
 from typing import Any
@@ -12,11 +13,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kazoo.security import OPEN_ACL_UNSAFE
 
-from zkplan.errors import PayloadUndecodable
-from zkplan.protocol.layout import delayed_name, parse_claim, parse_delayed, parse_entry
+from zkplan.errors import (
+    ClientClosed,
+    PayloadUndecodable,
+    TransactionRejected,
+    ZooKeeperUnavailable,
+)
+from zkplan.protocol.active import list_active
+from zkplan.protocol.layout import Paths, delayed_name, parse_claim, parse_delayed, parse_entry
+from zkplan.protocol.look import PlanLook, list_plans
 from zkplan.protocol.records import Dead, Edge, Failure, PlanRecord, WorkerRecord
-from zkplan.protocol.requests import Applied, Create
+from zkplan.protocol.requests import Applied, Create, ReadChildren, ReadData, Step
 from zkplan.protocol.shared import Dependent, pending_bytes, pending_dependents
+from zkplan.runtime.plan_view import STRANGE_MAX, PlanView
+from zkplan.runtime.steps import TOLD_MAX, Complaints, contained
 from zkplan.serialization import codec as codecs
 from zkplan.serialization.codec import FAILURE, LOG, TASK, VALUE, Codec
 from zkplan.transport import wire
@@ -68,11 +78,6 @@ def test_a_wake_is_read_back(named: list[Dependent]) -> None:
     assert pending_dependents(pending_bytes(named)) == named
 
 
-@given(st.binary(max_size=80) | st.text("0123 \n", max_size=80).map(str.encode))
-def test_a_damaged_wake_is_no_error(data: bytes) -> None:
-    assert all(dependent.k >= 0 for dependent in pending_dependents(data))
-
-
 @pytest.mark.parametrize(
     "line", [b"1 2  3", b"   ", b"1 2 3", b"\xff 1 2 3", b"1 2 9" + b"9" * 5000]
 )
@@ -119,14 +124,6 @@ def test_the_worst_json_is_undecodable(data: bytes) -> None:
 
 #: No opcode that asks for a memo of any size: Python reserves what is asked for, gigabytes of it.
 pickles = st.binary(max_size=40).filter(lambda data: not {b"r", b"p"} & {bytes([c]) for c in data})
-
-
-@given(pickles)
-def test_damaged_builtin_data_is_undecodable(data: bytes) -> None:
-    try:
-        codecs.load(b"P" + data)
-    except PayloadUndecodable:
-        pass
 
 
 @given(st.data())
@@ -196,3 +193,88 @@ def test_created_paths_are_cut_free_of_any_chroot(chroot: str) -> None:
         [Create("/ä/task-", sequence=True)], chroot, wire.pack_acl(OPEN_ACL_UNSAFE)
     )
     assert packet.deserialize(answer, 0) == Applied(["/ä/task-0000000007"])
+
+
+ENTRY = "5000-0000000001.0.0"
+
+
+def listed(view: PlanView, names: list[str]) -> list[str]:
+    """One look and all that is claimed from it, as the loop of a worker does."""
+    view.begin_look(0.0)
+    view.update(PlanLook("running", 0, names), (0, 1), 0.0)
+    return view.take(len(names))
+
+
+def test_more_strange_names_than_are_remembered_make_no_worker_look_for_ever() -> None:
+    view = PlanView("0000000001", "/r/plan-0000000001")
+    names = [f"strange-{number}" for number in range(3 * STRANGE_MAX)]
+    assert listed(view, names) == []
+    assert listed(view, [*names, ENTRY]) == [ENTRY]
+    assert not view.own
+    listed(view, names)
+    listed(view, names)
+    assert not view.must_look, "nothing is left to claim, so a watch wakes this worker"
+
+
+def test_an_entry_that_cannot_be_claimed_is_not_tried_again() -> None:
+    view = PlanView("0000000001", "/r/plan-0000000001")
+    assert listed(view, [ENTRY]) == [ENTRY]
+    view.bar(ENTRY)
+    assert listed(view, [ENTRY]) == []
+
+
+def test_only_what_the_counter_named_is_a_plan() -> None:
+    step = list_plans(Paths("/r"))
+    next(step)
+    with pytest.raises(StopIteration) as ended:
+        step.send(["plan-x", "plan-", "plan-٣٣٣٣٣٣٣٣٣٣", "plan-00000000001", "plan-0000000007"])
+    assert ended.value.value == ["0000000007"]
+
+
+def test_only_the_number_of_a_plan_is_an_entry_of_the_index() -> None:
+    step = list_active(Paths("/r"), watch=True)
+    assert next(step) == ReadChildren("/r/active", watch=True)
+    with pytest.raises(StopIteration) as ended:
+        step.send(["plan-0000000007", "x", "٣٣٣٣٣٣٣٣٣٣", "00000000001", "0000000009", "0000000007"])
+    assert ended.value.value == ["0000000007", "0000000009"]
+
+
+def asks() -> Step[str]:
+    yield ReadData("/x")
+    return "done"
+
+
+def outcome(error: Exception, complaints: Complaints) -> str:
+    step = contained(asks(), complaints, "/x is broken", "instead")
+    next(step)
+    with pytest.raises(StopIteration) as ended:
+        step.throw(error)
+    return str(ended.value.value)
+
+
+def test_what_the_tree_is_to_blame_for_ends_the_step_alone_and_is_told_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    complaints = Complaints()
+    with caplog.at_level(logging.WARNING, logger="zkplan"):
+        for _ in range(3):
+            for error in (TransactionRejected("no"), PayloadUndecodable("no")):
+                assert outcome(error, complaints) == "instead"
+    assert [record.getMessage() for record in caplog.records] == ["/x is broken: no"]
+
+
+@pytest.mark.parametrize(
+    "error", [ZooKeeperUnavailable("x"), ClientClosed("x"), AssertionError("x")]
+)
+def test_a_lost_connection_and_a_bug_are_not_contained(error: Exception) -> None:
+    step = contained(asks(), Complaints(), "/x", None)
+    next(step)
+    with pytest.raises(type(error)):
+        step.throw(error)
+
+
+def test_what_was_told_takes_bounded_memory() -> None:
+    complaints = Complaints()
+    for number in range(2 * TOLD_MAX):
+        complaints.tell(f"message {number}")
+    assert len(complaints._told) == TOLD_MAX

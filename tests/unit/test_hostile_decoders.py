@@ -205,6 +205,10 @@ def test_what_options_say_can_be_reckoned_with(data: bytes) -> None:
     ).delay_s(1000, 0.5)
     assert delay >= 0.0
     assert float(options.timeout or 0.0) + options.attempts + options.priority < 1e13
+    assert (type(options.name), type(options.attempts), type(options.priority)) == (str, int, int)
+    assert {type(options.retry_delay), type(options.timeout)} <= {int, float, type(None)}
+    assert options.retry_delay is not None
+    assert options.keep in (None, True, False)
 
 
 @given(BODIES)
@@ -233,6 +237,7 @@ def test_a_claim_is_released_to_an_entry_that_workers_take(data: bytes, name: st
 def test_a_wake_publishes_only_entries_that_workers_take(data: bytes) -> None:
     for dependent in shared.pending_dependents(data):
         assert layout.parse_entry(dependent.entry.name) == dependent.entry
+        assert dependent.k >= 0
 
 
 class _Unpacked:

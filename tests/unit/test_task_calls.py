@@ -9,22 +9,10 @@ from typing import Any
 import pytest
 
 from zkplan.errors import InvalidTask
-from zkplan.protocol.adding import NewTask
 from zkplan.protocol.layout import rank_of
-from zkplan.protocol.records import DEFAULT_OPTIONS, TaskOptions
-from zkplan.serialization.codec import Codec
-from zkplan.task import TaskSpec, define
+from zkplan.protocol.records import TaskOptions
 
-
-def made(
-    fn: Callable[..., Any],
-    args: Any = (),
-    kwargs: Any = None,
-    defaults: TaskOptions = DEFAULT_OPTIONS,
-    **options: Any,
-) -> NewTask:
-    spec = TaskSpec(fn, args, kwargs, **options)
-    return define(spec, "/zkplan/plan-0000000003", Codec(b""), defaults, {})
+from .test_task_definition import made
 
 
 def three(a: int, b: int = 2, *, c: int = 3) -> int:
@@ -96,7 +84,7 @@ def test_the_refusal_of_arguments_names_the_function_and_the_mismatch() -> None:
         made(three, name="sum")
 
 
-@pytest.mark.parametrize("name", ["two\nlines", "\x1b[31mred", "tab\t"])
+@pytest.mark.parametrize("name", ["two\nlines", "\x1b[31mred", "tab\t", "nul\0"])
 def test_a_name_that_cannot_be_printed_is_refused(name: str) -> None:
     with pytest.raises(InvalidTask, match="printable"):
         made(int, name=name)

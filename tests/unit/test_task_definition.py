@@ -107,12 +107,6 @@ def test_a_task_within_an_object_becomes_an_edge() -> None:
     assert holder.kept == ["five"]
 
 
-def test_the_same_task_twice_is_one_edge() -> None:
-    new = made(anything, (task(5), [task(5)]), {"again": task(5)})
-    assert new.deps == ["0000000005"]
-    assert call(new, "v") == (("v", ["v"]), {"again": "v"})
-
-
 shapes = st.recursive(
     st.integers(0, 5).map(task) | st.integers() | st.text(max_size=3) | st.none(),
     lambda inner: (

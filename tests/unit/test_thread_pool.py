@@ -77,15 +77,9 @@ def test_as_many_jobs_run_at_once_as_there_are_slots(two: Bench) -> None:
     assert set(two.begun(2)) == set(jobs[:2])
     assert two.slots.waiting == 1
     assert set(two.slots.running) == set(jobs[:2])
-    two.finish(jobs[0])
+    assert two.finish(jobs[0]).job is jobs[0]
+    assert jobs[0] not in two.slots.running
     assert two.begun() == [jobs[2]]
-
-
-def test_what_ended_is_told_and_no_longer_running(two: Bench) -> None:
-    (job,) = two.put()
-    two.begun()
-    assert two.finish(job).job is job
-    assert job not in two.slots.running
 
 
 def test_a_job_never_waits_behind_another_while_a_slot_is_free() -> None:
@@ -132,31 +126,21 @@ def test_jobs_taken_back_call_for_no_thread(two: Bench) -> None:
     assert len(made) == 2, "the free thread takes the job"
 
 
-def test_a_slot_written_off_is_replaced_at_once(two: Bench) -> None:
+def test_a_slot_written_off_is_replaced_at_once_and_what_it_still_returns_dropped(
+    two: Bench,
+) -> None:
     hung, other, waiting = two.put(3)
     two.begun(2)
     two.slots.write_off(hung)
     assert hung.abandoned
     assert two.begun() == [waiting], "the replacement runs what waited"
     assert set(two.slots.running) == {other, waiting}
-
-
-def test_what_an_abandoned_job_still_returns_is_dropped(two: Bench) -> None:
-    hung, other = two.put(2)
-    two.begun(2)
-    two.slots.write_off(hung)
     two.gates.gates[hung].set()
     assert two.finish(other).job is other
     assert two.ended.empty()
-
-
-def test_after_a_write_off_there_are_as_many_slots_as_before(two: Bench) -> None:
-    hung, other = two.put(2)
-    two.begun(2)
-    two.slots.write_off(hung)
-    two.finish(other)
+    two.finish(waiting)
     jobs = two.put(3)
-    assert set(two.begun(2)) == set(jobs[:2])
+    assert set(two.begun(2)) == set(jobs[:2]), "as many as before"
     assert two.slots.waiting == 1
 
 

@@ -114,18 +114,6 @@ def test_a_path_used_again_comes_with_its_old_node_first() -> None:
     assert changes == [(1, "/a", None), (0, "/", b""), (2, "/a", b"new")]
 
 
-def test_a_refused_multi_leaves_nothing_harmful_to_store() -> None:
-    tree = Tree(track_changes=True)
-    tree.multi([Create("/a"), Create("/b", b"b")])
-    rows: Rows = {}
-    store(rows, tree)
-    before = everything(restored(rows, 9))
-    with pytest.raises(MultiFailed):
-        tree.multi([Create("/c"), Delete("/a"), Create("/a"), SetData("/b"), Delete("/none")])
-    store(rows, tree)
-    assert everything(restored(rows, 9)) == before
-
-
 @pytest.mark.parametrize(
     ("rows", "reason"),
     [

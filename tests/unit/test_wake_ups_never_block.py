@@ -1,7 +1,8 @@
-"""The wake-ups of kazoo's thread: one byte for each request, and nobody waits for room for it.
+"""The wake-ups of kazoo's thread: nobody waits for room for them, and who waits is told.
 
-Only kazoo's thread makes room. If it waits in a wake-up, or for a lock of a thread that does, it
-never answers anybody again. The socket pair takes 278 bytes, whoever uses the client.
+One byte wakes it for each request. Only kazoo's thread makes room. If it waits in a wake-up, or for
+a lock of a thread that does, it never answers anybody again. The socket pair takes 278 bytes,
+whoever uses the client.
 """
 
 from __future__ import annotations
@@ -10,16 +11,17 @@ from collections import deque
 from typing import Any
 
 import pytest
-from kazoo.exceptions import UnimplementedError
+from kazoo.exceptions import NoNodeError, UnimplementedError
 from kazoo.protocol.serialization import Exists
 from kazoo.protocol.states import KeeperState
 
-from zkplan.errors import ClientClosed
-from zkplan.protocol.requests import ReadData, ReadMany
+from zkplan.errors import ClientClosed, ServerRolledBack
+from zkplan.protocol.requests import ReadData, ReadMany, Request
 from zkplan.transport import Transport
+from zkplan.transport.packets import Packer
 from zkplan.transport.request_queue import IN_FLIGHT_MAX, RequestQueue
 
-from .played_connection import CLAIM, READ, Line, line, returns
+from .played_connection import CLAIM, READ, WAIT_S, Line, line, returns
 
 __all__ = ["line"]
 
@@ -181,3 +183,52 @@ def test_nothing_is_sent_after_the_end(line: Line) -> None:
     before = len(line.waiting)
     call.set([])
     assert len(line.waiting) == before
+
+
+def end(line: Line, error: type[Exception]) -> None:
+    if error is ServerRolledBack:
+        line.transport.give_up("restored")
+    else:
+        line.transport.close()
+
+
+def told(line: Line) -> BaseException | None:
+    answer, error = line.answers.get(timeout=WAIT_S)
+    assert answer is None
+    assert line.answers.empty(), "once, not for each request"
+    return error  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("error", [ServerRolledBack, ClientClosed])
+def test_a_read_that_found_nothing_and_then_something(error: type[Exception], line: Line) -> None:
+    line.submit(ReadData("/late", watch=True))
+    line.next_call().set_exception(NoNodeError())
+    exists = line.next_call()
+    end(line, error)
+    exists.set("the stat of a znode that was created meanwhile")
+    assert isinstance(told(line), error)
+
+
+@pytest.mark.parametrize("error", [ServerRolledBack, ClientClosed])
+def test_a_batch_that_is_split_for_a_server_without_batches(
+    error: type[Exception], line: Line
+) -> None:
+    line.submit(ReadMany([ReadData("/a"), ReadData("/b")]))
+    call = line.next_call()
+    end(line, error)
+    call.set_exception(UnimplementedError())
+    assert isinstance(told(line), error)
+
+
+def test_a_request_while_the_transport_is_closed_is_refused(
+    line: Line, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pack = Packer.pack
+
+    def close_meanwhile(packer: Packer, request: Request) -> Any:
+        line.transport.close()
+        return pack(packer, request)
+
+    monkeypatch.setattr(Packer, "pack", close_meanwhile)
+    with pytest.raises(ClientClosed):
+        line.submit(ReadData("/a"))

@@ -1,15 +1,28 @@
-"""Processes that are watched: what may happen to one between two looks at it."""
+"""Processes that are watched: what they write, how they end, and how they are signed off."""
 
 from __future__ import annotations
 
+import io
 import os
+import socket
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
+from types import TracebackType
+from typing import Any, cast
 
 import pytest
 
+from zkplan import Client
+from zkplan.processes.line import LowerEnd, UpperEnd
+from zkplan.processes.output import Relay, show
+from zkplan.processes.signing_off import SigningOff
 from zkplan.processes.watched import WatchedProcess
+from zkplan.protocol.layout import Paths
+from zkplan.protocol.requests import Applied, Multi, Step
+from zkplan.transport import Transport
 
 
 def test_a_process_that_ends_while_it_is_paused_is_no_error(
@@ -32,6 +45,7 @@ def test_a_process_that_ends_while_it_is_paused_is_no_error(
 STARTS_ONE_THAT_ENDS = """
 import os, sys
 from pathlib import Path
+from zkplan.processes.output import Relay, show
 from zkplan.processes.watched import WatchedProcess
 process = WatchedProcess(["/bin/true"], Path(sys.argv[1]))
 {sees_its_end}
@@ -65,3 +79,167 @@ def test_a_paused_process_stands_still_until_it_is_resumed(
     process.resume()
     assert process.wait_ended(30)
     assert process.exit_code == 3
+
+
+def relayed(script: str) -> tuple[list[tuple[str, str]], WatchedProcess]:
+    """The lines of a shell script, which has ended, and its process."""
+    lines: list[tuple[str, str]] = []
+    process = WatchedProcess(
+        ["/bin/sh", "-c", script], Relay(lambda line, stream: lines.append((line, stream)))
+    )
+    assert process.wait_ended(30)
+    process.end(0)
+    return lines, process
+
+
+def test_each_line_is_passed_on_with_its_stream_and_the_last_one_unfinished() -> None:
+    lines, process = relayed(r"printf 'one\ntwo'; printf 'half\rwhole\n' >&2")
+    assert [line for line, stream in lines if stream == "stdout"] == ["one\n", "two"]
+    assert [line for line, stream in lines if stream == "stderr"] == ["half\r", "whole\n"]
+    assert "two" in process.log_tail()
+
+
+def test_what_is_no_text_is_passed_on_as_far_as_it_is() -> None:
+    lines, _ = relayed(r"printf 'a\377b\n'")
+    assert lines == [("a\N{REPLACEMENT CHARACTER}b\n", "stdout")]
+
+
+def test_who_inherits_the_pipes_does_not_hold_up_the_end() -> None:
+    began = time.monotonic()
+    lines, _ = relayed("sleep 20 & echo told")
+    assert lines == [("told\n", "stdout")]
+    assert time.monotonic() - began < 15
+
+
+def test_a_process_that_wrote_nothing_says_so() -> None:
+    _, process = relayed("exit 3")
+    assert process.exit_code == 3
+    assert process.log_tail() == " It wrote no log."
+
+
+def test_what_cannot_be_shown_does_not_hold_up_the_process(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def full(line: str, stream: str) -> None:
+        raise OSError("No space left on device")
+
+    # More than a pipe holds.
+    command = ["/bin/sh", "-c", "yes | head -c 200000; exit 3"]
+    process = WatchedProcess(command, Relay(full))
+    assert process.wait_ended(30)
+    process.end(0)
+    assert process.exit_code == 3
+    assert caplog.text.count("No space left on device") == 1
+
+
+def test_a_stream_that_cannot_show_a_character_shows_the_line_all_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    shown = io.BytesIO()
+    monkeypatch.setattr("sys.stdout", io.TextIOWrapper(shown, encoding="ascii"))
+    show("naïve\n", "stdout")
+    assert shown.getvalue() == rb"na\xefve" + b"\n"
+    monkeypatch.setattr("sys.stdout", None)
+    show("nobody sees it\n", "stdout")
+
+
+WAIT_S = 30.0
+
+
+def lower_end(line: UpperEnd, monkeypatch: pytest.MonkeyPatch) -> LowerEnd:
+    """What the process at the other end has."""
+    for name, descriptor in line.environment().items():
+        monkeypatch.setenv(name, str(os.dup(int(descriptor))))
+    line.was_passed()
+    return LowerEnd()
+
+
+def test_the_line_tells_who_registered_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    line = UpperEnd()
+    process = lower_end(line, monkeypatch)
+    line.listen()
+    assert line.worker == ""
+    process.tell_ready("one")
+    process.tell_ready("one-2")
+    line.listen()
+    assert line.worker == "one-2"
+    process.tell_ready("one-3")
+    assert process._lower is not None
+    process._lower.close()  # its process has ended
+    line.listen()
+    assert line.worker == "one-3"
+    line.close()
+
+
+def test_a_name_that_came_in_two_parts_is_one_name() -> None:
+    line = UpperEnd()
+    with socket.socket(fileno=os.dup(line.to_pass)) as other:
+        other.send(b"first\nsec")
+        line.listen()
+        assert line.worker == "first"
+        other.send(b"ond\n")
+        line.listen()
+        assert line.worker == "second"
+    line.was_passed()
+    line.close()
+
+
+class Tree:
+    """A client of which only that is used: it knows who was signed off."""
+
+    paths = Paths("/zkplan")
+
+    def __init__(self) -> None:
+        self.gone: list[str] = []
+        self.transport = cast("Transport", self)
+
+    def run(self, step: Step[bool]) -> bool:
+        request = next(step)
+        assert isinstance(request, Multi)
+        self.gone += [op.path for op in request.ops]
+        try:
+            step.send(Applied([True]))
+        except StopIteration as stop:
+            return bool(stop.value)
+        raise AssertionError("one transaction signs a worker off")
+
+    def __enter__(self) -> Client:
+        return cast("Client", self)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None: ...
+
+
+def test_an_error_of_any_kind_is_survived_and_tried_again() -> None:
+    tree = Tree()
+    errors = [RuntimeError("can't start new thread"), OSError("too many open files")]
+    tried = threading.Semaphore(0)
+
+    def opened() -> Any:
+        tried.release()
+        if errors:
+            raise errors.pop()
+        return tree
+
+    signing_off = SigningOff(opened, session_timeout_s=60.0)
+    signing_off.has_died("one")
+    signing_off.finish(WAIT_S)
+    assert tree.gone == ["/zkplan/workers/one"]
+    signing_off.has_died("two")
+    signing_off.has_died("three")
+    signing_off.finish(WAIT_S)
+    assert tree.gone[1:] == ["/zkplan/workers/two", "/zkplan/workers/three"]
+
+
+def test_whose_session_has_ended_meanwhile_is_given_up() -> None:
+    def opened() -> Any:
+        raise RuntimeError("no server")
+
+    signing_off = SigningOff(opened, session_timeout_s=0.01)
+    signing_off.has_died("one")
+    signing_off.finish(WAIT_S)
+    assert not signing_off._dead

@@ -1,16 +1,27 @@
-"""Records survive the way to bytes and back; any other bytes are PayloadUndecodable, no crash."""
+"""Records and names survive the way to bytes and back; nothing else is taken for one."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zkplan.errors import PayloadUndecodable
+from zkplan.errors import InvariantViolated, PayloadUndecodable
+from zkplan.protocol.layout import (
+    PRIORITY_MAX,
+    PRIORITY_MIN,
+    Delayed,
+    Entry,
+    Paths,
+    delayed_name,
+    number_of,
+    parse_claim,
+    parse_delayed,
+    parse_entry,
+    rank_of,
+)
 from zkplan.protocol.records import (
     DEFAULT_OPTIONS,
     Dead,
@@ -37,24 +48,6 @@ OPTIONS = st.builds(
 )
 NUMBERS = st.integers(0, 2**31 - 1).map(lambda n: f"{n:010d}")
 RANKS = st.integers(0, 9999).map(lambda n: f"{n:04d}")
-#: JSON objects with the right names and wrong values, the garbage that comes closest.
-NAMES = st.sampled_from(
-    [
-        *("name", "uid", "created", "defaults", "on_failure", "format", "attempts", "retry_delay"),
-        *("timeout", "priority", "keep", "dep", "k", "entry", "kind", "message", "traceback"),
-        *("worker", "n", "when", "rank", "a", "error", "host", "pid", "slots", "started", "state"),
-    ]
-)
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(NAMES, inner, max_size=2),
-    max_leaves=4,
-)
-GARBAGE = (
-    st.binary(max_size=60)
-    | st.dictionaries(NAMES, JSON, max_size=6).map(lambda value: json.dumps(value).encode())
-    | JSON.map(lambda value: json.dumps(value).encode())
-)
 
 
 @given(OPTIONS)
@@ -138,38 +131,55 @@ def test_an_empty_control_record_runs_and_an_unreadable_one_does_not() -> None:
         assert control_from_bytes(unreadable) == "paused"
 
 
-DECODERS: list[Callable[[bytes], Any]] = [
-    TaskOptions.from_json,
-    PlanRecord.from_bytes,
-    TaskRecord.from_bytes,
-    Edge.from_bytes,
-    Failure.from_bytes,
-    lambda data: Failure.from_bytes(len(data).to_bytes(4, "big") + data),
-    Dead.from_bytes,
-    lambda data: WorkerRecord.from_bytes("w", data, 0),
-    control_from_bytes,
-]
+PRIORITIES = st.integers(PRIORITY_MIN, PRIORITY_MAX)
+
+COUNTS = st.integers(0, 10**6)
 
 
-@given(st.sampled_from(DECODERS), GARBAGE)
-def test_no_bytes_crash_a_decoder(decode: Callable[[bytes], Any], data: bytes) -> None:
-    """A worker meets what others wrote; whatever it is, only PayloadUndecodable may come of it."""
-    try:
-        decode(data)
-    except PayloadUndecodable:
-        pass
+@given(PRIORITIES, NUMBERS, COUNTS, COUNTS)
+def test_a_runnable_name_is_parsed_back(priority: int, task: str, n: int, a: int) -> None:
+    entry = Entry(rank_of(priority), task, n, a)
+    assert parse_entry(entry.name) == entry
 
 
-@given(GARBAGE)
-def test_decoded_options_have_the_right_types(data: bytes) -> None:
-    """A wrong type would break the worker later, far from where it came from."""
-    try:
-        options = TaskOptions.from_json(data)
-    except PayloadUndecodable:
-        return
-    assert type(options.name) is str
-    assert type(options.attempts) is int
-    assert type(options.priority) is int
-    assert type(options.retry_delay) in (int, float)
-    assert options.timeout is None or type(options.timeout) in (int, float)
-    assert options.keep in (None, True, False)
+@given(st.lists(st.tuples(PRIORITIES, st.integers(0, 2**31 - 1)), min_size=2, max_size=10))
+def test_names_sort_by_priority_then_by_age(tasks: list[tuple[int, int]]) -> None:
+    names = [Entry(rank_of(priority), f"{number:010d}", 0, 0).name for priority, number in tasks]
+    expected = sorted(tasks, key=lambda task: (-task[0], task[1]))
+    assert [names[tasks.index(task)] for task in expected] == sorted(names)
+
+
+@given(NUMBERS, NUMBERS, COUNTS, st.from_regex(r"[0-9a-f]{1,8}", fullmatch=True))
+def test_a_claim_is_parsed_back(plan: str, task: str, n: int, uid: str) -> None:
+    name = Paths("/r").claim("worker", plan, task, n, uid).rpartition("/")[2]
+    assert parse_claim(name) == (plan, task, n, uid)
+
+
+@given(st.integers(0, 10**13 - 1), NUMBERS, PRIORITIES, NUMBERS, COUNTS, COUNTS)
+def test_a_delayed_entry_is_parsed_back(
+    due_ms: int, plan: str, priority: int, task: str, n: int, a: int
+) -> None:
+    entry = Entry(rank_of(priority), task, n, a)
+    assert parse_delayed(delayed_name(due_ms, plan, entry)) == Delayed(due_ms, plan, entry)
+
+
+@pytest.mark.parametrize("name", ["pending-1", "5000-0000000012.1", "", "5000-000000001٢.1.0", "²"])
+def test_near_misses_are_no_entries(name: str) -> None:
+    assert parse_entry(name) is None
+    assert parse_claim(name) is None
+    assert parse_delayed(name) is None
+
+
+def test_a_number_is_the_ten_digits_at_the_end() -> None:
+    assert number_of("/r/plan-0000000007") == "0000000007"
+    for wrong in ("plan-7", "", "/r/plan-00000000x7"):
+        with pytest.raises(InvariantViolated, match="sequence number"):
+            number_of(wrong)
+
+
+def test_paths_lie_below_the_root() -> None:
+    paths = Paths("/a/b")
+    assert paths.plan("1") == "/a/b/plan-1"
+    assert paths.task("1", "2") == "/a/b/plan-1/task-2"
+    assert paths.worker("w") == "/a/b/workers/w"
+    assert paths.claim("w", "1", "2", 3, "f") == "/a/b/claims/w/1-2.3.f"

@@ -1,0 +1,198 @@
+"""Steps that meet what a server does not show, or refuses for ever: each ends, and says why."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from zkplan.errors import (
+    PlanCancelled,
+    PlanDrained,
+    PlanNotFound,
+    ResultNotKept,
+    TransactionRejected,
+)
+from zkplan.protocol import control
+from zkplan.protocol.adding import NewTask, settle_finished
+from zkplan.protocol.author import Author
+from zkplan.protocol.control import change_state
+from zkplan.protocol.records import control_to_bytes
+from zkplan.protocol.requests import (
+    Applied,
+    Check,
+    Multi,
+    Node,
+    ReadChildren,
+    ReadData,
+    ReadMany,
+    Reason,
+    Refused,
+    SetData,
+    Step,
+)
+
+PATH = "/zkplan/plan-0000000003"
+READY = f"{PATH}/ready"
+#: Far more than any of these steps takes.
+REQUESTS_MAX = 10_000
+DATA: dict[str, bytes] = {}
+
+
+def node(data: bytes = b"", version: int = 0) -> Node:
+    return Node(data, version, 0, 0, 0, 0, 0)
+
+
+def shown(read: ReadData | ReadChildren) -> Node | list[str] | None:
+    """A plan without tasks, as one server shows it."""
+    if type(read) is ReadChildren:
+        return ["ready", "add-count"] if read.path == PATH else []
+    return None if read.path.endswith("/done") else node(DATA.get(read.path, b""))
+
+
+def on_a_diverged_server(step: Step[Any], refuse: Callable[[Multi], Refused]) -> Any:
+    """Run `step` where all reads show the plan, and the ensemble, which has none, refuses."""
+    answer: Any = None
+    for _ in range(REQUESTS_MAX):
+        try:
+            request = step.send(answer)
+        except StopIteration as stop:
+            return stop.value
+        if type(request) is Multi:
+            answer = refuse(request)
+        elif type(request) is ReadMany:
+            answer = [shown(read) for read in request.reads]
+        else:
+            answer = shown(request)  # type: ignore[arg-type]
+    pytest.fail(f"no end after {REQUESTS_MAX} requests")
+
+
+def no_node(multi: Multi) -> Refused:
+    return Refused(at=0, path=multi.ops[0].path, reason=Reason.NO_NODE)
+
+
+def test_a_change_of_state_ends_and_says_where_to_look() -> None:
+    with pytest.raises(TransactionRejected, match=r"changing .*3: .*docs/operate/operating"):
+        on_a_diverged_server(control.change_state(PATH, "paused"), no_node)
+
+
+@pytest.mark.parametrize("state", [b"", b'{"state":"cancelled"}'])
+def test_a_removal_ends(state: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a plan that the server shows as running, or as half removed."""
+    monkeypatch.setitem(DATA, f"{PATH}/ready", state)
+    with pytest.raises(TransactionRejected, match="docs/operate/operating"):
+        on_a_diverged_server(control.remove(PATH), no_node)
+
+
+def test_a_worker_that_would_end_the_plan_goes_on_with_others() -> None:
+    assert on_a_diverged_server(control.finish(PATH, 0.0), no_node) is False
+
+
+def seen(state: Any, version: int) -> list[Node | None]:
+    """The plan, its `ready`, `done` and `add-count`, and its entry in the index."""
+    return [node(), node(control_to_bytes(state), version), None, node(), node()]
+
+
+def sent(state: Any, *answers: Any) -> list[Any]:
+    """The transactions that are sent, while the server answers so."""
+    step, transactions = change_state(PATH, state), []
+    try:
+        request = next(step)
+        for answer in answers:
+            assert isinstance(request, ReadMany if isinstance(answer, list) else Multi)
+            if isinstance(request, Multi):
+                transactions.append(list(request.ops))
+            request = step.send(answer)
+    except StopIteration:
+        return transactions
+    raise AssertionError(f"{request} is asked")
+
+
+def test_a_plan_that_is_paused_already_is_so_where_nothing_has_changed_it() -> None:
+    assert sent("paused", seen("paused", 3), Applied([None])) == [[Check(READY, 3)]]
+
+
+def test_a_plan_that_was_resumed_meanwhile_is_paused_again() -> None:
+    changed = Refused(0, Reason.BAD_VERSION, READY)
+    answers = seen("paused", 3), changed, seen("running", 4), Applied([None])
+    assert sent("paused", *answers) == [
+        [Check(READY, 3)],
+        [SetData(READY, control_to_bytes("paused"), 4)],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("plan", "ready", "adds", "error"),
+    [
+        pytest.param(node(), node(), node(), ResultNotKept, id="it goes on"),
+        pytest.param(node(), None, node(), ResultNotKept, id="it is not ready yet"),
+        pytest.param(node(), node(control_to_bytes("paused")), node(), ResultNotKept, id="paused"),
+        pytest.param(None, None, None, PlanNotFound, id="it was removed"),
+        pytest.param(
+            node(), node(control_to_bytes("cancelled")), None, PlanCancelled, id="cancelled"
+        ),
+        pytest.param(node(), node(), None, PlanDrained, id="it is done, and being removed"),
+        pytest.param(node(), None, None, PlanDrained, id="nothing else is left of it"),
+    ],
+)
+def test_what_is_gone_is_told_apart(
+    plan: Node | None, ready: Node | None, adds: Node | None, error: type[Exception]
+) -> None:
+    step = settle_finished(PATH, NewTask("task 'b'", "5000", b"", ["0000000005"]))
+    asked = next(step)
+    assert isinstance(asked, ReadMany)
+    assert [read.path for read in asked.reads] == [
+        f"{PATH}/task-0000000005",
+        f"{PATH}/results/0000000005",
+    ]
+    # Read only now: what was missed went after this changed.
+    asked = step.send([None, None])
+    assert isinstance(asked, ReadMany)
+    assert [read.path for read in asked.reads] == [PATH, f"{PATH}/ready", f"{PATH}/add-count"]
+    with pytest.raises(error):
+        step.send([plan, ready, adds])
+
+
+HERE = node()
+#: The plan, its `done`, `ready`, `add-count` and `add-ids`.
+BARE = [HERE, None, HERE, None, None]
+RUNS = [HERE, None, HERE, HERE, HERE]
+ENDED = [HERE, HERE, HERE, None, HERE]
+
+
+def explained(*answers: list[Node | None]) -> None:
+    """Raises what is wrong with the plan; it must take exactly these answers to tell."""
+    step = Author(PATH)._explain_plan()
+    next(step)
+    for answer in answers[:-1]:
+        try:
+            step.send(answer)
+        except (PlanDrained, PlanNotFound, StopIteration) as early:
+            pytest.fail(f"told after {answer}: {early!r}")
+    with pytest.raises(StopIteration):
+        step.send(answers[-1])
+
+
+def test_a_plan_that_runs_is_read_once() -> None:
+    explained(RUNS)
+
+
+def test_a_plan_of_plain_creates_that_is_completed_meanwhile_takes_tasks() -> None:
+    completed_between = [*BARE[:4], HERE]
+    explained(completed_between, RUNS)
+    explained(BARE, completed_between, RUNS)
+
+
+def test_a_plan_that_ends_meanwhile_has_ended() -> None:
+    ended_between = [HERE, None, HERE, None, HERE]
+    with pytest.raises(PlanDrained):
+        explained(ended_between, ENDED, ENDED)
+
+
+def test_what_two_answers_say_is_so() -> None:
+    with pytest.raises(PlanNotFound, match="has no `add-ids`"):
+        explained(BARE, BARE)
+    going = [HERE, None, HERE, None, HERE]
+    with pytest.raises(PlanNotFound, match="is being removed"):
+        explained(going, going)
