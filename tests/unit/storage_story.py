@@ -99,8 +99,5 @@ def content(chance: random.Random) -> bytes:
 def save(storage: Storage, group: Group) -> None:
     """Commit the group."""
     storage.commit(
-        zxid=group.zxid,
-        last_session=group.last_session,
-        nodes=group.nodes,
-        sessions=group.sessions,
+        zxid=group.zxid, last_session=group.last_session, nodes=group.nodes, sessions=group.sessions
     )

@@ -46,7 +46,6 @@ def test_a_worker_takes_from_others_only_after_a_moment() -> None:
     assert not seen.must_look
     assert not seen.wants_look(10.0)
     assert seen.wants_look(10.0 + STEAL_AFTER_S)
-
     seen.begin_look(0.0)
     seen.update(running(names(1, 3, 5, 7)), (0, 2), 10.0 + STEAL_AFTER_S)
     # The tail, where the worker whose share it is comes last.

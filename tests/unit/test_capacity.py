@@ -53,11 +53,9 @@ def test_what_long_tasks_made_go_back_is_not_claimed_again(threads: int) -> None
         claims.room.ended(0.001, 0, 0.0)
     slots.waiting = ahead = claims.free()
     assert ahead > 0
-
     claims.hand_back_stalled(STALLED_S)
     assert slots.waiting == ahead  # one may still end soon
     claims.hand_back_stalled(STALLED_S + 0.01)
-
     assert slots.waiting == 0
     assert claims.free() == 0
 
@@ -67,10 +65,8 @@ def test_more_is_claimed_ahead_again_when_short_tasks_end() -> None:
     slots.waiting = 1
     claims.hand_back_stalled(1.0)
     assert claims.free() == 0
-
     for _ in range(200):
         claims.room.ended(0.0, 0, 1.0)
-
     assert claims.free() == AHEAD_MAX
 
 
@@ -78,7 +74,6 @@ def test_claims_that_wait_for_their_commit_are_bounded() -> None:
     found = room_of_tasks(0.0)
     most = found.free(0, 0, 0, plenty=True)
     assert most == 8 + AHEAD_MAX
-
     assert found.free(0, UNCOMMITTED_MAX, 0, plenty=True) == most
     assert found.free(0, UNCOMMITTED_MAX + 100, 0, plenty=True) == most - 100
     assert found.free(0, UNCOMMITTED_MAX + most, 0, plenty=True) == 0
@@ -113,7 +108,5 @@ def test_results_that_wait_for_room_leave_all_slots_to_what_makes_it() -> None:
     slots.running.clear()
     claims.jobs = dict.fromkeys(map(str, range(5000)))  # type: ignore[assignment]
     assert claims.free() <= 0
-
     claims._kept.keep(Claim("1", "2", "5000", 0, 0, "/c", "/p", "/p/t"), 1, ServerFull("full"))
-
     assert claims.free() == 8

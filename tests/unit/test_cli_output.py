@@ -91,9 +91,7 @@ def test_numbers_are_short(value: float, shown: str, capsys: pytest.CaptureFixtu
 
 
 def test_logs_go_to_standard_error(
-    logging_restored: None,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    logging_restored: None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(logging.root, "handlers", [])  # pytest's own would be kept
     log_to_stderr()

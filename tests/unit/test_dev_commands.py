@@ -50,9 +50,7 @@ def runs_of(command: str, monkeypatch: pytest.MonkeyPatch) -> dict[str, list[str
     module, runs = dev(), list[list[str]]()
     monkeypatch.setattr(module, "lint", lambda _: None)
     monkeypatch.setattr(
-        module,
-        "side_by_side",
-        lambda *them, alone=(): runs.extend([*them, ["alone", *alone]]),
+        module, "side_by_side", lambda *them, alone=(): runs.extend([*them, ["alone", *alone]])
     )
     getattr(module, command)([])
     chaotic = [run for run in runs if any(word.startswith("tests/chaos") for word in run)]

@@ -111,11 +111,7 @@ def as_json(value: dict[str, Any]) -> bytes:
 )
 def test_the_worst_json_is_undecodable(data: bytes) -> None:
     framed = struct.pack(">I", len(data)) + data
-    for decode in (
-        PlanRecord.from_bytes,
-        Edge.from_bytes,
-        lambda _: Failure.from_bytes(framed),
-    ):
+    for decode in (PlanRecord.from_bytes, Edge.from_bytes, lambda _: Failure.from_bytes(framed)):
         with pytest.raises(PayloadUndecodable):
             decode(data)
     assert "damaged" in Dead.from_bytes(data).error

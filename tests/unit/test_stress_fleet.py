@@ -55,7 +55,6 @@ def test_a_killed_worker_is_replaced_and_its_end_recorded(
     with make_fleet(["sleep", "60"]) as fleet:
         before = fleet.pids
         killed = fleet.kill_one(random.Random(1))
-
         assert killed in before
         assert len(fleet.pids) == 2
         assert killed not in fleet.pids
@@ -93,7 +92,6 @@ def test_a_worker_that_does_not_stop_is_killed_and_told(
         while not all(log.read_text() for log in logs):
             fleet.tend()
         fleet.stop(grace_s=0.05)
-
         assert fleet.pids == set()
     notes = [kill.note for kill in history(tmp_path).kills]
     assert len(notes) == 2
@@ -164,9 +162,7 @@ def test_workers_that_keep_ending_by_themselves_break_the_run(
             fleet.tend()
 
 
-def test_a_supervisor_that_ends_breaks_the_run_with_its_log(
-    make_crew: MakeCrew,
-) -> None:
+def test_a_supervisor_that_ends_breaks_the_run_with_its_log(make_crew: MakeCrew) -> None:
     with make_crew("echo no such module") as fleet:
         assert fleet._supervisor.wait_ended(30)
         with pytest.raises(WorkersDie, match="no such module"):

@@ -63,7 +63,6 @@ def test_a_report_has_passed_when_every_promise_was_kept_and_the_plan_ended() ->
 
 def test_people_see_the_numbers_and_each_verdict() -> None:
     text = shown(REPORT)
-
     for wanted in (
         "50, 90 edges, seed 7",
         "53",
@@ -84,7 +83,6 @@ def test_a_run_in_which_nobody_was_killed_though_that_was_asked_for_says_so() ->
 
 def test_people_see_the_first_violations_of_a_kind_and_how_many_more() -> None:
     text = shown(replace(REPORT, verdicts=[BROKEN], problem="[after] 9 s"))
-
     assert "FAILED  committed tasks never ran again: task 4" in text
     assert "task 5" not in text
     assert "and 3 more like it" in text
@@ -93,7 +91,6 @@ def test_people_see_the_first_violations_of_a_kind_and_how_many_more() -> None:
 
 def test_programs_get_everything_as_json() -> None:
     facts = json.loads(to_json(replace(REPORT, verdicts=[BROKEN])))
-
     assert (facts["executions"], facts["rate"], facts["passed"]) == (53, 10.0, False)
     assert facts["settings"]["history"] == "h.jsonl"
     assert facts["verdicts"][0]["violations"] == BROKEN.violations
@@ -106,7 +103,6 @@ def test_a_takeover_takes_from_the_kill_to_the_next_start_of_the_task(tmp_path: 
         Execution("b", "t3", 1, "w2", 18, began=6.5, digest="", ended=7.0, value="v"),
     ]
     history.kills = [Kill(17, sent=2.0, reaped=2.1)]
-
     assert takeovers(history) == [pytest.approx(4.5)]
 
 
@@ -134,10 +130,8 @@ def test_events_of_several_processes_become_one_history(
     harness.write("done")
     worker.write("begin", **BEGIN | {"uid": "z"})
     worker.write("raised", uid="z", error="ValueError: no")
-
     history.read()
     history.read()
-
     assert history.executions[0] is execution
     (raised,) = history.executions[1:]
     assert (raised.returned, raised.value, raised.raised) == (False, None, "ValueError: no")
@@ -155,9 +149,7 @@ def test_a_kept_history_reads_as_the_folder_it_came_from(tmp_path: Path) -> None
     folder.mkdir()
     Recorder(str(folder), "a").write("begin", **BEGIN)
     Recorder(str(folder), "b").write("done")
-
     keep(folder, tmp_path / "kept.jsonl")
-
     assert read_lines(tmp_path / "kept.jsonl") == read_lines(folder)
 
 
@@ -177,7 +169,6 @@ def test_a_line_that_was_cut_short_is_no_event_until_it_is_whole(
 @pytest.mark.parametrize("text", ["nonsense\n", "[]\n", '{"event": "done"}\n'])
 def test_a_damaged_line_is_named_by_file_and_number(tmp_path: Path, text: str) -> None:
     (tmp_path / "w.jsonl").write_text('{"event": "done", "at": 1.0}\n' + text)
-
     with pytest.raises(HistoryDamaged, match=r"w\.jsonl, line 2,"):
         read_lines(tmp_path)
 
@@ -200,7 +191,6 @@ def test_each_task_depends_on_as_many_earlier_tasks_as_there_are(
     tasks: int, deps: int, seed: int
 ) -> None:
     graph = random_graph(tasks, deps, seed)
-
     assert len(graph) == tasks
     for task, needed in enumerate(graph):
         assert len(set(needed)) == len(needed) == min(deps, task)
@@ -214,7 +204,6 @@ def test_a_seed_gives_the_same_graph_and_another_seed_another_one() -> None:
 
 def test_the_oracle_gives_each_task_the_values_of_its_dependencies() -> None:
     workload = Workload([[], [0], [0, 1]])
-
     first = value_of(0, {})
     second = value_of(1, {0: first})
     assert workload.values == [first, second, value_of(2, {0: first, 1: second})]
@@ -232,14 +221,12 @@ def test_a_digest_tells_apart_other_values_other_sources_and_missing_ones() -> N
         digest_of({0: "a", 2: "b"}),
         digest_of({0: "a"}),
     ]
-
     assert len(set(digests)) == 4
     assert digest_of({1: "b", 0: "a"}) == digests[0]
 
 
 def test_sinks_are_the_tasks_nobody_depends_on() -> None:
     workload = Workload([[], [0], [0], [1]])
-
     assert workload.sinks == [2, 3]
     assert (workload.tasks, workload.edges) == (4, 3)
 
@@ -311,7 +298,6 @@ def test_another_process_notices_a_task_that_runs_here(tmp_path: Path, locks: Ta
 
 def test_a_process_has_one_file_of_locks_for_each_folder(tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
-
     assert locks_here(str(tmp_path)) is locks_here(str(tmp_path))
     with locks_here(str(tmp_path)).hold(3), locks_here(str(tmp_path / "other")).hold(3) as alone:
         assert alone

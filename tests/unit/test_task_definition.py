@@ -73,11 +73,7 @@ def test_constants_make_no_edges() -> None:
 
 
 def test_tasks_at_any_depth_become_edges_in_the_order_they_are_met() -> None:
-    new = made(
-        anything,
-        (task(5), [1, (task(6), {"a": [task(7)]})]),
-        {"named": {"x": task(8)}},
-    )
+    new = made(anything, (task(5), [1, (task(6), {"a": [task(7)]})]), {"named": {"x": task(8)}})
     assert new.deps == [f"{number:010d}" for number in (5, 6, 7, 8)]
     assert record(new).positions == 4
     args, kwargs = call(new, "five", "six", "seven", "eight")

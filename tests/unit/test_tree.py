@@ -1,10 +1,24 @@
-"""The znode tree in memory answers, refuses and notifies as a ZooKeeper server does."""
+"""The znode tree in memory: what a comparison with a ZooKeeper (tests/differential) cannot show."""
 
 from __future__ import annotations
 
+from collections.abc import Hashable
+
 import pytest
 
+from zkplan.embedded.acl import digest_identity
 from zkplan.embedded.nodes import INT_MAX
+from zkplan.embedded.records import (
+    CREATE,
+    OPEN_ACL,
+    READ,
+    Acl,
+    Identity,
+    LimitError,
+    NoAuthError,
+    Op,
+    SetAcl,
+)
 from zkplan.embedded.tree import (
     BadArgumentsError,
     BadVersionError,
@@ -17,7 +31,6 @@ from zkplan.embedded.tree import (
     NodeExistsError,
     NoNodeError,
     NotEmptyError,
-    Op,
     SetData,
     Stat,
     Tree,
@@ -34,15 +47,6 @@ def tree_with(*paths: str) -> Tree:
 
 def everything(tree: Tree) -> dict[str, tuple[bytes, Stat, list[str]]]:
     return {path: (*tree.get(path), sorted(tree.children(path)[0])) for path in ("/", *tree.walk())}
-
-
-def test_a_created_node_carries_its_data_time_and_zxid() -> None:
-    tree = Tree()
-    assert tree.apply(Create("/a", b"abc"), now_ms=77) == "/a"
-    data, stat = tree.get("/a")
-    assert data == b"abc"
-    assert stat == Stat(1, 1, 77, 77, 0, 0, 0, 0, 3, 0, 1)
-    assert tree.zxid == 1
 
 
 @pytest.mark.parametrize(
@@ -79,46 +83,6 @@ def test_a_refused_operation_writes_nothing_but_takes_a_zxid(
     assert tree.ephemerals(7) == {"/mortal"}
 
 
-IMPOSSIBLE = (
-    "",
-    "a",
-    "/a/",
-    "/a/.",
-    "/a/..",
-    "/a/\x00",
-    "/a\x00/b",
-    "/a/\n",
-    "/a/\x7f",
-    "/a/\ud7ff\uf8ff",
-)
-
-
-@pytest.mark.parametrize("path", [*IMPOSSIBLE, "/a/😀", "//x", "//"])
-def test_an_impossible_path_can_be_neither_created_nor_written(path: str) -> None:
-    tree = tree_with("/a", "/x")
-    for op in (Create(path), SetData(path), Check(path)):
-        with pytest.raises(BadArgumentsError):
-            tree.apply(op)
-
-
-@pytest.mark.parametrize("path", ["/a//b", "/a/./b", "a/b"])
-def test_an_impossible_parent_of_a_new_node_is_a_missing_one(path: str) -> None:
-    tree = tree_with("/a")
-    with pytest.raises(NoNodeError):
-        tree.apply(Create(path))
-    with pytest.raises(BadArgumentsError):
-        tree.apply(SetData(path))
-    with pytest.raises(NoNodeError):
-        tree.apply(Delete(f"/{path}"))
-
-
-@pytest.mark.parametrize(
-    "path", ["/a/...", "/a/..b", "/a/.b", "/a/b c", "/a/é", "/a/\u00a0", "/a/\uffef"]
-)
-def test_a_strange_but_legal_name_is_accepted(path: str) -> None:
-    assert tree_with("/a").apply(Create(path)) == path
-
-
 def test_sequence_numbers_count_creates_and_never_come_back() -> None:
     tree = tree_with("/q")
     assert tree.apply(Create("/q/t-", sequence=True)) == "/q/t-0000000000"
@@ -145,26 +109,6 @@ def test_children_come_in_order_of_creation_and_walk_lists_every_path_below_sort
     assert tree.children("/")[0] == ["b", "a"]
     assert list(tree.walk()) == ["/a", "/a/y", "/a/y/x", "/a/z", "/b"]
     assert list(tree.walk("/a")) == ["/a/y", "/a/y/x", "/a/z"]
-
-
-def test_a_multi_answers_each_operation_and_later_ones_see_earlier_ones() -> None:
-    tree = tree_with("/p")
-    answers = tree.multi(
-        [
-            Create("/p/t-", sequence=True),
-            Create("/p/t-0000000000/ready", b"2"),
-            SetData("/p/t-0000000000/ready", b"3"),
-            Check("/p/t-0000000000/ready", 1),
-            Delete("/p/t-0000000000/ready", 1),
-            Delete("/p/t-0000000000"),
-        ]
-    )
-    created, ready, written, *rest = answers
-    assert (created, ready) == ("/p/t-0000000000", "/p/t-0000000000/ready")
-    assert isinstance(written, Stat)
-    assert (written.version, written.mzxid) == (1, 2)
-    assert rest == [True, True, True]
-    assert tree.children("/p")[0] == []
 
 
 @pytest.mark.parametrize("position", range(7))
@@ -198,74 +142,9 @@ def test_a_multi_refused_at_any_position_leaves_no_trace(position: int) -> None:
     assert tree.take_events() == [Event("w", "child", "/p")]
 
 
-def test_a_closed_session_loses_its_ephemerals_and_no_others_in_one_zxid() -> None:
-    tree = tree_with("/p", "/p/stays")
-    tree.apply(Create("/p/b", ephemeral=True), session=1)
-    tree.apply(Create("/p/a", ephemeral=True), session=1)
-    tree.apply(Create("/p/theirs", ephemeral=True), session=2)
-    assert tree.get("/p/a")[1].ephemeral_owner == 1
-    zxid = tree.zxid
-    assert tree.close_session(1) == ["/p/a", "/p/b"]
-    assert tree.zxid == tree.get("/p")[1].pzxid == zxid + 1
-    assert tree.children("/p")[0] == ["stays", "theirs"]
-    assert tree.ephemerals(1) == frozenset()
-    assert tree.close_session(1) == []
-
-
 def test_an_ephemeral_without_a_session_is_refused() -> None:
     with pytest.raises(BadArgumentsError):
         Tree().apply(Create("/a", ephemeral=True))
-
-
-Call = tuple[str, str, str]
-#: What is there, which watches are armed, what is done, and who is told what.
-WATCHED: list[tuple[list[str], list[Call], list[Op], list[Call]]] = [
-    # A change of data, once.
-    (
-        ["/a"],
-        [("get", "/a", "w"), ("exists", "/a", "w")],
-        [SetData("/a"), SetData("/a")],
-        [("w", "changed", "/a")],
-    ),
-    # The creation of what was missing.
-    ([], [("exists", "/a", "w")], [Create("/a")], [("w", "created", "/a")]),
-    # A child gained or lost, but no data.
-    (
-        ["/p"],
-        [("children", "/p", "w")],
-        [SetData("/p"), Create("/p/a"), SetData("/p/a")],
-        [("w", "child", "/p")],
-    ),
-    (["/p", "/p/a"], [("children", "/p", "w")], [Delete("/p/a")], [("w", "child", "/p")]),
-    # The end of a session.
-    (["/e"], [("exists", "/e", "w")], [], [("w", "deleted", "/e")]),
-]
-
-
-@pytest.mark.parametrize(("there", "armed", "ops", "told"), WATCHED)
-def test_a_watch_fires_once_for_what_it_watches(
-    there: list[str], armed: list[Call], ops: list[Op], told: list[Call]
-) -> None:
-    tree = Tree()
-    for path in there:
-        tree.apply(Create(path, ephemeral=path == "/e"), session=1)
-    for read, path, watcher in armed:
-        getattr(tree, read)(path, watcher)
-    for op in ops:
-        tree.apply(op)
-    tree.close_session(1)
-    assert tree.take_events() == told
-    assert tree.take_events() == []
-
-
-def test_a_read_of_a_missing_node_says_so_and_arms_nothing() -> None:
-    tree = Tree()
-    for read in (tree.get, tree.children):
-        with pytest.raises(NoNodeError) as caught:
-            read("/a", "w")
-        assert (caught.value.path, caught.value.code) == ("/a", -101)
-    tree.multi([Create("/a"), Delete("/a")])
-    assert tree.take_events() == []
 
 
 def test_a_deletion_tells_each_watcher_of_the_node_once_and_then_the_parent() -> None:
@@ -284,16 +163,6 @@ def test_a_deletion_tells_each_watcher_of_the_node_once_and_then_the_parent() ->
     assert tree.take_events() == []
 
 
-def test_dropped_watches_are_silent_and_those_of_others_are_not() -> None:
-    tree = tree_with("/a")
-    for watcher in ("gone", "stays"):
-        tree.get("/a", watcher)
-        tree.children("/a", watcher)
-    tree.drop_watches("gone")
-    tree.multi([SetData("/a"), Create("/a/b")])
-    assert tree.take_events() == [Event("stays", "changed", "/a"), Event("stays", "child", "/a")]
-
-
 def test_system_nodes_are_there_on_request_and_do_not_count() -> None:
     assert list(Tree().walk()) == []
     tree = Tree(system_nodes=True)
@@ -301,3 +170,116 @@ def test_system_nodes_are_there_on_request_and_do_not_count() -> None:
     assert tree.get("/")[1].cversion == -1
     assert tree.get("/zookeeper")[1].cversion == -2
     assert tree.apply(Create("/x-", sequence=True)) == "/x-0000000000"
+
+
+def told(tree: Tree, watcher: Hashable = "w") -> list[tuple[str, str]]:
+    return [(event.kind, event.path) for event in tree.take_events() if event.watcher == watcher]
+
+
+def test_watches_are_counted_by_watcher_path_and_all_together() -> None:
+    tree = tree_with("/a", "/b")
+    tree.get("/a", "v")
+    tree.get("/a", "w")
+    tree.children("/a", "w")
+    tree.add_watch("/b", "w", recursive=True)
+    assert tree.watch_counts() == (2, 2, 5)
+    tree.apply(SetData("/a"))
+    assert tree.watch_counts() == (1, 2, 3)
+    tree.drop_watches("w")
+    tree.drop_watches("w")
+    assert tree.watch_counts() == (0, 0, 0)
+
+
+def test_a_watcher_with_too_many_watches_gets_no_more_until_some_are_spent() -> None:
+    tree = Tree(max_watches=3)
+    tree.multi([Create("/a"), Create("/b")])
+    tree.get("/a", "w")
+    tree.add_watch("/b", "w")
+    for arm in (tree.get, tree.exists, tree.children, tree.add_watch):
+        with pytest.raises(LimitError):
+            arm("/a", "w")
+    tree.get("/a", "other")
+    tree.get("/a")
+    tree.apply(SetData("/a"))
+    tree.children("/a", "w")
+    assert tree.watch_counts() == (1, 2, 3)
+
+
+def test_a_dropped_recursive_watch_leaves_the_others_armed() -> None:
+    tree = tree_with("/a", "/a/b")
+    for watcher in ("gone", "stays"):
+        tree.add_watch("/a", watcher, recursive=True)
+    tree.drop_watches("gone")
+    tree.apply(SetData("/a/b"))
+    assert told(tree, "stays") == [("changed", "/a/b")]
+    tree.drop_watches("stays")
+    tree.apply(SetData("/a/b"))
+    assert tree.take_events() == []
+    # With nobody listening recursively, no event looks at the paths above.
+    assert tree._watches._data.recursive == tree._watches._child.recursive == 0
+
+
+def test_dropping_a_watcher_costs_its_own_watches_and_not_those_of_all() -> None:
+    tree = Tree()
+    for number in range(20_000):
+        tree.exists(f"/{number}", "many")
+    looks: list[str] = []
+
+    class Counting(dict[str, dict[Hashable, int]]):
+        def __getitem__(self, path: str) -> dict[Hashable, int]:
+            looks.append(path)
+            return super().__getitem__(path)
+
+        items = keys = values = __iter__ = None  # type: ignore[assignment]
+
+    tree._watches._data.by_path = Counting(tree._watches._data.by_path)
+    tree.exists("/one", "few")
+    tree.drop_watches("few")
+    assert len(looks) < 10
+
+
+ANN = (digest_identity("ann:secret"),)
+
+BOB = (Identity("ip", "127.0.0.1"), digest_identity("bob:secret"))
+
+SASL = (Acl(31, "sasl", "somebody"),)
+
+
+def only(perms: int) -> tuple[Acl, ...]:
+    """Everybody may do so much, and Ann everything."""
+    return (Acl(perms, "world", "anyone"), Acl(31, *ANN[0]))
+
+
+def tree_of(**lists: tuple[Acl, ...]) -> Tree:
+    tree = Tree()
+    for name, acl in lists.items():
+        tree.apply(Create(f"/{name}", acl=acl), who=ANN)
+    return tree
+
+
+def test_equal_lists_are_stored_once_and_an_open_one_not_at_all() -> None:
+    tree = Tree()
+    for name in "abc":
+        acl = OPEN_ACL if name == "c" else (Acl(31, *ANN[0]),)
+        tree.apply(Create(f"/{name}", acl=acl), who=ANN)
+    assert tree._nodes["/a"].acl is tree._nodes["/b"].acl
+    assert tree._nodes["/c"].acl is None
+
+
+def test_a_multi_without_permission_names_the_culprit_and_undoes_its_lists() -> None:
+    tree = tree_of(p=only(0), o=OPEN_ACL)
+    used = tree.data_bytes
+    ops: list[Op] = [SetAcl("/o", only(CREATE)), Create("/o/x", acl=only(READ)), SetData("/p")]
+    with pytest.raises(MultiFailed) as caught:
+        tree.multi(ops, who=BOB)
+    assert caught.value.index == 2
+    assert type(caught.value.error) is NoAuthError
+    acl, stat = tree.get_acl("/o")
+    assert (acl, stat.aversion, stat.num_children) == (OPEN_ACL, 0, 0)
+    assert tree.data_bytes == used
+
+
+def test_without_identities_nothing_is_checked() -> None:
+    tree = tree_of(p=only(0))
+    tree.multi([Create("/p/x", acl=SASL), SetData("/p"), Check("/p"), SetAcl("/p", OPEN_ACL)])
+    assert tree.get_acl("/p/x")[0] == SASL

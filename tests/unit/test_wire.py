@@ -161,7 +161,6 @@ def test_a_batch_of_reads_gives_an_answer_for_each() -> None:
     for code, path in ((4, "/c/a"), (8, "/c/b"), (4, "/c/none"), (4, "/c/empty")):
         expected += struct.pack("!i?i", code, False, -1) + text(path) + b"\0"
     assert packet.serialize() == expected + struct.pack("!i?i", -1, True, -1)
-
     body = struct.pack("!i?i", 4, False, 0) + text("data") + STAT
     body += struct.pack("!i?i", 8, False, 0) + struct.pack("!i", 2) + text("x") + text("é")
     body += struct.pack("!i?ii", -1, False, NoNodeError.code, NoNodeError.code)
