@@ -1,4 +1,4 @@
-"""A listing is repeated when it is old; what presses in it is tried first, by any worker."""
+"""A listing is repeated when it is old; what is urgent in it is tried first, by any worker."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from zkplan.runtime.plan_view import (
     CANDIDATES_MAX,
     LISTING_NAMES,
     NEARLY_EMPTY,
-    PRESSING_MAX,
     REFRESH_MAX_S,
     REFRESH_NAMES_PER_S,
     REFRESH_PARTS,
     REFRESH_S,
     STEAL_AFTER_S,
+    URGENT_MAX,
     PlanView,
 )
 
@@ -192,7 +192,7 @@ def test_what_was_told_during_a_long_listing_is_watched_again() -> None:
         seen.update(running(names(*range(NEARLY_EMPTY))), ALONE, 0.0)
 
 
-def test_what_presses_does_not_wait_for_the_worker_whose_share_it_is() -> None:
+def test_an_urgent_task_does_not_wait_for_the_worker_whose_share_it_is() -> None:
     seen = view()
     urgent, lost = names(10, rank="4990"), ["5000-0000000004.1.0"]
     found = running([*names(5, 6, 7), *lost, *urgent, "0-strange", "5000-0000000002.x"])
@@ -214,14 +214,14 @@ def test_what_is_left_to_the_worker_whose_share_it_is() -> None:
     assert list(seen.own) == []
 
 
-def test_a_worker_takes_few_of_many_that_press() -> None:
+def test_a_worker_takes_few_of_many_urgent_tasks() -> None:
     seen = view()
     lost = [f"5000-{number:010d}.1.0" for number in range(1, 99, 2)]
     seen.update(running([*names(100), *lost]), (0, 2), 0.0)
-    assert list(seen.own) == lost[:PRESSING_MAX] + names(100)
+    assert list(seen.own) == lost[:URGENT_MAX] + names(100)
 
 
-def test_who_lists_often_tries_what_presses_once_a_second() -> None:
+def test_who_lists_often_tries_urgent_tasks_once_a_second() -> None:
     seen = view()
     found = running([*names(4, 6), *names(11, rank="4990")])
     tried = []
@@ -232,7 +232,7 @@ def test_who_lists_often_tries_what_presses_once_a_second() -> None:
     assert tried == [tick * REFRESH_S for tick in range(6)]
 
 
-def test_a_thief_tries_what_presses() -> None:
+def test_a_worker_that_steals_tries_urgent_tasks() -> None:
     seen = view()
     for now in (0.0, STEAL_AFTER_S):
         seen.update(running([*names(1, 3, 5, 7), *names(11, rank="4990")]), (0, 2), now)
@@ -255,7 +255,7 @@ def test_a_task_that_cannot_be_decoded_here_is_tried_last() -> None:
     assert list(seen.own) == ["5000-0000000002.2.0"]
 
 
-def test_a_plan_that_was_left_alone_for_long_has_nothing_that_presses() -> None:
+def test_a_plan_that_was_left_alone_for_long_has_nothing_urgent() -> None:
     seen = view()
     seen.leave_alone(0.0)
     seen.update(running([*names(4, 6), "5000-0000000003.1.0"]), (0, 2), AVOID_MAX_S)
