@@ -13,13 +13,19 @@ from tests.differential.servers import embedded_server, java_server
 from zkplan.runtime import capacity, shutdown
 from zkplan.testing.java import find_java, find_zookeeper
 
-from .support import plain_client, working
+from .support import Here, plain_client, working
 
 
 @pytest.fixture
-def worker(zookeeper_hosts: str, zkplan_root: str) -> Iterator[zkplan.Worker]:
+def here(zookeeper_hosts: str, zkplan_root: str) -> Here:
+    """The server and the root of this test."""
+    return zookeeper_hosts, zkplan_root
+
+
+@pytest.fixture
+def worker(here: Here) -> Iterator[zkplan.Worker]:
     """A worker with four threads on the root of this test."""
-    with working(zookeeper_hosts, zkplan_root) as running:
+    with working(*here) as running:
         yield running
 
 

@@ -8,11 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import zkplan
-from zkplan import (
-    Client,
-    Plan,
-    TaskSpec,
-)
+from zkplan import Client, Plan, TaskSpec
 from zkplan.testing.znodes import remove_tree
 
 from .support import described, note, plain_client, wait_for_delayed, wait_until, working

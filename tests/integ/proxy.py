@@ -26,10 +26,7 @@ Loss = Literal[
 MULTI, EXISTS, CLOSE = 14, 3, -11
 _NO_WATCH = struct.pack("!i", 1) + b"/" + b"\0"
 MARSHALLING_ERROR, CONNECTION_LOSS, SESSION_EXPIRED, SESSION_MOVED = -5, -4, -112, -118
-_ANSWERED: dict[Loss | None, int] = {
-    "stumbled": MARSHALLING_ERROR,
-    "no leader": CONNECTION_LOSS,
-}
+_ANSWERED: dict[Loss | None, int] = {"stumbled": MARSHALLING_ERROR, "no leader": CONNECTION_LOSS}
 _FIRST_ANSWERED: dict[Loss | None, int] = {
     "session over": SESSION_EXPIRED,
     "session moved": SESSION_MOVED,

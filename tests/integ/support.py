@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -12,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from kazoo.client import KazooClient
 
@@ -23,6 +24,8 @@ from zkplan.protocol.layout import parse_claim
 from zkplan.protocol.requests import ReadChildren
 
 TOP = Path(__file__).parents[2]
+#: Hosts and root of a test.
+Here: TypeAlias = tuple[str, str]
 WAIT_S = 30.0
 #: Of each ID that part which stays when it registers anew.
 READY = re.compile(r"^worker (\S+-[0-9a-f]{8})\S* ready$", re.MULTILINE)
@@ -64,6 +67,31 @@ def working(
             yield worker
         finally:
             worker.stop(grace)
+
+
+def zkplan_command(*words: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    """What `zkplan` with these words said; `env` adds to the environment, `cwd` is the checkout."""
+    given = {"cwd": TOP, "timeout": 100, **options}
+    given["env"] = os.environ | given.get("env", {})
+    command = [sys.executable, "-m", "zkplan", *words]
+    return subprocess.run(command, capture_output=True, text=True, check=False, **given)
+
+
+@contextmanager
+def started(*command: str, **options: Any) -> Iterator[subprocess.Popen[str]]:
+    """A process whose output is read, with signals as at a terminal; killed at the end."""
+    given = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, **options}
+    with subprocess.Popen([*IN_CHECKOUT, *command], **given) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+            process.communicate()
+
+
+def first_line(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    return process.stdout.readline().strip()
 
 
 class WorkerProcess:
@@ -147,6 +175,17 @@ def die_once(file: str | Path, count: int) -> None:
     if not died.exists() and len(notes(file)) >= count:
         died.touch()
         os.kill(os.getpid(), signal.SIGKILL)
+
+
+def fail() -> None:
+    """As a task."""
+    raise ValueError("on purpose")
+
+
+def pass_gate(gate: str, *_: Any) -> str:
+    """As a task: tell that it runs, and end when the file exists."""
+    Path(f"{gate}-reached").touch()
+    return str(wait_until(lambda: Path(gate).exists() and "open", "the gate opens"))
 
 
 def stall_nothing() -> None:

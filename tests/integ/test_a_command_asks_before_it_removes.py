@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import pty
 import subprocess
-import sys
 from collections.abc import Callable
 
 import pytest
 
 from zkplan import Client, PlanError, PlanNotFound, connect
+
+from .support import zkplan_command
 
 Command = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -20,9 +21,7 @@ def command(zookeeper_hosts: str, zkplan_root: str) -> Command:
     def call(
         *words: str, stdin: int = subprocess.DEVNULL, root: str = zkplan_root
     ) -> subprocess.CompletedProcess[str]:
-        where = ("--hosts", zookeeper_hosts, "--root", root)
-        ran = [sys.executable, "-m", "zkplan", *words, *where]
-        return subprocess.run(ran, stdin=stdin, capture_output=True, text=True, timeout=60)
+        return zkplan_command(*words, "--hosts", zookeeper_hosts, "--root", root, stdin=stdin)
 
     return call
 
@@ -40,18 +39,6 @@ def test_a_terminal_is_asked(
     os.close(typed)
     assert f"Remove {plan.path} (nightly), defining, 1 task unfinished?" in ran.stderr
     assert (ran.returncode, len(zkplan_client.plans())) == (0 if not left else 2, left)
-
-
-def test_without_a_terminal_nothing_is_removed_unless_told_to(
-    zkplan_client: Client, command: Command
-) -> None:
-    zkplan_client.create_plan("nightly")
-    ran = command("plan", "rm", "nightly")
-    assert ran.returncode == 2
-    assert "there is no terminal to ask whether to remove" in ran.stderr
-    assert "--yes" in ran.stderr
-    assert command("plan", "rm", "nightly", "--yes").returncode == 0
-    assert zkplan_client.plans() == []
 
 
 @pytest.mark.parametrize("words", [["rm", "--yes"], ["cancel"]])

@@ -1,8 +1,10 @@
-"""A client that cannot reach ZooKeeper, or must not, says so and says what to do."""
+"""Who cannot reach ZooKeeper, or must not, says so; a worker can be stopped meanwhile."""
 
 from __future__ import annotations
 
 import os
+import signal
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -15,7 +17,7 @@ from zkplan import Client, ClientClosed, ZooKeeperUnavailable
 from zkplan.testing.loopback import free_port
 from zkplan.testing.server_process import ServerProcess
 
-from .support import WAIT_S, note, notes, wait_until
+from .support import WAIT_S, Here, WorkerProcess, note, notes, wait_until
 
 
 def test_an_unreachable_zookeeper_is_told_within_the_connect_timeout(
@@ -37,9 +39,7 @@ def test_an_unreachable_zookeeper_is_told_within_the_connect_timeout(
     assert time.monotonic() - start < 10  # that would be the time-out of who asks for none
 
 
-def test_a_call_without_an_answer_ends_after_the_patience(
-    zookeeper_server: ServerProcess,
-) -> None:
+def test_a_call_without_an_answer_ends_after_the_patience(zookeeper_server: ServerProcess) -> None:
     with zkplan.connect(zookeeper_server.hosts, patience=0.5) as client:
         transport = client.transport
         # A server that has just started, or goes on, may well take longer than that.
@@ -58,14 +58,14 @@ def test_a_call_without_an_answer_ends_after_the_patience(
         wait_until(lambda: plan.status().added == 3, "all three are there")
 
 
-def test_a_closed_client_says_so(zookeeper_hosts: str, zkplan_root: str) -> None:
-    client = zkplan.connect(zookeeper_hosts, root=zkplan_root)
+def test_a_closed_client_says_so(here: Here) -> None:
+    client = zkplan.connect(*here)
     plan = client.create_plan()
     client.close()
     client.close()
     with pytest.raises(ClientClosed, match="was closed"):
         plan.status()
-    plan.client = zkplan.connect(zookeeper_hosts, root=zkplan_root)
+    plan.client = zkplan.connect(*here)
     plan.remove()
     plan.client.close()
 
@@ -93,3 +93,62 @@ def test_a_forked_child_is_told_to_connect_anew(zkplan_client: Client, tmp_path:
     assert "connect anew in the child" in refused
     assert closed == "closed"
     assert plan.status().state == "defining"
+
+
+ROOT = "/silent"
+
+
+def run_until_told(file: str) -> None:
+    """The second attempt finds that there was a first, and ends."""
+    is_first = not notes(file)
+    note(file, "here")
+    while is_first:
+        zkplan.current().check()
+        threading.Event().wait(0.01)
+
+
+def test_a_worker_tells_that_its_server_is_silent_and_that_it_answers_again(
+    zookeeper_server: ServerProcess, tmp_path: Path
+) -> None:
+    with WorkerProcess(zookeeper_server.hosts, ROOT, tmp_path, "--session-timeout", "2") as worker:
+        worker.wait_ready()
+        zookeeper_server.kill()
+        wait_until(lambda: worker.said("no answer from ZooKeeper at"), "it says so")
+        wait_until(lambda: worker.said("Connection refused"), "and why")
+        zookeeper_server.start()
+        wait_until(lambda: worker.said("answers again"), "it says that, too")
+
+
+def test_an_idle_worker_whose_server_is_gone_can_be_stopped(
+    zookeeper_server: ServerProcess, tmp_path: Path
+) -> None:
+    """It holds nothing, so it neither waits for its grace nor for the end of its session."""
+    with WorkerProcess(
+        zookeeper_server.hosts, ROOT, tmp_path, "--session-timeout", "20", "--grace", "60"
+    ) as worker:
+        worker.wait_ready()
+        zookeeper_server.kill()
+        worker.process.send(signal.SIGTERM)
+        assert worker.process.wait_ended(30)
+
+
+def test_a_worker_tells_of_a_task_that_ended_early_because_its_server_was_silent(
+    zookeeper_server: ServerProcess, tmp_path: Path
+) -> None:
+    """Its work was in vain, and no claim was lost that could tell of it."""
+    file = tmp_path / "runs"
+    with (
+        zkplan.connect(zookeeper_server.hosts, ROOT) as client,
+        WorkerProcess(zookeeper_server.hosts, ROOT, tmp_path, "--session-timeout", "6") as worker,
+    ):
+        worker.wait_ready()
+        with client.create_plan() as plan:
+            plan.add_task(run_until_told, [str(file)], name="long")
+        wait_until(lambda: notes(file), "it runs")
+        zookeeper_server.kill()
+        wait_until(
+            lambda: worker.said(f"long of {plan.path} ended early, as it was told to (ZooKeeper"),
+            "it says which task ended for what",
+        )
+        zookeeper_server.start()
+        plan.wait(30)

@@ -11,7 +11,7 @@ import zkplan
 from zkplan import Client
 from zkplan.testing.server_process import ServerProcess
 
-from .support import WAIT_S, WorkerProcess, note, notes, plain_client, wait_until
+from .support import WAIT_S, Here, WorkerProcess, note, notes, plain_client, wait_until
 
 #: Longer than anything here is waited for.
 SESSION_S = 60.0
@@ -36,10 +36,10 @@ def require_taken_over(file: Path, result: int) -> None:
 
 
 def test_the_tasks_of_a_killed_process_are_taken_over_before_its_session_ends(
-    zookeeper_hosts: str, zkplan_root: str, zkplan_client: Client, tmp_path: Path
+    here: Here, zkplan_client: Client, tmp_path: Path
 ) -> None:
     file = tmp_path / "runs"
-    with WorkerProcess(zookeeper_hosts, zkplan_root, tmp_path, *OPTIONS) as worker:
+    with WorkerProcess(*here, tmp_path, *OPTIONS) as worker:
         worker.wait_ready(2)
         first = zkplan_client.workers()
         with zkplan_client.create_plan() as plan:
@@ -49,6 +49,7 @@ def test_the_tasks_of_a_killed_process_are_taken_over_before_its_session_ends(
         os.kill(victim, signal.SIGKILL)
         require_taken_over(file, task.result(WAIT_S))
         wait_until(lambda: worker.said(f"worker {lost} is signed off"), "it tells of that")
+        assert worker.said(f"process {victim} was ended by SIGKILL; it is replaced")
         wait_until(lambda: len(zkplan_client.workers()) == 2, "it is replaced")
 
 
@@ -66,12 +67,10 @@ def test_a_worker_that_has_registered_anew_is_signed_off_under_its_new_id(
 
 
 def test_a_process_that_dies_while_the_others_drain_is_signed_off(
-    zookeeper_hosts: str, zkplan_root: str, zkplan_client: Client, tmp_path: Path
+    here: Here, zkplan_client: Client, tmp_path: Path
 ) -> None:
     file = tmp_path / "runs"
-    with WorkerProcess(
-        zookeeper_hosts, zkplan_root, tmp_path, *OPTIONS, "--grace", "600"
-    ) as worker:
+    with WorkerProcess(*here, tmp_path, *OPTIONS, "--grace", "600") as worker:
         worker.wait_ready(2)
         with zkplan_client.create_plan() as plan:
             task = plan.add_task(hold_at_first, [str(file)])
@@ -81,7 +80,7 @@ def test_a_process_that_dies_while_the_others_drain_is_signed_off(
         os.kill(victim, signal.SIGKILL)
         assert worker.process.wait_ended(WAIT_S)
         assert zkplan_client.workers() == []
-    with WorkerProcess(zookeeper_hosts, zkplan_root, tmp_path):
+    with WorkerProcess(*here, tmp_path):
         require_taken_over(file, task.result(WAIT_S))
 
 

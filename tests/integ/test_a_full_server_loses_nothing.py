@@ -266,10 +266,8 @@ def test_a_plan_that_may_not_be_marked_ready_says_so(
     plan = zkplan_client.create_plan("shut")
     plan.add_task(int)
     znodes.set_acls(plan.path, [make_acl("world", "anyone", read=True, delete=True, admin=True)])
-
     with pytest.raises(zkplan.TransactionRejected, match=r"ready was refused.*access list"):
         plan.mark_ready()
-
     assert plan.status().state == "defining"
     znodes.set_acls(plan.path, [make_acl("world", "anyone", all=True)])
     plan.mark_ready()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integ.support import WorkerProcess, wait_until, working
+from tests.integ.support import Here, WorkerProcess, wait_until, working
 from zkplan import Client
 from zkplan.protocol import wide_delivery
 from zkplan.protocol.commit import Part
@@ -30,21 +30,17 @@ def large() -> bytes:
 
 @pytest.mark.parametrize("keep", [None, False])
 def test_a_large_result_without_dependents_ends_its_plan(
-    zookeeper_hosts: str, zkplan_root: str, zkplan_client: Client, keep: bool | None
+    here: Here, zkplan_client: Client, keep: bool | None
 ) -> None:
     with zkplan_client.create_plan() as plan:
         plan.add_task(large, keep=keep)
-    with working(zookeeper_hosts, zkplan_root):
+    with working(*here):
         wait_until(lambda: plan.status().state == "done", "the plan is done")
     assert len(list(plan.outcomes())) == (keep is None)
 
 
 def test_who_goes_on_after_the_last_edge_ends_the_plan(
-    zookeeper_hosts: str,
-    zkplan_root: str,
-    zkplan_client: Client,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    here: Here, zkplan_client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with zkplan_client.create_plan() as plan:
         top = plan.add_task(large, priority=-100)
@@ -52,17 +48,17 @@ def test_who_goes_on_after_the_last_edge_ends_the_plan(
             plan.add_task(len, [top], keep=False)
     monkeypatch.setenv(VARIABLE, "wide.delivered=kill")
     options = ("--session-timeout", "2")
-    with WorkerProcess(zookeeper_hosts, zkplan_root, tmp_path, *options) as doomed:
+    with WorkerProcess(*here, tmp_path, *options) as doomed:
         assert doomed.process.wait_ended(30)
         assert doomed.process.exit_code == -signal.SIGKILL
     assert plan.status().tasks > 0
-    with working(zookeeper_hosts, zkplan_root):
+    with working(*here):
         wait_until(lambda: plan.status().state == "done", "the plan is done")
     assert list(plan.outcomes()) == []
 
 
 def test_a_delivery_that_counts_as_fenced_ends_its_plan_too(
-    zookeeper_hosts: str, zkplan_root: str, zkplan_client: Client, monkeypatch: pytest.MonkeyPatch
+    here: Here, zkplan_client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its last answer was lost, and the task was read again: all that shows is that it is gone."""
     finish = wide_delivery._finish
@@ -74,5 +70,5 @@ def test_a_delivery_that_counts_as_fenced_ends_its_plan_too(
     monkeypatch.setattr(wide_delivery, "_finish", unanswered)
     with zkplan_client.create_plan() as plan:
         plan.add_task(large)
-    with working(zookeeper_hosts, zkplan_root):
+    with working(*here):
         wait_until(lambda: plan.status().state == "done", "the plan is done", 10.0)

@@ -14,26 +14,9 @@ from zkplan.protocol.adding import NewTask
 from zkplan.protocol.author import EDGES_PER_MULTI, Author
 from zkplan.protocol.requests import Step
 
-from .support import note, notes, wait_until, working
+from .support import Here, note, notes, pass_gate, wait_until, working
 
 pytestmark = pytest.mark.usefixtures("nothing_stalls", "worker")
-
-
-def pass_gate(gate: str, *_: Any) -> str:
-    """Ends when the file exists."""
-    return str(wait_until(lambda: Path(gate).exists() and "open", "the gate opens"))
-
-
-def test_tasks_are_added_to_a_running_plan(zkplan_client: Client, tmp_path: Path) -> None:
-    gate = tmp_path / "gate"
-    with zkplan_client.create_plan() as plan:
-        held = plan.add_task(pass_gate, [str(gate)])
-    more = plan.add_task(lambda: 10, keep=True)
-    assert more.result(30) == 10
-    both = plan.add_task(lambda a, b: (a, b), [held, more])
-    gate.touch()
-    assert both.result(30) == ("open", 10)
-    assert plan.wait(30).finished == 3
 
 
 def test_a_finished_task_with_a_kept_result_may_be_an_argument(
@@ -45,13 +28,11 @@ def test_a_finished_task_with_a_kept_result_may_be_an_argument(
         gone = plan.add_task(lambda: 2, keep=False)
         held = plan.add_task(pass_gate, [str(gate), first, gone])
     wait_until(lambda: plan.status().finished == 2, "the first two are finished")
-
     late = plan.add_task(lambda x, y: (x, y), [first, first])
     mixed = plan.add_task(lambda x, y: (x, y), [first, held])
     with pytest.raises(ResultNotKept, match=r"not kept.*keep=True"):
         plan.add_task(lambda x: x, [gone])
     gate.touch()
-
     assert late.result(30) == (1, 1)
     assert mixed.result(30) == (1, "open")
     assert plan.wait(30).finished == 5
@@ -87,7 +68,6 @@ def test_an_add_of_several_transactions_says_how_much_of_it_was_added(
         plan.add_tasks([*parts, TaskSpec(sum, [list(parts)]), TaskSpec(abs, [-1])])
     assert got.value.added == EDGES_PER_MULTI + 1
     assert plan.wait(30).added == EDGES_PER_MULTI + 1
-
     with pytest.raises(PlanDrained) as got:
         plan.add_tasks([TaskSpec(abs, [-1])])
     assert got.value.added == 0
@@ -234,7 +214,7 @@ def test_a_task_cannot_wait_for_its_own_plan(zkplan_client: Client) -> None:
 
 
 def test_two_authors_add_to_one_plan_at_once(
-    zookeeper_hosts: str, zkplan_root: str, zkplan_client: Client, tmp_path: Path
+    here: Here, zkplan_client: Client, tmp_path: Path
 ) -> None:
     """Each predicts numbers the other takes; nothing is lost, doubled or mixed up."""
     import threading
@@ -247,7 +227,7 @@ def test_two_authors_add_to_one_plan_at_once(
 
     def author(name: str) -> None:
         try:
-            with zkplan.connect(zookeeper_hosts, root=zkplan_root) as client:
+            with zkplan.connect(*here) as client:
                 mine = client.plan(plan.path)
                 for batch in range(8):
                     values = mine.add_tasks(
@@ -257,7 +237,7 @@ def test_two_authors_add_to_one_plan_at_once(
         except BaseException as error:
             errors.append(error)
 
-    with working(zookeeper_hosts, zkplan_root):
+    with working(*here):
         threads = [threading.Thread(target=author, args=(name,)) for name in "abc"]
         for thread in threads:
             thread.start()

@@ -96,10 +96,7 @@ def test_worker_processes_just_started_are_replaced_when_the_server_is_restored(
         go_back(zookeeper_server, tmp_path, lose)
         ended = r"worker process \d+ ended with 3; it is replaced"
         wait_until(lambda: len(re.findall(ended, worker.log.read_text())) == 2, "both end")
-        with (
-            zkplan.connect(hosts, ROOT) as anew,
-            anew.create_plan("new") as plan,
-        ):
+        with zkplan.connect(hosts, ROOT) as anew, anew.create_plan("new") as plan:
             task = plan.add_task(abs, [-7], keep=True)
             plan.mark_ready()
             assert task.result(30) == 7

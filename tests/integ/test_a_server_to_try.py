@@ -16,27 +16,18 @@ import zkplan
 from zkplan.testing.java import find_zookeeper
 from zkplan.testing.loopback import free_port
 
-from .support import IN_CHECKOUT, TOP
+from .support import TOP, first_line, started
 
 pytestmark = pytest.mark.skipif(find_zookeeper() is None, reason="no Java or no ZooKeeper here")
 
 
 @contextmanager
 def served(port: int, *options: str) -> Iterator[subprocess.Popen[str]]:
-    command = [sys.executable, "-m", "zkplan.testing", "--port", str(port), *options]
-    process = subprocess.Popen([*IN_CHECKOUT, *command], stdout=subprocess.PIPE, text=True)
-    try:
+    command = (sys.executable, "-m", "zkplan.testing", "--port", str(port), *options)
+    with started(*command) as process:
         yield process
         process.send_signal(signal.SIGINT)
         assert process.wait(30) == 0
-    finally:
-        process.kill()
-        process.communicate()
-
-
-def first_line(process: subprocess.Popen[str]) -> str:
-    assert process.stdout is not None
-    return process.stdout.readline()
 
 
 def test_it_says_its_address_and_ends_with_ctrl_c() -> None:

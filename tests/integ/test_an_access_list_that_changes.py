@@ -16,7 +16,7 @@ from kazoo.security import ACL, OPEN_ACL_UNSAFE, make_acl, make_digest_acl
 import zkplan
 from zkplan import Client
 
-from .support import WorkerProcess, note, notes, wait_until, working
+from .support import Here, WorkerProcess, note, notes, wait_until, working
 
 OPERATOR = "operator:secret"
 SHUT = [make_digest_acl(*OPERATOR.split(":"), all=True)]
@@ -76,33 +76,25 @@ def under_way(folder: Path) -> bool:
     return bool(notes(folder / "began"))
 
 
-def test_a_result_that_is_shut_out_costs_one_attempt(
-    zkplan_client: Client, tmp_path: Path, shut: Shut, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("fails", [False, True])
+def test_an_outcome_that_is_shut_out_is_told_when_it_can_be(
+    fails: bool, zkplan_client: Client, tmp_path: Path, shut: Shut, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with zkplan_client.create_plan(attempts=2) as plan:
-        task = plan.add_task(held, [tmp_path], keep=True)
+    """A result costs one attempt; of a failure the attempt has been used up already."""
+    with zkplan_client.create_plan(attempts=1 if fails else 2) as plan:
+        task = plan.add_task(held, [tmp_path, fails], keep=True)
     wait_until(lambda: under_way(tmp_path), "the task runs")
     shut(SHUT, task.path)
     (tmp_path / "go").touch()
     wait_until(lambda: f"{task.path} stays claimed" in caplog.text, "it is told")
     shut(OPEN_ACL_UNSAFE, task.path)
-    assert task.result(30) == 2
-    assert plan.wait(30).dead == 0
-
-
-def test_a_failure_that_is_shut_out_is_told_when_it_can_be(
-    zkplan_client: Client, tmp_path: Path, shut: Shut, caplog: pytest.LogCaptureFixture
-) -> None:
-    with zkplan_client.create_plan(attempts=1) as plan:
-        task = plan.add_task(held, [tmp_path, True])
-    wait_until(lambda: under_way(tmp_path), "the task runs")
-    shut(SHUT, task.path)
-    (tmp_path / "go").touch()
-    wait_until(lambda: f"{task.path} stays claimed" in caplog.text, "it is told")
-    shut(OPEN_ACL_UNSAFE, task.path)
-    with pytest.raises(ValueError, match="as it was told"):
-        task.result(30)
-    assert len(notes(tmp_path / "began")) == 1
+    if fails:
+        with pytest.raises(ValueError, match="as it was told"):
+            task.result(30)
+        assert len(notes(tmp_path / "began")) == 1
+    else:
+        assert task.result(30) == 2
+        assert plan.wait(30).dead == 0
 
 
 @pytest.mark.parametrize("tasks", [1, 3, 40])
@@ -177,8 +169,7 @@ def test_a_wide_delivery_that_is_shut_out_fails_alone(
 
 
 def test_a_claims_node_is_cleared_but_for_what_an_access_list_forbids(
-    zookeeper_hosts: str,
-    zkplan_root: str,
+    here: Here,
     zkplan_client: Client,
     tmp_path: Path,
     shut: Shut,
@@ -192,12 +183,12 @@ def test_a_claims_node_is_cleared_but_for_what_an_access_list_forbids(
     for plan in plans:
         plan.mark_ready()
     options = ("--session-timeout", "2")
-    with WorkerProcess(zookeeper_hosts, zkplan_root, tmp_path / "gone", *options) as gone:
+    with WorkerProcess(*here, tmp_path / "gone", *options) as gone:
         wait_until(lambda: len(notes(tmp_path / "began")) == 2, "both run")
         shut(SHUT, tasks[0].path)
         gone.process.send(signal.SIGKILL)
     (tmp_path / "go").touch()
-    with working(zookeeper_hosts, zkplan_root):
+    with working(*here):
         assert tasks[1].result(30) == 3
         wait_until(lambda: "cannot be cleared: " in caplog.text, "it is told")
         shut(OPEN_ACL_UNSAFE, tasks[0].path)

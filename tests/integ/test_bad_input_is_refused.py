@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import pytest
@@ -11,7 +10,6 @@ from kazoo.client import KazooClient
 import zkplan
 from zkplan import (
     Client,
-    ForeignTask,
     InvalidTask,
     NotSerialisable,
     PayloadTooLarge,
@@ -35,7 +33,6 @@ def test_an_argument_that_cannot_be_serialised_is_named(
 ) -> None:
     plan = zkplan_client.create_plan()
     before = tree(znodes, plan.path)
-
     with pytest.raises(
         NotSerialisable, match=r"task 'sum up' \(sum\): its argument 1 \(<generator"
     ):
@@ -46,38 +43,7 @@ def test_an_argument_that_cannot_be_serialised_is_named(
         plan.add_task(dict, kwargs={"fine": 1, "deep": [{"x": items()}]})
     with pytest.raises(NotSerialisable, match="'second'"):
         plan.add_tasks([TaskSpec(int, name="first"), TaskSpec(sum, [items()], name="second")])
-
     assert tree(znodes, plan.path) == before
-
-
-def test_a_function_that_cannot_be_serialised_is_named(
-    zkplan_client: Client, znodes: KazooClient
-) -> None:
-    plan = zkplan_client.create_plan()
-    before = tree(znodes, plan.path)
-    captured = items()
-
-    with pytest.raises(NotSerialisable, match=r"task 'mine'.*<lambda>.*generator"):
-        plan.add_task(lambda: list(captured), name="mine")
-
-    assert tree(znodes, plan.path) == before
-
-
-def test_a_task_hidden_in_a_closure_or_an_object_is_refused(zkplan_client: Client) -> None:
-    """It could not become an edge, and its value would be missing without a word."""
-
-    class Holder:
-        def __init__(self, inside: Any) -> None:
-            self.inside = inside
-
-    plan = zkplan_client.create_plan()
-    one = plan.add_task(int)
-    with pytest.raises(NotSerialisable, match="becomes an edge only as an argument of a task"):
-        plan.add_task(lambda: one)
-    two = plan.add_task(lambda holder: holder.inside, [Holder(one)])
-    plan.mark_ready()
-    assert plan.status().added == 2
-    assert two.number > one.number
 
 
 def test_a_payload_too_large_is_refused_with_size_limit_and_a_way_out(
@@ -85,10 +51,8 @@ def test_a_payload_too_large_is_refused_with_size_limit_and_a_way_out(
 ) -> None:
     plan = zkplan_client.create_plan()
     before = tree(znodes, plan.path)
-
     with pytest.raises(PayloadTooLarge, match=r"task 'big'.*store the data elsewhere") as caught:
         plan.add_tasks([TaskSpec(int), TaskSpec(len, [b"x" * 1_100_000], name="big")])
-
     assert caught.value.size > 1_100_000
     assert 900_000 < caught.value.limit < 1_048_576
     assert tree(znodes, plan.path) == before
@@ -96,71 +60,19 @@ def test_a_payload_too_large_is_refused_with_size_limit_and_a_way_out(
     assert plan.status().added == 1
 
 
-def test_a_task_of_another_plan_is_refused(zkplan_client: Client) -> None:
-    here, there = zkplan_client.create_plan(), zkplan_client.create_plan()
-    foreign = there.add_task(int)
-    with pytest.raises(ForeignTask, match=f"{there.path}.*a task of another plan"):
-        here.add_task(str, [[foreign]], name="mixed")
-    assert here.status().added == 0
-
-
-def test_a_specification_that_comes_later_is_refused(zkplan_client: Client) -> None:
-    plan = zkplan_client.create_plan()
-    later = TaskSpec(int)
-    with pytest.raises(InvalidTask, match="not added before it"):
-        plan.add_tasks([TaskSpec(str, [later]), later])
-    with pytest.raises(InvalidTask, match="not added before it"):
-        plan.add_task(str, [TaskSpec(int)])
-    assert plan.status().added == 0
-
-
-@pytest.mark.parametrize("what", [None, 3, "print", [print]])
-def test_what_is_not_callable_is_refused(what: Any, zkplan_client: Client) -> None:
-    plan = zkplan_client.create_plan()
-    with pytest.raises(InvalidTask, match=f"needs a function, not {re.escape(repr(what))}"):
-        plan.add_task(what)
-    assert plan.status().added == 0
-
-
 @pytest.mark.parametrize(
     ("option", "value"),
-    [
-        ("attempts", 0),
-        ("attempts", 1001),
-        ("attempts", 2.0),
-        ("retry_delay", -1),
-        ("retry_delay", "1"),
-        ("retry_delay", float("nan")),
-        ("timeout", 0),
-        ("timeout", -2),
-        ("timeout", float("nan")),
-        ("priority", 100_000),
-        ("priority", 1.5),
-        ("keep", "yes"),
-        ("name", "x" * 201),
-        ("name", 7),
-    ],
+    [("attempts", 0), ("retry_delay", -1), ("timeout", 0), ("priority", 100_000), ("keep", "yes")],
 )
-def test_options_out_of_range_are_refused(option: str, value: Any, zkplan_client: Client) -> None:
-    plan = zkplan_client.create_plan()
+def test_an_option_of_a_plan_out_of_range_is_refused(
+    option: str, value: Any, zkplan_client: Client
+) -> None:
     with pytest.raises(InvalidTask, match=option):
-        plan.add_task(int, **{option: value})
-    if option != "name":
-        with pytest.raises(InvalidTask, match=option):
-            zkplan_client.create_plan(**{option: value})
-    assert plan.status().added == 0
-    assert len(zkplan_client.plans()) == 1
+        zkplan_client.create_plan(**{option: value})
+    assert zkplan_client.plans() == []
 
 
-def test_arguments_of_the_wrong_shape_are_refused(zkplan_client: Client) -> None:
-    plan = zkplan_client.create_plan()
-    for args, kwargs in [(3, None), ("text", None), ([], [1]), ([], {1: 2})]:
-        with pytest.raises(InvalidTask):
-            plan.add_task(print, args, kwargs)  # type: ignore[arg-type]
-    assert plan.status().added == 0
-
-
-@pytest.mark.parametrize("name", ["", "x" * 201, 5])
+@pytest.mark.parametrize("name", ["", "x" * 201, 5, "two\nlines", "a\tb", "\x1b[31mred", "nul\0"])
 def test_names_of_plans_have_bounds(name: Any, zkplan_client: Client) -> None:
     with pytest.raises(InvalidTask, match="1 to 200 printable characters"):
         zkplan_client.create_plan(name)
@@ -259,13 +171,6 @@ def test_a_plan_that_is_not_there_is_not_found(zkplan_client: Client) -> None:
     ):
         with pytest.raises(PlanNotFound):
             zkplan_client.plan(which)
-
-
-def test_a_number_that_is_no_task_is_refused(zkplan_client: Client) -> None:
-    plan = zkplan_client.create_plan()
-    for number in ("x", "-1", "12345678901", ""):
-        with pytest.raises(InvalidTask):
-            plan.task(number)
 
 
 @pytest.mark.parametrize("root", ["", "zkplan", "/", "/a//b", "/a/../b", "/zookeeper", "/a\x00b"])

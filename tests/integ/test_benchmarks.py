@@ -29,12 +29,10 @@ def test_a_quick_benchmark_measures_what_is_asked_for_and_writes_a_complete_repo
     zookeeper_kind: str, zookeeper_hosts: str, tmp_path: Path
 ) -> None:
     file = tmp_path / "report.json"
-
     ended = benchmarks(
         *("--quick", "--only", "independent,chain", "--json", str(file)),
         *_server(zookeeper_kind, zookeeper_hosts),
     )
-
     assert ended.returncode == 0, ended.stderr
     report = json.loads(file.read_text())
     assert [row["name"] for row in report["rows"]] == ["independent 200", "chain 20"]
@@ -59,12 +57,10 @@ def test_the_two_servers_are_compared_request_by_request(
     file = tmp_path / "report.json"
     both = ["--hosts", zookeeper_hosts, "--server", "both"]
     alone = ["--server", "embedded"]
-
     ended = benchmarks(
         *("--quick", "--only", "server", "--json", str(file)),
         *(both if zookeeper_kind == "zookeeper" else alone),
     )
-
     assert ended.returncode == 0, ended.stderr
     report = json.loads(file.read_text())
     assert all(row["total"] > 0 for row in report["rows"])
@@ -88,26 +84,21 @@ def _server(kind: str, hosts: str) -> list[str]:
     return ["--hosts", hosts] if kind == "zookeeper" else ["--server", "embedded"]
 
 
-def test_a_given_zookeeper_with_only_the_embedded_server_ends_the_run_with_code_2() -> None:
-    ended = benchmarks("--server", "embedded", "--hosts", "127.0.0.1:2181")
-
-    assert ended.returncode == 2
-    assert "--hosts" in ended.stderr
+NOBODY = ("--quick", "--only", "chain", "--hosts", f"127.0.0.1:{free_port()}")
 
 
-def test_an_unknown_workload_ends_the_run_with_code_2_and_names_the_known_ones() -> None:
-    ended = benchmarks("--only", "independant")
-
-    assert ended.returncode == 2
-    assert "independant" in ended.stderr
-    assert "independent" in ended.stderr
-
-
-def test_a_zookeeper_that_does_not_answer_ends_the_benchmark_with_code_3() -> None:
-    ended = benchmarks(
-        *("--quick", "--only", "chain", "--hosts", f"127.0.0.1:{free_port()}"),
-        *("--connect-timeout", "1"),
-    )
-
-    assert ended.returncode == 3
-    assert "ZooKeeper" in ended.stderr
+@pytest.mark.parametrize(
+    ("arguments", "code", "told"),
+    [
+        (("--server", "embedded", "--hosts", "127.0.0.1:2181"), 2, ["--hosts"]),
+        (("--only", "independant"), 2, ["independant", "independent"]),
+        ((*NOBODY, "--connect-timeout", "1"), 3, ["ZooKeeper"]),
+    ],
+    ids=["a given ZooKeeper and only the embedded server", "unknown workload", "no answer"],
+)
+def test_a_benchmark_that_cannot_run_says_why_by_its_code(
+    arguments: tuple[str, ...], code: int, told: list[str]
+) -> None:
+    ended = benchmarks(*arguments)
+    assert ended.returncode == code
+    assert all(word in ended.stderr for word in told)

@@ -1,10 +1,13 @@
-"""Connecting: what is wrong with the call is said at once, and a program's stderr stays its own."""
+"""Connecting: what is wrong is said at once, and nobody waits a whole session for an answer."""
 
 from __future__ import annotations
 
 import random
+import socket
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any, cast
 
 import pytest
@@ -15,7 +18,8 @@ from zkplan import ZkplanError, ZooKeeperUnavailable
 from zkplan.testing.loopback import free_port
 from zkplan.testing.server_process import ServerProcess
 
-from .support import TOP, working
+from .proxy import Proxy
+from .support import WAIT_S, Here, first_line, started, working
 
 
 def test_an_unknown_option_is_named() -> None:
@@ -28,13 +32,13 @@ def test_options_beside_a_given_client_are_refused(znodes: KazooClient) -> None:
         zkplan.connect(znodes, use_ssl=True)
 
 
-def test_an_option_of_kazoo_is_passed_on(zookeeper_hosts: str, zkplan_root: str) -> None:
-    with zkplan.connect(zookeeper_hosts, zkplan_root, randomize_hosts=False) as client:
+def test_an_option_of_kazoo_is_passed_on(here: Here) -> None:
+    with zkplan.connect(*here, randomize_hosts=False) as client:
         assert client.transport.client.randomize_hosts is False
 
 
 def test_a_connection_that_is_lost_at_once_is_made_again(
-    zookeeper_hosts: str, zkplan_root: str, monkeypatch: pytest.MonkeyPatch
+    here: Here, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     start = KazooClient.start
     lost: list[KazooClient] = []
@@ -50,7 +54,7 @@ def test_a_connection_that_is_lost_at_once_is_made_again(
         raise client.handler.timeout_exception("Connection time-out")
 
     monkeypatch.setattr(KazooClient, "start", lose_the_first)
-    with zkplan.connect(zookeeper_hosts, zkplan_root) as client:
+    with zkplan.connect(*here) as client:
         assert client.plans() == []
         assert client.transport.client is lost[0]
 
@@ -83,15 +87,12 @@ sys.stdin.readline()
 
 
 def test_a_seeded_program_draws_the_same_numbers_beside_a_client_and_a_worker(
-    zookeeper_hosts: str, zkplan_root: str
+    here: Here,
 ) -> None:
     """kazoo's threads would draw from it too, with every answer."""
     random.seed(7)
     seeded = random.getstate()
-    with (
-        zkplan.connect(zookeeper_hosts, zkplan_root) as client,
-        working(zookeeper_hosts, zkplan_root),
-    ):
+    with zkplan.connect(*here) as client, working(*here):
         with client.create_plan(attempts=2) as plan:
             plan.add_task(fails_once, retry_delay=0.05)
         plan.wait(timeout=30)
@@ -107,24 +108,70 @@ def fails_once() -> None:
 def test_a_program_without_logging_sees_nothing_of_a_reconnect(
     zookeeper_server: ServerProcess,
 ) -> None:
-    process = subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, zookeeper_server.hosts],
-        cwd=TOP,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stdin is not None
-    assert process.stdout is not None
-    try:
-        assert process.stdout.readline() == "connected\n"
+    command = (sys.executable, "-c", PROGRAM, zookeeper_server.hosts)
+    with started(*command, stdin=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        assert first_line(process) == "connected"
         zookeeper_server.restart()
         process.stdin.write("\n")
         process.stdin.flush()
-        assert process.stdout.readline() == "connected again\n"
+        assert first_line(process) == "connected again"
         _, errors = process.communicate("\n", timeout=30)
-    finally:
-        process.kill()
-        process.wait()
     assert errors == ""
+
+
+SESSION_S = 90.0
+
+assert WAIT_S < SESSION_S / 2  # kazoo divides by the number of hosts
+
+
+def port_of(hosts: str) -> int:
+    return int(hosts.partition("/")[0].rpartition(":")[2])
+
+
+def test_a_handshake_without_an_answer_is_made_anew(zookeeper_hosts: str, zkplan_root: str) -> None:
+    """As a ZooKeeper that has just started leaves some without one."""
+    with (
+        Proxy(port_of(zookeeper_hosts), lambda n: None) as proxy,
+        zkplan.connect(
+            proxy.hosts, zkplan_root, session_timeout=SESSION_S, patience=WAIT_S
+        ) as client,
+    ):
+        session = client.transport.client.client_id
+        proxy.unanswered = 2
+        proxy.cut()
+        assert client.plans() == []
+        assert proxy.unanswered == 0
+        assert client.transport.client.client_id == session
+
+
+def test_a_machine_that_answers_nothing_is_left_for_another(
+    zookeeper_hosts: str, zkplan_root: str
+) -> None:
+    with (
+        taken_by_nobody() as dead,
+        zkplan.connect(
+            f"{dead},{zookeeper_hosts}",
+            zkplan_root,
+            session_timeout=SESSION_S,
+            connect_timeout=WAIT_S,
+            randomize_hosts=False,
+        ) as client,
+    ):
+        assert client.plans() == []
+
+
+@contextmanager
+def taken_by_nobody() -> Iterator[str]:
+    """An address at which connections are not refused, and never made: its queue is full."""
+    with ExitStack() as stack:
+        door = stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=0))
+        address = door.getsockname()
+        while True:
+            waiting = stack.enter_context(socket.socket())
+            waiting.settimeout(0.5)
+            try:
+                waiting.connect(address)
+            except TimeoutError:
+                break
+        yield f"{address[0]}:{address[1]}"

@@ -34,7 +34,6 @@ def diamond(client: Client) -> Plan:
 @pytest.mark.slow
 def test_a_plan_without_effects_ends_the_same_wherever_its_worker_dies() -> None:
     report = crash_at_every_step(diamond)
-
     assert report.differences == [], report
     assert report.undisturbed.how == "drained"
     assert list(report.undisturbed.outcome.values()) == [36]
@@ -59,7 +58,6 @@ def test_an_inner_result_is_kept_nowhere_wherever_its_wide_delivery_breaks_off()
         return plan
 
     report = crash_at_every_step(build, outcome=lambda plan: list(plan.outcomes()))
-
     assert report.differences == [], report
     assert report.undisturbed == ("drained", [])
     assert any("create plan-" in step.what and "/delivered" in step.what for step in report.steps)
@@ -77,7 +75,6 @@ def test_an_effect_that_is_repeated_is_reported_with_the_step(tmp_path: Path) ->
         return plan
 
     report = crash_at_every_step(build, outcome=lambda plan: notes(file))
-
     assert report.undisturbed.outcome == ["done"]
     found = {
         (difference.step.when, str(difference.ending.outcome)) for difference in report.differences
@@ -96,7 +93,6 @@ def test_a_result_that_depends_on_the_process_differs_at_each_step_before_its_co
         return plan
 
     report = crash_at_every_step(build)
-
     assert report.steps[0] in [difference.step for difference in report.differences]
     assert {difference.ending.how for difference in report.differences} == {"drained"}
 
@@ -111,7 +107,6 @@ def test_a_plan_that_fails_undisturbed_must_fail_the_same() -> None:
         return plan
 
     report = crash_at_every_step(build)
-
     assert any("delete delayed/" in step.what for step in report.steps)
     assert report.undisturbed.how == "PlanFailed"
     assert list(report.undisturbed.outcome.values()) == ["ValueError: always"]
@@ -127,7 +122,6 @@ def test_a_plan_that_does_not_end_in_time_is_told_as_such() -> None:
         return plan
 
     report = crash_at_every_step(build, timeout=1.0, outcome=lambda plan: plan.status().tasks)
-
     assert report.undisturbed == ("WaitTimeout", 1)
 
 
@@ -135,23 +129,18 @@ def forever() -> None:
     threading.Event().wait(3600)
 
 
-def test_a_build_that_gives_no_plan_is_told_so() -> None:
-    def build(client: Client) -> Plan:
+def test_a_build_that_gives_nothing_to_crash_in_is_told_so() -> None:
+    def none(client: Client) -> Plan:
         diamond(client)
         return None  # type: ignore[return-value]
 
-    with pytest.raises(zkplan.ZkplanError, match="must return the plan that it made, not None"):
-        crash_at_every_step(build)
-
-
-def test_a_plan_without_tasks_is_not_taken_for_one_without_defects() -> None:
-    with pytest.raises(zkplan.ZkplanError, match="has no tasks to crash in"):
-        crash_at_every_step(Client.create_plan)
-
-
-def test_what_build_raises_is_raised() -> None:
-    def build(client: Client) -> Plan:
+    def raises(client: Client) -> Plan:
         raise zkplan.InvalidTask("", "not today")
 
-    with pytest.raises(zkplan.InvalidTask, match="not today"):
-        crash_at_every_step(build)
+    for build, told in (
+        (none, "must return the plan that it made, not None"),
+        (Client.create_plan, "has no tasks to crash in"),
+        (raises, "not today"),
+    ):
+        with pytest.raises(zkplan.ZkplanError, match=told):
+            crash_at_every_step(build)

@@ -10,32 +10,21 @@ import sys
 from pathlib import Path
 
 import pytest
-from kazoo.client import KazooClient
+
+from .support import plain_client, started, zkplan_command
 
 DEMO = [sys.executable, "-m", "zkplan", "demo"]
 DEADLINE_S = 100.0
 
 
 def run_demo(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*DEMO, *arguments],
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE_S,
-        env=os.environ | environment,
-        check=False,
-    )
+    return zkplan_command("demo", *arguments, env=environment)
 
 
 def demo_roots(hosts: str) -> set[str]:
     """The roots of demonstrations that ZooKeeper holds."""
-    client = KazooClient(hosts)
-    client.start()
-    try:
+    with plain_client(hosts) as client:
         return {name for name in client.get_children("/") if name.startswith("zkplan-demo-")}
-    finally:
-        client.stop()
-        client.close()
 
 
 def is_running(pid: int) -> bool:
@@ -77,13 +66,8 @@ def test_an_interrupted_demonstration_leaves_nothing_behind(
     zookeeper_hosts: str, tmp_path: Path
 ) -> None:
     before = demo_roots(zookeeper_hosts)
-    with subprocess.Popen(
-        [*DEMO, "--hosts", zookeeper_hosts],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=os.environ | {"TMPDIR": str(tmp_path), "PYTHONUNBUFFERED": "1"},
-    ) as demo:
+    environment = os.environ | {"TMPDIR": str(tmp_path), "PYTHONUNBUFFERED": "1"}
+    with started(*DEMO, "--hosts", zookeeper_hosts, env=environment) as demo:
         assert demo.stdout is not None
         said = ""
         for line in demo.stdout:

@@ -26,11 +26,13 @@ from .support import (
     IN_CHECKOUT,
     TOP,
     WorkerProcess,
+    first_line,
     note,
     notes,
-    plain_client,
+    started,
     wait_until,
     working,
+    zkplan_command,
 )
 
 
@@ -41,16 +43,6 @@ def listens(hosts: str) -> bool:
     except ConnectionRefusedError:
         return False
     return True
-
-
-def zkplan_command(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*IN_CHECKOUT, sys.executable, "-m", "zkplan", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
 
 
 def test_the_same_address_is_the_same_server_within_a_process(tmp_path: Path) -> None:
@@ -123,13 +115,6 @@ def test_a_plan_is_not_imported_where_it_would_vanish_at_once(tmp_path: Path) ->
     assert done.returncode == 0, done.stderr
 
 
-def test_a_plan_runs_on_an_embedded_server() -> None:
-    with working("embedded:", "/runs"), zkplan.connect("embedded:", "/runs") as client:
-        with client.create_plan() as plan:
-            answer = plan.add_task(lambda: 42)
-        assert answer.result(timeout=30) == 42
-
-
 def test_a_folder_that_another_process_serves_leads_to_that_process(tmp_path: Path) -> None:
     address = f"embedded:{tmp_path}/data"
     with WorkerProcess(address, "/zkplan", tmp_path / "worker") as worker:
@@ -177,19 +162,10 @@ with zkplan.connect(sys.argv[1]) as client:
 @contextmanager
 def serving(address: str) -> Iterator[subprocess.Popen[str]]:
     """A process that serves the folder, as any program does that was the first to use it."""
-    with subprocess.Popen(
-        [*IN_CHECKOUT, sys.executable, "-c", SERVES, address],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    ) as process:
-        try:
-            assert process.stdout is not None
-            assert process.stdout.readline().startswith("127.0.0.1:")
-            yield process
-        finally:
-            process.kill()
+    command = (sys.executable, "-c", SERVES, address)
+    with started(*command, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+        assert first_line(process).startswith("127.0.0.1:")
+        yield process
 
 
 def end(process: subprocess.Popen[str], number: signal.Signals) -> None:
@@ -366,10 +342,3 @@ def test_a_folder_that_cannot_be_used_is_no_server(tmp_path: Path) -> None:
     done = zkplan_command("worker", "--hosts", f"embedded:{tmp_path}/file")
     assert done.returncode == 3
     assert "Traceback" not in done.stderr
-
-
-def test_any_client_may_use_the_server_beside(tmp_path: Path) -> None:
-    with zkplan.connect(f"embedded:{tmp_path}") as client:
-        client.prepare()
-        with plain_client(client.transport.hosts) as znodes:
-            assert "workers" in znodes.get_children("/zkplan")

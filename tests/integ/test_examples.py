@@ -1,4 +1,4 @@
-"""The guide's examples: each one runs beside a worker and prints what the guide says."""
+"""The examples of README and guide: each runs beside a worker and prints what the page says."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ from kazoo.client import KazooClient
 from .support import TOP, WorkerProcess
 
 GUIDE = (TOP / "docs" / "start" / "guide.md").read_text(encoding="utf-8")
-SHOWN = re.findall(r"```python\n(.*?)```\n\nIt prints:\n\n```text\n(.*?)```", GUIDE, re.DOTALL)
+OF_GUIDE = re.findall(r"```python\n(.*?)```\n\nIt prints:\n\n```text\n(.*?)```", GUIDE, re.DOTALL)
+README = (TOP / "README.md").read_text(encoding="utf-8")
+(OF_README,) = re.findall(r"```python\n(.*?)```\n\nIt prints `(.+?)`\.", README, re.DOTALL)
+SHOWN = [*OF_GUIDE, (OF_README[0], f"{OF_README[1]}\n")]
 FILES = {path.read_text(encoding="utf-8"): path for path in sorted(TOP.glob("examples/*.py"))}
 
 
@@ -28,7 +31,7 @@ def chroot(zookeeper_hosts: str, zkplan_root: str, znodes: KazooClient) -> str:
 @pytest.mark.parametrize(
     ("code", "output"), SHOWN, ids=[FILES[code].stem if code in FILES else "?" for code, _ in SHOWN]
 )
-def test_an_example_prints_what_the_guide_says(
+def test_an_example_prints_what_its_page_says(
     code: str, output: str, chroot: str, tmp_path: Path
 ) -> None:
     with WorkerProcess(chroot, "/zkplan", tmp_path) as worker:
@@ -46,4 +49,4 @@ def test_an_example_prints_what_the_guide_says(
 
 
 def test_the_guide_has_an_example_in_each_chapter() -> None:
-    assert len(SHOWN) == GUIDE.count("\n## ")
+    assert len(OF_GUIDE) == GUIDE.count("\n## ")

@@ -4,26 +4,20 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from kazoo.client import KazooClient
-from kazoo.exceptions import NodeExistsError
-from kazoo.retry import KazooRetry
 
 from zkplan.testing.java import find_zookeeper
 from zkplan.testing.provide import NO_ZOOKEEPER, NoZooKeeper, provided_zookeeper
 from zkplan.testing.server_process import ServerProcess
-from zkplan.testing.servers import ServerDidNotStart, ZooKeeperEnsemble, ZooKeeperServer
+from zkplan.testing.servers import ServerDidNotStart, ZooKeeperServer
 from zkplan.testing.znodes import remove_tree
 
-from .support import wait_until
+from .support import first_line, plain_client, started
 
 needs_java = pytest.mark.skipif(find_zookeeper() is None, reason="starts a server with Java")
 
@@ -34,20 +28,6 @@ with ZooKeeperServer() as server:
     print(server.port, server.data, flush=True)
     sys.stdin.read()
 """
-
-HOLDS_AN_EPHEMERAL_NODE = """
-import sys, time
-from kazoo.client import KazooClient
-from kazoo.exceptions import NodeExistsError
-client = KazooClient(hosts=sys.argv[1], timeout=1.0)
-client.start(timeout=30)
-while True:  # On a busy machine its session may expire though nobody paused it.
-    try:
-        client.retry(client.create, "/mark", ephemeral=True)
-    except NodeExistsError:
-        time.sleep(0.05)
-"""
-
 
 USES_THE_CLIENT = """
 import pytest
@@ -65,109 +45,19 @@ def test_nobody_works(zkplan_client):
 """
 
 
-@contextmanager
-def connected(hosts: str) -> Iterator[KazooClient]:
-    client = KazooClient(hosts=hosts)
-    client.start(timeout=30)
-    try:
-        yield client
-    finally:
-        client.stop()
-        client.close()
-
-
-@contextmanager
-def script(source: str, *arguments: str) -> Iterator[subprocess.Popen[str]]:
-    """A Python process that lives as long as the block, or until its input ends."""
-    process = subprocess.Popen(
-        [sys.executable, "-c", source, *arguments],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.communicate()
-
-
-def first_line(process: subprocess.Popen[str]) -> str:
-    assert process.stdout is not None
-    return process.stdout.readline().strip()
-
-
-def test_a_started_server_answers_a_client(zookeeper_hosts: str, zkplan_root: str) -> None:
-    with connected(zookeeper_hosts) as client:
-        client.create(zkplan_root, b"value")
-        assert client.get(zkplan_root)[0] == b"value"
-
-
-def test_the_root_of_a_test_names_it_and_is_not_created(
-    zookeeper_hosts: str, zkplan_root: str
-) -> None:
-    assert zkplan_root.startswith("/t-test_the_root_of_a_test_names_it_and_is_not_created-")
-    with connected(zookeeper_hosts) as client:
-        assert client.exists(zkplan_root) is None
-
-
 def test_a_removed_tree_is_gone_and_its_neighbour_stays(
     zookeeper_hosts: str, zkplan_root: str
 ) -> None:
-    with connected(zookeeper_hosts) as client:
+    with plain_client(zookeeper_hosts) as client:
         paths = [f"{zkplan_root}/tree/{a}/{b}" for a in range(30) for b in range(30)]
         for a in range(30):
             client.ensure_path(f"{zkplan_root}/tree/{a}")
         for answer in [client.create_async(path) for path in paths]:
             answer.get(timeout=30)
         client.create(f"{zkplan_root}/neighbour")
-
         remove_tree(client, f"{zkplan_root}/tree")
         remove_tree(client, f"{zkplan_root}/tree")
-
         assert client.get_children(zkplan_root) == ["neighbour"]
-
-
-def test_data_survive_a_kill_and_a_restart_on_the_same_port(
-    zookeeper_server: ServerProcess,
-) -> None:
-    hosts = zookeeper_server.hosts
-    with connected(hosts) as client:
-        client.create("/kept", b"value")
-
-        zookeeper_server.kill()
-        assert not zookeeper_server.is_running()
-        zookeeper_server.start()
-
-        assert zookeeper_server.hosts == hosts
-        assert client.retry(client.get, "/kept")[0] == b"value"
-
-
-def test_a_session_of_one_second_expires_when_its_process_is_paused(
-    zookeeper_server: ServerProcess,
-) -> None:
-    with (
-        connected(zookeeper_server.hosts) as observer,
-        script(HOLDS_AN_EPHEMERAL_NODE, zookeeper_server.hosts) as holder,
-    ):
-        wait_until(lambda: observer.exists("/mark"), "it is created")
-
-        holder.send_signal(signal.SIGSTOP)
-
-        wait_until(lambda: observer.exists("/mark") is None, "it is gone", 10)
-
-
-def test_a_paused_server_is_silent_and_serves_again_when_resumed(
-    zookeeper_server: ServerProcess,
-) -> None:
-    zookeeper_server.pause()
-    assert zookeeper_server.is_running()
-    assert zookeeper_server.mode is None
-
-    zookeeper_server.resume()
-    zookeeper_server.wait_serving()
-    # A server that serves may well take longer for one more answer than its mode is waited for.
-    wait_until(lambda: zookeeper_server.mode == "standalone", "it tells its mode")
 
 
 def test_a_paused_server_can_be_stopped(zookeeper_server: ServerProcess) -> None:
@@ -178,7 +68,8 @@ def test_a_paused_server_can_be_stopped(zookeeper_server: ServerProcess) -> None
 
 @needs_java
 def test_a_server_dies_with_the_process_that_started_it() -> None:
-    with script(STARTS_A_SERVER_AND_WAITS) as starter:
+    command = (sys.executable, "-c", STARTS_A_SERVER_AND_WAITS)
+    with started(*command, stdin=subprocess.PIPE) as starter:
         port, _, folder = first_line(starter).partition(" ")
         try:
             starter.kill()
@@ -221,29 +112,6 @@ def test_a_server_that_cannot_start_shows_the_end_of_its_log() -> None:
         ZooKeeperServer(config={"tickTime": "soon"}),
     ):
         pass
-
-
-def test_the_ensemble_survives_the_kill_of_its_leader(
-    zookeeper_ensemble: ZooKeeperEnsemble,
-) -> None:
-    with connected(zookeeper_ensemble.hosts) as client:
-        client.create("/before", b"value")
-        killed = zookeeper_ensemble.leader()
-
-        killed.kill()
-
-        retry = KazooRetry(max_tries=200, delay=0.1, backoff=1, max_delay=0.2, deadline=45)
-        try:
-            retry(client.create, "/after")
-        except NodeExistsError:
-            pass  # An earlier try was applied and its answer lost.
-        assert retry(client.get, "/before")[0] == b"value"
-        assert zookeeper_ensemble.leader() is not killed
-
-        killed.start()
-        wait_until(lambda: killed.mode == "follower", "it follows")
-        client.delete("/before")
-        retry(client.delete, "/after")
 
 
 @pytest.fixture

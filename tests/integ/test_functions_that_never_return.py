@@ -11,7 +11,7 @@ import pytest
 import zkplan
 from zkplan import Client
 
-from .support import note, notes, wait_for_notes, wait_until, working
+from .support import Here, note, notes, wait_for_notes, wait_until, working
 
 THREADS = 2
 
@@ -29,14 +29,10 @@ def slots(before: set[threading.Thread]) -> int:
 
 
 def test_hung_threads_are_bounded_told_of_and_leave_their_tasks_to_others(
-    zkplan_client: Client,
-    zookeeper_hosts: str,
-    zkplan_root: str,
-    tmp_path: Path,
-    caplog: pytest.LogCaptureFixture,
+    zkplan_client: Client, here: Here, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     file, gate, before = tmp_path / "began", tmp_path / "gate", set(threading.enumerate())
-    with working(zookeeper_hosts, zkplan_root, THREADS) as worker:
+    with working(*here, THREADS) as worker:
         plan = zkplan_client.create_plan("hangs", attempts=1, timeout=0.2)
         for _ in range(12):
             plan.add_task(hang, [str(file), str(gate)])
@@ -47,7 +43,6 @@ def test_hung_threads_are_bounded_told_of_and_leave_their_tasks_to_others(
         assert len(notes(file)) == 2 * THREADS
         assert worker.statistics().written_off == 2 * THREADS
         assert slots(before) == 2 * THREADS
-
         gate.touch()  # all of them return, and what is left runs
         wait_for_notes(file, 12)
         wait_until(lambda: plan.status().runnable == 0, "the others run here")
@@ -57,19 +52,15 @@ def test_hung_threads_are_bounded_told_of_and_leave_their_tasks_to_others(
 
 
 def test_a_neighbour_runs_what_a_worker_with_hung_threads_leaves(
-    zkplan_client: Client,
-    zookeeper_hosts: str,
-    zkplan_root: str,
-    tmp_path: Path,
-    caplog: pytest.LogCaptureFixture,
+    zkplan_client: Client, here: Here, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     file, gate = tmp_path / "began", tmp_path / "gate"
-    with working(zookeeper_hosts, zkplan_root, 1):
+    with working(*here, 1):
         plan = zkplan_client.create_plan("hangs", attempts=1, timeout=0.2)
         plan.add_tasks([zkplan.TaskSpec(hang, [str(file), str(gate)]) for _ in range(2)])
         plan.mark_ready()
         wait_until(lambda: "claims and runs nothing" in caplog.text, "all its threads are held")
-        with working(zookeeper_hosts, zkplan_root, 1):
+        with working(*here, 1):
             with zkplan_client.create_plan() as other:
                 made = other.add_tasks([zkplan.TaskSpec(abs, [-number]) for number in range(20)])
             assert [task.result(30) for task in made] == list(range(20))

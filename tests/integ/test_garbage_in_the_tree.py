@@ -19,7 +19,7 @@ from zkplan import Client, Plan, PlanNotFound, PlanStuck
 from zkplan.cli import main
 
 from .foreign_znodes import KINDS, SILENT, ForeignZnodes, plan_tasks
-from .support import note, notes, wait_until, working
+from .support import Here, note, notes, wait_until, working
 
 #: Workers that serve the healthy plans, and what one of them may ask each second beside garbage:
 #: its heartbeat, its claims nodes, its sweep of idle plans. Spinning, it asks thousands.
@@ -97,8 +97,7 @@ GROUPS = [ALL[start::4] for start in range(4)]
 )
 def test_healthy_plans_finish_beside_garbage_which_costs_little_and_is_told_once(
     kinds: list[Callable[[ForeignZnodes], None]],
-    zookeeper_hosts: str,
-    zkplan_root: str,
+    here: Here,
     zkplan_client: Client,
     znodes: KazooClient,
     tmp_path: Path,
@@ -115,10 +114,7 @@ def test_healthy_plans_finish_beside_garbage_which_costs_little_and_is_told_once
     (tmp_path / "second").mkdir()
     first = Healthy(zkplan_client, znodes, tmp_path / "first")
     with ExitStack() as stack, caplog.at_level(logging.WARNING, logger="zkplan"):
-        workers = [
-            stack.enter_context(working(zookeeper_hosts, zkplan_root, grace=1.0))
-            for _ in range(WORKERS)
-        ]
+        workers = [stack.enter_context(working(*here, grace=1.0)) for _ in range(WORKERS)]
         first.wait()
         second = Healthy(zkplan_client, znodes, tmp_path / "second")
         second.wait()

@@ -13,11 +13,7 @@ import zkplan
 from zkplan import Client, InvalidTask, PlanNotFound, TaskSpec, Worker
 from zkplan.protocol.load import VALUES_FIRST
 
-from .support import WAIT_S, wait_until
-
-
-def fail() -> None:
-    raise ValueError("on purpose")
+from .support import WAIT_S, Here, fail, wait_until
 
 
 @pytest.mark.usefixtures("worker")
@@ -54,6 +50,8 @@ def test_the_failures_of_a_cascade_are_listed_with_their_names(zkplan_client: Cl
         ("failure", "source"),
         ("failure", "report"),
     ]
+    with pytest.raises(ValueError, match="on purpose"):
+        plan.task("source").result(WAIT_S)
 
 
 @pytest.mark.usefixtures("worker")
@@ -80,17 +78,13 @@ def test_a_plan_without_outcomes_lists_none_and_a_missing_one_is_an_error(
 
 
 def test_what_cannot_be_read_is_listed_as_such_and_strange_names_are_passed_over(
-    zkplan_client: Client,
-    worker: Worker,
-    zookeeper_hosts: str,
-    zkplan_root: str,
-    znodes: KazooClient,
+    zkplan_client: Client, worker: Worker, here: Here, znodes: KazooClient
 ) -> None:
     with zkplan_client.create_plan() as plan:
         task = plan.add_task(lambda: 1)
     task.result(WAIT_S)
     znodes.create(f"{plan.path}/results/strange", b"")
-    with zkplan.connect(zookeeper_hosts, root=zkplan_root, secret="another") as other:
+    with zkplan.connect(*here, secret="another") as other:
         (found,) = other.plan(plan.path).outcomes()
     assert (found.number, found.kind) == (task.number, "undecodable")
 
@@ -111,16 +105,6 @@ def test_a_finished_task_is_found_by_its_name_where_its_result_is_kept(
         plan.task("len")
     with pytest.raises(InvalidTask, match="leaves nothing"):
         plan.task("handed on")
-
-
-@pytest.mark.usefixtures("worker")
-def test_a_kept_result_that_also_goes_to_dependents_arrives_there(zkplan_client: Client) -> None:
-    with zkplan_client.create_plan() as plan:
-        kept = plan.add_task(lambda: [1, 2, 3], name="numbers", keep=True)
-        total = plan.add_task(sum, [kept])
-    assert total.result(WAIT_S) == 6
-    later = zkplan_client.plan(plan.path)
-    assert [each.name for each in later.outcomes()] == ["numbers", "sum"]
 
 
 @pytest.mark.usefixtures("worker")

@@ -86,13 +86,6 @@ def test_two_blocks_share_nothing() -> None:
         assert other.plans() == []
 
 
-def test_data_in_a_folder_are_there_the_next_time(tmp_path: Path) -> None:
-    with zkplan.local(workers=0, data=tmp_path) as client:
-        client.create_plan("kept")
-    with zkplan.local(workers=0, data=tmp_path) as client:
-        assert [plan.name for plan in client.plans()] == ["kept"]
-
-
 @pytest.mark.parametrize("secret", ["shh", b"shh"])
 def test_the_workers_sign_with_the_secret_of_the_block(secret: str | bytes) -> None:
     with zkplan.local(workers=1, secret=secret) as client:

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +11,7 @@ import pytest
 import zkplan
 from zkplan import Client, ZkplanError
 
-from .support import wait_until
+from .support import wait_until, zkplan_command
 
 
 def log_a_line() -> None:
@@ -37,34 +34,23 @@ def test_what_tasks_print_and_log_is_shown_here(capsys: pytest.CaptureFixture[st
     assert line.endswith("INFO mine: logged by a task")
 
 
-def test_what_tasks_print_is_dropped_where_that_was_asked_for(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    with zkplan.local(workers=1, output=False) as client:
-        run_talk(client)
-    assert capsys.readouterr() == ("", "")
-
-
-def test_what_tasks_print_is_in_the_log_that_was_asked_for(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("logged", [False, True])
+def test_what_tasks_print_is_dropped_or_in_a_log_where_that_was_asked_for(
+    logged: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     log = tmp_path / "log"
-    with zkplan.local(workers=1, log=log) as client:
+    asked_for: dict[str, Any] = {"log": log} if logged else {"output": False}
+    with zkplan.local(workers=1, **asked_for) as client:
         run_talk(client)
-        wait_until(lambda: "printed by a task" in log.read_text(), "it is printed")
-    assert "INFO mine: logged by a task" in log.read_text()
+        if logged:
+            wait_until(lambda: "printed by a task" in log.read_text(), "it is printed")
     assert capsys.readouterr() == ("", "")
+    assert not logged or "INFO mine: logged by a task" in log.read_text()
 
 
-def zkplan_command(here: Any, *words: str, **environment: str) -> str:
-    ran = subprocess.run(
-        [sys.executable, "-m", "zkplan", *words, "--hosts", here.hosts, "--root", here.root],
-        env=os.environ | environment,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-    )
+def command_beside(here: Any, *words: str, **environment: str) -> str:
+    ran = zkplan_command(*words, "--hosts", here.hosts, "--root", here.root, env=environment)
+    assert ran.returncode == 0, ran.stderr
     return ran.stdout
 
 
@@ -77,6 +63,6 @@ def test_a_command_beside_the_block_sees_its_plans() -> None:
         with client.create_plan("seen") as plan:
             task = plan.add_task(sum, ([20, 22],), keep=True)
         assert task.result(timeout=30) == 42
-        assert "seen" in zkplan_command(here, "plan", "ls")
+        assert "seen" in command_beside(here, "plan", "ls")
         show = ("task", "show", "seen", task.number, "--values")
-        assert "42" in zkplan_command(here, *show, ZKPLAN_SECRET=here.secret)
+        assert "42" in command_beside(here, *show, ZKPLAN_SECRET=here.secret)

@@ -13,7 +13,7 @@ import zkplan
 from zkplan import Client, TaskSpec
 
 from .proxy import Loss, Proxy
-from .support import note, notes, wait_until, working
+from .support import note, notes, pass_gate, working
 
 pytestmark = pytest.mark.usefixtures("nothing_stalls")
 
@@ -74,7 +74,6 @@ def test_each_transaction_of_an_author_may_lose_its_answer(
         plan.add_tasks([TaskSpec(lambda x: x, [first]) for _ in range(2)])
         plan.mark_ready()
         plan.pause()
-
     assert proxy.lost == [kind]
     assert len(zkplan_client.plans()) == 1
     children = znodes.get_children(plan.path)
@@ -99,7 +98,7 @@ def test_a_repeated_add_finds_that_its_task_has_finished_meanwhile(
         zkplan.connect(proxy.hosts, root=zkplan_root) as client,
     ):
         plan = client.create_plan()
-        plan.add_task(wait_for, [str(gate)])  # the plan must not drain before the last add
+        plan.add_task(pass_gate, [str(gate)])  # the plan must not drain before the last add
         plan.mark_ready()
         for number in range(10):
             plan.add_task(run_noted, [str(file), f"{number}"])
@@ -108,10 +107,6 @@ def test_a_repeated_add_finds_that_its_task_has_finished_meanwhile(
     assert len(proxy.lost) >= 5
     assert sorted(notes(file)) == [f"{number} 0" for number in range(10)]
     assert status.added == 11
-
-
-def wait_for(gate: str) -> str:
-    return str(wait_until(lambda: Path(gate).exists() and "open", "the gate opens"))
 
 
 def test_a_thousand_adds_in_flight_survive_broken_connections(
@@ -233,7 +228,7 @@ def test_a_waiter_goes_on_when_its_connection_breaks(
 ) -> None:
     gate = tmp_path / "gate"
     with zkplan_client.create_plan("watched") as plan:
-        task = plan.add_task(wait_for, [str(gate)])
+        task = plan.add_task(pass_gate, [str(gate)])
     proxy = proxied(lambda _: None)
     with (
         working(zookeeper_hosts, zkplan_root),

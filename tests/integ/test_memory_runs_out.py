@@ -27,7 +27,7 @@ from zkplan.testing.embedded_process import EmbeddedServerProcess
 from zkplan.transport import kazoo_client
 from zkplan.transport.request_queue import RequestQueue
 
-from .support import TOP, WAIT_S, note, notes, wait_until, working
+from .support import TOP, WAIT_S, Here, note, notes, wait_until, working
 
 #: More requests than are sent again with a new connection: else none would ever come further.
 ERROR_EVERY = 31
@@ -40,12 +40,7 @@ def run_noted(file: str, what: str) -> None:
 @pytest.mark.usefixtures("nothing_stalls")
 @pytest.mark.parametrize("where", ["_send_request", "_read_socket"])
 def test_a_worker_goes_on_where_its_connection_meets_an_unknown_error(
-    where: str,
-    zkplan_root: str,
-    zkplan_client: Client,
-    zookeeper_hosts: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    where: str, here: Here, zkplan_client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Such as MemoryError, when a task has taken all memory: kazoo's thread would end by it."""
     file, calls, real = tmp_path / "ran", itertools.count(1), getattr(ConnectionHandler, where)
@@ -60,7 +55,7 @@ def test_a_worker_goes_on_where_its_connection_meets_an_unknown_error(
     with zkplan_client.create_plan("out of memory") as plan:
         plan.add_tasks([TaskSpec(run_noted, [str(file), f"{number}"]) for number in range(60)])
     monkeypatch.setattr(ConnectionHandler, where, out_of_memory)
-    with working(zookeeper_hosts, zkplan_root, threads=2, session_timeout=5.0):
+    with working(*here, threads=2, session_timeout=5.0):
         assert plan.wait(60).state == "done"
     assert next(calls) > 2 * ERROR_EVERY
     assert sorted(notes(file)) == sorted(f"{number} 0" for number in range(60))
@@ -75,11 +70,7 @@ class NoMemory:
 
 @pytest.mark.parametrize("where", ["sent", "answered"])
 def test_a_request_that_is_sent_or_answered_without_memory_is_not_forgotten(
-    where: str,
-    zkplan_root: str,
-    zkplan_client: Client,
-    zookeeper_hosts: str,
-    monkeypatch: pytest.MonkeyPatch,
+    where: str, here: Here, zkplan_client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """kazoo takes it from its list first: no list has it then, and it would never be answered."""
     calls, send, name = itertools.count(1), ConnectionHandler._send_request, Transaction.unchroot
@@ -102,7 +93,7 @@ def test_a_request_that_is_sent_or_answered_without_memory_is_not_forgotten(
         monkeypatch.setattr(ConnectionHandler, "_send_request", sent)
     else:
         monkeypatch.setattr(Transaction, "unchroot", staticmethod(answered))
-    with working(zookeeper_hosts, zkplan_root, threads=2, session_timeout=5.0):
+    with working(*here, threads=2, session_timeout=5.0):
         assert plan.wait(60).state == "done"
     assert next(calls) > ERROR_EVERY
 
@@ -139,14 +130,14 @@ def test_the_first_connection_of_a_given_client_outlives_a_lack_of_memory(
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_a_worker_whose_connection_thread_has_ended_ends(
-    zkplan_root: str, zookeeper_hosts: str, monkeypatch: pytest.MonkeyPatch
+    here: Here, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It cannot tell of it without memory: the worker would stand still for ever."""
 
     def end_thread(*given: Any) -> Any:
         raise SystemExit
 
-    with zkplan.connect(zookeeper_hosts, root=zkplan_root, session_timeout=2.0) as client:
+    with zkplan.connect(*here, session_timeout=2.0) as client:
         worker = zkplan.Worker(client, threads=1)
         connection = client.transport.client._connection
         worker.on_ready(lambda _: monkeypatch.setattr(connection, "_read_socket", end_thread))
@@ -206,7 +197,7 @@ def test_a_worker_that_was_not_told_of_something_ends(
 
 
 def test_a_worker_that_has_lost_a_thread_of_its_slots_ends(
-    zkplan_root: str, zookeeper_hosts: str, monkeypatch: pytest.MonkeyPatch
+    here: Here, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It would hold for ever what that thread was to run, and nobody could take it over."""
 
@@ -214,7 +205,7 @@ def test_a_worker_that_has_lost_a_thread_of_its_slots_ends(
         raise MemoryError
 
     monkeypatch.setattr(Runner, "run", out_of_memory)
-    with zkplan.connect(zookeeper_hosts, root=zkplan_root) as client:
+    with zkplan.connect(*here) as client:
         with client.create_plan() as plan:
             plan.add_task(abs, [-1])
         with pytest.raises(MemoryError):
@@ -241,12 +232,12 @@ def test_a_worker_whose_client_connects_no_more_says_so() -> None:
 
 @pytest.mark.parametrize("left", ["a queue's lock held", "a thread that seems to run"])
 def test_a_connection_whose_threads_have_ended_badly_can_be_closed(
-    left: str, zkplan_root: str, zookeeper_hosts: str, monkeypatch: pytest.MonkeyPatch
+    left: str, here: Here, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Seen: without memory a thread of kazoo ended midway, and the worker never ended."""
     monkeypatch.setattr(kazoo_client, "_STOP_S", 0.0)
     monkeypatch.setattr(kazoo_client, "_STOP_MORE_S", 0.2)
-    client = zkplan.connect(zookeeper_hosts, zkplan_root, session_timeout=1.0)
+    client = zkplan.connect(*here, session_timeout=1.0)
     raw, over = client.transport.client, threading.Event()
     if left == "a queue's lock held":
         raw.handler.completion_queue.mutex.acquire()
@@ -276,10 +267,10 @@ client.close()
 
 
 def test_a_process_whose_connection_could_not_be_closed_ends(
-    zkplan_root: str, zookeeper_hosts: str
+    here: Here, zookeeper_hosts: str
 ) -> None:
     """kazoo also stops its threads at the end of the process, and waits for them for ever."""
-    command = [sys.executable, "-c", ENDS_BADLY, zookeeper_hosts, zkplan_root]
+    command = [sys.executable, "-c", ENDS_BADLY, *here]
     subprocess.run(command, cwd=TOP, timeout=WAIT_S, check=True)
 
 
@@ -299,26 +290,23 @@ main(["worker", "--hosts", sys.argv[1], "--root", sys.argv[2], "--session-timeou
 
 
 def test_a_worker_process_that_has_failed_ends_whatever_holds_it(
-    zkplan_root: str, zookeeper_hosts: str
+    here: Here, zookeeper_hosts: str
 ) -> None:
     """Seen: closing its connection took a thread, for which there was no memory."""
-    command = [sys.executable, "-c", STANDS_STILL, zookeeper_hosts, zkplan_root]
+    command = [sys.executable, "-c", STANDS_STILL, *here]
     ended = subprocess.run(command, cwd=TOP, timeout=WAIT_S, check=False)
     assert ended.returncode == -signal.SIGALRM
 
 
 def test_a_connection_can_be_closed_where_no_thread_can_be_started(
-    zkplan_root: str,
-    zkplan_client: Client,
-    zookeeper_hosts: str,
-    monkeypatch: pytest.MonkeyPatch,
+    here: Here, zkplan_client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """At the limit of a process, and at its end from Python 3.12 on."""
 
     def no_thread(*_: object) -> int:
         raise RuntimeError("can't start new thread")
 
-    client = zkplan.connect(zookeeper_hosts, zkplan_root)
+    client = zkplan.connect(*here)
     with monkeypatch.context() as now:
         now.setattr(_thread, "start_new_thread", no_thread)
         client.close()

@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -17,7 +15,7 @@ from zkplan.embedded import EmbeddedServer
 from zkplan.protocol.requests import ReadChildren
 from zkplan.serialization.codec import VALUE, Codec
 
-from .support import IN_CHECKOUT, WorkerProcess, plain_client, wait_until, working
+from .support import WorkerProcess, plain_client, started, wait_until, working
 
 
 def mark(file: str) -> str:
@@ -118,20 +116,6 @@ def test_a_folder_that_held_plans_before_goes_on_without_a_secret(tmp_path: Path
     assert not (tmp_path / "data" / "secret").exists()
 
 
-@contextmanager
-def command(*words: str) -> Iterator[subprocess.Popen[str]]:
-    with subprocess.Popen(
-        [*IN_CHECKOUT, sys.executable, "-m", "zkplan", *words],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    ) as process:
-        try:
-            yield process
-        finally:
-            process.kill()
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "words",
@@ -145,7 +129,8 @@ def test_a_foreign_task_in_a_run_of_a_command_does_not_run(
     words: tuple[str, ...], tmp_path: Path
 ) -> None:
     foreign = tmp_path / "foreign"
-    with command(*words) as process:
+    command = (sys.executable, "-m", "zkplan", *words)
+    with started(*command, stderr=subprocess.STDOUT) as process:
         assert process.stdout is not None
         told = iter(process.stdout)
         hosts = next(match[1] for line in told if (match := re.search(r" at ([\d.:]+)", line)))

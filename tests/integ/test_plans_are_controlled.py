@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import threading
 import time
@@ -21,9 +20,11 @@ from zkplan.protocol.control import PlanStatus
 from zkplan.protocol.requests import ReadChildren, ReadData, ReadMany, Step
 
 from .support import (
+    Here,
     WorkerProcess,
     note,
     notes,
+    pass_gate,
     plain_client,
     stall_nothing,
     wait_until,
@@ -31,13 +32,8 @@ from .support import (
 )
 
 
-def pass_gate(gate: str, *values: Any) -> str:
-    Path(f"{gate}-reached").touch()
-    return str(wait_until(lambda: Path(gate).exists() and "open", "the gate opens"))
-
-
 def test_nothing_of_a_paused_plan_begins_until_it_is_resumed(
-    zookeeper_hosts: str, zkplan_root: str, zkplan_client: Client, tmp_path: Path
+    here: Here, zkplan_client: Client, tmp_path: Path
 ) -> None:
     file, gate = tmp_path / "ran", tmp_path / "gate"
     with zkplan_client.create_plan() as plan:
@@ -45,7 +41,7 @@ def test_nothing_of_a_paused_plan_begins_until_it_is_resumed(
         after = plan.add_task(lambda _: note(str(file), "after"), [first])
         for number in range(20):
             plan.add_task(note, [str(file), str(number)], priority=-1)
-    with working(zookeeper_hosts, zkplan_root, threads=1):
+    with working(*here, threads=1):
         # Claimed is not enough: what has not begun when the plan is paused is handed back.
         wait_until(Path(f"{gate}-reached").exists, "the first task runs")
         plan.pause()
@@ -70,7 +66,7 @@ def test_nothing_of_a_paused_plan_begins_until_it_is_resumed(
 
 
 def test_running_tasks_of_a_cancelled_plan_are_told_and_nothing_more_begins(
-    zookeeper_hosts: str, zkplan_root: str, zkplan_client: Client, tmp_path: Path
+    here: Here, zkplan_client: Client, tmp_path: Path
 ) -> None:
     """Also when the worker has no free slot, and so no reason to look at the plan."""
     file = tmp_path / "ran"
@@ -88,7 +84,7 @@ def test_running_tasks_of_a_cancelled_plan_are_told_and_nothing_more_begins(
         task = plan.add_task(watch)
         plan.add_task(lambda _: note(file, "after"), [task])
         plan.add_tasks([TaskSpec(note, [str(file), "never"], priority=-1)] * 1)
-    with working(zookeeper_hosts, zkplan_root, threads=1):
+    with working(*here, threads=1):
         wait_until(lambda: notes(file) == ["began"], "the task begins")
         plan.cancel()
         wait_until(lambda: len(notes(file)) == 2, "the task is told")
@@ -102,50 +98,24 @@ def test_running_tasks_of_a_cancelled_plan_are_told_and_nothing_more_begins(
 
 @pytest.mark.usefixtures("nothing_stalls")
 def test_tasks_of_higher_priority_begin_first_then_older_ones(
-    zookeeper_hosts: str, zkplan_root: str, zkplan_client: Client, tmp_path: Path
+    here: Here, zkplan_client: Client, tmp_path: Path
 ) -> None:
     file = tmp_path / "order"
     with zkplan_client.create_plan() as plan:
         for number, priority in enumerate((0, -3, 5, 0, 4999, 5, -4999)):
             plan.add_task(note, [str(file), f"{priority}.{number}"], priority=priority)
-    with working(zookeeper_hosts, zkplan_root, threads=1):
+    with working(*here, threads=1):
         plan.wait(30)
     assert notes(file) == ["4999.4", "5.2", "5.5", "0.0", "0.3", "-3.1", "-4999.6"]
 
 
-def note_behind(gate: str, file: str) -> None:
-    wait_until(Path(gate).exists, "the gate opens")
-    note(file, "large")
-
-
-def test_one_worker_serves_many_plans_in_turn(
-    zookeeper_hosts: str, zkplan_root: str, zkplan_client: Client, tmp_path: Path
-) -> None:
-    """A small plan does not wait until a large one is drained."""
-    file, gate = tmp_path / "order", tmp_path / "gate"
-    with zkplan_client.create_plan() as large:
-        large.add_tasks([TaskSpec(note, [str(file), "large"]) for _ in range(700)])
-        # Here it waits for the small one to be there, which may take its author longer than all.
-        large.add_tasks([TaskSpec(note_behind, [str(gate), str(file)]) for _ in range(800)])
-    with working(zookeeper_hosts, zkplan_root, threads=2):
-        wait_until(lambda: notes(file), "the large plan is under way")
-        with zkplan_client.create_plan() as small:
-            small.add_task(note, [str(file), "small"])
-        gate.touch()
-        small.wait(30)
-        large.wait(60)
-    order = notes(file)
-    assert order.count("large") == 1500
-    assert order.index("small") < 1400
-
-
 def test_a_plan_is_found_by_name_path_and_number_from_another_connection(
-    zookeeper_hosts: str, zkplan_root: str, zkplan_client: Client
+    here: Here, zkplan_client: Client
 ) -> None:
     older = zkplan_client.create_plan("daily")
     newer = zkplan_client.create_plan("daily", attempts=7)
     newer.add_task(int)
-    with zkplan.connect(zookeeper_hosts, root=zkplan_root) as client:
+    with zkplan.connect(*here) as client:
         number = newer.path[-10:]
         for which in (newer.path, number, int(number), "daily", f"plan-{number}"):
             found = client.plan(which)
@@ -155,7 +125,7 @@ def test_a_plan_is_found_by_name_path_and_number_from_another_connection(
         assert [plan.path for plan in client.plans()] == [older.path, newer.path]
         added = found.add_task(str)
         found.mark_ready()
-        with working(zookeeper_hosts, zkplan_root):
+        with working(*here):
             assert found.task(added.number).result(30) == ""
             assert found.task(int(added.number)).path == added.path
             found.wait(30)
@@ -251,14 +221,14 @@ def test_a_status_counts_right_whatever_happens_between_its_reads(
 
 
 def test_a_server_without_batch_reads_is_served_by_single_ones(
-    zookeeper_hosts: str, zkplan_root: str, zkplan_client: Client
+    here: Here, zkplan_client: Client
 ) -> None:
     """ZooKeeper before 3.6 and some of its relatives know no multiRead."""
     zkplan_client.transport._requests._server_reads_batches = False
     with zkplan_client.create_plan() as plan:
         tasks = [plan.add_task(lambda i=i: i) for i in range(150)]
         end = plan.add_task(lambda *values: sum(values), tasks)
-    with working(zookeeper_hosts, zkplan_root) as worker:
+    with working(*here) as worker:
         worker.client.transport._requests._server_reads_batches = False
         assert end.result(60) == sum(range(150))
         for _ in range(120):
@@ -355,45 +325,7 @@ def test_a_signal_drains_a_worker_process(
         worker.process.send(number)
         gate.touch()
         assert worker.process.wait_ended(30)
+        assert worker.process.exit_code == 0
     assert task.result(10) == "open"
     assert znodes.get_children(f"{zkplan_root}/claims") == []
     plan.wait(10)
-
-
-def test_processes_of_a_worker_that_die_are_replaced(
-    zookeeper_hosts: str, zkplan_root: str, zkplan_client: Client, tmp_path: Path
-) -> None:
-    with WorkerProcess(
-        zookeeper_hosts, zkplan_root, tmp_path, "--processes", "2", "--session-timeout", "2"
-    ) as worker:
-
-        def pids() -> set[int]:
-            return {found.pid for found in zkplan_client.workers()}
-
-        first = wait_until(lambda: len(pids()) == 2 and pids(), "two processes")
-        assert worker.pid not in first
-        victim = min(first)
-        os.kill(victim, signal.SIGKILL)
-        wait_until(lambda: victim not in pids() and len(pids()) == 2, "the dead one is replaced")
-        with zkplan_client.create_plan() as plan:
-            task = plan.add_task(lambda: "runs")
-        assert task.result(30) == "runs"
-        worker.process.send(signal.SIGTERM)
-        assert worker.process.wait_ended(30)
-    wait_until(lambda: not zkplan_client.workers(), "no worker is left")
-
-
-def test_workers_are_listed_with_what_they_hold(
-    zookeeper_hosts: str, zkplan_root: str, zkplan_client: Client, tmp_path: Path
-) -> None:
-    gate = tmp_path / "gate"
-    assert zkplan_client.workers() == []
-    with working(zookeeper_hosts, zkplan_root, threads=3) as worker:
-        with zkplan_client.create_plan() as plan:
-            plan.add_task(pass_gate, [str(gate)])
-        wait_until(lambda: zkplan_client.workers()[0].claims == 1, "it holds a claim")
-        (found,) = zkplan_client.workers()
-        assert (found.id, found.pid, found.slots) == (worker.id, os.getpid(), 3)
-        gate.touch()
-        plan.wait(30)
-    assert zkplan_client.workers() == []

@@ -15,12 +15,7 @@ import pytest
 from kazoo.client import KazooClient
 
 import zkplan
-from zkplan import (
-    Client,
-    Plan,
-    PlanNotFound,
-    TaskSpec,
-)
+from zkplan import Client, Plan, PlanNotFound, TaskSpec
 from zkplan.archive import export_plan, import_plan
 from zkplan.embedded import EmbeddedServer
 from zkplan.protocol.layout import delayed_name, parse_delayed
@@ -28,7 +23,7 @@ from zkplan.protocol.requests import Create, Delete, Multi
 
 from .moving import client_elsewhere, facts, half_run
 from .proxy import Loss, Proxy
-from .support import note, notes, wait_for_notes, wait_until, working
+from .support import Here, note, notes, wait_for_notes, wait_until, working
 
 
 @pytest.fixture(scope="module")
@@ -38,9 +33,9 @@ def embedded_hosts() -> Iterator[str]:
 
 
 @pytest.fixture
-def elsewhere(zookeeper_hosts: str, zkplan_root: str) -> Iterator[Client]:
+def elsewhere(here: Here) -> Iterator[Client]:
     """A client on another root of the same server."""
-    with client_elsewhere(zookeeper_hosts, zkplan_root) as client:
+    with client_elsewhere(*here) as client:
         yield client
 
 
@@ -92,7 +87,6 @@ def test_a_half_run_plan_goes_on_where_it_was_imported(
         export_plan(old, tmp_path / "plan", remove=True)
         with pytest.raises(PlanNotFound):
             old.status()
-
         plan = client.plan(client.plan(import_plan(client, tmp_path / "plan")).path)
         assert facts(plan) == before
         assert plan.check().problems == []
@@ -103,7 +97,6 @@ def test_a_half_run_plan_goes_on_where_it_was_imported(
         make_due(client, plan)
         with working(to_hosts, to_root):
             status = plan.wait(60)
-
         assert (status.added, status.dead) == (width + 7, 0)
         results = [
             plan.task(task.number).result(1) for task in before["tasks"] if task.name == "later"
@@ -179,7 +172,6 @@ def test_tasks_have_the_numbers_that_they_would_have_had(
     old.add_task(len, [[old.task("closed"), old.task("delayed")]])
     export_plan(old, tmp_path / "plan")
     plan = elsewhere.plan(import_plan(elsewhere, tmp_path / "plan"))
-
     for _ in range(2):
         waiting = [task.number for task in old.tasks()]
         there = [old.add_task(len, [[old.task(n) for n in waiting]]).number for _ in range(10)]
@@ -195,11 +187,7 @@ def test_tasks_have_the_numbers_that_they_would_have_had(
 
 @pytest.mark.parametrize("delay", [b"1500", b""], ids=["delay", "of an older version"])
 def test_a_delayed_task_keeps_its_due_time_and_its_delay(
-    delay: bytes,
-    zkplan_client: Client,
-    elsewhere: Client,
-    znodes: KazooClient,
-    tmp_path: Path,
+    delay: bytes, zkplan_client: Client, elsewhere: Client, znodes: KazooClient, tmp_path: Path
 ) -> None:
     """Without the delay, an entry of a clock that is an hour ahead would wait the whole hour."""
     with zkplan_client.create_plan("delayed") as plan:

@@ -66,7 +66,6 @@ def test_a_plan_without_index_entries_is_found_and_runs(
     both = built.task(lambda a, b: (a, b), one, two, short_edges=short_edges)
     end = built.task(str, both, short_edges=short_edges)
     built.ready()
-
     plan = zkplan_client.plan(built.path)
     assert plan.task(end[5:]).result(30) == "(0, 2)"
     wait_until(plan.is_drained, "the plan is drained")

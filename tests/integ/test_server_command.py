@@ -7,38 +7,22 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
 
 import zkplan
 
-from .support import IN_CHECKOUT
+from .support import first_line, started, zkplan_command
 
-COMMAND = [*IN_CHECKOUT, sys.executable, "-m", "zkplan", "server"]
 DEADLINE_S = 30.0
 
 
-@contextmanager
-def served(*options: str, listen: str = "127.0.0.1:0") -> Iterator[subprocess.Popen[str]]:
-    process = subprocess.Popen(
-        [*COMMAND, "--listen", listen, *options],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.communicate()
-
-
-def first_line(process: subprocess.Popen[str]) -> str:
-    assert process.stdout is not None
-    return process.stdout.readline().strip()
+def served(
+    *options: str, listen: str = "127.0.0.1:0"
+) -> AbstractContextManager[subprocess.Popen[str]]:
+    return started(sys.executable, "-m", "zkplan", "server", "--listen", listen, *options)
 
 
 def address_in(line: str) -> str:
@@ -46,9 +30,7 @@ def address_in(line: str) -> str:
 
 
 def refused(*options: str) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run(
-        [*COMMAND, *options], capture_output=True, text=True, timeout=DEADLINE_S, check=False
-    )
+    done = zkplan_command("server", *options)
     assert "Traceback" not in done.stderr
     assert done.stdout == ""
     return done
@@ -114,12 +96,6 @@ def test_an_address_that_cannot_be_served_says_what_to_do_and_leaves_no_folder(
     assert not (tmp_path / "data").exists()
 
 
-def test_an_empty_name_of_a_folder_is_wrong_usage() -> None:
-    done = refused("--listen", "127.0.0.1:0", "--data", "")
-    assert done.returncode == 2
-    assert "an empty name" in done.stderr
-
-
 def test_a_folder_in_use_is_refused_and_says_by_which_process(tmp_path: Path) -> None:
     with served("--data", str(tmp_path)) as server:
         line = first_line(server)
@@ -152,9 +128,22 @@ def test_listening_for_other_machines_prints_a_warning() -> None:
     assert "without TLS and without a password" in errors
 
 
-@pytest.mark.parametrize("listen", ["2181", "localhost:", "127.0.0.1:99999", "127.0.0.1:x"])
-def test_a_malformed_address_is_wrong_usage(listen: str) -> None:
-    assert refused("--listen", listen).returncode == 2
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        *(
+            (("--listen", listen), "")
+            for listen in ("2181", "localhost:", "127.0.0.1:99999", "127.0.0.1:x")
+        ),
+        (("--listen", "127.0.0.1:0", "--data", ""), "an empty name"),
+    ],
+)
+def test_a_malformed_address_or_an_empty_folder_is_wrong_usage(
+    options: tuple[str, ...], told: str
+) -> None:
+    done = refused(*options)
+    assert done.returncode == 2
+    assert told in done.stderr
 
 
 def test_a_limit_of_znodes_refuses_writes_and_the_server_lives(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import pytest
 from zkplan import Client
 from zkplan.processes.watched import WatchedProcess
 
-from .support import IN_CHECKOUT, WorkerProcess, note, notes, wait_until
+from .support import IN_CHECKOUT, Here, WorkerProcess, note, notes, wait_until
 
 WAIT_S = 30.0
 
@@ -27,7 +27,7 @@ def exit_code(process: WatchedProcess) -> int | None:
 def test_ctrl_c_of_a_wait_is_not_a_failed_plan(
     zkplan_client: Client, zookeeper_hosts: str, zkplan_root: str, tmp_path: Path
 ) -> None:
-    zkplan_client.create_plan("idle")
+    plan = zkplan_client.create_plan("idle")
     log = tmp_path / "log"
     command = ["plan", "wait", "idle", "--hosts", zookeeper_hosts, "--root", zkplan_root]
     process = WatchedProcess([*IN_CHECKOUT, sys.executable, "-m", "zkplan", *command], log)
@@ -40,10 +40,8 @@ def test_ctrl_c_of_a_wait_is_not_a_failed_plan(
         process.end(0)
     said = log.read_text()
     assert "Traceback" not in said
-    assert (
-        "(idle) goes on; only this wait has ended. To look at the plan:\nzkplan plan show 4 --hosts"
-        in said
-    )
+    look = f"zkplan plan show {int(plan.number)} --hosts"
+    assert f"(idle) goes on; only this wait has ended. To look at the plan:\n{look}" in said
 
 
 def test_ctrl_c_of_a_worker_that_is_connecting_ends_it(tmp_path: Path) -> None:
@@ -69,13 +67,13 @@ def hold(file: str, tries: int) -> int:
 
 @pytest.mark.parametrize("processes", ["1", "2"])
 def test_a_second_signal_hands_the_tasks_back_at_once(
-    processes: str, zkplan_client: Client, zookeeper_hosts: str, zkplan_root: str, tmp_path: Path
+    processes: str, zkplan_client: Client, here: Here, tmp_path: Path
 ) -> None:
     file = tmp_path / "runs"
     with zkplan_client.create_plan() as plan:
         task = plan.add_task(hold, [str(file), 1], attempts=1)
     options = ("--grace", "600", "--processes", processes)
-    with WorkerProcess(zookeeper_hosts, zkplan_root, tmp_path, *options) as worker:
+    with WorkerProcess(*here, tmp_path, *options) as worker:
         wait_until(lambda: notes(file), "the task runs")
         worker.process.send(signal.SIGINT)
         wait_until(
@@ -85,7 +83,7 @@ def test_a_second_signal_hands_the_tasks_back_at_once(
         assert worker.process.is_running()
         worker.process.send(signal.SIGINT)
         assert exit_code(worker.process) == 0
-    with WorkerProcess(zookeeper_hosts, zkplan_root, tmp_path):
+    with WorkerProcess(*here, tmp_path):
         # It had one attempt, and still has it: a hand-back costs none.
         assert task.result(WAIT_S) == 2
 
@@ -96,51 +94,16 @@ def patient(started: str, end: str) -> str:
     return "ended"
 
 
-def test_one_signal_lets_a_running_task_end(
-    zkplan_client: Client, zookeeper_hosts: str, zkplan_root: str, tmp_path: Path
-) -> None:
-    started, end = tmp_path / "started", tmp_path / "end"
-    with zkplan_client.create_plan() as plan:
-        task = plan.add_task(patient, [str(started), str(end)], keep=True)
-    with WorkerProcess(zookeeper_hosts, zkplan_root, tmp_path, "--grace", "60") as worker:
-        wait_until(started.exists, "the task runs")
-        worker.process.send(signal.SIGTERM)
-        wait_until(lambda: worker.said("draining: 1 task running"), "the worker drains")
-        end.touch()
-        assert exit_code(worker.process) == 0
-        assert task.result(WAIT_S) == "ended"
-
-
-def test_a_dead_worker_process_is_reported_and_replaced(
-    zkplan_client: Client, zookeeper_hosts: str, zkplan_root: str, tmp_path: Path
-) -> None:
-    with WorkerProcess(zookeeper_hosts, zkplan_root, tmp_path, "--processes", "2") as worker:
-        worker.wait_ready(2)
-        first = zkplan_client.workers()
-        os.kill(first[0].pid, signal.SIGKILL)
-        wait_until(
-            lambda: worker.said(f"process {first[0].pid} was ended by SIGKILL; it is replaced"),
-            "its end is reported",
-        )
-        known = {found.pid for found in first}
-        wait_until(
-            lambda: any(found.pid not in known for found in zkplan_client.workers()),
-            "another one registers",
-        )
-        worker.process.send(signal.SIGTERM)
-        assert exit_code(worker.process) == 0
-
-
 @pytest.mark.parametrize("drains", [False, True])
 def test_worker_processes_whose_supervisor_is_killed_end_their_tasks_and_leave(
-    drains: bool, zkplan_client: Client, zookeeper_hosts: str, zkplan_root: str, tmp_path: Path
+    drains: bool, zkplan_client: Client, here: Here, tmp_path: Path
 ) -> None:
     """Also those that drain already: the grace that they were given stays theirs."""
     started, end = tmp_path / "started", tmp_path / "end"
     with zkplan_client.create_plan() as plan:
         task = plan.add_task(patient, [str(started), str(end)], keep=True)
     options = ("--processes", "2", "--grace", "60")
-    with WorkerProcess(zookeeper_hosts, zkplan_root, tmp_path, *options) as worker:
+    with WorkerProcess(*here, tmp_path, *options) as worker:
         worker.wait_ready(2)
         wait_until(started.exists, "the task runs")
         if drains:
@@ -156,14 +119,14 @@ def test_worker_processes_whose_supervisor_is_killed_end_their_tasks_and_leave(
 
 
 def test_one_signal_hurries_a_worker_process_that_drains_without_its_supervisor(
-    zkplan_client: Client, zookeeper_hosts: str, zkplan_root: str, tmp_path: Path
+    zkplan_client: Client, here: Here, tmp_path: Path
 ) -> None:
     """It says `again to hand them back at once`, and was not told by a signal before."""
     started, end = tmp_path / "started", tmp_path / "end"
     with zkplan_client.create_plan() as plan:
         plan.add_task(patient, [str(started), str(end)])
     options = ("--processes", "2", "--grace", "60")
-    with WorkerProcess(zookeeper_hosts, zkplan_root, tmp_path, *options) as worker:
+    with WorkerProcess(*here, tmp_path, *options) as worker:
         worker.wait_ready(2)
         wait_until(started.exists, "the task runs")
         worker.process.end(0)

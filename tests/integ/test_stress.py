@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,6 +11,8 @@ import pytest
 from zkplan.stress.harness import Report, Settings, run
 from zkplan.stress.history import StressHistory
 from zkplan.testing.loopback import free_port
+
+from .support import zkplan_command
 
 SMALL = Settings(workers=4, tasks=30, deps=3, sleep_s=0.02, seed=1, timeout_s=60)
 
@@ -24,13 +25,11 @@ def require_passed(report: Report) -> None:
 
 
 def stress(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "zkplan", "stress", "--workers", "2", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    return zkplan_command("stress", "--workers", "2", *arguments)
 
 
 def test_a_random_graph_keeps_every_promise(zookeeper_hosts: str) -> None:
     report = run(zookeeper_hosts, SMALL)
-
     require_passed(report)
     assert (report.executions, report.kills, report.lost_sessions) == (30, 0, 0)
 
@@ -54,9 +53,7 @@ def test_a_random_graph_keeps_every_promise_while_workers_are_killed(
         timeout_s=90,
         history=tmp_path / "history.jsonl",
     )
-
     report = run(zookeeper_hosts, settings)
-
     require_passed(report)
     assert report.kills >= 2
     history = StressHistory(tmp_path / "history.jsonl")
@@ -67,7 +64,6 @@ def test_a_random_graph_keeps_every_promise_while_workers_are_killed(
 
 def test_the_command_tells_programs_what_it_saw(zookeeper_hosts: str) -> None:
     ended = stress("--tasks", "5", "--sleep", "0", "--hosts", zookeeper_hosts, "-o", "json")
-
     assert ended.returncode == 0, ended.stderr
     facts = json.loads(ended.stdout)
     assert (facts["passed"], facts["executions"]) == (True, 5)
@@ -80,13 +76,11 @@ def test_a_run_that_takes_too_long_ends_with_code_4_and_says_what_was_left(
         *("--tasks", "6", "--deps", "1", "--sleep", "3", "--timeout", "1"),
         *("--hosts", zookeeper_hosts),
     )
-
     assert ended.returncode == 4, ended.stderr
     assert "tasks were left" in " ".join(ended.stdout.split())
 
 
 def test_a_zookeeper_that_does_not_answer_ends_the_command_with_code_3() -> None:
     ended = stress("--hosts", f"127.0.0.1:{free_port()}", "--connect-timeout", "1")
-
     assert ended.returncode == 3
     assert "ZooKeeper" in ended.stderr

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from zkplan.protocol.layout import PENDING, Entry, delayed_name
 from zkplan.protocol.load import VALUES_FIRST
 from zkplan.protocol.requests import Node
 
-from .support import described, note, notes, wait_for_delayed, wait_until
+from .support import described, fail, note, notes, wait_for_delayed, wait_until
 
 pytestmark = pytest.mark.usefixtures("nothing_stalls")
 WAIT_S = 30.0
@@ -30,10 +30,6 @@ def wait_at_the_gate(file: str) -> None:
     zkplan.current().log("half")
     note(file, "here")
     gate.wait()
-
-
-def fail() -> None:
-    raise ValueError("on purpose")
 
 
 @pytest.fixture
@@ -91,22 +87,6 @@ def test_a_plan_without_tasks_lists_none_and_a_missing_one_is_an_error(
         plan.tasks()
 
 
-def test_a_task_is_found_by_its_name(plan: Plan) -> None:
-    task = plan.task("dies")
-    assert task.name == "dies"
-    assert task.number in dict(plan.dead())
-
-
-def test_a_failed_task_of_a_cascade_is_found_by_its_name(
-    zkplan_client: Client, worker: Worker
-) -> None:
-    with zkplan_client.create_plan(on_failure="cascade", attempts=1) as plan:
-        plan.add_task(fail, name="gone")
-    wait_until(plan.is_drained, "it drains")
-    with pytest.raises(ValueError, match="on purpose"):
-        plan.task("gone").result(WAIT_S)
-
-
 def test_a_listing_is_read_as_far_as_it_is_asked_for(
     zkplan_client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -159,15 +139,6 @@ def test_a_claimed_task_is_shown_with_its_worker_and_its_log(plan: Plan, worker:
     assert described(plan.task("comes later"))["state"] == "delayed"
 
 
-def test_a_kept_result_is_shown_with_the_way_to_read_it(
-    zkplan_client: Client, worker: Worker
-) -> None:
-    with zkplan_client.create_plan() as plan:
-        task = plan.add_task(lambda: "value")
-    task.result(WAIT_S)
-    assert "Task.result() reads it" in described(task)["outcome"]
-
-
 def test_a_task_that_ends_while_it_is_looked_at_is_shown_as_finished(
     zkplan_client: Client, worker: Worker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -194,28 +165,6 @@ def test_the_claims_of_a_worker_are_counted_without_its_wakes(
     zkplan_client.transport.client.create(f"{claims_node}/{PENDING}of-this-test", b"")
     (found,) = zkplan_client.workers()
     assert found.claims == 1
-
-
-def test_an_explicit_priority_of_zero_overrides_that_of_the_plan(zkplan_client: Client) -> None:
-    plan = zkplan_client.create_plan(priority=9)
-    inherited, middle, low = (
-        plan.add_task(int),
-        plan.add_task(int, priority=0),
-        plan.add_task(int, priority=-5),
-    )
-    shown = [described(task)["priority"] for task in (inherited, middle, low)]
-    assert shown == [9, 0, -5]
-
-
-@pytest.mark.parametrize("name", ["two\nlines", "a\tb", "\x1b[31mred", "nul\0"])
-def test_names_that_would_break_a_table_are_refused(name: str, zkplan_client: Client) -> None:
-    refused: list[Callable[[], object]] = [
-        lambda: zkplan_client.create_plan(name),
-        lambda: zkplan_client.create_plan().add_task(int, name=name),
-    ]
-    for attempt in refused:
-        with pytest.raises(InvalidTask, match="printable"):
-            attempt()
 
 
 def test_large_arguments_do_not_come_in_one_answer(

@@ -12,7 +12,7 @@ from kazoo.client import KazooClient
 import zkplan
 from zkplan import Client, TaskSpec
 
-from .support import WorkerProcess, stall_nothing, tree, wait_until, working
+from .support import Here, WorkerProcess, pass_gate, stall_nothing, tree, wait_until, working
 
 pytestmark = pytest.mark.usefixtures("nothing_stalls")
 FIXED = {"add-count", "add-ids", "runnable", "dead", "results"}
@@ -23,15 +23,10 @@ def children(znodes: KazooClient, path: str) -> set[str]:
     return set(znodes.get_children(path))
 
 
-def pass_gate(gate: str, *values: object) -> str:
-    return str(wait_until(lambda: Path(gate).exists() and "open", "the gate opens"))
-
-
 def test_a_new_plan_has_its_fixed_children_and_its_record(
     zkplan_client: Client, znodes: KazooClient
 ) -> None:
     plan = zkplan_client.create_plan("mine", attempts=5)
-
     root = zkplan_client.root
     assert children(znodes, root) == {
         "workers",
@@ -58,7 +53,6 @@ def test_added_tasks_have_ready_and_an_edge_on_either_side(
     first = plan.add_task(int)
     second = plan.add_task(str, [first], priority=7)
     both = plan.add_task(print, [first, [second, first]])
-
     names = {f"task-{task.number}" for task in (first, second, both)}
     assert children(znodes, plan.path) == FIXED | names
     assert children(znodes, first.path) == {"ready", "prov-0000000001", "prov-0000000002"}
@@ -86,10 +80,8 @@ def test_marking_ready_adds_two_znodes(zkplan_client: Client, znodes: KazooClien
     plan = zkplan_client.create_plan()
     plan.add_task(int)
     before = tree(znodes, zkplan_client.root)
-
     plan.mark_ready()
     plan.mark_ready()
-
     name = plan.path.rpartition("/")[2]
     made = {f"/{name}/ready", f"/active/{plan.number}"}
     assert tree(znodes, zkplan_client.root) - before == made
@@ -134,13 +126,13 @@ def test_a_running_task_has_an_owner_and_a_claim_on_a_claims_node(
 
 
 def test_a_drained_plan_keeps_its_outcomes_and_when_it_was_done(
-    zookeeper_hosts: str, zkplan_root: str, zkplan_client: Client, znodes: KazooClient
+    here: Here, zkplan_client: Client, znodes: KazooClient
 ) -> None:
     with zkplan_client.create_plan() as plan:
         first = plan.add_task(lambda: 1, keep=True)
         middle = plan.add_task(lambda x: x, [first])
         last = plan.add_task(lambda x, y: x + y, [first, middle])
-    with working(zookeeper_hosts, zkplan_root):
+    with working(*here):
         plan.wait(30)
     assert children(znodes, plan.path) == (FIXED - {"add-count"}) | {"ready", "done"}
     assert children(znodes, f"{plan.path}/results") == {first.number, last.number}
@@ -150,18 +142,14 @@ def test_a_drained_plan_keeps_its_outcomes_and_when_it_was_done(
 
 
 def test_a_delivered_value_replaces_its_dep(
-    zookeeper_hosts: str,
-    zkplan_root: str,
-    zkplan_client: Client,
-    znodes: KazooClient,
-    tmp_path: Path,
+    here: Here, zkplan_client: Client, znodes: KazooClient, tmp_path: Path
 ) -> None:
     gate = tmp_path / "gate"
     with zkplan_client.create_plan() as plan:
         held = plan.add_task(pass_gate, [str(gate)])
         quick = plan.add_task(lambda: 5)
         end = plan.add_task(print, [held, quick])
-    with working(zookeeper_hosts, zkplan_root):
+    with working(*here):
         wait_until(lambda: znodes.exists(quick.path) is None, "the quick task is finished")
         assert children(znodes, end.path) == {"ready", "dep-0000000000", "arg-0000000001"}
         assert znodes.get(f"{end.path}/ready")[1].version == 1
@@ -185,11 +173,11 @@ def test_a_failed_attempt_leaves_a_log_and_a_delayed_entry(
 
 
 def test_a_dead_task_has_a_dead_letter_and_an_outcome(
-    zookeeper_hosts: str, zkplan_root: str, zkplan_client: Client, znodes: KazooClient
+    here: Here, zkplan_client: Client, znodes: KazooClient
 ) -> None:
     with zkplan_client.create_plan(attempts=1) as plan:
         task = plan.add_task(lambda: 1 // 0, name="divide")
-    with working(zookeeper_hosts, zkplan_root):
+    with working(*here):
         wait_until(lambda: children(znodes, f"{plan.path}/dead"), "a dead letter")
     assert children(znodes, f"{plan.path}/dead") == {task.number}
     assert children(znodes, f"{plan.path}/results") == {task.number}
@@ -227,13 +215,11 @@ def test_a_removed_plan_leaves_nothing_in_whatever_state_it_is(
     zkplan_client.prepare()
     before = tree(znodes, zkplan_root)
     gate = tmp_path / "gate"
-
     defining = zkplan_client.create_plan()
     one = defining.add_task(int)
     defining.add_tasks([TaskSpec(str, [one]) for _ in range(500)])
     assert defining.remove() == 501
     assert tree(znodes, zkplan_root) == before
-
     with zkplan_client.create_plan(attempts=2, retry_delay=300) as running:
         running.add_task(pass_gate, [str(gate), running.add_task(stall_nothing, keep=True)])
         failing = running.add_task(lambda: 1 // 0)

@@ -11,7 +11,7 @@ import zkplan
 from zkplan import Client
 from zkplan.testing.loopback import free_port
 
-from .support import TOP, WorkerProcess, wait_until
+from .support import TOP, WorkerProcess, started, wait_until
 
 
 def test_every_option_of_a_worker_can_come_from_the_environment(
@@ -27,22 +27,13 @@ def test_every_option_of_a_worker_can_come_from_the_environment(
         "ZKPLAN_WORKER_GRACE": "3",
         "ZKPLAN_WORKER_SESSION_TIMEOUT": "4",
     }
-    process = subprocess.Popen(
-        [sys.executable, "-m", "zkplan", "worker"],
-        cwd=TOP,
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    try:
+    with started(sys.executable, "-m", "zkplan", "worker", env=environment) as process:
         (found,) = wait_until(zkplan_client.workers, "the worker is registered")
         assert (found.slots, found.pid) == (5, process.pid)
         with zkplan.connect(zookeeper_hosts, root=zkplan_root, secret="shh") as client:
             with client.create_plan() as plan:
                 task = plan.add_task(lambda: "signed")
             assert task.result(30) == "signed"
-    finally:
         process.terminate()
         out, err = process.communicate(timeout=30)
     assert process.returncode == 0

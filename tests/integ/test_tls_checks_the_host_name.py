@@ -172,10 +172,7 @@ def test_a_server_whose_certificate_names_others_is_refused_and_sent_nothing(
 
 
 def test_later_connections_and_second_sessions_are_checked_too(
-    proxy: TlsProxy,
-    authority: Authority,
-    options: dict[str, Any],
-    caplog: pytest.LogCaptureFixture,
+    proxy: TlsProxy, authority: Authority, options: dict[str, Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     """Who is cut off for a session time-out asks in a second session whether history was lost."""
     caplog.set_level(logging.DEBUG, "zkplan.transport")

@@ -11,7 +11,7 @@ import pytest
 
 from zkplan import Client, Plan, TaskSpec, current
 
-from .support import WorkerProcess, note, notes, wait_for_notes, wait_until, working
+from .support import Here, WorkerProcess, note, notes, wait_for_notes, wait_until, working
 
 #: So many wait, each to run for so long. A worker listed what else is runnable when it had run half
 #: of them, if it did so only when it has nothing left.
@@ -71,10 +71,10 @@ def wait_for_those(file: Path, wanted: set[str], attempt: int = 0) -> None:
 
 
 def test_the_tasks_of_a_killed_worker_go_before_those_that_wait(
-    zkplan_client: Client, zookeeper_hosts: str, zkplan_root: str, file: Path
+    zkplan_client: Client, here: Here, file: Path
 ) -> None:
     options = ("--threads", str(THREADS), "--session-timeout", "4")
-    given = (zookeeper_hosts, zkplan_root, file.parent / "logs", *options)
+    given = (*here, file.parent / "logs", *options)
     with held_and_crowd(zkplan_client, file, held=THREADS), WorkerProcess(*given) as lost:
         wait_for_notes(file, THREADS)
         with WorkerProcess(*given):
@@ -84,25 +84,22 @@ def test_the_tasks_of_a_killed_worker_go_before_those_that_wait(
 
 
 def test_a_task_of_a_high_priority_that_is_added_goes_before_those_that_wait(
-    zkplan_client: Client, zookeeper_hosts: str, zkplan_root: str, file: Path
+    zkplan_client: Client, here: Here, file: Path
 ) -> None:
-    with (
-        working(zookeeper_hosts, zkplan_root, THREADS),
-        held_and_crowd(zkplan_client, file, held=0) as plan,
-    ):
+    with working(*here, THREADS), held_and_crowd(zkplan_client, file, held=0) as plan:
         wait_for_notes(file, 50)
         plan.add_task(briefly, ("urgent", str(file)), priority=1)
         wait_for_those(file, {"urgent"})
 
 
 def test_it_does_not_wait_for_the_worker_that_prefers_it(
-    zkplan_client: Client, zookeeper_hosts: str, zkplan_root: str, file: Path
+    zkplan_client: Client, here: Here, file: Path
 ) -> None:
     with ExitStack() as stack:
-        stack.enter_context(working(zookeeper_hosts, zkplan_root, 1))
+        stack.enter_context(working(*here, 1))
         plan = stack.enter_context(held_and_crowd(zkplan_client, file, held=1))
         wait_for_notes(file, 1)
-        stack.enter_context(working(zookeeper_hosts, zkplan_root, THREADS))
+        stack.enter_context(working(*here, THREADS))
         wait_for_notes(file, 50)
         # One after the other, so each of the two workers prefers one of them.
         for number in range(2):

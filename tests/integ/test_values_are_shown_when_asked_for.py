@@ -113,14 +113,12 @@ def test_a_result_is_shown_where_its_module_is(
     assert plain.code == 0, plain.err
     assert "--values shows it" in plain.out
     assert not decoded(code)
-
     shown = show(task, zookeeper_hosts, code, "--values")
     assert shown.code == 0, shown.err
     assert "value    <Answer\\x1b>\n" in shown.out
     assert decoded(code)
     told = show(task, zookeeper_hosts, code, "--values", "-o", "json")
     assert json.loads(told.out)["value"] == "<Answer\x1b>"
-
     elsewhere = show(task, zookeeper_hosts, code / "elsewhere", "--values")
     assert elsewhere.code == 2
     assert "finished" in elsewhere.out

@@ -3,31 +3,33 @@
 from __future__ import annotations
 
 import logging
-import re
 import threading
+from pathlib import Path
 
 import pytest
 
 import zkplan
 from zkplan import Client, PlanError, PlanFailed, PlanStuck, WaitTimeout, Worker, ZkplanError
+from zkplan.inspect import waiting
 
-from .support import plain_client, wait_for_delayed, wait_until, working
+from .support import (
+    WAIT_S,
+    Here,
+    fail,
+    pass_gate,
+    plain_client,
+    wait_for_delayed,
+    wait_until,
+    working,
+)
 
-WAIT_S = 30.0
 
-
-def test_waiting_for_a_result_inside_the_with_block_is_refused(zkplan_client: Client) -> None:
+def test_waiting_inside_the_with_block_is_refused(zkplan_client: Client) -> None:
     with zkplan_client.create_plan() as plan:
         task = plan.add_task(int)
-        with pytest.raises(PlanError, match="below the block"):
-            task.result(timeout=1)
-
-
-def test_waiting_for_a_plan_inside_its_with_block_is_refused(zkplan_client: Client) -> None:
-    with zkplan_client.create_plan() as plan:
-        plan.add_task(int)
-        with pytest.raises(PlanError, match="below the block"):
-            plan.wait(timeout=1)
+        for wait in (plan.wait, task.result):
+            with pytest.raises(PlanError, match="below the block"):
+                wait(timeout=1)
 
 
 def test_a_running_plan_may_be_waited_for_inside_a_with_block(
@@ -88,12 +90,9 @@ def build_and_wait(timeout: float) -> str:
 
 
 def test_a_task_that_waits_in_the_last_slot_is_told_so(
-    zkplan_client: Client,
-    zookeeper_hosts: str,
-    zkplan_root: str,
-    caplog: pytest.LogCaptureFixture,
+    zkplan_client: Client, here: Here, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with working(zookeeper_hosts, zkplan_root, threads=2) as worker:
+    with working(*here, threads=2) as worker:
         with zkplan_client.create_plan() as plan:
             tasks = [plan.add_task(build_and_wait, [6.0], keep=True) for _ in range(2)]
         told = [task.result(WAIT_S) for task in tasks]
@@ -102,10 +101,8 @@ def test_a_task_that_waits_in_the_last_slot_is_told_so(
     assert "what they wait for cannot run" in caplog.text
 
 
-def test_a_task_may_wait_where_a_slot_is_free(
-    zkplan_client: Client, zookeeper_hosts: str, zkplan_root: str
-) -> None:
-    with working(zookeeper_hosts, zkplan_root, threads=2):
+def test_a_task_may_wait_where_a_slot_is_free(zkplan_client: Client, here: Here) -> None:
+    with working(*here, threads=2):
         with zkplan_client.create_plan() as plan:
             task = plan.add_task(build_and_wait, [WAIT_S])
         assert task.result(WAIT_S) == "it ran"
@@ -149,39 +146,6 @@ def test_a_wait_for_a_paused_plan_says_that_it_is_paused(zkplan_client: Client) 
         task.result(timeout=0.1)
 
 
-def test_a_wait_without_workers_says_how_to_start_one(
-    zkplan_client: Client, zookeeper_hosts: str, zkplan_root: str
-) -> None:
-    with zkplan_client.create_plan() as plan:
-        plan.add_task(int)
-    command = f"zkplan worker --hosts {zookeeper_hosts} --root {zkplan_root}"
-    with pytest.raises(WaitTimeout, match=command):
-        plan.wait(timeout=0.1)
-
-
-def test_a_wait_for_what_no_worker_can_decode_points_to_the_tasks(
-    zkplan_client: Client, zookeeper_hosts: str, zkplan_root: str
-) -> None:
-    with zkplan_client.create_plan() as plan:
-        plan.add_task(int)
-
-    def told() -> str:
-        with pytest.raises(WaitTimeout) as caught:
-            plan.wait(timeout=0.2)
-        return str(caught.value)
-
-    points = re.compile(r"`zkplan task show 4 \d+ --hosts .*` tells more")
-    with working(zookeeper_hosts, zkplan_root, secret="another") as worker:
-        # Of a worker that is only starting the wait says the same.
-        wait_until(lambda: worker.statistics().handed_back, "the worker cannot decode it")
-        # While the worker has the task in its hands it is claimed, and the wait says: it goes on.
-        wait_until(lambda: points.search(told()), "who waits is told where to look")
-
-
-def fail() -> None:
-    raise ValueError("on purpose")
-
-
 @pytest.mark.parametrize(
     ("failing", "text"),
     [
@@ -199,15 +163,6 @@ def test_a_plan_whose_tasks_are_all_dead_does_not_speak_of_others(
         plan.wait(WAIT_S)
     assert text in str(caught.value)
     assert "depend" not in str(caught.value)
-
-
-def test_a_plan_with_dependents_of_the_dead_says_that_they_wait(
-    zkplan_client: Client, worker: Worker
-) -> None:
-    with zkplan_client.create_plan(attempts=1) as plan:
-        plan.add_task(str, [plan.add_task(fail)])
-    with pytest.raises(PlanFailed, match="is out of attempts, the other depends on it"):
-        plan.wait(WAIT_S)
 
 
 @pytest.mark.parametrize("timeout", [0, 1])
@@ -272,3 +227,36 @@ def test_a_negative_time_out_is_refused(timeout: float, zkplan_client: Client) -
     for wait in (plan.wait, task.result):
         with pytest.raises(ZkplanError, match="0 or more seconds"):
             wait(timeout)
+
+
+def fails() -> None:
+    raise ValueError("no data today")
+
+
+@pytest.fixture
+def no_polls(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who waits looks only when it is woken."""
+    monkeypatch.setattr(waiting, "LOOK_S", 3600.0)
+
+
+@pytest.mark.usefixtures("worker", "no_polls")
+def test_the_failure_after_which_nothing_can_run_is_told_without_a_poll(
+    zkplan_client: Client,
+) -> None:
+    with zkplan_client.create_plan("fails", attempts=1) as plan:
+        plan.add_task(str, [plan.add_task(fails)])
+    with pytest.raises(zkplan.PlanFailed, match="no data today"):
+        plan.wait()  # at the end of a time-out it would look without being woken
+
+
+@pytest.mark.usefixtures("worker", "no_polls")
+def test_fail_fast_does_not_wait_for_the_siblings(zkplan_client: Client, tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    with zkplan_client.create_plan("fails", attempts=1) as plan:
+        sibling = plan.add_task(pass_gate, [str(gate)])
+        plan.add_task(fails)
+    with pytest.raises(zkplan.PlanFailed, match="the others go on"):
+        plan.wait(timeout=WAIT_S, fail_fast=True)
+    assert plan.status().tasks == 2
+    gate.touch()
+    assert sibling.result(timeout=WAIT_S) == "open"

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
 import subprocess
-import sys
 from collections.abc import Iterator
 
 import pytest
@@ -15,13 +13,9 @@ from kazoo.security import CREATOR_ALL_ACL
 import zkplan
 from zkplan import Client, InvalidTask, Plan, PlanFailed, WaitTimeout, ZooKeeperError
 
-from .support import IN_CHECKOUT, wait_until, working
+from .support import Here, fail, wait_until, working, zkplan_command
 
 WAIT_S = 30.0
-
-
-def fail() -> None:
-    raise ValueError("on purpose")
 
 
 @pytest.fixture
@@ -35,11 +29,7 @@ def typed(message: str, default_root: str) -> subprocess.CompletedProcess[str]:
     """The command of `message` in a shell where another root is the usual one."""
     found = re.search(r"`(zkplan .*?)`", message)
     assert found is not None, message
-    command = [*IN_CHECKOUT, sys.executable, "-m", "zkplan", *shlex.split(found[1])[1:]]
-    environment = os.environ | {"ZKPLAN_ROOT": default_root}
-    return subprocess.run(
-        command, env=environment, capture_output=True, text=True, timeout=60, check=False
-    )
+    return zkplan_command(*shlex.split(found[1])[1:], env={"ZKPLAN_ROOT": default_root})
 
 
 def dead_plan(client: Client) -> Plan:
@@ -82,9 +72,9 @@ def test_a_look_that_is_typed_as_printed_shows_that_task(
 
 
 def test_who_lacks_the_secret_is_told_so_and_not_that_there_is_no_such_task(
-    zkplan_client: Client, zookeeper_hosts: str, zkplan_root: str
+    zkplan_client: Client, here: Here
 ) -> None:
-    with zkplan.connect(zookeeper_hosts, zkplan_root, secret="s1") as signing:
+    with zkplan.connect(*here, secret="s1") as signing:
         task = signing.create_plan("signed").add_task(int, name="hidden")
     seen = zkplan_client.plan("signed")
     with pytest.raises(InvalidTask, match=r"1 task whose name cannot be read here: the secret"):

@@ -253,15 +253,12 @@ def test_a_worker_without_a_free_slot_looks_only_at_what_changed() -> None:
     assert len(candidates.to_look(0.0, 1, hungry=True)) == 1
 
 
-def test_idle_slots_take_the_last_entries_of_others_shares_at_once() -> None:
+def test_only_idle_slots_take_the_last_entries_of_others_shares_at_once() -> None:
     seen = view()
     seen.update(running(names(10, 11, 12, 13)), (0, 2), 0.0, spare=3)
     assert seen.take(9) == names(10, 12, 13)
     seen.update(running(names(11, 13)), (0, 2), 0.0, spare=1)
     assert seen.take(9) == names(13)
-
-
-def test_without_idle_slots_others_shares_are_left_alone_at_first() -> None:
     seen = view()
     seen.update(running(names(10, 11, 12, 13)), (0, 2), 0.0, spare=2)
     assert seen.take(9) == names(10, 12)

@@ -30,23 +30,6 @@ def test_a_session_expires_only_after_its_whole_time_out() -> None:
     assert live.expired(1201) == [session]
 
 
-def test_a_touch_begins_the_time_out_again() -> None:
-    live = sessions()
-    session = live.create(200, 1000, 5)
-    live.touch(session, 1150)
-    assert live.expired(1350) == []
-    assert live.expired(1351) == [session]
-
-
-def test_a_wrong_password_attaches_nothing_and_touches_nothing() -> None:
-    live = sessions()
-    session = live.create(200, 0, 5)
-    for guess in (bytes(16), b"", session.password[:-1], session.password + b"\0"):
-        assert live.attach(session.id, guess, 1000, 150) is None
-    assert (session.timeout_ms, session.deadline_ms) == (200, 200)
-    assert live.expired(201) == [session]
-
-
 def test_attaching_negotiates_the_time_out_anew() -> None:
     live = sessions()
     session = live.create(1000, 0, 5)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from zkplan.runtime.candidates import Candidates
 from zkplan.runtime.plan_view import (
     AVOID_FIRST_S,
@@ -119,18 +121,17 @@ def test_plans_that_need_no_listing_make_nobody_wait() -> None:
     assert looks(candidates, REFRESH_S) == [FIRST]
 
 
-def test_what_takes_long_to_list_is_listed_again_later() -> None:
+@pytest.mark.parametrize(
+    ("length", "workers", "took", "again"),
+    [(2, 1, 0.5, 0.5 * REFRESH_PARTS), (CANDIDATES_MAX, 10_000, 100.0, REFRESH_MAX_S)],
+)
+def test_what_takes_long_to_list_is_listed_again_later_but_at_last(
+    length: int, workers: int, took: float, again: float
+) -> None:
     candidates = plans(FIRST)
-    listed(candidates, 1, 2, took=0.5)
-    assert looks(candidates, 0.5 * REFRESH_PARTS - 0.01) == []
-    assert looks(candidates, 0.5 * REFRESH_PARTS) == [FIRST]
-
-
-def test_at_last_even_the_longest_listing_is_too_old() -> None:
-    candidates = plans(FIRST)
-    listed(candidates, *range(CANDIDATES_MAX), workers=10_000, took=100.0)
-    assert looks(candidates, REFRESH_MAX_S - 0.01) == []
-    assert looks(candidates, REFRESH_MAX_S) == [FIRST]
+    listed(candidates, *range(length), workers=workers, took=took)
+    assert looks(candidates, again - 0.01) == []
+    assert looks(candidates, again) == [FIRST]
 
 
 def test_only_plans_of_the_highest_rank_are_claimed_from_also_while_one_is_listed() -> None:

@@ -24,7 +24,6 @@ from zkplan.stress.history import (
     Kill,
     Recorder,
     StressHistory,
-    keep,
     read_lines,
     recorder_here,
 )
@@ -142,15 +141,6 @@ def test_events_of_several_processes_become_one_history(
     assert [(kill.pid, kill.intended) for kill in history.kills] == [(17, True), (18, False)]
     assert (history.lost, history.hand_backs, history.handed_back) == ({"w1": 0.5}, 2, 7)
     assert history.done_at is not None
-
-
-def test_a_kept_history_reads_as_the_folder_it_came_from(tmp_path: Path) -> None:
-    folder = tmp_path / "history"
-    folder.mkdir()
-    Recorder(str(folder), "a").write("begin", **BEGIN)
-    Recorder(str(folder), "b").write("done")
-    keep(folder, tmp_path / "kept.jsonl")
-    assert read_lines(tmp_path / "kept.jsonl") == read_lines(folder)
 
 
 def test_a_line_that_was_cut_short_is_no_event_until_it_is_whole(

@@ -6,17 +6,14 @@ from collections.abc import Hashable
 
 import pytest
 
-from zkplan.embedded.acl import digest_identity
+from zkplan.embedded.acl import authenticate, digest_identity, mended, permits, size_of
 from zkplan.embedded.nodes import INT_MAX
 from zkplan.embedded.records import (
-    CREATE,
     OPEN_ACL,
     READ,
     Acl,
     Identity,
     LimitError,
-    NoAuthError,
-    Op,
     SetAcl,
 )
 from zkplan.embedded.tree import (
@@ -240,8 +237,6 @@ def test_dropping_a_watcher_costs_its_own_watches_and_not_those_of_all() -> None
 
 ANN = (digest_identity("ann:secret"),)
 
-BOB = (Identity("ip", "127.0.0.1"), digest_identity("bob:secret"))
-
 SASL = (Acl(31, "sasl", "somebody"),)
 
 
@@ -266,20 +261,68 @@ def test_equal_lists_are_stored_once_and_an_open_one_not_at_all() -> None:
     assert tree._nodes["/c"].acl is None
 
 
-def test_a_multi_without_permission_names_the_culprit_and_undoes_its_lists() -> None:
-    tree = tree_of(p=only(0), o=OPEN_ACL)
-    used = tree.data_bytes
-    ops: list[Op] = [SetAcl("/o", only(CREATE)), Create("/o/x", acl=only(READ)), SetData("/p")]
-    with pytest.raises(MultiFailed) as caught:
-        tree.multi(ops, who=BOB)
-    assert caught.value.index == 2
-    assert type(caught.value.error) is NoAuthError
-    acl, stat = tree.get_acl("/o")
-    assert (acl, stat.aversion, stat.num_children) == (OPEN_ACL, 0, 0)
-    assert tree.data_bytes == used
-
-
 def test_without_identities_nothing_is_checked() -> None:
     tree = tree_of(p=only(0))
     tree.multi([Create("/p/x", acl=SASL), SetData("/p"), Check("/p"), SetAcl("/p", OPEN_ACL)])
     assert tree.get_acl("/p/x")[0] == SASL
+
+
+HERE = Identity("ip", "127.0.0.1")
+
+NOBODY: tuple[Identity, ...] = ()
+
+
+def of_ip(text: str, perms: int = 31) -> tuple[Acl, ...]:
+    return (Acl(perms, "ip", text),)
+
+
+def test_a_digest_is_the_one_that_zookeeper_documents() -> None:
+    # The example of ZooKeeper's own programmer's guide and of every client library.
+    assert digest_identity("super:test") == ("digest", "super:D/InIHSb7yEEbrWz8b9l71RjZJU=")
+    assert authenticate("digest", b"super:test", "::1") == digest_identity("super:test")
+
+
+def test_a_list_without_a_restriction_is_stored_as_none() -> None:
+    assert mended("/a", OPEN_ACL, NOBODY) is None
+    assert mended("/a", OPEN_ACL * 3, NOBODY) is None
+    assert mended("/a", (Acl(31, "world", "anyone"),), None) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "address", "matches"),
+    [
+        ("127.0.0.1", "127.0.0.1", True),
+        ("127.0.0.1", "127.0.0.2", False),
+        ("127.0.0.0/8", "127.9.9.9", True),
+        ("127.0.0.0/9", "127.128.0.0", False),
+        ("10.1.2.3/0", "192.168.0.1", True),
+        ("10.1.2.128/25", "10.1.2.200", True),
+        ("10.1.2.128/25", "10.1.2.100", False),
+        ("10.1.2.3/32", "10.1.2.3", True),
+        ("::1", "::1", True),
+        ("fe80::/10", "fe80::1%eth0", True),
+        ("fe80::/10", "2001:db8::1", False),
+        ("0.0.0.0/0", "::1", False),
+        ("::/0", "127.0.0.1", False),
+        ("127.0.0.0/8", "unknown", False),
+    ],
+)
+def test_an_address_matches_where_the_first_bits_agree(
+    text: str, address: str, matches: bool
+) -> None:
+    acl = mended("/a", of_ip(text), NOBODY)
+    assert acl is not None
+    assert permits(acl, READ, (Identity("ip", address),)) is matches
+
+
+def test_the_server_itself_and_the_superuser_may_do_everything() -> None:
+    acl = (Acl(0, "world", "anyone"),)
+    assert not permits(acl, READ, (HERE,))
+    assert permits(acl, READ, None)
+    assert permits(acl, READ, (HERE, Identity("super", "")))
+    assert permits(None, READ, NOBODY)
+
+
+def test_an_open_list_takes_no_bytes() -> None:
+    assert size_of(None) == 0
+    assert size_of((Acl(1, "world", "anyone"),)) > 11
