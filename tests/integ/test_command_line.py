@@ -212,7 +212,7 @@ def test_who_marks_a_plan_ready_that_does_not_run_all_the_same_is_told(
     ran = run("plan", "mark-ready", "nightly")
     assert ran.code == 0
     assert "may run" not in ran.err
-    assert f"{plan.path} (nightly) was ready and is paused" in ran.err
+    assert f"{plan.path} (nightly) was marked ready before, and is paused" in ran.err
     hosts = zkplan_client.transport.hosts
     assert f"zkplan plan resume {int(plan.number)} --hosts {hosts} --root " in ran.err
     empty = zkplan_client.create_plan("empty")
