@@ -77,7 +77,9 @@ def test_a_second_signal_hands_the_tasks_back_at_once(
         wait_until(lambda: notes(file), "the task runs")
         worker.process.send(signal.SIGINT)
         wait_until(
-            lambda: worker.said("draining: 1 task running, up to 600 s; again to hand them back"),
+            lambda: worker.said(
+                "draining: 1 task running, 600 s to end; a second signal hands them back"
+            ),
             "the worker drains",
         )
         assert worker.process.is_running()

@@ -1,4 +1,5 @@
-"""Poll: lists the plans, and the runnable tasks of each that may have some for this worker."""
+"""Poll: list the active plans, and the runnable tasks of plans that may have some for this
+worker."""
 
 from __future__ import annotations
 
@@ -20,9 +21,10 @@ from .plan_view import PlanView
 from .statistics import Counters
 from .steps import Steps
 
-#: Listings under way at once.
+#: The most listings under way at once.
 LOOKS_MAX = 4
-#: Plans looked at in one turn for changes that no watch told: idle cost must not grow with them.
+#: How many plans one turn looks at for changes that no watch announced. The cost of an idle worker
+#: must not grow with the number of plans.
 PLANS_PER_SWEEP = 50
 
 
@@ -41,11 +43,11 @@ class Poller:
     _looking: int = 0
     _listing: bool = False
     _must_list: bool = True
-    #: In which order the listings at hand were sorted.
+    #: The order in which the current listings were sorted.
     _newest_first: bool = False
 
     def touched(self, path: str | None) -> bool:
-        """A watch fired; None: the connection changed. True: it concerned nothing but plans."""
+        """A watch fired; None: the connection changed. Returns True if it only concerned plans."""
         root, active = self.paths.root, self.paths.active
         if path is None or path == active:
             self._must_list = True
@@ -65,7 +67,8 @@ class Poller:
         self.candidates.sweep(PLANS_PER_SWEEP)
 
     def advance(self, now: float, *, claims_next: bool) -> None:
-        """Start the looks that are wanted; `claims_next`: a claim is made from what is at hand."""
+        """Start the looks that are needed. `claims_next`: a claim follows from the current
+        listings."""
         if self._must_list and not self._listing:
             self._must_list, self._listing = False, True
             self.steps.start(list_active(self.paths, watch=True), self._plans_listed)
@@ -80,10 +83,10 @@ class Poller:
 
     def _plans_listed(self, numbers: list[str]) -> None:
         self._listing = False
-        # Each worker in an order of its own: all of them would else look at the same few plans
-        # first, and reach for the same tasks.
+        # Each worker has an order of its own. Otherwise all would look at the same few plans first,
+        # and try the same tasks.
         CHANCE.shuffle(numbers)
-        # One that was cancelled is not active any more: its running tasks must be told.
+        # A cancelled plan is not active any more, but its running tasks must be told.
         held = {job.claim.plan for job in self.claims.jobs.values()}
         numbers += held.intersection(self.candidates.views).difference(numbers)
         self.candidates.set_plans(numbers, self.paths.plan)
@@ -97,8 +100,8 @@ class Poller:
             self._looking -= 1
             self._looked(view, found)
 
-        # A plan that this worker may not read, or of a format that it does not know, is somebody
-        # else's; it must not end the workers of all the others.
+        # This worker may not be allowed to read a plan, or not know its format. That must not end
+        # the worker, which runs other plans.
         step = _look(view, view.begin_look(time.monotonic()))
         what = f"{view.path} is left to other workers"
         self.steps.start_contained(step, looked, what, instead=None)
@@ -123,7 +126,7 @@ class Poller:
 
 
 def _look(view: PlanView, watch: bool) -> Step[PlanLook]:
-    """Raises PayloadUndecodable where the plan is of a format that this worker does not know."""
+    """Raises PayloadUndecodable if this worker does not know the format of the plan."""
     if view.record is None:
         node = yield ReadData(view.path)
         view.record = PlanRecord.from_bytes(node.data if node is not None else b"")

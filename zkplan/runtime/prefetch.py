@@ -1,7 +1,7 @@
-"""Reading ahead: dependents with a single edge are read while the tasks before them still run.
+"""Prefetch: read dependents with a single edge while the tasks before them still run.
 
-Their commit hands them their last argument and claims them in the same transaction. With their
-definition at hand by then, a chain costs one round trip a hop.
+The commit of such a task delivers the last argument to its dependents and claims them in the same
+transaction. If their definitions are read by then, each hop of a chain costs one round trip.
 """
 
 from __future__ import annotations
@@ -14,14 +14,15 @@ from ..protocol.records import Edge
 from ..protocol.shared import Claim
 from .steps import Steps
 
-#: Dependents of one task that are read ahead; a fan-out is for all workers.
+#: The most dependents of one task that are prefetched. A wide fan-out is left to all workers.
 AHEAD_MAX = 32
-#: Dependents of a dependent that is not claimed yet; enough for chains that run side by side.
+#: The same for a dependent that is not claimed yet. This is enough for chains that run side by
+#: side.
 FURTHER_MAX = 2
 
 
 class _Batch:
-    """The dependents of one task, and the claims that wait for them to arrive."""
+    """The prefetched dependents of one task, and the claims that wait for the answer."""
 
     __slots__ = ("arrived", "further", "readings", "waiting")
 
@@ -34,10 +35,10 @@ class _Batch:
 
 
 class Prefetch:
-    """What was read ahead for one worker: a batch for each task, by the path of that task.
+    """All prefetched tasks of one worker, in a batch for each task before them.
 
-    `arrived` gets a claim whose task is read only after the commit that made it, and what was read
-    of it; None where it must be read again.
+    `arrived` is called if a task is read only after the commit that claimed it: with the claim, and
+    with what was read, or None if it must be read again.
     """
 
     def __init__(self, steps: Steps, arrived: Callable[[Loaded | None, Claim], None]) -> None:
@@ -45,14 +46,16 @@ class Prefetch:
         self._batches: dict[str, _Batch] = {}
 
     def begin(self, loaded: Loaded, most: int) -> None:
-        """A task starts: read up to `most` dependents that its commit may hand to this worker."""
+        """A task starts: prefetch up to `most` dependents that its commit may claim for this
+        worker."""
         if loaded.claim.task_path not in self._batches:
             self._read(loaded.claim.task_path, loaded.edges, min(AHEAD_MAX, most))
 
     def committing(self, parts: Iterable[Part]) -> None:
-        """Their commit is on its way: read one hop further meanwhile.
+        """The commit was sent: prefetch one hop further meanwhile.
 
-        Not before, because the commit would wait behind these reads; they are answered after it.
+        Not earlier, because the commit would wait behind these reads. Now they are answered after
+        it.
         """
         for part in parts:
             batch = self._batches.get(part.loaded.claim.task_path)
@@ -85,8 +88,8 @@ class Prefetch:
                 self._read(reading.task_path, reading.edges, FURTHER_MAX)
 
     def take(self, report: Committed) -> tuple[list[Loaded], list[Claim], int]:
-        """Of the claims that a commit inherited: those ready to run, those to load, how many are on
-        their way and come through `arrived`."""
+        """Sort the claims that a commit made: those ready to run, those to load, and how many will
+        come through `arrived`."""
         sources: dict[str, tuple[_Batch | None, str, bytes]] = {}
         batches = []
         for part in report.done:
@@ -122,7 +125,7 @@ class Prefetch:
         return reading.inherited(claim, position, value) if reading is not None else None
 
     def _drop_further(self, batch: _Batch) -> None:
-        """What is left in a batch belongs to other workers now, and so does what follows it."""
+        """Drop what is left in a batch: other workers have it now, and what follows it."""
         for reading in batch.readings.values():
             self._batches.pop(reading.task_path, None)
 

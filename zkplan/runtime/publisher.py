@@ -1,4 +1,4 @@
-"""Publish: makes dependents runnable whose last argument a commit delivered, and ends plans."""
+"""Publish: make dependents runnable whose last argument was delivered, and end drained plans."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Publisher:
     claimer: Claimer
     loader: Loader
     counters: Counters
-    #: Plans whose end is being looked for; True: a task ended meanwhile, so look once more.
+    #: Plans that are being checked for their end. True: a task ended meanwhile, so check once more.
     _finishing: dict[str, bool] = field(default_factory=dict)
 
     def publish(self, full: list[Dependent], pending: str, allowance: Drive) -> None:
@@ -34,7 +34,7 @@ class Publisher:
         me = self.membership.me
         if me is None:
             self.claimer.used(allowance)
-            return  # the pending record there says what is owed; whoever clears it publishes that
+            return  # whoever clears that claims node publishes them, by the pending record
 
         def published(done: Published | None) -> None:
             self.claimer.used(allowance)
@@ -48,7 +48,7 @@ class Publisher:
         self.steps.start_contained(step, published, _what(full), instead=None)
 
     def publish_later(self, me: Registration, full: list[Dependent], pending: str) -> None:
-        """Until it is done: nobody else publishes for a worker that lives."""
+        """Repeat until it is done: nobody else publishes for a living worker."""
 
         def published(done: Published) -> None:
             self.counters.refusals += done.refusals
@@ -57,9 +57,10 @@ class Publisher:
         self.steps.until_done(make, published, _what(full))
 
     def finish(self, plan_path: str) -> None:
-        """A task without dependents is done, or one whose dependents may have ended before it.
+        """End the plan if its last task has ended.
 
-        That was the plan's last task, perhaps.
+        Called when a task without dependents is done, or a task whose dependents may have ended
+        before it.
         """
         if plan_path in self._finishing:
             self._finishing[plan_path] = True

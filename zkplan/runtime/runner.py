@@ -1,4 +1,4 @@
-"""Run: opens the envelope of a claimed task, calls its function, seals the result."""
+"""Run: decode a claimed task, call its function, and seal the result."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from .job import Ended, Job
 if TYPE_CHECKING:
     from ..plan import Plan
 
-#: What one result may take: a request, less the operations that carry it along one edge.
+#: The most bytes of one result: a request without the operations that deliver it along one edge.
 RESULT_BYTES_MAX = REQUEST_BYTES_MAX - 8 * 1024
 
 
@@ -49,11 +49,11 @@ class Runner:
         self._transport, self._codec, self._plan_within = transport, codec, plan_within
         self.vanished = vanished
         self._event_loop = EventLoop()
-        #: Held by the task for which the loss of this worker would be the last attempt.
+        #: Held by a task for which the loss of this worker would use up the last attempt.
         self._last_attempt = threading.Lock()
 
     def run(self, job: Job) -> Ended:
-        """Run the function of `job` once. Never raises: what happened is in what it gives back."""
+        """Run the function of `job` once. Never raises: the returned value says what happened."""
         job.started = started = time.monotonic()
         try:
             ended = self._attempt(job)
@@ -72,7 +72,7 @@ class Runner:
         record = TaskRecord.from_bytes(codec.open(TASK, loaded.record)[1])
         job.options = options = task_options(record)
         if loaded.result is not None:
-            # Decided by an earlier claim: only the delivery is left.
+            # An earlier claim has stored the result: only the delivery is left.
             kind, body = codec.open(VALUE + FAILURE, loaded.result)
             if kind == FAILURE:
                 return Ended(job, failure=Failure.from_bytes(body), final=True)
@@ -97,8 +97,8 @@ class Runner:
             values.append(load(body))
         function = codec.function(record.function)
         args, kwargs = load(record.arguments, values)
-        # Where the loss of this worker would be its last attempt, a task runs beside no other such
-        # task: whichever runs when the worker vanishes is the one to blame.
+        # If the loss of this worker would use up its last attempt, a task runs beside no other such
+        # task. So when the worker vanishes, only one of them is to blame.
         is_last = loaded.claim.n > loaded.claim.a and loaded.claim.a + 1 >= options.attempts
         with self._last_attempt if is_last else nullcontext():
             return self._run_function(job, function, args, kwargs)
@@ -110,13 +110,14 @@ class Runner:
         if job.is_unwanted():
             return Ended(job, stopped=True)  # while it waited for its turn
         if claim.n > claim.a:
-            # An earlier claim ended without an outcome: this task may be what killed its worker.
+            # An earlier claim ended without an outcome: this task may have killed its worker.
             try:
                 if not self._transport.run(mark_started(claim), for_ever=True):
                     return Ended(job, fenced=True)
             except TransactionRejected as error:
-                # It has not run, so it must not use up an attempt: as what is not understood here.
-                return Ended(job, cannot_run=f"its start cannot be noted: {error}")
+                # It has not run, so it must not use up an attempt. Treat it like a task that cannot
+                # be decoded.
+                return Ended(job, cannot_run=f"its start cannot be recorded: {error}")
             job.loaded.others.append(f"started-{claim.n}")
         if timeout is not None:
             job.deadline = time.monotonic() + timeout
@@ -127,18 +128,20 @@ class Runner:
             failpoints.reach("task.after")
             context._finish_logs()
         except ServerFull as full:
-            if not context._is_refused_log(full):  # by a plan that it builds: it may mend that
+            if not context._is_refused_log(full):
+                # The function met the full server itself, for example while it built a plan.
                 return Ended(job, failure=describe(full, job))
-            # What it logs has no room: the task is not to blame.
+            # The server has no room for its log entries: the task is not to blame.
             return Ended(job, server_full=True)
         except TaskCancelled:
             if not job.is_unwanted():
                 raise
             return Ended(job, stopped=True)
         except PayloadUndecodable as error:
-            # The function's own: it asked for the result of some other task. This one is decoded.
+            # The function raised this, because it asked for the result of another task. This task
+            # was decoded.
             return Ended(job, failure=describe(error, job))
-        # A result that is kept says whose it is. One that has edges is not, unless asked for.
+        # A kept result holds the name of its task. A result with edges is kept only on request.
         is_kept = job.options.keep or (job.options.keep is None and not job.loaded.edges)
         outcome = self._codec.seal_value(result, job.options.name if is_kept else "")
         if len(outcome) > RESULT_BYTES_MAX:
@@ -156,14 +159,14 @@ class Runner:
             result = function(*args, **kwargs)
             if not inspect.iscoroutine(result):
                 return result
-            # It runs in a copy of this context, so that `current` finds its own task there.
+            # The coroutine runs in a copy of this context, so that `current` finds its own task.
             future = self._event_loop.start(result)
         finally:
             running.reset(token)
             worker_here.reset(here)
         job.cancel = future.cancel
-        # The worker may have written the job off just before: it would run on for nobody. One that
-        # was merely told to stop decides by itself, and its result may still count.
+        # The worker may have written off the job just before, and then nobody needs the coroutine.
+        # A coroutine that was only told to stop decides by itself, and its result may still count.
         if job.abandoned:
             future.cancel()
         return future.result()

@@ -1,6 +1,7 @@
-"""Settle: what is to be done with a claim whose attempt has ended. It does none of it.
+"""Settle: decide what to do with a claim whose attempt has ended. The settler does it.
 
-Nearly pure: it takes the time and chance for the delay of another attempt, and writes the log.
+Nearly pure: it reads the time and a random number for the delay of the next attempt, and writes the
+log.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ logger = logging.getLogger("zkplan.worker")
 
 #: Longest delay between attempts, whatever `retry_delay` and the number of failures.
 RETRY_DELAY_MAX_S = 300.0
-#: Beyond this a due time does not fit its name; only a record made by hand asks for it.
+#: The latest due time that fits into a name. Only a record made by hand has a later one.
 DELAY_S_MAX = 365 * 24 * 3600.0
 
 
@@ -42,8 +43,10 @@ class End(NamedTuple):
 
 
 class HandBack(NamedTuple):
-    """Give the claim back; no attempt is used up. With `cannot_run`, this worker lacks something:
-    it leaves the plan to others for a while. With `no_room`, ZooKeeper is full: the plan rests.
+    """Hand the claim back; no attempt is used up.
+
+    With `cannot_run` this worker lacks something, and leaves the plan to others for a while. With
+    `no_room` ZooKeeper is full, and the plan is left alone for a moment.
     """
 
     job: Job
@@ -52,7 +55,7 @@ class HandBack(NamedTuple):
 
 
 class Drop(NamedTuple):
-    """The claim is another worker's: nothing is owed for it."""
+    """Do nothing: the claim was lost."""
 
     job: Job
 
@@ -61,7 +64,7 @@ Settlement = Commit | End | HandBack | Drop
 
 
 def settle(ended: Ended, codec: Codec, paths: Paths) -> Settlement:
-    """What follows from the end of an attempt."""
+    """Decide what follows from the end of an attempt."""
     job = ended.job
     if ended.fenced:
         return Drop(job)
@@ -70,7 +73,7 @@ def settle(ended: Ended, codec: Codec, paths: Paths) -> Settlement:
             "%s of %s ended early, as it was told to (%s): handing it back",
             job.name,
             job.claim.plan_path,
-            job.stop_reason or "that has passed, but it had seen it",
+            job.stop_reason or "the reason has passed meanwhile",
         )
         return HandBack(job)
     if ended.cannot_run or ended.server_full:
@@ -89,9 +92,10 @@ def settle_failure(
     final: bool = False,
     deliverable: bool = True,
 ) -> Settlement:
-    """What follows from a failure; `final`: no further attempt can change it.
+    """Decide what follows from a failure. `final`: no further attempt can change it.
 
-    One that is not `deliverable` does not go down the edges, whatever the plan says.
+    A failure that is not `deliverable` does not go down the edges, whatever `on_failure` of the
+    plan says.
     """
     claim, options = job.claim, job.options
     sealed = codec.seal(FAILURE, failure.to_bytes())
@@ -109,7 +113,7 @@ def settle_failure(
         delay_ms = int(delay_s * 1000)
         return End(job, partial(fail_again, claim, sealed, due_ms, paths.delayed, delay_ms))
     logger.warning("%s of %s is out of attempts: %s", job.name, claim.plan_path, failure.summary)
-    # Where losses have used up all of them, this claim has found that out, and is none itself.
+    # If losses have used up all attempts, this claim only found that out, and is no attempt itself.
     used_up = min(claim.a + 1, max(claim.a, options.attempts))
     summary = failure.summary[:500]
     dead = Dead(claim.rank, claim.n, used_up, job.name, summary, failure.worker)
@@ -124,5 +128,5 @@ def _delay_s(options: TaskOptions, attempts: int) -> float:
     if options.retry_delay <= 0:
         return 0.0
     backoff = Backoff(options.retry_delay, 2.0, max(RETRY_DELAY_MAX_S, options.retry_delay), 0.3)
-    # A number of attempts that only an entry made by hand has would be beyond reckoning.
+    # An entry made by hand may have so many attempts that the delay cannot be calculated.
     return min(backoff.delay_s(min(attempts, 1000), CHANCE.random()), DELAY_S_MAX)

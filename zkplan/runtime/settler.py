@@ -1,6 +1,6 @@
-"""Carries out what settlement decides; takes up what commits refuse.
+"""Carry out what settlement decides, and handle parts whose commit was refused.
 
-A part whose commit is refused is read again, fails alone, or is kept until there is room.
+Such a part is read again, fails alone, or is kept until there is room.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from .statistics import Counters
 from .steps import Steps
 from .thread_pool import ThreadPool
 
-#: How often one part is loaded and built again before it counts as poison.
+#: How often one part is loaded again before its task fails.
 RELOADS_MAX = 20
-#: The rest of a plan after ZooKeeper had no room for what one of its tasks left, in seconds.
+#: Seconds for which a plan is left alone after ZooKeeper had no room for a task's result or logs.
 NO_ROOM_REST_S = 1.0
 logger = logging.getLogger("zkplan.worker")
 
@@ -55,13 +55,14 @@ class Settler:
         self._carry_out(settlement.settle(ended, self.codec, self.paths))
 
     def end_overdue(self, now: float) -> None:
-        """Their threads cannot be stopped; the claims end, what they still return is dropped."""
+        """End the claims of tasks that timed out. Their threads cannot be stopped; what they return
+        is dropped."""
         for job in [job for job in list(self.pool.running) if now > job.deadline]:
-            self.write_off(job, "its time is over")
+            self.write_off(job, "it ran longer than its time-out")
             self._failed(job, failures.time_out(job))
 
     def write_off(self, job: Job, why: str) -> None:
-        """Wait for its function no more."""
+        """Stop waiting for its function."""
         job.stop_reason = why
         self.counters.written_off += 1
         self.pool.write_off(job)
@@ -90,7 +91,7 @@ class Settler:
                 self.claims.lost(job.claim, UNSTARTED)
 
     def _leave_to_others(self, job: Job, why: str) -> bytes:
-        """Gives what the task tells of it in its log."""
+        """Returns the log entry for the task."""
         claim = job.claim
         view = self.candidates.views.get(claim.plan)
         first = view is None or view.avoid_s == 0
@@ -103,7 +104,8 @@ class Settler:
         return self.codec.seal(FAILURE, failures.cannot_run(job, why).to_bytes())
 
     def _wait_for_room(self, job: Job) -> None:
-        """Neither the task nor the plan is to blame: it is not avoided, and rests for a moment."""
+        """Neither the task nor the plan is to blame, so the plan is only left alone for a
+        moment."""
         self.steps.complaints.tell(
             f"{job.claim.plan_path}: ZooKeeper has no room for its results or logs, so tasks go "
             "back and are run again; remove plans that are not needed any more, or raise the limit"
@@ -113,7 +115,7 @@ class Settler:
     # ---- what commits report
 
     def committed(self, report: Committed) -> None:
-        """Settle each part that a commit was given."""
+        """Settle each part of a commit."""
         claims = self.claims
         self.counters.committed += len(report.done)
         self.counters.refusals += report.refusals
@@ -146,21 +148,23 @@ class Settler:
             self._commit_anew(part)
 
     def _refused(self, part: Part, error: Exception) -> None:
-        """A part that ZooKeeper refuses for a reason of its own fails alone; the others go on."""
+        """A part that ZooKeeper refuses for its own reason fails alone; the others go on."""
         job = self.claims.job_of(part.loaded)
-        # Read again since it ran, it may show a fixed result, which must not be worded anew.
+        # If it was read again after it ran, it may have a stored result, which must not be changed.
         job.loaded = part.loaded
-        # A failure that cannot be delivered either is held: tried again it would be tried for ever.
+        # A failure that cannot be delivered either makes the task dead: it would be retried for
+        # ever.
         self._failed(job, failures.describe(error, job), held=bool(part.dead))
 
     def _keep(self, part: Part, error: ZkplanError) -> None:
-        """There is no room for it: commit it later."""
+        """ZooKeeper has no room for it: commit it later."""
         job = self.claims.job_of(part.loaded)
         rest_s = self.kept.keep(job.claim, len(part.outcome), error)
         if rest_s is None:
             self._carry_out(settlement.HandBack(job, no_room=True))
             return
-        # Left to a clearer, it would count as lost with its worker, and use an attempt.
+        # If another worker cleared it, it would count as a loss of this worker, and use up an
+        # attempt.
         give_up = partial(self.claims.hand_back, [job])
         self.steps.rest(time.monotonic() + rest_s, partial(self._commit_anew, part), give_up)
 

@@ -1,4 +1,4 @@
-"""How a worker leaves: it drains, hands back, signs off, and does not wait for ever."""
+"""Shutdown: drain the worker, hand back its claims, sign off, and never wait for ever."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from .settler import Settler
 from .steps import Steps
 from .thread_pool import ThreadPool
 
-#: How long a worker that holds nothing any more waits for ZooKeeper, to sign off.
+#: How long a worker without claims waits for ZooKeeper to sign off.
 SIGN_OFF_S = 2.0
-#: How long after its grace a worker waits at least for the answers to what it delivers.
+#: How long after its grace a worker waits at least for the answers to its commits.
 DELIVER_S = 5.0
 
 logger = logging.getLogger("zkplan.worker")
@@ -23,7 +23,7 @@ logger = logging.getLogger("zkplan.worker")
 
 @dataclass(eq=False)
 class Shutdown:
-    """The end of one worker, from the first `begin` on."""
+    """The shutdown of one worker, from the first `begin` on."""
 
     steps: Steps
     membership: Membership
@@ -40,11 +40,11 @@ class Shutdown:
         return self.claims.draining
 
     def begin(self, grace_s: float) -> None:
-        """Give running tasks `grace_s` seconds. A later call can only shorten that."""
+        """Give running tasks `grace_s` seconds to end. A later call can only shorten that."""
         hurry_at = time.monotonic() + grace_s
         if not self.begun:
             logger.info(
-                "draining: %s running, up to %g s; again to hand them back at once",
+                "draining: %s running, %g s to end; a second signal hands them back at once",
                 count(len(self.pool.running), "task"),
                 grace_s,
             )
@@ -55,7 +55,8 @@ class Shutdown:
         self._give_up_at = hurry_at + max(DELIVER_S, self.session_timeout_s)
 
     def drain(self, now: float) -> None:
-        """One turn of the loop: hand back what waits, after the grace also what runs; sign off."""
+        """One turn of the loop: hand back waiting tasks, after the grace also running ones, and
+        sign off."""
         self.claims.hand_back(self.pool.take_waiting())
         if now >= self._hurry_at:
             for job in list(self.pool.running):
@@ -66,7 +67,8 @@ class Shutdown:
             self.membership.leave()
 
     def done(self) -> bool:
-        """Whether the loop may end. What a silent ZooKeeper leaves here is taken over by others."""
+        """Whether the loop may end. If ZooKeeper does not answer, others take over what is left
+        here."""
         if not self.begun:
             return False
         now = time.monotonic()
@@ -80,7 +82,7 @@ class Shutdown:
         return now > self._give_up_at or (left and not self.claims.held)
 
     def _holds_anything(self) -> bool:
-        # `jobs` too: one that moves from the queue to its thread, or from there to the ended ones,
-        # is in neither for a moment, and leaving then would drop its result.
+        # Check `jobs`, too: a job that moves from the queue to its thread, or from there to the
+        # ended jobs, is in neither for a moment. To end then would drop its result.
         claims = self.claims
         return bool(claims.jobs or claims.held or claims.uncommitted)

@@ -1,4 +1,4 @@
-"""What a worker did, in counts."""
+"""Counts of what a worker has done."""
 
 from __future__ import annotations
 
@@ -29,16 +29,18 @@ class Counters:
 class Statistics:
     """What a worker did from its start to the moment of this snapshot.
 
-    Attempts: `executed` ran to an end here (also those that failed, and those whose task was
-    decided before), `failed` of them ended with a failure (a time-out too), `written_off` never
-    returned: timed out, or still running when the worker stopped.
+    Attempts: `executed` ran to their end here (also those that failed, and those whose result an
+    earlier claim had stored). `failed` of them ended with a failure or a time-out. `written_off`
+    did not return: they timed out, or still ran when the worker stopped.
 
-    Claims: `committed` ended with a result or a failure passed on, `fenced` were lost before they
-    could end, `handed_back` went back without using up an attempt, `released` were taken over from
-    vanished workers. `conflicts` are claims that another worker made first.
+    Claims: `committed` ended with a result, or with a failure that was passed on. `fenced` were
+    lost before they could end. `handed_back` were handed back without using up an attempt.
+    `released` were taken over from vanished workers. `conflicts` are claims that another worker
+    made first.
 
-    Requests: `refusals` are transactions of commits and publications that were refused and made
-    anew, `looks` listings of a plan's runnable tasks, `steps` all steps of the protocol.
+    Requests: `refusals` are commits and publications that were refused and sent again in another
+    form. `looks` are listings of a plan's runnable tasks, and `steps` are all steps of the
+    protocol.
     """
 
     executed: int = 0

@@ -1,8 +1,8 @@
-"""Steps of the protocol in the background of a worker's loop: started, contained, made again.
+"""Run steps of the protocol in the background of a worker's loop, and retry them.
 
-Nobody else may settle a claim while the worker that holds it lives. So a step that settles one and
-met what somebody else left in the tree is made again after a rest: what was in its way may be gone
-then, because an operator deletes a znode, or takes an access list back.
+While a worker lives, nobody else may settle its claims. So if somebody else's znodes or access
+lists stop a step that settles a claim, the step is retried after a delay. By then an operator may
+have removed what was in its way.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ T = TypeVar("T")
 D = TypeVar("D")
 logger = logging.getLogger("zkplan.worker")
 
-#: The rest before a step is made again, in seconds, doubled each time up to.
+#: Seconds before a step is retried: the first delay, doubled each time up to the second.
 REST_FIRST_S, REST_MAX_S = 1.0, 60.0
-#: Messages remembered; beyond that some are told again.
+#: How many messages are remembered. With more, some are logged again.
 TOLD_MAX = 1000
 
 
 class Complaints:
-    """Tells each message once, however often what it tells of is met."""
+    """Logs each message only once, however often its cause is met."""
 
     def __init__(self) -> None:
         self._told: dict[str, None] = {}
@@ -54,14 +54,14 @@ class Steps:
         self._transport, self._put, self._counters = transport, put, counters
         self.complaints = Complaints()
         self.under_way = 0
-        #: The error of a step: it ends the worker, and others take over.
+        #: The error of a step, which ends the worker; others take over.
         self.failure: BaseException | None = None
         self._count = itertools.count()
-        #: When it is due, a number that no two share, what makes it again and what gives it up.
+        #: When it is due, a unique number, what retries it, and what gives it up.
         self._resting: list[tuple[float, int, Callable[[], None], Callable[[], None]]] = []
 
     def post(self, event: Callable[[], None]) -> None:
-        """Have `event` called on the loop's thread."""
+        """Call `event` on the loop's thread."""
         self._put(event)
 
     def start(self, step: Step[T], done: Callable[[T], None]) -> None:
@@ -81,7 +81,8 @@ class Steps:
     def start_contained(
         self, step: Step[T], done: Callable[[T | D], None], what: str, *, instead: D
     ) -> None:
-        """As `start`, but where somebody else's znodes are in the way, `done` gets `instead`."""
+        """As `start`, but `done` gets `instead` if somebody else's znodes or access lists stop the
+        step."""
         self.start(contained(step, self.complaints, what, instead), done)
 
     # ---- again, after a rest
@@ -95,10 +96,10 @@ class Steps:
         given_up: Callable[[], None] = lambda: None,
         rest_s: float = REST_FIRST_S,
     ) -> None:
-        """Run the step that `make` makes, until nothing is in its way; `what` is told once.
+        """Retry the step that `make` makes until nothing stops it. `what` is logged once.
 
-        A step must not give None. `given_up` is called instead of `done` where the worker ends
-        before: the claim stays on its claims node for whoever clears that.
+        A step must not return None. If the worker ends before, `given_up` is called instead of
+        `done`; then the claim stays for whoever clears the claims node.
         """
 
         def ended(result: T | None) -> None:
@@ -115,11 +116,12 @@ class Steps:
         self.start_contained(make(), ended, what, instead=None)
 
     def rest(self, at: float, then: Callable[[], None], given_up: Callable[[], None]) -> None:
-        """Call `then` at that monotonic time, in seconds; `given_up` if the worker ends before."""
+        """Call `then` at that monotonic time, in seconds, or `given_up` if the worker ends
+        before."""
         heapq.heappush(self._resting, (at, next(self._count), then, given_up))
 
     def next_due(self) -> float:
-        """Monotonic time, in seconds, at which the first of them is due."""
+        """The monotonic time, in seconds, at which the first retry is due."""
         return self._resting[0][0] if self._resting else float("inf")
 
     def advance(self, now: float) -> None:
@@ -129,17 +131,18 @@ class Steps:
             once_more()
 
     def give_up(self) -> None:
-        """Make nothing again any more: the grace of a worker that leaves is over."""
+        """Give up all retries: the grace of a stopping worker is over."""
         resting, self._resting = self._resting, []
         for *_, given_up in resting:
             given_up()
 
 
 def contained(step: Step[T], complaints: Complaints, what: str, instead: D) -> Step[T | D]:
-    """Run `step`; where the tree is in its way, tell that of `what` and give `instead`.
+    """Run `step`. If znodes or access lists of somebody else stop it, log that and return
+    `instead`.
 
-    Otherwise one znode that zkplan did not make would end this worker, then the next one that meets
-    it, and so all of them. A connection that is closed or silent is no matter of the tree.
+    Otherwise one znode that zkplan did not make would end one worker after the other. Errors of a
+    closed or silent connection are raised.
     """
     try:
         return (yield from step)

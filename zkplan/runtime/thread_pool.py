@@ -1,4 +1,4 @@
-"""The threads that run tasks: a queue in front, a fixed number of slots behind."""
+"""The threads that run tasks: one queue, and a fixed number of slots."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ logger = logging.getLogger("zkplan.worker")
 class ThreadPool:
     """Runs jobs on at most `count` threads; `ended` and `freed` are called on a slot's thread.
 
-    A function cannot be stopped from outside. When a job is abandoned (timed out), its thread is
-    written off and a new one takes its place, so that the worker keeps its number of slots. As many
-    threads are replaced as there are slots; each one more takes a slot with it, until one of them
-    returns: that is when `freed` is called.
+    A function cannot be stopped from outside. When a job is abandoned because it timed out, its
+    thread is written off and a new one takes its place, so that the number of slots stays the same.
+    At most as many threads are replaced as there are slots. After that each abandoned job takes a
+    slot away, until an abandoned function returns: then `freed` is called.
     """
 
     def __init__(
@@ -35,19 +35,20 @@ class ThreadPool:
         self._threads = 0
         #: Threads whose job was abandoned and whose function has not returned yet.
         self.abandoned = 0
-        #: Why a thread ended that should have gone on: the task that it had would never end.
+        #: Why a thread ended unexpectedly. Its task would never end, so the worker must.
         self.broken: BaseException | None = None
-        #: Jobs put and neither ended, written off nor taken back. Counted here and not from what
-        #: waits and what runs: a job that a thread is just taking is in neither of them.
+        #: The number of jobs that have not ended and were not written off or taken back. It is
+        #: counted separately, because a job that a thread is just taking is neither in the queue
+        #: nor running.
         self._unended = 0
         #: Held while a job changes between put, running, ended and written off.
         self._change = threading.Lock()
-        #: Jobs that a thread has begun and not ended, in order of beginning.
+        #: Jobs that a thread has started and not ended, in the order of their start.
         self.running: dict[Job, None] = {}
 
     @property
     def slots(self) -> int:
-        """How many jobs run at once: all, less those that abandoned threads have taken."""
+        """How many jobs run at once: all slots without those that abandoned threads have taken."""
         return min(self.count, max(0, 2 * self.count - self.abandoned))
 
     def put(self, job: Job) -> None:
@@ -77,7 +78,7 @@ class ThreadPool:
                 jobs.append(job)
 
     def write_off(self, job: Job) -> None:
-        """The thread of `job` counts no more; it ends when the function returns."""
+        """Write off the thread of `job`. It ends when its function returns."""
         with self._change:
             # First: who starts a coroutine looks for it when it can be cancelled.
             job.abandoned = True
@@ -94,14 +95,14 @@ class ThreadPool:
         if is_running and self.count - self.slots in (1, self.count):
             logger.warning(
                 "%d functions that ran past their time-out have not returned, and hold as many "
-                "threads: until some return, this worker %s. Start it anew, and give what they "
-                "wait for a time-out of its own",
+                "threads: until some return, this worker %s. Restart it, and give the calls that "
+                "hang a time-out of their own",
                 self.abandoned,
                 "runs fewer tasks at a time" if self.slots else "claims and runs nothing",
             )
 
     def next_deadline(self) -> float:
-        """Monotonic time, in seconds, at which the first of the jobs that run must have ended."""
+        """The monotonic time, in seconds, at which the first running job times out."""
         # A copy: the slots' threads add and remove jobs meanwhile.
         return min((job.deadline for job in list(self.running)), default=float("inf"))
 

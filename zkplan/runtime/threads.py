@@ -1,12 +1,12 @@
-"""Threads that are not waited for without a bound, where they end before they have begun."""
+"""Start threads without waiting for ever if a thread ends before it has begun."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
 
-#: So often, so long a start waits. In parts: while a process is stopped, or a task holds the
-#: interpreter, the time of one part passes at most.
+#: A start waits this many times, for this long. It waits in parts, because only one part passes
+#: while the process is stopped or a task holds the interpreter.
 _PARTS, _PART_S = 30, 1.0
 
 
@@ -17,15 +17,17 @@ class _Started(threading.Event):
         for _ in range(_PARTS):
             if super().wait(_PART_S):
                 return True
-        raise MemoryError("a thread was started, and never began: it lacked memory, most likely")
+        raise MemoryError(
+            "a thread was started but never began: most likely there is no memory left"
+        )
 
 
 class DaemonThread(threading.Thread):
-    """Its start raises MemoryError where it never begins.
+    """A thread whose `start` raises MemoryError if the thread never begins.
 
-    For want of memory a thread ends before it has said that it began. The start of a Thread waits
-    for that for ever: a worker would stand still, and as its session goes on, nobody would take
-    over what it holds.
+    Without memory a thread can end before it reports that it began. `Thread.start` waits for that
+    report for ever. Then the worker would hang while its session goes on, and nobody would take
+    over its tasks.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""The worker processes of a stress run: killed at random, replaced, stopped; each end recorded."""
+"""The worker processes of a stress run: kill, replace and stop them, and record each end."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ..runtime.claims import HANDED_BACK
 from .history import Recorder
 
 _CLAIMS = re.compile(rf"([\d,]+) claims? {HANDED_BACK}")
-#: What a supervisor says of each of its processes that has ended.
+#: The log line of a supervisor about a process that has ended.
 _ENDED = re.compile(r"worker process (\d+) (?:ended with|was ended by)")
 _DIES_WITHIN_S = 10.0
 _POLL_S = 0.002
@@ -30,10 +30,10 @@ class WorkersDie(ZkplanError):
 
 
 class Fleet:
-    """A number of worker processes that stays the same, whoever dies.
+    """Keeps a fixed number of worker processes running.
 
-    Every end of a process is recorded, with the last time it was known to live and the first time
-    it was known to be dead. Leaving the `with` block ends them all.
+    It records every end of a process, with the last time at which it was seen alive and the first
+    time at which it was seen dead. The end of the `with` block ends them all.
     """
 
     def __init__(
@@ -65,13 +65,13 @@ class Fleet:
         return {process.pid for process in self._crew.processes}
 
     def is_complete(self, registered: Collection[int]) -> bool:
-        """Whether all are registered, by the process ids of those that are."""
+        """Whether all are registered, given the process ids of the registered ones."""
         return len(self.pids) == self._size and self.pids <= {*registered}
 
     def kill_one(self, chance: random.Random, registered: Collection[int] = ()) -> int:
-        """Kill a worker chosen by `chance` with SIGKILL and start another; gives its process id.
+        """Kill a worker chosen by `chance` with SIGKILL and start another. Returns the process id.
 
-        One that is not registered yet can be chosen, too.
+        It may choose a worker that is not registered yet.
         """
         process = chance.choice(self._crew.processes)
         self.gone.add(process.pid)
@@ -83,22 +83,24 @@ class Fleet:
         return process.pid
 
     def tend(self) -> None:
-        """Replace workers that ended by themselves; raises WorkersDie where that does not stop."""
+        """Replace workers that ended by themselves. Raises WorkersDie if they keep ending."""
         self._crew.tend()
 
     def stop(self, grace_s: float) -> None:
-        """Ask all to stop, and wait; one that does not within `grace_s` is killed and recorded."""
+        """Ask all to stop, and wait. A worker that does not stop within `grace_s` is killed and
+        recorded."""
         for process in self._crew.stop(grace_s):
             self._record_slow(process, process.seen, grace_s)
 
     def note_hand_backs(self) -> None:
-        """Record what workers say that they handed back: each claim used up a number."""
+        """Record how many claims the workers' logs say were handed back: each used up an attempt
+        number."""
         logs = (log.read_text(errors="replace") for log in self._folder.glob("worker*.log"))
         counts = [count for log in logs for count in claims_handed_back(log)]
         self._recorder.write("handed back", times=len(counts), claims=sum(counts))
 
     def close(self) -> None:
-        """End with SIGKILL all that is left."""
+        """Kill all that are left with SIGKILL."""
         self._crew.close()
 
     def _start_one(self) -> WorkerProcess:
@@ -124,8 +126,8 @@ class Fleet:
 class SupervisedFleet(Fleet):
     """The workers are processes of one `zkplan worker`, which replaces the dead.
 
-    Those that are killed are signed off by it: nobody waits for the end of their sessions, as
-    others do where a whole machine is gone.
+    It signs off those that are killed, so nobody waits for the end of their sessions, as one must
+    if a whole machine is gone.
     """
 
     def __enter__(self) -> SupervisedFleet:
@@ -139,7 +141,8 @@ class SupervisedFleet(Fleet):
         return len({*registered} - self.gone) >= self._size
 
     def kill_one(self, chance: random.Random, registered: Collection[int] = ()) -> int:
-        """Kill one of the registered with SIGKILL, and wait until it is dead; 0: there is none."""
+        """Kill a registered worker with SIGKILL and wait until it is dead. Returns 0 if there is
+        none."""
         living = sorted({*registered} - self.gone)
         if not living:
             return 0
@@ -148,7 +151,7 @@ class SupervisedFleet(Fleet):
         try:
             os.kill(pid, signal.SIGKILL)
         except ProcessLookupError:
-            return 0  # it ended by itself, of which `tend` will tell
+            return 0  # it ended by itself, which `tend` will notice
         self.gone.add(pid)
         self.kills += 1
         _wait_dead(pid)
@@ -156,7 +159,7 @@ class SupervisedFleet(Fleet):
         return pid
 
     def tend(self) -> None:
-        """Record those that ended by themselves; raises WorkersDie where that does not stop."""
+        """Record workers that ended by themselves. Raises WorkersDie if they keep ending."""
         looked_at, self._looked_at = self._looked_at, time.monotonic()
         ended = {int(pid) for pid in _ENDED.findall(self._log.read_text(errors="replace"))}
         for pid in sorted(ended - self.gone):
@@ -165,7 +168,7 @@ class SupervisedFleet(Fleet):
             raise WorkersDie(f"the supervisor ended by itself:{log_tail(self._log)}")
 
     def stop(self, grace_s: float) -> None:
-        """Ask all to stop, and wait; a supervisor that does not end is killed and recorded."""
+        """Ask all to stop, and wait. A supervisor that does not end is killed and recorded."""
         sent = time.monotonic()
         self._supervisor.terminate()
         if not self._supervisor.wait_ended(grace_s):
@@ -178,12 +181,12 @@ class SupervisedFleet(Fleet):
 
 
 def claims_handed_back(log: str) -> list[int]:
-    """How many claims at a time, by what workers say in their log."""
+    """How many claims were handed back each time, from a worker's log."""
     return [int(found.replace(",", "")) for found in _CLAIMS.findall(log)]
 
 
 def _wait_dead(pid: int) -> None:
-    """Until its supervisor has reaped it: before that it may still be at work."""
+    """Wait until its supervisor has reaped it. Before that it may still be working."""
     deadline = time.monotonic() + _DIES_WITHIN_S
     while time.monotonic() < deadline:
         try:

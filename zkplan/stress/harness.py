@@ -1,4 +1,4 @@
-"""A stress run from beginning to end: workers, plan, kills, wait, history, verdicts."""
+"""Run the stress test: start workers, submit the plan, kill, wait, and check the history."""
 
 from __future__ import annotations
 
@@ -27,12 +27,13 @@ from .validate.evidence import Kept, Remains
 from .validate.stress import StressEvidence, Verdict, check
 from .workload import Workload, key_of
 
-#: How often the harness looks after its workers while it waits for the plan.
+#: Seconds between two checks of the workers while the harness waits for the plan.
 TICK_S = 0.1
 READY_TIMEOUT_S = 60.0
 RESULT_TIMEOUT_S = 10.0
 WORKER_GRACE_S, STOP_GRACE_S = 5.0, 15.0
-#: Kills use up attempts; no run may end because one task was hit again and again.
+#: Kills use up attempts, so tasks get many: no run may end because kills hit one task again and
+#: again.
 ATTEMPTS = 50
 RETRY_DELAY_S = 0.1
 
@@ -41,13 +42,11 @@ logger = logging.getLogger("zkplan.stress")
 
 @dataclass(frozen=True)
 class Settings:
-    """What to run. Times in seconds; `kill_every_s` None kills nobody.
+    """What to run. Times are in seconds; with `kill_every_s` None no worker is killed.
 
-    `supervised` workers, two at least, are processes of one `zkplan worker`, which signs off those
-    that are killed; others are alone, and their sessions have to end.
-
-    The run has a root of its own, named `root` with an ending, and removes it at the end. `history`
-    is a file that gets the whole history.
+    `supervised` workers (at least two) are processes of one `zkplan worker`, which signs off killed
+    ones. Without it, their sessions have to end. The run creates a root whose name starts with
+    `root`, and removes it at the end. `history` is a file for the whole history.
     """
 
     workers: int = 10
@@ -67,7 +66,7 @@ class Settings:
 
 @dataclass(frozen=True)
 class Progress:
-    """How far the run is, for people."""
+    """The progress of the run, for people."""
 
     done: int
     tasks: int
@@ -76,9 +75,10 @@ class Progress:
 
 @dataclass(frozen=True)
 class Report:
-    """What a run showed. `elapsed_s` is from the first call of submission to the plan's end.
+    """The result of a run.
 
-    `problem` says why the plan did not come to its end, empty where it did.
+    `elapsed_s` is the time from the start of the submission to the plan's end. `problem` says why
+    the plan did not end; it is empty if it did.
     """
 
     settings: Settings
@@ -106,19 +106,20 @@ class Report:
 def run(
     hosts: str, settings: Settings, tell: Callable[[Progress], None] = lambda _: None
 ) -> Report:
-    """Run the workload on the ZooKeeper at `hosts` and check it; `tell` is called now and then.
+    """Run the workload on the ZooKeeper at `hosts` and check it. `tell` gets the progress.
 
-    A broken promise, a failed plan and a timeout are told in the report. Raises
-    ZooKeeperUnavailable, and WorkersDie where workers do not stay up at all.
+    The report shows a broken promise, a failed plan or a time-out. Raises ZooKeeperUnavailable, and
+    WorkersDie if workers keep ending by themselves.
     """
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="zkplan-stress-")))
         recorder = Recorder(str(folder), HARNESS)
         stack.callback(recorder.close)
         if settings.history is not None:
-            # Also when the run breaks: that is when a history is wanted.
+            # Also if the run breaks, because then the history is needed.
             stack.callback(keep, folder, settings.history)
-        # A root of its own: workers of somebody else would not find the folder of the history.
+        # A root of its own, because workers of other users would not find the folder of the
+        # history.
         client, secret = stack.enter_context(
             client_on_own_root(
                 hosts,
@@ -143,7 +144,7 @@ def run(
 
 
 class _Run:
-    """One run under way."""
+    """One run while it is under way."""
 
     def __init__(
         self,
@@ -207,7 +208,7 @@ class _Run:
         return {"tasks": settings.tasks, "deps": settings.deps, "seed": settings.seed}
 
     def _wait_registered(self) -> None:
-        """All workers at once, so that they contend from the first task on."""
+        """Start all workers before the plan, so that they compete from the first task on."""
         deadline = time.monotonic() + READY_TIMEOUT_S
         while not self.fleet.is_complete(self._look_at_registrations().values()):
             self.fleet.tend()
@@ -224,7 +225,7 @@ class _Run:
                 "folder": str(self.folder),
                 "sleep_s": self.settings.sleep_s,
             }
-            # The edges stand inside a dictionary: values must reach the right keys, too.
+            # The arguments are inside a dictionary, so values must also arrive at the right keys.
             arguments = {other: specs[other] for other in needed}
             specs.append(zkplan.TaskSpec(run_task, (task, arguments), facts, name=key_of(task)))
         tasks = plan.add_tasks(specs)
@@ -232,10 +233,11 @@ class _Run:
         return plan, tasks
 
     def _wait(self, plan: zkplan.Plan) -> None:
-        """Wait for the plan and meanwhile kill, replace and watch; raises what Plan.wait raises."""
+        """Wait for the plan; meanwhile kill, replace and watch workers. Raises what Plan.wait
+        raises."""
         every = self.settings.kill_every_s
         kill_at = time.monotonic() + every if every else float("inf")
-        # In one call: only a waiter that looks for a while finds out that nothing can run any more.
+        # In one call, because a wait needs some time to find out that nothing can run any more.
         waiting = in_background(lambda: plan.wait(timeout=self.settings.timeout_s))
         while not wait([waiting], timeout=TICK_S).done:
             self.fleet.tend()
@@ -248,7 +250,7 @@ class _Run:
         waiting.result()
 
     def _look_at_registrations(self) -> dict[str, int]:
-        """Record the workers whose registration vanished though nobody killed them."""
+        """Record workers whose registration vanished although they were not killed."""
         asked = time.monotonic()
         found = {worker.id: worker.pid for worker in self.client.workers()}
         for worker, pid in self._registered.items():
@@ -259,7 +261,8 @@ class _Run:
 
 
 def _kept(number: int, task: zkplan.Task) -> Kept:
-    """The kept result of a finished task; an error stands for itself and is a violation."""
+    """The kept result of a finished task. An error is returned as it is, and counts as a
+    violation."""
     try:
         value, uid = task.result(timeout=RESULT_TIMEOUT_S)
     except zkplan.ZkplanError as error:
@@ -279,8 +282,7 @@ def takeovers(history: StressHistory) -> list[float]:
 
 
 def remains_of(client: zkplan.Client, path: str) -> Remains:
-    """What stands in ZooKeeper of the plan there, and claims on its tasks on anybody's claims
-    node."""
+    """What is left of the plan in ZooKeeper, and all claims on its tasks."""
     paths = client.paths
     kinds = ["", "/runnable", "/dead", "/results"]
     reads = [ReadChildren(f"{path}{kind}") for kind in kinds]

@@ -1,11 +1,11 @@
 """The history of a run: one line of JSON per event, written by many processes, read as it grows.
 
-Each process appends to a file of its own, each line by one write, so that a process killed at any
-instant leaves whole lines. Times (`at`) are seconds of the monotonic clock, which all processes of
-one machine share; `wall` is for people.
+Each process appends to a file of its own, with one write for each line. So a process that is killed
+at any moment leaves whole lines. Times (`at`) are seconds of the monotonic clock, which all
+processes of one machine share; `wall` is for people.
 
-A task writes `begin` with what Execution has, and `end` or `raised` with its `uid`. Who drives the
-run writes the rest: `ended` for a process that it ended, `died` for one that ended by itself.
+A task writes `begin` with the facts of an Execution, and `end` or `raised` with its `uid`. The
+harness writes the rest: `ended` for a process that it ended, `died` for one that ended by itself.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ HARNESS = "harness"
 
 
 class HistoryDamaged(ValueError):
-    """A line of the history is not what a process of a run writes."""
+    """A line of the history is not one that a process of a run writes."""
 
 
 # ---- the writer
 
 
 class Recorder:
-    """Appends events to one file of the folder; safe for threads of one process."""
+    """Appends events to one file of the folder. Thread-safe within one process."""
 
     def __init__(self, folder: str, name: str) -> None:
         self.path = Path(folder) / f"{name}.jsonl"
-        # A raw descriptor: nothing is buffered, so what was written survives a SIGKILL.
+        # A raw descriptor buffers nothing, so what was written survives a SIGKILL.
         self._file = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
 
     def write(self, event: str, **facts: Any) -> None:
@@ -48,7 +48,7 @@ class Recorder:
 
 
 def recorder_here(folder: str) -> Recorder:
-    """This process's recorder for a folder: one file, however many threads and tasks."""
+    """The recorder of this process for a folder: one file for all its threads and tasks."""
     return _recorder(folder, os.getpid())
 
 
@@ -58,7 +58,7 @@ def _recorder(folder: str, pid: int) -> Recorder:
 
 
 def journal_of(folder: Path, pid: int) -> Path:
-    """The file in which the process of that ID records, once it has recorded anything."""
+    """The file of the process with that id, if it has recorded anything."""
     return folder / f"{_name_of(pid)}.jsonl"
 
 
@@ -78,13 +78,15 @@ class Reader:
         self._read: dict[Path, tuple[int, int]] = {}
 
     def news(self) -> Iterator[tuple[Path, Line]]:
-        """Each line that was appended since, with its file; raises HistoryDamaged."""
+        """Yield each line that was appended since the last call, with its file. Raises
+        HistoryDamaged."""
         of_folder = self._source.is_dir()
         for file in sorted(self._source.glob("*.jsonl")) if of_folder else [self._source]:
             offset, number = self._read.get(file, (0, 0))
             with file.open("rb") as opened:
                 opened.seek(offset)
-                # What follows the last line end is being written, or was cut short by a full disk.
+                # The rest after the last line end is still being written, or a full disk cut it
+                # short.
                 whole, end, _ = opened.read().rpartition(b"\n")
             texts = whole.split(b"\n") if end else []
             self._read[file] = offset + len(whole) + len(end), number + len(texts)
@@ -113,11 +115,11 @@ def keep(folder: Path, file: Path) -> None:
 
 @dataclass
 class Execution:
-    """One run of a task's function. `ended` is None where nobody told how it ended.
+    """One run of a task's function. `ended` is None if its end was not recorded.
 
-    `got` names the executions that made its arguments, in the order in which the task needs them.
-    `raised` says what it raised. `alone`: no living process ran the task when this began. `value`
-    is what it returned, where it told that.
+    `got` names the executions that made its arguments, in the order of the arguments. `raised` says
+    what it raised. `alone`: no living process ran the task when this began. `value` is what it
+    returned, if it recorded that.
     """
 
     uid: str
@@ -145,7 +147,7 @@ E = TypeVar("E", bound=Execution)
 
 
 class History(Generic[E]):
-    """The executions of a run, as they begin and end; `read` takes in what was written since."""
+    """The executions of a run. `read` adds what was recorded since the last call."""
 
     def __init__(self, source: Path, kind: type[E]) -> None:
         self._reader, self._kind = Reader(source), kind
@@ -153,7 +155,7 @@ class History(Generic[E]):
         self._running: dict[str, E] = {}
 
     def read(self) -> None:
-        """Raises HistoryDamaged where a line is no event, or an end has no beginning."""
+        """Raises HistoryDamaged if a line is not an event, or an end has no beginning."""
         for file, line in self._reader.news():
             self.take(line, file)
 
@@ -173,7 +175,7 @@ class History(Generic[E]):
             self.has_ended(ended, line)
 
     def has_begun(self, execution: E, line: Line) -> None:
-        """For what else there is to note of it; likewise `has_ended`."""
+        """Called for each new execution, for subclasses; likewise `has_ended`."""
 
     def has_ended(self, execution: E, line: Line) -> None: ...
 
@@ -201,7 +203,7 @@ class StressHistory(History[Execution]):
         super().__init__(source, Execution)
         self.executions: list[Execution] = []
         self.kills: list[Kill] = []
-        #: When the registration of a worker that vanished was last seen, by its ID.
+        #: When the registration of a vanished worker was last seen, by the worker's ID.
         self.lost: dict[str, float] = {}
         self.done_at: float | None = None
         #: How often workers handed back claims that waited: each costs a task at most one number,
@@ -235,8 +237,8 @@ class StressHistory(History[Execution]):
         return dict(found)
 
     def killed_at(self, execution: Execution) -> float | None:
-        """When the process that ran it was killed, None where it lived on."""
-        # An id may be used again by a later process: a kill ends only what had begun before it.
+        """When the process that ran it was killed, or None."""
+        # A later process may get the same id, so a kill ends only executions that began before it.
         times = [
             kill.sent
             for kill in self.kills
@@ -245,7 +247,8 @@ class StressHistory(History[Execution]):
         return min(times, default=None)
 
     def cut_off(self, execution: Execution, at: float) -> bool:
-        """Whether its worker may have been without its claim at `at`: killed, or lost."""
+        """Whether its worker may have lost its claim at `at`, because it was killed or lost its
+        session."""
         killed = self.killed_at(execution)
         if killed is not None and killed <= at:
             return True

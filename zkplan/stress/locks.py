@@ -1,4 +1,4 @@
-"""A lock for each task of a stress run: by it a task notices that somebody else runs it, too."""
+"""A lock for each task of a stress run, so that a task notices if somebody else runs it, too."""
 
 from __future__ import annotations
 
@@ -12,25 +12,26 @@ from pathlib import Path
 
 
 class TaskLocks:
-    """One byte of one file is locked for each task that runs; for threads of one process.
+    """Locks one byte of one file for each running task. Thread-safe within one process.
 
-    The kernel gives a lock back with the process, so a killed worker never blocks the next one. A
-    file for each task would do as well, but to make one can cost more than all else of a task that
-    does nothing: ext4 without a journal avoids the inodes that were freed within the last minutes,
-    so a run that followed another took more than twice as long.
+    The kernel releases a lock when its process ends, so a killed worker never blocks the next one.
+    A file for each task would work, too. But creating one can cost more than the rest of a task
+    that does nothing: ext4 without a journal avoids inodes that were freed within the last minutes,
+    so a run after another run took more than twice as long.
     """
 
     def __init__(self, folder: str) -> None:
-        # Never closed: the kernel gives back all locks of a process on a file as soon as the
-        # process closes that file, by whatever descriptor.
+        # Never closed: the kernel releases all locks of a process on a file as soon as the process
+        # closes any descriptor of that file.
         self._file = os.open(Path(folder) / "running.lock", os.O_RDWR | os.O_CREAT, 0o644)
-        #: The kernel's locks are those of a process: between its threads this set decides.
+        #: The kernel's locks belong to a process. This set locks between its threads.
         self._held: set[int] = set()
         self._change = threading.Lock()
 
     @contextmanager
     def hold(self, task: int) -> Iterator[bool]:
-        """Hold the task's lock for the block; False where another thread or process holds it."""
+        """Hold the task's lock for the block. Yields False if another thread or process holds
+        it."""
         with self._change:
             alone = task not in self._held and self._lock(task)
             if alone:
@@ -46,13 +47,13 @@ class TaskLocks:
     def _lock(self, task: int) -> bool:
         try:
             fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, task)
-        except (BlockingIOError, PermissionError):  # systems differ in which of the two it is
+        except (BlockingIOError, PermissionError):  # systems raise one or the other
             return False
         return True
 
 
 def locks_here(folder: str) -> TaskLocks:
-    """This process's locks for a folder: a forked child must not take its parent's for its own."""
+    """The locks of this process for a folder. A forked child must not use those of its parent."""
     return _locks(folder, os.getpid())
 
 

@@ -1,4 +1,4 @@
-"""What a worker runs in a stress run: a task that checks itself and records what it saw."""
+"""The task function of a stress run: it checks itself and records what it saw."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Result = tuple[str, str]
 
 
 class StressViolation(AssertionError):
-    """A task found a promise of zkplan broken while it ran."""
+    """A task found out while it ran that zkplan had broken a promise."""
 
 
 def run_task(
@@ -24,9 +24,9 @@ def run_task(
 ) -> Result:
     """Compute the task's value from those of `arguments`, whose digest must be `expected`.
 
-    Raises StressViolation for wrong arguments. That a living process runs the same task, or that an
-    attempt number was used before, is for the checker of the whole history: the first is allowed
-    where that process has lost its session.
+    Raises StressViolation for wrong arguments. Whether another process runs the same task, or an
+    attempt number was used before, is checked later in the whole history: the first is allowed if
+    that process has lost its session.
     """
     context = current()
     recorder = recorder_here(folder)

@@ -1,4 +1,4 @@
-"""How the report of a stress run is shown: tables for people, JSON for programs."""
+"""Show the report of a stress run: as tables for people, as JSON for programs."""
 
 from __future__ import annotations
 

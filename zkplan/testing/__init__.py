@@ -1,7 +1,7 @@
 """Tools for tests that need a ZooKeeper: servers on loopback, pytest fixtures, planned crashes.
 
-All of it is for tests and demonstrations; plans in production live in an ensemble of their own.
-This package itself imports neither kazoo nor pytest.
+Use these only for tests and demonstrations. In production, run an ensemble. This package itself
+imports neither kazoo nor pytest.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    # Later than the rest: crashes imports zkplan and with it kazoo.
+    # Imported on first use, because `crashes` imports zkplan and with it kazoo.
     if name in _OF_CRASHES:
         from zkplan.testing import crashes
 

@@ -1,4 +1,4 @@
-"""`python -m zkplan.testing`: one ZooKeeper server on loopback, until Ctrl-C; for trying zkplan."""
+"""`python -m zkplan.testing`: run one ZooKeeper server on loopback until Ctrl-C, to try zkplan."""
 
 from __future__ import annotations
 
@@ -15,12 +15,16 @@ from zkplan.testing.servers import ServerDidNotStart, ZooKeeperServer
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.option(
-    "--port", type=click.IntRange(1, 65535), default=2181, show_default=True, help="Loopback port."
+    "--port",
+    type=click.IntRange(1, 65535),
+    default=2181,
+    show_default=True,
+    help="Port on the loopback address.",
 )
 @click.option(
     "--data",
     type=click.Path(path_type=Path, file_okay=False),
-    help="Folder that keeps the plans for the next time; without it they end with the server.",
+    help="Folder that keeps the plans. Without it, they are lost when the server ends.",
 )
 def main(port: int, data: Path | None) -> None:
     """Run a ZooKeeper server on loopback until Ctrl-C.
@@ -29,7 +33,7 @@ def main(port: int, data: Path | None) -> None:
     """
     if not is_free(port):
         raise click.UsageError(
-            f"port {port} of {LOOPBACK} is taken: by a ZooKeeper that runs already? "
+            f"port {port} of {LOOPBACK} is taken, perhaps by a ZooKeeper that runs already. "
             "Choose another one with --port"
         )
     signal.signal(signal.SIGTERM, _interrupt)

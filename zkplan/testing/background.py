@@ -1,4 +1,4 @@
-"""A call on a thread that nobody has to wait for, such as the wait for a plan."""
+"""Make a call on a background thread, such as the wait for a plan."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 def in_background(function: Callable[[], T]) -> Future[T]:
-    """Call it on a daemon thread: the end of an interrupted program does not wait for it."""
+    """Make the call on a daemon thread, so that an interrupted program can end without it."""
     future: Future[T] = Future()
 
     def call() -> None:

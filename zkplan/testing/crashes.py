@@ -1,4 +1,4 @@
-"""`crash_at_every_step`: what becomes of a plan when a worker dies at any of its transactions."""
+"""`crash_at_every_step`: test how a plan ends if a worker dies at any of its transactions."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ _STILL_S = 0.1
 class Step(NamedTuple):
     """A moment at which the worker was killed: `when` is "before" or "after" a transaction.
 
-    Before: the transaction was not sent, all earlier ones were applied. After: it was applied, and
-    nothing was done about its answer. `what` names its first operations.
+    Before: the transaction was not sent, but all earlier ones were applied. After: it was applied,
+    but the worker did nothing with the answer. `what` names its first operations.
     """
 
     number: int
@@ -53,7 +53,7 @@ class Step(NamedTuple):
 
 
 class Ending(NamedTuple):
-    """How a plan ended: "drained" or the name of an error, and what `outcome` made of it."""
+    """How a plan ended: "drained" or the name of an error, and what `outcome` returned."""
 
     how: str
     outcome: Any
@@ -63,7 +63,7 @@ class Ending(NamedTuple):
 
 
 class Difference(NamedTuple):
-    """The plan did not end as without a crash."""
+    """The plan ended differently than without a crash."""
 
     step: Step
     ending: Ending
@@ -108,20 +108,19 @@ def crash_at_every_step(
 ) -> CrashReport:
     """Run a plan once for each moment at which its worker can die, and compare how it ended.
 
-    `build` gets a client and gives the plan; it is called anew for each run and must build the same
-    plan each time (and put back what the tasks change elsewhere). A worker process with one slot is
-    killed at the moment, another process takes over and finishes the plan. `outcome` says what
-    counts of the ended plan: by default its kept results. Where tasks have effects elsewhere, let
-    it give those too. The server is an embedded one in memory.
+    `build` gets a client and returns the plan. It is called again for each run, must build the same
+    plan each time, and must reset what the tasks change elsewhere. A worker process with one slot
+    is killed at the chosen moment; another process takes over and finishes the plan. `outcome`
+    returns what to compare of the ended plan, by default its kept results. If tasks have effects
+    elsewhere, let it return those, too. The server is an embedded one in memory.
 
         report = crash_at_every_step(build)
         assert not report.differences, report
 
-    A plan that does not end within `timeout` seconds has ended with WaitTimeout. Raises what
-    `build` and `outcome` raise, and ZkplanError where `build` gives no plan, or one without tasks,
-    or a worker cannot start; nothing for differences. A step takes about a fifth of a second, and
-    as long as the attempts of its tasks are delayed: plans made without `retry_delay` have a short
-    one here.
+    A plan that does not end within `timeout` seconds counts as ended with WaitTimeout. Differences
+    raise nothing. Raises what `build` and `outcome` raise, and ZkplanError if `build` returns no
+    plan or an empty one, or a worker cannot start. A step takes about a fifth of a second, plus the
+    delays between attempts; a plan made without `retry_delay` gets a short one here.
     """
     with ExitStack() as stack:
         server = stack.enter_context(EmbeddedServer())

@@ -2,10 +2,9 @@
 
 `zkplan_client` is on zkplan's own server, which needs Python only, or on the ZooKeeper that
 ZKPLAN_TEST_HOSTS names, and brings a worker. The fixtures named `zookeeper_` are for tests of a
-real one. pytest loads this in every run of an environment that has zkplan, so each fixture imports
-what it needs, and a server is started by the first test that asks for one. Where a real ZooKeeper
-is asked for and there is none, tests are skipped; where CI is set they fail, so that a green run
-means they ran.
+real one. pytest loads this in every run of an environment that has zkplan. So each fixture imports
+what it needs, and the first test that needs a server starts it. If a test needs a real ZooKeeper
+and there is none, it is skipped. If CI is set it fails, so that a green run means that it ran.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
 
 _used = pytest.StashKey[list[str]]()
 
-# Short: a session ends at the first tick after its timeout, and tests of that end wait for it.
+# Short, because a session ends at the first tick after its time-out, and tests wait for that.
 _TICK_TIME_MS = 200
 _GRACE_S = 5.0
 
@@ -160,7 +159,7 @@ def zkplan_root(request: pytest.FixtureRequest, _root_remover: KazooClient) -> I
 
 @pytest.fixture
 def zkplan_threads() -> int:
-    """How many tasks the worker of `zkplan_client` runs at a time; 0: there is no worker.
+    """How many tasks the worker of `zkplan_client` runs at a time. With 0 there is no worker.
 
     A project or a test that wants another number overrides it.
     """
@@ -169,9 +168,9 @@ def zkplan_threads() -> int:
 
 @pytest.fixture
 def zkplan_secret() -> str:
-    """With what `zkplan_client` and its worker sign: other users may reach the server, too.
+    """The secret of `zkplan_client` and its worker, because other users may reach the server, too.
 
-    Further clients and workers of a test need it (`secret=`); a project may override it.
+    Further clients and workers of a test need it (`secret=`). A project may override it.
     """
     return secrets.token_hex(32)
 
@@ -180,9 +179,9 @@ def zkplan_secret() -> str:
 def zkplan_client(
     zkplan_hosts: str, zkplan_root: str, zkplan_secret: str, zkplan_threads: int
 ) -> Iterator[Client]:
-    """A `zkplan.Client` on `zkplan_root`, and a worker there on threads of this process.
+    """A `zkplan.Client` on `zkplan_root`, and a worker on threads of this process.
 
-    Afterwards both are ended; running tasks have a few seconds.
+    Both are ended after the test; running tasks have a few seconds to end.
     """
     from zkplan.client import connect
     from zkplan.worker import Worker
@@ -200,7 +199,7 @@ def zkplan_client(
 def pytest_terminal_summary(
     terminalreporter: pytest.TerminalReporter, config: pytest.Config
 ) -> None:
-    """Say which servers the tests ran on; silent in runs that used none."""
+    """Print which servers the tests ran on, if they used any."""
     for line in config.stash.get(_used, []):
         terminalreporter.write_line(f"zkplan: ran on {line}")
 

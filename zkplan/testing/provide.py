@@ -1,4 +1,4 @@
-"""Which ZooKeeper tests and runs use: one that is given, one started here, or a container."""
+"""Provide a ZooKeeper for tests and runs: a given one, one started here, or a container."""
 
 from __future__ import annotations
 
@@ -65,12 +65,12 @@ def client_on_own_root(hosts: str, name: str, **options: Any) -> Iterator[tuple[
         finally:
             try:
                 remove_tree(client.transport.client, root)
-            except Exception as error:  # Whatever it is, it must not hide how the run ended.
+            except Exception as error:  # Whatever the error is, it must not hide how the run ended.
                 logger.warning("could not remove %s from ZooKeeper: %s", root, error)
 
 
 class NoZooKeeper(RuntimeError):
-    """There is no ZooKeeper for tests; the message says the ways to get one."""
+    """There is no ZooKeeper for tests. The message says how to get one."""
 
 
 @contextmanager
