@@ -43,7 +43,7 @@ class Room:
         self.last_end = 0.0
 
     def ended(self, seconds: float, size: int, now: float) -> None:
-        """A task has run for so long; its arguments and its result took so many bytes."""
+        """Note how long a task has run, and how many bytes its arguments and its result had."""
         self.last_end = now
         self._task_s += _NEWEST * (seconds - self._task_s)
         self._task_log_s += _NEWEST * (math.log(max(seconds, 1e-6)) - self._task_log_s)

@@ -27,8 +27,8 @@ logger = logging.getLogger("zkplan.worker")
 CHECK_PERIOD_S = 1.0
 #: The check of an idle plan: first after, then doubled up to. A large plan is checked less often.
 CHECK_FIRST_S, CHECK_MAX_S, CHECK_COST = 2.0, 60.0, 50.0
-#: The scan for plans of plain creates: how often at most, and at most one part in so many of the
-#: time of all workers together; never less often than.
+#: The scan for plans of other clients: the shortest period, the largest part of the time of all
+#: workers together (one in so many), and the longest period.
 SCAN_PERIOD_S, SCAN_COST, SCAN_REST_MAX_S = 1.0, 50.0, 60.0
 #: The report of a check that could not be made. Its tasks are unknown, but not zero.
 UNCHECKED = Report(tasks=1)

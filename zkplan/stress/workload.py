@@ -1,4 +1,4 @@
-"""The work of a stress run: a seeded random graph, and the values an oracle expects. Pure."""
+"""The workload of a stress run: a random graph from a seed, and the expected values. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""zkplan's own server as a process that a test or a demonstration starts, kills and restarts."""
+"""The embedded server as a process that a test or a demonstration starts, kills and restarts."""
 
 from __future__ import annotations
 

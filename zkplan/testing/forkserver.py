@@ -1,6 +1,6 @@
-"""Workers that die at a chosen moment: a process that forks one at a time, on order.
+"""Fork workers that die at a chosen moment, one at a time, on order.
 
-The process has no threads and has zkplan imported, so that a worker starts in milliseconds. Orders
+The process has no threads and has imported zkplan, so that a worker starts in milliseconds. Orders
 come as lines of JSON over a socket that it inherits: {"hosts", "root", "secret", "number", "after",
 "will"} starts a worker. For each it answers twice: its process id, four bytes, and one byte when it
 has ended. Until the next order the id stays that of the dead worker: it may be killed at any time.
@@ -28,7 +28,7 @@ from zkplan.transport import Transport
 from zkplan.transport.calls import Call, Done
 from zkplan.worker import Worker
 
-#: Long: how a session ends is what the test does, not the clock.
+#: Long, because the test ends sessions, not the clock.
 SESSION_TIMEOUT_S = 30.0
 _ANSWERS_S = 10.0
 _OPS_SHOWN = 3
@@ -55,7 +55,8 @@ class DyingTransport(Transport):
         number = next(self._numbers)
         self.write(what=describe(request.ops, self._root))
         if number == self._number and not self._after:
-            # Those sent before shall be applied, or the same step would not be the same again.
+            # Transactions that were sent before must be applied, or the same step would differ in
+            # another run.
             with self._answers:
                 self._answers.wait_for(lambda: self._unanswered == 0, _ANSWERS_S)
             die()
@@ -114,7 +115,8 @@ def _fork(order: dict[str, Any]) -> tuple[int, int]:
         return pid, ends
     try:
         os.close(ends)
-        # A session of its own: whoever signals the group of this process means not the worker.
+        # A session of its own, so that signals to the group of this process do not reach the
+        # worker.
         os.setsid()
         threading.Thread(target=lambda: os.read(ours, 1) or die(), daemon=True).start()
         _work(**order)

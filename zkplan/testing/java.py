@@ -1,4 +1,4 @@
-"""Where on this machine Java and the jars of a ZooKeeper server are.
+"""Find Java and the jars of a ZooKeeper server on this machine.
 
 It imports only the standard library: `dev.py` loads this file before anything is installed.
 """

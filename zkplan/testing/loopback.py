@@ -1,4 +1,4 @@
-"""Ports of the loopback address, and what a ZooKeeper server there says about itself."""
+"""Free ports of the loopback address, and facts about a ZooKeeper server there."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A server on loopback as a process: started, killed, paused, restarted on the same data."""
+"""Run a server on loopback as a process: start, kill, pause it, restart it on the same data."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class ServerProcess:
         return self._process.exit_code if self._process is not None else None
 
     def start(self: S, *, wait: bool = True) -> S:
-        """Start it and wait until it serves requests; nothing happens where it runs.
+        """Start it and wait until it serves requests. Does nothing if it runs.
 
         Raises ServerDidNotStart. With `wait=False`, call `wait_serving` later.
         """
@@ -115,7 +115,7 @@ class ServerProcess:
             pass
 
     def stop(self) -> None:
-        """Terminate it, paused or not; its data stay. Nothing happens where it does not run."""
+        """Terminate it, paused or not. Its data stay. Does nothing if it does not run."""
         self._end(_STOP_GRACE_S)
 
     def kill(self) -> None:
@@ -159,7 +159,7 @@ class ServerProcess:
             process.end(grace_s)
 
     def _close_at_exit(self) -> None:
-        # A forked child inherits this hook; the server is not the child's to stop.
+        # A forked child inherits this hook, but must not stop the server.
         if os.getpid() == self._owner_pid:
             self.kill()
             self._remove_data()

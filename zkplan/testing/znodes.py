@@ -1,4 +1,4 @@
-"""Removal of a whole tree of znodes, pipelined: a test of many tasks leaves many znodes."""
+"""Remove a whole tree of znodes, pipelined, because a test of many tasks leaves many znodes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _PASSES_MAX = 5
 
 
 def remove_tree(client: KazooClient, root: str) -> None:
-    """Delete `root` and all below it; nothing happens where it does not exist.
+    """Delete `root` and all below it. Does nothing if it does not exist.
 
     Raises kazoo's NotEmptyError where others keep creating znodes, and its connection errors.
     """

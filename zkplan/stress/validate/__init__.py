@@ -1,4 +1,4 @@
-"""The checker: what zkplan promises, verified on what was recorded and on what is left.
+"""Check the promises of zkplan on the recorded history and on what is left in the tree.
 
 The numbers are those of the invariants in docs/internals/protocol.md.
 """

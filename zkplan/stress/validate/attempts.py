@@ -1,4 +1,4 @@
-"""Which attempt numbers the executions of a task have, and why there are several: S8. Pure."""
+"""Check the attempt numbers of the executions of each task: S8. Pure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def attempts_are_unique(evidence: Evidence[Execution]) -> Iterator[str]:
 
 
 def only_losses_and_failures_repeat(evidence: Evidence[Execution]) -> Iterator[str]:
-    """S8: again only after a failure, a lost worker, or one that gave the claim back."""
+    """S8: a task runs again only after a failure, a lost worker, or a hand-back."""
     for runs in evidence.executions.values():
         for first, second in pairwise(sorted(runs, key=lambda each: each.n)):
             if not first.raised and not evidence.may_be_lost(first, second.began):

@@ -1,4 +1,4 @@
-"""What the checks look at: what should have come of a plan, what ran, and what is left of it."""
+"""The evidence for the checks: what a plan should do, what ran, and what is left of it."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from typing import Generic, Literal, NamedTuple, TypeVar
 
 from ..history import Execution
 
-#: What becomes of a task in the end. A `cut` task has a dead one above it and is never executed.
+#: How a task ends. A `cut` task depends on a dead one and is never executed.
 Fate = Literal["finished", "dead", "cut"]
 E_co = TypeVar("E_co", bound=Execution, covariant=True)
 
 
 class Expected(NamedTuple):
-    """By the keys of the tasks: what one process that runs everything in order would see.
+    """What one process that runs everything in order would see, by the keys of the tasks.
 
-    `needs` are the tasks whose results it takes, `digests` those of its arguments, `results` what
-    it returns. A task without a fate is never added.
+    `needs` are the tasks whose results a task takes, `digests` the digests of its arguments,
+    `results` what it returns. A task without a fate is never added.
     """
 
     needs: Mapping[str, Sequence[str]]
@@ -30,7 +30,8 @@ class Expected(NamedTuple):
 
 
 class Kept(NamedTuple):
-    """A kept result: whose it says that it is, and under which task number it stands."""
+    """A kept result: the task and execution that it names, and the task number under which it is
+    kept."""
 
     key: str
     result: str
@@ -40,7 +41,7 @@ class Kept(NamedTuple):
 
 @dataclass(kw_only=True)
 class Remains:
-    """What stood in ZooKeeper at the end: names below the plan, and claims of all workers.
+    """What is in ZooKeeper at the end: names below the plan, and claims of all workers.
 
     `kept` are the results that were read.
     """
@@ -57,7 +58,7 @@ class Remains:
 class Evidence(ABC, Generic[E_co]):
     """One plan before the checks.
 
-    Which execution was committed is not asked of ZooKeeper alone: every result names the execution
+    ZooKeeper alone does not decide which execution was committed: every result names the execution
     that made it, and every execution records whose results it got.
     """
 
@@ -75,7 +76,7 @@ class Evidence(ABC, Generic[E_co]):
     @property
     @abstractmethod
     def acknowledged(self) -> Set[str]:
-        """The tasks that have to run: those that were added for certain."""
+        """The tasks that must run: those that were certainly added."""
 
     @property
     @abstractmethod
@@ -84,7 +85,7 @@ class Evidence(ABC, Generic[E_co]):
 
     @abstractmethod
     def may_be_lost(self, execution: Execution, until: float) -> bool:
-        """Whether its worker may have lost the claim by then, or given it back."""
+        """Whether its worker may have lost the claim by then, or handed it back."""
 
     @cached_property
     def everything(self) -> list[E_co]:

@@ -1,4 +1,4 @@
-"""What has to stand of a plan that is done, and nothing else: S6 and S7. Pure."""
+"""Check what is left of a plan that is done: S6 and S7. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The checks of a stress run: what any plan promises, and what only its history can show. Pure.
+"""The checks of a stress run: those for any plan, and those that need its whole history. Pure.
 
 A worker that was killed, or whose session was lost, is *cut off*: its claims may be taken over, so
 its executions may be repeated, and one that lives on may overlap with its successor. Nothing else
@@ -29,12 +29,12 @@ from .values import (
 
 @dataclass(frozen=True)
 class StressEvidence(Evidence[Execution]):
-    """A stress run before the checks; every task is to finish."""
+    """A stress run before the checks. Every task must finish."""
 
     workload: Workload
     history: StressHistory
     remains: Remains
-    #: Whether the plan came to its end, and its results were read.
+    #: Whether the plan ended and its results were read.
     was_read: bool = True
 
     @cached_property
@@ -65,7 +65,7 @@ class StressEvidence(Evidence[Execution]):
 
 
 class Verdict(NamedTuple):
-    """One promise, and how it was broken: `violations` is empty where it was kept."""
+    """One promise, and how it was broken. `violations` is empty if it was kept."""
 
     invariant: str
     promise: str

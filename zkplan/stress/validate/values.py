@@ -1,4 +1,4 @@
-"""What ran, with which arguments, and whose result was committed: S3, S4, S5 and L3. Pure."""
+"""Check what ran, with which arguments, and whose result was committed: S3, S4, S5 and L3. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .evidence import Evidence, Expected
 
 
 def nothing_acknowledged_is_lost(evidence: Evidence[Execution]) -> Iterator[str]:
-    """L3: every task that was acknowledged came to the end that the oracle knows."""
+    """L3: every acknowledged task ended as the oracle says."""
     for key in sorted(evidence.acknowledged):
         runs, fate = evidence.executions.get(key, ()), evidence.fate(key)
         if fate == "finished" and not any(each.returned for each in runs):
@@ -21,7 +21,7 @@ def nothing_acknowledged_is_lost(evidence: Evidence[Execution]) -> Iterator[str]
 
 
 def arguments_are_exact(evidence: Evidence[Execution]) -> Iterator[str]:
-    """S3: every execution, whatever became of it, had all its arguments, and the right ones."""
+    """S3: every execution had all its arguments, and the right ones, however it ended."""
     for execution in evidence.everything:
         yield from wrong_arguments(evidence.expected, execution)
 
@@ -38,7 +38,8 @@ def wrong_arguments(expected: Expected, execution: Execution) -> Iterator[str]:
 
 
 def values_come_from_executions(evidence: Evidence[Execution]) -> Iterator[str]:
-    """S3, S4: what somebody got was returned by an execution of the task it needs, and before."""
+    """S3, S4: each argument was returned earlier by an execution of the task that it should come
+    from."""
     for execution in evidence.everything:
         needs = evidence.expected.needs.get(execution.key, ())
         for uid, needed in zip(execution.got, needs, strict=False):
@@ -58,7 +59,7 @@ def values_come_from_executions(evidence: Evidence[Execution]) -> Iterator[str]:
 
 
 def results_are_fixed_once(evidence: Evidence[Execution]) -> Iterator[str]:
-    """S4: all who got a task's result got that of one and the same execution."""
+    """S4: all dependents of a task got the result of the same execution."""
     for key, uids in evidence.committed.items():
         if len(uids) > 1:
             found = ", ".join(str(evidence.by_uid.get(uid, uid)) for uid in sorted(uids))
