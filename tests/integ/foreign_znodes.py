@@ -106,7 +106,7 @@ class ForeignZnodes:
         entry = min(self.znodes.get_children(f"{self.root}/{below}"))
         self.put(f"{below}/{entry}/child/grandchild")
         plan.mark_ready()
-        self.must_be_told(f"{plan.path}/runnable holds names that are no entries")
+        self.must_be_told(f"{plan.path}/runnable holds names that are not entries")
 
     def claims_nodes(self) -> None:
         plan = self.victim()

@@ -1,4 +1,4 @@
-"""A server that holds as much as it may: what runs goes on, who is refused is told why."""
+"""A server that has no more room: what runs goes on, who is refused is told why."""
 
 from __future__ import annotations
 
@@ -253,7 +253,7 @@ def test_a_worker_that_may_not_register_says_why(caplog: pytest.LogCaptureFixtur
                 worker = zkplan.Worker(own, threads=2).start()
                 try:
                     wait_until(lambda: "is not registered yet" in caplog.text, "told")
-                    assert "holds as much as it may" in caplog.text
+                    assert "has no more room" in caplog.text
                     plan.remove()
                     wait_until(client.workers, "registered once there is room")
                 finally:

@@ -41,7 +41,7 @@ def test_what_is_of_a_later_format_is_left_alone_and_told(tmp_path: Path, what: 
     ):
         client.prepare()
         path, tasks = plan_of_tomorrow(client, what == "envelope")
-        said = "upgrade it" if what == "record" else "newer format"
+        said = "upgrade zkplan" if what == "record" else "newer format"
         wait_until(lambda: worker.said(said), f"the worker tells of {what}")
         with client.create_plan("today") as plan:
             today = plan.add_task(len, [[1, 2, 3]])

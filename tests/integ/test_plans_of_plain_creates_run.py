@@ -114,7 +114,7 @@ def test_a_check_that_may_not_publish_a_task_does_not_say_that_it_did(
     report = plan.check()
     assert not report.published
     (problem,) = report.problems
-    assert problem.startswith(f"{name}: can be run, but stands in no index")
+    assert problem.startswith(f"{name}: can be run, but is in no index")
     assert problem.endswith("not allowed by the access list")
     znodes.set_acls(f"{built.path}/runnable", OPEN_ACL_UNSAFE)
     assert plan.check().published == [name]

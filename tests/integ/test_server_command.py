@@ -96,6 +96,12 @@ def test_an_address_that_cannot_be_served_says_what_to_do_and_leaves_no_folder(
     assert not (tmp_path / "data").exists()
 
 
+def test_an_empty_name_of_a_folder_is_wrong_usage() -> None:
+    done = refused("--listen", "127.0.0.1:0", "--data", "")
+    assert done.returncode == 2
+    assert "the name is empty" in done.stderr
+
+
 def test_a_folder_in_use_is_refused_and_says_by_which_process(tmp_path: Path) -> None:
     with served("--data", str(tmp_path)) as server:
         line = first_line(server)
