@@ -133,7 +133,7 @@ class ForeignZnodes:
         self.put("delayed/0000000000001-0000099999-5000-0000000001.0.0/below")
         self.put(f"delayed/0000000000001-{plan.number}-5000-0000000777.0.0")
         self.put(f"delayed/9999999999999-{plan.number}-5000-0000000777.0.0")
-        self.must_be_told(f"{self.root}/delayed holds names that are no entries")
+        self.must_be_told(f"{self.root}/delayed holds names that are not entries")
 
     def letters_and_outcomes(self) -> None:
         for on_failure in ("hold", "cascade"):
