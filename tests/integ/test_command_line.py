@@ -167,7 +167,8 @@ def test_a_plan_is_paused_resumed_cancelled_and_removed(run: Run, plan: zkplan.P
     assert run("plan", "resume", "nightly").code in (1, 2)
     refused = run("plan", "rm", "nightly")
     assert refused.code == 2
-    asked = f"no terminal to ask whether to remove {plan.path} (nightly), cancelled, 3 tasks"
+    told = "there is no terminal to ask whether to remove"
+    asked = f"{told} {plan.path} (nightly), cancelled, 3 tasks"
     assert asked in refused.err
     assert "--yes" in refused.err
     removed = run("plan", "rm", "nightly", "--yes")

@@ -141,7 +141,7 @@ def test_a_worker_whose_connection_thread_has_ended_ends(
         worker = zkplan.Worker(client, threads=1)
         connection = client.transport.client._connection
         worker.on_ready(lambda _: monkeypatch.setattr(connection, "_read_socket", end_thread))
-        with pytest.raises(zkplan.ZooKeeperUnavailable, match="start it anew"):
+        with pytest.raises(zkplan.ZooKeeperUnavailable, match="restart the process"):
             worker.run()
 
 

@@ -97,7 +97,7 @@ def test_more_than_a_listing_shows(zkplan_client: Client, znodes: KazooClient) -
 
 
 def test_those_beside_a_damaged_letter(zkplan_client: Client, znodes: KazooClient) -> None:
-    """It cannot be retried, and is told of; the others are retried all the same."""
+    """It cannot be retried, and is reported. The others are retried."""
     with zkplan_client.create_plan() as plan:
         plan.add_tasks([TaskSpec(int)] * 3)
     first, *_ = bury(plan, znodes)

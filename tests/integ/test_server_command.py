@@ -141,7 +141,7 @@ def test_listening_for_other_machines_prints_a_warning() -> None:
             (("--listen", listen), "")
             for listen in ("2181", "localhost:", "127.0.0.1:99999", "127.0.0.1:x")
         ),
-        (("--listen", "127.0.0.1:0", "--data", ""), "an empty name"),
+        (("--listen", "127.0.0.1:0", "--data", ""), "the name is empty"),
     ],
 )
 def test_a_malformed_address_or_an_empty_folder_is_wrong_usage(
