@@ -25,9 +25,9 @@ THREADS_MAX = 500
 class Worker:
     """Claims tasks of all ready plans and runs them on `threads` threads.
 
-    A worker watches the root, so nobody has to tell it about new plans. `backoff` says how often an
-    idle worker looks for work that no watch has announced. A worker runs only once. It must have a
-    client of its own.
+    A worker watches the index of active plans, so nobody has to tell it of new ones. `backoff` says
+    how often an idle worker looks for work that no watch has announced. A worker runs only once. It
+    must have a client of its own.
     """
 
     def __init__(

@@ -1,1 +1,1 @@
-"""Read-only views of a plan: its tasks, results and dead letters, and whether it can go on."""
+"""Views of a plan: its tasks, results, dead letters, and the proof that it cannot go on."""
