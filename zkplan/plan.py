@@ -28,10 +28,10 @@ from .protocol.adding import NewTask
 from .protocol.author import Author
 from .protocol.check import Report, check
 from .protocol.control import PlanStatus
-from .protocol.failure import retry
 from .protocol.layout import number_of
 from .protocol.records import Dead, PlanRecord
 from .protocol.requests import ReadData
+from .protocol.retry import retry
 from .serialization.codec import function_name
 from .task import Task, TaskSpec, define
 from .text import count

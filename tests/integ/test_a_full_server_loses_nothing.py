@@ -15,7 +15,7 @@ import zkplan
 from zkplan import Client, TaskSpec
 from zkplan.embedded import EmbeddedServer, Limits
 from zkplan.protocol.requests import Check, Create, Multi, Reason, Refused, Request
-from zkplan.protocol.shared import NO_DRIVE
+from zkplan.protocol.shared import NO_ALLOWANCE
 from zkplan.runtime import kept_results
 from zkplan.runtime.claimer import Claimer
 from zkplan.runtime.maintenance import PlanCheck
@@ -184,7 +184,9 @@ def test_what_was_refused_once_is_tried_again_soon(
     monkeypatch.setattr(PlanCheck, "_check", lambda *_: None)
     # Where publishing is meant, it must make an entry: no claim goes with it.
     drives = is_meant is is_claim
-    monkeypatch.setattr(Claimer, "allowance", Claimer.allowance if drives else lambda *_: NO_DRIVE)
+    monkeypatch.setattr(
+        Claimer, "allowance", Claimer.allowance if drives else lambda *_: NO_ALLOWANCE
+    )
     with limited() as client:
         plan = client.create_plan("a join")
         parts = plan.add_tasks([TaskSpec(int) for _ in range(3)])

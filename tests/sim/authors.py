@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 from zkplan.embedded import tree as server
 from zkplan.errors import PlanCancelled, PlanDrained, PlanError, PlanNotFound, ResultNotKept
 from zkplan.protocol import author as authoring
-from zkplan.protocol import control, failure
+from zkplan.protocol import control
+from zkplan.protocol import retry as retrying
 from zkplan.protocol.adding import NewTask
 from zkplan.protocol.layout import PLAN_FIXED
 from zkplan.protocol.records import OnFailure, PlanRecord, State
@@ -221,7 +222,7 @@ def mark_ready(world: World, plan: Plan) -> Script:
 
 
 def retry(world: World, plan: Plan, task: str) -> Script:
-    yield from failure.retry(world.paths.plan(plan.number), task)
+    yield from retrying.retry(world.paths.plan(plan.number), task)
 
 
 def remove(world: World, plan: Plan) -> Script:

@@ -26,7 +26,7 @@ class Mix(NamedTuple):
     logs: float
     failing: float
     wide: int
-    drive: bool
+    claims_directly: bool
     adds: float
     pauses: int
     retries: int
@@ -83,7 +83,7 @@ def draw_mix(rng: random.Random) -> Mix:
         logs=some(0.15, 0.2),
         failing=failing,
         wide=rng.choice((0, 0, 0, 1, 2)),
-        drive=rng.random() < 0.7,
+        claims_directly=rng.random() < 0.7,
         adds=some(0.3, 0.2),
         pauses=int(some(rng.randint(1, 2), 0.3)),
         retries=rng.choice((0, 2, 4)) if failing else 0,

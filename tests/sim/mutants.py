@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
-from zkplan.protocol import adding, membership, publish, wide_delivery, wide_join
+from zkplan.protocol import adding, clearing, publish, wide_delivery, wide_join
 from zkplan.protocol import commit as committing
 from zkplan.protocol import load as loading
 from zkplan.protocol.commit import Part
@@ -284,7 +284,7 @@ MUTANTS = (
     Mutant("no pending record", _no_pending),
     Mutant(
         "pending record cleared without publishing",
-        patches=((membership, "still_full", _nothing_is_full),),
+        patches=((clearing, "still_full", _nothing_is_full),),
     ),
     Mutant("claim without check of workers/ID", _claim_without_worker),
     Mutant("claim without check of the plan's ready", _claim_without_plan),

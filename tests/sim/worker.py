@@ -12,17 +12,20 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from zkplan.errors import PlanCancelled, ResultNotKept, ServerFull
-from zkplan.protocol import active, control, failure, look, membership, publish, wide_delivery
 from zkplan.protocol import check as checking
 from zkplan.protocol import claim as claiming
+from zkplan.protocol import clearing, control, ending, membership, publish, wide_delivery
 from zkplan.protocol import commit as committing
 from zkplan.protocol import load as loading
+from zkplan.protocol.active import find_unindexed
 from zkplan.protocol.commit import Part
 from zkplan.protocol.layout import parse_delayed
 from zkplan.protocol.load import FirstReads, Loaded, Reading
+from zkplan.protocol.look import look, promote
 from zkplan.protocol.records import Dead
 from zkplan.protocol.requests import ReadChildren, ReadData, Step
-from zkplan.protocol.shared import NO_DRIVE, Claim, Dependent, Drive, Registration
+from zkplan.protocol.running import mark_started, write_log
+from zkplan.protocol.shared import NO_ALLOWANCE, Allowance, Claim, Dependent, Registration
 
 from . import duties
 from .loads import judge_arguments, judge_loaded
@@ -153,7 +156,7 @@ class Worker:
 
     def _begin_publish(self) -> None:
         full, pending = self.owed.pop()
-        self._start("publish", self._publish(full, pending, NO_DRIVE))
+        self._start("publish", self._publish(full, pending, NO_ALLOWANCE))
 
     def _begin_fail(self) -> None:
         claim, task = self.to_fail.pop()
@@ -164,7 +167,7 @@ class Worker:
             claims, self.to_load = self.to_load, []
         else:
             claims = [self.finished.pop().loaded.claim]
-        self._start("hand back", failure.hand_back(claims))
+        self._start("hand back", ending.hand_back(claims))
 
     # Scripts: the steps of the protocol, one after the other.
 
@@ -187,15 +190,15 @@ class Worker:
         if self.me is me:
             self.me = None
 
-    def _drive(self) -> Drive:
+    def _allowance(self) -> Allowance:
         free = self.slots - self.held
-        if free <= 0 or self.stopping or not self.world.mix.drive:
-            return NO_DRIVE
-        return Drive(free, dict(self.versions))
+        if free <= 0 or self.stopping or not self.world.mix.claims_directly:
+            return NO_ALLOWANCE
+        return Allowance(free, dict(self.versions))
 
     def _claim(self, plan: str) -> Script:
         plan_path = self.world.paths.plan(plan)
-        seen = yield from look.look(plan_path)
+        seen = yield from look(plan_path)
         me = self.me
         if seen.state != "running":
             self.versions.pop(plan_path, None)
@@ -225,7 +228,7 @@ class Worker:
             judge_loaded(self.world, item)
         for item in loaded:
             if item.claim.n > item.claim.a and item.result is None:
-                if not (yield from failure.mark_started(item.claim)):
+                if not (yield from mark_started(item.claim)):
                     continue
                 item.others.append(f"started-{item.claim.n}")
             self._run(item)
@@ -281,7 +284,7 @@ class Worker:
             return
         pending_records, self.old_pending = self.old_pending, []
         ahead = yield from self._read_ahead(narrow)
-        report = yield from committing.commit(me, narrow, pending_records, self._drive())
+        report = yield from committing.commit(me, narrow, pending_records, self._allowance())
         for claim in report.inherited:
             self._inherit(claim, ahead, report.done)
         self.old_pending += report.old_pending
@@ -294,19 +297,19 @@ class Worker:
         if report.worker_gone:
             self._lost(me)
         if report.full:
-            yield from self._publish(report.full, report.pending, self._drive())
+            yield from self._publish(report.full, report.pending, self._allowance())
         elif report.pending:
             self.old_pending.append(report.pending)
         for part in (*report.done, *report.fenced):
             if not part.loaded.edges:
                 yield from self._finish(part.loaded.claim.plan)
 
-    def _publish(self, full: list[Dependent], pending: str, drive: Drive) -> Script:
+    def _publish(self, full: list[Dependent], pending: str, allowance: Allowance) -> Script:
         me = self.me
         if me is None:
             return  # a clearer settles the pending record
         try:
-            published = yield from publish.publish(me, full, pending, drive)
+            published = yield from publish.publish(me, full, pending, allowance)
         except ServerFull:
             self.owed.append((full, pending))
             return
@@ -339,7 +342,7 @@ class Worker:
     def _deliver_wide(self, me: Registration, part: Part) -> Script:
         try:
             done = yield from wide_delivery.deliver_wide(
-                *(me, part, self._drive, self._take, lambda *owed: self.owed.append(owed))
+                *(me, part, self._allowance, self._take, lambda *owed: self.owed.append(owed))
             )
         except ServerFull:
             self.to_reload.append(part)
@@ -360,22 +363,22 @@ class Worker:
         world = self.world
         if claim.a + 1 < task.attempts:
             due = world.now + world.rng.randint(0, 20) if world.chance(0.5) else None
-            yield from failure.fail_again(claim, b"failed", due, world.paths.delayed)
+            yield from ending.fail_again(claim, b"failed", due, world.paths.delayed)
         else:
             dead = Dead(claim.rank, claim.n, claim.a, task.name, "", self.name)
-            yield from failure.fail_for_good(claim, task.failure, dead)
+            yield from ending.fail_for_good(claim, task.failure, dead)
 
     def _log(self, claim: Claim) -> Script:
-        yield from failure.write_log(claim, b"progress")
+        yield from write_log(claim, b"progress")
 
     def _clear(self) -> Script:
         paths = self.world.paths
-        _, vacant = yield from membership.orphaned_claims(paths)
+        _, vacant = yield from clearing.orphaned_claims(paths)
         if self.world.chance(self.world.mix.spurious):
             # A lagging server shows a claims node and not yet its worker: the guard must notice.
             vacant = (yield ReadChildren(paths.claims)) or []
         for worker in vacant:
-            yield from membership.clear_claims(paths, worker)
+            yield from clearing.clear_claims(paths, worker)
 
     def _promote(self) -> Script:
         paths = self.world.paths
@@ -383,13 +386,13 @@ class Worker:
         found = [(name, later) for name in names if (later := parse_delayed(name)) is not None]
         due = [item for item in found if item[1].due_ms <= self.world.now]
         if due:
-            yield from look.promote(paths, due)
+            yield from promote(paths, due)
 
     def _finish(self, plan: str) -> Step[Any]:
         return control.finish(self.world.paths.plan(plan), 0.0)
 
     def _index(self, plan: str) -> Step[Any]:
-        return active.find_unindexed(self.world.paths, [plan])
+        return find_unindexed(self.world.paths, [plan])
 
     def _check(self, plan: str) -> Script:
         report = yield from checking.check(self.world.paths, plan)

@@ -25,7 +25,7 @@ from zkplan.archive import picture
 from zkplan.archive.file import Header, open_archive
 from zkplan.errors import InvariantViolated, PayloadUndecodable, ZkplanError
 from zkplan.inspect import neighbours, unfinished
-from zkplan.protocol import layout, membership, records, shared
+from zkplan.protocol import clearing, layout, records, shared
 from zkplan.serialization import codec as codecs
 from zkplan.serialization.codec import FAILURE, LOG, TASK, VALUE, Codec
 
@@ -85,8 +85,8 @@ DECODERS: dict[str, Fuzzed] = {
     "serialization.codec.load_function": Fuzzed(codecs.load_function, PICKLES, RECORD),
     "serialization.codec.describe_function": Fuzzed(codecs.describe_function, PICKLES),
     "protocol.shared.pending_dependents": Fuzzed(shared.pending_dependents, BODIES),
-    "protocol.membership._next_entry": Fuzzed(
-        lambda data: membership._next_entry(data, CLAIM, True), BODIES
+    "protocol.clearing._next_entry": Fuzzed(
+        lambda data: clearing._next_entry(data, CLAIM, True), BODIES
     ),
     "archive.picture.delayed_of": Fuzzed(
         lambda name: picture.delayed_of(name, "0000000001"), NAMES
@@ -229,7 +229,7 @@ def test_a_time_in_a_record_is_a_date(data: bytes) -> None:
 @given(BODIES, NAMES)
 def test_a_claim_is_released_to_an_entry_that_workers_take(data: bytes, name: str) -> None:
     claim = layout.parse_claim(name) or CLAIM._replace(n=7)
-    entry = membership._next_entry(data, claim, False)
+    entry = clearing._next_entry(data, claim, False)
     assert claim.n == 9_999_999_999 or layout.parse_entry(entry.name) == entry
 
 

@@ -8,7 +8,7 @@ from zkplan.errors import TransactionRejected
 from zkplan.protocol.layout import Paths
 from zkplan.protocol.publish import publish
 from zkplan.protocol.requests import Applied, Create, Delete, Multi, Reason, Refused
-from zkplan.protocol.shared import NO_DRIVE, Dependent, Registration
+from zkplan.protocol.shared import NO_ALLOWANCE, Dependent, Registration
 
 RECORD = "/z/claims/w/pending-0"
 SHUT, OPEN = "0000000001", "0000000002"
@@ -17,7 +17,7 @@ SHUT, OPEN = "0000000001", "0000000002"
 def test_a_plan_that_is_shut_keeps_no_other_plan_waiting() -> None:
     me = Registration(Paths("/z"), "w", iter(()))
     complete = [Dependent(plan, "0000000007", 2, "5000") for plan in (SHUT, OPEN)]
-    step = publish(me, complete, RECORD, NO_DRIVE)
+    step = publish(me, complete, RECORD, NO_ALLOWANCE)
     both = next(step)
     assert isinstance(both, Multi)
     assert both.ops[-1] == Delete(RECORD)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from zkplan.protocol.failure import fail_again, fail_for_good
+from zkplan.protocol.ending import fail_again, fail_for_good
 from zkplan.protocol.records import Dead, Edge, Failure, PlanRecord, TaskOptions
 from zkplan.runtime.job import Ended, Job
 from zkplan.runtime.settlement import Commit, Drop, End, HandBack, settle

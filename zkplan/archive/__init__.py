@@ -17,8 +17,8 @@ from ..connection import Connection
 from ..errors import PayloadUndecodable, PlanDrained, PlanError, WaitTimeout, ZkplanError
 from ..plan import Plan
 from ..protocol import control
+from ..protocol.clearing import clear_claims, orphaned_claims
 from ..protocol.layout import Paths, number_of
-from ..protocol.membership import clear_claims, orphaned_claims
 from ..protocol.records import PlanRecord
 from ..protocol.requests import Step
 from ..serialization.codec import FAILURE, LOG, TASK, VALUE, Codec

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ..errors import PayloadUndecodable, PlanNotFound
-from ..protocol.failure import retry
 from ..protocol.records import Dead
 from ..protocol.requests import ReadChildren, ReadData, ReadMany
+from ..protocol.retry import retry
 from ..protocol.shared import READS_PER_REQUEST
 from ..transport import Transport
 

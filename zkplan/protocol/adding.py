@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ..errors import PayloadTooLarge, PlanCancelled, PlanDrained, PlanNotFound, ResultNotKept
+from .edges import edge_ops
 from .layout import PLAN_FIXED, Entry
 from .records import control_from_bytes
 from .requests import Create, Delete, Node, Op, ReadChildren, ReadData, ReadMany, SetData, Step
@@ -47,11 +48,6 @@ class NewTask:
         return 500 + len(self.record) + 400 * len(self.deps) + known
 
 
-def edge_data(task: str, position: int, k: int, rank: str) -> bytes:
-    # This is Edge.to_bytes without the tuple, because it runs once for every edge of a plan.
-    return (f'{{"dep":"task-{task}/dep-{position:010d}","k":{k},"entry":"{rank}-{task}"}}').encode()
-
-
 def dep_number(dep: str | NewTask) -> str:
     return dep if isinstance(dep, str) else dep.number
 
@@ -73,14 +69,7 @@ def task_ops(plan_path: str, task: NewTask, number: str, numbers: dict[NewTask, 
             ops.append(Create(f"{path}/arg-{position:010d}", value))
             continue
         source = dep if isinstance(dep, str) else numbers.get(dep) or dep.number
-        ops.append(Create(f"{path}/dep-{position:010d}", source.encode()))
-        ops.append(
-            Create(
-                f"{plan_path}/task-{source}/prov-",
-                edge_data(number, position, k, task.rank),
-                sequence=True,
-            )
-        )
+        ops += edge_ops(plan_path, source, number, position, k, task.rank)
     if k == 0:
         ops.append(SetData(f"{path}/ready", b"0"))
         ops.append(Create(f"{plan_path}/runnable/{Entry(task.rank, number, 0, 0).name}"))
@@ -140,6 +129,12 @@ def identity_ops(plan_path: str, identity: str, previous: str) -> list[Op]:
 def task_count(plan: Node, has_ready: bool) -> int:
     """The number of unfinished tasks: the plan's children without the fixed ones."""
     return plan.child_count - len(PLAN_FIXED) - has_ready
+
+
+def settle_all(plan_path: str, tasks: Sequence[NewTask]) -> Step[None]:
+    """As `settle_finished`, for each of `tasks`."""
+    for task in tasks:
+        yield from settle_finished(plan_path, task)
 
 
 def settle_finished(

@@ -27,7 +27,7 @@ from .requests import (
     Step,
     Ticket,
 )
-from .shared import GROUP_BYTES_MAX, rejected
+from .shared import GROUP_BYTES_MAX, GUARD, Draft, rejected
 
 #: How many batches are under way at once: enough to keep the server busy while more are encoded.
 WINDOW = 4
@@ -84,8 +84,7 @@ class _Batch(NamedTuple):
     identity: str
     tasks: list[NewTask]
     numbers: list[str]
-    ops: list[Op]
-    owners: list[NewTask | None]
+    draft: Draft
     ticket: Ticket
 
 
@@ -134,9 +133,10 @@ class Author(AddChain):
         assumed = self._previous
         if flying:
             self._previous = flying[-1].identity
-        identity, ops = self.begin()
+        draft = Draft()
+        identity, draft.ops = self.begin()
         self._previous = assumed
-        owners: list[NewTask | None] = [None] * len(ops)
+        draft.own(GUARD)
         number = (self._next or 0) + sum(len(batch.tasks) for batch in flying)
         numbers: dict[NewTask, str] = {}
         for batch in flying:
@@ -144,22 +144,19 @@ class Author(AddChain):
         size, chosen = 0, 0
         for task in tasks[start:]:
             if chosen and (
-                len(ops) + task.op_count > BATCH_OPS or size + task.size > GROUP_BYTES_MAX
+                len(draft.ops) + task.op_count > BATCH_OPS or size + task.size > GROUP_BYTES_MAX
             ):
                 break
             predicted = f"{number + chosen:010d}"
             numbers[task] = predicted
-            part = task_ops(self.plan_path, task, predicted, numbers)
-            ops += part
-            owners += [task] * len(part)
+            draft.ops += task_ops(self.plan_path, task, predicted, numbers)
+            draft.own(chosen)
             size += task.size
             chosen += 1
         batch_tasks = list(tasks[start : start + chosen])
         failpoints.reach("add.before")
-        ticket = yield Send(Multi(ops))
-        return _Batch(
-            identity, batch_tasks, [numbers[task] for task in batch_tasks], ops, owners, ticket
-        )
+        ticket = yield Send(Multi(draft.ops))
+        return _Batch(identity, batch_tasks, [numbers[task] for task in batch_tasks], draft, ticket)
 
     def _settle(self, batch: _Batch) -> None:
         for task, number in zip(batch.tasks, batch.numbers, strict=True):
@@ -182,5 +179,6 @@ class Author(AddChain):
             return 0
         answer = answers[done]
         assert isinstance(answer, Refused)
-        yield from self.explain(answer, batches[done].owners[answer.at])
+        owner = batches[done].draft.owners[answer.at]
+        yield from self.explain(answer, None if owner == GUARD else batches[done].tasks[owner])
         return sum(len(batch.tasks) for batch in batches[done:])

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from ..errors import UNREACHABLE, ZkplanError, ZooKeeperError
+from ..errors import ZkplanError
 from . import failpoints
 from .layout import parse_entry
 from .load import FirstReads, first_reads
 from .requests import (
     Applied,
     Await,
-    Check,
     Create,
     Delete,
     Multi,
@@ -23,8 +22,9 @@ from .requests import (
     Refused,
     Send,
     Step,
+    Ticket,
 )
-from .shared import Claim, Registration, rejected
+from .shared import GUARD, Claim, Draft, Registration, or_error, rejected
 
 #: The most claims whose tasks are read together with the transaction that makes them.
 READ_BEHIND_MAX = 16
@@ -85,13 +85,13 @@ def send_taking(
     sent = yield Send(Multi(ops))
     reading = yield Send(ReadMany(first_reads(claims), strict=True))
     answer = yield Await(sent)
-    try:
-        return answer, FirstReads((yield Await(reading)))
-    except UNREACHABLE:
-        raise
-    except ZooKeeperError:
-        # The claims stand, even if something cannot be read: loading them will meet the same error.
-        return answer, None
+    answers = yield from or_error(_awaited(reading))
+    # The claims stand, even if something cannot be read: loading them will meet the same error.
+    return answer, None if isinstance(answers, ZkplanError) else FirstReads(answers)
+
+
+def _awaited(ticket: Ticket) -> Step[list[Any]]:
+    return (yield Await(ticket))  # type: ignore[no-any-return]
 
 
 def claim(me: Registration, plan: str, ready_version: int, names: list[str]) -> Step[Claimed]:
@@ -113,17 +113,14 @@ def claim(me: Registration, plan: str, ready_version: int, names: list[str]) -> 
     claimed: list[Claim] = []
     read: FirstReads | None = None
     while wanted:
-        ops: list[Op] = [Check(me.worker_path), Check(plan_path + "/ready", ready_version)]
-        tags: list[int] = [-1, -2]
+        draft = Draft()
         for index, (name, made) in enumerate(wanted):
-            part = [
-                Delete(f"{plan_path}/runnable/{name}"),
-                *take_ops(me, made, owner_stands=name in standing),
-            ]
-            ops += part
-            tags += [index] * len(part)
+            draft.ops.append(Delete(f"{plan_path}/runnable/{name}"))
+            draft.ops += take_ops(me, made, owner_stands=name in standing)
+            draft.own(index)
+        draft.guard(me, {plan_path: ready_version})
         failpoints.reach("claim.before")
-        answer, read = yield from send_taking(me, ops, [made for _, made in wanted])
+        answer, read = yield from send_taking(me, draft.ops, [made for _, made in wanted])
         if isinstance(answer, Applied):
             failpoints.reach("claim.made")
             claimed = [made for _, made in wanted]
@@ -135,12 +132,12 @@ def claim(me: Registration, plan: str, ready_version: int, names: list[str]) -> 
         if answer.reason is Reason.FULL:
             full = rejected(f"claiming tasks of {plan_path}", answer)
             return Claimed([], conflicts, no_room=full)
-        tag = tags[answer.at]
-        if tag == -1 or (tag >= 0 and answer.path.startswith(me.claims_path + "/")):
+        owner = draft.owners[answer.at]
+        if answer.path == me.worker_path or answer.path.startswith(me.claims_path + "/"):
             return Claimed([], conflicts, worker_gone=True)
-        if tag == -2:
+        if owner == GUARD:
             return Claimed([], conflicts, plan_changed=True)
-        name = wanted[tag][0]
+        name = wanted[owner][0]
         at_owner = answer.path.endswith("/owner")
         if answer.reason is Reason.NODE_EXISTS and at_owner:
             standing.add(name)
@@ -150,13 +147,13 @@ def claim(me: Registration, plan: str, ready_version: int, names: list[str]) -> 
             if at_owner:
                 orphans.append(name)
             before = len(wanted)
-            del wanted[tag]
+            del wanted[owner]
             wanted = yield from _still_there(plan_path, wanted)
             conflicts += before - len(wanted)
         elif answer.reason in (Reason.NOT_EMPTY, Reason.EPHEMERAL_PARENT):
             # Children below the entry or the mark, or an ephemeral task: only this entry.
             barred.append(name)
-            del wanted[tag]
+            del wanted[owner]
         else:
             raise rejected(f"claiming {name} of {plan_path}", answer)
     for name in orphans:

@@ -9,29 +9,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from ..errors import (
-    UNREACHABLE,
-    PayloadTooLarge,
-    PlanCancelled,
-    ZkplanError,
-    ZooKeeperError,
-)
+from ..errors import PayloadTooLarge, PlanCancelled, ZkplanError
 from . import failpoints
-from .adding import NewTask, added_ops, dep_number, next_number, settle_finished
+from .adding import NewTask, added_ops, dep_number, next_number, settle_all
 from .claim import new_claim, take_ops
+from .edges import delivery_ops, publish_ops
 from .foreign import with_below
-from .layout import DELIVERED
+from .layout import DELIVERED, PENDING
 from .load import Loaded
+from .publish import still_full
 from .requests import (
     Applied,
-    Check,
     Create,
     Delete,
     Multi,
     Op,
     ReadChildren,
     ReadData,
-    ReadMany,
     Reason,
     Refused,
     SetData,
@@ -40,18 +34,21 @@ from .requests import (
 from .shared import (
     GROUP_BYTES_MAX,
     GROUP_OPS_MAX,
-    NO_DRIVE,
+    GUARD,
+    NO_ALLOWANCE,
     OP_OVERHEAD,
+    Allowance,
     Claim,
     Dependent,
-    Drive,
+    Draft,
     Registration,
+    or_error,
     pending_bytes,
     rejected,
 )
 
-#: The owner of an operation that belongs to no part.
-GUARD, OLD_PENDING, PENDING = -1, -2, -3
+#: The owners of operations on pending records.
+_OLD_PENDING, _PENDING = -2, -3
 #: How often one part removes somebody else's znodes that are in its way.
 FOREIGN_MAX = 20
 
@@ -69,7 +66,9 @@ class Part:
     keep: bool | None = None
     dead: bytes = b""
     adds: list[NewTask] = field(default_factory=list)
+    #: How often it was read again because it had changed, and because of somebody else's znodes.
     reloads: int = 0
+    foreign: int = 0
     #: The last refusal: the path of a znode, and why.
     refused_by: str = ""
 
@@ -117,6 +116,21 @@ class Part:
         own = self.loaded.claim.task
         return sum(own in map(dep_number, task.deps) for task in self.adds)
 
+    def end_ops(self) -> list[Op]:
+        """The operations that keep the outcome, if it is kept, and delete the task and its
+        children."""
+        loaded, claim = self.loaded, self.loaded.claim
+        ops: list[Op] = []
+        if self.kept:
+            ops.append(Create(f"{claim.plan_path}/results/{claim.task}", self.outcome))
+        if self.dead:
+            ops.append(Create(f"{claim.plan_path}/dead/{claim.task}", self.dead))
+        ops += [Delete(f"{claim.task_path}/{name}") for name in loaded.others]
+        if loaded.result is not None:
+            ops.append(Delete(f"{claim.task_path}/result"))
+        ops.append(Delete(claim.task_path))
+        return ops
+
     @property
     def fits(self) -> bool:
         """Whether one transaction can carry it. Otherwise it needs wide delivery."""
@@ -145,71 +159,46 @@ class Committed:
     refusals: int = 0
 
 
-class _Draft:
-    """A transaction that is being built, with the owner of each operation."""
+class _Commit(Draft):
+    """The transaction of some parts; each operation belongs to the part with that index."""
 
-    def __init__(self, me: Registration, parts: Sequence[Part], drive: Drive) -> None:
-        self.me = me
-        self.ops: list[Op] = []
-        self.owners: list[int] = []
+    def __init__(self, me: Registration, parts: Sequence[Part], allowance: Allowance) -> None:
+        super().__init__()
+        self.me, self.pending = me, ""
+        #: Dependents with more than one edge, and the operation that counts the arrival.
         self.deliveries: dict[tuple[str, str], tuple[Dependent, int]] = {}
         self.inherited: list[Claim] = []
-        self.pending = ""
-        guarded: set[str] = set()
+        guarded: dict[str, int] = {}
         for index, part in enumerate(parts):
-            self._finish(part, drive, guarded)
-            self.owners += [index] * (len(self.ops) - len(self.owners))
+            self._finish(part, allowance, guarded)
+            self.own(index)
         for claim in self.inherited:
             self.ops += take_ops(me, claim)
-        self.owners += [GUARD] * (len(self.ops) - len(self.owners))
-        if guarded:
-            checks: list[Op] = [Check(me.worker_path)]
-            checks += [Check(f"{path}/ready", drive.versions[path]) for path in sorted(guarded)]
-            self.ops[:0] = checks
-            self.owners[:0] = [GUARD] * len(checks)
-            shift = len(checks)
-            self.deliveries = {
-                key: (dependent, at + shift) for key, (dependent, at) in self.deliveries.items()
-            }
+        self.own(GUARD)
+        self._checks = self.guard(me, guarded)
 
-    def _finish(self, part: Part, drive: Drive, guarded: set[str]) -> None:
-        loaded = part.loaded
+    def _finish(self, part: Part, allowance: Allowance, guarded: dict[str, int]) -> None:
+        loaded, ops = part.loaded, self.ops
         claim = loaded.claim
-        task_path, ops = claim.task_path, self.ops
-        ops += [Delete(path) for path in loaded.below]
-        ops.append(Delete(claim.path))
-        if loaded.owner:
-            ops.append(Delete(f"{task_path}/owner"))
+        plan_path = claim.plan_path
+        ops += loaded.release_ops()
         for prov, edge in loaded.edges:
-            dependent = f"{claim.plan_path}/task-{edge.task}"
-            k = b"%d" % edge.k
-            ops.append(Create(f"{dependent}/arg-{edge.position}", part.outcome))
-            ops.append(Delete(f"{dependent}/dep-{edge.position}"))
-            ops.append(SetData(f"{dependent}/ready", k))
+            ops += delivery_ops(plan_path, claim.task_path, prov, edge, part.outcome)
             target = Dependent(claim.plan, edge.task, edge.k, edge.rank)
             if edge.k > 1:
-                self.deliveries[claim.plan_path, edge.task] = (target, len(ops) - 1)
-            ops.append(Delete(f"{task_path}/{prov}"))
-            if edge.k == 1:
+                self.deliveries[plan_path, edge.task] = (target, len(ops) - 2)
+            elif edge.k == 1:
                 # It has only one edge, so this delivery is the last, and publishes the task.
-                ops.append(SetData(f"{dependent}/ready", k, 1))
-                if claim.plan_path in drive.versions and len(self.inherited) < drive.capacity:
+                published = publish_ops(plan_path, target)
+                if plan_path in allowance.versions and len(self.inherited) < allowance.claims:
                     made = new_claim(self.me, claim.plan, edge.rank, edge.task, 0, 0)
                     self.inherited.append(made)
-                    guarded.add(claim.plan_path)
-                else:
-                    ops.append(Create(f"{claim.plan_path}/runnable/{target.entry.name}"))
-        if part.kept:
-            ops.append(Create(f"{claim.plan_path}/results/{claim.task}", part.outcome))
-        if part.dead:
-            ops.append(Create(f"{claim.plan_path}/dead/{claim.task}", part.dead))
+                    guarded[plan_path] = allowance.versions[plan_path]
+                    del published[1]  # the claim takes the place of the entry
+                ops += published
         if part.adds:
-            ops.append(SetData(f"{claim.plan_path}/add-count"))
-        for name in loaded.others:
-            ops.append(Delete(f"{task_path}/{name}"))
-        if loaded.result is not None:
-            ops.append(Delete(f"{task_path}/result"))
-        ops.append(Delete(task_path))
+            ops.append(SetData(f"{plan_path}/add-count"))
+        ops += part.end_ops()
 
     def add_tasks(self, parts: Sequence[Part], next_tasks: dict[str, int]) -> None:
         """Add the tasks that the functions added, in the same transaction as the results."""
@@ -223,26 +212,33 @@ class _Draft:
                     if other.loaded.claim.plan_path == path
                 }
                 self.ops += added_ops(path, part.adds, counts[path], finishing)
-                self.owners += [index] * (len(self.ops) - len(self.owners))
+                self.own(index)
                 counts[path] += len(part.adds)
 
-    def leave_pending(self) -> None:
+    def settle_pending(self, old_pending: Sequence[str]) -> None:
         """S1: a pending record names each task whose `ready` is at K, until it is published."""
+        self.ops += map(Delete, old_pending)
+        self.own(_OLD_PENDING)
         if self.deliveries:
-            self.pending = f"{self.me.claims_path}/pending-{next(self.me.uids)}"
-            named = [dependent for dependent, _ in self.deliveries.values()]
-            self.ops.append(Create(self.pending, pending_bytes(named)))
-            self.owners.append(PENDING)
+            self.pending = f"{self.me.claims_path}/{PENDING}{next(self.me.uids)}"
+            self.ops.append(Create(self.pending, pending_bytes(self.named)))
+            self.own(_PENDING)
+
+    @property
+    def named(self) -> list[Dependent]:
+        return [dependent for dependent, _ in self.deliveries.values()]
 
     def full(self, results: list[object]) -> list[Dependent]:
         """The dependents whose `ready` reached K in this transaction."""
         return [
-            dependent for dependent, at in self.deliveries.values() if results[at] == dependent.k
+            dependent
+            for dependent, at in self.deliveries.values()
+            if results[at + self._checks] == dependent.k
         ]
 
 
 def commit(
-    me: Registration, parts: Sequence[Part], old_pending: Sequence[str], drive: Drive
+    me: Registration, parts: Sequence[Part], old_pending: Sequence[str], allowance: Allowance
 ) -> Step[Committed]:
     """Commit `parts` in as few transactions as refusals allow. Each part is settled once."""
     report = Committed()
@@ -252,12 +248,9 @@ def commit(
         yield from _learn_numbers(report, rest, next_tasks)
         if not rest:
             break
-        draft = _Draft(me, rest, drive)
+        draft = _Commit(me, rest, allowance)
         draft.add_tasks(rest, next_tasks)
-        for pending in pending_records:
-            draft.ops.append(Delete(pending))
-            draft.owners.append(OLD_PENDING)
-        draft.leave_pending()
+        draft.settle_pending(pending_records)
         failpoints.reach("commit.before")
         try:
             answer = yield Multi(draft.ops)
@@ -269,18 +262,17 @@ def commit(
             continue
         if isinstance(answer, Applied):
             failpoints.reach("commit.made")
-            report.full = draft.full(answer.results)
-            return _settled(report, draft, rest)
+            return _settled(report, draft, rest, draft.full(answer.results))
         report.refusals += 1
         if answer.repeated:
             names = set((yield ReadChildren(me.claims_path)) or ())
             mark = draft.pending or next((claim.path for claim in draft.inherited), "")
             if mark and mark.rpartition("/")[2] in names:
-                report.full = yield from _full_now(draft)
-                return _settled(report, draft, rest)
+                # The versions in the answer are lost: whatever is at K now must be published.
+                return _settled(report, draft, rest, (yield from still_full(me, draft.named)))
         if answer.reason is Reason.FULL:
             # Parts that free more than they take go on, and make room for the others.
-            drive, error = NO_DRIVE, rejected("committing results", answer)
+            allowance, error = NO_ALLOWANCE, rejected("committing results", answer)
             growing = [p for p in rest if p.adds] or [p for p in rest if p.growth > 0] or rest
             report.no_room += [(part, error) for part in growing]
             rest = [part for part in rest if part not in growing]
@@ -288,11 +280,11 @@ def commit(
         owner = draft.owners[answer.at]
         if owner == GUARD:
             # The plan changed, or this worker's registration went: publish, do not claim.
-            drive = NO_DRIVE
-        elif owner == OLD_PENDING:
+            allowance = NO_ALLOWANCE
+        elif owner == _OLD_PENDING:
             # Another worker settled it. An old pending record is never worth a result.
             pending_records = [pending for pending in pending_records if pending != answer.path]
-        elif owner == PENDING:
+        elif owner == _PENDING:
             report.worker_gone = True
             report.stale += rest
             return report
@@ -302,35 +294,29 @@ def commit(
     return report
 
 
-def _settled(report: Committed, draft: _Draft, parts: list[Part]) -> Committed:
+def _settled(
+    report: Committed, draft: _Commit, parts: list[Part], full: list[Dependent]
+) -> Committed:
     report.done += parts
-    report.inherited = draft.inherited
-    report.pending = draft.pending
+    report.inherited, report.pending, report.full = draft.inherited, draft.pending, full
     return report
-
-
-def _full_now(draft: _Draft) -> Step[list[Dependent]]:
-    """After a lost answer the versions are unknown: whatever is at K now must be published."""
-    named = [dependent for dependent, _ in draft.deliveries.values()]
-    nodes = yield ReadMany(
-        [ReadData(f"{draft.me.paths.task(d.plan, d.task)}/ready") for d in named]
-    )
-    return [d for d, node in zip(named, nodes, strict=True) if node and node.version == d.k]
 
 
 def _learn_numbers(report: Committed, rest: list[Part], next_tasks: dict[str, int]) -> Step[None]:
     for part in list(rest):
         path = part.loaded.claim.plan_path
         if part.adds and path not in next_tasks:
-            try:
-                plan = yield ReadData(path)
-            except UNREACHABLE:
-                raise
-            except ZooKeeperError as error:  # an access list: no other part is affected
+            number = yield from or_error(_next_number(path))
+            if isinstance(number, ZkplanError):  # an access list: no other part is affected
                 rest.remove(part)
-                report.poison.append((part, error))
-                continue
-            next_tasks[path] = next_number(plan) if plan is not None else 0
+                report.poison.append((part, number))
+            else:
+                next_tasks[path] = number
+
+
+def _next_number(plan_path: str) -> Step[int]:
+    plan = yield ReadData(plan_path)
+    return next_number(plan) if plan is not None else 0
 
 
 def _sort_out(
@@ -339,51 +325,38 @@ def _sort_out(
     """Decide what to do with a part, given which of its operations was refused."""
     part = rest[owner]
     part.refused_by = f"{answer.path}: {answer.reason.value}"
-    claim = part.loaded.claim
+    loaded, claim = part.loaded, part.loaded.claim
     missing = answer.reason is Reason.NO_NODE
+    error: ZkplanError | None = None
     if answer.path == claim.path and missing:
         report.fenced.append(rest.pop(owner))
     elif answer.path == f"{claim.task_path}/owner" and missing:
-        part.loaded.owner = False
+        loaded.owner = False
     elif answer.reason is Reason.NOT_EMPTY and answer.path != claim.task_path:
         # zkplan makes no znodes below a claim or below a child of a task: somebody else did.
-        part.reloads += 1
-        if part.reloads > FOREIGN_MAX:
+        part.foreign += 1
+        if part.foreign > FOREIGN_MAX:
             report.stale.append(rest.pop(owner))
             return
-        try:
-            part.loaded.below = yield from with_below(answer.path, part.loaded.below)
-        except UNREACHABLE:
-            raise
-        except ZooKeeperError as error:
-            rest.pop(owner)
-            report.poison.append((part, error))
-    elif answer.path in part.loaded.below:
-        part.loaded.below = []  # gone, by itself or with what is above it
+        below = yield from or_error(with_below(answer.path, loaded.below))
+        if isinstance(below, ZkplanError):
+            error = below
+        else:
+            loaded.below = below
+    elif answer.path in loaded.below:
+        loaded.below = []  # gone, by itself or with what is above it
     elif part.adds and missing and _is_add(answer.path, part):
         next_tasks.pop(claim.plan_path, None)
         if answer.path.endswith("/prov-"):
-            try:
-                for task in part.adds:
-                    yield from settle_finished(claim.plan_path, task)
-            except UNREACHABLE:
-                raise
-            except ZkplanError as error:
-                rest.pop(owner)
-                report.poison.append((part, error))
+            error = yield from or_error(settle_all(claim.plan_path, part.adds))
     elif part.adds and missing and answer.path == f"{claim.plan_path}/add-count":
-        rest.pop(owner)
-        report.poison.append((part, being_removed(claim.plan_path)))
-    elif answer.reason in (
-        Reason.NO_NODE,
-        Reason.NODE_EXISTS,
-        Reason.NOT_EMPTY,
-        Reason.BAD_VERSION,
-    ):
+        error = being_removed(claim.plan_path)
+    elif missing or answer.reason in (Reason.NODE_EXISTS, Reason.NOT_EMPTY, Reason.BAD_VERSION):
         report.stale.append(rest.pop(owner))
     else:
-        rest.pop(owner)
-        report.poison.append((part, rejected(f"committing {claim.task_path}", answer)))
+        error = rejected(f"committing {claim.task_path}", answer)
+    if error is not None:
+        report.poison.append((rest.pop(owner), error))
 
 
 def being_removed(plan_path: str) -> PlanCancelled:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from ..errors import PayloadUndecodable
 from . import failpoints
 from .records import Edge, count_from_bytes
-from .requests import Delete, Multi, Node, ReadChildren, ReadData, ReadMany, Step
+from .requests import Delete, Multi, Node, Op, ReadChildren, ReadData, ReadMany, Step
 from .shared import READS_PER_REQUEST, Claim
 
 #: How many values a load reads at first, while their sizes are unknown.
@@ -37,6 +37,13 @@ class Loaded:
     damage: str = ""
     below: list[str] = field(default_factory=list)
 
+    def release_ops(self) -> list[Op]:
+        """The fence: the operations that delete the claim and its mark."""
+        ops: list[Op] = [Delete(path) for path in (*self.below, self.claim.path)]
+        if self.owner:
+            ops.append(Delete(f"{self.claim.task_path}/owner"))
+        return ops
+
 
 class Reading:
     """One task while it is read, before it is known which claim it belongs to."""
@@ -59,20 +66,14 @@ class Reading:
         #: The children whose data is needed.
         self.names: list[str] = []
         for name in sorted(children):
-            if name.startswith("prov-"):
+            if name == "result" or name.startswith(("prov-", "arg-", "log-")):
                 self.names.append(name)
-                continue
-            if name == "result":
-                self.names.append(name)
-                continue
             if name == "owner":
                 self.owner = True
-                continue
-            if name.startswith(("arg-", "log-")):
-                self.names.append(name)
-            elif name.startswith("dep-"):
-                self.missing.append(name)
-            self.others.append(name)
+            elif name != "result" and not name.startswith("prov-"):
+                self.others.append(name)
+                if name.startswith("dep-"):
+                    self.missing.append(name)
 
     def fill(self, nodes: list[Node | None]) -> None:
         """Take the data of `names`."""
@@ -141,10 +142,7 @@ class FirstReads(NamedTuple):
 def first_reads(claims: list[Claim]) -> list[ReadData | ReadChildren]:
     """Reads of the definition and the children of each task, then of the claims nodes of the
     claims."""
-    reads: list[ReadData | ReadChildren] = []
-    for claim in claims:
-        reads += (ReadData(claim.task_path), ReadChildren(claim.task_path))
-    return reads + _claims_nodes(claims)
+    return _task_reads([claim.task_path for claim in claims]) + _claims_nodes(claims)
 
 
 def _claims_nodes(claims: list[Claim]) -> list[ReadData | ReadChildren]:
@@ -186,13 +184,15 @@ def load(claims: list[Claim], read: FirstReads | None = None) -> Step[list[Loade
 def load_ahead(plan_path: str, tasks: list[str]) -> Step[dict[str, Reading]]:
     """Read tasks that this worker may inherit soon. Returns those that exist, by task number."""
     paths = [f"{plan_path}/task-{task}" for task in tasks]
-    reads: list[ReadData | ReadChildren] = []
-    for path in paths:
-        reads += (ReadData(path), ReadChildren(path))
-    readings, _ = yield from _read_rest(paths, (yield from read_all(reads)), [])
+    answers = yield from read_all(_task_reads(paths))
+    readings, _ = yield from _read_rest(paths, answers, [])
     return {
         task: reading for task, reading in zip(tasks, readings, strict=True) if reading is not None
     }
+
+
+def _task_reads(task_paths: list[str]) -> list[ReadData | ReadChildren]:
+    return [read for path in task_paths for read in (ReadData(path), ReadChildren(path))]
 
 
 def _read_rest(
@@ -200,29 +200,32 @@ def _read_rest(
 ) -> Step[tuple[list[Reading | None], list[Any]]]:
     """Read the data of the children. The reads in `last` come after all others."""
     readings: list[Reading | None] = []
-    second: list[ReadData | ReadChildren] = []
     for index, path in enumerate(task_paths):
         node, children = answers[2 * index], answers[2 * index + 1]
-        reading = None
-        if node is not None and children is not None:
-            reading = Reading(path, node.data, children)
-            second += [ReadData(f"{path}/{name}") for name in reading.names]
-        readings.append(reading)
-    if not second:
+        exists = node is not None and children is not None
+        readings.append(Reading(path, node.data, children) if exists else None)
+    named = [reading for reading in readings if reading is not None and reading.names]
+    if not named:
         return readings, answers[2 * len(task_paths) :]
-    answers = yield from read_all(second + last)
+    return readings, (yield from read_names(named, last))
+
+
+def read_names(readings: list[Reading], last: list[ReadData | ReadChildren]) -> Step[list[Any]]:
+    """Read the data of the `names` of each reading, then `last`. Returns the answers to `last`."""
+    reads: list[ReadData | ReadChildren] = [
+        ReadData(f"{reading.task_path}/{name}") for reading in readings for name in reading.names
+    ]
+    answers = yield from read_all(reads + last)
     at = 0
     for reading in readings:
-        if reading is not None and reading.names:
-            reading.fill(answers[at : at + len(reading.names)])
-            at += len(reading.names)
-            plan_path = reading.task_path.rpartition("/")[0]
-            damage = yield from complete_edges(plan_path, reading.edges)
-            reading.damage = reading.damage or damage
-    return readings, answers[len(second) :]
+        reading.fill(answers[at : at + len(reading.names)])
+        at += len(reading.names)
+        damage = yield from _complete_edges(reading.task_path.rpartition("/")[0], reading.edges)
+        reading.damage = reading.damage or damage
+    return answers[at:]
 
 
-def complete_edges(plan_path: str, edges: list[tuple[str, Edge]]) -> Step[str]:
+def _complete_edges(plan_path: str, edges: list[tuple[str, Edge]]) -> Step[str]:
     """Add K to edges that another client wrote without it: it is in the dependent's `ready`.
 
     Returns what is wrong with the edges; empty if nothing is.

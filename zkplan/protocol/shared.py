@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ..errors import ServerFull, TransactionRejected
+from ..errors import UNREACHABLE, ServerFull, TransactionRejected, ZkplanError
 from .layout import Entry, Paths
-from .requests import Op, Reason, Refused
+from .requests import Check, Op, Reason, Refused, Step, T
 
 #: ZooKeeper closes the connection at 1 048 575 bytes (jute.maxbuffer); the rest is headers.
 REQUEST_BYTES_MAX = 1_040_000
@@ -83,17 +83,54 @@ class Dependent(NamedTuple):
         return Entry(self.rank, self.task, 0, 0)
 
 
-class Drive(NamedTuple):
-    """What a worker may claim directly while it commits or publishes.
+class Allowance(NamedTuple):
+    """What a worker may claim directly while it commits or publishes: at most `claims` tasks.
 
     `versions` maps the paths of running plans to the versions of their `ready` as last seen.
     """
 
-    capacity: int
+    claims: int
     versions: dict[str, int]
 
 
-NO_DRIVE = Drive(0, {})
+NO_ALLOWANCE = Allowance(0, {})
+#: The owner of an operation that guards a whole transaction.
+GUARD = -1
+
+
+class Draft:
+    """A transaction that is being built, with an owner for each of its operations."""
+
+    def __init__(self) -> None:
+        self.ops: list[Op] = []
+        self.owners: list[int] = []
+
+    def own(self, owner: int) -> None:
+        """All operations that have no owner yet belong to `owner`."""
+        self.owners += [owner] * (len(self.ops) - len(self.owners))
+
+    def guard(self, me: Registration, versions: dict[str, int]) -> int:
+        """Put first the checks that claims of these plans need (S9, L1). Returns how many."""
+        if not versions:
+            return 0
+        checks: list[Op] = [Check(me.worker_path)]
+        checks += [Check(f"{path}/ready", version) for path, version in sorted(versions.items())]
+        self.ops[:0] = checks
+        self.owners[:0] = [GUARD] * len(checks)
+        return len(checks)
+
+
+def or_error(step: Step[T]) -> Step[T | ZkplanError]:
+    """Run `step`; return an error that concerns nothing else, such as of an access list.
+
+    Errors of a closed or silent connection are raised.
+    """
+    try:
+        return (yield from step)
+    except UNREACHABLE:
+        raise
+    except ZkplanError as error:
+        return error
 
 
 def rejected(doing: str, answer: Refused) -> TransactionRejected:

@@ -10,11 +10,12 @@ from collections.abc import Callable, Sequence
 
 from ..errors import PayloadUndecodable, ServerFull, TransactionRejected
 from . import failpoints
-from .adding import added_ops, next_number, settle_finished
+from .adding import added_ops, next_number, settle_all
 from .commit import Part, being_removed
+from .edges import delivery_ops
 from .foreign import with_below
-from .layout import DELIVERED
-from .load import Loaded, complete_edges, drop_removed
+from .layout import DELIVERED, PENDING
+from .load import Loaded, Reading, drop_removed, read_names
 from .publish import publish, still_full
 from .records import Edge
 from .requests import (
@@ -36,11 +37,10 @@ from .shared import (
     GROUP_BYTES_MAX,
     GROUP_OPS_MAX,
     OP_OVERHEAD,
-    READS_PER_REQUEST,
     REFUSALS_MAX,
+    Allowance,
     Claim,
     Dependent,
-    Drive,
     Registration,
     pending_bytes,
     rejected,
@@ -50,7 +50,7 @@ from .shared import (
 def deliver_wide(
     me: Registration,
     part: Part,
-    capacity: Callable[[], Drive],
+    allowance: Callable[[], Allowance],
     taken: Callable[[list[Claim]], None],
     owed: Callable[[list[Dependent], str], None],
 ) -> Step[bool]:
@@ -59,7 +59,7 @@ def deliver_wide(
     Raises ResultNotKept, PlanError or PayloadTooLarge if a task that its function added cannot be
     added; then nothing was written. Raises PayloadUndecodable or ZooKeeperError if an edge is
     damaged, leads nowhere or may not be read; then the edges delivered so far stay delivered. In
-    all cases the claim still stands. With `capacity` and `taken` the worker can run dependents
+    all cases the claim still stands. With `allowance` and `taken` the worker can run dependents
     while later edges are delivered. `owed` gets dependents that a full server has no room to
     publish now, and their pending record.
     """
@@ -76,34 +76,25 @@ def deliver_wide(
     assert loaded.result is not None
     part.outcome = loaded.result
     refusals = 0
-    while True:
-        edges = loaded.edges
-        while edges:
+    while refusals <= REFUSALS_MAX:
+        if loaded.edges:
             failpoints.reach("wide.between")
-            chunk = edges[: _chunk_size(part)]
-            if (yield from _deliver(me, loaded, chunk, capacity, taken, owed)):
-                edges = edges[len(chunk) :]
-                loaded.edges = edges
+            chunk = loaded.edges[: _chunk_size(part)]
+            if (yield from _deliver(me, loaded, chunk, allowance, taken, owed)):
+                loaded.edges = loaded.edges[len(chunk) :]
                 refusals = 0
                 continue
-            refusals += 1
-            if refusals > REFUSALS_MAX:
-                raise TransactionRejected(
-                    f"{loaded.claim.task_path}: its edges cannot be delivered"
-                )
-            if not (yield from _reload_edges(loaded)):
-                return False
-            edges = loaded.edges
-        failpoints.reach("wide.delivered")
-        yield from _drop_spent(loaded)
-        finished = yield from _finish(part)
-        if finished is not None:
-            return finished
+        else:
+            failpoints.reach("wide.delivered")
+            yield from _drop_spent(loaded)
+            finished = yield from _finish(part)
+            if finished is not None:
+                return finished
         refusals += 1
-        if refusals > REFUSALS_MAX:
-            raise TransactionRejected(f"{loaded.claim.task_path}: it cannot be finished")
         if not (yield from _reload_edges(loaded)):
             return False
+    what = "its edges cannot be delivered" if loaded.edges else "it cannot be finished"
+    raise TransactionRejected(f"{loaded.claim.task_path}: {what}")
 
 
 def _fix_result(part: Part) -> Step[bool]:
@@ -141,8 +132,7 @@ def _fix_result(part: Part) -> Step[bool]:
         if answer.reason not in (Reason.NO_NODE, Reason.NODE_EXISTS):
             raise rejected(f"storing the result of {claim.task_path}", answer)
         if answer.path.endswith("/prov-"):
-            for task in part.adds:
-                yield from settle_finished(claim.plan_path, task)
+            yield from settle_all(claim.plan_path, part.adds)
 
 
 def _chunk_size(part: Part) -> int:
@@ -154,7 +144,7 @@ def _deliver(
     me: Registration,
     loaded: Loaded,
     edges: Sequence[tuple[str, Edge]],
-    capacity: Callable[[], Drive],
+    allowance: Callable[[], Allowance],
     taken: Callable[[list[Claim]], None],
     owed: Callable[[list[Dependent], str], None],
 ) -> Step[bool]:
@@ -165,13 +155,9 @@ def _deliver(
         ops.append(Create(f"{claim.task_path}/{DELIVERED}"))
     places: list[tuple[Dependent, int]] = []
     for prov, edge in edges:
-        dependent = f"{claim.plan_path}/task-{edge.task}"
-        ops.append(Create(f"{dependent}/arg-{edge.position}", loaded.result or b""))
-        ops.append(Delete(f"{dependent}/dep-{edge.position}"))
-        ops.append(SetData(f"{dependent}/ready", b"%d" % edge.k))
-        places.append((Dependent(claim.plan, edge.task, edge.k, edge.rank), len(ops) - 1))
-        ops.append(Delete(f"{claim.task_path}/{prov}"))
-    pending = f"{me.claims_path}/pending-{next(me.uids)}"
+        ops += delivery_ops(claim.plan_path, claim.task_path, prov, edge, loaded.result or b"")
+        places.append((Dependent(claim.plan, edge.task, edge.k, edge.rank), len(ops) - 2))
+    pending = f"{me.claims_path}/{PENDING}{next(me.uids)}"
     named = [dependent for dependent, _ in places]
     ops.append(Create(pending, pending_bytes(named)))
     answer = yield Multi(ops)
@@ -187,7 +173,7 @@ def _deliver(
     if marks:
         loaded.others.append(DELIVERED)
     try:
-        published = yield from publish(me, full, pending, capacity())
+        published = yield from publish(me, full, pending, allowance())
     except ServerFull:
         owed(full, pending)
     else:
@@ -204,25 +190,13 @@ def _reload_edges(loaded: Loaded) -> Step[bool]:
     if children is None or claim is None:
         yield from drop_removed([loaded.claim])
         return False
-    provs = sorted(name for name in children if name.startswith("prov-"))
-    loaded.edges = []
-    for start in range(0, len(provs), READS_PER_REQUEST):
-        names = provs[start : start + READS_PER_REQUEST]
-        nodes = yield ReadMany([ReadData(f"{task_path}/{name}") for name in names], strict=True)
-        loaded.edges += [
-            (name, Edge.from_bytes(node.data))
-            for name, node in zip(names, nodes, strict=True)
-            if node is not None
-        ]
-    damage = yield from complete_edges(loaded.claim.plan_path, loaded.edges)
-    if damage:
-        raise PayloadUndecodable(f"{task_path}: {damage}")
-    loaded.owner = "owner" in children
-    loaded.others = [
-        name
-        for name in children
-        if not name.startswith("prov-") and name not in ("owner", "result")
-    ]
+    reading = Reading(task_path, loaded.record, children)
+    # Nobody needs arguments and logs any more.
+    reading.names = [name for name in reading.names if name.startswith("prov-")]
+    yield from read_names([reading], [])
+    if reading.damage:
+        raise PayloadUndecodable(f"{task_path}: {reading.damage}")
+    loaded.edges, loaded.owner, loaded.others = reading.edges, reading.owner, reading.others
     return True
 
 
@@ -246,17 +220,7 @@ def _drop_spent(loaded: Loaded) -> Step[None]:
 def _finish(part: Part) -> Step[bool | None]:
     """Delete the task. True: done. False: the claim was lost. None: it must be read again."""
     loaded, claim = part.loaded, part.loaded.claim
-    ops: list[Op] = [Delete(path) for path in loaded.below]
-    ops += [Delete(claim.path), Delete(f"{claim.task_path}/result")]
-    if loaded.owner:
-        ops.append(Delete(f"{claim.task_path}/owner"))
-    if part.kept:
-        ops.append(Create(f"{claim.plan_path}/results/{claim.task}", part.outcome))
-    if part.dead:
-        ops.append(Create(f"{claim.plan_path}/dead/{claim.task}", part.dead))
-    ops += [Delete(f"{claim.task_path}/{name}") for name in loaded.others]
-    ops.append(Delete(claim.task_path))
-    answer = yield Multi(ops)
+    answer = yield Multi([*loaded.release_ops(), *part.end_ops()])
     if isinstance(answer, Applied):
         return True
     if answer.reason is Reason.FULL:

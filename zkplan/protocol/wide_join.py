@@ -6,8 +6,8 @@ from __future__ import annotations
 from ..errors import PlanNotFound
 from . import failpoints
 from .add_chain import AddChain
-from .adding import NewTask, dep_number, edge_data, settle_finished
-from .layout import Entry
+from .adding import NewTask, dep_number, settle_finished
+from .edges import edge_ops, publish_ops
 from .requests import (
     Applied,
     Create,
@@ -20,6 +20,7 @@ from .requests import (
     SetData,
     Step,
 )
+from .shared import Dependent
 
 #: Edges per transaction while a wide join is defined.
 EDGES_PER_STEP = 600
@@ -80,9 +81,7 @@ def _edges(
                 ops.append(SetData(f"{path}/ready", b"%d" % k))
                 continue
             source = dep_number(task.deps[position])
-            prov = f"{plan_path}/task-{source}/prov-"
-            ops.append(Create(f"{path}/dep-{position:010d}", source.encode()))
-            ops.append(Create(prov, edge_data(number, position, k, task.rank), sequence=True))
+            ops += edge_ops(plan_path, source, number, position, k, task.rank)
         answer = yield Multi(ops)
         if isinstance(answer, Applied):
             return
@@ -112,8 +111,7 @@ def _release(
             SetData(f"{path}/ready", b"%d" % k, ready.version),
         ]
         if ready.version + 1 == k:
-            ops.append(SetData(f"{path}/ready", b"%d" % k, k))
-            ops.append(Create(f"{plan_path}/runnable/{Entry(task.rank, number, 0, 0).name}"))
+            ops += publish_ops(plan_path, Dependent("", number, k, task.rank))
         answer = yield Multi(ops)
         if isinstance(answer, Applied):
             return

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from ..protocol.claim import Claimed, claim
 from ..protocol.commit import Part
 from ..protocol.load import FirstReads
-from ..protocol.shared import NO_DRIVE, Claim, Drive, Registration
+from ..protocol.shared import NO_ALLOWANCE, Allowance, Claim, Registration
 from .candidates import Candidates
 from .claims import Claims
 from .membership import Membership
@@ -98,7 +98,7 @@ class Claimer:
 
     # ---- by commits and publications
 
-    def allow(self, parts: Sequence[Part], most: int, ending: int) -> Drive:
+    def allow(self, parts: Sequence[Part], most: int, ending: int) -> Allowance:
         """What this worker may claim by itself while it commits `parts`: at most `most` tasks.
 
         Counted as held until `used`. `ending` claims end by that commit. Where more is runnable
@@ -106,18 +106,18 @@ class Claimer:
         dependents go before further tasks, or results would pile up in ZooKeeper.
         """
         allowance = self.allowance(parts, most, ending)
-        self.claims.allowed += allowance.capacity
+        self.claims.allowed += allowance.claims
         return allowance
 
-    def used(self, allowance: Drive) -> None:
+    def used(self, allowance: Allowance) -> None:
         """End an allowance: its claims were made, or never will be."""
-        self.claims.allowed -= allowance.capacity
+        self.claims.allowed -= allowance.claims
 
-    def allowance(self, parts: Sequence[Part], most: int, ending: int) -> Drive:
+    def allowance(self, parts: Sequence[Part], most: int, ending: int) -> Allowance:
         """As `allow`, but not counted."""
         claims = self.claims
         if self.membership.me is None or claims.draining or not self.membership.answers:
-            return NO_DRIVE
+            return NO_ALLOWANCE
         versions = {}
         plenty = True
         for part in parts:
@@ -126,7 +126,7 @@ class Claimer:
                 versions[view.path] = view.version
                 plenty = plenty and self._is_plenty(view)
         free = claims.free(plenty=plenty)
-        return Drive(min(most, max(0, free, ending if plenty else 0)), versions)
+        return Allowance(min(most, max(0, free, ending if plenty else 0)), versions)
 
     def _is_plenty(self, view: PlanView) -> bool:
         """Whether claiming ahead from that plan leaves no other worker idle."""

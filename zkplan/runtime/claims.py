@@ -12,7 +12,7 @@ from collections.abc import Callable
 from functools import partial
 
 from ..protocol.commit import Part
-from ..protocol.failure import hand_back
+from ..protocol.ending import hand_back
 from ..protocol.load import Loaded
 from ..protocol.requests import Step
 from ..protocol.shared import Claim

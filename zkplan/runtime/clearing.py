@@ -11,8 +11,8 @@ import time
 import zlib
 from dataclasses import dataclass, field
 
+from ..protocol.clearing import Cleared, clear_claims, orphaned_claims
 from ..protocol.layout import Paths
-from ..protocol.membership import Cleared, clear_claims, orphaned_claims
 from ..protocol.requests import ReadChildren, Step
 from ..text import count
 from .claims import Claims

@@ -8,7 +8,7 @@ from functools import partial
 from .. import errors
 from ..protocol.commit import Committed, Part, commit
 from ..protocol.requests import Step
-from ..protocol.shared import GROUP_BYTES_MAX, GROUP_OPS_MAX, Drive, Registration
+from ..protocol.shared import GROUP_BYTES_MAX, GROUP_OPS_MAX, Allowance, Registration
 from ..protocol.wide_delivery import deliver_wide
 from .claimer import Claimer
 from .claims import Claims
@@ -77,7 +77,7 @@ class Committer:
         self.steps.start(commit(me, parts, old_pending, allowance), committed)
         self.prefetch.committing(parts)
 
-    def _committed(self, me: Registration, allowance: Drive, report: Committed) -> None:
+    def _committed(self, me: Registration, allowance: Allowance, report: Committed) -> None:
         claims = self.claims
         self._committing -= 1
         self.claimer.used(allowance)

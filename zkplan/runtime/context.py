@@ -9,7 +9,7 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
 from ..errors import PayloadUndecodable, ServerFull, TaskCancelled, TaskError, ZkplanError
-from ..protocol.failure import write_log
+from ..protocol.running import write_log
 from ..serialization.codec import LOG, VALUE, Codec, load
 from ..transport import Transport
 from .job import Job

@@ -8,7 +8,7 @@ from functools import partial
 
 from ..protocol import control
 from ..protocol.publish import Published, publish
-from ..protocol.shared import NO_DRIVE, Dependent, Drive, Registration
+from ..protocol.shared import NO_ALLOWANCE, Allowance, Dependent, Registration
 from ..text import count
 from .claimer import Claimer
 from .loader import Loader
@@ -29,7 +29,7 @@ class Publisher:
     #: Plans that are being checked for their end. True: a task ended meanwhile, so check once more.
     _finishing: dict[str, bool] = field(default_factory=dict)
 
-    def publish(self, full: list[Dependent], pending: str, allowance: Drive) -> None:
+    def publish(self, full: list[Dependent], pending: str, allowance: Allowance) -> None:
         """Publish `full`, as the record `pending` says, and claim what `allowance` has room for."""
         me = self.membership.me
         if me is None:
@@ -53,7 +53,7 @@ class Publisher:
         def published(done: Published) -> None:
             self.counters.refusals += done.refusals
 
-        make = partial(publish, me, full, pending, NO_DRIVE)
+        make = partial(publish, me, full, pending, NO_ALLOWANCE)
         self.steps.until_done(make, published, _what(full))
 
     def finish(self, plan_path: str) -> None:

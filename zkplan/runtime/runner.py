@@ -19,8 +19,8 @@ from ..errors import (
 )
 from ..inspect.slots import worker_here
 from ..protocol import failpoints
-from ..protocol.failure import mark_started
 from ..protocol.records import Failure, TaskRecord
+from ..protocol.running import mark_started
 from ..protocol.shared import REQUEST_BYTES_MAX
 from ..serialization.codec import FAILURE, TASK, VALUE, Codec, load, task_options
 from ..transport import Transport

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from ..backoff import CHANCE, Backoff
 from ..protocol.commit import Part
-from ..protocol.failure import fail_again, fail_for_good
+from ..protocol.ending import fail_again, fail_for_good
 from ..protocol.layout import Paths
 from ..protocol.records import Dead, Failure, TaskOptions
 from ..protocol.requests import Step

@@ -17,7 +17,7 @@ from kazoo.exceptions import KazooException
 from tests.sim.mutants import MUTANTS, Mutant
 from tests.sim.world import ROOT
 from zkplan.cli import main as zkplan_main
-from zkplan.protocol import failpoints, failure, membership
+from zkplan.protocol import clearing, failpoints, running
 from zkplan.protocol.layout import Paths, parse_claim
 from zkplan.protocol.requests import (
     Check,
@@ -91,7 +91,7 @@ def _never_mark() -> None:
         yield from ()
         return True
 
-    _replace(failure, "mark_started", unmarked)
+    _replace(running, "mark_started", unmarked)
 
 
 def _list_claims_nodes(*, first: bool) -> None:
@@ -111,7 +111,7 @@ def _list_claims_nodes(*, first: bool) -> None:
         workers, claims_nodes = names[paths.workers], names[paths.claims]
         return sorted(workers & claims_nodes), sorted(claims_nodes - workers)
 
-    _replace(membership, "orphaned_claims", orphaned_claims)
+    _replace(clearing, "orphaned_claims", orphaned_claims)
 
 
 def _reverse_arguments() -> None:

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import zkplan
+from zkplan.protocol.clearing import orphaned_claims
 from zkplan.protocol.layout import parse_claim
-from zkplan.protocol.membership import orphaned_claims
 from zkplan.protocol.records import control_from_bytes
 from zkplan.protocol.requests import Node, ReadChildren, ReadData, ReadMany
 

@@ -1,0 +1,37 @@
+"""The operations on edges: define one, deliver along it, publish the task at its end."""
+
+from __future__ import annotations
+
+from .records import Edge
+from .requests import Create, Delete, Op, SetData
+from .shared import Dependent
+
+
+def edge_ops(plan_path: str, source: str, task: str, position: int, k: int, rank: str) -> list[Op]:
+    """Let `task` wait for `source` at `position`: both ends of the edge, which come together."""
+    # The data is Edge.to_bytes without the tuple, because it runs once for every edge of a plan.
+    data = f'{{"dep":"task-{task}/dep-{position:010d}","k":{k},"entry":"{rank}-{task}"}}'
+    return [
+        Create(f"{plan_path}/task-{task}/dep-{position:010d}", source.encode()),
+        Create(f"{plan_path}/task-{source}/prov-", data.encode(), sequence=True),
+    ]
+
+
+def delivery_ops(plan_path: str, task_path: str, prov: str, edge: Edge, value: bytes) -> list[Op]:
+    """Deliver `value` along an edge of the task at `task_path`; the third operation counts it."""
+    dependent = f"{plan_path}/task-{edge.task}"
+    return [
+        Create(f"{dependent}/arg-{edge.position}", value),
+        Delete(f"{dependent}/dep-{edge.position}"),
+        SetData(f"{dependent}/ready", b"%d" % edge.k),
+        Delete(f"{task_path}/{prov}"),
+    ]
+
+
+def publish_ops(plan_path: str, target: Dependent) -> list[Op]:
+    """Publish a task to which all values have come. Only one who raises K to K+1 makes an entry."""
+    ready = f"{plan_path}/task-{target.task}/ready"
+    return [
+        SetData(ready, b"%d" % target.k, target.k),
+        Create(f"{plan_path}/runnable/{target.entry.name}"),
+    ]

@@ -1,0 +1,39 @@
+"""Retry: make a dead task runnable again."""
+
+from __future__ import annotations
+
+from ..errors import PayloadUndecodable
+from . import failpoints
+from .layout import Entry
+from .records import Dead
+from .requests import Applied, Create, Delete, Multi, Op, ReadData, ReadMany, Step
+
+
+def retry(plan_path: str, task: str) -> Step[bool]:
+    """Make a dead task runnable again, with all its attempts. Returns False if it is not dead.
+
+    Raises PayloadUndecodable if its dead letter is damaged.
+    """
+    names = (f"dead/{task}", f"results/{task}", f"task-{task}")
+    dead, outcome, node = yield ReadMany([ReadData(f"{plan_path}/{name}") for name in names])
+    if dead is None or node is None:
+        return False
+    letter = Dead.from_bytes(dead.data)
+    if letter.n < 0:
+        # Without the number of its last claim, a runnable name might come back.
+        raise PayloadUndecodable(
+            f"task {task} of {plan_path} cannot be retried: {letter.error}; it must be added anew"
+        )
+    entry = Entry(letter.rank, task, letter.n + 1, 0)
+    ops: list[Op] = [
+        # Only one retry for each death. Otherwise a late copy, or a second operator, could retry a
+        # later death with the same name and version, and a runnable name would come back.
+        Create(f"{plan_path}/task-{task}/retry-{letter.n}"),
+        Delete(f"{plan_path}/dead/{task}"),
+        Create(f"{plan_path}/runnable/{entry.name}"),
+    ]
+    if outcome is not None:
+        ops.insert(1, Delete(f"{plan_path}/results/{task}"))
+    failpoints.reach("retry.between")
+    answer = yield Multi(ops)
+    return isinstance(answer, Applied) or answer.repeated

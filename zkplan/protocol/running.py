@@ -1,0 +1,41 @@
+"""What is written of a task while it runs: that its function has started, and what it logs."""
+
+from __future__ import annotations
+
+from .requests import Applied, Check, Create, Delete, Multi, Reason, Step
+from .shared import Claim, rejected
+
+
+def write_log(claim: Claim, log: bytes) -> Step[str | None]:
+    """Write a log entry of a running task. Returns its name, or None if the claim is gone.
+
+    Raises TransactionRejected, ServerFull; then the claim still stands.
+    """
+    answer = yield Multi([Check(claim.path), Create(f"{claim.task_path}/log-", log, sequence=True)])
+    if isinstance(answer, Applied):
+        name: str = answer.results[1].rpartition("/")[2]
+        return name
+    if answer.reason is not Reason.NO_NODE:
+        raise rejected(f"a log entry of {claim.task_path}", answer)
+    return None
+
+
+def mark_started(claim: Claim) -> Step[bool]:
+    """Note that the function starts under this claim. Returns False if the claim is gone.
+
+    This is done only for a task whose earlier claim ended without an outcome. If this worker
+    vanishes too, the task is known to have run, and an attempt is used up. So a task that kills its
+    workers runs out of attempts, and tasks beside it do not. Raises TransactionRejected if an
+    access list refuses it; then the claim still stands.
+    """
+    name = f"{claim.task_path}/started-{claim.n}"
+    answer = yield Multi([Check(claim.path), Create(name)])
+    if isinstance(answer, Applied):
+        return True
+    if answer.reason is Reason.NODE_EXISTS:
+        return True  # the name belongs to this claim alone: an earlier copy of this was applied
+    if answer.reason is not Reason.NO_NODE:
+        raise rejected(f"noting the start of {claim.task_path}", answer)
+    if answer.path == name:
+        yield Multi([Delete(claim.path)])  # the task was removed with its plan
+    return False
