@@ -8,6 +8,7 @@ author died while it defined them.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from graphlib import CycleError, TopologicalSorter
 
 from .active import cleared, entering
 from .layout import (
@@ -36,6 +37,7 @@ from .requests import (
     SetData,
     Step,
 )
+from .shared import READS_PER_REQUEST
 
 TASKS_PER_BATCH = 300
 #: The most foreign znodes that a report names.
@@ -165,8 +167,8 @@ def _read_edges(
         children = answers[2 * index + 1]
         if isinstance(children, list) and any(child.startswith("dep-") for child in children):
             wanted += [(name, child) for child in children if child.startswith("prov-")]
-    for start in range(0, len(wanted), 1000):
-        chunk = wanted[start : start + 1000]
+    for start in range(0, len(wanted), READS_PER_REQUEST):
+        chunk = wanted[start : start + READS_PER_REQUEST]
         nodes = yield ReadMany([ReadData(f"{plan_path}/{name}/{prov}") for name, prov in chunk])
         for (name, _), node in zip(chunk, nodes, strict=True):
             if node is not None:
@@ -178,32 +180,13 @@ def _read_edges(
 
 
 def _find_cycle(report: Report, feeds: dict[str, list[str]]) -> None:
-    """Report the first cycle among waiting tasks. Depth first, with a stack instead of
-    recursion."""
-    state: dict[str, int] = {}
-    for root in feeds:
-        if root in state:
-            continue
-        path: list[str] = []
-        stack: list[tuple[str, int]] = [(root, 0)]
-        while stack:
-            name, at = stack.pop()
-            if at == 0:
-                state[name] = 1
-                path.append(name)
-            children = feeds.get(name, [])
-            if at == len(children):
-                state[name] = 2
-                path.pop()
-                continue
-            stack.append((name, at + 1))
-            child = children[at]
-            if state.get(child) == 1:
-                cycle = [*path[path.index(child) :], child]
-                report.problems.append("a cycle, which can never run: " + " -> ".join(cycle))
-                return
-            if child not in state:
-                stack.append((child, 0))
+    """Report the first cycle among waiting tasks."""
+    try:
+        TopologicalSorter(feeds).prepare()
+    except CycleError as error:
+        # It takes what follows a task for what goes before it, so its cycle runs backwards.
+        cycle = " -> ".join(reversed(error.args[1]))
+        report.problems.append(f"a cycle, which can never run: {cycle}")
 
 
 def _placed(paths: Paths, plan: str) -> Step[set[str]]:

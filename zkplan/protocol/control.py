@@ -3,6 +3,7 @@ status."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from ..errors import (
@@ -248,21 +249,20 @@ def remove(plan_path: str) -> Step[int]:
         names = yield ReadChildren(plan_path)
         if names is None:
             return removed
-        tasks = [name for name in names if name.startswith("task-")]
+        tasks = [f"{plan_path}/{name}" for name in names if name.startswith("task-")]
         if not tasks:
             break
         for start in range(0, len(tasks), REMOVED_PER_ROUND):
-            removed += yield from _remove_tasks(plan_path, tasks[start : start + REMOVED_PER_ROUND])
+            removed += yield from _remove(tasks[start : start + REMOVED_PER_ROUND])
     else:
         raise _too_busy(f"removing {plan_path}")
     yield from _remove_delayed(plan_path)
-    yield from _remove_flat(active_entry(plan_path))  # somebody else's, after the plan had ended
+    yield from _remove([active_entry(plan_path)])  # somebody else's, after the plan had ended
     for _ in range(REMOVALS_MAX):
         # `done` is deleted with `ready`: a plan that is ready and not done would look like one of
         # another client, and would be put into the index.
         ends = [name for name in ("done", "ready") if name in names]
-        for name in [name for name in names if name not in ends]:
-            yield from _remove_flat(f"{plan_path}/{name}")
+        yield from _remove([f"{plan_path}/{name}" for name in names if name not in ends])
         last: list[Op] = []
         for name in ends:
             last += [Delete(path) for path in (yield from below(f"{plan_path}/{name}"))]
@@ -278,28 +278,27 @@ def remove(plan_path: str) -> Step[int]:
     raise _too_busy(f"removing {plan_path}")
 
 
-def _remove_tasks(plan_path: str, tasks: list[str]) -> Step[int]:
-    """Delete tasks with their children. What a worker changes meanwhile is left for the next
-    round."""
-    children = yield ReadMany([ReadChildren(f"{plan_path}/{task}") for task in tasks])
-    doomed: list[Op] = []
-    for task, names in zip(tasks, children, strict=True):
+def _remove(paths: Sequence[str]) -> Step[int]:
+    """Delete these znodes with their children. Returns how many were deleted.
+
+    What others change meanwhile is left for the next round. Raises TransactionRejected.
+    """
+    children = yield ReadMany([ReadChildren(path) for path in paths])
+    doomed: list[str] = []
+    for path, names in zip(paths, children, strict=True):
         if names is not None:
-            doomed += [Delete(f"{plan_path}/{task}/{name}") for name in names]
-            doomed.append(Delete(f"{plan_path}/{task}"))
-    removed = 0
+            doomed += [*(f"{path}/{name}" for name in names), path]
+    wanted, removed = set(paths), 0
     for start in range(0, len(doomed), GROUP_OPS_MAX):
         batch = doomed[start : start + GROUP_OPS_MAX]
-        answer = yield Multi(batch)
+        answer = yield Multi([Delete(path) for path in batch])
         if isinstance(answer, Applied):
-            removed += sum(_is_task(plan_path, op.path) for op in batch)
-        elif answer.reason is Reason.NOT_EMPTY and not _is_task(plan_path, answer.path):
+            removed += len(wanted.intersection(batch))
+        elif answer.reason is Reason.NOT_EMPTY and answer.path not in wanted:
             yield from delete_below(answer.path)
+        elif answer.reason not in (Reason.NOT_EMPTY, Reason.NO_NODE):
+            raise rejected(f"removing {answer.path}", answer)
     return removed
-
-
-def _is_task(plan_path: str, path: str) -> bool:
-    return path.count("/") == plan_path.count("/") + 1
 
 
 def _remove_delayed(plan_path: str) -> Step[None]:
@@ -310,24 +309,6 @@ def _remove_delayed(plan_path: str) -> Step[None]:
         delayed = parse_delayed(entry)
         if delayed is not None and delayed.plan == number_of(name):
             yield Multi([Delete(f"{root}/delayed/{entry}")])  # a worker may make it due meanwhile
-
-
-def _remove_flat(path: str) -> Step[None]:
-    for _ in range(REMOVALS_MAX):
-        names = yield ReadChildren(path)
-        if names is None:
-            return
-        for start in range(0, len(names), 1000):
-            chunk = names[start : start + 1000]
-            answer = yield Multi([Delete(f"{path}/{name}") for name in chunk])
-            if not isinstance(answer, Applied) and answer.reason is Reason.NOT_EMPTY:
-                yield from delete_below(answer.path)
-        answer = yield Multi([Delete(path)])
-        if isinstance(answer, Applied) or answer.reason is Reason.NO_NODE:
-            return
-        if answer.reason is not Reason.NOT_EMPTY:
-            raise rejected(f"removing {path}", answer)
-    raise _too_busy(f"removing {path}")
 
 
 def _too_busy(what: str) -> TransactionRejected:

@@ -1,4 +1,7 @@
-"""Names and paths of znodes. No other module knows how they are written."""
+"""Names and paths of znodes. What has parts, such as an entry or a claim, is parsed here alone.
+
+Fixed names, such as `ready` below a plan or a task, stand where they are used.
+"""
 
 from __future__ import annotations
 

@@ -98,14 +98,15 @@ class Claimer:
 
     # ---- by commits and publications
 
-    def allow(self, parts: Sequence[Part], most: int, ending: int) -> Allowance:
+    def allow(self, parts: Sequence[Part], most: int, ending: int, taken: int = 0) -> Allowance:
         """What this worker may claim by itself while it commits `parts`: at most `most` tasks.
 
         Counted as held until `used`. `ending` claims end by that commit. Where more is runnable
         than all workers take, as many may follow them, however far the commits are behind: their
-        dependents go before further tasks, or results would pile up in ZooKeeper.
+        dependents go before further tasks, or results would pile up in ZooKeeper. `taken` slots
+        are taken by claims that are not counted yet.
         """
-        allowance = self.allowance(parts, most, ending)
+        allowance = self.allowance(parts, most, ending, taken)
         self.claims.allowed += allowance.claims
         return allowance
 
@@ -113,7 +114,7 @@ class Claimer:
         """End an allowance: its claims were made, or never will be."""
         self.claims.allowed -= allowance.claims
 
-    def allowance(self, parts: Sequence[Part], most: int, ending: int) -> Allowance:
+    def allowance(self, parts: Sequence[Part], most: int, ending: int, taken: int = 0) -> Allowance:
         """As `allow`, but not counted."""
         claims = self.claims
         if self.membership.me is None or claims.draining or not self.membership.answers:
@@ -125,7 +126,7 @@ class Claimer:
             if view is not None and view.running:
                 versions[view.path] = view.version
                 plenty = plenty and self._is_plenty(view)
-        free = claims.free(plenty=plenty)
+        free = claims.free(plenty=plenty) - taken
         return Allowance(min(most, max(0, free, ending if plenty else 0)), versions)
 
     def _is_plenty(self, view: PlanView) -> bool:

@@ -87,22 +87,21 @@ class Committer:
             self._old_pending += report.old_pending
             if report.pending and not report.full:
                 self._old_pending.append(report.pending)
-        ready, unread, on_the_way = self.prefetch.take(report)
-        # Long tasks that are inherited take slots that the publication must not claim for. Short
-        # ones are claimed ahead anyhow: to count them made `map-reduce` 4 % slower.
-        inherited = len(ready) + len(unread) if claims.room.are_long else 0
-        claims.loading += on_the_way + inherited
+        ready, unread, on_the_way = self.prefetch.take(report, self.loader.prefetched)
+        claims.loading += on_the_way
         self.settler.committed(report)
         if report.full:
             ending = len(report.done) - len(report.inherited)
-            allowance = self.claimer.allow(report.done, len(report.full), ending)
+            # Long tasks that are inherited take slots that the publication must not claim for.
+            # Short ones are claimed ahead anyhow: to count them made `map-reduce` 4 % slower.
+            taken = len(ready) + len(unread) if claims.room.are_long else 0
+            allowance = self.claimer.allow(report.done, len(report.full), ending, taken)
             self.publisher.publish(report.full, report.pending, allowance)
         # If a commit is sent twice, its first copy may have ended the last task and fences the
         # second.
         ended = (*report.done, *report.fenced)
         for plan_path in {part.loaded.claim.plan_path for part in ended if not part.loaded.edges}:
             self.publisher.finish(plan_path)
-        claims.loading -= inherited
         self.loader.take_on(unread)
         # Done last, because other threads run these only when this thread waits again.
         self.loader.start(ready)

@@ -1,7 +1,8 @@
 """One worker's loop: a single thread owns all state, and starts whatever is due.
 
 Steps of the protocol run in the background. Answers, watches and ended tasks arrive in the loop's
-inbox as functions to call. So no locks are needed, and every decision sees a consistent state.
+inbox as functions to call. So its state needs no locks, and every decision sees a consistent state.
+What other threads share with it, such as the thread pool, locks for itself.
 """
 
 from __future__ import annotations
@@ -78,7 +79,7 @@ class Loop:
         self.pool = pool = ThreadPool(threads, self.runner.run, self._task_ended, self._wake)
         self.candidates = candidates = Candidates()
         kept = KeptResults()
-        prefetch = Prefetch(steps, lambda loaded, claim: loader.prefetched(loaded, claim))
+        prefetch = Prefetch(steps)
         self.claims = claims = Claims(steps, pool, kept, prefetch, counters)
         # The stages, in the order of a task's way through them.
         self.poller = Poller(steps, paths, membership, claims, kept, candidates, vanished, counters)

@@ -20,6 +20,8 @@ AHEAD_MAX = 32
 #: side.
 FURTHER_MAX = 2
 
+_Arrived = Callable[[Loaded | None, Claim], None]
+
 
 class _Batch:
     """The prefetched dependents of one task, and the claims that wait for the answer."""
@@ -31,18 +33,14 @@ class _Batch:
         self.arrived = False
         #: The task is being committed, so the dependents of its dependents are worth reading.
         self.further = False
-        self.waiting: list[tuple[Claim, str, bytes]] = []
+        self.waiting: list[tuple[Claim, str, bytes, _Arrived]] = []
 
 
 class Prefetch:
-    """All prefetched tasks of one worker, in a batch for each task before them.
+    """All prefetched tasks of one worker, in a batch for each task before them."""
 
-    `arrived` is called if a task is read only after the commit that claimed it: with the claim, and
-    with what was read, or None if it must be read again.
-    """
-
-    def __init__(self, steps: Steps, arrived: Callable[[Loaded | None, Claim], None]) -> None:
-        self._steps, self._arrived = steps, arrived
+    def __init__(self, steps: Steps) -> None:
+        self._steps = steps
         self._batches: dict[str, _Batch] = {}
 
     def begin(self, loaded: Loaded, most: int) -> None:
@@ -72,8 +70,8 @@ class Prefetch:
 
         def arrived(readings: dict[str, Reading]) -> None:
             batch.readings, batch.arrived = readings, True
-            for claim, position, value in batch.waiting:
-                self._arrived(self._use(batch, claim, position, value), claim)
+            for claim, position, value, tell in batch.waiting:
+                tell(self._use(batch, claim, position, value), claim)
             if batch.further and task_path in self._batches:
                 self._read_further(batch)
 
@@ -87,9 +85,13 @@ class Prefetch:
             if reading.task_path not in self._batches:
                 self._read(reading.task_path, reading.edges, FURTHER_MAX)
 
-    def take(self, report: Committed) -> tuple[list[Loaded], list[Claim], int]:
-        """Sort the claims that a commit made: those ready to run, those to load, and how many will
-        come through `arrived`."""
+    def take(self, report: Committed, arrived: _Arrived) -> tuple[list[Loaded], list[Claim], int]:
+        """Sort the claims that a commit made: those ready to run, those to load, and how many are
+        still being read.
+
+        For each of the last, `arrived` gets what was read (None: it must be read again) and the
+        claim.
+        """
         sources: dict[str, tuple[_Batch | None, str, bytes]] = {}
         batches = []
         for part in report.done:
@@ -108,7 +110,7 @@ class Prefetch:
         for claim in report.inherited:
             batch, position, value = sources[claim.task_path]
             if batch is not None and not batch.arrived:
-                batch.waiting.append((claim, position, value))
+                batch.waiting.append((claim, position, value, arrived))
                 on_the_way += 1
                 continue
             loaded = self._use(batch, claim, position, value) if batch is not None else None

@@ -12,21 +12,16 @@ from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
-from ..backoff import CHANCE, Backoff
 from ..protocol.commit import Part
 from ..protocol.ending import fail_again, fail_for_good
 from ..protocol.layout import Paths
-from ..protocol.records import Dead, Failure, TaskOptions
+from ..protocol.records import Dead, Failure
 from ..protocol.requests import Step
 from ..serialization.codec import FAILURE, Codec
 from .job import Ended, Job
+from .retry_delay import retry_delay_s
 
 logger = logging.getLogger("zkplan.worker")
-
-#: Longest delay between attempts, whatever `retry_delay` and the number of failures.
-RETRY_DELAY_MAX_S = 300.0
-#: The latest due time that fits into a name. Only a record made by hand has a later one.
-DELAY_S_MAX = 365 * 24 * 3600.0
 
 
 class Commit(NamedTuple):
@@ -108,7 +103,7 @@ def settle_failure(
             options.attempts,
             failure.summary,
         )
-        delay_s = _delay_s(options, claim.a)
+        delay_s = retry_delay_s(options, claim.a)
         due_ms = int((time.time() + delay_s) * 1000) if options.retry_delay > 0 else None
         delay_ms = int(delay_s * 1000)
         return End(job, partial(fail_again, claim, sealed, due_ms, paths.delayed, delay_ms))
@@ -122,11 +117,3 @@ def settle_failure(
         # If a wide delivery has begun, what it delivers is the outcome, not a new text.
         return Commit(Part(job.loaded, job.loaded.result or sealed, True, dead.to_bytes()))
     return End(job, partial(fail_for_good, claim, sealed, dead))
-
-
-def _delay_s(options: TaskOptions, attempts: int) -> float:
-    if options.retry_delay <= 0:
-        return 0.0
-    backoff = Backoff(options.retry_delay, 2.0, max(RETRY_DELAY_MAX_S, options.retry_delay), 0.3)
-    # An entry made by hand may have so many attempts that the delay cannot be calculated.
-    return min(backoff.delay_s(min(attempts, 1000), CHANCE.random()), DELAY_S_MAX)

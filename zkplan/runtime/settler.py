@@ -150,8 +150,6 @@ class Settler:
     def _refused(self, part: Part, error: Exception) -> None:
         """A part that ZooKeeper refuses for its own reason fails alone; the others go on."""
         job = self.claims.job_of(part.loaded)
-        # If it was read again after it ran, it may have a stored result, which must not be changed.
-        job.loaded = part.loaded
         # A failure that cannot be delivered either makes the task dead: it would be retried for
         # ever.
         self._failed(job, failures.describe(error, job), held=bool(part.dead))
@@ -176,7 +174,8 @@ class Settler:
             if not found:
                 self.claims.lost(claim, RESULT)
                 return
-            part.loaded = found[0]
+            # It may have a stored result by now, which must not be changed.
+            self.claims.job_of(part.loaded).loaded = part.loaded = found[0]
             self.claims.commit(part)
 
         self.steps.until_done(
