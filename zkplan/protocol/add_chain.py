@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 
 from ..errors import PlanCancelled, PlanDrained, PlanNotFound
-from .adding import NewTask, identity_ops, next_number, settle_finished
+from .adding import NewTask, next_number, settle_finished
 from .foreign import skip_number
 from .records import control_from_bytes
-from .requests import Op, ReadData, ReadMany, Reason, Refused, Step
+from .requests import Create, Delete, Op, ReadData, ReadMany, Reason, Refused, SetData, Step
 from .shared import rejected
 
 
@@ -21,7 +21,7 @@ class AddChain:
         self._next = next_task
         self._uid = os.urandom(8).hex()
         self._count = 0
-        self._previous = ""
+        self.previous = ""
 
     def learn(self, again: bool = False) -> Step[int]:
         """The number that the next task gets, as far as the author knows."""
@@ -32,17 +32,21 @@ class AddChain:
             self._next = next_number(plan)
         return self._next
 
-    def new_identity(self) -> str:
-        self._count += 1
-        return f"{self._uid}-{self._count}"
+    def begin(self, previous: str) -> tuple[str, list[Op]]:
+        """A new identity, and the operations that an add starts with.
 
-    def begin(self) -> tuple[str, list[Op]]:
-        """A new identity, and the operations that an add starts with."""
-        identity = self.new_identity()
-        return identity, identity_ops(self.plan_path, identity, self._previous)
+        Deleting the `previous` identity chains the adds of one author: a batch cannot be applied
+        unless the one before it was, so its predicted numbers never point at somebody else's tasks.
+        """
+        self._count += 1
+        identity = f"{self._uid}-{self._count}"
+        ops: list[Op] = [Create(f"{self.plan_path}/add-ids/{identity}")]
+        if previous:
+            ops.append(Delete(f"{self.plan_path}/add-ids/{previous}"))
+        return identity, [*ops, SetData(f"{self.plan_path}/add-count")]
 
     def applied(self, identity: str, count: int) -> None:
-        self._previous = identity
+        self.previous = identity
         if self._next is not None:
             self._next += count
 
@@ -52,8 +56,8 @@ class AddChain:
             raise rejected(f"adding to {self.plan_path}", answer)
         if answer.path.endswith(("/add-count", "/add-ids")) or "/add-ids/" in answer.path:
             yield from self._explain_plan()
-            if self._previous and answer.path.endswith(self._previous):
-                self._previous = ""
+            if self.previous and answer.path.endswith(self.previous):
+                self.previous = ""
         elif answer.path.endswith("/prov-") and task is not None:
             yield from settle_finished(self.plan_path, task)
         elif answer.path.endswith("/task-") and answer.reason is Reason.NODE_EXISTS:

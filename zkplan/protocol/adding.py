@@ -13,7 +13,7 @@ from ..errors import PayloadTooLarge, PlanCancelled, PlanDrained, PlanNotFound, 
 from .edges import edge_ops
 from .layout import PLAN_FIXED, Entry
 from .records import control_from_bytes
-from .requests import Create, Delete, Node, Op, ReadChildren, ReadData, ReadMany, SetData, Step
+from .requests import Create, Node, Op, ReadChildren, ReadData, ReadMany, SetData, Step
 from .shared import READS_PER_REQUEST, REQUEST_BYTES_MAX
 
 
@@ -110,20 +110,6 @@ def next_number(plan: Node) -> int:
     uses it proves it.
     """
     return (plan.cversion + plan.child_count) // 2
-
-
-def identity_ops(plan_path: str, identity: str, previous: str) -> list[Op]:
-    """The first operations of an add: its identity, the deletion of the previous one, the count of
-    adds.
-
-    Deleting the previous identity chains the adds of one author: a batch cannot be applied unless
-    the one before it was, so its predicted numbers can never point at somebody else's tasks.
-    """
-    ops: list[Op] = [Create(f"{plan_path}/add-ids/{identity}")]
-    if previous:
-        ops.append(Delete(f"{plan_path}/add-ids/{previous}"))
-    ops.append(SetData(f"{plan_path}/add-count"))
-    return ops
 
 
 def task_count(plan: Node, has_ready: bool) -> int:

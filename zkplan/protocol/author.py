@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from itertools import groupby
 from typing import NamedTuple
 
 from . import failpoints, wide_join
@@ -81,9 +82,10 @@ def create_plan(paths: Paths, record: PlanRecord) -> Step[str]:
 
 
 class _Batch(NamedTuple):
+    """Tasks that are being added, with their predicted numbers."""
+
     identity: str
-    tasks: list[NewTask]
-    numbers: list[str]
+    numbers: dict[NewTask, str]
     draft: Draft
     ticket: Ticket
 
@@ -97,17 +99,12 @@ class Author(AddChain):
         Each batch is atomic. After an error the earlier batches stay: their tasks have numbers, the
         others have none.
         """
-        start = 0
-        while start < len(tasks):
-            if tasks[start].k > EDGES_PER_MULTI:
-                yield from wide_join.add_wide_join(self, tasks[start])
-                start += 1
+        for is_wide, run in groupby(tasks, lambda task: task.k > EDGES_PER_MULTI):
+            if not is_wide:
+                yield from self._add_run(list(run))
                 continue
-            end = start
-            while end < len(tasks) and tasks[end].k <= EDGES_PER_MULTI:
-                end += 1
-            yield from self._add_run(tasks[start:end])
-            start = end
+            for task in run:
+                yield from wide_join.add_wide_join(self, task)
 
     def _add_run(self, tasks: Sequence[NewTask]) -> Step[None]:
         flying: deque[_Batch] = deque()
@@ -117,7 +114,7 @@ class Author(AddChain):
                 yield from self.learn()
                 batch = yield from self._send(tasks, start, flying)
                 flying.append(batch)
-                start += len(batch.tasks)
+                start += len(batch.numbers)
                 continue
             answer = yield Await(flying[0].ticket)
             if isinstance(answer, Applied):
@@ -130,38 +127,30 @@ class Author(AddChain):
             flying.clear()
 
     def _send(self, tasks: Sequence[NewTask], start: int, flying: deque[_Batch]) -> Step[_Batch]:
-        assumed = self._previous
-        if flying:
-            self._previous = flying[-1].identity
         draft = Draft()
-        identity, draft.ops = self.begin()
-        self._previous = assumed
+        identity, draft.ops = self.begin(flying[-1].identity if flying else self.previous)
         draft.own(GUARD)
-        number = (self._next or 0) + sum(len(batch.tasks) for batch in flying)
-        numbers: dict[NewTask, str] = {}
+        known: dict[NewTask, str] = {}
         for batch in flying:
-            numbers.update(zip(batch.tasks, batch.numbers, strict=True))
-        size, chosen = 0, 0
+            known |= batch.numbers
+        first, size, chosen = (self._next or 0) + len(known), 0, dict[NewTask, str]()
         for task in tasks[start:]:
             if chosen and (
                 len(draft.ops) + task.op_count > BATCH_OPS or size + task.size > GROUP_BYTES_MAX
             ):
                 break
-            predicted = f"{number + chosen:010d}"
-            numbers[task] = predicted
-            draft.ops += task_ops(self.plan_path, task, predicted, numbers)
-            draft.own(chosen)
+            known[task] = number = f"{first + len(chosen):010d}"
+            draft.ops += task_ops(self.plan_path, task, number, known)
+            draft.own(len(chosen))
+            chosen[task] = number
             size += task.size
-            chosen += 1
-        batch_tasks = list(tasks[start : start + chosen])
         failpoints.reach("add.before")
-        ticket = yield Send(Multi(draft.ops))
-        return _Batch(identity, batch_tasks, [numbers[task] for task in batch_tasks], draft, ticket)
+        return _Batch(identity, chosen, draft, (yield Send(Multi(draft.ops))))
 
     def _settle(self, batch: _Batch) -> None:
-        for task, number in zip(batch.tasks, batch.numbers, strict=True):
+        for task, number in batch.numbers.items():
             task.number = number
-        self.applied(batch.identity, len(batch.tasks))
+        self.applied(batch.identity, len(batch.numbers))
 
     def _recover(self, batches: list[_Batch], answers: list[Applied | Refused]) -> Step[int]:
         """Find out which of `batches` were applied. Returns how many tasks must be sent again."""
@@ -180,5 +169,6 @@ class Author(AddChain):
         answer = answers[done]
         assert isinstance(answer, Refused)
         owner = batches[done].draft.owners[answer.at]
-        yield from self.explain(answer, None if owner == GUARD else batches[done].tasks[owner])
-        return sum(len(batch.tasks) for batch in batches[done:])
+        tasks = list(batches[done].numbers)
+        yield from self.explain(answer, None if owner == GUARD else tasks[owner])
+        return sum(len(batch.numbers) for batch in batches[done:])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ..errors import ZkplanError
 from . import failpoints
@@ -87,10 +87,10 @@ def send_taking(
     answer = yield Await(sent)
     answers = yield from or_error(_awaited(reading))
     # The claims stand, even if something cannot be read: loading them will meet the same error.
-    return answer, None if isinstance(answers, ZkplanError) else FirstReads(answers)
+    return answer, None if isinstance(answers, ZkplanError) else answers
 
 
-def _awaited(ticket: Ticket) -> Step[list[Any]]:
+def _awaited(ticket: Ticket) -> Step[FirstReads]:
     return (yield Await(ticket))  # type: ignore[no-any-return]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 from ..errors import PayloadUndecodable
 from . import failpoints
@@ -132,11 +132,8 @@ class Reading:
         return self.loaded(claim)
 
 
-class FirstReads(NamedTuple):
-    """The answers to `first_reads`, which were sent right after the transaction that made the
-    claims."""
-
-    answers: list[Any]
+#: The answers to `first_reads`, which were sent right after the transaction that made the claims.
+FirstReads = list[Any]
 
 
 def first_reads(claims: list[Claim]) -> list[ReadData | ReadChildren]:
@@ -160,7 +157,7 @@ def load(claims: list[Claim], read: FirstReads | None = None) -> Step[list[Loade
     everything that was read belongs to this attempt. Claims whose task was removed with its plan
     are deleted. Raises ZooKeeperError if an access list forbids one of the reads.
     """
-    answers = read.answers if read is not None else (yield from read_all(first_reads(claims)))
+    answers = read if read is not None else (yield from read_all(first_reads(claims)))
     failpoints.reach("load.between")
     task_paths = [claim.task_path for claim in claims]
     readings, held = yield from _read_rest(task_paths, answers, _claims_nodes(claims))

@@ -51,7 +51,7 @@ def _create(chain: AddChain, task: NewTask) -> Step[tuple[str, bytes]]:
     while True:
         number = f"{(yield from chain.learn()):010d}"
         path = f"{chain.plan_path}/task-{number}"
-        identity, ops = chain.begin()
+        identity, ops = chain.begin(chain.previous)
         ops += [
             Create(f"{chain.plan_path}/task-", task.record, sequence=True),
             Create(f"{path}/ready", b"%d" % (len(task.deps) + 1)),

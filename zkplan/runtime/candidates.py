@@ -53,11 +53,11 @@ class Candidates:
         else:
             self._wanting.pop(view.number, None)
 
-    def rest(self, number: str, until: float) -> None:
-        """ZooKeeper has no room for what comes of that plan now: look at it again then."""
+    def rest(self, number: str, now: float) -> None:
+        """ZooKeeper has no room for what comes of that plan now."""
         view = self.views.get(number)
         if view is not None:
-            view.rest(until)
+            view.rest(now)
             self.file(view)
 
     def list_anew(self) -> None:

@@ -17,9 +17,6 @@ from .plan_view import PlanView
 from .statistics import Counters
 from .steps import Steps
 
-#: Seconds before a claim is tried again that ZooKeeper had no room for.
-NO_ROOM_REST_S = 1.0
-
 
 @dataclass(eq=False)
 class Claimer:
@@ -87,7 +84,7 @@ class Claimer:
             )
         if made.no_room is not None:
             self.steps.complaints.tell(f"claims wait until there is room for them: {made.no_room}")
-            view.rest(time.monotonic() + NO_ROOM_REST_S)
+            view.rest(time.monotonic())
         if made.worker_gone:
             self.membership.lost(me)
         if made.plan_changed or made.worker_gone:

@@ -5,10 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import partial
 
-from .. import errors
+from ..errors import ServerFull, ZkplanError
 from ..protocol.commit import Committed, Part, commit
-from ..protocol.requests import Step
-from ..protocol.shared import GROUP_BYTES_MAX, GROUP_OPS_MAX, Allowance, Registration
+from ..protocol.shared import (
+    GROUP_BYTES_MAX,
+    GROUP_OPS_MAX,
+    Allowance,
+    Registration,
+    or_error,
+)
 from ..protocol.wide_delivery import deliver_wide
 from .claimer import Claimer
 from .claims import Claims
@@ -107,33 +112,23 @@ class Committer:
         self.loader.start(ready)
 
     def _deliver_wide(self, me: Registration, part: Part) -> None:
-        def delivered(ended: bool | errors.ZkplanError) -> None:
+        def delivered(ended: bool | ZkplanError) -> None:
             self._committing -= 1
-            if isinstance(ended, errors.ServerFull):
-                self.settler.committed(Committed(no_room=[(part, ended)]))
-                return
-            if isinstance(ended, errors.ZkplanError):
-                self.settler.committed(Committed(poison=[(part, ended)]))
-                return
-            self.settler.committed(Committed(done=[part]) if ended else Committed(fenced=[part]))
-            # Fenced too: it may have been by its own last transaction, whose answer was lost.
-            self.publisher.finish(part.loaded.claim.plan_path)
+            report = Committed()
+            if isinstance(ended, ServerFull):
+                report.no_room.append((part, ended))
+            elif isinstance(ended, ZkplanError):
+                report.poison.append((part, ended))
+            else:
+                (report.done if ended else report.fenced).append(part)
+                # Fenced too: it may have been by its own last transaction, whose answer was lost.
+                self.publisher.finish(part.loaded.claim.plan_path)
+            self.settler.committed(report)
 
         most = len(part.loaded.edges)
         step = deliver_wide(
             *(me, part, lambda: self.claimer.allowance([part], most, 0)),
             *(self.loader.take_on, partial(self.publisher.publish_later, me)),
         )
-        self.steps.start(_or_error(step), delivered)
-
-
-def _or_error(step: Step[bool]) -> Step[bool | errors.ZkplanError]:
-    """Handle an error that concerns only this part: its task fails, and the worker goes on."""
-    try:
-        return (yield from step)
-    except (errors.ResultNotKept, errors.PlanError, errors.PayloadTooLarge) as error:
-        return error  # nothing was written: a task that it adds cannot be added
-    except errors.UNREACHABLE:
-        raise
-    except (errors.ZooKeeperError, errors.PayloadUndecodable) as error:
-        return error  # an edge leads nowhere, or may not be read
+        # An error concerns only this part, such as an edge that leads nowhere.
+        self.steps.start(or_error(step), delivered)

@@ -6,13 +6,14 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Protocol
 
 from ..backoff import CHANCE, Backoff
 from ..protocol.active import Scanned
 from ..protocol.check import Report, check
 from ..protocol.layout import Paths
 from ..protocol.requests import ReadChildren, ReadData, ReadMany, Step
+from ..protocol.shared import Registration
 from ..text import count
 from .candidates import Candidates
 from .claims import Claims
@@ -82,27 +83,26 @@ class Heartbeat:
         if self._is_under_way or me is None:
             return
         self._is_under_way = True
+        self.steps.start(self._beat(me), lambda _: None)
+
+    def _beat(self, me: Registration) -> Step[None]:
         held = list(self.claims.jobs)
         # Claims of an earlier registration lie on its claims node, until somebody clears it.
         claims_nodes = sorted({path.rpartition("/")[0] for path in held})
-
-        def beat(answers: list[Any]) -> None:
-            self._is_under_way = False
-            if answers[0] is None:
-                self.membership.lost(me)
-            standing = {
-                f"{claims_node}/{name}"
-                for claims_node, names in zip(claims_nodes, answers[1:], strict=True)
-                for name in names or ()
-            }
-            for path in held:
-                job = self.claims.jobs.get(path)
-                if job is not None and path not in standing:
-                    job.stop_reason = "its claim was released: another worker has the task"
-
-        reads: list[ReadData | ReadChildren] = [ReadData(me.worker_path)]
-        reads += [ReadChildren(claims_node) for claims_node in claims_nodes]
-        self.steps.start(_read(reads), beat)
+        reads = map(ReadChildren, claims_nodes)
+        registration, *listed = yield ReadMany([ReadData(me.worker_path), *reads])
+        self._is_under_way = False
+        if registration is None:
+            self.membership.lost(me)
+        standing = {
+            f"{claims_node}/{name}"
+            for claims_node, names in zip(claims_nodes, listed, strict=True)
+            for name in names or ()
+        }
+        for path in held:
+            job = self.claims.jobs.get(path)
+            if job is not None and path not in standing:
+                job.stop_reason = "its claim was released: another worker has the task"
 
 
 @dataclass(eq=False)
@@ -187,7 +187,3 @@ class IndexScan:
         step = self.scan.next_slice(self.membership.share, self.candidates.views)
         what = "plans of other clients are not looked for"
         self.steps.start_contained(step, scanned, what, instead=Scanned([], []))
-
-
-def _read(reads: list[ReadData | ReadChildren]) -> Step[list[Any]]:
-    return (yield ReadMany(reads))  # type: ignore[no-any-return]

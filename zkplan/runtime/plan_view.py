@@ -40,6 +40,8 @@ NEARLY_EMPTY = 64
 #: Seconds for which a plan is left alone after one of its tasks could not run here, doubled each
 #: time.
 AVOID_FIRST_S, AVOID_MAX_S = 1.0, 60.0
+#: The same after ZooKeeper had no room for a claim, or for a task's result or logs.
+NO_ROOM_REST_S = 1.0
 
 
 @dataclass(slots=True)
@@ -210,9 +212,9 @@ class PlanView:
         self.own.clear()
         self.must_look = True
 
-    def rest(self, until: float) -> None:
-        """ZooKeeper has no room for a claim now: look again then, a monotonic time in seconds."""
-        self.avoid_until = max(self.avoid_until, until)
+    def rest(self, now: float) -> None:
+        """ZooKeeper has no room for a claim, or for what came of one: look again in a moment."""
+        self.avoid_until = max(self.avoid_until, now + NO_ROOM_REST_S)
         self.own.clear()
         self.must_look = True
 

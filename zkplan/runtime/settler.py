@@ -28,8 +28,6 @@ from .thread_pool import ThreadPool
 
 #: How often one part is loaded again before its task fails.
 RELOADS_MAX = 20
-#: Seconds for which a plan is left alone after ZooKeeper had no room for a task's result or logs.
-NO_ROOM_REST_S = 1.0
 logger = logging.getLogger("zkplan.worker")
 
 
@@ -110,7 +108,7 @@ class Settler:
             f"{job.claim.plan_path}: ZooKeeper has no room for its results or logs, so tasks go "
             "back and are run again; remove plans that are not needed any more, or raise the limit"
         )
-        self.candidates.rest(job.claim.plan, time.monotonic() + NO_ROOM_REST_S)
+        self.candidates.rest(job.claim.plan, time.monotonic())
 
     # ---- what commits report
 
