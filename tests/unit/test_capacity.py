@@ -14,7 +14,7 @@ from zkplan.runtime.capacity import (
     STALLED_S,
     UNCOMMITTED_BYTES_MAX,
     UNCOMMITTED_MAX,
-    Room,
+    Capacity,
 )
 from zkplan.runtime.claims import Claims
 from zkplan.runtime.kept_results import KeptResults
@@ -39,8 +39,8 @@ def claims_of(threads: int) -> tuple[Claims, Any]:
     return Claims(nothing, slots, KeptResults(), nothing, Counters()), slots
 
 
-def room_of_tasks(seconds: float, size: int = 0, threads: int = 8) -> Room:
-    found = Room(threads)
+def room_of_tasks(seconds: float, size: int = 0, threads: int = 8) -> Capacity:
+    found = Capacity(threads)
     for _ in range(200):
         found.ended(seconds, size, 0.0)
     return found
@@ -50,7 +50,7 @@ def room_of_tasks(seconds: float, size: int = 0, threads: int = 8) -> Room:
 def test_what_long_tasks_made_go_back_is_not_claimed_again(threads: int) -> None:
     claims, slots = claims_of(threads)
     for _ in range(200):
-        claims.room.ended(0.001, 0, 0.0)
+        claims.capacity.ended(0.001, 0, 0.0)
     slots.waiting = ahead = claims.free()
     assert ahead > 0
     claims.hand_back_stalled(STALLED_S)
@@ -66,7 +66,7 @@ def test_more_is_claimed_ahead_again_when_short_tasks_end() -> None:
     claims.hand_back_stalled(1.0)
     assert claims.free() == 0
     for _ in range(200):
-        claims.room.ended(0.0, 0, 1.0)
+        claims.capacity.ended(0.0, 0, 1.0)
     assert claims.free() == AHEAD_MAX
 
 

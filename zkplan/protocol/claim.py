@@ -22,9 +22,8 @@ from .requests import (
     Refused,
     Send,
     Step,
-    Ticket,
 )
-from .shared import GUARD, Claim, Draft, Registration, or_error, rejected
+from .shared import GUARD, Claim, Draft, Registration, ask, or_error, rejected
 
 #: The most claims whose tasks are read together with the transaction that makes them.
 READ_BEHIND_MAX = 16
@@ -85,13 +84,9 @@ def send_taking(
     sent = yield Send(Multi(ops))
     reading = yield Send(ReadMany(first_reads(claims), strict=True))
     answer = yield Await(sent)
-    answers = yield from or_error(_awaited(reading))
+    answers = yield from or_error(ask(Await(reading)))
     # The claims stand, even if something cannot be read: loading them will meet the same error.
     return answer, None if isinstance(answers, ZkplanError) else answers
-
-
-def _awaited(ticket: Ticket) -> Step[FirstReads]:
-    return (yield Await(ticket))  # type: ignore[no-any-return]
 
 
 def claim(me: Registration, plan: str, ready_version: int, names: list[str]) -> Step[Claimed]:

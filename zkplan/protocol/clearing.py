@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ..errors import ZkplanError
 from . import failpoints
@@ -23,7 +23,7 @@ from .requests import (
     Reason,
     Step,
 )
-from .shared import NO_ALLOWANCE, Registration, or_error, pending_dependents
+from .shared import NO_ALLOWANCE, Registration, ask, or_error, pending_dependents
 
 
 class Cleared(NamedTuple):
@@ -102,7 +102,7 @@ def _releases(
         parts = (path, f"{path}/owner", f"{path}/started-{parsed.n}")
         reads += [ReadData(f"{gone.claims_path}/{name}"), *map(ReadData, parts)]
     # Strict, because a claim that is deleted without an entry in its place loses a task.
-    nodes = yield from or_error(_read(ReadMany(reads, strict=True)))
+    nodes = yield from or_error(ask(ReadMany(reads, strict=True)))
     found: list[tuple[Ending, int]] = []
     if isinstance(nodes, ZkplanError):
         if len(claims) == 1:
@@ -124,10 +124,6 @@ def _releases(
         ending = Ending(f"{gone.claims_path}/{name}", path, then, owner is not None)
         found.append((ending, parsed.n + 1))
     return found
-
-
-def _read(request: ReadMany) -> Step[list[Any]]:
-    return (yield request)  # type: ignore[no-any-return]
 
 
 def _next_entry(claim: bytes, parsed: ClaimName, started: bool) -> Entry:

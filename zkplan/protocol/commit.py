@@ -42,6 +42,7 @@ from .shared import (
     Dependent,
     Draft,
     Registration,
+    ask,
     or_error,
     pending_bytes,
     rejected,
@@ -189,13 +190,12 @@ class _Commit(Draft):
                 self.deliveries[plan_path, edge.task] = (target, len(ops) - 2)
             elif edge.k == 1:
                 # It has only one edge, so this delivery is the last, and publishes the task.
-                published = publish_ops(plan_path, target)
-                if plan_path in allowance.versions and len(self.inherited) < allowance.claims:
+                claims = plan_path in allowance.versions and len(self.inherited) < allowance.claims
+                ops += publish_ops(plan_path, target, entry=not claims)
+                if claims:
                     made = new_claim(self.me, claim.plan, edge.rank, edge.task, 0, 0)
                     self.inherited.append(made)
                     guarded[plan_path] = allowance.versions[plan_path]
-                    del published[1]  # the claim takes the place of the entry
-                ops += published
         if part.adds:
             ops.append(SetData(f"{plan_path}/add-count"))
         ops += part.end_ops()
@@ -306,17 +306,12 @@ def _learn_numbers(report: Committed, rest: list[Part], next_tasks: dict[str, in
     for part in list(rest):
         path = part.loaded.claim.plan_path
         if part.adds and path not in next_tasks:
-            number = yield from or_error(_next_number(path))
-            if isinstance(number, ZkplanError):  # an access list: no other part is affected
+            plan = yield from or_error(ask(ReadData(path)))
+            if isinstance(plan, ZkplanError):  # an access list: no other part is affected
                 rest.remove(part)
-                report.poison.append((part, number))
+                report.poison.append((part, plan))
             else:
-                next_tasks[path] = number
-
-
-def _next_number(plan_path: str) -> Step[int]:
-    plan = yield ReadData(plan_path)
-    return next_number(plan) if plan is not None else 0
+                next_tasks[path] = next_number(plan) if plan is not None else 0
 
 
 def _sort_out(

@@ -28,10 +28,13 @@ def delivery_ops(plan_path: str, task_path: str, prov: str, edge: Edge, value: b
     ]
 
 
-def publish_ops(plan_path: str, target: Dependent) -> list[Op]:
-    """Publish a task to which all values have come. Only one who raises K to K+1 makes an entry."""
-    ready = f"{plan_path}/task-{target.task}/ready"
-    return [
-        SetData(ready, b"%d" % target.k, target.k),
-        Create(f"{plan_path}/runnable/{target.entry.name}"),
-    ]
+def publish_ops(plan_path: str, target: Dependent, *, entry: bool = True) -> list[Op]:
+    """Publish a task to which all values have come: raise K to K+1, which only one can do.
+
+    Without an `entry` a claim takes its place.
+    """
+    k = target.k
+    ops: list[Op] = [SetData(f"{plan_path}/task-{target.task}/ready", b"%d" % k, k)]
+    if entry:
+        ops.append(Create(f"{plan_path}/runnable/{target.entry.name}"))
+    return ops

@@ -39,10 +39,10 @@ class Loaded:
 
     def release_ops(self) -> list[Op]:
         """The fence: the operations that delete the claim and its mark."""
-        ops: list[Op] = [Delete(path) for path in (*self.below, self.claim.path)]
+        ops: list[Op] = [Delete(self.claim.path)]
         if self.owner:
             ops.append(Delete(f"{self.claim.task_path}/owner"))
-        return ops
+        return [*map(Delete, self.below), *ops] if self.below else ops
 
 
 class Reading:

@@ -124,12 +124,13 @@ def _draft(
     guarded: dict[str, int] = {}
     for index, target in enumerate(rest):
         plan_path = me.paths.plan(target.plan)
-        ops = publish_ops(plan_path, target)
-        if len(claims) < allowance.claims and plan_path in allowance.versions:
+        inherits = len(claims) < allowance.claims and plan_path in allowance.versions
+        ops = publish_ops(plan_path, target, entry=not inherits)
+        if inherits:
             claim = new_claim(me, target.plan, target.rank, target.task, 0, 0)
             claims.append(claim)
             guarded[plan_path] = allowance.versions[plan_path]
-            ops[1:] = take_ops(me, claim)
+            ops += take_ops(me, claim)
         elif ops[1].path in standing:
             ops[1] = Check(ops[1].path)
         draft.ops += ops

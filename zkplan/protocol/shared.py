@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ..errors import UNREACHABLE, ServerFull, TransactionRejected, ZkplanError
 from .layout import Entry, Paths
-from .requests import Check, Op, Reason, Refused, Step, T
+from .requests import Check, Op, Reason, Refused, Request, Step, T
 
 #: ZooKeeper closes the connection at 1 048 575 bytes (jute.maxbuffer); the rest is headers.
 REQUEST_BYTES_MAX = 1_040_000
@@ -118,6 +118,11 @@ class Draft:
         self.ops[:0] = checks
         self.owners[:0] = [GUARD] * len(checks)
         return len(checks)
+
+
+def ask(request: Request) -> Step[Any]:
+    """Send one request, as a step of its own."""
+    return (yield request)
 
 
 def or_error(step: Step[T]) -> Step[T | ZkplanError]:

@@ -29,7 +29,7 @@ SHARE_WORTH_S = 0.004
 _NEWEST = 0.1
 
 
-class Room:
+class Capacity:
     """Calculates with averages over the tasks that ended lately on one worker."""
 
     def __init__(self, threads: int) -> None:

@@ -41,7 +41,7 @@ class Claimer:
         if free <= 0:
             return None
         held = claims.held
-        if held > claims.room.threads and free < held:
+        if held > claims.capacity.threads and free < held:
             return None  # small claims cost as much as large ones: wait until half is free
         return self.membership.me
 
@@ -129,4 +129,4 @@ class Claimer:
     def _is_plenty(self, view: PlanView) -> bool:
         """Whether claiming ahead from that plan leaves no other worker idle."""
         alone = self.membership.share[1] < 2
-        return alone or (not view.stolen and len(view.own) > 2 * self.claims.room.threads)
+        return alone or (not view.stolen and len(view.own) > 2 * self.claims.capacity.threads)

@@ -50,7 +50,7 @@ class Claims:
     ) -> None:
         self._steps, self._pool, self._kept, self._prefetch = steps, pool, kept, prefetch
         self._counters = counters
-        self.room = capacity.Room(pool.count)
+        self.capacity = capacity.Capacity(pool.count)
         #: By the path of its claim, what has been loaded and is not settled.
         self.jobs: dict[str, Job] = {}
         #: Entries in the claim under way; claims whose tasks are being loaded; claims that commits
@@ -78,13 +78,13 @@ class Claims:
             return pool.slots - held
         # What ran and is not settled is in a commit, or waits for one.
         uncommitted = max(0, len(self.jobs) - pool.waiting - len(pool.running))
-        free = self.room.free(held, uncommitted, self.uncommitted_bytes, plenty=plenty)
+        free = self.capacity.free(held, uncommitted, self.uncommitted_bytes, plenty=plenty)
         return free - (pool.count - pool.slots)
 
     @property
     def spare(self) -> int:
         """Idle slots for which a task of another worker's share is worth a conflict."""
-        return max(0, self.free(plenty=False)) if self.room.are_long else 0
+        return max(0, self.free(plenty=False)) if self.capacity.are_long else 0
 
     def job_of(self, loaded: Loaded) -> Job:
         return self.jobs.get(loaded.claim.path) or Job(loaded)
@@ -166,13 +166,13 @@ class Claims:
     def hand_back_stalled(self, now: float) -> None:
         """If long tasks occupy all slots, hand back what was claimed ahead, so that others can run
         it."""
-        if not self._pool.waiting or now - self.room.last_end <= capacity.STALLED_S:
+        if not self._pool.waiting or now - self.capacity.last_end <= capacity.STALLED_S:
             return
         jobs = self._pool.take_waiting()
         if jobs:
             many = count(len(jobs), "claim")
             logger.info("%s %s for %g s: handed back", many, HANDED_BACK, capacity.STALLED_S)
-        self.room.stalled(now)
+        self.capacity.stalled(now)
         self.hand_back(jobs)
 
     def withdraw(self, plan: str) -> None:

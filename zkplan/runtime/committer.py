@@ -63,10 +63,11 @@ class Committer:
                 self._deliver_wide(me, parts.popleft())
 
     def _group(self) -> list[Part]:
+        """Parts for one transaction. The first of them fits; a wide one ends the group."""
         waiting = self.claims.uncommitted
         parts: list[Part] = []
         ops = size = 0
-        while waiting and waiting[0].fits:
+        while waiting:
             part = waiting[0]
             ops, size = ops + part.op_count, size + part.size
             if parts and (ops > GROUP_OPS_MAX or size > GROUP_BYTES_MAX):
@@ -99,7 +100,7 @@ class Committer:
             ending = len(report.done) - len(report.inherited)
             # Long tasks that are inherited take slots that the publication must not claim for.
             # Short ones are claimed ahead anyhow: to count them made `map-reduce` 4 % slower.
-            taken = len(ready) + len(unread) if claims.room.are_long else 0
+            taken = len(ready) + len(unread) if claims.capacity.are_long else 0
             allowance = self.claimer.allow(report.done, len(report.full), ending, taken)
             self.publisher.publish(report.full, report.pending, allowance)
         # If a commit is sent twice, its first copy may have ended the last task and fences the

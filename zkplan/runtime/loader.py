@@ -69,7 +69,7 @@ class Loader:
 
     def start(self, loaded: list[Loaded]) -> None:
         """Put tasks into the queue of the slots."""
-        self.claims.room.last_end = time.monotonic()
+        self.claims.capacity.last_end = time.monotonic()
         jobs = []
         for job in [Job(item) for item in loaded]:
             view = self.candidates.views.get(job.claim.plan)

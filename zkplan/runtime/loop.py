@@ -239,6 +239,6 @@ class Loop:
             # A task that cannot run here has not run.
             self.counters.executed += not ended.cannot_run
             size = len(ended.outcome) + sum(map(len, ended.job.loaded.arguments))
-            self.claims.room.ended(ended.seconds, size, now)
+            self.claims.capacity.ended(ended.seconds, size, now)
             if not ended.job.abandoned:
                 self.settler.ended(ended)
