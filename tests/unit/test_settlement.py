@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
+from zkplan.protocol.commit import Part
 from zkplan.protocol.ending import fail_again, fail_for_good
 from zkplan.protocol.records import Dead, Edge, Failure, PlanRecord, TaskOptions
 from zkplan.runtime.job import Ended, Job
-from zkplan.runtime.settlement import Commit, Drop, End, HandBack, settle
+from zkplan.runtime.settlement import End, HandBack, settle
 from zkplan.serialization.codec import FAILURE
 
 from .attempts import CODEC, PATHS, job_of, note
@@ -41,9 +42,8 @@ def step_of(found: Any) -> tuple[Any, tuple[Any, ...]]:
 
 def test_a_result_is_committed_with_what_the_function_added() -> None:
     job = failing(keep=True)
-    found = settled(job, outcome=b"sealed")
-    assert type(found) is Commit
-    part = found.part
+    part = settled(job, outcome=b"sealed")
+    assert type(part) is Part
     assert (part.loaded, part.outcome, part.keep) == (job.loaded, b"sealed", True)
     assert part.adds is job.adds
 
@@ -78,17 +78,17 @@ def test_a_failure_for_good_holds_its_dependents(job: Job, final: bool, used_up:
 
 
 def test_a_failure_for_good_goes_down_the_edges_where_the_plan_says_so() -> None:
-    found = settled(failing(2, cascade=True), failure=ERROR)
-    assert type(found) is Commit
-    kind, body = CODEC.open(FAILURE, found.part.outcome)
+    part = settled(failing(2, cascade=True), failure=ERROR)
+    assert type(part) is Part
+    kind, body = CODEC.open(FAILURE, part.outcome)
     assert (kind, Failure.from_bytes(body)) == (FAILURE, ERROR)
-    assert Dead.from_bytes(found.part.dead).error == "ValueError: no"
+    assert Dead.from_bytes(part.dead).error == "ValueError: no"
 
 
 def test_an_outcome_that_is_partly_delivered_is_not_worded_anew() -> None:
     job = failing(2, cascade=True)
     job.loaded.result = b"what the first dependents got"
-    assert settled(job, failure=ERROR).part.outcome == b"what the first dependents got"
+    assert settled(job, failure=ERROR).outcome == b"what the first dependents got"
 
 
 def test_what_is_not_to_blame_costs_no_attempt() -> None:
@@ -99,5 +99,4 @@ def test_what_is_not_to_blame_costs_no_attempt() -> None:
 
 
 def test_a_claim_that_is_gone_is_dropped() -> None:
-    job = failing()
-    assert settled(job, fenced=True) == Drop(job)
+    assert settled(failing(), fenced=True) is None

@@ -24,12 +24,6 @@ from .retry_delay import retry_delay_s
 logger = logging.getLogger("zkplan.worker")
 
 
-class Commit(NamedTuple):
-    """Deliver the outcome: a result, or a failure that goes down the edges."""
-
-    part: Part
-
-
 class End(NamedTuple):
     """Run the step that `make` makes: it ends the claim, for another attempt or for good."""
 
@@ -49,20 +43,14 @@ class HandBack(NamedTuple):
     no_room: bool = False
 
 
-class Drop(NamedTuple):
-    """Do nothing: the claim was lost."""
+def settle(ended: Ended, codec: Codec, paths: Paths) -> Part | End | HandBack | None:
+    """Decide what follows from the end of an attempt: the commit of a part, or another end.
 
-    job: Job
-
-
-Settlement = Commit | End | HandBack | Drop
-
-
-def settle(ended: Ended, codec: Codec, paths: Paths) -> Settlement:
-    """Decide what follows from the end of an attempt."""
+    None: the claim was lost, so there is nothing to do.
+    """
     job = ended.job
     if ended.fenced:
-        return Drop(job)
+        return None
     if ended.stopped:
         logger.info(
             "%s of %s ended early, as it was told to (%s): handing it back",
@@ -75,7 +63,7 @@ def settle(ended: Ended, codec: Codec, paths: Paths) -> Settlement:
         return HandBack(job, ended.cannot_run, ended.server_full)
     if ended.failure is not None:
         return settle_failure(job, ended.failure, codec, paths, final=ended.final)
-    return Commit(Part(job.loaded, ended.outcome, job.options.keep, adds=job.adds))
+    return Part(job.loaded, ended.outcome, job.options.keep, adds=job.adds)
 
 
 def settle_failure(
@@ -86,11 +74,11 @@ def settle_failure(
     *,
     final: bool = False,
     deliverable: bool = True,
-) -> Settlement:
+) -> Part | End:
     """Decide what follows from a failure. `final`: no further attempt can change it.
 
-    A failure that is not `deliverable` does not go down the edges, whatever `on_failure` of the
-    plan says.
+    A part that is returned goes down the edges. That needs a failure that is `deliverable`, and a
+    plan whose `on_failure` says so.
     """
     claim, options = job.claim, job.options
     sealed = codec.seal(FAILURE, failure.to_bytes())
@@ -115,5 +103,5 @@ def settle_failure(
     cascades = job.plan is not None and job.plan.on_failure == "cascade"
     if cascades and deliverable and all(edge.k >= 0 for _, edge in job.loaded.edges):
         # If a wide delivery has begun, what it delivers is the outcome, not a new text.
-        return Commit(Part(job.loaded, job.loaded.result or sealed, True, dead.to_bytes()))
+        return Part(job.loaded, job.loaded.result or sealed, True, dead.to_bytes())
     return End(job, partial(fail_for_good, claim, sealed, dead))

@@ -16,12 +16,13 @@ from ..protocol.layout import Paths
 from ..protocol.load import Loaded, load
 from ..protocol.records import Failure
 from ..serialization.codec import FAILURE, Codec
-from . import failures, settlement
+from . import failures
 from .candidates import Candidates
 from .claims import RESULT, UNSTARTED, Claims
 from .job import Ended, Job
 from .kept_results import KeptResults
 from .membership import Membership
+from .settlement import End, HandBack, settle, settle_failure
 from .statistics import Counters
 from .steps import Steps
 from .thread_pool import ThreadPool
@@ -50,7 +51,11 @@ class Settler:
     def ended(self, ended: Ended) -> None:
         """An attempt ended."""
         self.counters.failed += ended.failure is not None
-        self._carry_out(settlement.settle(ended, self.codec, self.paths))
+        settled = settle(ended, self.codec, self.paths)
+        if settled is None:
+            self.claims.lost(ended.job.claim, UNSTARTED)
+        else:
+            self._carry_out(settled)
 
     def end_overdue(self, now: float) -> None:
         """End the claims of tasks that timed out. Their threads cannot be stopped; what they return
@@ -67,26 +72,24 @@ class Settler:
 
     def _failed(self, job: Job, failure: Failure, *, held: bool = False) -> None:
         self.counters.failed += 1
-        settled = settlement.settle_failure(
+        settled = settle_failure(
             *(job, failure, self.codec, self.paths), final=held, deliverable=not held
         )
         self._carry_out(settled)
 
     # ---- what settlement decides
 
-    def _carry_out(self, settled: settlement.Settlement) -> None:
+    def _carry_out(self, settled: Part | End | HandBack) -> None:
         match settled:
-            case settlement.Commit(part):
-                self.claims.commit(part)
-            case settlement.End(job, make):
+            case Part():
+                self.claims.commit(settled)
+            case End(job, make):
                 self.claims.end_by(job, make)
-            case settlement.HandBack(job, cannot_run, no_room):
+            case HandBack(job, cannot_run, no_room):
                 log = self._leave_to_others(job, cannot_run) if cannot_run else b""
                 if no_room:
                     self._wait_for_room(job)
                 self.claims.hand_back([job], log)
-            case settlement.Drop(job):
-                self.claims.lost(job.claim, UNSTARTED)
 
     def _leave_to_others(self, job: Job, why: str) -> bytes:
         """Returns the log entry for the task."""
@@ -157,7 +160,7 @@ class Settler:
         job = self.claims.job_of(part.loaded)
         rest_s = self.kept.keep(job.claim, len(part.outcome), error)
         if rest_s is None:
-            self._carry_out(settlement.HandBack(job, no_room=True))
+            self._carry_out(HandBack(job, no_room=True))
             return
         # If another worker cleared it, it would count as a loss of this worker, and use up an
         # attempt.
