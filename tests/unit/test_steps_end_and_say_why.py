@@ -17,7 +17,10 @@ from zkplan.errors import (
 from zkplan.protocol import control
 from zkplan.protocol.adding import NewTask, settle_finished
 from zkplan.protocol.author import Author
+from zkplan.protocol.claim import new_claim
 from zkplan.protocol.control import change_state
+from zkplan.protocol.ending import fail_again
+from zkplan.protocol.layout import Paths
 from zkplan.protocol.records import control_to_bytes
 from zkplan.protocol.requests import (
     Applied,
@@ -32,6 +35,7 @@ from zkplan.protocol.requests import (
     SetData,
     Step,
 )
+from zkplan.protocol.shared import Registration
 
 PATH = "/zkplan/plan-0000000003"
 READY = f"{PATH}/ready"
@@ -152,6 +156,20 @@ def test_what_is_gone_is_told_apart(
     assert [read.path for read in asked.reads] == [PATH, f"{PATH}/ready", f"{PATH}/add-count"]
     with pytest.raises(error):
         step.send([plan, ready, adds])
+
+
+def test_a_failure_whose_log_has_a_number_that_is_taken_keeps_its_task() -> None:
+    me = Registration(Paths("/zkplan"), "worker", iter("0"))
+    claim = new_claim(me, "0000000003", "5000", "0000000005", 0, 0)
+    step = fail_again(claim, b"why", None, me.paths.delayed)
+    first = next(step)
+    assert isinstance(first, Multi)
+    log = f"{PATH}/task-0000000005/log-"
+    at = [op.path for op in first.ops].index(log)
+    gap = step.send(Refused(at, Reason.NODE_EXISTS, log))
+    assert isinstance(gap, Multi)
+    assert [op.path for op in gap.ops] == [f"{PATH}/task-0000000005/gap"] * 2
+    assert step.send(Applied([None, None])) == first, "the same again, with its entry and its log"
 
 
 HERE = node()

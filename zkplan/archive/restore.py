@@ -38,7 +38,7 @@ from ..protocol.requests import (
     Step,
     Ticket,
 )
-from ..protocol.shared import GROUP_BYTES_MAX, READS_PER_REQUEST, rejected, size_of
+from ..protocol.shared import GROUP_BYTES_MAX, OP_OVERHEAD, READS_PER_REQUEST, rejected
 from .picture import LAST, Znode, delayed_of
 
 #: Operations per transaction.
@@ -106,7 +106,7 @@ def fill(
     ops: list[Op] = []
     size = 0
     for op in source.operations(creates, znodes):
-        added = size_of([op])
+        added = OP_OVERHEAD + len(op.path) + len(getattr(op, "data", b""))
         if ops and (len(ops) >= BATCH_OPS or size + added > GROUP_BYTES_MAX):
             yield from chain.send(mark, ops)
             ops, size = [], 0

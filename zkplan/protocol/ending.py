@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ..errors import ZkplanError
-from .foreign import with_below
+from .foreign import skip_number, with_below
 from .layout import Entry, delayed_name
 from .records import Dead
 from .requests import Applied, Check, Create, Delete, Multi, Op, Reason, Refused, SetData, Step
@@ -97,6 +97,8 @@ def _goes_on(ending: Ending, answer: Refused, repeated: bool) -> Step[bool]:
         ending.has_owner = False
     elif missing:
         ending.then = []  # the task or its plan was removed, so only the claim itself is left
+    elif answer.reason is Reason.NODE_EXISTS and answer.path.endswith("/log-"):
+        yield from skip_number(ending.task)
     elif answer.reason is Reason.NODE_EXISTS:
         ending.then = [_over(op) if op.path == answer.path else op for op in ending.then]
     else:

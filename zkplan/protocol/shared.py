@@ -152,17 +152,6 @@ def rejected(doing: str, answer: Refused) -> TransactionRejected:
     return TransactionRejected(what)
 
 
-def size_of(ops: list[Op]) -> int:
-    """An upper bound of the bytes these operations take on the wire."""
-    total = len(ops) * OP_OVERHEAD
-    for op in ops:
-        total += len(op.path)
-        data = getattr(op, "data", None)
-        if data:
-            total += len(data)
-    return total
-
-
 def pending_bytes(dependents: list[Dependent]) -> bytes:
     return "\n".join(f"{d.plan} {d.task} {d.k} {d.rank}" for d in dependents).encode()
 
