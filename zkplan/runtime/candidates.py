@@ -63,8 +63,7 @@ class Candidates:
     def list_anew(self) -> None:
         """Forget all listings, because another order is needed."""
         for view in [self.views[number] for number in self._stocked]:
-            view.own.clear()
-            view.must_look = True
+            view.drop_listing()
             self.file(view)
 
     def grow_old(self, now: float) -> None:

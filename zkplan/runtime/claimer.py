@@ -88,8 +88,7 @@ class Claimer:
         if made.worker_gone:
             self.membership.lost(me)
         if made.plan_changed or made.worker_gone:
-            view.own.clear()
-            view.must_look = True
+            view.drop_listing()
         self.candidates.file(view)
         self.take_on(made.claims, made.read)
 

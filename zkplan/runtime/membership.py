@@ -51,8 +51,8 @@ class Membership:
         self._reasons = Complaints()
         self._registrations = 0
         self._registering = False
-        #: When a refused registration is tried again (monotonic), and after which delay.
-        self._retry_at, self._rest_s = 0.0, 0.0
+        #: How long the last refused registration rested.
+        self._rest_s = 0.0
 
     @property
     def share(self) -> tuple[int, int]:
@@ -89,15 +89,9 @@ class Membership:
             )
         return True
 
-    def next_due(self) -> float:
-        """The monotonic time, in seconds, at which a refused registration is tried again."""
-        if self.me is None and self._retry_at > time.monotonic():
-            return self._retry_at
-        return float("inf")
-
     def register(self) -> None:
         """Start to register, unless that is under way or was refused just now."""
-        if self._registering or time.monotonic() < self._retry_at:
+        if self._registering:
             return
         self._registering = True
         self._registrations += 1
@@ -110,19 +104,22 @@ class Membership:
         self._steps.start(_or_refused(step), self._registered)
 
     def _registered(self, me: Registration | TransactionRejected | None) -> None:
-        self._registering = False
         if isinstance(me, TransactionRejected):
             self._rest_s = min(REGISTER_REST_MAX_S, max(0.5, 2 * self._rest_s))
-            self._retry_at = time.monotonic() + self._rest_s
+            self._steps.rest(time.monotonic() + self._rest_s, self._rested, self._rested)
             self._steps.complaints.tell(
                 f"this worker is not registered yet, and runs nothing: {me}"
             )
             self._registrations -= 1  # the ID is unused
             return
+        self._registering = False
         self.me = me
         if me is not None:
             self._rest_s = 0.0
             self._on_registered(me)
+
+    def _rested(self) -> None:
+        self._registering = False
 
     def lost(self, me: Registration) -> None:
         """The session expired: register under a new ID. The old claims stand until they are

@@ -209,12 +209,15 @@ class PlanView:
         if now >= self.avoid_until:  # tasks that were claimed together count once
             self.avoid_s = min(AVOID_MAX_S, max(AVOID_FIRST_S, 2 * self.avoid_s))
             self.avoid_until = now + self.avoid_s
-        self.own.clear()
-        self.must_look = True
+        self.drop_listing()
 
     def rest(self, now: float) -> None:
         """ZooKeeper has no room for a claim, or for what came of one: look again in a moment."""
         self.avoid_until = max(self.avoid_until, now + NO_ROOM_REST_S)
+        self.drop_listing()
+
+    def drop_listing(self) -> None:
+        """Claim nothing more from the last listing: list again."""
         self.own.clear()
         self.must_look = True
 

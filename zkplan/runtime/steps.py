@@ -14,8 +14,9 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from ..errors import UNREACHABLE, InvariantViolated, PayloadUndecodable, ZooKeeperError
+from ..errors import ZkplanError
 from ..protocol.requests import Step
+from ..protocol.shared import or_error
 from ..transport import Transport
 from .statistics import Counters
 
@@ -144,10 +145,8 @@ def contained(step: Step[T], complaints: Complaints, what: str, instead: D) -> S
     Otherwise one znode that zkplan did not make would end one worker after the other. Errors of a
     closed or silent connection are raised.
     """
-    try:
-        return (yield from step)
-    except UNREACHABLE:
-        raise
-    except (ZooKeeperError, PayloadUndecodable, InvariantViolated) as error:
-        complaints.tell(f"{what}: {error}")
-        return instead
+    result = yield from or_error(step)
+    if not isinstance(result, ZkplanError):
+        return result
+    complaints.tell(f"{what}: {result}")
+    return instead
