@@ -44,10 +44,9 @@ def ensure_root(paths: Paths) -> Step[None]:
     nodes = yield ReadMany([ReadData(path) for path in wanted])
     if all(node is not None for node in nodes):
         return
-    parts = paths.root.strip("/").split("/")
-    for end in range(1, len(parts) + 1):
-        wanted.insert(end - 1, "/" + "/".join(parts[:end]))
-    for path in wanted:
+    parts = paths.root.split("/")
+    above = ["/".join(parts[:end]) for end in range(2, len(parts) + 1)]
+    for path in (*above, *wanted):
         answer = yield Multi([Create(path)])
         if isinstance(answer, Refused) and answer.reason is not Reason.NODE_EXISTS:
             raise rejected(f"creating {path}", answer)
