@@ -89,8 +89,7 @@ def find_unindexed(paths: Paths, plans: Sequence[str]) -> Step[Scanned]:
         path = paths.plan(plan)
         reads += [ReadData(f"{path}/done"), ReadData(active_entry(path))]
     nodes = (yield ReadMany(reads)) if reads else []
-    for index, (plan, control) in enumerate(ready):
-        done, entry = nodes[2 * index : 2 * index + 2]
+    for (plan, control), done, entry in zip(ready, nodes[::2], nodes[1::2], strict=True):
         if done is not None or control_from_bytes(control.data) == "cancelled":
             found.ended.append(plan)
         elif entry is None:

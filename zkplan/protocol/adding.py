@@ -142,8 +142,7 @@ def settle_finished(
             reads.append(ReadData(f"{plan_path}/task-{number}"))
             reads.append(ReadData(f"{plan_path}/results/{number}"))
         nodes = yield ReadMany(reads)
-        for index, position in enumerate(chunk):
-            node, outcome = nodes[2 * index], nodes[2 * index + 1]
+        for position, node, outcome in zip(chunk, nodes[::2], nodes[1::2], strict=True):
             if node is not None:
                 continue
             number = dep_number(task.deps[position])

@@ -87,9 +87,13 @@ def check(paths: Paths, plan: str, repair: bool = True) -> Step[Report]:
         for name in batch:
             reads += (ReadData(f"{plan_path}/{name}/ready"), ReadChildren(f"{plan_path}/{name}"))
         answers = yield ReadMany(reads)
-        for index, name in enumerate(batch):
-            _inspect(report, suspects, name, answers[2 * index], answers[2 * index + 1])
-        yield from _read_edges(plan_path, batch, answers, feeds)
+        edges: list[tuple[str, str]] = []
+        for name, ready, children in zip(batch, answers[::2], answers[1::2], strict=True):
+            if children is not None:
+                _inspect(report, suspects, name, ready, children)
+            if any(child.startswith("dep-") for child in children or ()):
+                edges += [(name, child) for child in children if child.startswith("prov-")]
+        yield from _read_edges(plan_path, edges, feeds)
     _find_cycle(report, feeds)
     placed = (yield from _placed(paths, plan)) if suspects else set()
     for name in suspects:
@@ -133,14 +137,8 @@ def _leave_index(plan_path: str) -> Step[None]:
 
 
 def _inspect(
-    report: Report,
-    suspects: list[str],
-    name: str,
-    ready: Node | None,
-    children: list[str] | None,
+    report: Report, suspects: list[str], name: str, ready: Node | None, children: list[str]
 ) -> None:
-    if children is None:
-        return
     if ready is None:
         report.problems.append(f"{name}: has no `ready`, so it is not fully defined")
         return
@@ -159,16 +157,11 @@ def _inspect(
 
 
 def _read_edges(
-    plan_path: str, batch: list[str], answers: list[object], feeds: dict[str, list[str]]
+    plan_path: str, edges: list[tuple[str, str]], feeds: dict[str, list[str]]
 ) -> Step[None]:
-    """Maps each task to its dependents, as far as needed to find a cycle."""
-    wanted: list[tuple[str, str]] = []
-    for index, name in enumerate(batch):
-        children = answers[2 * index + 1]
-        if isinstance(children, list) and any(child.startswith("dep-") for child in children):
-            wanted += [(name, child) for child in children if child.startswith("prov-")]
-    for start in range(0, len(wanted), READS_PER_REQUEST):
-        chunk = wanted[start : start + READS_PER_REQUEST]
+    """Maps each waiting task to its dependents: only these can be in a cycle."""
+    for start in range(0, len(edges), READS_PER_REQUEST):
+        chunk = edges[start : start + READS_PER_REQUEST]
         nodes = yield ReadMany([ReadData(f"{plan_path}/{name}/{prov}") for name, prov in chunk])
         for (name, _), node in zip(chunk, nodes, strict=True):
             if node is not None:

@@ -197,8 +197,7 @@ def _read_rest(
 ) -> Step[tuple[list[Reading | None], list[Any]]]:
     """Read the data of the children. The reads in `last` come after all others."""
     readings: list[Reading | None] = []
-    for index, path in enumerate(task_paths):
-        node, children = answers[2 * index], answers[2 * index + 1]
+    for path, node, children in zip(task_paths, answers[::2], answers[1::2], strict=False):
         exists = node is not None and children is not None
         readings.append(Reading(path, node.data, children) if exists else None)
     named = [reading for reading in readings if reading is not None and reading.names]
