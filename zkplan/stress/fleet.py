@@ -96,8 +96,8 @@ class Fleet:
         """Record how many claims the workers' logs say were handed back: each used up an attempt
         number."""
         logs = (log.read_text(errors="replace") for log in self._folder.glob("worker*.log"))
-        counts = [count for log in logs for count in claims_handed_back(log)]
-        self._recorder.write("handed back", times=len(counts), claims=sum(counts))
+        claims = [int(said.replace(",", "")) for log in logs for said in _CLAIMS.findall(log)]
+        self._recorder.write("handed back", times=len(claims), claims=sum(claims))
 
     def close(self) -> None:
         """Kill all that are left with SIGKILL."""
@@ -178,11 +178,6 @@ class SupervisedFleet(Fleet):
     def close(self) -> None:
         """End the supervisor with SIGKILL; its workers notice that, and drain."""
         self._supervisor.end(0)
-
-
-def claims_handed_back(log: str) -> list[int]:
-    """How many claims were handed back each time, from a worker's log."""
-    return [int(found.replace(",", "")) for found in _CLAIMS.findall(log)]
 
 
 def _wait_dead(pid: int) -> None:

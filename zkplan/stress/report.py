@@ -18,15 +18,7 @@ def to_json(report: Report) -> str:
     """The report as data for programs; times in seconds."""
     facts = asdict(replace(report, verdicts=[]))
     facts["settings"]["history"] = str(report.settings.history or "") or None
-    facts["verdicts"] = [
-        {
-            "invariant": verdict.invariant,
-            "promise": verdict.promise,
-            "passed": verdict.passed,
-            "violations": verdict.violations,
-        }
-        for verdict in report.verdicts
-    ]
+    facts["verdicts"] = [each._asdict() | {"passed": each.passed} for each in report.verdicts]
     return json.dumps({**facts, "rate": report.rate, "passed": report.passed}, indent=2)
 
 
