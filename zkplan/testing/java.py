@@ -9,6 +9,10 @@ import os
 import shutil
 from pathlib import Path
 
+NO_JAVA = (
+    "no ZooKeeper can be started here: install libzookeeper-java and default-jre-headless "
+    "(Debian, Ubuntu), or install Java and set ZOOKEEPER_HOME to an unpacked release"
+)
 DEBIAN_JARS = Path("/usr/share/java")
 """Where Debian and Ubuntu put the jars of the package libzookeeper-java."""
 _DEBIAN_NAMES = ("zookeeper.jar", "slf4j-simple.jar", "netty-codec.jar")

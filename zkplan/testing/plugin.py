@@ -211,8 +211,7 @@ def _note(config: pytest.Config, line: str) -> None:
 
 
 def _require_java() -> None:
-    from zkplan.testing.java import find_zookeeper
-    from zkplan.testing.provide import NO_JAVA
+    from zkplan.testing.java import NO_JAVA, find_zookeeper
 
     if find_zookeeper() is None:
         _not_available(NO_JAVA)
