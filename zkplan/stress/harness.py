@@ -132,20 +132,19 @@ def run(hosts: str, settings: Settings, tell: Tell = lambda _done, _kills: None)
         return _Run(settings, client, fleet, recorder, folder, tell).run()
 
 
+@dataclass
 class _Run:
     """One run while it is under way."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        client: zkplan.Client,
-        fleet: Fleet,
-        recorder: Recorder,
-        folder: Path,
-        tell: Tell,
-    ) -> None:
-        self.settings, self.client, self.fleet = settings, client, fleet
-        self.recorder, self.folder, self.tell = recorder, folder, tell
+    settings: Settings
+    client: zkplan.Client
+    fleet: Fleet
+    recorder: Recorder
+    folder: Path
+    tell: Tell
+
+    def __post_init__(self) -> None:
+        settings = self.settings
         self.workload = Workload.random(settings.tasks, settings.deps, settings.seed)
         self.chance = random.Random(settings.seed)
         self._registered: dict[str, int] = {}

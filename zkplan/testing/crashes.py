@@ -12,7 +12,7 @@ import socket
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field
@@ -181,54 +181,50 @@ class _Will(NamedTuple):
     transactions: list[str]
 
 
+@dataclass(repr=False)  # it holds a secret
 class _Runs:
     """Runs of one plan, each under a root of its own."""
 
-    def __init__(
-        self,
-        hosts: str,
-        forkserver: _Forkserver,
-        build: Callable[[Client], Plan],
-        outcome: Callable[[Plan], Any],
-        timeout_s: float,
-        folder: Path,
-    ) -> None:
-        self._hosts, self._forkserver, self._build = hosts, forkserver, build
-        self._outcome, self._timeout_s, self._folder = outcome, timeout_s, folder
-        self._roots = itertools.count(1)
-        #: Other users of the machine can reach the server.
-        self._secret = secrets.token_hex(32)
+    hosts: str
+    forkserver: _Forkserver
+    build: Callable[[Client], Plan]
+    outcome: Callable[[Plan], Any]
+    timeout_s: float
+    folder: Path
+    roots: Iterator[int] = field(default_factory=itertools.count)
+    #: Other users of the machine can reach the server.
+    secret: str = field(default_factory=lambda: secrets.token_hex(32))
 
     def run(self, number: int, after: bool) -> _Ran:
         """Build the plan, let a worker die at the moment (0: never), another one finish."""
-        root = f"/crash-{next(self._roots):06d}"
-        with connect(self._hosts, root, secret=self._secret) as client:
+        root = f"/crash-{next(self.roots):06d}"
+        with connect(self.hosts, root, secret=self.secret) as client:
             client.prepare()
-            hasty = _Hasty(client.transport, root, self._secret.encode())
-            plan = _built(self._build(hasty))
+            hasty = _Hasty(client.transport, root, self.secret.encode())
+            plan = _built(self.build(hasty))
             plan.mark_ready()
             first, planned = _Will(None, []), False
-            deadline = time.monotonic() + self._timeout_s
-            place = {"hosts": self._hosts, "root": root, "secret": self._secret}
-            how = in_background(lambda: _how_it_ends(plan, self._timeout_s))
+            deadline = time.monotonic() + self.timeout_s
+            place = {"hosts": self.hosts, "root": root, "secret": self.secret}
+            how = in_background(lambda: _how_it_ends(plan, self.timeout_s))
             for worker in itertools.count():
-                will = self._folder / f"{root[1:]}-{worker}"
+                will = self.folder / f"{root[1:]}-{worker}"
                 moment = {"number": number if worker == 0 else 0, "after": after}
-                died = self._forkserver.run(how, **place, **moment, will=str(will))
+                died = self.forkserver.run(how, **place, **moment, will=str(will))
                 told = _read(will)
                 if worker == 0:
                     first, planned = told, died and len(told.transactions) >= number > 0
                 self._end_session(told)
                 if not died or time.monotonic() > deadline:
                     break
-            ending = Ending(how.result(), self._outcome(plan))
+            ending = Ending(how.result(), self.outcome(plan))
         died_at = first.transactions[number - 1] if planned else None
         return _Ran(ending, len(first.transactions), died_at)
 
     def _end_session(self, will: _Will) -> None:
         """What its time-out would do, at once: the process is dead, nobody else speaks for it."""
         if will.session is not None:
-            kazoo = KazooClient(self._hosts, client_id=will.session)
+            kazoo = KazooClient(self.hosts, client_id=will.session)
             kazoo.start()
             kazoo.stop()
             kazoo.close()

@@ -158,7 +158,7 @@ class _Elsewhere(Lease):
             found.release()
 
 
-@dataclass
+@dataclass(repr=False)  # it holds a secret
 class _Served:
     """A server of this process and how many leases it has."""
 
