@@ -74,11 +74,9 @@ class Fleet:
         It may choose a worker that is not registered yet.
         """
         process = chance.choice(self._crew.processes)
-        self.gone.add(process.pid)
-        self.kills += 1
         sent = time.monotonic()
         self._crew.kill(process)
-        self._recorder.write("ended", pid=process.pid, sent=sent)
+        self._record_kill(process.pid, sent)
         self._crew.tend()
         return process.pid
 
@@ -107,6 +105,11 @@ class Fleet:
         self._started += 1
         log = self._folder / f"worker-{self._started}.log"
         return WorkerProcess(self._command, log, self._environment)
+
+    def _record_kill(self, pid: int, sent: float) -> None:
+        self.gone.add(pid)
+        self.kills += 1
+        self._recorder.write("ended", pid=pid, sent=sent)
 
     def _has_ended(self, process: WorkerProcess) -> None:
         self._record_death(process.pid, process.seen, process.log_tail())
@@ -152,10 +155,8 @@ class SupervisedFleet(Fleet):
             os.kill(pid, signal.SIGKILL)
         except ProcessLookupError:
             return 0  # it ended by itself, which `tend` will notice
-        self.gone.add(pid)
-        self.kills += 1
         _wait_dead(pid)
-        self._recorder.write("ended", pid=pid, sent=sent)
+        self._record_kill(pid, sent)
         return pid
 
     def tend(self) -> None:

@@ -24,7 +24,7 @@ from .history import HARNESS, Recorder, StressHistory, keep
 from .probe import run_task
 from .validate.evidence import Kept, Remains
 from .validate.stress import StressEvidence, Verdict, check
-from .workload import Workload, key_of
+from .workload import Workload, key_of, random_graph
 
 #: Seconds between two checks of the workers while the harness waits for the plan.
 TICK_S = 0.1
@@ -145,7 +145,7 @@ class _Run:
 
     def __post_init__(self) -> None:
         settings = self.settings
-        self.workload = Workload.random(settings.tasks, settings.deps, settings.seed)
+        self.workload = Workload(random_graph(settings.tasks, settings.deps, settings.seed))
         self.chance = random.Random(settings.seed)
         self._registered: dict[str, int] = {}
         self._registered_at = 0.0

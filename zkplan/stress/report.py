@@ -38,10 +38,7 @@ def print_report(report: Report, console: Console) -> None:
     facts.add_row("elapsed", f"{report.elapsed_s:.2f} s, submission {report.submitted_s:.2f} s")
     facts.add_row("rate", f"{report.rate:.0f} tasks/s")
     console.print(facts)
-    checks = Table()
-    checks.add_column("invariant")
-    checks.add_column("check")
-    checks.add_column("verdict")
+    checks = Table("invariant", "check", "verdict")
     for verdict in report.verdicts:
         passed = "[green]passed[/]" if verdict.passed else "[bold red]FAILED[/]"
         checks.add_row(verdict.invariant, verdict.promise, passed)

@@ -129,12 +129,12 @@ def crash_at_every_step(
         runs = _Runs(server.hosts, forkserver, build, outcome, timeout, folder)
         undisturbed = runs.run(0, False)
         report = CrashReport(undisturbed.ending)
-        for number in range(1, undisturbed.transactions + 1):
+        for number in range(1, len(undisturbed.transactions) + 1):
             for when in ("before", "after"):
                 run = runs.run(number, when == "after")
                 # How finished tasks share transactions varies: the last numbers may not come.
-                if run.died_at is not None:
-                    step = Step(number, when, run.died_at)
+                if run.died:
+                    step = Step(number, when, run.transactions[number - 1])
                     report.steps.append(step)
                     if not _same(run.ending, undisturbed.ending):
                         report.differences.append(Difference(step, run.ending, undisturbed.ending))
@@ -170,10 +170,10 @@ def _same(one: Ending, other: Ending) -> bool:
 
 class _Ran(NamedTuple):
     ending: Ending
-    #: The transactions of the first worker.
-    transactions: int
-    #: What its last transaction was, where it died as planned.
-    died_at: str | None
+    #: What the first worker asked for in each transaction.
+    transactions: list[str]
+    #: Whether that worker died as planned.
+    died: bool
 
 
 class _Will(NamedTuple):
@@ -203,7 +203,6 @@ class _Runs:
             hasty = _Hasty(client.transport, root, self.secret.encode())
             plan = _built(self.build(hasty))
             plan.mark_ready()
-            first, planned = _Will(None, []), False
             deadline = time.monotonic() + self.timeout_s
             place = {"hosts": self.hosts, "root": root, "secret": self.secret}
             how = in_background(lambda: _how_it_ends(plan, self.timeout_s))
@@ -213,13 +212,12 @@ class _Runs:
                 died = self.forkserver.run(how, **place, **moment, will=str(will))
                 told = _read(will)
                 if worker == 0:
-                    first, planned = told, died and len(told.transactions) >= number > 0
+                    transactions = told.transactions
+                    as_planned = died and len(transactions) >= number > 0
                 self._end_session(told)
                 if not died or time.monotonic() > deadline:
                     break
-            ending = Ending(how.result(), self.outcome(plan))
-        died_at = first.transactions[number - 1] if planned else None
-        return _Ran(ending, len(first.transactions), died_at)
+            return _Ran(Ending(how.result(), self.outcome(plan)), transactions, as_planned)
 
     def _end_session(self, will: _Will) -> None:
         """What its time-out would do, at once: the process is dead, nobody else speaks for it."""

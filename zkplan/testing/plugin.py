@@ -82,16 +82,13 @@ def zookeeper_hosts(pytestconfig: pytest.Config, zookeeper_kind: str) -> Iterato
     """
     from zkplan.testing.provide import NoZooKeeper, provided_embedded, provided_zookeeper
 
-    with ExitStack() as stack:
-        try:
-            embedded = zookeeper_kind == "embedded"
-            provided = stack.enter_context(
-                provided_embedded() if embedded else provided_zookeeper()
-            )
-        except NoZooKeeper as error:
-            _not_available(str(error))
-        _note(pytestconfig, str(provided))
-        yield provided.hosts
+    provide = provided_embedded if zookeeper_kind == "embedded" else provided_zookeeper
+    try:
+        with provide() as provided:
+            _note(pytestconfig, str(provided))
+            yield provided.hosts
+    except NoZooKeeper as error:
+        _not_available(str(error))
 
 
 @pytest.fixture

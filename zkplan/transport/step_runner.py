@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from ..errors import ZkplanError
@@ -76,15 +77,13 @@ def start_step(
     resume(None, None)
 
 
+@dataclass(slots=True, eq=False)
 class AwaitedAnswer:
     """The answer to a request that a step has sent ahead. Used on the loop's thread only."""
 
-    __slots__ = ("outcome", "resume")
-
-    def __init__(self) -> None:
-        self.outcome: tuple[Any, BaseException | None] | None = None
-        #: Called with the answer, where the step waits for it.
-        self.resume: Done | None = None
+    outcome: tuple[Any, BaseException | None] | None = None
+    #: Called with the answer, where the step waits for it.
+    resume: Done | None = None
 
     def set(self, answer: Any, error: BaseException | None) -> None:
         self.outcome = answer, error
