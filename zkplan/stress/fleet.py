@@ -12,7 +12,6 @@ from pathlib import Path
 
 from ..errors import ZkplanError
 from ..processes.crew import Crew
-from ..processes.output import log_tail
 from ..processes.watched import WatchedProcess
 from ..processes.worker import WorkerProcess
 from ..runtime.claims import HANDED_BACK
@@ -164,9 +163,9 @@ class SupervisedFleet(Fleet):
         looked_at, self._looked_at = self._looked_at, time.monotonic()
         ended = {int(pid) for pid in _ENDED.findall(self._log.read_text(errors="replace"))}
         for pid in sorted(ended - self.gone):
-            self._record_death(pid, looked_at, log_tail(self._log))
+            self._record_death(pid, looked_at, self._supervisor.log_tail())
         if not self._supervisor.is_running():
-            raise WorkersDie(f"the supervisor ended by itself:{log_tail(self._log)}")
+            raise WorkersDie(f"the supervisor ended by itself:{self._supervisor.log_tail()}")
 
     def stop(self, grace_s: float) -> None:
         """Ask all to stop, and wait. A supervisor that does not end is killed and recorded."""

@@ -26,7 +26,6 @@ from zkplan.embedded import EmbeddedServer
 from zkplan.errors import PlanError, WaitTimeout, ZkplanError, ZooKeeperError
 from zkplan.inspect.deadlock import raise_in_vain
 from zkplan.plan import Plan
-from zkplan.processes.output import log_tail
 from zkplan.processes.watched import WatchedProcess, same_imports
 from zkplan.protocol.requests import ReadChildren
 from zkplan.testing.background import in_background
@@ -266,12 +265,11 @@ class _Forkserver:
     """The process of zkplan.testing.forkserver: one worker at a time."""
 
     def __init__(self, folder: Path) -> None:
-        self._log = folder / "log"
         self._socket, its = socket.socketpair()
         with its:
             self._process = WatchedProcess(
                 [sys.executable, "-m", "zkplan.testing.forkserver", str(its.fileno())],
-                self._log,
+                folder / "log",
                 same_imports(),
                 pass_fds=[its.fileno()],
             )
@@ -293,7 +291,7 @@ class _Forkserver:
         with suppress(ConnectionResetError):
             if answer := self._socket.recv(size, socket.MSG_WAITALL):
                 return answer
-        raise ZkplanError(f"no workers can be started.{log_tail(self._log)}")
+        raise ZkplanError(f"no workers can be started.{self._process.log_tail()}")
 
     def close(self) -> None:
         """End it, and its worker."""
