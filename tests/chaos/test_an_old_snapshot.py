@@ -131,7 +131,7 @@ def test_all_start_anew_and_the_plans_go_on_from_the_snapshot(
             assert worker.said("restored from an older state"), worker.log.read_text()[-3000:]
         wait_until(lambda: setup.waits, "the waiter is told")
         assert isinstance(setup.waits[0], zkplan.ServerRolledBack), setup.waits
-        with pytest.raises(zkplan.ServerRolledBack, match="start it anew"):
+        with pytest.raises(zkplan.ServerRolledBack, match="restart it"):
             setup.runs.author(setup.client, 23)
         with pytest.raises(zkplan.ServerRolledBack):
             lost.status()

@@ -13,8 +13,8 @@ import pytest
 
 from zkplan.testing.java import find_zookeeper
 from zkplan.testing.provide import NO_ZOOKEEPER, NoZooKeeper, provided_zookeeper
-from zkplan.testing.server_process import ServerProcess
-from zkplan.testing.servers import ServerDidNotStart, ZooKeeperServer
+from zkplan.testing.server_process import ServerDidNotStart, ServerProcess
+from zkplan.testing.servers import ZooKeeperServer
 from zkplan.testing.znodes import remove_tree
 
 from .support import first_line, plain_client, started

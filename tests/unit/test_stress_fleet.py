@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from zkplan.cli.stress import stress
+from zkplan.cli import cli
 from zkplan.runtime.claims import HANDED_BACK
 from zkplan.stress.fleet import Fleet, SupervisedFleet, WorkersDie
 from zkplan.stress.history import Recorder, StressHistory
@@ -181,6 +181,7 @@ def test_a_supervisor_that_does_not_stop_is_killed_and_told(
 
 def test_one_worker_alone_is_refused_before_anything_is_started() -> None:
     # Of a single process `zkplan worker` makes no supervisor: nobody would sign it off.
-    said = CliRunner().invoke(stress, ["--supervised", "--workers", "1", "--hosts", "127.0.0.1:1"])
+    options = ["--supervised", "--workers", "1", "--hosts", "127.0.0.1:1"]
+    said = CliRunner().invoke(cli, ["stress", *options])
     assert said.exit_code == 2
     assert "--supervised needs --workers of at least 2" in said.output

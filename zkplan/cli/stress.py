@@ -10,10 +10,9 @@ from typing import Any
 
 import click
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
-from rich.progress import Progress as Bar
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from ..stress.harness import Progress, Settings, run
+from ..stress.harness import Settings, Tell, run
 from ..stress.report import print_report, to_json
 from . import EXIT_FAILED, EXIT_TIMED_OUT
 from .common import output_option, timeout_option
@@ -134,17 +133,17 @@ def stress(
 
 
 @contextmanager
-def _bar(settings: Settings) -> Iterator[Callable[[Progress], None]]:
+def _bar(settings: Settings) -> Iterator[Tell]:
     """A progress bar on standard error where that is a terminal."""
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    with Bar(
+    with Progress(
         *columns, TimeElapsedColumn(), console=console, disable=not console.is_terminal
     ) as bar:
         task = bar.add_task("starting workers", total=settings.tasks)
 
-        def tell(progress: Progress) -> None:
-            kills = f", {progress.kills} killed" if settings.kill_every_s else ""
-            bar.update(task, completed=progress.done, description=f"running{kills}")
+        def tell(done: int, kills: int) -> None:
+            killed = f", {kills} killed" if settings.kill_every_s else ""
+            bar.update(task, completed=done, description=f"running{killed}")
 
         yield tell

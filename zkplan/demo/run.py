@@ -65,7 +65,7 @@ def run(zookeeper: Provided, settings: Settings) -> None:
     folder = analysis.standard_library()
     chunks = analysis.split(analysis.source_files(folder))
     with ExitStack() as stack:
-        demo = stack.enter_context(_Demo(settings))
+        demo = _Demo(settings)
         hosts = zookeeper.hosts
         client, secret = stack.enter_context(client_on_own_root(hosts, "/zkplan-demo"))
         version = "" if zookeeper.version == "unknown" else f"{zookeeper.version} "
@@ -137,12 +137,6 @@ class _Demo:
             redirect_stdout=False,
         )
 
-    def __enter__(self) -> _Demo:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._bar.stop()
-
     def say(self, line: str, style: str = "") -> None:
         """Print one line. In a pipe it is not wrapped, however long it is."""
         self._out.print(Text(line, style), soft_wrap=True)
@@ -170,27 +164,26 @@ class _Demo:
         deadline = started + self._settings.timeout_s
         self.say("Started   the plan is marked ready")
         bar = self._bar.add_task("", total=len(tasks))
-        self._bar.start()
-        while (status := plan.status()).tasks:
-            left_s = deadline - time.monotonic()
-            if left_s <= 0:
-                raise zkplan.WaitTimeout(
-                    f"{status.tasks} tasks are not done after {self._settings.timeout_s:g} s: "
-                    "give it more time with --timeout"
-                )
-            if status.dead:
-                plan.wait(timeout=left_s)  # Raises the error that says why.
-            crew.tend()
-            done = len(tasks) - status.tasks
-            self._bar.update(bar, completed=done)
-            if self._settings.kill and not self._killed and done >= len(tasks) * _KILL_AFTER:
-                self._kill_one(crew, plan.client, tasks, done)
+        with self._bar:
+            while (status := plan.status()).tasks:
+                left_s = deadline - time.monotonic()
+                if left_s <= 0:
+                    raise zkplan.WaitTimeout(
+                        f"{status.tasks} tasks are not done after {self._settings.timeout_s:g} s: "
+                        "give it more time with --timeout"
+                    )
+                if status.dead:
+                    plan.wait(timeout=left_s)  # Raises the error that says why.
+                crew.tend()
+                done = len(tasks) - status.tasks
+                self._bar.update(bar, completed=done)
+                if self._settings.kill and not self._killed and done >= len(tasks) * _KILL_AFTER:
+                    self._kill_one(crew, plan.client, tasks, done)
+                self._tell_takeovers()
+                time.sleep(_POLL_S)
+            found: Summary = tasks[-1].result(timeout=self._settings.timeout_s)
+            took_s = time.monotonic() - started
             self._tell_takeovers()
-            time.sleep(_POLL_S)
-        found: Summary = tasks[-1].result(timeout=self._settings.timeout_s)
-        took_s = time.monotonic() - started
-        self._tell_takeovers()
-        self._bar.stop()
         if self._settings.kill and not self._killed:
             self.say("Killed    nobody: the plan was too quick for it", style="yellow")
         if self._killed and not self._taken_over:

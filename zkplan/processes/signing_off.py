@@ -87,8 +87,9 @@ class SigningOff:
                         self._oldest(),
                         error,
                     )
-                self._pause(_RETRY.delay_s(failures, CHANCE.random()))
+                time.sleep(_RETRY.delay_s(failures, CHANCE.random()))
                 failures += 1
+                self._give_up_the_ended()
 
     def _oldest(self) -> str:
         with self._changed:
@@ -99,13 +100,9 @@ class SigningOff:
             self._dead.pop(worker, None)
             self._changed.notify_all()
 
-    def _pause(self, seconds: float) -> None:
-        """Wait for a while, then give up the workers whose sessions have ended."""
-        until = time.monotonic() + seconds
+    def _give_up_the_ended(self) -> None:
+        """Give up the workers whose sessions have ended."""
+        began = time.monotonic() - self._matters_s
         with self._changed:
-            while (left := until - time.monotonic()) > 0:
-                self._changed.wait(left)
-            for worker, since in list(self._dead.items()):
-                if until - since > self._matters_s:
-                    del self._dead[worker]
+            self._dead = {worker: at for worker, at in self._dead.items() if at >= began}
             self._changed.notify_all()

@@ -137,30 +137,23 @@ class _Watcher:
 
     def __init__(self) -> None:
         self._releasing = threading.Lock()
-        its_end, self._pipe = os.pipe()
-        try:
-            self._process = subprocess.Popen(
-                ["/bin/sh", "-c", _WATCHER], stdin=its_end, start_new_session=True
-            )
-        except BaseException:
-            os.close(self._pipe)
-            raise
-        finally:
-            os.close(its_end)
+        command = ["/bin/sh", "-c", _WATCHER]
+        self._shell = subprocess.Popen(
+            command, stdin=subprocess.PIPE, bufsize=0, start_new_session=True
+        )
+        self._input: IO[bytes] = self._shell.stdin  # type: ignore[assignment]
 
     def watch(self, pid: int) -> None:
-        os.write(self._pipe, b"%d\n" % pid)
+        self._input.write(b"%d\n" % pid)
 
     def release(self) -> None:
         """End the shell without a kill, once the process is reaped or was never started."""
         with self._releasing:
-            if self._pipe < 0:
-                return
-            with contextlib.suppress(BrokenPipeError):
-                os.write(self._pipe, b"none\nreleased\n" if self._process.poll() is None else b"")
-            os.close(self._pipe)
-            self._pipe = -1
-            self._process.wait()
+            if not self._input.closed:
+                with contextlib.suppress(BrokenPipeError):
+                    self._input.write(b"none\nreleased\n")
+                self._input.close()
+                self._shell.wait()
 
 
 def _outputs(

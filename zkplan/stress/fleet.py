@@ -12,7 +12,6 @@ from pathlib import Path
 
 from ..errors import ZkplanError
 from ..processes.crew import Crew
-from ..processes.output import log_tail
 from ..processes.watched import WatchedProcess
 from ..processes.worker import WorkerProcess
 from ..runtime.claims import HANDED_BACK
@@ -74,11 +73,9 @@ class Fleet:
         It may choose a worker that is not registered yet.
         """
         process = chance.choice(self._crew.processes)
-        self.gone.add(process.pid)
-        self.kills += 1
         sent = time.monotonic()
         self._crew.kill(process)
-        self._recorder.write("ended", pid=process.pid, sent=sent)
+        self._record_kill(process.pid, sent)
         self._crew.tend()
         return process.pid
 
@@ -96,8 +93,8 @@ class Fleet:
         """Record how many claims the workers' logs say were handed back: each used up an attempt
         number."""
         logs = (log.read_text(errors="replace") for log in self._folder.glob("worker*.log"))
-        counts = [count for log in logs for count in claims_handed_back(log)]
-        self._recorder.write("handed back", times=len(counts), claims=sum(counts))
+        claims = [int(said.replace(",", "")) for log in logs for said in _CLAIMS.findall(log)]
+        self._recorder.write("handed back", times=len(claims), claims=sum(claims))
 
     def close(self) -> None:
         """Kill all that are left with SIGKILL."""
@@ -107,6 +104,11 @@ class Fleet:
         self._started += 1
         log = self._folder / f"worker-{self._started}.log"
         return WorkerProcess(self._command, log, self._environment)
+
+    def _record_kill(self, pid: int, sent: float) -> None:
+        self.gone.add(pid)
+        self.kills += 1
+        self._recorder.write("ended", pid=pid, sent=sent)
 
     def _has_ended(self, process: WorkerProcess) -> None:
         self._record_death(process.pid, process.seen, process.log_tail())
@@ -152,10 +154,8 @@ class SupervisedFleet(Fleet):
             os.kill(pid, signal.SIGKILL)
         except ProcessLookupError:
             return 0  # it ended by itself, which `tend` will notice
-        self.gone.add(pid)
-        self.kills += 1
         _wait_dead(pid)
-        self._recorder.write("ended", pid=pid, sent=sent)
+        self._record_kill(pid, sent)
         return pid
 
     def tend(self) -> None:
@@ -163,9 +163,9 @@ class SupervisedFleet(Fleet):
         looked_at, self._looked_at = self._looked_at, time.monotonic()
         ended = {int(pid) for pid in _ENDED.findall(self._log.read_text(errors="replace"))}
         for pid in sorted(ended - self.gone):
-            self._record_death(pid, looked_at, log_tail(self._log))
+            self._record_death(pid, looked_at, self._supervisor.log_tail())
         if not self._supervisor.is_running():
-            raise WorkersDie(f"the supervisor ended by itself:{log_tail(self._log)}")
+            raise WorkersDie(f"the supervisor ended by itself:{self._supervisor.log_tail()}")
 
     def stop(self, grace_s: float) -> None:
         """Ask all to stop, and wait. A supervisor that does not end is killed and recorded."""
@@ -178,11 +178,6 @@ class SupervisedFleet(Fleet):
     def close(self) -> None:
         """End the supervisor with SIGKILL; its workers notice that, and drain."""
         self._supervisor.end(0)
-
-
-def claims_handed_back(log: str) -> list[int]:
-    """How many claims were handed back each time, from a worker's log."""
-    return [int(found.replace(",", "")) for found in _CLAIMS.findall(log)]
 
 
 def _wait_dead(pid: int) -> None:

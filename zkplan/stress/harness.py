@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import random
 import tempfile
 import time
@@ -25,7 +24,7 @@ from .history import HARNESS, Recorder, StressHistory, keep
 from .probe import run_task
 from .validate.evidence import Kept, Remains
 from .validate.stress import StressEvidence, Verdict, check
-from .workload import Workload, key_of
+from .workload import Workload, key_of, random_graph
 
 #: Seconds between two checks of the workers while the harness waits for the plan.
 TICK_S = 0.1
@@ -37,7 +36,8 @@ WORKER_GRACE_S, STOP_GRACE_S = 5.0, 15.0
 ATTEMPTS = 50
 RETRY_DELAY_S = 0.1
 
-logger = logging.getLogger("zkplan.stress")
+#: Called now and then with how many tasks are done, and how many workers were killed.
+Tell = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
@@ -62,15 +62,6 @@ class Settings:
     timeout_s: float = 300.0
     root: str = "/zkplan"
     history: Path | None = None
-
-
-@dataclass(frozen=True)
-class Progress:
-    """The progress of the run, for people."""
-
-    done: int
-    tasks: int
-    kills: int
 
 
 @dataclass(frozen=True)
@@ -103,9 +94,7 @@ class Report:
         return self.settings.tasks / self.elapsed_s if self.elapsed_s else 0.0
 
 
-def run(
-    hosts: str, settings: Settings, tell: Callable[[Progress], None] = lambda _: None
-) -> Report:
+def run(hosts: str, settings: Settings, tell: Tell = lambda _done, _kills: None) -> Report:
     """Run the workload on the ZooKeeper at `hosts` and check it. `tell` gets the progress.
 
     The report shows a broken promise, a failed plan or a time-out. Raises ZooKeeperUnavailable, and
@@ -143,28 +132,28 @@ def run(
         return _Run(settings, client, fleet, recorder, folder, tell).run()
 
 
+@dataclass
 class _Run:
     """One run while it is under way."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        client: zkplan.Client,
-        fleet: Fleet,
-        recorder: Recorder,
-        folder: Path,
-        tell: Callable[[Progress], None],
-    ) -> None:
-        self.settings, self.client, self.fleet = settings, client, fleet
-        self.recorder, self.folder, self.tell = recorder, folder, tell
-        self.workload = Workload.random(settings.tasks, settings.deps, settings.seed)
+    settings: Settings
+    client: zkplan.Client
+    fleet: Fleet
+    recorder: Recorder
+    folder: Path
+    tell: Tell
+
+    def __post_init__(self) -> None:
+        settings = self.settings
+        self.workload = Workload(random_graph(settings.tasks, settings.deps, settings.seed))
         self.chance = random.Random(settings.seed)
         self._registered: dict[str, int] = {}
         self._registered_at = 0.0
 
     def run(self) -> Report:
         self._wait_registered()
-        self.recorder.write("begun", **self._facts())
+        settings = self.settings
+        self.recorder.write("begun", tasks=settings.tasks, deps=settings.deps, seed=settings.seed)
         began = time.monotonic()
         plan, tasks = self._submit()
         submitted = time.monotonic()
@@ -202,10 +191,6 @@ class _Run:
             problem=problem,
             timed_out=timed_out,
         )
-
-    def _facts(self) -> dict[str, object]:
-        settings = self.settings
-        return {"tasks": settings.tasks, "deps": settings.deps, "seed": settings.seed}
 
     def _wait_registered(self) -> None:
         """Start all workers before the plan, so that they compete from the first task on."""
@@ -245,8 +230,7 @@ class _Run:
                 kill_at = time.monotonic() + every
                 self.fleet.kill_one(self.chance, self._registered.values())
             self._look_at_registrations()
-            tasks = self.settings.tasks
-            self.tell(Progress(tasks - plan.status().tasks, tasks, self.fleet.kills))
+            self.tell(self.settings.tasks - plan.status().tasks, self.fleet.kills)
         waiting.result()
 
     def _look_at_registrations(self) -> dict[str, int]:

@@ -47,23 +47,18 @@ class Recorder:
         os.close(self._file)
 
 
+@functools.cache
 def recorder_here(folder: str) -> Recorder:
     """The recorder of this process for a folder: one file for all its threads and tasks."""
-    return _recorder(folder, os.getpid())
+    return Recorder(folder, f"worker-{os.getpid()}")
 
 
-@functools.cache
-def _recorder(folder: str, pid: int) -> Recorder:
-    return Recorder(folder, _name_of(pid))
+os.register_at_fork(after_in_child=recorder_here.cache_clear)
 
 
 def journal_of(folder: Path, pid: int) -> Path:
     """The file of the process with that id, if it has recorded anything."""
-    return folder / f"{_name_of(pid)}.jsonl"
-
-
-def _name_of(pid: int) -> str:
-    return f"worker-{pid}"
+    return folder / f"worker-{pid}.jsonl"
 
 
 # ---- the reader

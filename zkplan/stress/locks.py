@@ -52,11 +52,10 @@ class TaskLocks:
         return True
 
 
+@functools.cache
 def locks_here(folder: str) -> TaskLocks:
     """The locks of this process for a folder. A forked child must not use those of its parent."""
-    return _locks(folder, os.getpid())
-
-
-@functools.cache
-def _locks(folder: str, pid: int) -> TaskLocks:
     return TaskLocks(folder)
+
+
+os.register_at_fork(after_in_child=locks_here.cache_clear)

@@ -18,15 +18,7 @@ def to_json(report: Report) -> str:
     """The report as data for programs; times in seconds."""
     facts = asdict(replace(report, verdicts=[]))
     facts["settings"]["history"] = str(report.settings.history or "") or None
-    facts["verdicts"] = [
-        {
-            "invariant": verdict.invariant,
-            "promise": verdict.promise,
-            "passed": verdict.passed,
-            "violations": verdict.violations,
-        }
-        for verdict in report.verdicts
-    ]
+    facts["verdicts"] = [each._asdict() | {"passed": each.passed} for each in report.verdicts]
     return json.dumps({**facts, "rate": report.rate, "passed": report.passed}, indent=2)
 
 
@@ -46,10 +38,7 @@ def print_report(report: Report, console: Console) -> None:
     facts.add_row("elapsed", f"{report.elapsed_s:.2f} s, submission {report.submitted_s:.2f} s")
     facts.add_row("rate", f"{report.rate:.0f} tasks/s")
     console.print(facts)
-    checks = Table()
-    checks.add_column("invariant")
-    checks.add_column("check")
-    checks.add_column("verdict")
+    checks = Table("invariant", "check", "verdict")
     for verdict in report.verdicts:
         passed = "[green]passed[/]" if verdict.passed else "[bold red]FAILED[/]"
         checks.add_row(verdict.invariant, verdict.promise, passed)

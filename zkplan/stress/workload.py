@@ -49,10 +49,6 @@ class Workload:
 
     graph: list[list[int]] = field(repr=False)
 
-    @classmethod
-    def random(cls, tasks: int, deps: int, seed: int) -> Workload:
-        return cls(random_graph(tasks, deps, seed))
-
     @property
     def tasks(self) -> int:
         return len(self.graph)

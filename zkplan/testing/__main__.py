@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import signal
 from pathlib import Path
-from types import FrameType
-from typing import NoReturn
 
 import click
 
 from zkplan.testing.loopback import LOOPBACK, is_free
-from zkplan.testing.servers import ServerDidNotStart, ZooKeeperServer
+from zkplan.testing.server_process import ServerDidNotStart
+from zkplan.testing.servers import ZooKeeperServer
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
@@ -36,7 +35,7 @@ def main(port: int, data: Path | None) -> None:
             f"port {port} of {LOOPBACK} is taken, perhaps by a ZooKeeper that runs already. "
             "Choose another one with --port"
         )
-    signal.signal(signal.SIGTERM, _interrupt)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         with ZooKeeperServer(port=port, data=data.resolve() if data else None) as server:
             click.echo(
@@ -50,10 +49,6 @@ def main(port: int, data: Path | None) -> None:
     except (ServerDidNotStart, FileNotFoundError) as error:
         raise click.ClickException(str(error)) from None
     raise click.ClickException(f"the server on port {port} has ended by itself")
-
-
-def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
-    raise KeyboardInterrupt
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ import socket
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field
@@ -26,7 +26,6 @@ from zkplan.embedded import EmbeddedServer
 from zkplan.errors import PlanError, WaitTimeout, ZkplanError, ZooKeeperError
 from zkplan.inspect.deadlock import raise_in_vain
 from zkplan.plan import Plan
-from zkplan.processes.output import log_tail
 from zkplan.processes.watched import WatchedProcess, same_imports
 from zkplan.protocol.requests import ReadChildren
 from zkplan.testing.background import in_background
@@ -129,12 +128,12 @@ def crash_at_every_step(
         runs = _Runs(server.hosts, forkserver, build, outcome, timeout, folder)
         undisturbed = runs.run(0, False)
         report = CrashReport(undisturbed.ending)
-        for number in range(1, undisturbed.transactions + 1):
+        for number in range(1, len(undisturbed.transactions) + 1):
             for when in ("before", "after"):
                 run = runs.run(number, when == "after")
                 # How finished tasks share transactions varies: the last numbers may not come.
-                if run.died_at is not None:
-                    step = Step(number, when, run.died_at)
+                if run.died:
+                    step = Step(number, when, run.transactions[number - 1])
                     report.steps.append(step)
                     if not _same(run.ending, undisturbed.ending):
                         report.differences.append(Difference(step, run.ending, undisturbed.ending))
@@ -170,10 +169,10 @@ def _same(one: Ending, other: Ending) -> bool:
 
 class _Ran(NamedTuple):
     ending: Ending
-    #: The transactions of the first worker.
-    transactions: int
-    #: What its last transaction was, where it died as planned.
-    died_at: str | None
+    #: What the first worker asked for in each transaction.
+    transactions: list[str]
+    #: Whether that worker died as planned.
+    died: bool
 
 
 class _Will(NamedTuple):
@@ -181,54 +180,48 @@ class _Will(NamedTuple):
     transactions: list[str]
 
 
+@dataclass(repr=False)  # it holds a secret
 class _Runs:
     """Runs of one plan, each under a root of its own."""
 
-    def __init__(
-        self,
-        hosts: str,
-        forkserver: _Forkserver,
-        build: Callable[[Client], Plan],
-        outcome: Callable[[Plan], Any],
-        timeout_s: float,
-        folder: Path,
-    ) -> None:
-        self._hosts, self._forkserver, self._build = hosts, forkserver, build
-        self._outcome, self._timeout_s, self._folder = outcome, timeout_s, folder
-        self._roots = itertools.count(1)
-        #: Other users of the machine can reach the server.
-        self._secret = secrets.token_hex(32)
+    hosts: str
+    forkserver: _Forkserver
+    build: Callable[[Client], Plan]
+    outcome: Callable[[Plan], Any]
+    timeout_s: float
+    folder: Path
+    roots: Iterator[int] = field(default_factory=itertools.count)
+    #: Other users of the machine can reach the server.
+    secret: str = field(default_factory=lambda: secrets.token_hex(32))
 
     def run(self, number: int, after: bool) -> _Ran:
         """Build the plan, let a worker die at the moment (0: never), another one finish."""
-        root = f"/crash-{next(self._roots):06d}"
-        with connect(self._hosts, root, secret=self._secret) as client:
+        root = f"/crash-{next(self.roots):06d}"
+        with connect(self.hosts, root, secret=self.secret) as client:
             client.prepare()
-            hasty = _Hasty(client.transport, root, self._secret.encode())
-            plan = _built(self._build(hasty))
+            hasty = _Hasty(client.transport, root, self.secret.encode())
+            plan = _built(self.build(hasty))
             plan.mark_ready()
-            first, planned = _Will(None, []), False
-            deadline = time.monotonic() + self._timeout_s
-            place = {"hosts": self._hosts, "root": root, "secret": self._secret}
-            how = in_background(lambda: _how_it_ends(plan, self._timeout_s))
+            deadline = time.monotonic() + self.timeout_s
+            place = {"hosts": self.hosts, "root": root, "secret": self.secret}
+            how = in_background(lambda: _how_it_ends(plan, self.timeout_s))
             for worker in itertools.count():
-                will = self._folder / f"{root[1:]}-{worker}"
+                will = self.folder / f"{root[1:]}-{worker}"
                 moment = {"number": number if worker == 0 else 0, "after": after}
-                died = self._forkserver.run(how, **place, **moment, will=str(will))
+                died = self.forkserver.run(how, **place, **moment, will=str(will))
                 told = _read(will)
                 if worker == 0:
-                    first, planned = told, died and len(told.transactions) >= number > 0
+                    transactions = told.transactions
+                    as_planned = died and len(transactions) >= number > 0
                 self._end_session(told)
                 if not died or time.monotonic() > deadline:
                     break
-            ending = Ending(how.result(), self._outcome(plan))
-        died_at = first.transactions[number - 1] if planned else None
-        return _Ran(ending, len(first.transactions), died_at)
+            return _Ran(Ending(how.result(), self.outcome(plan)), transactions, as_planned)
 
     def _end_session(self, will: _Will) -> None:
         """What its time-out would do, at once: the process is dead, nobody else speaks for it."""
         if will.session is not None:
-            kazoo = KazooClient(self._hosts, client_id=will.session)
+            kazoo = KazooClient(self.hosts, client_id=will.session)
             kazoo.start()
             kazoo.stop()
             kazoo.close()
@@ -272,12 +265,11 @@ class _Forkserver:
     """The process of zkplan.testing.forkserver: one worker at a time."""
 
     def __init__(self, folder: Path) -> None:
-        self._log = folder / "log"
         self._socket, its = socket.socketpair()
         with its:
             self._process = WatchedProcess(
                 [sys.executable, "-m", "zkplan.testing.forkserver", str(its.fileno())],
-                self._log,
+                folder / "log",
                 same_imports(),
                 pass_fds=[its.fileno()],
             )
@@ -299,7 +291,7 @@ class _Forkserver:
         with suppress(ConnectionResetError):
             if answer := self._socket.recv(size, socket.MSG_WAITALL):
                 return answer
-        raise ZkplanError(f"no workers can be started.{log_tail(self._log)}")
+        raise ZkplanError(f"no workers can be started.{self._process.log_tail()}")
 
     def close(self) -> None:
         """End it, and its worker."""

@@ -9,8 +9,14 @@ import os
 import shutil
 from pathlib import Path
 
+NO_JAVA = (
+    "no ZooKeeper can be started here: install libzookeeper-java and default-jre-headless "
+    "(Debian, Ubuntu), or install Java and set ZOOKEEPER_HOME to an unpacked release"
+)
 DEBIAN_JARS = Path("/usr/share/java")
 """Where Debian and Ubuntu put the jars of the package libzookeeper-java."""
+#: Debian's zookeeper.jar names what it needs in its manifest, but a logger and Netty's codecs.
+#: Without the latter it cannot speak TLS.
 _DEBIAN_NAMES = ("zookeeper.jar", "slf4j-simple.jar", "netty-codec.jar")
 
 
@@ -33,26 +39,13 @@ def find_zookeeper() -> list[str] | None:
         return None
     home = os.environ.get("ZOOKEEPER_HOME")
     if home:
-        return _release_class_path(Path(home))
-    return _debian_class_path()
-
-
-def _release_class_path(home: Path) -> list[str]:
-    """With `conf`, where the logging configuration lies: without it logback logs everything."""
-    if not any((home / "lib").glob("zookeeper*.jar")):
-        raise FileNotFoundError(
-            f"ZOOKEEPER_HOME={home} has no lib/zookeeper*.jar: set it to the folder of an unpacked "
-            "ZooKeeper release, or unset it to use Debian's package"
-        )
-    return [str(home / "conf"), str(home / "lib" / "*")]
-
-
-def _debian_class_path() -> list[str] | None:
-    """Debian's zookeeper.jar names what it needs in its manifest, but a logger and Netty's codecs.
-
-    Without the latter it cannot speak TLS.
-    """
+        if not any(Path(home, "lib").glob("zookeeper*.jar")):
+            raise FileNotFoundError(
+                f"ZOOKEEPER_HOME={home} has no lib/zookeeper*.jar: set it to the folder of an "
+                "unpacked ZooKeeper release, or unset it to use Debian's package"
+            )
+        # `conf` has the logging configuration: without it logback logs everything.
+        return [str(Path(home, "conf")), str(Path(home, "lib", "*"))]
     if not (DEBIAN_JARS / "zookeeper.jar").exists():
         return None
-    jars = [DEBIAN_JARS / name for name in _DEBIAN_NAMES]
-    return [str(jar) for jar in jars if jar.exists()]
+    return [str(DEBIAN_JARS / name) for name in _DEBIAN_NAMES if (DEBIAN_JARS / name).exists()]

@@ -82,16 +82,13 @@ def zookeeper_hosts(pytestconfig: pytest.Config, zookeeper_kind: str) -> Iterato
     """
     from zkplan.testing.provide import NoZooKeeper, provided_embedded, provided_zookeeper
 
-    with ExitStack() as stack:
-        try:
-            embedded = zookeeper_kind == "embedded"
-            provided = stack.enter_context(
-                provided_embedded() if embedded else provided_zookeeper()
-            )
-        except NoZooKeeper as error:
-            _not_available(str(error))
-        _note(pytestconfig, str(provided))
-        yield provided.hosts
+    provide = provided_embedded if zookeeper_kind == "embedded" else provided_zookeeper
+    try:
+        with provide() as provided:
+            _note(pytestconfig, str(provided))
+            yield provided.hosts
+    except NoZooKeeper as error:
+        _not_available(str(error))
 
 
 @pytest.fixture
@@ -211,8 +208,7 @@ def _note(config: pytest.Config, line: str) -> None:
 
 
 def _require_java() -> None:
-    from zkplan.testing.java import find_zookeeper
-    from zkplan.testing.provide import NO_JAVA
+    from zkplan.testing.java import NO_JAVA, find_zookeeper
 
     if find_zookeeper() is None:
         _not_available(NO_JAVA)

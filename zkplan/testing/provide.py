@@ -13,17 +13,14 @@ from typing import Any, NamedTuple
 
 from zkplan.client import Client, connect
 from zkplan.testing.embedded_process import EmbeddedServerProcess
-from zkplan.testing.java import find_zookeeper
+from zkplan.testing.java import NO_JAVA, find_zookeeper
 from zkplan.testing.loopback import server_status, server_version
-from zkplan.testing.servers import ServerDidNotStart, ZooKeeperServer
+from zkplan.testing.server_process import ServerDidNotStart
+from zkplan.testing.servers import ZooKeeperServer
 from zkplan.testing.znodes import remove_tree
 
 HOSTS_VARIABLE = "ZKPLAN_TEST_HOSTS"
 CONTAINER_IMAGE = "zookeeper:3.9"
-NO_JAVA = (
-    "no ZooKeeper can be started here: install libzookeeper-java and default-jre-headless "
-    "(Debian, Ubuntu), or install Java and set ZOOKEEPER_HOME to an unpacked release"
-)
 NO_ZOOKEEPER = (
     f"{NO_JAVA}; or set {HOSTS_VARIABLE}=host:port to a ZooKeeper for tests, or start Docker "
     "with the Python package testcontainers installed"

@@ -99,14 +99,11 @@ class ServerProcess:
         """Wait until it serves requests (a member: has a quorum); raises ServerDidNotStart."""
         deadline = time.monotonic() + timeout_s
         while self.mode is None:
-            if self._process is None or self._process.wait_ended(_POLL_S):
+            ended = self._process is None or self._process.wait_ended(_POLL_S)
+            if ended or time.monotonic() > deadline:
+                how = "ended" if ended else f"served no request within {timeout_s} s"
                 raise ServerDidNotStart(
-                    f"the server on port {self.port} ended.{log_tail(self.log)}"
-                )
-            if time.monotonic() > deadline:
-                raise ServerDidNotStart(
-                    f"the server on port {self.port} served no request within {timeout_s} s."
-                    f"{log_tail(self.log)}"
+                    f"the server on port {self.port} {how}.{log_tail(self.log)}"
                 )
 
     def wait_ended(self) -> None:

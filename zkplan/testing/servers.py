@@ -9,11 +9,9 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
 
-from zkplan.testing.java import find_java, find_zookeeper
+from zkplan.testing.java import NO_JAVA, find_java, find_zookeeper
 from zkplan.testing.loopback import LOOPBACK, free_port, server_version
 from zkplan.testing.server_process import ServerDidNotStart, ServerProcess
-
-__all__ = ["PeerPorts", "ServerDidNotStart", "ZooKeeperEnsemble", "ZooKeeperServer"]
 
 _LEADER_DEADLINE_S = 60.0
 # ZooKeeper's own default is 20 ticks, which with short ticks would cut ordinary session timeouts.
@@ -45,10 +43,7 @@ class ZooKeeperServer(ServerProcess):
         """
         java, class_path = find_java(), find_zookeeper()
         if java is None or class_path is None:
-            raise ServerDidNotStart(
-                "no ZooKeeper is installed here: install libzookeeper-java and a Java runtime "
-                "(Debian, Ubuntu), or set ZOOKEEPER_HOME to an unpacked release"
-            )
+            raise ServerDidNotStart(NO_JAVA)
         super().__init__(port, data)
         settings = {
             "tickTime": str(tick_time_ms),

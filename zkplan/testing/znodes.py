@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Any
 
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError, NotEmptyError
@@ -21,40 +23,21 @@ def remove_tree(client: KazooClient, root: str) -> None:
     for _ in range(_PASSES_MAX):
         if client.exists(root) is None:
             return
-        _delete_all(client, _tree(client, root)[::-1])
+        tree = level = [root]
+        while level:
+            listed = _ask_each(client.get_children_async, level)
+            level = [f"{parent}/{name}" for parent, names in listed for name in names]
+            tree = tree + level
+        # One client's writes are applied in the order they were sent, so children go first.
+        list(_ask_each(client.delete_async, tree[::-1]))
     if client.exists(root) is not None:
         client.delete(root)
 
 
-def _tree(client: KazooClient, root: str) -> list[str]:
-    """`root` and all below it, parents before children."""
-    found = level = [root]
-    while level:
-        level = [child for chunk in _chunks(level) for child in _children(client, chunk)]
-        found = found + level
-    return found
-
-
-def _children(client: KazooClient, parents: list[str]) -> Iterator[str]:
-    answers = [(parent, client.get_children_async(parent)) for parent in parents]
-    for parent, answer in answers:
-        try:
-            names = answer.get(timeout=_ANSWER_TIMEOUT_S)
-        except NoNodeError:
-            continue
-        yield from (f"{parent}/{name}" for name in names)
-
-
-def _delete_all(client: KazooClient, paths: list[str]) -> None:
-    # One client's writes are applied in the order they were sent, so children before parents holds.
-    for chunk in _chunks(paths):
-        for answer in [client.delete_async(path) for path in chunk]:
-            try:
-                answer.get(timeout=_ANSWER_TIMEOUT_S)
-            except (NoNodeError, NotEmptyError):
-                continue
-
-
-def _chunks(paths: list[str]) -> Iterator[list[str]]:
+def _ask_each(ask: Callable[[str], Any], paths: list[str]) -> Iterator[tuple[str, Any]]:
+    """Each path with its answer, many under way at a time; none for one that was refused."""
     for start in range(0, len(paths), _IN_FLIGHT_MAX):
-        yield paths[start : start + _IN_FLIGHT_MAX]
+        asked = [(path, ask(path)) for path in paths[start : start + _IN_FLIGHT_MAX]]
+        for path, answer in asked:
+            with suppress(NoNodeError, NotEmptyError):
+                yield path, answer.get(timeout=_ANSWER_TIMEOUT_S)

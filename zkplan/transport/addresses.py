@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import atexit
 import logging
+import math
 import os
 import re
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING
 
 from ..errors import ZkplanError, ZooKeeperUnavailable
@@ -75,12 +76,7 @@ class Lease:
     def __enter__(self) -> Lease:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.release()
 
 
@@ -120,8 +116,8 @@ class _Elsewhere(Lease):
     def _search(self, client: KazooClient) -> None:
         """Until the client is connected: find who serves the folder now, or serve it here."""
         logger.info("lost the server of %s at %s, another process", self._folder, self.hosts)
-        began, told = time.monotonic(), ""
-        met, since = "", began
+        began = time.monotonic()
+        met, tell_at = "", began
         while not (client.connected or stopped(client).is_set()):
             with self._searching:
                 if self._released.is_set():
@@ -131,15 +127,14 @@ class _Elsewhere(Lease):
                 except ZooKeeperUnavailable as error:
                     now = time.monotonic()
                     if met != str(error):
-                        met, since = str(error), now
-                    if told != met and now - since > _TELL_S:
+                        met, tell_at = str(error), now + _TELL_S
+                    elif now > tell_at:
                         logger.warning("%s", error)
-                        told = met
+                        tell_at = math.inf
             if self._released.wait(_SEARCH_S):
                 return
 
     def _go_on(self, client: KazooClient, may_serve: bool) -> None:
-
         if may_serve:
             # At the port of before, where those are waiting who cannot be told.
             port = int(self.hosts.rpartition(":")[2])
@@ -163,12 +158,13 @@ class _Elsewhere(Lease):
             found.release()
 
 
+@dataclass(repr=False)  # it holds a secret
 class _Served:
     """A server of this process and how many leases it has."""
 
-    def __init__(self, server: EmbeddedServer, secret: str) -> None:
-        self.server, self.secret = server, secret
-        self.leases = 0
+    server: EmbeddedServer
+    secret: str
+    leases: int = 0
 
 
 _lock = threading.Lock()
@@ -270,7 +266,7 @@ def _lease_now(hosts: str, folder: Path | None, port: int) -> Lease | StorageLoc
     # Imported here: who uses an ensemble does not load a server.
     from ..embedded import StorageLocked, address_of, folder_secret, new_secret
 
-    key = "" if folder is None else str(folder)
+    key = str(folder or "")
     # The lock is also held while a server starts and stops: of two threads with one address, the
     # second would find the folder locked by its own process.
     with _lock:
@@ -283,10 +279,9 @@ def _lease_now(hosts: str, folder: Path | None, port: int) -> Lease | StorageLoc
         if served is None:
             try:
                 secret = new_secret() if folder is None else folder_secret(folder)
-                served = _Served(_start(hosts, folder, port), secret)
+                served = _Served(_start(folder, port), secret)
             except StorageLocked as error:
-                other = None if folder is None else address_of(folder)
-                if folder is None or other is None:
+                if folder is None or (other := address_of(folder)) is None:
                     return error
                 logger.info("%s is served by another process, at %s", folder, other)
                 return _Elsewhere(folder, other, secret)
@@ -317,29 +312,20 @@ def _let_go(key: str, served: _Served) -> None:
             served.server.stop()
 
 
-def _start(hosts: str, folder: Path | None, port: int) -> EmbeddedServer:
-    """A server of this process, at `port` where that is free. Raises StorageLocked."""
-    from ..embedded import EmbeddedServer, StorageError, StorageLocked
+def _start(folder: Path | None, port: int) -> EmbeddedServer:
+    """A server of this process, at `port` where that is free. Raises OSError."""
+    from ..embedded import EmbeddedServer, StorageError
 
     try:
-        try:
-            server = EmbeddedServer(folder, port=port).start()
-        except StorageError:
-            raise
-        except OSError:
-            if not port:
-                raise
-            server = EmbeddedServer(folder).start()
-    except StorageLocked:
-        raise
+        server = EmbeddedServer(folder, port=port).start()
     except OSError as error:
-        raise _cannot_serve(hosts, error) from error
-    if folder is None:
-        logger.info(
-            "serving %s in memory only: its data end with process %d", server.hosts, os.getpid()
-        )
-    else:
-        logger.info("serving %s from %s", server.hosts, folder)
+        if not port or isinstance(error, StorageError):
+            raise
+        server = EmbeddedServer(folder).start()
+    place = (
+        f"from {folder}" if folder else f"in memory only: its data end with process {os.getpid()}"
+    )
+    logger.info("serving %s %s", server.hosts, place)
     return server
 
 

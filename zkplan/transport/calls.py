@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from ..protocol.requests import Request
@@ -12,28 +13,20 @@ from ..protocol.requests import Request
 Done = Callable[[Any, BaseException | None], None]
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Call:
     """A request under way. kazoo calls `set` or `set_exception` at its end, which call `ended`."""
 
-    __slots__ = ("abandoned", "done", "ended", "packet", "request", "server_failures", "told")
-
-    def __init__(
-        self,
-        request: Request,
-        packet: Any,
-        done: Done,
-        ended: Callable[[Call, Any, BaseException | None], None],
-    ) -> None:
-        self.request = request
-        self.packet = packet
-        self.done = done
-        self.ended = ended
-        #: Nobody waits for the answer any more.
-        self.abandoned = False
-        #: How often a server has answered that it failed, which says nothing of the request.
-        self.server_failures = 0
-        #: Whether kazoo has told its end since it was last sent.
-        self.told = False
+    request: Request
+    packet: Any
+    done: Done
+    ended: Callable[[Call, Any, BaseException | None], None]
+    #: Nobody waits for the answer any more.
+    abandoned: bool = False
+    #: How often a server has answered that it failed, which says nothing of the request.
+    server_failures: int = 0
+    #: Whether kazoo has told its end since it was last sent.
+    told: bool = False
 
     def set(self, value: Any) -> None:
         self.told = True

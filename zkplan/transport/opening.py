@@ -41,7 +41,9 @@ def open_transport(
     TypeError for hosts of another kind and for options that are unknown or contradict each other.
     """
     if isinstance(hosts, KazooClient):
-        _refuse_options(kazoo_options if verify_hostname else {"verify_hostname": False})
+        given = sorted(kazoo_options) if verify_hostname else ["verify_hostname"]
+        if given:
+            raise TypeError(f"{', '.join(given)}: set it on the KazooClient that is given as hosts")
         repair(hosts)
         return Transport(hosts, owns=False, patience_s=patience_s)
     if not isinstance(hosts, str):
@@ -82,13 +84,6 @@ def _started(client: KazooClient, timeout_s: float) -> bool:
             if time.monotonic() >= deadline:
                 client.close()
                 return False
-
-
-def _refuse_options(given: dict[str, Any]) -> None:
-    if given:
-        raise TypeError(
-            f"{', '.join(sorted(given))}: set it on the KazooClient that is given as hosts"
-        )
 
 
 def _check_options(given: dict[str, Any]) -> None:

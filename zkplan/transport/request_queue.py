@@ -129,6 +129,8 @@ class RequestQueue:
 
     def _ended(self, call: Call, value: Any, error: BaseException | None) -> None:
         try:
+            with self._lock:
+                self._in_flight -= 1
             if error is not None:
                 self._failed(call, error)
             elif type(value) is ReadRefused:
@@ -142,8 +144,6 @@ class RequestQueue:
 
     def _answered(self, call: Call, value: Any, error: BaseException | None) -> None:
         self.last_answer = time.monotonic()
-        with self._lock:
-            self._in_flight -= 1
         call.done(value, error)
         if self._waiting:
             self._send_waiting()
@@ -161,8 +161,6 @@ class RequestQueue:
             self._answered(call, None, self._final_error())
         elif isinstance(error, exceptions.UnimplementedError) and type(call.request) is ReadMany:
             self._server_reads_batches = False
-            with self._lock:
-                self._in_flight -= 1
             self._read_singly(call)
             self._send_waiting()
         elif isinstance(error, exceptions.ZookeeperError):
@@ -172,7 +170,6 @@ class RequestQueue:
 
     def _repeat_later(self, call: Call, connection_lost: bool) -> None:
         with self._lock:
-            self._in_flight -= 1
             if connection_lost:
                 # kazoo says so by its state only after it has failed all that was under way. A
                 # request submitted in between would be sent before those that wait here.
@@ -199,7 +196,6 @@ class RequestQueue:
         call.packet = self._packer.watch_for_creation(call.packet)
         call.done = asked
         with self._lock:
-            self._in_flight -= 1
             self._send(call)
         wake_up(self._client, 1)
 

@@ -85,8 +85,8 @@ class RollbackWatch:
             return None if now is None else False
         self._transport.give_up(
             f"ZooKeeper at {self._transport.hosts} was restored from an older state: its last "
-            f"transaction is {now:#x}, this process has seen {seen:#x}. What it knows of "
-            "plans is no longer true: start it anew"
+            f"transaction is {now:#x}, this process has seen {seen:#x}. What this process knows of "
+            "plans is no longer true: restart it"
         )
         return True
 

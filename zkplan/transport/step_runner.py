@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from ..errors import ZkplanError
@@ -57,9 +58,11 @@ def start_step(
                 if type(request) is Send:
                     answer = Ticket(send_ahead(request.request))
                 elif type(request) is Await:
-                    if not request.ticket.slot.wait(resume):
+                    awaited: AwaitedAnswer = request.ticket.slot
+                    if awaited.outcome is None:
+                        awaited.resume = resume
                         return None
-                    answer, error = request.ticket.slot.outcome
+                    answer, error = awaited.outcome
                 else:
                     submit(request, lambda *outcome: post(lambda: resume(*outcome)))
                     return None
@@ -74,22 +77,15 @@ def start_step(
     resume(None, None)
 
 
+@dataclass(slots=True, eq=False)
 class AwaitedAnswer:
     """The answer to a request that a step has sent ahead. Used on the loop's thread only."""
 
-    __slots__ = ("outcome", "resume")
-
-    def __init__(self) -> None:
-        self.outcome: tuple[Any, BaseException | None] | None = None
-        self.resume: Done | None = None
+    outcome: tuple[Any, BaseException | None] | None = None
+    #: Called with the answer, where the step waits for it.
+    resume: Done | None = None
 
     def set(self, answer: Any, error: BaseException | None) -> None:
         self.outcome = answer, error
         if self.resume is not None:
             self.resume(answer, error)
-
-    def wait(self, resume: Done) -> bool:
-        """Whether the answer is here; where not, `resume` is called with it."""
-        if self.outcome is None:
-            self.resume = resume
-        return self.outcome is not None
