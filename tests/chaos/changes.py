@@ -228,7 +228,8 @@ def live(
     """Give the dead task, or the one of that key, other claims: `N.A` and how each ended.
 
     `f` failed, `r` returned (as the last run did), `n` ended in no known way, `l` was killed, `b`
-    was handed back by a worker told to stop so long after the begin. The dead letter is `N.A`, too.
+    was handed back by a worker told to stop so long after the begin, `c` returned, and its commit
+    was refused. The dead letter is `N.A`, too.
     All the time faults `hit` actors of these names. A poke for memory came so long before the last
     claim. The outcome of a retry after claim 2 was `retried`. Gives the first claim back.
     """
@@ -241,7 +242,9 @@ def live(
         if how != "r":
             failed = how == "f"
             put(made, uid=f"claim {n}", pid=70 + int(n), planned=failed)
-            put(made, raised="PlannedFailure" * failed, ended=made.ended if how in "fn" else None)
+            put(made, raised="PlannedFailure" * failed, ended=made.ended if how in "cfn" else None)
+        if how == "c":
+            fault(e, began, began + 1.0, Target(pids=[made.pid], refuses=True))
         ends = {"l": e.history._kills, "b": e.history._stops}.get(how)
         if ends is not None:
             ends[made.pid].append(began + stopped_s)

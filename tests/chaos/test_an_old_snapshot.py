@@ -161,4 +161,4 @@ def broken(setup: Setup, plan: zkplan.Plan, client: zkplan.Client) -> list[str]:
         lost += len(executions) - len(kept)
         history.executions[key] = kept
     assert lost, "nothing ran between the snapshot and its return: this test would show nothing"
-    return runs.violations(client, plan, OF_ONE_HISTORY)
+    return runs.violations(client, plan, losses=WORKERS, without=OF_ONE_HISTORY)

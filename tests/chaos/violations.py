@@ -186,6 +186,10 @@ TABLE: dict[str, list[Row]] = {
         # Who lacks memory, for a moment, may fail once without its end, or without a line.
         (doomed, lambda e: to.live(e, "0.0f 1.1f", "2.3", poked_s=0.1), ""),
         (doomed, lambda e: to.live(e, "0.0f 1.1f", "2.2", poked_s=0.1), "used up of 3, its last"),
+        # A result that the server refused to commit is a failure.
+        (adding, lambda e: to.live(e, "0.0c 1.1r", key="0"), ""),
+        (adding, lambda e: to.live(e, "0.0c 1.2r", key="0"), "began with 2"),
+        (adding, lambda e: to.live(e, "0.0n 1.1r", key="0"), "began with 1"),
         (adding, lambda e: to.live(e, "1.1r", key="0"), "began with 1"),
         (adding, lambda e: to.live(e, "1.1r", key="0", poked_s=0.3), ""),
         (adding, lambda e: to.live(e, "1.1r", key="0", poked_s=60.0), "began with 1"),

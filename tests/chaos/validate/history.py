@@ -79,6 +79,10 @@ class RunHistory(History[Execution]):
             return True
         return any(not each.aim.hands_back for each in self._windows_of(pid, begin, end))
 
+    def refuses(self, pid: int, begin: float, end: float) -> bool:
+        """Whether a fault may have had the server refuse that process a commit in between."""
+        return any(each.aim.refuses for each in self._windows_of(pid, begin, end))
+
     def stopped(self, pid: int, begin: float, end: float) -> bool:
         """Whether that process was told to stop, and what it still ran was given back in between.
 
