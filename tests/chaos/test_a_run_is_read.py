@@ -53,6 +53,20 @@ def test_who_died_at_a_point_and_is_found_late_is_one_loss(history: RunHistory) 
     assert history.losses(10.0, 13.0) == 2
 
 
+def test_what_several_faults_excuse_counts_once(history: RunHistory) -> None:
+    assert history.excused_s(0.0, 100.0, 4.5) == 0.0
+    for name, begin, end in (("one", 10.0, 20.0), ("two", 12.0, 15.0), ("last", 99.0, 101.0)):
+        history.windows.append(Window(name, begin, end=end))
+    assert history.excused_s(0.0, 100.0, 4.5) == 10.0 + 4.5 + 1.0
+    # A fault of one of two workers excuses that one alone.
+    for pid in (77, 78):
+        known_as(history, pid, f"worker{pid}")
+    history.windows[:] = [Window("one", 10.0, Target(names=["worker77"]), 20.0)]
+    assert history.excused_s(0.0, 100.0, 4.5) == 0.0
+    history.windows[0].aim = Target(names=["worker77", "worker78"])
+    assert history.excused_s(0.0, 100.0, 4.5) == 10.0 + 4.5
+
+
 def test_an_operator_that_was_told_of_the_removal_is_owed_it() -> None:
     operations = Operations()
     begun = {"event": "operator begun", "uid": "1", "what": "remove", "plan": "P", "path": "/p"}

@@ -25,7 +25,7 @@ from .cluster.stub import StubCluster, scripted
 from .faults import partitions, running
 from .faults.catalogue import CATALOGUE
 from .faults.fault import Entry, Fault
-from .faults.partitions import View
+from .faults.partitions import PinnedPartition, View
 from .faults.points import AUTHOR_POINTS, POINTS, points_in_the_code
 from .faults.processes import AtStep
 from .run import Run
@@ -235,6 +235,31 @@ def link(zk_server: object) -> Iterator[Link]:
     link = Link([int(zk_server.hosts.rpartition(":")[2])])  # type: ignore[attr-defined]
     yield link
     link.close()
+
+
+@pytest.mark.parametrize("name", ["worker session replaced", "workers reach one follower"])
+def test_healing_cuts_no_link_that_is_normal_or_made_so_without_a_cut(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """A cut would cost attempts that no fault excuses."""
+    fault, cuts = CATALOGUE[name].fault(), list[Link]()
+    monkeypatch.setattr(Link, "_hang_up", lambda link: cuts.append(link))
+    monkeypatch.setattr(PinnedPartition, "_are_there", lambda fault: True)
+    cluster.servers = cast("Servers", SimpleNamespace(make_serve=lambda: None))
+    if isinstance(fault, PinnedPartition):
+        fault.ports = [1, 2, 3]
+        fault.before(cluster, random.Random(1))
+    else:
+        fault.inject(cluster, random.Random(1))
+    changed = [process.link for process in cluster.processes if not process.link.is_normal]
+    assert cuts == changed != []
+    fault.heal(cluster)
+    Cluster.heal(cluster)
+    assert cuts == changed
+    changed[0].change(LinkState())
+    Cluster.heal(cluster)
+    assert cuts == [*changed, changed[0]], "a fault has left it so"
+    assert all(process.link.is_normal for process in cluster.processes)
 
 
 @pytest.mark.parametrize(

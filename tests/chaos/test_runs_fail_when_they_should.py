@@ -6,6 +6,7 @@ import os
 import random
 import shlex
 import signal
+import subprocess
 import sys
 from collections.abc import Collection, Iterator
 from contextlib import ExitStack
@@ -13,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.integ.support import wait_until
+from tests.integ.support import IN_CHECKOUT, wait_until
+from zkplan.stress.history import read_lines
 from zkplan.testing.server_process import ServerDidNotStart
 
 from . import recovery
@@ -258,6 +260,35 @@ def test_a_long_lived_process_that_ends_or_notes_nothing_is_a_violation() -> Non
     assert list(growth(silent, began=0.0)) == ["a worker did not note its blocks"]
     (text,) = growth([*an_hour(), an_hour()[0]._replace(pid=8)], began=0.0)
     assert "its processes were [7, 8]" in text
+
+
+@pytest.mark.chaos
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_an_interrupted_run_leaves_its_histories_and_no_process(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    kept, report = tmp_path / "kept", tmp_path / "report.md"
+    command = [*IN_CHECKOUT, sys.executable, "-m", "tests.chaos", "--minutes", "5", "--faults", ""]
+    command += ["--workers", "1", "--keep", str(kept), "--report", str(report)]
+    # The data of the server go there too, so a file system of theirs is one of this test.
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, env=environment, stdout=pipe, stderr=pipe, text=True) as process:
+        try:
+            wait_until(lambda: list(kept.glob("worker-*.jsonl")), "a task has run", 60)
+            process.send_signal(number)
+            said, complained = process.communicate(timeout=60)
+        finally:
+            process.kill()
+    assert process.returncode == 128 + number
+    assert f"ended by {number.name}; histories and logs: {kept}" in said
+    assert "violations" not in said
+    assert "Traceback" not in complained
+    assert not report.exists()
+    assert str(tmp_path) not in Path("/proc/mounts").read_text()
+    pids = [line["pid"] for line in read_lines(kept) if line["event"] == "started"]
+    assert pids
+    assert not [pid for pid in pids if Path(f"/proc/{pid}").exists()]
 
 
 def test_the_report_names_violations_and_faults_without_effect(tmp_path: Path) -> None:

@@ -39,10 +39,10 @@ def test_a_kill_at_any_write_loses_no_group_and_halves_none(tmp_path: Path, mode
     ended = set()
     for write in WRITES:
         folder = tmp_path / str(write)
-        inject = f"inject=pwrite64:signal=KILL:when={write}"
+        strace = ["strace", "-f", "-qq", "-o", os.devnull, "-e", "trace=pwrite64"]
+        strace += ["-e", f"inject=pwrite64:signal=KILL:when={write}"]
         ran = subprocess.run(
-            ["strace", "-f", "-qq", "-o", os.devnull, "-e", "trace=pwrite64", "-e", inject]
-            + [sys.executable, "-c", COMMITS, str(folder), mode, str(GROUPS)],
+            [*strace, sys.executable, "-c", COMMITS, str(folder), mode, str(GROUPS)],
             cwd=Path(__file__).parents[2],
             capture_output=True,
             text=True,

@@ -69,7 +69,6 @@ def run(facts: dict[str, Any], values: Sequence[Value], plan: str, folder: str, 
         by=by,
         digest=digest,
         got=[value[2] for value in values],
-        keys=len({value[0] for value in values}),
         damaged=damaged,
     )
     try:
