@@ -20,11 +20,9 @@ from kazoo.security import ACL, OPEN_ACL_UNSAFE, make_digest_acl
 import zkplan
 from tests.integ.support import plain_client, wait_until
 from zkplan.stress.history import journal_of
-from zkplan.testing.embedded_process import EmbeddedServerProcess
 from zkplan.testing.server_process import ServerProcess
-from zkplan.testing.servers import ZooKeeperServer
 
-from .cluster.servers import skip_without
+from .cluster.servers import one_server
 from .secured import (
     BAD,
     GOOD,
@@ -43,19 +41,10 @@ from .secured import (
 OPERATOR = "operator:other"
 
 
-@pytest.fixture(params=["embedded", "zookeeper"])
-def server(request: pytest.FixtureRequest) -> Iterator[ServerProcess]:
-    wanted = request.config.getoption("--zookeeper-kind")
-    if wanted not in ("both", request.param):
-        pytest.skip(f"only {wanted} is wanted")
-    skip_without(request.param)
-    made: ServerProcess
-    if request.param == "embedded":
-        made = EmbeddedServerProcess(tick_time_ms=TICK_MS)
-    else:
-        made = ZooKeeperServer(tick_time_ms=TICK_MS)
-    with made:
-        yield made
+@pytest.fixture
+def server(zookeeper_kind: str) -> Iterator[ServerProcess]:
+    with one_server(zookeeper_kind, tick_time_ms=TICK_MS) as server:
+        yield server
 
 
 @pytest.mark.timeout(180)

@@ -13,11 +13,9 @@ import pytest
 
 import zkplan
 from tests.integ.support import WorkerProcess, wait_until
-from zkplan.testing.embedded_process import EmbeddedServerProcess
 from zkplan.testing.server_process import ServerProcess
-from zkplan.testing.servers import ZooKeeperServer
 
-from .cluster.servers import skip_without
+from .cluster.servers import one_server
 from .recorded import Recorded
 
 ROOT = "/restored"
@@ -35,9 +33,7 @@ OF_ONE_HISTORY = (
 
 @pytest.fixture
 def server(zookeeper_kind: str, tmp_path: Path) -> Iterator[ServerProcess]:
-    skip_without(zookeeper_kind)
-    make = EmbeddedServerProcess if zookeeper_kind == "embedded" else ZooKeeperServer
-    with make(tick_time_ms=250, data=tmp_path / "server") as server:
+    with one_server(zookeeper_kind, tick_time_ms=250, data=tmp_path / "server") as server:
         yield server
 
 

@@ -21,11 +21,8 @@ import pytest
 
 import zkplan
 from tests.integ.support import WorkerProcess, wait_until
-from zkplan.testing.embedded_process import EmbeddedServerProcess
-from zkplan.testing.server_process import ServerProcess
-from zkplan.testing.servers import ZooKeeperServer
 
-from .cluster.servers import skip_without
+from .cluster.servers import one_server
 from .recorded import Recorded
 from .validate.snapshot import traces_of
 
@@ -45,10 +42,8 @@ class Setup:
 
     def __init__(self, kind: str, folder: Path, shape: str, stack: ExitStack) -> None:
         self.folder, self._stack = folder, stack
-        self.server: ServerProcess = (
-            EmbeddedServerProcess() if kind == "embedded" else ZooKeeperServer(heap="1g")
-        )
-        stack.enter_context(self.server)
+        options = {"heap": "1g"} if kind == "zookeeper" else {}
+        self.server = stack.enter_context(one_server(kind, **options))
         self.client = stack.enter_context(
             zkplan.connect(self.server.hosts, ROOT, connect_timeout=60.0, patience=120.0)
         )
@@ -100,22 +95,19 @@ class Setup:
 Start = Callable[[str], Setup]
 
 
-@pytest.fixture(params=["embedded", "zookeeper"])
+@pytest.fixture
 def start(
+    zookeeper_kind: str,
     request: pytest.FixtureRequest,
     tmp_path: Path,
     record_property: Callable[[str, object], None],
 ) -> Iterator[Start]:
     """Start a setup for plans of that shape."""
-    wanted = request.config.getoption("--zookeeper-kind")
-    if wanted not in ("both", request.param):
-        pytest.skip(f"only {wanted} is wanted")
-    skip_without(request.param)
     made: list[Setup] = []
     with ExitStack() as stack:
 
         def start(shape: str) -> Setup:
-            made.append(Setup(request.param, tmp_path, shape, stack))
+            made.append(Setup(zookeeper_kind, tmp_path, shape, stack))
             return made[0]
 
         yield start
