@@ -195,11 +195,6 @@ class RunHistory(History[Execution]):
             for at in pokes
         )
 
-    def goes_on_s(self, at: float) -> float | None:
-        """How long after that time a task began; None: none has."""
-        first = bisect.bisect_left(self.began_at, at)
-        return self.began_at[first] - at if first < len(self.began_at) else None
-
     def silent(self) -> Iterator[tuple[str, int, float, int]]:
         """Each worker that lives, its process, how long it told nothing, and what others began.
 
