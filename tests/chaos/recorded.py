@@ -15,7 +15,7 @@ from tests.chaos.faults.target import EVERYBODY
 from tests.chaos.traffic.author import Author
 from tests.chaos.traffic.tasks import POKES
 from tests.chaos.traffic.workloads import Workload
-from tests.chaos.validate.checks import DONE, EVERY
+from tests.chaos.validate.checks import violations
 from tests.chaos.validate.evidence import PlanEvidence
 from tests.chaos.validate.history import RunHistory
 from tests.chaos.validate.snapshot import remains_at_end
@@ -71,15 +71,9 @@ class Recorded:
         self.history.read()
         left = remains_at_end(client, plan, plan.status().added)
         evidence = PlanEvidence(self.history.plans[plan.name], left, self.history, self.session_s)
-        found = [
-            f"{number} {check.__name__}: {text}"
-            for number, check in (*EVERY, *DONE)
-            if check.__name__ not in without
-            for text in check(evidence)
-        ]
-        found += [
+        too_often = [
             f"S8 task {key} ran {len(runs)} times after {losses} losses"
             for key, runs in evidence.executions.items()
             if len(runs) > 1 + losses
         ]
-        return found
+        return [*violations(evidence, without), *too_often]

@@ -77,7 +77,10 @@ class Servers:
             stack.enter_context(self.ensemble)
             self.members = self.ensemble.servers
             return
-        one = one_server(kind, data=self._folder(stack), tick_time_ms=tick_ms)
+        folder = Path(tempfile.mkdtemp(prefix="zkplan-chaos-data-"))
+        stack.callback(shutil.rmtree, folder, ignore_errors=True)
+        self.disk = Disk.mounted(folder, stack)
+        one = one_server(kind, data=folder / "server", tick_time_ms=tick_ms)
         self.members = [stack.enter_context(one)]
 
     @property
@@ -201,12 +204,6 @@ class Servers:
     def followers(self) -> list[ServerProcess]:
         leader = self.leader()
         return [member for member in self.members if member is not leader]
-
-    def _folder(self, stack: ExitStack) -> Path:
-        folder = Path(tempfile.mkdtemp(prefix="zkplan-chaos-data-"))
-        stack.callback(shutil.rmtree, folder, ignore_errors=True)
-        self.disk = Disk.mounted(folder, stack)
-        return folder / "server"
 
 
 def _applied(member: ServerProcess) -> int:

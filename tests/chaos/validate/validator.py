@@ -144,7 +144,7 @@ class Validator:
                 self._removals.stands(plan.name, plan.path, "was checked", began)
                 self._removals.remove(plan)  # an earlier removal was cut short
             return
-        if self._is_removed(plan.name):
+        if self.history.operations.ending(plan.name) == "removed":
             self._look_at_half_removed(plan, began)
             return
         left = self.history.has_left(history)
@@ -171,9 +171,6 @@ class Validator:
         """For how long that has been so of the plan, since the first look that found it so."""
         now = time.monotonic()
         return now - self._since[name].setdefault(what, now)
-
-    def _is_removed(self, name: str) -> bool:
-        return self.history.operations.ending(name) == "removed"
 
     # ---- what a plan in each state needs
 
