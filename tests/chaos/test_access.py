@@ -18,7 +18,7 @@ from kazoo.exceptions import NoAuthError, NoNodeError
 from kazoo.security import ACL, OPEN_ACL_UNSAFE, make_digest_acl
 
 import zkplan
-from tests.integ.support import plain_client, wait_until
+from tests.integ.support import WorkerProcess, plain_client, wait_until
 from zkplan.stress.history import journal_of
 from zkplan.testing.server_process import ServerProcess
 
@@ -32,7 +32,6 @@ from .secured import (
     WAIT_S,
     WIDTH,
     SecuredWorker,
-    all_ready,
     options_of,
     recorded,
 )
@@ -58,11 +57,10 @@ def test_who_lacks_the_password_harms_nothing_and_says_so(
         client = stack.enter_context(zkplan.connect(server.hosts, ROOT, **options))
         client.prepare()
 
-        def start(name: str, user: str) -> SecuredWorker:
+        def start(name: str, user: str) -> WorkerProcess:
             return stack.enter_context(SecuredWorker(server.hosts, tmp_path, name, user))
 
-        good = [start(f"good{number}", GOOD) for number in range(2)]
-        all_ready(good)
+        good = [start(f"good{number}", GOOD).wait_ready() for number in range(2)]
         strangers = [start("bad", BAD), start("nobody", "")]
         plan = runs.author(client, 1)
         wait_until(lambda: runs.lines() >= WIDTH // 4, "tasks run", WAIT_S)
@@ -77,8 +75,8 @@ def test_who_lacks_the_password_harms_nothing_and_says_so(
         plan.wait(WAIT_S)
         assert runs.violations(client, plan, losses=2) == []
         for stranger in strangers:
-            wait_until(partial(stranger.says, "not allowed by the access list"), "it is told")
-            assert not stranger.says(" ready")
+            wait_until(partial(stranger.said, "not allowed by the access list"), "it is told")
+            assert not stranger.said(" ready")
             assert not journal_of(runs.folder, stranger.process.pid).exists()
         plan.remove()
 
@@ -127,7 +125,7 @@ class Operated(NamedTuple):
 
     operator: KazooClient
     client: zkplan.Client
-    start: Callable[[str], SecuredWorker]
+    start: Callable[[str], WorkerProcess]
 
     def shut(self, path: str) -> None:
         change_lists(self.operator, path, [make_digest_acl(*OPERATOR.split(":"), all=True)])
@@ -145,7 +143,7 @@ def operated(tmp_path: Path, server: ServerProcess) -> Iterator[Operated]:
         client = stack.enter_context(zkplan.connect(server.hosts, ROOT, **options_of(GOOD)))
         client.prepare()
 
-        def start(name: str) -> SecuredWorker:
+        def start(name: str) -> WorkerProcess:
             return stack.enter_context(SecuredWorker(server.hosts, tmp_path, name, GOOD))
 
         yield Operated(operator, client, start)
@@ -157,16 +155,15 @@ def test_a_plan_that_shuts_its_workers_out_for_a_while_loses_nothing(
 ) -> None:
     """They go on with another plan meanwhile, and nobody has to start them anew."""
     runs = recorded(tmp_path / "runs")
-    workers = [operated.start(f"good{number}") for number in range(2)]
-    all_ready(workers)
+    workers = [operated.start(f"good{number}").wait_ready() for number in range(2)]
     plan = runs.author(operated.client, 1)
     wait_until(lambda: runs.lines() >= WIDTH // 4, "tasks run", WAIT_S)
     with runs.fault("plan shut", refuses=True):
         operated.shut(plan.path)
         for worker in workers:
             text = f"{plan.path} is left to other workers"
-            wait_until(partial(worker.says, text), "it is told", WAIT_S)
-            assert worker.says("access list")
+            wait_until(partial(worker.said, text), "it is told", WAIT_S)
+            assert worker.said("access list")
         other = runs.author(operated.client, 2)
         other.wait(WAIT_S)
         assert runs.violations(operated.client, other, losses=0) == []
@@ -184,16 +181,16 @@ def test_a_root_that_shuts_its_workers_out_ends_them_and_loses_nothing(
 ) -> None:
     """They say why; what supervises them starts them anew."""
     runs = recorded(tmp_path / "runs")
-    workers = [operated.start(f"good{number}") for number in range(2)]
-    all_ready(workers)
+    workers = [operated.start(f"good{number}").wait_ready() for number in range(2)]
     plan = runs.author(operated.client, 1)
     wait_until(lambda: runs.lines() >= WIDTH // 4, "tasks run", WAIT_S)
     with runs.fault("root shut", refuses=True):
         operated.shut(ROOT)
         for worker in workers:
             assert worker.process.wait_ended(WAIT_S)
-            assert worker.says("an access list does not let this client read")
+            assert worker.said("an access list does not let this client read")
         operated.open(ROOT)
-    all_ready([operated.start("good2"), operated.start("good3")])
+    for number in (2, 3):
+        operated.start(f"good{number}").wait_ready()
     plan.wait(WAIT_S)
     assert runs.violations(operated.client, plan, losses=3) == []

@@ -10,13 +10,13 @@ import subprocess
 import sys
 import tarfile
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.crash.server import not_available
 from tests.integ.support import TOP
+from zkplan.stress.history import read_lines
 
 from .cluster.cluster import Cluster, Process, Settings
 from .faults.catalogue import CATALOGUE
@@ -86,21 +86,14 @@ def test_earlier_and_present_workers_share_plans(tmp_path: Path, earlier: Path) 
             outcome = run.finish()
     assert outcome.violations == []
     assert validator.finished > 0
-    ran: Counter[bool] = Counter()
-    for line in (line for path in tmp_path.glob("worker-*.jsonl") for line in _begun(path)):
-        ran[cluster.pids[line]] += 1
+    begun = [line["pid"] for line in read_lines(tmp_path) if line["event"] == "begin"]
+    ran = Counter(cluster.pids[pid] for pid in begun)
     assert ran[True] > 0
     assert ran[False] > 0
     told = (
         f"{validator.finished} plans, {validator.tasks} tasks; executions by earlier: {dict(ran)}"
     )
     sys.stdout.write(f"{told}\n")
-
-
-def _begun(path: Path) -> Iterator[int]:
-    """The process id once for each execution of the file: a file is of one process."""
-    pid = int(path.stem.rpartition("-")[2])
-    yield from (pid for line in path.read_text().splitlines() if '"event": "begin"' in line)
 
 
 def code_of(package: Path) -> dict[str, str]:

@@ -6,7 +6,6 @@ import os
 import random
 import shlex
 import signal
-import subprocess
 import sys
 from collections.abc import Collection, Iterator
 from contextlib import ExitStack
@@ -14,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integ.support import IN_CHECKOUT, wait_until
+from tests.integ.support import started, wait_until
 from zkplan.stress.history import read_lines
 from zkplan.testing.server_process import ServerDidNotStart
 
@@ -268,18 +267,14 @@ def test_an_interrupted_run_leaves_its_histories_and_no_process(
     tmp_path: Path, number: signal.Signals
 ) -> None:
     kept, report = tmp_path / "kept", tmp_path / "report.md"
-    command = [*IN_CHECKOUT, sys.executable, "-m", "tests.chaos", "--minutes", "5", "--faults", ""]
+    command = [sys.executable, "-m", "tests.chaos", "--minutes", "5", "--faults", ""]
     command += ["--workers", "1", "--keep", str(kept), "--report", str(report)]
     # The data of the server go there too, so a file system of theirs is one of this test.
     environment = {**os.environ, "TMPDIR": str(tmp_path)}
-    pipe = subprocess.PIPE
-    with subprocess.Popen(command, env=environment, stdout=pipe, stderr=pipe, text=True) as process:
-        try:
-            wait_until(lambda: list(kept.glob("worker-*.jsonl")), "a task has run", 60)
-            process.send_signal(number)
-            said, complained = process.communicate(timeout=60)
-        finally:
-            process.kill()
+    with started(*command, env=environment) as process:
+        wait_until(lambda: list(kept.glob("worker-*.jsonl")), "a task has run", 60)
+        process.send_signal(number)
+        said, complained = process.communicate(timeout=60)
     assert process.returncode == 128 + number
     assert f"ended by {number.name}; histories and logs: {kept}" in said
     assert "violations" not in said

@@ -6,7 +6,6 @@ What each took is printed, and kept as a property of the test: `pytest -rP` show
 from __future__ import annotations
 
 import os
-import re
 import sys
 import threading
 import time
@@ -20,6 +19,7 @@ from typing import TypeVar
 import pytest
 
 import zkplan
+from benchmarks.machine import memory_mib
 from tests.integ.support import WorkerProcess, wait_until
 
 from .cluster.servers import one_server
@@ -78,10 +78,7 @@ class Setup:
         pids = {"server": self.server.pid or 0}
         pids |= {f"worker {at}": worker.pid for at, worker in enumerate(self.workers)}
         for name, pid in [*pids.items(), ("author", os.getpid())]:
-            status = Path(f"/proc/{pid}/status").read_text()
-            peak = re.search(r"VmHWM:\s+(\d+) kB", status)
-            if peak is not None:
-                self.measured[f"memory of {name}"] = f"{int(peak[1]) / 1024:.0f} MB"
+            self.measured[f"memory of {name}"] = f"{memory_mib(pid)[1]:.0f} MiB"
 
     def judge(self, plans: list[zkplan.Plan]) -> None:
         """Every promise, for each of the plans; then nothing of them is left once removed."""
