@@ -50,6 +50,8 @@ class RunHistory(History[Execution]):
         self.unplanned: list[Line] = []
         #: Process id to the time of the last line that it wrote itself.
         self._heard: defaultdict[int, float] = defaultdict(float)
+        #: Process id to when it last noted its allocated blocks, and how many.
+        self.blocks: dict[int, tuple[float, int]] = {}
         self.operations = Operations()
         self.began_at: list[float] = []
         self.ended_at: list[float] = []
@@ -214,6 +216,8 @@ class RunHistory(History[Execution]):
         self.counts[event] += 1
         if pid:
             self._heard[pid] = max(self._heard[pid], at)
+            if "blocks" in line:
+                self.blocks[pid] = at, line["blocks"]
         super().take(line, file)
         if event.startswith(("plan ", "add ")):
             self._author(event, line, pid)

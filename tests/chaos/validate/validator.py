@@ -19,7 +19,7 @@ from .checks import committed_numbers, violations
 from .evidence import PlanEvidence
 from .history import RunHistory
 from .measures import Coverage, Effects, Takeover, takeovers
-from .members import Silence, children_at, shown_by
+from .members import shown_by
 from .plans import PlanHistory
 from .removals import Removals
 from .run_checks import standing_still, violations_of_run
@@ -347,17 +347,15 @@ class Validator:
     def come_back(self) -> Iterator[str]:
         """The plans that were removed, and that a member shows all the same; once all serve."""
         root = self._client.paths.root
-        for number, names in children_at(self.cluster.servers.members, root).items():
-            if isinstance(names, Silence):
-                yield f"member {number} gives no answer at the end: {names.why}"
+        done = self._removals.done
+        for number, names in shown_by(self.cluster.servers.members, root).answers.items():
+            if not isinstance(names, list):
+                yield f"member {number} does not list the root at the end: {names!r}"
                 continue
-            for path in sorted({f"{root}/{name}" for name in names} & self._removals.done.keys()):
+            for path in sorted({f"{root}/{name}" for name in names} & done.keys()):
                 if not self._removals.is_told(path):
-                    name, what = (
-                        self._removals.done[path].name,
-                        "was checked and removed, and stands",
-                    )
-                    yield self._removals.sentence(name, path, what)
+                    what = "was checked and removed, and stands"
+                    yield self._removals.sentence(done[path].name, path, what)
 
     def orphans(self) -> list[str]:
         """What stands below the root though no worker and no plan is left."""
