@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import os
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import partial
 from itertools import islice
@@ -137,12 +137,11 @@ def run_many(setup: Setup, count: int) -> None:
     plans = setup.timed("add", lambda: list(map(author, range(count))))
     setup.timed("list of plans", setup.client.plans, CHECK_S)
     began = time.monotonic()
-    killer = threading.Thread(target=setup.kill_one_at, args=(4 * count,), daemon=True)
-    killer.start()
-    for plan in plans:
-        plan.mark_ready()
-    killer.join(WAIT_S)
-    assert not killer.is_alive()
+    with ThreadPoolExecutor(1) as pool:
+        killer = pool.submit(setup.kill_one_at, 4 * count)
+        for plan in plans:
+            plan.mark_ready()
+        killer.result()
     setup.timed("wait", lambda: [plan.wait(WAIT_S) for plan in plans])
     seconds = time.monotonic() - began
     setup.measured["rate"] = f"{4 * count / seconds:.0f} tasks/s, {seconds:.1f} s"
