@@ -11,14 +11,17 @@ import pytest
 
 from zkplan.stress.history import Recorder
 
+from .changes import known_as
 from .cluster.cluster import Cluster, Process, Role
 from .cluster.stub import scripted
 from .faults.catalogue import CATALOGUE
 from .faults.fault import Fault
+from .faults.target import Target
 from .run import Run
 from .traffic.tasks import EXIT_CODE
 from .validate.history import RunHistory
 from .validate.validator import Validator
+from .validate.windows import Window
 
 
 @pytest.fixture
@@ -87,3 +90,56 @@ def test_a_poke_excuses_the_process_that_took_it_and_no_earlier_taker(cluster: C
     take_poke(cluster, "exit", cluster.processes[2])
     take_poke(cluster, "arm", cluster.processes[1])
     assert excused(cluster) == {"worker2"}
+
+
+# ---- how much they excuse
+
+
+@pytest.fixture
+def history(tmp_path: Path) -> RunHistory:
+    return RunHistory(tmp_path, "one")
+
+
+def kill(history: RunHistory, pid: int, at: float) -> None:
+    """That process, of a worker of its own, was killed then."""
+    history._kills[pid].append(at)
+    known_as(history, pid, f"worker{pid}")
+
+
+def test_a_kill_and_its_fault_are_one_loss(history: RunHistory) -> None:
+    kill(history, 77, at=10.0)
+    assert history.losses(9.0, 12.0) == 1
+    history.windows.append(Window("worker killed", 9.9, Target(names=["worker77"]), 10.5))
+    assert history.losses(9.0, 12.0) == 1
+    # By another fault it is one more, as is the kill of another worker.
+    history.windows.append(Window("link cut", 9.9, Target(names=["worker78"]), 10.5))
+    assert history.losses(9.0, 12.0) == 1
+    kill(history, 78, at=11.0)
+    assert history.losses(9.0, 12.0) == 3
+    # Who is told to stop loses nothing by it, and is killed where that takes too long.
+    kill(history, 79, at=20.0)
+    aim = Target(names=["worker79"], hands_back=True)
+    history.windows.append(Window("worker told to stop", 19.0, aim, 21.0))
+    assert history.losses(18.0, 22.0) == 1
+
+
+def test_who_died_at_a_point_and_is_found_late_is_one_loss(history: RunHistory) -> None:
+    kill(history, 77, at=12.0)
+    history.windows.append(Window("at a point", 9.0, Target(pids=[77], codes=[-9]), 11.0))
+    assert history.losses(10.0, 13.0) == 1
+    history.windows[0].aim = Target(pids=[77])
+    assert history.losses(10.0, 13.0) == 2
+
+
+def test_what_several_faults_excuse_counts_once(history: RunHistory) -> None:
+    assert history.excused_s(0.0, 100.0, 4.5) == 0.0
+    for name, begin, end in (("one", 10.0, 20.0), ("two", 12.0, 15.0), ("last", 99.0, 101.0)):
+        history.windows.append(Window(name, begin, end=end))
+    assert history.excused_s(0.0, 100.0, 4.5) == 10.0 + 4.5 + 1.0
+    # A fault of one of two workers excuses that one alone.
+    for pid in (77, 78):
+        known_as(history, pid, f"worker{pid}")
+    history.windows[:] = [Window("one", 10.0, Target(names=["worker77"]), 20.0)]
+    assert history.excused_s(0.0, 100.0, 4.5) == 0.0
+    history.windows[0].aim = Target(names=["worker77", "worker78"])
+    assert history.excused_s(0.0, 100.0, 4.5) == 10.0 + 4.5

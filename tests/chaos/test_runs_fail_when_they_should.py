@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.integ.support import started, wait_until
-from zkplan.stress.history import read_lines
+from zkplan.stress.history import Recorder, read_lines
 from zkplan.testing.server_process import ServerDidNotStart
 
 from . import recovery
@@ -29,6 +29,7 @@ from .report.usage import Usage, growth
 from .run import Outcome, Run
 from .test_faults_take_effect import Scripted, entry_of
 from .traffic.workloads import Workload
+from .validate.history import RunHistory
 from .validate.validator import Validator
 
 NAMES: list[tuple[str, Role]] = [("worker0", "worker"), ("waiter", "waiter")]
@@ -218,6 +219,26 @@ def test_a_plan_that_stands_too_long_without_faults_is_a_violation(
         run.recover()
     (text,) = run.outcome.violations
     assert text.startswith("L3 chaos-5 is not done" if says else "L3 without new faults it took")
+
+
+def test_what_an_author_was_told_of_its_plan_is_read(tmp_path: Path) -> None:
+    author = Recorder(str(tmp_path), "author-7")
+    author.write("cut short", seed=5, shape="one", error="PlanNotFound('chaos-5')")
+    author.close()
+    history = RunHistory(tmp_path, "one")
+    history.read()
+    assert history.plans["chaos-5"].cut_short == "PlanNotFound('chaos-5')"
+
+
+def test_what_shows_in_the_history_alone_is_told_once(tmp_path: Path) -> None:
+    cluster = Cluster(Settings("embedded", 1), tmp_path)
+    cluster.journal.write("wait broke", plan="chaos-5", error="PlanStuck: no reason")
+    validator = Validator(cluster)
+    for _ in range(2):
+        validator.check_history()
+    cluster.journal.close()
+    (found,) = validator.violations
+    assert found == "- a wait for chaos-5 broke: PlanStuck: no reason"
 
 
 # ---- memory

@@ -30,6 +30,7 @@ from .traffic.waiter import wait_for
 from .validate import members, removals
 from .validate import validator as validators
 from .validate.members import shown_by
+from .validate.operations import Operations
 from .validate.validator import Validator
 
 _HANGS_S = 40.0
@@ -166,6 +167,19 @@ def test_idle_is_who_has_looked_since(validator: Looking) -> None:
 
 
 # ---- removals
+
+
+def test_an_operator_that_was_told_of_the_removal_is_owed_it() -> None:
+    operations = Operations()
+    begun = {"event": "operator begun", "uid": "1", "what": "remove", "plan": "P", "path": "/p"}
+    operations.take({**begun, "at": 1.0})
+    assert operations.ending("P") == "removed"
+    assert not operations.was_removed("P", 9.0)
+    operations.take({"event": "operator answered", "uid": "1", "outcome": "done", "at": 2.0})
+    assert not operations.was_removed("P", 1.5)
+    assert operations.was_removed("P", 9.0)
+    operations.take({"event": "operator heard", "uid": "1", "heard": "PlanNotFound", "at": 3.0})
+    assert operations.of_plan["P"][0].heard_at == 3.0
 
 
 def test_a_removal_that_hangs_keeps_nobody_from_the_others_and_is_told(
