@@ -17,7 +17,6 @@ _TESTS = Path(__file__).parent
 #: The tests of chaos that start no workers. A module that is not named here counts as one that
 #: does: forgotten, it runs too seldom, and does not stop the quick tests for minutes.
 _QUICK_CHAOS = {
-    "test_a_run_is_read.py",
     "test_every_violation_is_found.py",
     "test_faults_excuse_whom_they_touch.py",
     "test_faults_take_effect.py",

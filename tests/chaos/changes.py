@@ -228,7 +228,8 @@ def live(
     """Give the dead task, or the one of that key, other claims: `N.A` and how each ended.
 
     `f` failed, `r` returned (as the last run did), `n` ended in no known way, `l` was killed, `b`
-    was handed back by a worker told to stop so long after the begin. The dead letter is `N.A`, too.
+    was handed back by a worker told to stop so long after the begin, `c` returned, and its commit
+    was refused. The dead letter is `N.A`, too.
     All the time faults `hit` actors of these names. A poke for memory came so long before the last
     claim. The outcome of a retry after claim 2 was `retried`. Gives the first claim back.
     """
@@ -241,7 +242,9 @@ def live(
         if how != "r":
             failed = how == "f"
             put(made, uid=f"claim {n}", pid=70 + int(n), planned=failed)
-            put(made, raised="PlannedFailure" * failed, ended=made.ended if how in "fn" else None)
+            put(made, raised="PlannedFailure" * failed, ended=made.ended if how in "cfn" else None)
+        if how == "c":
+            fault(e, began, began + 1.0, Target(pids=[made.pid], refuses=True))
         ends = {"l": e.history._kills, "b": e.history._stops}.get(how)
         if ends is not None:
             ends[made.pid].append(began + stopped_s)
@@ -341,9 +344,24 @@ def break_a_wait(
     written(e, 0, "wait broke", 20.0, plan="chaos-11", error=error)
 
 
-def die_by_itself(e: PlanEvidence, *codes: int) -> None:
-    """A fault that ends it has one of those codes."""
-    fault(e, NOW - 1.0, NOW + 1.0, Target(pids=[OTHER], codes=codes))
+def die_by_itself(e: PlanEvidence, *codes: int, pid: int = OTHER, healed_s: float = -1.0) -> None:
+    """It ends with 1. A fault that ends processes with `codes` was healed so long before."""
+    fault(e, NOW - 100.0, NOW - healed_s, Target(pids=[pid], codes=codes))
+    found_dead(e)
+
+
+def die_of_a_poke(
+    e: PlanEvidence, *codes: int, pid: int = OTHER, poked_s: float = 0.5, alive_s: float = 0.0
+) -> None:
+    """It ends with 1 so long after a poke was taken; it wrote something so long after the poke."""
+    at = NOW - poked_s
+    fault(e, at - 1.0, at + 0.1, Target(poke="memory", codes=codes))
+    written(e, pid, "poked", at, what="memory", pid=pid)
+    e.history._heard[OTHER] = at + alive_s
+    found_dead(e)
+
+
+def found_dead(e: PlanEvidence) -> None:
     written(e, 0, "died", NOW, name=NAME, pid=OTHER, code=1, tail="the tail of its log")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import zkplan
@@ -14,7 +15,7 @@ from tests.chaos.faults.target import EVERYBODY
 from tests.chaos.traffic.author import Author
 from tests.chaos.traffic.tasks import POKES
 from tests.chaos.traffic.workloads import Workload
-from tests.chaos.validate.checks import DONE, EVERY
+from tests.chaos.validate.checks import violations
 from tests.chaos.validate.evidence import PlanEvidence
 from tests.chaos.validate.history import RunHistory
 from tests.chaos.validate.snapshot import remains_at_end
@@ -49,22 +50,30 @@ class Recorded:
         self._journal.write("ended", sent=sent, why="killed", killed=True, **who)
 
     @contextmanager
-    def fault(self, name: str) -> Iterator[None]:
-        """A fault that may touch every worker."""
-        self._journal.write("fault", name=name, **EVERYBODY.facts())
+    def fault(self, name: str, refuses: bool = False) -> Iterator[None]:
+        """A fault that may touch every worker; one that `refuses` may refuse their commits."""
+        self._journal.write("fault", name=name, **replace(EVERYBODY, refuses=refuses).facts())
         yield
         self._journal.write("healed", name=name)
 
     def violations(
-        self, client: zkplan.Client, plan: zkplan.Plan, without: Collection[str] = ()
+        self,
+        client: zkplan.Client,
+        plan: zkplan.Plan,
+        losses: int,
+        without: Collection[str] = (),
     ) -> list[str]:
-        """Every broken promise of a plan that is done, without the checks of those names."""
+        """Every broken promise of a plan that is done, without the checks of those names.
+
+        Workers have lost what they held so many times. No task may run again more often, whomever
+        a fault excuses.
+        """
         self.history.read()
         left = remains_at_end(client, plan, plan.status().added)
         evidence = PlanEvidence(self.history.plans[plan.name], left, self.history, self.session_s)
-        return [
-            f"{number} {check.__name__}: {found}"
-            for number, check in (*EVERY, *DONE)
-            if check.__name__ not in without
-            for found in check(evidence)
+        too_often = [
+            f"S8 task {key} ran {len(runs)} times after {losses} losses"
+            for key, runs in evidence.executions.items()
+            if len(runs) > 1 + losses
         ]
+        return [*violations(evidence, without), *too_often]

@@ -35,7 +35,7 @@ class Recovery:
     """
 
     def __init__(self, validator: Validator, session_s: float) -> None:
-        self._referee = validator
+        self._validator = validator
         self._repair_s = repair_s(session_s)
         self._began = time.monotonic()
         self._work_s: dict[str, float] = {}
@@ -43,15 +43,15 @@ class Recovery:
 
     def see(self) -> None:
         """Add the plans that stand now."""
-        for name in self._referee.standing:
-            history = self._referee.history.plans.get(name)
+        for name in self._validator.standing:
+            history = self._validator.history.plans.get(name)
             if name not in self._work_s and history is not None:
                 self._work_s[name] = history.workload.work_s
 
     @property
     def standing(self) -> set[str]:
         """The added plans that are not done yet."""
-        return set(self._work_s) & set(self._referee.standing)
+        return set(self._work_s) & set(self._validator.standing)
 
     @property
     def taken(self) -> Taken:

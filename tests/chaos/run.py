@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import zkplan
-from zkplan.stress.history import journal_of
 from zkplan.testing.server_process import ServerDidNotStart
 
 from .cluster.cluster import Cluster, Settings
@@ -305,8 +304,8 @@ class Run:
         self._measure_at = now + _USAGE_S
         for process in self.cluster.processes:
             if process.long_lived and process.pid:
-                journal = journal_of(self.cluster.folder, process.pid)
-                self.outcome.usage.append(usage_of(process.name, process.pid, now, journal))
+                noted = self.validator.history.blocks.get(process.pid, (now, 0))
+                self.outcome.usage.append(usage_of(process.name, process.pid, now, noted))
 
     def _sum_up(self) -> Outcome:
         outcome = self.outcome

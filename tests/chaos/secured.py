@@ -9,7 +9,6 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ import click
 from kazoo.security import make_acl
 
 import zkplan
-from tests.integ.support import IN_CHECKOUT, wait_until
+from tests.integ.support import IN_CHECKOUT, WorkerProcess
 from zkplan.cli.common import log_to_stderr
 from zkplan.processes.watched import WatchedProcess
 
@@ -43,35 +42,19 @@ def options_of(user: str, **more: object) -> dict[str, Any]:
     }
 
 
-def environment(user: str, **more: object) -> Mapping[str, str]:
-    return {**os.environ, OPTIONS: json.dumps({"user": user, **more})}
-
-
-class SecuredWorker:
-    """A worker process of that user, and its log."""
+class SecuredWorker(WorkerProcess):
+    """A worker process of that user."""
 
     def __init__(self, hosts: str, folder: Path, name: str, user: str, **options: object) -> None:
         self.log = folder / f"{name}.log"
         command = [*IN_CHECKOUT, sys.executable, "-m", "tests.chaos.secured", hosts, ROOT]
-        self.process = WatchedProcess(command, self.log, environment(user, **options))
-
-    def says(self, text: str) -> bool:
-        return self.log.exists() and text in self.log.read_text()
-
-    def __enter__(self) -> SecuredWorker:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.process.end(0)
+        environment = {**os.environ, OPTIONS: json.dumps({"user": user, **options})}
+        self.process = WatchedProcess(command, self.log, environment)
 
 
 def recorded(folder: Path) -> Recorded:
     """For plans of WIDTH tasks between two others."""
     return Recorded(folder, f"fan {WIDTH}", SESSION_S)
-
-
-def all_ready(workers: list[SecuredWorker]) -> None:
-    wait_until(lambda: all(each.says(" ready") for each in workers), "workers are ready", WAIT_S)
 
 
 def main(arguments: list[str]) -> int:

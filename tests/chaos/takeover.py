@@ -11,19 +11,20 @@ import logging
 import random
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
+from tests.integ.support import wait_until
+
 from .cluster.cluster import GRACE_S, Cluster, Process, Settings, opened
 from .cluster.servers import KINDS, Kind
-from .validate.plans import Execution, PlanHistory
+from .validate.measures import takeovers
 from .validate.validator import Validator
 
-_POLL_S = 0.02
 #: How much longer than the session time-out a takeover is waited for.
 _PATIENCE_S = 30.0
 #: A task with less time left than this may end before its worker does.
@@ -61,75 +62,61 @@ class Takeovers:
     def __init__(self, cluster: Cluster, validator: Validator) -> None:
         self.cluster, self.validator = cluster, validator
         self.chance = random.Random(cluster.settings.seed)
-        self._pause = threading.Event()
 
     def killed(self, times: int) -> Series:
         """A server ends sessions only at its ticks."""
         settings = self.cluster.settings
         bound_s = settings.session_s + settings.tick_ms / 1000 + KILL_BOUND_S
-        waits = self._ended(times, 0.0, lambda worker: self.cluster.kill(worker, "killed"))
-        return Series("killed", times, waits, bound_s)
+        return self._ended("killed", times, 0.0, self.cluster.kill, bound_s)
 
     def stopped(self, times: int) -> Series:
         """A task that outlasts the grace is handed back at its end, so the time begins there."""
-        waits = self._ended(times, GRACE_S, lambda worker: self.cluster.stop(worker, "stopped"))
-        return Series("stopped cleanly", times, waits, STOP_BOUND_S)
+        return self._ended("stopped cleanly", times, GRACE_S, self.cluster.stop, STOP_BOUND_S)
 
-    def _ended(self, times: int, grace_s: float, end: Callable[[Process], None]) -> list[float]:
-        waits: list[float] = []
+    def _ended(
+        self,
+        how: str,
+        times: int,
+        grace_s: float,
+        end: Callable[[Process, str], None],
+        bound: float,
+    ) -> Series:
+        within_s = self.cluster.settings.session_s + _PATIENCE_S
+        busy = partial(self._busy, grace_s + _MARGIN_S)
         for _ in range(times):
-            worker, ran = self._victim(grace_s + _MARGIN_S)
-            began = time.monotonic()
-            end(worker)
-            at = min(time.monotonic(), began + grace_s)
+            worker = wait_until(busy, "a worker runs tasks that take long", _PATIENCE_S)
+            freed = partial(self._holds_nothing, worker.pid)
+            end(worker, how)
             self.cluster.start(worker)
-            waits += self._wait_for(ran, at)
-        return waits
+            wait_until(freed, "others have taken over all of its tasks", within_s)
+        with self.cluster.gavel:  # no plan is checked meanwhile, and counted there
+            plans = list(self.validator.history.plans.values())
+            tasks = [runs for plan in plans for runs in list(plan.executions.values())]
+            found = [*self.validator.takeovers, *takeovers(self.validator.history, tasks)]
+        return Series(how, times, [each.seconds for each in found if each.why == how], bound)
 
-    def _victim(self, left_s: float) -> tuple[Process, list[tuple[PlanHistory, Execution]]]:
-        """A worker, and those of its tasks that have over `left_s` left."""
-        deadline = time.monotonic() + _PATIENCE_S
-        while time.monotonic() < deadline:
-            self._look()
-            for worker in self.chance.sample(self.cluster.workers, len(self.cluster.workers)):
-                ran = self._running(worker.pid, time.monotonic() + left_s)
-                if ran:
-                    return worker, ran
-        raise TimeoutError(f"no worker ran a task that takes long within {_PATIENCE_S:g} s")
+    def _busy(self, left_s: float) -> Process | None:
+        """A worker that runs a task with so much time left."""
+        self.cluster.tend()
+        until = time.monotonic() + left_s
+        workers = self.chance.sample(self.cluster.workers, len(self.cluster.workers))
+        return next((worker for worker in workers if self._held(worker.pid, until)), None)
 
-    def _running(self, pid: int, until: float) -> list[tuple[PlanHistory, Execution]]:
-        return [
-            (plan, runs[-1])
+    def _holds_nothing(self, pid: int) -> bool:
+        return not self._held(pid, 0.0)
+
+    def _held(self, pid: int, until: float) -> bool:
+        """Whether a task that takes until then, at least, is that process's, and has not ended."""
+        self.validator.history.read()
+        return any(
+            runs[-1].pid == pid
+            and runs[-1].ended is None
+            and runs[-1].began + plan.workload.items[key].seconds > until
             for plan in list(self.validator.history.plans.values())
             if plan.committed is None
             for key, runs in list(plan.executions.items())
-            if runs and runs[-1].pid == pid and runs[-1].ended is None
-            if runs[-1].began + plan.workload.items[key].seconds > until
-        ]
-
-    def _wait_for(self, ran: list[tuple[PlanHistory, Execution]], at: float) -> list[float]:
-        """Seconds from `at` until each of those runs again, but for those that ended after all."""
-        deadline = at + self.cluster.settings.session_s + _PATIENCE_S
-        found = []
-        while ran:
-            self._look()
-            left = []
-            for plan, execution in ran:
-                runs = list(plan.executions.get(execution.key, ()))
-                later = [each for each in runs if each.n > execution.n]
-                if execution.ended is None and later:
-                    found.append(later[0].began - at)
-                elif execution.ended is None:
-                    left.append((plan, execution))
-            ran = left
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"nobody took over {[str(execution) for _, execution in ran]}")
-        return found
-
-    def _look(self) -> None:
-        self.validator.history.read()
-        self.cluster.tend()
-        self._pause.wait(_POLL_S)
+            if runs
+        )
 
 
 def settings_for(kind: Kind, seed: int, session_s: float, tick_ms: int) -> Settings:

@@ -18,13 +18,11 @@ from kazoo.exceptions import NoAuthError, NoNodeError
 from kazoo.security import ACL, OPEN_ACL_UNSAFE, make_digest_acl
 
 import zkplan
-from tests.integ.support import plain_client, wait_until
+from tests.integ.support import WorkerProcess, plain_client, wait_until
 from zkplan.stress.history import journal_of
-from zkplan.testing.embedded_process import EmbeddedServerProcess
 from zkplan.testing.server_process import ServerProcess
-from zkplan.testing.servers import ZooKeeperServer
 
-from .cluster.servers import skip_without
+from .cluster.servers import one_server
 from .secured import (
     BAD,
     GOOD,
@@ -34,31 +32,18 @@ from .secured import (
     WAIT_S,
     WIDTH,
     SecuredWorker,
-    all_ready,
     options_of,
     recorded,
 )
 
 #: Who may change the lists of all, and whom alone they let in meanwhile.
 OPERATOR = "operator:other"
-#: A task whose worker was shut out before the commit has one attempt used up, which S8 does not
-#: expect of a worker that lives.
-NOT_FOR_THE_SHUT_OUT = ("attempts_are_counted_right",)
 
 
-@pytest.fixture(params=["embedded", "zookeeper"])
-def server(request: pytest.FixtureRequest) -> Iterator[ServerProcess]:
-    wanted = request.config.getoption("--zookeeper-kind")
-    if wanted not in ("both", request.param):
-        pytest.skip(f"only {wanted} is wanted")
-    skip_without(request.param)
-    made: ServerProcess
-    if request.param == "embedded":
-        made = EmbeddedServerProcess(tick_time_ms=TICK_MS)
-    else:
-        made = ZooKeeperServer(tick_time_ms=TICK_MS)
-    with made:
-        yield made
+@pytest.fixture
+def server(zookeeper_kind: str) -> Iterator[ServerProcess]:
+    with one_server(zookeeper_kind, tick_time_ms=TICK_MS) as server:
+        yield server
 
 
 @pytest.mark.timeout(180)
@@ -72,11 +57,10 @@ def test_who_lacks_the_password_harms_nothing_and_says_so(
         client = stack.enter_context(zkplan.connect(server.hosts, ROOT, **options))
         client.prepare()
 
-        def start(name: str, user: str) -> SecuredWorker:
+        def start(name: str, user: str) -> WorkerProcess:
             return stack.enter_context(SecuredWorker(server.hosts, tmp_path, name, user))
 
-        good = [start(f"good{number}", GOOD) for number in range(2)]
-        all_ready(good)
+        good = [start(f"good{number}", GOOD).wait_ready() for number in range(2)]
         strangers = [start("bad", BAD), start("nobody", "")]
         plan = runs.author(client, 1)
         wait_until(lambda: runs.lines() >= WIDTH // 4, "tasks run", WAIT_S)
@@ -89,10 +73,10 @@ def test_who_lacks_the_password_harms_nothing_and_says_so(
             server.kill()
             server.start()
         plan.wait(WAIT_S)
-        assert runs.violations(client, plan) == []
+        assert runs.violations(client, plan, losses=2) == []
         for stranger in strangers:
-            wait_until(partial(stranger.says, "not allowed by the access list"), "it is told")
-            assert not stranger.says(" ready")
+            wait_until(partial(stranger.said, "not allowed by the access list"), "it is told")
+            assert not stranger.said(" ready")
             assert not journal_of(runs.folder, stranger.process.pid).exists()
         plan.remove()
 
@@ -141,7 +125,7 @@ class Operated(NamedTuple):
 
     operator: KazooClient
     client: zkplan.Client
-    start: Callable[[str], SecuredWorker]
+    start: Callable[[str], WorkerProcess]
 
     def shut(self, path: str) -> None:
         change_lists(self.operator, path, [make_digest_acl(*OPERATOR.split(":"), all=True)])
@@ -159,7 +143,7 @@ def operated(tmp_path: Path, server: ServerProcess) -> Iterator[Operated]:
         client = stack.enter_context(zkplan.connect(server.hosts, ROOT, **options_of(GOOD)))
         client.prepare()
 
-        def start(name: str) -> SecuredWorker:
+        def start(name: str) -> WorkerProcess:
             return stack.enter_context(SecuredWorker(server.hosts, tmp_path, name, GOOD))
 
         yield Operated(operator, client, start)
@@ -171,23 +155,23 @@ def test_a_plan_that_shuts_its_workers_out_for_a_while_loses_nothing(
 ) -> None:
     """They go on with another plan meanwhile, and nobody has to start them anew."""
     runs = recorded(tmp_path / "runs")
-    workers = [operated.start(f"good{number}") for number in range(2)]
-    all_ready(workers)
+    workers = [operated.start(f"good{number}").wait_ready() for number in range(2)]
     plan = runs.author(operated.client, 1)
     wait_until(lambda: runs.lines() >= WIDTH // 4, "tasks run", WAIT_S)
-    with runs.fault("plan shut"):
+    with runs.fault("plan shut", refuses=True):
         operated.shut(plan.path)
         for worker in workers:
             text = f"{plan.path} is left to other workers"
-            wait_until(partial(worker.says, text), "it is told", WAIT_S)
-            assert worker.says("access list")
+            wait_until(partial(worker.said, text), "it is told", WAIT_S)
+            assert worker.said("access list")
         other = runs.author(operated.client, 2)
         other.wait(WAIT_S)
-        assert runs.violations(operated.client, other) == []
+        assert runs.violations(operated.client, other, losses=0) == []
         operated.open(plan.path)
     # They look at it again after a minute at the latest.
     plan.wait(60 + WAIT_S)
-    assert runs.violations(operated.client, plan, NOT_FOR_THE_SHUT_OUT) == []
+    # Its znodes are shut, and opened, one after the other.
+    assert runs.violations(operated.client, plan, losses=2) == []
     assert all(worker.process.is_running() for worker in workers)
 
 
@@ -197,16 +181,16 @@ def test_a_root_that_shuts_its_workers_out_ends_them_and_loses_nothing(
 ) -> None:
     """They say why; what supervises them starts them anew."""
     runs = recorded(tmp_path / "runs")
-    workers = [operated.start(f"good{number}") for number in range(2)]
-    all_ready(workers)
+    workers = [operated.start(f"good{number}").wait_ready() for number in range(2)]
     plan = runs.author(operated.client, 1)
     wait_until(lambda: runs.lines() >= WIDTH // 4, "tasks run", WAIT_S)
-    with runs.fault("root shut"):
+    with runs.fault("root shut", refuses=True):
         operated.shut(ROOT)
         for worker in workers:
             assert worker.process.wait_ended(WAIT_S)
-            assert worker.says("an access list does not let this client read")
+            assert worker.said("an access list does not let this client read")
         operated.open(ROOT)
-    all_ready([operated.start("good2"), operated.start("good3")])
+    for number in (2, 3):
+        operated.start(f"good{number}").wait_ready()
     plan.wait(WAIT_S)
-    assert runs.violations(operated.client, plan, NOT_FOR_THE_SHUT_OUT) == []
+    assert runs.violations(operated.client, plan, losses=3) == []

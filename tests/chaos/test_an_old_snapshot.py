@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import shutil
-import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -13,11 +13,9 @@ import pytest
 
 import zkplan
 from tests.integ.support import WorkerProcess, wait_until
-from zkplan.testing.embedded_process import EmbeddedServerProcess
 from zkplan.testing.server_process import ServerProcess
-from zkplan.testing.servers import ZooKeeperServer
 
-from .cluster.servers import skip_without
+from .cluster.servers import one_server
 from .recorded import Recorded
 
 ROOT = "/restored"
@@ -35,14 +33,12 @@ OF_ONE_HISTORY = (
 
 @pytest.fixture
 def server(zookeeper_kind: str, tmp_path: Path) -> Iterator[ServerProcess]:
-    skip_without(zookeeper_kind)
-    make = EmbeddedServerProcess if zookeeper_kind == "embedded" else ZooKeeperServer
-    with make(tick_time_ms=250, data=tmp_path / "server") as server:
+    with one_server(zookeeper_kind, tick_time_ms=250, data=tmp_path / "server") as server:
         yield server
 
 
 class Setup:
-    """Workers, an author and a waiter on one server, whose data can be put back."""
+    """Workers and an author on one server, whose data can be put back."""
 
     def __init__(self, server: ServerProcess, folder: Path, stack: ExitStack) -> None:
         self.server, self.stack = server, stack
@@ -51,7 +47,6 @@ class Setup:
         self.kept = folder / "kept"
         self.client = self.connect()
         self.kept_at = self.anew_at = 0.0
-        self.waits: list[BaseException | zkplan.PlanStatus] = []
 
     def connect(self) -> zkplan.Client:
         client = zkplan.connect(self.server.hosts, ROOT, session_timeout=SESSION_S)
@@ -62,22 +57,9 @@ class Setup:
         worker = WorkerProcess(self.server.hosts, ROOT, self.folder / "logs", *options)
         return self.stack.enter_context(worker).wait_ready()
 
-    def wait_in_background(self, plan: zkplan.Plan) -> None:
-        def wait() -> None:
-            try:
-                self.waits.append(plan.wait())
-            except zkplan.ZkplanError as error:
-                self.waits.append(error)
-
-        threading.Thread(target=wait, daemon=True).start()
-
-    def ended(self) -> int:
-        self.runs.history.read()
-        return len(self.runs.history.ended_at)
-
     def wait_for_tasks(self, more: int) -> None:
-        aim = self.ended() + more
-        wait_until(lambda: self.ended() >= aim, f"{more} more tasks end")
+        aim = self.runs.lines() + 2 * more
+        wait_until(lambda: self.runs.lines() >= aim, f"{more} more tasks begin and end")
 
     def wait_until_all_work(self, workers: list[WorkerProcess]) -> None:
         """Until each has begun a task of now.
@@ -113,11 +95,11 @@ class Setup:
 def test_all_start_anew_and_the_plans_go_on_from_the_snapshot(
     server: ServerProcess, tmp_path: Path
 ) -> None:
-    with ExitStack() as stack:
+    with ThreadPoolExecutor(1) as pool, ExitStack() as stack:
         setup = Setup(server, tmp_path, stack)
         plan = setup.runs.author(setup.client, SLOW_SEED)
         never_ready = setup.client.create_plan("never ready")
-        setup.wait_in_background(never_ready)
+        waiting = pool.submit(never_ready.wait)
         old = [setup.worker() for _ in range(WORKERS)]
         setup.wait_for_tasks(10)
         setup.keep()
@@ -129,8 +111,8 @@ def test_all_start_anew_and_the_plans_go_on_from_the_snapshot(
         for worker in old:
             assert worker.process.wait_ended(60), worker.log.read_text()[-3000:]
             assert worker.said("restored from an older state"), worker.log.read_text()[-3000:]
-        wait_until(lambda: setup.waits, "the waiter is told")
-        assert isinstance(setup.waits[0], zkplan.ServerRolledBack), setup.waits
+        with pytest.raises(zkplan.ServerRolledBack):
+            waiting.result(30)
         with pytest.raises(zkplan.ServerRolledBack, match="restart it"):
             setup.runs.author(setup.client, 23)
         with pytest.raises(zkplan.ServerRolledBack):
@@ -161,4 +143,4 @@ def broken(setup: Setup, plan: zkplan.Plan, client: zkplan.Client) -> list[str]:
         lost += len(executions) - len(kept)
         history.executions[key] = kept
     assert lost, "nothing ran between the snapshot and its return: this test would show nothing"
-    return runs.violations(client, plan, OF_ONE_HISTORY)
+    return runs.violations(client, plan, losses=WORKERS, without=OF_ONE_HISTORY)

@@ -1,8 +1,7 @@
-"""A fault excuses lost attempts and deaths of those that it may have touched, of nobody else."""
+"""A fault excuses those that it may have touched, and nobody else."""
 
 from __future__ import annotations
 
-import os
 import signal
 import time
 from collections.abc import Iterator
@@ -12,17 +11,17 @@ import pytest
 
 from zkplan.stress.history import Recorder
 
+from .changes import known_as
 from .cluster.cluster import Cluster, Process, Role
 from .cluster.stub import scripted
 from .faults.catalogue import CATALOGUE
 from .faults.fault import Fault
-from .faults.points import AtPoint, Setup
-from .faults.running import RunningFault
 from .faults.target import Target
 from .run import Run
+from .traffic.tasks import EXIT_CODE
 from .validate.history import RunHistory
 from .validate.validator import Validator
-from .validate.windows import Death
+from .validate.windows import Window
 
 
 @pytest.fixture
@@ -32,10 +31,8 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
         yield cluster
 
 
-def inject(cluster: Cluster, fault: Fault | str) -> Fault:
-    made = CATALOGUE[fault].fault() if isinstance(fault, str) else fault
-    Run(cluster, Validator(cluster))._inject(made)
-    return made
+def inject(cluster: Cluster, fault: Fault) -> None:
+    Run(cluster, Validator(cluster))._inject(fault)
 
 
 def excused(cluster: Cluster) -> set[str]:
@@ -52,128 +49,97 @@ def take_poke(cluster: Cluster, what: str, process: Process) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "count"),
+    ("name", "count", "codes"),
     [
-        ("worker link slow", 1),
-        ("worker paused", 1),
-        ("author answers held", 1),
-        ("task exits", 0),  # until a task has taken the poke
-        ("plans removed", 0),
-        ("dead tasks retried", 0),
-        ("watches lost", 0),
-        ("all links slow", 5),
+        ("worker link slow", 1, []),
+        ("worker paused", 1, []),
+        ("author answers held", 1, []),
+        ("worker pauses at point claim.made", 1, []),
+        ("worker dies at point claim.made", 1, [-signal.SIGKILL]),
+        # With the one that gets the trigger.
+        ("worker dies at point clear.listed", 4, [-signal.SIGKILL]),
+        # Until a task has taken the poke.
+        ("task exits", 0, [EXIT_CODE]),
+        ("task segfaults", 0, [-signal.SIGSEGV]),
+        ("task forks", 0, []),
+        ("plans removed", 0, []),
+        ("dead tasks retried", 0, []),
+        ("watches lost", 0, []),
+        ("all links slow", 5, []),
     ],
 )
-def test_a_fault_excuses_as_many_processes_as_it_hits(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, name: str, count: int
+def test_a_fault_excuses_the_processes_and_the_exit_codes_that_it_makes(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, name: str, count: int, codes: list[int]
 ) -> None:
     fault = CATALOGUE[name].fault()
     monkeypatch.setattr(type(fault), "heal", lambda *_: None)
     if "plans" in name or "tasks" in name:
         monkeypatch.setattr(type(fault), "inject", lambda *_: None)
     inject(cluster, fault)
-    assert len(excused(cluster)) == count
+    assert (len(excused(cluster)), [*fault.target().codes]) == (count, codes)
     assert {victim.name for victim in fault.victims} <= excused(cluster)
+    for victim in fault.victims if "dies" in name else ():
+        cluster.kill(victim, "another fault")
+        cluster.start(victim)
+        assert victim.name not in excused(cluster), "its next life is not armed"
 
 
 def test_a_poke_excuses_the_process_that_took_it_and_no_earlier_taker(cluster: Cluster) -> None:
     take_poke(cluster, "exit", cluster.processes[0])
-    inject(cluster, "task exits")
+    inject(cluster, CATALOGUE["task exits"].fault())
     take_poke(cluster, "exit", cluster.processes[2])
     take_poke(cluster, "arm", cluster.processes[1])
     assert excused(cluster) == {"worker2"}
 
 
-# ---- whose death a fault explains
+# ---- how much they excuse
 
 
-def unexplained(cluster: Cluster) -> list[str]:
-    """The processes whose death no fault explains."""
-    cluster.tend()
-    history = RunHistory(cluster.folder)
-    history.read()
-    return [death.name for death in history.deaths if not history.made(death)]
+@pytest.fixture
+def history(tmp_path: Path) -> RunHistory:
+    return RunHistory(tmp_path, "one")
 
 
-def die(process: Process, number: int) -> None:
-    """End it by a signal from outside, as by itself."""
-    running = process.running
-    assert running is not None
-    os.kill(process.pid, number)
-    assert running.wait_ended(10)
+def kill(history: RunHistory, pid: int, at: float) -> None:
+    """That process, of a worker of its own, was killed then."""
+    history._kills[pid].append(at)
+    known_as(history, pid, f"worker{pid}")
 
 
-def test_a_point_explains_the_deaths_of_the_lives_in_which_it_is_armed(cluster: Cluster) -> None:
-    fault = inject(cluster, AtPoint("a point", "claim.made", "kill", Setup()))
-    (victim,) = fault.victims
-    others = [process for process in cluster.processes if process is not victim]
-    for process in cluster.processes:
-        die(process, signal.SIGKILL)
-    assert unexplained(cluster) == [process.name for process in others]
-    die(victim, signal.SIGKILL)  # its next life is not armed
-    assert unexplained(cluster).count(victim.name) == 1
+def test_a_kill_and_its_fault_are_one_loss(history: RunHistory) -> None:
+    kill(history, 77, at=10.0)
+    assert history.losses(9.0, 12.0) == 1
+    history.windows.append(Window("worker killed", 9.9, Target(names=["worker77"]), 10.5))
+    assert history.losses(9.0, 12.0) == 1
+    # By another fault it is one more, as is the kill of another worker.
+    history.windows.append(Window("link cut", 9.9, Target(names=["worker78"]), 10.5))
+    assert history.losses(9.0, 12.0) == 1
+    kill(history, 78, at=11.0)
+    assert history.losses(9.0, 12.0) == 3
+    # Who is told to stop loses nothing by it, and is killed where that takes too long.
+    kill(history, 79, at=20.0)
+    aim = Target(names=["worker79"], hands_back=True)
+    history.windows.append(Window("worker told to stop", 19.0, aim, 21.0))
+    assert history.losses(18.0, 22.0) == 1
 
 
-@pytest.mark.parametrize(("number", "healed"), [(signal.SIGTERM, False), (signal.SIGKILL, True)])
-def test_a_point_explains_no_other_signal_and_nothing_after_its_healing(
-    cluster: Cluster, number: int, healed: bool
-) -> None:
-    run = Run(cluster, Validator(cluster))
-    fault = AtPoint("a point", "claim.made", "kill", Setup())
-    run._inject(fault)
-    if healed:
-        run._heal(RunningFault(fault, 1.0, time.monotonic()))
-    die(fault.victims[0], number)
-    assert unexplained(cluster) == [fault.victims[0].name]
+def test_who_died_at_a_point_and_is_found_late_is_one_loss(history: RunHistory) -> None:
+    kill(history, 77, at=12.0)
+    history.windows.append(Window("at a point", 9.0, Target(pids=[77], codes=[-9]), 11.0))
+    assert history.losses(10.0, 13.0) == 1
+    history.windows[0].aim = Target(pids=[77])
+    assert history.losses(10.0, 13.0) == 2
 
 
-@pytest.mark.parametrize(
-    ("name", "explains"),
-    [("task segfaults", True), ("task exits", False), ("task forks", False)],
-)
-def test_a_poke_explains_the_death_that_it_makes(
-    cluster: Cluster, name: str, explains: bool
-) -> None:
-    fault = inject(cluster, name)
-    take_poke(cluster, fault.target().poke, cluster.processes[2])
-    die(cluster.processes[1], signal.SIGSEGV)
-    die(cluster.processes[2], signal.SIGSEGV)
-    assert unexplained(cluster) == ["worker1", *([] if explains else ["worker2"])]
-
-
-def test_a_poke_explains_no_death_after_its_process_has_gone_on(tmp_path: Path) -> None:
-    journal, worker = Recorder(str(tmp_path), "cluster"), Recorder(str(tmp_path), "worker-77")
-    target = Target(poke="memory", codes=[-6, 1])
-    journal.write("fault", name="task eats memory", **target.facts())
-    worker.write("poked", what="memory", pid=77)
-    journal.write("healed", name="task eats memory")
-    journal.close()
-    worker.close()
-    history, now = RunHistory(tmp_path), time.monotonic()
-    history.read()
-
-    def explains(seconds: float) -> bool:
-        return history.made(Death("worker0", 77, now + seconds, 1, ""))
-
-    # It may be found dead late, while the run waits for servers.
-    assert [explains(seconds) for seconds in (0.5, 60.0, 3600.0)] == [True, True, False]
-    history._heard[77] = now + 30.0
-    assert [explains(seconds) for seconds in (0.5, 60.0, 3600.0)] == [True, False, False]
-
-
-def test_the_referee_reports_a_death_once_and_a_wrongly_refused_add(cluster: Cluster) -> None:
-    validator = Validator(cluster)
-    pid = cluster.processes[0].pid
-    die(cluster.processes[0], signal.SIGKILL)
-    cluster.tend()
-    for _ in range(2):
-        validator.check_history()
-    (death,) = validator.violations
-    assert f"worker0 (pid {pid}) ended by itself, with -9" in death
-    author, facts = Recorder(str(cluster.folder), "worker-7"), {"seed": 3, "batch": 0}
-    author.write("plan begun", **facts)
-    author.write("add begun", keys=["0"], atomic=True, **facts)
-    author.write("add refused", error="ResultNotKept('T')", added=0, **facts)
-    author.close()
-    validator.check_history()
-    assert validator.violations[1].startswith("S4 adds are refused rightly")
+def test_what_several_faults_excuse_counts_once(history: RunHistory) -> None:
+    assert history.excused_s(0.0, 100.0, 4.5) == 0.0
+    for name, begin, end in (("one", 10.0, 20.0), ("two", 12.0, 15.0), ("last", 99.0, 101.0)):
+        history.windows.append(Window(name, begin, end=end))
+    assert history.excused_s(0.0, 100.0, 4.5) == 10.0 + 4.5 + 1.0
+    # A fault of one of two workers excuses that one alone.
+    for pid in (77, 78):
+        known_as(history, pid, f"worker{pid}")
+    history.windows[:] = [Window("one", 10.0, Target(names=["worker77"]), 20.0)]
+    assert history.excused_s(0.0, 100.0, 4.5) == 0.0
+    history.windows[0].aim = Target(names=["worker77", "worker78"])
+    assert history.excused_s(0.0, 100.0, 4.5) == 10.0 + 4.5

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,7 +14,7 @@ from kazoo.exceptions import ConnectionLoss
 
 import zkplan
 from tests.conftest import SAMPLE
-from tests.integ.support import plain_client, wait_until, working
+from tests.integ.support import TOP, plain_client, wait_until, working
 from zkplan.testing.server_process import ServerDidNotStart
 
 from . import test_every_fault
@@ -25,8 +26,8 @@ from .cluster.stub import StubCluster, scripted
 from .faults import partitions, running
 from .faults.catalogue import CATALOGUE
 from .faults.fault import Entry, Fault
-from .faults.partitions import View
-from .faults.points import AUTHOR_POINTS, POINTS, points_in_the_code
+from .faults.partitions import PinnedPartition, View
+from .faults.points import AUTHOR_POINTS, POINTS
 from .faults.processes import AtStep
 from .run import Run
 from .scenarios.races import MUTANT_CASES
@@ -121,7 +122,9 @@ def test_every_fault_has_a_description_and_looks_for_its_effect() -> None:
     assert [
         name for name, fault in faults.items() if type(fault).took_effect is Fault.took_effect
     ] == []
-    assert {*POINTS, *AUTHOR_POINTS} <= points_in_the_code()
+    sources = "".join(path.read_text() for path in (TOP / "zkplan").rglob("*.py"))
+    reached = set(re.findall(r"""reach\(\s*"([\w.]+)"\s*\)""", sources))
+    assert reached >= {*POINTS, *AUTHOR_POINTS}
     assert {fault.shape for fault in faults.values()} - {""} <= SHAPES.keys()
 
 
@@ -235,6 +238,31 @@ def link(zk_server: object) -> Iterator[Link]:
     link = Link([int(zk_server.hosts.rpartition(":")[2])])  # type: ignore[attr-defined]
     yield link
     link.close()
+
+
+@pytest.mark.parametrize("name", ["worker session replaced", "workers reach one follower"])
+def test_healing_cuts_no_link_that_is_normal_or_made_so_without_a_cut(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """A cut would cost attempts that no fault excuses."""
+    fault, cuts = CATALOGUE[name].fault(), list[Link]()
+    monkeypatch.setattr(Link, "_hang_up", lambda link: cuts.append(link))
+    monkeypatch.setattr(PinnedPartition, "_are_there", lambda fault: True)
+    cluster.servers = cast("Servers", SimpleNamespace(make_serve=lambda: None))
+    if isinstance(fault, PinnedPartition):
+        fault.ports = [1, 2, 3]
+        fault.before(cluster, random.Random(1))
+    else:
+        fault.inject(cluster, random.Random(1))
+    changed = [process.link for process in cluster.processes if not process.link.is_normal]
+    assert cuts == changed != []
+    fault.heal(cluster)
+    Cluster.heal(cluster)
+    assert cuts == changed
+    changed[0].change(LinkState())
+    Cluster.heal(cluster)
+    assert cuts == [*changed, changed[0]], "a fault has left it so"
+    assert all(process.link.is_normal for process in cluster.processes)
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,8 @@ from .run import Run
 from .traffic.waiter import wait_for
 from .validate import members, removals
 from .validate import validator as validators
-from .validate.members import Silence, children_at, shown_by
+from .validate.members import shown_by
+from .validate.operations import Operations
 from .validate.validator import Validator
 
 _HANGS_S = 40.0
@@ -93,6 +94,13 @@ class Looking(Validator):
             journal.write("operator answered", uid=uid, outcome=outcome)
 
 
+def raising(error: Exception) -> Callable[..., Any]:
+    def call(*_: object) -> Any:
+        raise error
+
+    return call
+
+
 @pytest.fixture(scope="module")
 def servers() -> Iterator[Pair]:
     with ExitStack() as stack:
@@ -114,18 +122,25 @@ def validator(servers: Pair, tmp_path: Path) -> Iterator[Looking]:
 # ---- plans that vanish
 
 
-def test_a_plan_that_vanishes_is_found_at_the_end(validator: Looking) -> None:
-    """It is gone in the middle of a look, too; the other one is checked all the same."""
-    plan, other = validator.made(1), validator.made(2)
-    plan.remove()
-    validator.check_history()
-    for each in (plan, other):
-        validator._try(each, validator.history.plans[each.name], time.monotonic())
-    validator.check_all()
-    assert validator.finished == 1
-    (found,) = validator.never_checked()
+def test_a_run_ends_with_a_look_for_plans_that_nobody_has_checked(
+    servers: Pair, tmp_path: Path
+) -> None:
+    """One is gone in the middle of a look; the other one is checked all the same."""
+    cluster = StubCluster(tmp_path)
+    cluster.servers, cluster.processes = Pair(servers.members[:1]), []
+    with Looking(cluster) as other:
+        plan = other.made(1)
+        other.check_history()
+        plan.remove()
+        other.made(2)
+        with Validator(cluster) as validator:
+            validator._try(plan, other.history.plans[plan.name], time.monotonic())
+            outcome = Run(cluster, validator).finish()
+    cluster.journal.close()
+    (found,) = outcome.violations
     assert f"{plan.name} ({plan.path}) was made and never checked" in found
     assert "the validator's last look at it: PlanNotFound" in found
+    assert validator.finished == 1
 
 
 @pytest.mark.parametrize("outcome", ["", "done"])
@@ -151,21 +166,20 @@ def test_idle_is_who_has_looked_since(validator: Looking) -> None:
     assert validator.is_idle(now)
 
 
-def test_a_run_ends_with_a_look_for_plans_that_nobody_has_checked(
-    servers: Pair, tmp_path: Path
-) -> None:
-    cluster = StubCluster(tmp_path)
-    cluster.servers, cluster.processes = Pair(servers.members[:1]), []
-    with Validator(cluster) as validator, Looking(cluster) as other:
-        plan = other.made(1)
-        plan.remove()
-        outcome = Run(cluster, validator).finish()
-    cluster.journal.close()
-    (found,) = outcome.violations
-    assert f"{plan.name} ({plan.path}) was made and never checked" in found
-
-
 # ---- removals
+
+
+def test_an_operator_that_was_told_of_the_removal_is_owed_it() -> None:
+    operations = Operations()
+    begun = {"event": "operator begun", "uid": "1", "what": "remove", "plan": "P", "path": "/p"}
+    operations.take({**begun, "at": 1.0})
+    assert operations.ending("P") == "removed"
+    assert not operations.was_removed("P", 9.0)
+    operations.take({"event": "operator answered", "uid": "1", "outcome": "done", "at": 2.0})
+    assert not operations.was_removed("P", 1.5)
+    assert operations.was_removed("P", 9.0)
+    operations.take({"event": "operator heard", "uid": "1", "heard": "PlanNotFound", "at": 3.0})
+    assert operations.of_plan["P"][0].heard_at == 3.0
 
 
 def test_a_removal_that_hangs_keeps_nobody_from_the_others_and_is_told(
@@ -222,11 +236,9 @@ def test_servers_that_do_not_answer_make_no_removal_last_longer() -> None:
 def test_a_removal_that_fails_is_told_with_its_error(
     validator: Looking, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(plan: zkplan.Plan) -> int:
-        raise zkplan.TransactionRejected("it is too busy")
-
     plan = validator.made(1)
     with monkeypatch.context() as patched:
+        refuse = raising(zkplan.TransactionRejected("it is too busy"))
         patched.setattr(zkplan.Plan, "remove", refuse)
         validator.look_until(lambda: validator.violations, "it is told")
         validator.look()
@@ -272,18 +284,13 @@ def test_a_member_that_shows_what_was_removed_is_told_from_a_fault_of_zkplan(
 def test_a_member_that_gives_no_answer_shows_nothing(
     servers: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    silent, asked = EmbeddedServerProcess(), members._asked
-
-    def impatient(member: ServerProcess, path: str, ask: Callable[[Any], Any]) -> Any:
-        with monkeypatch.context() as now:
-            now.setattr(members, "_ASK_S", 1.0 if member is silent else 30.0)
-            return asked(member, path, ask)
-
-    monkeypatch.setattr(members, "_asked", impatient)
-    shown = shown_by([*servers.members, silent], "/")
+    silent = EmbeddedServerProcess()
+    shown = shown_by(servers.members, "/")
+    monkeypatch.setattr(members, "_ASK_S", 1.0)
+    shown.answers[3] = shown_by([silent], "/").answers[1]
     assert not shown.differ
     assert "member 2 shows it, member 3 gives no answer" in str(shown)
-    assert isinstance(children_at([silent], "/")[1], Silence)
+    assert shown_by(servers.members, "/nowhere").answers == {1: None, 2: None}
     silent.close()
 
 
@@ -305,7 +312,7 @@ def test_a_removal_that_was_acknowledged_and_removed_nothing_is_found(
 # ---- those that stand for too long
 
 
-def test_whoever_gives_up_passes_over_what_is_gone_meanwhile(
+def test_whoever_gives_up_names_what_stands_or_that_no_server_says_so(
     validator: Looking, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan, other = validator.made(1), validator.made(2)
@@ -314,16 +321,8 @@ def test_whoever_gives_up_passes_over_what_is_gone_meanwhile(
     with monkeypatch.context() as patched:
         patched.setattr(validator.client, "plans", lambda: listed)
         (found,) = validator.give_up([plan.name, other.name])
-    assert found.startswith(f"L3 {other.name} ")
-
-
-def test_whoever_gives_up_without_servers_says_so(
-    validator: Looking, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def nobody() -> list[zkplan.Plan]:
-        raise zkplan.ZooKeeperUnavailable("nobody answers")
-
-    with monkeypatch.context() as patched:
+        assert found.startswith(f"L3 {other.name} ")
+        nobody = raising(zkplan.ZooKeeperUnavailable("nobody answers"))
         patched.setattr(validator.client, "plans", nobody)
         (found,) = validator.give_up(["chaos-1"])
     assert "nobody says what stands of ['chaos-1']" in found

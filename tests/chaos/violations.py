@@ -186,6 +186,10 @@ TABLE: dict[str, list[Row]] = {
         # Who lacks memory, for a moment, may fail once without its end, or without a line.
         (doomed, lambda e: to.live(e, "0.0f 1.1f", "2.3", poked_s=0.1), ""),
         (doomed, lambda e: to.live(e, "0.0f 1.1f", "2.2", poked_s=0.1), "used up of 3, its last"),
+        # A result that the server refused to commit is a failure.
+        (adding, lambda e: to.live(e, "0.0c 1.1r", key="0"), ""),
+        (adding, lambda e: to.live(e, "0.0c 1.2r", key="0"), "began with 2"),
+        (adding, lambda e: to.live(e, "0.0n 1.1r", key="0"), "began with 1"),
         (adding, lambda e: to.live(e, "1.1r", key="0"), "began with 1"),
         (adding, lambda e: to.live(e, "1.1r", key="0", poked_s=0.3), ""),
         (adding, lambda e: to.live(e, "1.1r", key="0", poked_s=60.0), "began with 1"),
@@ -335,6 +339,16 @@ TABLE: dict[str, list[Row]] = {
         (adding, lambda e: to.die_by_itself(e), "tail"),
         (adding, lambda e: to.die_by_itself(e, 7), "tail"),
         (adding, lambda e: to.die_by_itself(e, 1), ""),
+        (adding, lambda e: to.die_by_itself(e, 1, pid=OTHER + 1), "tail"),
+        (adding, lambda e: to.die_by_itself(e, 1, healed_s=0.1), "tail"),
+        (adding, lambda e: to.die_of_a_poke(e, 7, 1), ""),
+        (adding, lambda e: to.die_of_a_poke(e, 7), "tail"),
+        (adding, lambda e: to.die_of_a_poke(e, 1, pid=OTHER + 1), "tail"),
+        # It may be found dead late, while the run waits for servers; but not if it went on.
+        (adding, lambda e: to.die_of_a_poke(e, 1, poked_s=60.0), ""),
+        (adding, lambda e: to.die_of_a_poke(e, 1, poked_s=3600.0), "tail"),
+        (adding, lambda e: to.die_of_a_poke(e, 1, poked_s=60.0, alive_s=30.0), "tail"),
+        (adding, lambda e: to.die_of_a_poke(e, 1, poked_s=9.0, alive_s=8.5), ""),
     ],
     "worker0 (77) stands still": [
         (adding, lambda e: to.stand_still(e, 2100, 150.0), "2100 tasks began since"),

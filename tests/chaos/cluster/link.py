@@ -29,8 +29,6 @@ from .frames import (
 Loss = Literal["request", "answer", "late", "swallow"]
 HOST = "127.0.0.1"
 LATE_S = 0.4
-#: Where the content of a request begins in its frame: after the length and the number.
-_CONTENT_AT = 8
 
 
 @dataclass
@@ -51,8 +49,6 @@ class LinkState:
     drop_events: bool = False
     #: A client that connects again gets a new session, without a word about the old one.
     new_sessions: bool = False
-    #: Each transaction of that step loses its answer when it is sent for the first time.
-    lose_first: str = ""
     lose: Callable[[str, int], Loss | None] | None = None
     seen: Callable[[str], None] | None = None
     changed: threading.Condition = field(default_factory=threading.Condition)
@@ -85,8 +81,6 @@ class Link:
         self._newest: Session | None = None
         self.transactions = 0
         self.lost: list[str] = []
-        #: Hashes of what `lose_first` has lost: a repetition has another number.
-        self._lost_once: set[int] = set()
         #: How many frames and connections the link has cut, lost, held, delayed or refused.
         self.affected = 0
         #: How many watch events were dropped.
@@ -207,7 +201,7 @@ class Link:
             first = False
             self._wait_out("hold_requests", self.state.request_delay_s)
             state = self.state
-            loss = self._loss(state, step, frame)
+            loss = self._loss(state, step)
             if loss == "request":
                 return
             if loss == "late":
@@ -224,16 +218,12 @@ class Link:
             if step and state.seen is not None:
                 state.seen(step)
 
-    def _loss(self, state: LinkState, step: str, frame: bytes) -> Loss | None:
+    def _loss(self, state: LinkState, step: str) -> Loss | None:
         if not step:
             return None
         with self._lock:
             self.transactions += 1
             loss = state.lose(step, self.transactions) if state.lose else None
-            content = hash(frame[_CONTENT_AT:])
-            if step == state.lose_first and content not in self._lost_once:
-                self._lost_once.add(content)
-                loss = "answer"
             if loss:
                 self.affected += 1
                 self.lost.append(f"{step} {loss}")

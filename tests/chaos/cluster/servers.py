@@ -10,7 +10,7 @@ import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from kazoo.client import KazooClient
 from kazoo.exceptions import KazooException
@@ -49,6 +49,12 @@ def skip_without(kind: str) -> None:
         not_available("no ZooKeeper is installed here")
 
 
+def one_server(kind: str, **options: Any) -> ServerProcess:
+    """One server of that kind, with those options, not started yet; else as `skip_without`."""
+    skip_without(kind)
+    return EmbeddedServerProcess(**options) if kind == "embedded" else ZooKeeperServer(**options)
+
+
 class Servers:
     """The servers of a kind, started; `disk` is the file system of their data alone, if any."""
 
@@ -71,14 +77,11 @@ class Servers:
             stack.enter_context(self.ensemble)
             self.members = self.ensemble.servers
             return
-        folder = self._folder(stack)
-        one: ServerProcess = (
-            EmbeddedServerProcess(data=folder, tick_time_ms=tick_ms)
-            if kind == "embedded"
-            else ZooKeeperServer(data=folder, tick_time_ms=tick_ms)
-        )
-        stack.enter_context(one)
-        self.members = [one]
+        folder = Path(tempfile.mkdtemp(prefix="zkplan-chaos-data-"))
+        stack.callback(shutil.rmtree, folder, ignore_errors=True)
+        self.disk = Disk.mounted(folder, stack)
+        one = one_server(kind, data=folder / "server", tick_time_ms=tick_ms)
+        self.members = [stack.enter_context(one)]
 
     @property
     def hosts(self) -> str:
@@ -201,12 +204,6 @@ class Servers:
     def followers(self) -> list[ServerProcess]:
         leader = self.leader()
         return [member for member in self.members if member is not leader]
-
-    def _folder(self, stack: ExitStack) -> Path:
-        folder = Path(tempfile.mkdtemp(prefix="zkplan-chaos-data-"))
-        stack.callback(shutil.rmtree, folder, ignore_errors=True)
-        self.disk = Disk.mounted(folder, stack)
-        return folder / "server"
 
 
 def _applied(member: ServerProcess) -> int:

@@ -14,15 +14,23 @@ from .fault import LINKS_OF, Fault, Sessions, enter
 from .processes import PAST_SESSION
 from .target import NOBODY, Target
 
+#: For a transaction to lose, or a new session.
+_WAITS_S = 15.0
 MakeState = Callable[[random.Random], LinkState]
 
 
 class BadLink(Fault):
     """The link of one process of a role, or of everybody, gets that state."""
 
-    def __init__(self, name: str, state: MakeState, whose: Role | None = None) -> None:
+    #: Whether the healing keeps the connections of now, and delivers what was held.
+    keeps_connections = False
+
+    def __init__(
+        self, name: str, state: MakeState, whose: Role | None = None, waits_s: float = 0.0
+    ) -> None:
         super().__init__(name)
         self.state, self.whose, self.locks = state, whose, LINKS_OF[whose]
+        self.waits_s = waits_s
 
     def inject(self, cluster: Cluster, chance: random.Random) -> None:
         self._hit = cluster.processes
@@ -37,17 +45,13 @@ class BadLink(Fault):
 
     def heal(self, cluster: Cluster) -> None:
         for process in self._hit:
-            process.link.heal()
-
-
-class Losing(BadLink):
-    """Some transactions get lost; the fault waits for them."""
-
-    waits_s = 15.0
+            (process.link.restore if self.keeps_connections else process.link.heal)()
 
 
 class WatchesLost(BadLink):
     """Watch events get lost for good: over a new connection everybody would look again."""
+
+    keeps_connections = True
 
     def inject(self, cluster: Cluster, chance: random.Random) -> None:
         super().inject(cluster, chance)
@@ -61,10 +65,6 @@ class WatchesLost(BadLink):
 
     def target(self) -> Target:
         return NOBODY
-
-    def heal(self, cluster: Cluster) -> None:
-        for process in self._hit:
-            process.link.restore()
 
 
 class HeldPastSession(BadLink):
@@ -114,7 +114,7 @@ class Cut(Fault):
         """Clients connect again by themselves."""
 
 
-class SessionReplaced(Fault):
+class SessionReplaced(Silent):
     """The connection breaks; the next one has another session, while the old one still stands.
 
     So the old ephemeral znodes stay until the time-out, and then go without a word, as with
@@ -122,28 +122,14 @@ class SessionReplaced(Fault):
     """
 
     lasts = (0.3, 2.0)
-    waits_s = 15.0
-
-    def __init__(self, name: str, whose: Role | None) -> None:
-        super().__init__(name)
-        self.whose, self.locks = whose, LINKS_OF[whose]
+    shows_late = False
+    # The new session is as good as any.
+    keeps_connections = True
 
     def inject(self, cluster: Cluster, chance: random.Random) -> None:
-        self._hit = cluster.processes
-        if self.whose is not None:
-            self.victims = self._hit = [chance.choice(cluster.of(self.whose))]
-        self._sessions = Sessions(self._hit)
+        super().inject(cluster, chance)
         for process in self._hit:
-            process.link.change(LinkState(new_sessions=True))
             process.link.cut()
-
-    def took_effect(self, cluster: Cluster) -> bool:
-        return self._sessions.are_over()
-
-    def heal(self, cluster: Cluster) -> None:
-        """Without a cut: the new session is as good as any."""
-        for process in self._hit:
-            process.link.restore()
 
 
 def flapping(chance: random.Random) -> LinkState:
@@ -181,12 +167,13 @@ for _step, _whose in (("claim", "worker"), ("commit", "worker"), ("add", "author
         ("swallow", 1, f"{article(_step)} is applied, its answer and all later ones are swallowed"),
     ):
         _name = f"{_step} {_loss}" + (" lost" if _loss in ("answer", "request") else "")
-        enter(_name, _does, Losing, losing(_loss, _step, _most), _whose, weight=1)  # type: ignore[arg-type]
+        _state = losing(_loss, _step, _most)  # type: ignore[arg-type]
+        enter(_name, _does, BadLink, _state, _whose, waits_s=_WAITS_S, weight=1)
 enter("link cut", "the connection of a process breaks", Cut, False)
 enter("all links cut", "all connections break at once", Cut, True)
 _does = "5 of 100 transactions lose request or answer"
-enter("worker link flaps", _does, Losing, flapping, "worker")
-enter("all links flap", _does, Losing, flapping, weight=1)
+enter("worker link flaps", _does, BadLink, flapping, "worker", waits_s=_WAITS_S)
+enter("all links flap", _does, BadLink, flapping, waits_s=_WAITS_S, weight=1)
 _held = _always(hold_requests=True, hold_answers=True)
 _does = "nothing passes, past the session; connections stay open"
 enter("worker link hangs", _does, Silent, _held, "worker")
@@ -204,6 +191,7 @@ enter("worker link slow", "each frame takes 50 ms more in each direction", BadLi
 enter("all links slow", "each answer takes 20 ms more", BadLink, _always(answer_delay_s=0.02))
 enter("watches lost", "no watch event reaches anybody", WatchesLost, _always(drop_events=True))
 _does = "the same process gets a new session without being told; the old one ends later"
-enter("worker session replaced", _does, SessionReplaced, "worker")
-enter("author session replaced", _does, SessionReplaced, "author", weight=1)
-enter("all sessions replaced", _does, SessionReplaced, None, weight=1)
+_state = _always(new_sessions=True)
+enter("worker session replaced", _does, SessionReplaced, _state, "worker", _WAITS_S)
+enter("author session replaced", _does, SessionReplaced, _state, "author", _WAITS_S, weight=1)
+enter("all sessions replaced", _does, SessionReplaced, _state, None, _WAITS_S, weight=1)

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import functools
 import random
-import re
 import signal
 from pathlib import Path
 from typing import NamedTuple
 
-import zkplan
 from zkplan.protocol.failpoints import VARIABLE
 
 from ..cluster.cluster import Cluster, Process, Role
@@ -19,7 +16,6 @@ from .fault import POINTS_OF, STOPS_OF, Fault, enter
 from .processes import PAST_SESSION
 from .target import Target
 
-_REACHED = re.compile(r"""reach\(\s*"([\w.]+)"\s*\)""")
 _ALL = 100
 
 
@@ -52,13 +48,6 @@ POINTS = {
     "clear.pending": Setup("diamonds", _ALL, "publish.before=stop"),
 }
 AUTHOR_POINTS = {"add.before": Setup(), "wide_join.between": Setup("huge join")}
-
-
-@functools.cache
-def points_in_the_code() -> frozenset[str]:
-    """The names of all failpoints in zkplan."""
-    sources = Path(zkplan.__file__).parent.rglob("*.py")
-    return frozenset(name for file in sources for name in _REACHED.findall(file.read_text()))
 
 
 class Armed(NamedTuple):
@@ -102,9 +91,6 @@ class AtPoint(Fault):
         self._pokes: dict[Process, Poke] = {}
         #: The worker that gets the trigger, until it has got it.
         self._trigger: Process | None = None
-
-    def unable(self, cluster: Cluster) -> str:
-        return "" if self.point in points_in_the_code() else f"the code has no point {self.point}"
 
     def inject(self, cluster: Cluster, chance: random.Random) -> None:
         processes = cluster.endable(self.role)
@@ -168,9 +154,6 @@ class Delays(Fault):
     def __init__(self, name: str, armed: str, most: int) -> None:
         super().__init__(name)
         self.armed, self.most = armed, most
-
-    def unable(self, cluster: Cluster) -> str:
-        return "" if points_in_the_code() else "the code has no points"
 
     def inject(self, cluster: Cluster, chance: random.Random) -> None:
         running = [process for process in cluster.endable("worker") if process.pid]

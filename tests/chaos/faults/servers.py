@@ -144,7 +144,7 @@ class RollingRestart(ServerFault):
         return all_restarted and all(map(is_gone, self._pids))
 
 
-class KeptResults(ServerFault):
+class NoRoom(ServerFault):
     """The server's data cannot grow, until it ends by itself."""
 
     lasts = (0.5, 1.5)
@@ -155,7 +155,7 @@ class KeptResults(ServerFault):
         return any(server.broke_down() for server in cluster.servers.members)
 
 
-class DiskFull(KeptResults):
+class DiskFull(NoRoom):
     """The file system of the server's data is full. Needs root; not for the ensemble."""
 
     def unable(self, cluster: Cluster) -> str:
@@ -177,7 +177,7 @@ class DiskFull(KeptResults):
         super().heal(cluster)
 
 
-class FileLimit(KeptResults):
+class FileLimit(NoRoom):
     """No file of the server may grow beyond a size: writes fail in part, then wholly.
 
     The limit is small against the log, which is written from its start again after a checkpoint.

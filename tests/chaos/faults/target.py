@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 
@@ -15,7 +15,8 @@ class Target:
     started behind it. `pids` are single lives. `poke` is what the next task is told to do; the
     process that takes the poke names itself. `codes` are the exit codes with which it may end those
     processes (a signal is negative); a process that ends by another code died of something else.
-    A fault that `hands_back` tells workers to stop: no attempt is used up by it.
+    A fault that `hands_back` tells workers to stop: no attempt is used up by it. One that `refuses`
+    may have the server refuse a commit: then that attempt has failed.
     """
 
     everybody: bool = False
@@ -24,17 +25,11 @@ class Target:
     poke: str = ""
     codes: Sequence[int] = ()
     hands_back: bool = False
+    refuses: bool = False
 
     def facts(self) -> dict[str, Any]:
         """For the journal."""
-        return {
-            "everybody": self.everybody,
-            "names": list(self.names),
-            "pids": list(self.pids),
-            "poke": self.poke,
-            "codes": list(self.codes),
-            "hands_back": self.hands_back,
-        }
+        return asdict(self)
 
 
 EVERYBODY = Target(everybody=True)

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import platform
 import shlex
-import subprocess
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timezone
-from importlib.metadata import version
 from pathlib import Path
 from statistics import median
 
+from benchmarks import machine
 from zkplan.testing.loopback import server_version
 
 from ..cluster.servers import Kind
@@ -57,11 +54,8 @@ def versions(kind: Kind, hosts: str) -> dict[str, object]:
     zookeeper = {} if kind == "embedded" else {"ZooKeeper": server_version(hosts)}
     return {
         "date": f"{datetime.now(timezone.utc):%Y-%m-%d %H:%M} UTC",
-        "commit": _commit() or "unknown: no checkout",
-        "kazoo": version("kazoo"),
-        "Python": platform.python_version(),
+        **machine.facts(),
         **zookeeper,
-        "processors": len(os.sched_getaffinity(0)),
     }
 
 
@@ -70,18 +64,6 @@ def command_of(arguments: Sequence[str], seed: int) -> str:
     given = any(word.partition("=")[0] == "--seed" for word in arguments)
     words = [*arguments, *([] if given else ["--seed", str(seed)])]
     return shlex.join(["python", "-m", "tests.chaos", *words])
-
-
-def _commit() -> str:
-    """With a `+` where the checkout differs from it. Without git's locks, which others may need."""
-    command = ["git", "--no-optional-locks", "-C", str(Path(__file__).parent), "describe"]
-    try:
-        made = subprocess.run(
-            [*command, "--always", "--tags", "--dirty=+"], capture_output=True, text=True
-        )
-    except FileNotFoundError:
-        return ""  # this machine has no git
-    return made.stdout.strip()
 
 
 def _faults(outcome: Outcome) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import resource
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
@@ -10,8 +9,8 @@ from pathlib import Path
 from statistics import median_high
 from typing import NamedTuple
 
-#: What a busy worker writes to its journal in about half a minute.
-_TAIL_BYTES = 512 * 1024
+#: What was noted longer ago belongs to another time.
+_NOTED_S = 30.0
 #: After EARLY_S a process has its caches and threads. WINDOW_S from there on are compared with
 #: WINDOW_S at the end, as single moments depend on the work that is under way.
 EARLY_S, WINDOW_S = 300.0, 300.0
@@ -32,8 +31,8 @@ class Usage(NamedTuple):
     used: dict[str, int]
 
 
-def usage_of(name: str, pid: int, at: float, journal: Path) -> Usage:
-    """Measure a process now, which notes its blocks in `journal`."""
+def usage_of(name: str, pid: int, at: float, noted: tuple[float, int]) -> Usage:
+    """Measure a process now; `noted` has when it last noted its blocks, and how many."""
     folder = Path("/proc") / str(pid)
     try:
         pages = int((folder / "statm").read_text().split()[1])
@@ -42,20 +41,9 @@ def usage_of(name: str, pid: int, at: float, journal: Path) -> Usage:
     except OSError:
         return Usage(name, pid, at, {})
     sockets = sum(target.startswith("socket:") for target in targets)
-    numbers = (pages * resource.getpagesize(), _blocks(journal), threads, sockets, len(targets))
+    blocks = noted[1] if at - noted[0] < _NOTED_S else 0
+    numbers = (pages * resource.getpagesize(), blocks, threads, sockets, len(targets))
     return Usage(name, pid, at, dict(zip(MOST, numbers, strict=True)))
-
-
-def _blocks(journal: Path) -> int:
-    """The blocks that it noted last; older notes belong to another time."""
-    if not journal.exists():
-        return 0
-    with journal.open("rb") as file:
-        file.seek(max(0, journal.stat().st_size - _TAIL_BYTES))
-        # The first line may be cut, and the last one is perhaps being written.
-        lines = file.read().split(b"\n")[1:-1]
-    noted = [line for line in lines if b'"blocks": ' in line]
-    return int(json.loads(noted[-1])["blocks"]) if noted else 0
 
 
 def _target(link: Path) -> str:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable
+from itertools import count
 from typing import Any, NamedTuple
 
 from zkplan import Plan
 from zkplan.runtime.claims import RESULT
 
-from ..cluster.link import LinkState
+from ..cluster.link import LinkState, Loss
 from ..cluster.process_state import is_stopped
+from ..traffic.operator import Operator
 from ..traffic.workloads import HELD_JOIN
 from .scenario import Scenario, ScenarioRun
 
@@ -155,12 +157,11 @@ def claim_after_a_pause(play: ScenarioRun) -> None:
     """A claim is sent after the plan was paused."""
     play.start("author")
     play.stop_at("worker0", "claim.before")
-    plan = play.plan
-    plan.pause()
-    play.during(0.0)
+    plan, operator = play.plan, Operator(play.client, play.cluster.journal)
+    operator.pause(plan)
     play.resume("worker0")
-    play.during(GIVEN_S)
-    plan.resume()
+    play.during(GIVEN_S, lambda: bool(play.runs("T")))
+    operator.resume(plan)  # sees what is claimed
 
 
 @_shows("release keeps N", "one", "S8", session_s=1.5)
@@ -218,9 +219,13 @@ def answer_to_an_add_lost(play: ScenarioRun) -> None:
 
 @_shows("refused repetition taken as fenced", "join", "L3", altered="no check")
 def answers_to_commits_lost(play: ScenarioRun) -> None:
-    """Each commit loses its first answer; the repetition is refused."""
-    link = play.link("worker0")
-    link.change(LinkState(lose_first="commit"))
+    """The first commit loses its answer, and each second one after it; repetitions are refused."""
+    link, commits = play.link("worker0"), count()
+
+    def lose(step: str, number: int) -> Loss | None:
+        return "answer" if step == "commit" and next(commits) % 2 == 0 else None
+
+    link.change(LinkState(lose=lose))
     play.start("author", "worker0")
     play.until(lambda: link.lost, "an answer is lost")
 

@@ -91,11 +91,8 @@ class Author:
         try:
             added = plan.add_tasks(specs)
         except (zkplan.PlanDrained, zkplan.PlanCancelled, zkplan.ResultNotKept) as error:
-            # Authors of an earlier commit (test_mixed_versions.py) are not told how many tasks
-            # were added. Then the add stays open.
-            if atomic or hasattr(error, "added"):
-                told = {"error": repr(error)[:300], "added": getattr(error, "added", 0)}
-                self.journal.write("add refused", **told, **facts)
+            told = {"error": repr(error)[:300], "added": error.added}
+            self.journal.write("add refused", **told, **facts)
             raise
         for item, task in zip(batch, added, strict=True):
             tasks[item.key] = task

@@ -10,12 +10,13 @@ from contextlib import contextmanager, suppress
 from kazoo.exceptions import KazooException
 
 import zkplan
-from zkplan.protocol.layout import parse_claim, parse_delayed, parse_entry
+from zkplan.protocol.layout import parse_delayed, parse_entry
 from zkplan.protocol.records import Dead
-from zkplan.protocol.requests import ReadChildren, ReadMany
+from zkplan.stress.harness import remains_of
 from zkplan.stress.history import Recorder
 
 from ..validate.operations import What
+from ..validate.snapshot import claims_in
 
 #: What an operator sees of a plan that is marked ready, and neither stopped nor done.
 GOING = ("running", "failed")
@@ -121,11 +122,7 @@ def _resumes(plan: zkplan.Plan) -> bool:
 
 def _claims(client: zkplan.Client, plan: zkplan.Plan) -> dict[str, int]:
     """Task number to the number of its claim."""
-    claims_nodes = client.transport.ask(ReadChildren(client.paths.claims)) or []
-    reads = [ReadChildren(client.paths.claims_of(claims_node)) for claims_node in claims_nodes]
-    held = client.transport.ask(ReadMany(reads)) if reads else []
-    claims = [parse_claim(name) for names in held for name in names or ()]
-    return {claim.task: claim.n for claim in claims if claim and claim.plan == plan.number}
+    return {claim.task: claim.n for claim in claims_in(remains_of(client, plan.path))}
 
 
 def _standing(client: zkplan.Client, plan: zkplan.Plan) -> dict[str, object]:
@@ -135,13 +132,10 @@ def _standing(client: zkplan.Client, plan: zkplan.Plan) -> dict[str, object]:
     committed in between has no task.
     """
     claims = _claims(client, plan)
-    runnable, later = client.transport.ask(
-        ReadMany([ReadChildren(f"{plan.path}/runnable"), ReadChildren(client.paths.delayed)])
-    )
-    entries = {entry.task: entry.n for entry in map(parse_entry, runnable or ()) if entry}
-    for delayed in map(parse_delayed, later or ()):
-        if delayed is not None and delayed.plan == plan.number:
-            entries[delayed.entry.task] = delayed.entry.n
+    left = remains_of(client, plan.path)
+    entries = {entry.task: entry.n for entry in map(parse_entry, left.runnable) if entry}
+    for delayed in filter(None, map(parse_delayed, left.delayed)):
+        entries[delayed.entry.task] = delayed.entry.n
     try:
         keys = {task.number: str(task.name) for task in plan.tasks()}
     except zkplan.PlanNotFound:
@@ -163,19 +157,11 @@ def _late_claims(client: zkplan.Client, plan: zkplan.Plan) -> list[str]:
         changed = raw.exists_async(f"{plan.path}/ready").get(timeout=_READ_S)
         if changed is None:
             return []
-        claims_nodes = client.transport.ask(ReadChildren(client.paths.claims)) or []
-        for claims_node in claims_nodes:
-            for name in (
-                client.transport.ask(ReadChildren(client.paths.claims_of(claims_node))) or ()
-            ):
-                claim = parse_claim(name)
-                if claim is None or claim.plan != plan.number:
-                    continue
-                made = raw.exists_async(f"{client.paths.claims_of(claims_node)}/{name}").get(
-                    timeout=_READ_S
-                )
-                if made is not None and made.czxid > changed.mzxid:
-                    found.append(f"{claims_node}/{name}")
+        for claim in remains_of(client, plan.path).claims:
+            path = f"{client.paths.claims}/{claim}"
+            made = raw.exists_async(path).get(timeout=_READ_S)
+            if made is not None and made.czxid > changed.mzxid:
+                found.append(claim)
         again = raw.exists_async(f"{plan.path}/ready").get(timeout=_READ_S)
     except (KazooException, raw.handler.timeout_exception) as error:
         raise zkplan.ZooKeeperUnavailable(f"no answer to an operator: {error!r}") from error

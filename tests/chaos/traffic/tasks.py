@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import zkplan
+from zkplan.protocol import failpoints
 from zkplan.stress.history import Recorder, recorder_here
 
 from .memory import FOOTPRINT
@@ -69,7 +70,6 @@ def run(facts: dict[str, Any], values: Sequence[Value], plan: str, folder: str, 
         by=by,
         digest=digest,
         got=[value[2] for value in values],
-        keys=len({value[0] for value in values}),
         damaged=damaged,
     )
     try:
@@ -138,9 +138,6 @@ def account_in(file: Path) -> list[Deed]:
 
 def tell_of_points(tell: Tell) -> None:
     """From now on each armed point tells `point action` before it acts."""
-    # Workers of an earlier commit (test_mixed_versions.py) run this too, and have no points.
-    from zkplan.protocol import failpoints
-
     failpoints.tell = lambda name, action: tell(f"{name} {action}")
 
 
@@ -191,8 +188,6 @@ def _act(what: str, argument: str, told: Path) -> None:
     tell = teller(told)
     match what:
         case "arm":
-            from zkplan.protocol import failpoints
-
             tell_of_points(tell)
             failpoints.arm(argument)
         case "exit":

@@ -25,11 +25,9 @@ def wait_for(plan: zkplan.Plan, journal: Recorder) -> bool:
         status = plan.wait(_WAIT_S)
     except zkplan.WaitTimeout:
         return False
-    except zkplan.PlanNotFound:
-        journal.write("waited", plan=name, state="gone", failed=False)
-        return True
-    except zkplan.PlanCancelled:
-        journal.write("waited", plan=name, state="cancelled", failed=False)
+    except (zkplan.PlanNotFound, zkplan.PlanCancelled) as error:
+        state = "gone" if isinstance(error, zkplan.PlanNotFound) else "cancelled"
+        journal.write("waited", plan=name, state=state, failed=False)
         return True
     except zkplan.PlanFailed as error:
         if "cannot go on" in str(error):

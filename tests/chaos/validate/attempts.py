@@ -2,8 +2,8 @@
 
 The rule is that of docs/internals/adr/0011-blame-only-what-had-started.md. Every execution records
 its number N and the attempts A that were used up when it was claimed. So each step from one claim
-to the next can be checked: a failure uses up one, a hand-back none, the loss of a worker one where
-the task was known to have started (N > A).
+to the next can be checked: a failure uses up one, as does a result that the server refuses to
+commit, a hand-back none, the loss of a worker one where the task was known to have started (N > A).
 """
 
 from __future__ import annotations
@@ -129,6 +129,8 @@ class _Count:
                 found.add(0)
         if self._evidence.was_handed_back(run):
             found.add(0)
+        if self._evidence.was_refused(run):
+            found.add(1)
         # Else it was repeated for nothing, which is another finding.
         self._used = {used + more for more in found or {0, marked}}
         self._next, self._since = run.n + 1, run.began

@@ -126,6 +126,13 @@ class PlanEvidence(Evidence[Execution]):
         until = float("inf") if execution.ended is None else execution.ended + _RACE_S
         return self.history.stopped(execution.pid, execution.began, until)
 
+    def was_refused(self, execution: AnyExecution) -> bool:
+        """Whether the server may have refused to commit what that execution returned."""
+        if not execution.returned or execution.ended is None:
+            return False
+        until = execution.ended + COMMITTED_S
+        return self.history.refuses(execution.pid, execution.ended, until)
+
     def lost_without_a_line(self, claims: int, begin: float, end: float) -> int:
         """How many attempts at most were used up by executions of which nobody told, in that time.
 

@@ -50,6 +50,8 @@ class RunHistory(History[Execution]):
         self.unplanned: list[Line] = []
         #: Process id to the time of the last line that it wrote itself.
         self._heard: defaultdict[int, float] = defaultdict(float)
+        #: Process id to when it last noted its allocated blocks, and how many.
+        self.blocks: dict[int, tuple[float, int]] = {}
         self.operations = Operations()
         self.began_at: list[float] = []
         self.ended_at: list[float] = []
@@ -78,6 +80,10 @@ class RunHistory(History[Execution]):
         if any(begin <= killed <= end for killed in self._kills.get(pid, ())):
             return True
         return any(not each.aim.hands_back for each in self._windows_of(pid, begin, end))
+
+    def refuses(self, pid: int, begin: float, end: float) -> bool:
+        """Whether a fault may have had the server refuse that process a commit in between."""
+        return any(each.aim.refuses for each in self._windows_of(pid, begin, end))
 
     def stopped(self, pid: int, begin: float, end: float) -> bool:
         """Whether that process was told to stop, and what it still ran was given back in between.
@@ -191,11 +197,6 @@ class RunHistory(History[Execution]):
             for at in pokes
         )
 
-    def goes_on_s(self, at: float) -> float | None:
-        """How long after that time a task began; None: none has."""
-        first = bisect.bisect_left(self.began_at, at)
-        return self.began_at[first] - at if first < len(self.began_at) else None
-
     def silent(self) -> Iterator[tuple[str, int, float, int]]:
         """Each worker that lives, its process, how long it told nothing, and what others began.
 
@@ -215,6 +216,8 @@ class RunHistory(History[Execution]):
         self.counts[event] += 1
         if pid:
             self._heard[pid] = max(self._heard[pid], at)
+            if "blocks" in line:
+                self.blocks[pid] = at, line["blocks"]
         super().take(line, file)
         if event.startswith(("plan ", "add ")):
             self._author(event, line, pid)

@@ -2,71 +2,56 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import TypeVar
+from collections.abc import Sequence
+from typing import NamedTuple, TypeAlias
 
 from kazoo.client import KazooClient
-from kazoo.exceptions import KazooException
+from kazoo.exceptions import KazooException, NoNodeError
 
 from zkplan.testing.server_process import ServerProcess
 
 _ASK_S = 10.0
-T = TypeVar("T")
+#: The children of a path; None where it does not exist; or why there is no answer.
+Answer: TypeAlias = "list[str] | Exception | None"
 
 
-@dataclass(frozen=True)
-class Silence:
-    """Why a member has not answered."""
+class Shown(NamedTuple):
+    """What the members answer about a path, by their numbers, from 1."""
 
-    why: str
-
-
-@dataclass(frozen=True)
-class Shown:
-    """By their numbers, from 1: whether the members show a path."""
-
-    answers: dict[int, bool | Silence]
+    answers: dict[int, Answer]
 
     @property
     def differ(self) -> bool:
         """Whether some show it, and others do not."""
-        return {True, False} <= set(self.answers.values())
+        answers = [each for each in self.answers.values() if not isinstance(each, Exception)]
+        return {True, False} <= {each is not None for each in answers}
 
     def __str__(self) -> str:
-        said = {True: "shows it", False: "does not"}
-        return ", ".join(
-            f"member {number} "
-            + (f"gives no answer ({each.why})" if isinstance(each, Silence) else said[each])
-            for number, each in self.answers.items()
-        )
+        return ", ".join(f"member {n} {_told(each)}" for n, each in self.answers.items())
+
+
+def _told(answer: Answer) -> str:
+    if isinstance(answer, Exception):
+        return f"gives no answer ({repr(answer)[:100]})"
+    return "does not" if answer is None else "shows it"
 
 
 def shown_by(members: Sequence[ServerProcess], path: str) -> Shown:
-    """Which of them show it."""
-    return Shown(_answers(members, path, lambda client: client.exists(path) is not None))
+    """Ask all of them."""
+    return Shown({number: _asked(member, path) for number, member in enumerate(members, 1)})
 
 
-def children_at(members: Sequence[ServerProcess], path: str) -> dict[int, list[str] | Silence]:
-    """What each of them lists there."""
-    return _answers(members, path, lambda client: list(client.get_children(path)))
-
-
-def _answers(
-    members: Sequence[ServerProcess], path: str, ask: Callable[[KazooClient], T]
-) -> dict[int, T | Silence]:
-    return {number: _asked(member, path, ask) for number, member in enumerate(members, 1)}
-
-
-def _asked(member: ServerProcess, path: str, ask: Callable[[KazooClient], T]) -> T | Silence:
+def _asked(member: ServerProcess, path: str) -> Answer:
     client = KazooClient(member.hosts)
     try:
         client.start(timeout=_ASK_S)
         # What any member has acknowledged by now, this one knows afterwards.
         client.sync_async(path).get(timeout=_ASK_S)
-        return ask(client)
+        return list(client.get_children(path))
+    except NoNodeError:
+        return None
     except (client.handler.timeout_exception, KazooException) as error:
-        return Silence(repr(error)[:100])
+        return error  # type: ignore[no-any-return]
     finally:
         client.stop()
         client.close()

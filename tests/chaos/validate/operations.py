@@ -16,8 +16,7 @@ class Operation:
     """One operation; it happened where its outcome is `done`, and may have where it has none.
 
     `seen` is what the operator saw of the plan right after the answer (of a resume: right before
-    it), `heard` what somebody was
-    told who waited for the plan all the time.
+    it), `heard` what somebody was told who waited for the plan all the time.
     """
 
     uid: str

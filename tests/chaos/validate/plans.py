@@ -13,7 +13,7 @@ from ..traffic.workloads import Workload
 
 @dataclass
 class Execution(history.Execution):
-    """One run of a task's function, as tests/chaos/actors/tasks.py records it.
+    """One run of a task's function, as tests/chaos/traffic/tasks.py records it.
 
     `a` attempts were used up when it was claimed. It ran as task `number`, which the execution `by`
     has added, or an author where that is empty. `damaged` names the arguments of which bytes were

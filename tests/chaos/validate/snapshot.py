@@ -10,7 +10,13 @@ from typing import NamedTuple
 from kazoo.exceptions import KazooException
 
 import zkplan
-from zkplan.protocol.layout import PENDING, parse_claim, parse_delayed, parse_entry
+from zkplan.protocol.layout import (
+    PENDING,
+    ClaimName,
+    parse_claim,
+    parse_delayed,
+    parse_entry,
+)
 from zkplan.protocol.requests import ReadChildren, ReadData, ReadMany
 from zkplan.protocol.shared import pending_dependents
 from zkplan.serialization.codec import FAILURE, VALUE, load
@@ -111,50 +117,39 @@ def remains_at_end(client: zkplan.Client, plan: zkplan.Plan, added: int) -> Plan
 
 def snapshot_of(client: zkplan.Client, plan: zkplan.Plan) -> PlanSnapshot:
     """Read all of it; two looks that are equal saw it at rest."""
-    snapshot, ask, paths = PlanSnapshot(), client.transport.ask, client.paths
+    snapshot = PlanSnapshot()
     sync(client, plan.path)
-    names, runnable, dead, later, claims_nodes = ask(
-        ReadMany(
-            [
-                *(ReadChildren(f"{plan.path}{name}") for name in ("", "/runnable", "/dead")),
-                *(ReadChildren(place) for place in (paths.delayed, paths.claims)),
-            ]
-        )
-    )
-    for entry in map(parse_entry, runnable or ()):
+    left = remains_of(client, plan.path)
+    for entry in map(parse_entry, left.runnable):
         if entry is not None:
             snapshot.places[entry.task].append("runnable")
-    for number in dead or ():
+    for number in left.dead:
         snapshot.places[number].append("dead")
-    for delayed in map(parse_delayed, later or ()):
-        if delayed is not None and delayed.plan == plan.number:
-            snapshot.places[delayed.entry.task].append("delayed")
-    _read_claims_nodes(client, plan, claims_nodes or [], snapshot)
-    _read_tasks(client, plan, sorted(n[5:] for n in names or () if n.startswith("task-")), snapshot)
+    for delayed in filter(None, map(parse_delayed, left.delayed)):
+        snapshot.places[delayed.entry.task].append("delayed")
+    for claim in claims_in(left):
+        snapshot.places[claim.task].append("claimed")
+    snapshot.claims = left.claims
+    _read_pending(client, plan, snapshot)
+    _read_tasks(client, plan, [n[5:] for n in left.plan if n.startswith("task-")], snapshot)
     return snapshot
 
 
-def _read_claims_nodes(
-    client: zkplan.Client, plan: zkplan.Plan, claims_nodes: list[str], snapshot: PlanSnapshot
-) -> None:
-    held = client.transport.ask(
-        ReadMany(
-            [ReadChildren(client.paths.claims_of(claims_node)) for claims_node in claims_nodes]
-        )
-    )
-    for claims_node, names in zip(claims_nodes, held, strict=True):
-        for name in names or ():
-            claim = parse_claim(name)
-            if claim is not None and claim.plan == plan.number:
-                snapshot.claims.append(f"{claims_node}/{name}")
-                snapshot.places[claim.task].append("claimed")
-            if name.startswith(PENDING):
-                node = client.transport.ask(
-                    ReadData(f"{client.paths.claims_of(claims_node)}/{name}")
-                )
-                for dependent in pending_dependents(node.data) if node is not None else ():
-                    if dependent.plan == plan.number:
-                        snapshot.places[dependent.task].append("pending")
+def claims_in(left: Remains) -> list[ClaimName]:
+    """The claims of that plan."""
+    return [claim for name in left.claims if (claim := parse_claim(name.rpartition("/")[2]))]
+
+
+def _read_pending(client: zkplan.Client, plan: zkplan.Plan, snapshot: PlanSnapshot) -> None:
+    ask, paths = client.transport.ask, client.paths
+    for claims_node in ask(ReadChildren(paths.claims)) or ():
+        for name in ask(ReadChildren(paths.claims_of(claims_node))) or ():
+            if not name.startswith(PENDING):
+                continue
+            node = ask(ReadData(f"{paths.claims_of(claims_node)}/{name}"))
+            for dependent in pending_dependents(node.data) if node is not None else ():
+                if dependent.plan == plan.number:
+                    snapshot.places[dependent.task].append("pending")
 
 
 def _read_tasks(

@@ -19,7 +19,7 @@ from .checks import committed_numbers, violations
 from .evidence import PlanEvidence
 from .history import RunHistory
 from .measures import Coverage, Effects, Takeover, takeovers
-from .members import Silence, children_at, shown_by
+from .members import shown_by
 from .plans import PlanHistory
 from .removals import Removals
 from .run_checks import standing_still, violations_of_run
@@ -144,7 +144,7 @@ class Validator:
                 self._removals.stands(plan.name, plan.path, "was checked", began)
                 self._removals.remove(plan)  # an earlier removal was cut short
             return
-        if self._is_removed(plan.name):
+        if self.history.operations.ending(plan.name) == "removed":
             self._look_at_half_removed(plan, began)
             return
         left = self.history.has_left(history)
@@ -171,9 +171,6 @@ class Validator:
         """For how long that has been so of the plan, since the first look that found it so."""
         now = time.monotonic()
         return now - self._since[name].setdefault(what, now)
-
-    def _is_removed(self, name: str) -> bool:
-        return self.history.operations.ending(name) == "removed"
 
     # ---- what a plan in each state needs
 
@@ -350,17 +347,15 @@ class Validator:
     def come_back(self) -> Iterator[str]:
         """The plans that were removed, and that a member shows all the same; once all serve."""
         root = self._client.paths.root
-        for number, names in children_at(self.cluster.servers.members, root).items():
-            if isinstance(names, Silence):
-                yield f"member {number} gives no answer at the end: {names.why}"
+        done = self._removals.done
+        for number, names in shown_by(self.cluster.servers.members, root).answers.items():
+            if not isinstance(names, list):
+                yield f"member {number} does not list the root at the end: {names!r}"
                 continue
-            for path in sorted({f"{root}/{name}" for name in names} & self._removals.done.keys()):
+            for path in sorted({f"{root}/{name}" for name in names} & done.keys()):
                 if not self._removals.is_told(path):
-                    name, what = (
-                        self._removals.done[path].name,
-                        "was checked and removed, and stands",
-                    )
-                    yield self._removals.sentence(name, path, what)
+                    what = "was checked and removed, and stands"
+                    yield self._removals.sentence(done[path].name, path, what)
 
     def orphans(self) -> list[str]:
         """What stands below the root though no worker and no plan is left."""
