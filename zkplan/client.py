@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from . import archive
 from .connection import DEFAULT_ROOT, Connection
 from .errors import InvalidTask, PayloadUndecodable, PlanError, PlanNotFound
-from .inspect.roots import hint_at_root
-from .inspect.workers import living_workers
+from .inspection.roots import hint_at_root
+from .inspection.workers import living_workers
 from .plan import Plan
 from .protocol.author import create_plan, ensure_root
 from .protocol.look import list_plans

@@ -12,7 +12,7 @@ DEFAULT_ROOT = "/zkplan"
 
 
 class Connection:
-    """What plans, tasks and the views of `inspect` share: the connection of one client."""
+    """What plans, tasks and the views of `inspection` share: the connection of one client."""
 
     def __init__(
         self,

@@ -18,11 +18,11 @@ from .errors import (
     PlanNotFound,
     ZkplanError,
 )
-from .inspect.dead_letters import dead_letters, retry_all
-from .inspect.deadlock import status_of
-from .inspect.outcomes import OutcomeSummary, kept_outcomes
-from .inspect.unfinished import Listing, TaskSummary
-from .inspect.waiting import wait_for_plan
+from .inspection.dead_letters import dead_letters, retry_all
+from .inspection.deadlock import status_of
+from .inspection.outcomes import OutcomeSummary, kept_outcomes
+from .inspection.unfinished import Listing, TaskSummary
+from .inspection.waiting import wait_for_plan
 from .protocol import control
 from .protocol.adding import NewTask
 from .protocol.author import Author

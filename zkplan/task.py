@@ -17,7 +17,7 @@ from .errors import (
     PlanError,
     ZkplanError,
 )
-from .inspect.waiting import wait_for_result
+from .inspection.waiting import wait_for_result
 from .protocol.adding import NewTask
 from .protocol.layout import PRIORITY_MAX, PRIORITY_MIN, rank_of
 from .protocol.records import DEFAULT_OPTIONS, TaskOptions, TaskRecord

@@ -9,7 +9,7 @@ import pytest
 from kazoo.client import KazooClient
 
 from zkplan import Client, Plan, Task, TaskSpec
-from zkplan.inspect.neighbours import NAMED, dependencies
+from zkplan.inspection.neighbours import NAMED, dependencies
 from zkplan.protocol.requests import ReadMany
 
 from .support import described, wait_for_delayed, wait_until

@@ -12,9 +12,9 @@ import pytest
 
 import zkplan
 from zkplan import Client, InvalidTask, Plan, PlanNotFound, TaskSpec, Worker
-from zkplan.inspect import unfinished
-from zkplan.inspect.neighbours import dependencies
-from zkplan.inspect.unfinished import TASKS_PER_READ
+from zkplan.inspection import unfinished
+from zkplan.inspection.neighbours import dependencies
+from zkplan.inspection.unfinished import TASKS_PER_READ
 from zkplan.protocol.layout import PENDING, Entry, delayed_name
 from zkplan.protocol.load import VALUES_FIRST
 from zkplan.protocol.requests import Node
@@ -152,7 +152,7 @@ def test_a_task_that_ends_while_it_is_looked_at_is_shown_as_finished(
         task.result(WAIT_S)
         return dependencies(*given)
 
-    monkeypatch.setattr("zkplan.inspect.task_details.dependencies", after_its_end)
+    monkeypatch.setattr("zkplan.inspection.task_details.dependencies", after_its_end)
     shown = described(task)
     assert shown["state"] == "finished"
     assert "Task.result() reads it" in shown["outcome"]

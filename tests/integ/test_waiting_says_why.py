@@ -10,7 +10,7 @@ import pytest
 
 import zkplan
 from zkplan import Client, PlanError, PlanFailed, PlanStuck, WaitTimeout, Worker, ZkplanError
-from zkplan.inspect import waiting
+from zkplan.inspection import waiting
 
 from .support import (
     WAIT_S,

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from zkplan.errors import ZooKeeperError
-from zkplan.inspect.deadlock import READS_MAX, dead_if_deadlocked
+from zkplan.inspection.deadlock import READS_MAX, dead_if_deadlocked
 from zkplan.protocol.layout import Paths
 from zkplan.protocol.requests import Node, ReadMany
 

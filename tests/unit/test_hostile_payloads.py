@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from zkplan.errors import PayloadUndecodable
-from zkplan.inspect import task_details, unfinished, waiting
+from zkplan.inspection import task_details, unfinished, waiting
 from zkplan.protocol.load import Loaded
 from zkplan.protocol.records import Failure, TaskRecord
 from zkplan.protocol.requests import Node

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from ..archive import export_plan, import_plan
-from ..inspect.roots import hint_at_root
+from ..inspection.roots import hint_at_root
 from ..plan import Plan
 from ..protocol.control import PlanStatus
 from ..protocol.records import Dead

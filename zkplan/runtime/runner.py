@@ -17,7 +17,7 @@ from ..errors import (
     TaskCancelled,
     TransactionRejected,
 )
-from ..inspect.slots import worker_here
+from ..inspection.slots import worker_here
 from ..protocol import failpoints
 from ..protocol.failure import mark_started
 from ..protocol.records import Failure, TaskRecord
