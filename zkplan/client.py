@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 from . import archive
 from .connection import DEFAULT_ROOT, Connection
-from .errors import InvalidTask, PayloadUndecodable, PlanError, PlanNotFound
+from .errors import InvalidTask, PlanError, PlanNotFound
 from .inspection.roots import hint_at_root
 from .inspection.workers import living_workers
 from .plan import Plan
 from .protocol.author import create_plan, ensure_root
-from .protocol.look import list_plans
+from .protocol.look import plan_records, readable_record
 from .protocol.records import OnFailure, PlanRecord, TaskOptions, WorkerRecord
-from .protocol.requests import ReadData, ReadMany
+from .protocol.requests import ReadData
 from .serialization.codec import Codec
 from .task import check_options
 from .tracebacks import told_to_caller
@@ -91,15 +91,8 @@ class Client(Connection):
 
     def plans(self) -> list[Plan]:
         """All plans under the root, oldest first."""
-        numbers = self.transport.run(list_plans(self.paths))
-        found = []
-        for start in range(0, len(numbers), 500):
-            paths = [self.paths.plan(number) for number in numbers[start : start + 500]]
-            nodes = self.transport.ask(ReadMany([ReadData(path) for path in paths]))
-            for path, node in zip(paths, nodes, strict=True):
-                if node is not None:
-                    found.append(Plan(self, path, _readable(node.data)))
-        return found
+        found = self.transport.run(plan_records(self.paths))
+        return [Plan(self, path, record) for path, record in found]
 
     @told_to_caller
     def plan(self, which: str | int, *, only: bool = False) -> Plan:
@@ -114,7 +107,12 @@ class Client(Connection):
         elif text.isdecimal() and len(text) <= 10:
             path = self.paths.plan(f"{int(text):010d}")
         else:
-            named = [plan for plan in self.plans() if plan._has_name(text)]
+            found = self.transport.run(plan_records(self.paths))
+            named = [
+                Plan(self, path, record)
+                for path, record in found
+                if record is not None and record.name == text
+            ]
             if not named:
                 told = f"there is no plan named {text!r} under {self.root}"
                 raise PlanNotFound(text, told + hint_at_root(self))
@@ -130,9 +128,7 @@ class Client(Connection):
         node = self.transport.ask(ReadData(path))
         if node is None:
             raise PlanNotFound(path, f"there is no plan {path}{hint_at_root(self)}")
-        # The record may be damaged or of a later format: the plan can still be cancelled and
-        # removed.
-        return Plan(self, path, _readable(node.data))
+        return Plan(self, path, readable_record(node.data))
 
     def workers(self) -> list[WorkerRecord]:
         """The workers that are registered under the root."""
@@ -244,11 +240,3 @@ def connect(
             server.follow(transport.client)
         opened.pop_all()
     return client
-
-
-def _readable(data: bytes) -> PlanRecord | None:
-    """A plan of an unknown format is listed, too. Its methods raise what is wrong with it."""
-    try:
-        return PlanRecord.from_bytes(data)
-    except PayloadUndecodable:
-        return None

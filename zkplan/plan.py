@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
-import inspect
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from types import TracebackType
 from typing import Any
 
 from .connection import Connection
-from .errors import (
-    InvalidTask,
-    PayloadUndecodable,
-    PlanCancelled,
-    PlanError,
-    PlanNotFound,
-    ZkplanError,
-)
+from .errors import PayloadUndecodable, PlanCancelled, PlanError, PlanNotFound, ZkplanError
 from .inspection.dead_letters import dead_letters, retry_all
 from .inspection.deadlock import status_of
+from .inspection.find import find_task
 from .inspection.outcomes import OutcomeSummary, kept_outcomes
-from .inspection.unfinished import Listing, TaskSummary
+from .inspection.unfinished import TaskSummary, unfinished_tasks
 from .inspection.waiting import wait_for_plan
 from .protocol import control
 from .protocol.adding import NewTask
@@ -33,8 +25,7 @@ from .protocol.layout import number_of
 from .protocol.records import Dead, PlanRecord
 from .protocol.requests import ReadData
 from .serialization.codec import function_name
-from .task import Task, TaskSpec, define
-from .text import count
+from .task import Task, TaskSpec, define_all
 from .tracebacks import told_to_caller
 
 #: A `with` block sends its adds when this many tasks have been kept back.
@@ -51,7 +42,7 @@ class Plan:
     def __init__(
         self, client: Connection, path: str, record: PlanRecord | None = None, *, new: bool = False
     ) -> None:
-        self.client = client
+        self._client = client
         self.path = path
         self._record = record
         self._author = Author(path)
@@ -64,6 +55,12 @@ class Plan:
     # ---- what it is
 
     @property
+    def client(self) -> Any:
+        """The Client of this plan. (The type is Any because the module of Client imports this
+        one.)"""
+        return self._client
+
+    @property
     def number(self) -> str:
         return number_of(self.path)
 
@@ -71,15 +68,11 @@ class Plan:
     def name(self) -> str:
         return self.record.name
 
-    def _has_name(self, name: str) -> bool:
-        """Whether this handle knows the plan by that name, without asking."""
-        return self._record is not None and self._record.name == name
-
     @property
     def record(self) -> PlanRecord:
         """The plan's record, which never changes. Raises PlanNotFound, PayloadUndecodable."""
         if self._record is None:
-            node = self.client.transport.ask(ReadData(self.path))
+            node = self._client.transport.ask(ReadData(self.path))
             if node is None:
                 raise PlanNotFound(self.path, f"there is no plan {self.path}")
             try:
@@ -96,44 +89,8 @@ class Plan:
         it is searched for among the finished tasks whose outcomes are kept. Raises InvalidTask if
         no task or several tasks have the name.
         """
-        text = str(which).removeprefix("task-")
-        if text.isdecimal() and len(text) <= 10:
-            return Task(self, f"{int(text):010d}")
-        name = str(which)
-        if not name:
-            raise InvalidTask(name, "an empty text is neither the number nor the name of a task")
-        found, unread = set(), 0
-        for task in self.tasks():
-            unread += task.name is None
-            if task.name == name:
-                found.add(task.number)
-        found |= {number for number, dead in self.dead() if dead.name == name}
-        if not found:
-            for kept in self.outcomes():
-                unread += kept.kind == "undecodable"
-                if kept.name == name:
-                    found.add(kept.number)
-        if len(found) == 1:
-            return Task(self, found.pop(), name)
-        if not found and unread:
-            raise InvalidTask(
-                name,
-                f"{self.path} has no task with the readable name {name!r}, and "
-                f"{count(unread, 'task')} whose name cannot be read here: the secret "
-                "(ZKPLAN_SECRET) may be missing or wrong; give the number of the task instead",
-            )
-        if not found:
-            raise InvalidTask(
-                name,
-                f"{self.path} has no unfinished task named {name!r}, and no kept outcome of one: a "
-                "finished task whose result went to its dependents leaves nothing (keep=True)",
-            )
-        raise InvalidTask(
-            name,
-            f"{self.path} has {len(found)} tasks named {name!r}; give the number of one:  "
-            + ", ".join(sorted(found)[:5])
-            + (", …" if len(found) > 5 else ""),
-        )
+        number, name = find_task(self._client, self.path, which)
+        return Task(self, number, name)
 
     # ---- defining
 
@@ -182,18 +139,13 @@ class Plan:
         error says how many of the tasks, from the first on, are in the plan. To rule that out, mark
         the plan ready after the add.
         """
-        functions: dict[int, bytes] = {}
-        signatures: dict[int, inspect.Signature | None] = {}
-        defaults, codec = self.record.defaults, self.client.codec
-        made = [define(spec, self.path, codec, defaults, functions, signatures) for spec in specs]
+        made = define_all(specs, self.path, self._client.codec, self.record.defaults)
         with self._lock:
             tasks = [
                 Task(self, "", spec.name or function_name(spec.fn), new)
                 for spec, new in zip(specs, made, strict=True)
             ]
             self._submit(made)
-        for spec in specs:
-            spec._new = None
         return tasks
 
     def _submit(self, tasks: list[NewTask]) -> None:
@@ -206,7 +158,7 @@ class Plan:
 
     def _send(self, tasks: list[NewTask]) -> None:
         try:
-            self.client.transport.run(self._author.add(tasks))
+            self._client.transport.run(self._author.add(tasks))
         except ZkplanError as error:
             error.added = sum(bool(task.number) for task in tasks)
             if error.added:
@@ -231,29 +183,14 @@ class Plan:
         self._opened_by = threading.get_ident()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         try:
             if kind is None:
-                self.flush()
                 self.mark_ready()
-                return
-        except BaseException:
-            self._abandon()
-            raise
         finally:
-            self._pending = None
-            self._opened_by = 0
-        self._abandon()
-
-    def _abandon(self) -> None:
-        """Remove the plan, unless it existed before the block."""
-        if self._new:
-            self.remove()
+            self._pending, self._opened_by = None, 0
+            if self._new:  # the block or its adds have failed
+                self.remove()
 
     # ---- control
 
@@ -261,7 +198,7 @@ class Plan:
         """Let the plan run. Tasks may be added before and after. Repeating the call does no
         harm."""
         self.flush()
-        self.client.transport.run(control.mark_ready(self.path))
+        self._client.transport.run(control.mark_ready(self.path))
         self._new = False
 
     def pause(self) -> None:
@@ -270,19 +207,19 @@ class Plan:
         Raises PlanDrained, PlanCancelled, PlanNotFound, and PlanError if the plan is not marked
         ready. Repeating the call does no harm.
         """
-        self.client.transport.run(control.change_state(self.path, "paused"))
+        self._client.transport.run(control.change_state(self.path, "paused"))
 
     def resume(self) -> None:
         """Let a paused plan run again. Raises as `pause`."""
-        self.client.transport.run(control.change_state(self.path, "running"))
+        self._client.transport.run(control.change_state(self.path, "running"))
 
     def cancel(self) -> None:
         """Stop the plan for good, ready or not. Running tasks see `current().cancelled`."""
-        self.client.transport.run(control.change_state(self.path, "cancelled"))
+        self._client.transport.run(control.change_state(self.path, "cancelled"))
 
     def remove(self) -> int:
         """Cancel the plan and delete it. Returns how many unfinished tasks were deleted."""
-        return self.client.transport.run(control.remove(self.path))
+        return self._client.transport.run(control.remove(self.path))
 
     def retry(self) -> int:
         """Make all dead tasks runnable again, with all their attempts. Returns how many.
@@ -292,7 +229,7 @@ class Plan:
         are final outcomes.
         """
         self._refuse_if_cancelled()
-        return retry_all(self.client.transport, self.path)
+        return retry_all(self._client.transport, self.path)
 
     def dead(self) -> Iterator[tuple[str, Dead]]:
         """Iterate over the tasks that are out of attempts: number and dead letter. Raises
@@ -300,7 +237,7 @@ class Plan:
 
         The iterator reads in batches as it goes on. `dict(plan.dead())` makes a mapping of all.
         """
-        return dead_letters(self.client.transport, self.path)
+        return dead_letters(self._client.transport, self.path)
 
     def retry_task(self, number: str) -> bool:
         """Make the dead task of that number runnable again. Returns False if it is not dead.
@@ -309,7 +246,7 @@ class Plan:
         cancelled plan would run), and PayloadUndecodable if the dead letter is damaged.
         """
         self._refuse_if_cancelled()
-        return self.client.transport.run(retry(self.path, number))
+        return self._client.transport.run(retry(self.path, number))
 
     def _refuse_if_cancelled(self) -> None:
         if self._state() == "cancelled":
@@ -325,7 +262,7 @@ class Plan:
         The iterator reads in batches as it goes on, so each task is shown as it was at its own
         moment.
         """
-        return Listing(self.client, self.path).tasks()
+        return unfinished_tasks(self._client, self.path)
 
     def outcomes(self) -> Iterator[OutcomeSummary]:
         """Iterate over all kept results and failures, by task number. Raises PlanNotFound.
@@ -333,7 +270,7 @@ class Plan:
         The iterator reads in batches as it goes on. `task(number).result()` returns the value of
         one.
         """
-        return kept_outcomes(self.client, self.path)
+        return kept_outcomes(self._client, self.path)
 
     def status(self) -> PlanStatus:
         """The plan in numbers. Raises PlanNotFound.
@@ -342,21 +279,19 @@ class Plan:
         runnable, it costs up to nine more, which prove whether the plan has failed: they read the
         claims of all workers, among others.
         """
-        return status_of(self.client, self.path)
+        return status_of(self._client, self.path)
 
     def _state(self) -> str:
         """The state that the control znodes show. A plan that has failed still shows as
         `running`."""
-        return self.client.transport.run(control.status(self.path)).state
+        return self._client.transport.run(control.status(self.path)).state
 
     def is_drained(self) -> bool:
         """Whether every task has finished. Raises PlanNotFound."""
-        status = self.client.transport.run(control.status(self.path))
-        if status.state == "done":
-            return True
-        if status.tasks or status.state != "running":
-            return False
-        return self.client.transport.run(control.finish(self.path, time.time()))
+        status = self._client.transport.run(control.status(self.path))
+        if status.state == "running" and not status.tasks:
+            return self._client.transport.run(control.finish(self.path, time.time()))
+        return status.state == "done"
 
     @told_to_caller
     def wait(
@@ -375,7 +310,7 @@ class Plan:
         cannot go on raises PlanFailed or PlanStuck.
         """
         self._refuse_to_wait_inside()
-        return wait_for_plan(self.client, self.path, timeout, progress, fail_fast)
+        return wait_for_plan(self._client, self.path, timeout, progress, fail_fast)
 
     def _refuse_to_wait_inside(self) -> None:
         """Raise PlanError inside the plan's own `with` block while the plan is not marked ready.
@@ -393,7 +328,7 @@ class Plan:
     def check(self, repair: bool = True) -> Report:
         """Check the whole plan against the invariants. With `repair`, repair what may be
         repaired."""
-        return self.client.transport.run(check(self.client.paths, self.number, repair))
+        return self._client.transport.run(check(self._client.paths, self.number, repair))
 
     def __repr__(self) -> str:
         return f"<Plan {self.path}>"

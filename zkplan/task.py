@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from types import FunctionType
 from typing import Any, Protocol
 
-from .connection import Connection
 from .errors import (
     ForeignTask,
     InvalidTask,
@@ -62,8 +61,10 @@ class TaskSpec:
 class PlanOfTask(Protocol):
     """What the handle of a task needs from its plan. Plan implements it."""
 
-    client: Connection
     path: str
+
+    @property
+    def client(self) -> Any: ...
 
     def flush(self) -> None: ...
     def _refuse_to_wait_inside(self) -> None: ...
@@ -143,6 +144,19 @@ class Task:
             "depth in lists, tuples, dicts and sets). A handle cannot be a result, nor stand in a "
             "closure: add a task that takes it as an argument"
         )
+
+
+def define_all(
+    specs: Sequence[TaskSpec], plan_path: str, codec: Codec, defaults: TaskOptions
+) -> list[NewTask]:
+    """Check and serialise tasks. Each may have those before it as arguments. Raises as `define`."""
+    functions: dict[int, bytes] = {}
+    signatures: dict[int, inspect.Signature | None] = {}
+    try:
+        return [define(spec, plan_path, codec, defaults, functions, signatures) for spec in specs]
+    finally:
+        for spec in specs:
+            spec._new = None  # it is an argument within this call only
 
 
 def define(

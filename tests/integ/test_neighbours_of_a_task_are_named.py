@@ -111,13 +111,13 @@ def test_only_the_dependencies_of_a_task_are_read_to_name_them(
     plan.add_tasks([TaskSpec(int) for _ in range(200)])
     last = plan.add_task(str, [source])
     asked: list[Any] = []
-    ask = zkplan_client.transport.ask
+    submit = zkplan_client.transport.submit
 
-    def count(request: Any) -> Any:
+    def count(request: Any, done: Any) -> Any:
         asked.extend(request.reads if isinstance(request, ReadMany) else [request])
-        return ask(request)
+        return submit(request, done)
 
-    monkeypatch.setattr(zkplan_client.transport, "ask", count)
+    monkeypatch.setattr(zkplan_client.transport, "submit", count)
     found = dependencies(zkplan_client.transport, plan.path, last.number, ["dep-0000000000"])
     assert found == ([source.number], 0, "")
     assert len(asked) == 3

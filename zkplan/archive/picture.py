@@ -25,7 +25,8 @@ from ..protocol.layout import (
     parse_delayed,
     parse_entry,
 )
-from ..protocol.load import ANSWER_BYTES_MAX, VALUES_FIRST
+from ..protocol.load import VALUES_FIRST, read_all, values_next
+from ..protocol.look import names_on_claims_nodes
 from ..protocol.records import control_from_bytes, control_to_bytes, count_from_bytes
 from ..protocol.requests import (
     Applied,
@@ -98,21 +99,16 @@ def survey(paths: Paths, plan: str) -> Step[Survey]:
     adds, done, ready = control
     state = "defining" if ready is None else control_from_bytes(ready.data)
     versions = [znode.version if znode is not None else -1 for znode in (ready, adds)]
-    claims_nodes = (yield ReadChildren(paths.claims)) or []
-    held = yield ReadMany(
-        [ReadChildren(paths.claims_of(claims_node)) for claims_node in claims_nodes]
-    )
     claimed: dict[str, str] = {}
     pending_records: list[ReadData] = []
-    for claims_node, names in zip(claims_nodes, held, strict=True):
-        for name in names or ():
-            claim = parse_claim(name)
-            if claim is not None and claim.plan == plan:
-                claimed[claim.task] = claims_node
-            elif name.startswith(PENDING):
-                pending_records.append(ReadData(f"{paths.claims_of(claims_node)}/{name}"))
+    for worker, name in (yield from names_on_claims_nodes(paths)):
+        claim = parse_claim(name)
+        if claim is not None and claim.plan == plan:
+            claimed[claim.task] = worker
+        elif name.startswith(PENDING):
+            pending_records.append(ReadData(f"{paths.claims_of(worker)}/{name}"))
     ranks: dict[str, str] = {}
-    for pending in (yield ReadMany(pending_records)) if pending_records else ():
+    for pending in (yield from read_all(pending_records, strict=False)):
         named = pending_dependents(pending.data) if pending is not None else []
         ranks.update((target.task, target.rank) for target in named if target.plan == plan)
     stand = Stand("done" if done is not None else state, *versions)
@@ -232,17 +228,13 @@ class _Walk:
             batch = wanted[start : start + count]
             start += count
             reads = [ReadData(f"{self.path}/{item}") for item in batch if isinstance(item, str)]
-            nodes = iter((yield ReadMany(reads)) if reads else ())
-            largest = 1
+            nodes = yield ReadMany(reads)
+            count, left = values_next(nodes), iter(nodes)
             for item in batch:
                 if not isinstance(item, str):
                     sink(item)
-                    continue
-                node = next(nodes)
-                if node is not None:  # else it is gone meanwhile: the second reading differs
+                elif (node := next(left)) is not None:  # else the second reading differs
                     sink(Znode(item, node.data))
-                    largest = max(largest, len(node.data))
-            count = max(1, min(READS_PER_REQUEST, ANSWER_BYTES_MAX // largest))
 
     def give_entries(self, paths: Paths, plan: str) -> Step[None]:
         """An entry of `delayed`, with its delay: the due time alone may come from a wrong clock."""

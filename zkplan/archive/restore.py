@@ -15,11 +15,12 @@ from dataclasses import replace
 from itertools import repeat
 from typing import NamedTuple
 
-from ..errors import PayloadUndecodable, PlanNotFound, TransactionRejected
+from ..errors import PlanNotFound, TransactionRejected
 from ..protocol.adding import next_number
 from ..protocol.author import WINDOW, ensure_root
 from ..protocol.foreign import skip_number
 from ..protocol.layout import PLAN_FIXED, Paths, active_entry, delayed_name
+from ..protocol.look import plan_records
 from ..protocol.records import PlanRecord, control_from_bytes
 from ..protocol.requests import (
     Applied,
@@ -28,9 +29,7 @@ from ..protocol.requests import (
     Delete,
     Multi,
     Op,
-    ReadChildren,
     ReadData,
-    ReadMany,
     Reason,
     Refused,
     Send,
@@ -38,7 +37,7 @@ from ..protocol.requests import (
     Step,
     Ticket,
 )
-from ..protocol.shared import GROUP_BYTES_MAX, READS_PER_REQUEST, rejected, size_of
+from ..protocol.shared import GROUP_BYTES_MAX, rejected, size_of
 from .picture import LAST, Znode, delayed_of
 
 #: Operations per transaction.
@@ -49,17 +48,9 @@ HALF = "(half imported)"
 
 def find_twin(paths: Paths, uid: str) -> Step[str | None]:
     """The path of the plan with that `uid` under the root, or None."""
-    names = (yield ReadChildren(paths.root)) or ()
-    found = [f"{paths.root}/{name}" for name in sorted(names) if name.startswith("plan-")]
-    for start in range(0, len(found), READS_PER_REQUEST):
-        chunk = found[start : start + READS_PER_REQUEST]
-        nodes = yield ReadMany([ReadData(path) for path in chunk])
-        for path, node in zip(chunk, nodes, strict=True):
-            try:
-                if node is not None and uid and PlanRecord.from_bytes(node.data).uid == uid:
-                    return path
-            except PayloadUndecodable:
-                continue  # of another format, so not this plan
+    for path, record in (yield from plan_records(paths)) if uid else ():
+        if record is not None and record.uid == uid:
+            return path
     return None
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from ..archive import export_plan, import_plan
+from ..client import Client
 from ..inspection.roots import hint_at_root
 from ..plan import Plan
 from ..protocol.control import PlanStatus
@@ -203,7 +204,8 @@ def import_(
 
 def _resume(found: Plan) -> str:
     """The command that the user types to resume the plan."""
-    return found.client.command(f"plan resume {int(found.number)}")
+    client: Client = found.client
+    return client.command(f"plan resume {int(found.number)}")
 
 
 def _control(name: str, act: Callable[[Plan], None], help_text: str, said: str) -> None:

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..errors import PayloadUndecodable, PlanNotFound
+from ..errors import PayloadUndecodable
 from ..protocol.failure import retry
+from ..protocol.look import index_names
 from ..protocol.records import Dead
-from ..protocol.requests import ReadChildren, ReadData, ReadMany
+from ..protocol.requests import ReadData, ReadMany
 from ..protocol.shared import READS_PER_REQUEST
 from ..transport import Transport
 
 
 def dead_letters(transport: Transport, plan_path: str) -> Iterator[tuple[str, Dead]]:
     """See Plan.dead."""
-    return _letters(transport, plan_path, _names(transport, plan_path))
+    return _letters(transport, plan_path, transport.run(index_names(plan_path, "dead")))
 
 
 def _letters(transport: Transport, plan_path: str, names: list[str]) -> Iterator[tuple[str, Dead]]:
@@ -34,7 +35,7 @@ def retry_all(transport: Transport, plan_path: str) -> int:
     Damaged dead letters raise PayloadUndecodable only after all other tasks were retried.
     """
     retried, damaged = 0, None
-    for number in _names(transport, plan_path):
+    for number in transport.run(index_names(plan_path, "dead")):
         try:
             retried += transport.run(retry(plan_path, number))
         except PayloadUndecodable as error:
@@ -42,11 +43,3 @@ def retry_all(transport: Transport, plan_path: str) -> int:
     if damaged is not None:
         raise damaged
     return retried
-
-
-def _names(transport: Transport, plan_path: str) -> list[str]:
-    names = transport.ask(ReadChildren(f"{plan_path}/dead"))
-    # A plan that another client built has no such index until a worker or a check has seen it.
-    if names is None and transport.ask(ReadData(plan_path)) is None:
-        raise PlanNotFound(plan_path, f"there is no plan {plan_path}")
-    return sorted(names or ())

@@ -8,27 +8,17 @@ from contextlib import contextmanager
 
 from ..protocol.control import PlanStatus
 
-
-class Show:
-    """A progress bar. Call it with each status; `visible` says whether it is shown."""
-
-    def __init__(self, update: Callable[[PlanStatus], None] | None) -> None:
-        self._update = update
-
-    @property
-    def visible(self) -> bool:
-        return self._update is not None
-
-    def __call__(self, status: PlanStatus) -> None:
-        if self._update is not None:
-            self._update(status)
+Show = Callable[[PlanStatus], None]
 
 
 @contextmanager
-def show_progress(title: str, wanted: bool) -> Iterator[Show]:
-    """Show a bar on stderr while the block runs, if `wanted` and stderr is a terminal."""
+def show_progress(title: str, wanted: bool) -> Iterator[Show | None]:
+    """Show a bar on stderr while the block runs, if `wanted` and stderr is a terminal.
+
+    Gives what to call with each status, or None if nothing is shown.
+    """
     if not wanted or not sys.stderr.isatty():
-        yield Show(None)
+        yield None
         return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -49,4 +39,4 @@ def show_progress(title: str, wanted: bool) -> Iterator[Show]:
             )
             bar.update(row, completed=status.finished, total=status.added, detail=detail)
 
-        yield Show(update)
+        yield update

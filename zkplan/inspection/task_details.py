@@ -23,7 +23,7 @@ from ..serialization.codec import (
 )
 from ..text import date_time
 from .neighbours import dependencies, dependents
-from .unfinished import Listing, TaskSummary
+from .unfinished import TaskSummary, summaries
 
 #: Facts that are lines of text for people, and lists for programs.
 _LISTS = ("waits_for", "feeds", "log")
@@ -85,7 +85,7 @@ def _surroundings(
         "feeds": dependents(client.transport, task_path, provs),
     }
     numbers = [each for side in sides.values() for each in side.tasks]
-    found = {each.number: each for each in Listing(client, plan_path).of([number, *numbers])}
+    found = {each.number: each for each in summaries(client, plan_path, [number, *numbers])}
     if number not in found:
         return {}
     me = found[number]

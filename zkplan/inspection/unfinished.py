@@ -8,10 +8,11 @@ from typing import NamedTuple
 
 from ..connection import Connection
 from ..errors import PayloadUndecodable, PlanNotFound
-from ..protocol.layout import number_of, parse_claim, parse_delayed, parse_entry
+from ..protocol.layout import Paths, number_of, parse_claim, parse_delayed, parse_entry
 from ..protocol.load import read_all
+from ..protocol.look import names_on_claims_nodes
 from ..protocol.records import Dead, TaskRecord
-from ..protocol.requests import ReadChildren, ReadData, ReadMany
+from ..protocol.requests import ReadChildren, ReadData, ReadMany, Step
 from ..serialization.codec import TASK, Codec, task_options
 
 #: How many tasks are read together. Little time passes between reading them and the indexes.
@@ -39,106 +40,90 @@ class TaskSummary(NamedTuple):
 
 
 class _Place(NamedTuple):
-    """What an index says about a task."""
+    """What an index says about a task. `claim` is the path of its claim, if it has one."""
 
     state: str = ""
     attempts: int = 0
     due: float | None = None
+    worker: str = ""
+    claim: str = ""
 
 
-class Listing:
-    """Lists the tasks of one plan."""
-
-    def __init__(self, client: Connection, plan_path: str) -> None:
-        self._transport, self._paths = client.transport, client.paths
-        self._codec = client.codec
-        self._plan = plan_path
-        self._number = number_of(plan_path)
-
-    def tasks(self) -> Iterator[TaskSummary]:
-        """See Plan.tasks."""
-        names = self._transport.ask(ReadChildren(self._plan))
-        if names is None:
-            raise PlanNotFound(self._plan, f"there is no plan {self._plan}")
-        return self.of(sorted(name[5:] for name in names if name.startswith("task-")))
-
-    def of(self, numbers: list[str]) -> Iterator[TaskSummary]:
-        """The tasks with these numbers, in this order. Finished tasks are left out."""
-        places: dict[str, _Place] = {}
-        claims: dict[str, tuple[str, str]] = {}
-        read_at = -INDEXES_AGE_S
-        for start in range(0, len(numbers), TASKS_PER_READ):
-            if time.monotonic() - read_at >= INDEXES_AGE_S:
-                places, claims = self._indexes()
-                read_at = time.monotonic()
-            yield from self._summaries(numbers[start : start + TASKS_PER_READ], places, claims)
-
-    def _indexes(self) -> tuple[dict[str, _Place], dict[str, tuple[str, str]]]:
-        """The state of each task, and the worker and path of each claim."""
-        directories = [f"{self._plan}/{name}" for name in ("runnable", "dead")]
-        runnable, dead, later, claims_nodes = self._transport.ask(
-            ReadMany(
-                [
-                    ReadChildren(path)
-                    for path in (*directories, self._paths.delayed, self._paths.claims)
-                ]
-            )
-        )
-        places = dict.fromkeys(dead or (), _Place("dead"))
-        for entry in map(parse_entry, runnable or ()):
-            if entry is not None:
-                places[entry.task] = _Place("runnable", entry.a)
-        for delayed in map(parse_delayed, later or ()):
-            if delayed is not None and delayed.plan == self._number:
-                places[delayed.entry.task] = _Place(
-                    "delayed", delayed.entry.a, delayed.due_ms / 1000
-                )
-        # Claims nodes are read last: a task that is claimed after its entry was read counts as
-        # claimed.
-        return places, self._claims(claims_nodes or [])
-
-    def _claims(self, claims_nodes: list[str]) -> dict[str, tuple[str, str]]:
-        reads = [ReadChildren(self._paths.claims_of(claims_node)) for claims_node in claims_nodes]
-        held = self._transport.ask(ReadMany(reads)) if reads else []
-        return {
-            claim.task: (claims_node, f"{self._paths.claims_of(claims_node)}/{name}")
-            for claims_node, names in zip(claims_nodes, held, strict=True)
-            for name in names or ()
-            if (claim := parse_claim(name)) is not None and claim.plan == self._number
-        }
-
-    def _summaries(
-        self,
-        numbers: list[str],
-        places: dict[str, _Place],
-        claims: dict[str, tuple[str, str]],
-    ) -> list[TaskSummary]:
-        reads: list[ReadData | ReadChildren] = []
-        for number in numbers:
-            path = self._paths.task(self._number, number)
-            index = claims[number][1] if number in claims else f"{self._plan}/dead/{number}"
-            reads += (ReadData(path), ReadChildren(path), ReadData(index))
-        # Each definition holds constant arguments of up to 1 MB, so they are never read in one
-        # answer.
-        answers = self._transport.run(read_all(reads))
-        found = []
-        for at, number in enumerate(numbers):
-            node, names, index = answers[3 * at : 3 * at + 3]
-            if node is None or names is None:
-                continue  # finished meanwhile
-            place, worker = places.get(number, _Place()), ""
-            if number in claims:
-                used = _used(index.data) if index is not None else place.attempts
-                place, worker = _Place("claimed", used), claims[number][0]
-            elif index is not None:
-                place = _Place("dead", Dead.from_bytes(index.data).a)
-            name = _name_of(self._codec, node.data)
-            state = place.state or _place(names)
-            found.append(TaskSummary(number, name, state, place.attempts, worker, place.due))
-        return found
+def unfinished_tasks(client: Connection, plan_path: str) -> Iterator[TaskSummary]:
+    """See Plan.tasks."""
+    names = client.transport.ask(ReadChildren(plan_path))
+    if names is None:
+        raise PlanNotFound(plan_path, f"there is no plan {plan_path}")
+    return summaries(
+        client, plan_path, sorted(name[5:] for name in names if name.startswith("task-"))
+    )
 
 
-def _place(names: list[str]) -> str:
+def summaries(client: Connection, plan_path: str, numbers: list[str]) -> Iterator[TaskSummary]:
+    """The tasks with these numbers, in this order. Finished tasks are left out."""
+    places: dict[str, _Place] = {}
+    read_at = -INDEXES_AGE_S
+    for start in range(0, len(numbers), TASKS_PER_READ):
+        if time.monotonic() - read_at >= INDEXES_AGE_S:
+            places = client.transport.run(_places(client.paths, plan_path))
+            read_at = time.monotonic()
+        yield from _summaries(client, plan_path, places, numbers[start : start + TASKS_PER_READ])
+
+
+def _places(paths: Paths, plan_path: str) -> Step[dict[str, _Place]]:
+    """What the indexes say about the tasks of the plan, by task number."""
+    plan = number_of(plan_path)
+    runnable, dead, later = yield ReadMany(
+        [
+            ReadChildren(f"{plan_path}/runnable"),
+            ReadChildren(f"{plan_path}/dead"),
+            ReadChildren(paths.delayed),
+        ]
+    )
+    places = dict.fromkeys(dead or (), _Place("dead"))
+    for entry in map(parse_entry, runnable or ()):
+        if entry is not None:
+            places[entry.task] = _Place("runnable", entry.a)
+    for delayed in map(parse_delayed, later or ()):
+        if delayed is not None and delayed.plan == plan:
+            due = delayed.due_ms / 1000
+            places[delayed.entry.task] = _Place("delayed", delayed.entry.a, due)
+    # Claims are read last: a task that is claimed after its entry was read counts as claimed.
+    for worker, name in (yield from names_on_claims_nodes(paths)):
+        claim = parse_claim(name)
+        if claim is not None and claim.plan == plan:
+            used = places.get(claim.task, _Place()).attempts
+            path = f"{paths.claims_of(worker)}/{name}"
+            places[claim.task] = _Place("claimed", used, worker=worker, claim=path)
+    return places
+
+
+def _summaries(
+    client: Connection, plan_path: str, places: dict[str, _Place], numbers: list[str]
+) -> list[TaskSummary]:
+    found = [places.get(number, _Place()) for number in numbers]
+    reads: list[ReadData | ReadChildren] = []
+    for number, place in zip(numbers, found, strict=True):
+        path = f"{plan_path}/task-{number}"
+        index = place.claim or f"{plan_path}/dead/{number}"
+        reads += (ReadData(path), ReadChildren(path), ReadData(index))
+    # Each definition holds constant arguments of up to 1 MB, so they are never read in one answer.
+    answers = client.transport.run(read_all(reads))
+    shown = []
+    for at, (number, place) in enumerate(zip(numbers, found, strict=True)):
+        node, names, index = answers[3 * at : 3 * at + 3]
+        if node is None or names is None:
+            continue  # finished meanwhile
+        if index is not None and place.claim:
+            place = place._replace(attempts=_used(index.data))
+        elif index is not None:
+            place = _Place("dead", Dead.from_bytes(index.data).a)
+        name, state = _name_of(client.codec, node.data), place.state or _state(names)
+        shown.append(TaskSummary(number, name, state, place.attempts, place.worker, place.due))
+    return shown
+
+
+def _state(names: list[str]) -> str:
     """The state of a task that is in no index, from its children."""
     if "incomplete" in names or "ready" not in names:
         return "being defined"

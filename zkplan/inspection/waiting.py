@@ -228,7 +228,8 @@ def wait_for_plan(
             if fail_fast or patience.dead < WATCHED_DEAD_MAX:
                 _watch_dead(client, plan_path)
             status = transport.run(read_status(plan_path))
-            show(status)
+            if show is not None:
+                show(status)
             if fail_fast and status.dead and status.state != "done":
                 told = f"{count(status.dead, 'task')} of {plan_path} failed"
                 raise failed(client, plan_path, f"{told}; the others go on")
@@ -241,7 +242,7 @@ def wait_for_plan(
             if is_empty and transport.run(finish(plan_path, time.time())):
                 continue
             patience.look(status)
-            patience.pause(woken, PROGRESS_LOOK_S if show.visible else LOOK_S)
+            patience.pause(woken, LOOK_S if show is None else PROGRESS_LOOK_S)
 
 
 def wait_for_result(
