@@ -234,6 +234,7 @@ def connect(
         named = isinstance(hosts, str) and not (is_embedded(hosts) and folder_of(hosts) is None)
         own = server.secret.encode() if server is not None and not key else b""
         client = Client(transport, root, key or own, server, hosts if named else "")
+        client.ends_with_process = server is not None and not named
         if own:
             client.file_codec = Codec()
         if server is not None:

@@ -28,6 +28,8 @@ class Connection:
         self.codec = Codec(secret)
         #: The codec for exported plans. An embedded server's own secret is never used for them.
         self.file_codec = self.codec
+        #: Whether this process has the server in its memory, or the workers: its plans end with it.
+        self.ends_with_process = False
 
     @property
     def root(self) -> str:

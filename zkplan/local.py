@@ -178,6 +178,7 @@ class Local:
         client = stack.enter_context(
             connect(server.hosts, self.root, secret=secret, session_timeout=SESSION_TIMEOUT_S)
         )
+        client.ends_with_process = True
         if not self._given:
             client.file_codec = Codec()
         server.follow(client.transport.client)

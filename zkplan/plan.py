@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from .connection import Connection
-from .errors import PayloadUndecodable, PlanCancelled, PlanError, PlanNotFound, ZkplanError
-from .inspection.dead_letters import dead_letters, retry_all
+from .errors import PlanError
+from .inspection.dead_letters import dead_letters, retry_all, retry_task
 from .inspection.deadlock import status_of
 from .inspection.find import find_task
 from .inspection.outcomes import OutcomeSummary, kept_outcomes
@@ -20,10 +20,9 @@ from .protocol.adding import NewTask
 from .protocol.author import Author
 from .protocol.check import Report, check
 from .protocol.control import PlanStatus
-from .protocol.failure import retry
 from .protocol.layout import number_of
+from .protocol.look import plan_record
 from .protocol.records import Dead, PlanRecord
-from .protocol.requests import ReadData
 from .serialization.codec import function_name
 from .task import Task, TaskSpec, define_all
 from .tracebacks import told_to_caller
@@ -72,13 +71,7 @@ class Plan:
     def record(self) -> PlanRecord:
         """The plan's record, which never changes. Raises PlanNotFound, PayloadUndecodable."""
         if self._record is None:
-            node = self._client.transport.ask(ReadData(self.path))
-            if node is None:
-                raise PlanNotFound(self.path, f"there is no plan {self.path}")
-            try:
-                self._record = PlanRecord.from_bytes(node.data)
-            except PayloadUndecodable as error:
-                raise PayloadUndecodable(f"{self.path}: {error}") from None
+            self._record = self._client.transport.run(plan_record(self.path))
         return self._record
 
     @told_to_caller
@@ -157,14 +150,7 @@ class Plan:
             self.flush()
 
     def _send(self, tasks: list[NewTask]) -> None:
-        try:
-            self._client.transport.run(self._author.add(tasks))
-        except ZkplanError as error:
-            error.added = sum(bool(task.number) for task in tasks)
-            if error.added:
-                told = f"{error.added} of the {len(tasks)} tasks of this add are in the plan"
-                error.args = (f"{error}; the first {told}",)
-            raise
+        self._client.transport.run(self._author.add(tasks))
         for task in tasks:
             # The author keeps the handles; the definitions are not needed any more.
             task.record, task.deps, task.known = b"", [], {}
@@ -228,7 +214,6 @@ class Plan:
         tasks were retried. In a plan whose `on_failure` is "cascade" no task is dead: its failures
         are final outcomes.
         """
-        self._refuse_if_cancelled()
         return retry_all(self._client.transport, self.path)
 
     def dead(self) -> Iterator[tuple[str, Dead]]:
@@ -245,14 +230,7 @@ class Plan:
         The task gets all its attempts again. Raises PlanNotFound, PlanCancelled (no task of a
         cancelled plan would run), and PayloadUndecodable if the dead letter is damaged.
         """
-        self._refuse_if_cancelled()
-        return self._client.transport.run(retry(self.path, number))
-
-    def _refuse_if_cancelled(self) -> None:
-        if self._state() == "cancelled":
-            raise PlanCancelled(
-                self.path, f"{self.path} was cancelled: none of its tasks would run again"
-            )
+        return retry_task(self._client.transport, self.path, number)
 
     # ---- watching
 
@@ -276,15 +254,10 @@ class Plan:
         """The plan in numbers. Raises PlanNotFound.
 
         This costs one batch of reads, however large the plan is. If tasks are dead and none is
-        runnable, it costs up to nine more, which prove whether the plan has failed: they read the
+        runnable, it costs about nine more, which prove whether the plan has failed: they read the
         claims of all workers, among others.
         """
         return status_of(self._client, self.path)
-
-    def _state(self) -> str:
-        """The state that the control znodes show. A plan that has failed still shows as
-        `running`."""
-        return self._client.transport.run(control.status(self.path)).state
 
     def is_drained(self) -> bool:
         """Whether every task has finished. Raises PlanNotFound."""
@@ -317,8 +290,9 @@ class Plan:
 
         Another thread may wait: this one will end the block.
         """
-        inside = self._opened_by == threading.get_ident()
-        if inside and self._state() == "defining":
+        if self._opened_by != threading.get_ident():
+            return
+        if self._client.transport.run(control.status(self.path)).state == "defining":
             raise PlanError(
                 self.path,
                 f"{self.path} is marked ready at the end of its `with` block, and its tasks run "

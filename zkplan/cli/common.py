@@ -13,6 +13,7 @@ import click
 from ..client import DEFAULT_HOSTS, Client, connect
 from ..connection import DEFAULT_ROOT
 from ..errors import PayloadUndecodable
+from ..inspection.roots import hint_at_root
 from ..plan import Plan
 from ..transport.addresses import require_data
 from .terminal import PrintableFormatter, printable
@@ -147,6 +148,11 @@ def _print_table(rows: Iterator[dict[str, Any]], columns: Sequence[str]) -> int:
             padded = (cell.ljust(width) for cell, width in zip(line, widths, strict=True))
             click.echo("  ".join(padded).rstrip())
     return number - 1
+
+
+def tell_none(what: str, client: Client, hosts: str) -> None:
+    """Say that a list is empty, so that a mistyped root does not look like one that is in use."""
+    click.echo(f"no {what} under {client.root} of {hosts}{hint_at_root(client)}", err=True)
 
 
 def print_rest(left_out: int, output: str) -> None:

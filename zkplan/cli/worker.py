@@ -24,6 +24,7 @@ from .common import (
     open_client,
     output_option,
     print_rows,
+    tell_none,
 )
 from .supervisor import Supervisor
 
@@ -182,4 +183,6 @@ def list_workers(output: str, **connection: Any) -> None:
             found._asdict() | {"started": date_time(found.started, output != "json")}
             for found in client.workers()
         ]
-    print_rows(rows, output, WorkerRecord._fields)
+        print_rows(rows, output, WorkerRecord._fields)
+        if not rows:
+            tell_none("worker", client, connection["hosts"])

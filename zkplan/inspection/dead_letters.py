@@ -1,10 +1,11 @@
-"""List the dead tasks of a plan, and retry all of them."""
+"""List the dead tasks of a plan, and retry them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..errors import PayloadUndecodable
+from ..errors import PayloadUndecodable, PlanCancelled
+from ..protocol.control import status
 from ..protocol.failure import retry
 from ..protocol.look import index_names
 from ..protocol.records import Dead
@@ -30,10 +31,8 @@ def _letters(transport: Transport, plan_path: str, names: list[str]) -> Iterator
 
 
 def retry_all(transport: Transport, plan_path: str) -> int:
-    """Retry all dead tasks, with all their attempts. Returns how many. Raises PlanNotFound.
-
-    Damaged dead letters raise PayloadUndecodable only after all other tasks were retried.
-    """
+    """See Plan.retry."""
+    _refuse_if_cancelled(transport, plan_path)
     retried, damaged = 0, None
     for number in transport.run(index_names(plan_path, "dead")):
         try:
@@ -43,3 +42,16 @@ def retry_all(transport: Transport, plan_path: str) -> int:
     if damaged is not None:
         raise damaged
     return retried
+
+
+def retry_task(transport: Transport, plan_path: str, number: str) -> bool:
+    """See Plan.retry_task."""
+    _refuse_if_cancelled(transport, plan_path)
+    return transport.run(retry(plan_path, number))
+
+
+def _refuse_if_cancelled(transport: Transport, plan_path: str) -> None:
+    if transport.run(status(plan_path)).state == "cancelled":
+        raise PlanCancelled(
+            plan_path, f"{plan_path} was cancelled: none of its tasks would run again"
+        )

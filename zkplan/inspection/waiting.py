@@ -74,7 +74,7 @@ class _Patience:
         self._client, self._plan = client, plan_path
         self._timeout, self._what = timeout, what
         self._deadline = None if timeout is None else time.monotonic() + timeout
-        self._last: PlanStatus | None = None
+        self.last: PlanStatus | None = None
         #: The number of dead tasks at the last look.
         self.dead = 0
         self._still = 0
@@ -108,7 +108,7 @@ class _Patience:
         self._late_looks += 1
         if self._late_looks == 1:
             return
-        status = self._last
+        status = self.last
         if self._late_looks == 2 and status is not None and may_stand(status):
             self._prove()
             if self._stands is not None:
@@ -124,8 +124,8 @@ class _Patience:
                 f"{status.path} is not marked ready, so nothing of it runs until `mark_ready` or "
                 "the end of its `with` block"
             )
-        moved = self._last is None or status[:-1] != self._last[:-1]
-        self._last = status
+        moved = self.last is None or status[:-1] != self.last[:-1]
+        self.last = status
         if self._stands is not None:
             self._in_vain(status, self._stands, moved)
             return
@@ -175,7 +175,7 @@ class _Patience:
 
     def _why(self) -> str:
         """Why the plan has not ended, as far as this client knows."""
-        status = self._last
+        status = self.last
         if status is not None and status.state == "defining":
             return "the plan is not marked ready, so nothing of it runs"
         if status is not None and status.state == "paused":
@@ -200,6 +200,21 @@ class _Patience:
         return dead + (self._unseen or "it goes on")
 
 
+@contextmanager
+def _goes_on(client: Connection, patience: _Patience) -> Iterator[None]:
+    """Say at Ctrl-C that only the wait has ended, and how to look at the plan."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        if (seen := patience.last) is not None and not client.ends_with_process:
+            name = f" ({seen.name})" if seen.name.isprintable() and seen.name else ""
+            logger.warning(
+                "%s%s goes on; only this wait has ended. To look at the plan:\n%s",
+                seen.path, name, client.command(f"plan show {int(number_of(seen.path))}"),
+            )  # fmt: skip
+        raise
+
+
 def _watch_dead(client: Connection, plan_path: str) -> None:
     try:
         client.transport.ask(ReadChildren(f"{plan_path}/dead", watch=True))
@@ -221,7 +236,11 @@ def wait_for_plan(
     transport = client.transport
     patience = _Patience(client, plan_path, timeout, f"{plan_path} is not drained")
     name = transport.run(read_status(plan_path)).name if progress else ""
-    with _wake_up(client, plan_path) as woken, show_progress(name or plan_path, progress) as show:
+    with (
+        _goes_on(client, patience),
+        _wake_up(client, plan_path) as woken,
+        show_progress(name or plan_path, progress) as show,
+    ):
         while True:
             transport.ask(ReadData(f"{plan_path}/done", watch=True))
             transport.ask(ReadData(f"{plan_path}/ready", watch=True))

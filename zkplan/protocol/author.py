@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from ..errors import ZkplanError
 from . import failpoints, wide_join
 from .add_chain import AddChain
 from .adding import NewTask, next_number, task_ops
@@ -96,8 +97,18 @@ class Author(AddChain):
         """Create `tasks`, in order, and set their numbers. Raises if an add is refused for good.
 
         Each batch is atomic. After an error the earlier batches stay: their tasks have numbers, the
-        others have none.
+        others have none, and `added` of the error counts them.
         """
+        try:
+            yield from self._add_all(tasks)
+        except ZkplanError as error:
+            error.added = sum(bool(task.number) for task in tasks)
+            if error.added:
+                told = f"{error.added} of the {len(tasks)} tasks of this add are in the plan"
+                error.args = (f"{error}; the first {told}",)
+            raise
+
+    def _add_all(self, tasks: Sequence[NewTask]) -> Step[None]:
         start = 0
         while start < len(tasks):
             if tasks[start].k > EDGES_PER_MULTI:

@@ -54,6 +54,17 @@ def plan_records(paths: Paths) -> Step[list[tuple[str, PlanRecord | None]]]:
     ]
 
 
+def plan_record(plan_path: str) -> Step[PlanRecord]:
+    """The record of a plan. Raises PlanNotFound, PayloadUndecodable."""
+    node = yield ReadData(plan_path)
+    if node is None:
+        raise PlanNotFound(plan_path, f"there is no plan {plan_path}")
+    try:
+        return PlanRecord.from_bytes(node.data)
+    except PayloadUndecodable as error:
+        raise PayloadUndecodable(f"{plan_path}: {error}") from None
+
+
 def readable_record(data: bytes) -> PlanRecord | None:
     """The record of a plan, or None if it is damaged or of a later format.
 
