@@ -3,39 +3,33 @@
 Until the last transaction the new plan has another name, and neither `add-count` nor `ready`. So no
 task can be added to it or claimed, and nobody finds an incomplete plan by its name. Each
 transaction checks the version of the plan's znode that the one before it made. So a repeated
-transaction is refused, and several can be under way at once.
+transaction is refused.
 """
 
 from __future__ import annotations
 
 import os
-from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import repeat
-from typing import NamedTuple
 
-from ..errors import PlanNotFound, TransactionRejected
+from ..errors import PlanNotFound
 from ..protocol.adding import next_number
-from ..protocol.author import WINDOW, ensure_root
+from ..protocol.author import ensure_root
 from ..protocol.foreign import skip_number
 from ..protocol.layout import PLAN_FIXED, Paths, active_entry, delayed_name
 from ..protocol.look import plan_records
 from ..protocol.records import PlanRecord, control_from_bytes
 from ..protocol.requests import (
     Applied,
-    Await,
     Create,
     Delete,
     Multi,
     Op,
     ReadData,
     Reason,
-    Refused,
-    Send,
     SetData,
     Step,
-    Ticket,
 )
 from ..protocol.shared import GROUP_BYTES_MAX, rejected, size_of
 from .picture import LAST, Znode, delayed_of
@@ -92,22 +86,36 @@ def fill(
     `creates` is the number of children that the plan had had, so that the next task gets the same
     number that it would have got there. If the iterator raises, the plan stays half imported.
     """
-    chain = _Chain(paths.plan(plan), mark)
-    source = _Source(paths, plan)
-    ops: list[Op] = []
-    size = 0
+    path, source = paths.plan(plan), _Source(paths, plan)
+    step, ops, size = 0, list[Op](), 0
     for op in source.operations(creates, znodes):
         added = size_of([op])
         if ops and (len(ops) >= BATCH_OPS or size + added > GROUP_BYTES_MAX):
-            yield from chain.send(mark, ops)
-            ops, size = [], 0
+            yield from _write(path, step, mark, ops)
+            step, ops, size = step + 1, [], 0
         ops.append(op)
         size += added
-    if ops:
-        yield from chain.send(mark, ops)
-    yield from chain.settle()
-    yield from chain.send(record, source.last_ops())
-    yield from chain.settle()
+    yield from _write(path, step, mark, ops)
+    yield from _write(path, step + 1, record, source.last_ops())
+
+
+def _write(path: str, step: int, data: bytes, ops: list[Op]) -> Step[None]:
+    """Send the transaction of that number; `data` is what the plan's znode holds with it.
+
+    An earlier copy of it, whose answer was lost, has raised the version that it checks.
+    """
+    answer = yield Multi([SetData(path, data, step), *ops])
+    if isinstance(answer, Applied):
+        return
+    if answer.at == 0:
+        node = yield ReadData(path)
+        if node is None:
+            raise PlanNotFound(path, f"{path} was removed while it was imported")
+        if answer.repeated and node.version == step + 1:
+            return
+    error = rejected(f"importing {path}", answer)
+    error.args = (f"{error}; the plan is only half imported: remove it and import it again",)
+    raise error
 
 
 class _Source:
@@ -160,69 +168,3 @@ class _Source:
         if "ready" in last and not ended:
             ops.append(Create(active_entry(self._path)))
         return ops
-
-
-class _Batch(NamedTuple):
-    step: int
-    ops: list[Op]
-    ticket: Ticket
-
-
-class _Chain:
-    """Transactions that follow each other by the version of the plan's znode."""
-
-    def __init__(self, path: str, mark: bytes) -> None:
-        self.path = path
-        self._step = 0
-        self._flying: deque[_Batch] = deque()
-
-    def send(self, data: bytes, ops: list[Op]) -> Step[None]:
-        """Send a batch ahead; `data` is what the plan's znode holds with it."""
-        while len(self._flying) >= WINDOW:
-            yield from self._settle_first()
-        guarded: list[Op] = [SetData(self.path, data, self._step), *ops]
-        ticket = yield Send(Multi(guarded))
-        self._flying.append(_Batch(self._step, guarded, ticket))
-        self._step += 1
-
-    def settle(self) -> Step[None]:
-        while self._flying:
-            yield from self._settle_first()
-
-    def _settle_first(self) -> Step[None]:
-        answer = yield Await(self._flying[0].ticket)
-        if isinstance(answer, Applied):
-            self._flying.popleft()
-            return
-        answers = [answer]
-        for batch in list(self._flying)[1:]:
-            answers.append((yield Await(batch.ticket)))  # noqa: PERF401 - cannot yield inside
-        yield from self._recover(answers)
-
-    def _recover(self, answers: list[Applied | Refused]) -> Step[None]:
-        """The version of the plan says how many transactions were applied; the others are sent
-        again."""
-        version = yield from self._version()
-        rest = [
-            (batch, answer)
-            for batch, answer in zip(self._flying, answers, strict=True)
-            if batch.step >= version
-        ]
-        self._flying.clear()
-        for batch, answer in rest:
-            if isinstance(answer, Refused) and answer.at:
-                raise self._refused(answer)
-            again = yield Multi(batch.ops)
-            if isinstance(again, Refused) and (yield from self._version()) <= batch.step:
-                raise self._refused(again)
-
-    def _version(self) -> Step[int]:
-        node = yield ReadData(self.path)
-        if node is None:
-            raise PlanNotFound(self.path, f"{self.path} was removed while it was imported")
-        return int(node.version)
-
-    def _refused(self, answer: Refused) -> TransactionRejected:
-        error = rejected(f"importing {self.path}", answer)
-        error.args = (f"{error}; the plan is only half imported: remove it and import it again",)
-        return error
