@@ -6,7 +6,6 @@ import os
 import time
 from contextlib import ExitStack
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from . import archive
@@ -22,7 +21,7 @@ from .protocol.requests import ReadData
 from .serialization.codec import Codec
 from .task import check_options
 from .tracebacks import told_to_caller
-from .transport import Transport, open_transport
+from .transport import open_transport
 from .transport.addresses import Lease, folder_of, is_embedded, lease
 
 if TYPE_CHECKING:
@@ -39,21 +38,8 @@ class Client(Connection):
     thread waits for.
     """
 
-    def __init__(
-        self,
-        transport: Transport,
-        root: str = DEFAULT_ROOT,
-        secret: bytes = b"",
-        server: Lease | None = None,
-        hosts: str = "",
-    ) -> None:
-        """`close` also releases `server`, an embedded server.
-
-        `hosts` is the address at which other programs reach the server, if `transport` uses
-        another.
-        """
-        super().__init__(transport, root, secret, hosts)
-        self._server = server
+    #: The server that `close` releases.
+    _server: Lease | None = None
 
     @told_to_caller
     def create_plan(
@@ -175,12 +161,7 @@ class Client(Connection):
     def __enter__(self) -> Client:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
@@ -233,11 +214,12 @@ def connect(
         # A server in memory has only its port; a server in a folder may have another port soon.
         named = isinstance(hosts, str) and not (is_embedded(hosts) and folder_of(hosts) is None)
         own = server.secret.encode() if server is not None and not key else b""
-        client = Client(transport, root, key or own, server, hosts if named else "")
+        client = Client(transport, root, key or own, hosts if named else "")
         client.ends_with_process = server is not None and not named
         if own:
             client.file_codec = Codec()
         if server is not None:
             server.follow(transport.client)
+        client._server = server
         opened.pop_all()
     return client

@@ -14,14 +14,8 @@ DEFAULT_ROOT = "/zkplan"
 class Connection:
     """What plans, tasks and the views of `inspection` share: the connection of one client."""
 
-    def __init__(
-        self,
-        transport: Transport,
-        root: str = DEFAULT_ROOT,
-        secret: bytes = b"",
-        hosts: str = "",
-    ) -> None:
-        """`hosts` is the address for other programs, if `transport` uses another."""
+    def __init__(self, transport: Transport, root: str, secret: bytes, hosts: str = "") -> None:
+        """`hosts` is the address for other programs, or empty if it is that of `transport`."""
         self.transport = transport
         self._hosts = hosts
         self.paths = Paths(_checked_root(root))

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, fields, replace
 from types import FunctionType
 from typing import Any, Protocol
 
@@ -30,6 +31,7 @@ RECORD_BYTES_MAX = REQUEST_BYTES_MAX - 64 * 1024
 #: The most edges into one task. Build a wider join as a tree, or its arguments fill up one worker.
 EDGES_MAX = 50_000
 DELAY_MAX_S = 30 * 24 * 3600.0
+_OPTIONS = tuple(each.name for each in fields(TaskOptions))
 
 
 @dataclass(eq=False)
@@ -177,8 +179,8 @@ def define(
     _check_call(spec, {} if signatures is None else signatures)
     function = functions.get(id(spec.fn))
     if function is None:
-        function = _dump_function(spec)
-        functions[id(spec.fn)] = function
+        with _serialising(f"{spec.label}: the function {spec.fn!r}"):
+            function = functions[id(spec.fn)] = codecs.dump_function(spec.fn)
     deps: list[str | NewTask] = []
     places: dict[str | NewTask, int] = {}
 
@@ -229,24 +231,10 @@ def _options(spec: TaskSpec, defaults: TaskOptions) -> TaskOptions:
         raise InvalidTask(
             spec.label, f"{spec.label} is a generator; return a list, or add one task for each item"
         )
-    if (
-        defaults is DEFAULT_OPTIONS
-        and spec.name is None
-        and spec.attempts is None
-        and spec.retry_delay is None
-        and spec.timeout is None
-        and spec.priority is None
-        and spec.keep is None
-    ):
-        return DEFAULT_OPTIONS
-    options = TaskOptions(
-        name=spec.name or "",
-        attempts=defaults.attempts if spec.attempts is None else spec.attempts,
-        retry_delay=defaults.retry_delay if spec.retry_delay is None else spec.retry_delay,
-        timeout=defaults.timeout if spec.timeout is None else spec.timeout,
-        priority=defaults.priority if spec.priority is None else spec.priority,
-        keep=defaults.keep if spec.keep is None else spec.keep,
-    )
+    given = {name: value for name in _OPTIONS if (value := getattr(spec, name)) is not None}
+    if not given and defaults is DEFAULT_OPTIONS:
+        return defaults
+    options = replace(defaults, **given)
     check_options(options, spec.label)
     return options
 
@@ -342,15 +330,15 @@ def check_options(options: TaskOptions, label: str) -> None:
     )
 
 
-def _dump_function(spec: TaskSpec) -> bytes:
+@contextmanager
+def _serialising(what: str) -> Iterator[None]:
     try:
-        return codecs.dump_function(spec.fn)
+        yield
     except ZkplanError:
         raise
     except Exception as error:
         raise NotSerialisable(
-            f"{spec.label}: the function {spec.fn!r} cannot be serialised: "
-            f"{type(error).__name__}: {error}"
+            f"{what} cannot be serialised: {type(error).__name__}: {error}"
         ) from error
 
 
@@ -362,15 +350,8 @@ def _dump_call(spec: TaskSpec, position_of: Callable[[Any], int | None]) -> byte
         raise
     except Exception as error:
         failure = error
-    named = [*enumerate(spec.args), *kwargs.items()]
-    for name, value in named:
-        try:
+    for name, value in (*enumerate(spec.args), *kwargs.items()):
+        with _serialising(f"{spec.label}: its argument {name!r} ({value!r:.100})"):
             codecs.dump(value, position_of)
-        except Exception as error:
-            raise NotSerialisable(
-                f"{spec.label}: its argument {name!r} ({value!r:.100}) cannot be serialised: "
-                f"{type(error).__name__}: {error}"
-            ) from error
-    raise NotSerialisable(
-        f"{spec.label}: its arguments cannot be serialised: {failure}"
-    ) from failure
+    with _serialising(f"{spec.label}: its arguments"):
+        raise failure
