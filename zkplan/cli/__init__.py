@@ -25,7 +25,11 @@ from ..errors import (
 )
 from .terminal import printable
 
-_SETTINGS = {"auto_envvar_prefix": "ZKPLAN", "help_option_names": ["-h", "--help"]}
+_SETTINGS = {
+    "auto_envvar_prefix": "ZKPLAN",
+    "help_option_names": ["-h", "--help"],
+    "show_default": True,
+}
 #: Command name to module below this package; loaded only when asked for.
 COMMANDS = ("server", "worker", "plan", "task", "stress", "demo")
 EXIT_FAILED, EXIT_USAGE, EXIT_UNREACHABLE, EXIT_TIMED_OUT = 1, 2, 3, 4

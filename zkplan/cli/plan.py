@@ -137,7 +137,6 @@ def check(plan: str, output: str, repair: bool, **connection: Any) -> None:
     "--wait",
     type=click.FloatRange(0),
     default=0.0,
-    show_default=True,
     help="Seconds to wait for running tasks to end. The exit code is 4 if some have not.",
 )
 @click.option("--remove", is_flag=True, help="Remove the plan once the file is written.")

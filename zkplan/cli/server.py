@@ -52,7 +52,6 @@ def _folder(ctx: click.Context, param: click.Parameter, value: str | None) -> Pa
     callback=_address,
     metavar="HOST:PORT",
     default="127.0.0.1:2181",
-    show_default=True,
     help="Address that clients connect to. Port 0 takes a free port.",
 )
 @click.option(
@@ -65,7 +64,6 @@ def _folder(ctx: click.Context, param: click.Parameter, value: str | None) -> Pa
     "--durability",
     type=click.Choice(["durable", "fast"]),
     default="durable",
-    show_default=True,
     help="What an answered write survives. durable: a power cut. fast: only kill -9.",
 )
 @click.option(
@@ -73,7 +71,6 @@ def _folder(ctx: click.Context, param: click.Parameter, value: str | None) -> Pa
     "tick_time_ms",
     type=click.IntRange(10, 60_000),
     default=500,
-    show_default=True,
     metavar="MS",
     help="A dead session ends at most this many milliseconds after its time-out.",
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,25 +17,14 @@ from rich.progress import Progress as Bar
 from ..stress.harness import Progress, Settings, run
 from ..stress.report import print_report, to_json
 from . import EXIT_FAILED, EXIT_TIMED_OUT
-from .common import output_option, timeout_option
+from .common import option, output_option, timeout_option
 from .running import zookeeper_for
 
 #: A takeover waits until a session ends, so runs that kill workers use a short time-out.
 SESSION_TIMEOUT_S, SESSION_TIMEOUT_KILLS_S = 10.0, 4.0
 
 
-def _option(names: str, kind: Any, default: Any, text: str) -> Callable[[Any], Any]:
-    """An option, `--name` or `--name of_parameter`, with its variable ZKPLAN_STRESS_NAME."""
-    name, *parameter = names.split()
-    return click.option(
-        name,
-        *parameter,
-        type=kind,
-        default=default,
-        show_default=default is not None,
-        envvar=f"ZKPLAN_STRESS_{name[2:].replace('-', '_').upper()}",
-        help=text,
-    )
+_option = partial(option, prefix="ZKPLAN_STRESS_", show_envvar=False)
 
 
 @click.command(short_help="Run many workers on a random graph and check every promise.")
@@ -84,7 +74,6 @@ def _option(names: str, kind: Any, default: Any, text: str) -> Callable[[Any], A
 @click.option(
     "--root",
     default="/zkplan",
-    show_default=True,
     envvar=["ZKPLAN_STRESS_ROOT", "ZKPLAN_ROOT"],
     help="The run creates a root whose name starts like this, and removes it at the end.",
 )
