@@ -274,19 +274,16 @@ def wait_for_result(
     patience = _Patience(client, plan_path, timeout, f"there is no result of {label}")
     with _wake_up(client, plan_path) as woken:
         while True:
-            outcome, live = transport.ask(ReadMany([ReadData(outcome_path), ReadData(path)]))
+            # In this order: the transaction that deletes the task writes the outcome. So if the
+            # task is gone, its outcome is found after that, or never.
+            live, outcome, home = transport.ask(
+                ReadMany([ReadData(path), ReadData(outcome_path), ReadData(plan_path)])
+            )
             if outcome is not None:
                 return open_outcome(client.codec, outcome.data, name or path, label)
+            if home is None:
+                raise PlanNotFound(plan_path, f"{plan_path} was removed")
             if live is None:
-                # The transaction that deletes the task writes the outcome: it is there now, or
-                # never.
-                outcome, home = transport.ask(
-                    ReadMany([ReadData(outcome_path), ReadData(plan_path)])
-                )
-                if outcome is not None:
-                    return open_outcome(client.codec, outcome.data, name or path, label)
-                if home is None:
-                    raise PlanNotFound(plan_path, f"{plan_path} was removed")
                 raise ResultNotKept(
                     name or path,
                     f"{label} has finished (or never existed); its result went to its dependents "
