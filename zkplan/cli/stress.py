@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
-from rich.progress import Progress as Bar
 
+from ..inspection.progress import progress_bar
 from ..stress.harness import Progress, Settings, run
 from ..stress.report import print_report, to_json
 from . import EXIT_FAILED, EXIT_TIMED_OUT
@@ -110,7 +107,13 @@ def stress(
     )
     with zookeeper_for("stress", hosts) as provided:
         click.echo(f"{provided}; seed {settings.seed}", err=True)
-        with _bar(settings) as tell:
+        with progress_bar("tasks") as show:
+
+            def tell(progress: Progress) -> None:
+                if show is not None:
+                    kills = f"{progress.kills} killed" if settings.kill_every_s else ""
+                    show(progress.done, settings.tasks, kills)
+
             report = run(provided.hosts, settings, tell)
     if output == "json":
         click.echo(to_json(report))
@@ -120,20 +123,3 @@ def stress(
         raise SystemExit(EXIT_TIMED_OUT)
     if not report.passed:
         raise SystemExit(EXIT_FAILED)
-
-
-@contextmanager
-def _bar(settings: Settings) -> Iterator[Callable[[Progress], None]]:
-    """A progress bar on standard error where that is a terminal."""
-    console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    with Bar(
-        *columns, TimeElapsedColumn(), console=console, disable=not console.is_terminal
-    ) as bar:
-        task = bar.add_task("starting workers", total=settings.tasks)
-
-        def tell(progress: Progress) -> None:
-            kills = f", {progress.kills} killed" if settings.kill_every_s else ""
-            bar.update(task, completed=progress.done, description=f"running{kills}")
-
-        yield tell

@@ -6,16 +6,15 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from ..protocol.control import PlanStatus
-
-Show = Callable[[PlanStatus], None]
+#: Shows how many tasks of how many have finished, and a detail.
+Show = Callable[[int, int, str], None]
 
 
 @contextmanager
-def show_progress(title: str, wanted: bool) -> Iterator[Show | None]:
+def progress_bar(title: str, wanted: bool = True) -> Iterator[Show | None]:
     """Show a bar on stderr while the block runs, if `wanted` and stderr is a terminal.
 
-    Gives what to call with each status, or None if nothing is shown.
+    Gives what updates it, or None if nothing is shown.
     """
     if not wanted or not sys.stderr.isatty():
         yield None
@@ -33,10 +32,7 @@ def show_progress(title: str, wanted: bool) -> Iterator[Show | None]:
     with Progress(*columns, console=Console(stderr=True), transient=False) as bar:
         row = bar.add_task(title, total=None, detail="")
 
-        def update(status: PlanStatus) -> None:
-            detail = f"{status.runnable} runnable" + (
-                f", {status.dead} dead" if status.dead else ""
-            )
-            bar.update(row, completed=status.finished, total=status.added, detail=detail)
+        def show(finished: int, total: int, detail: str) -> None:
+            bar.update(row, completed=finished, total=total, detail=detail)
 
-        yield update
+        yield show

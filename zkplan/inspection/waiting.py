@@ -28,7 +28,7 @@ from ..protocol.requests import ReadChildren, ReadData, ReadMany
 from ..serialization.codec import FAILURE, VALUE, Codec, load
 from ..text import count
 from .deadlock import dead_if_deadlocked, failed, may_stand, no_worker, not_taken, raise_in_vain
-from .progress import show_progress
+from .progress import progress_bar
 from .slots import no_free_slot, waiting_in_slot
 from .workers import living_workers
 
@@ -239,7 +239,7 @@ def wait_for_plan(
     with (
         _goes_on(client, patience),
         _wake_up(client, plan_path) as woken,
-        show_progress(name or plan_path, progress) as show,
+        progress_bar(name or plan_path, progress) as show,
     ):
         while True:
             transport.ask(ReadData(f"{plan_path}/done", watch=True))
@@ -248,7 +248,8 @@ def wait_for_plan(
                 _watch_dead(client, plan_path)
             status = transport.run(read_status(plan_path))
             if show is not None:
-                show(status)
+                dead = f", {status.dead} dead" if status.dead else ""
+                show(status.finished, status.added, f"{status.runnable} runnable{dead}")
             if fail_fast and status.dead and status.state != "done":
                 told = f"{count(status.dead, 'task')} of {plan_path} failed"
                 raise failed(client, plan_path, f"{told}; the others go on")
