@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import shlex
+
 from .errors import ZkplanError
 from .protocol.layout import Paths
 from .serialization.codec import Codec
-from .text import command
 from .transport import Transport
 
 DEFAULT_ROOT = "/zkplan"
@@ -30,9 +31,13 @@ class Connection:
         return self.paths.root
 
     def command(self, words: str) -> str:
-        """That `zkplan` command with the options that reach the plans of this client."""
+        """That `zkplan` command, ready to type, with the options that reach this client's plans.
+
+        Every tree numbers its plans from the same number on. So without these options a printed
+        command could reach another plan.
+        """
         hosts = self._hosts or f"{self.transport.hosts}{self.transport.client.chroot}"
-        return command(words, hosts, self.root)
+        return f"zkplan {words} --hosts {shlex.quote(hosts)} --root {shlex.quote(self.root)}"
 
 
 def _checked_root(root: str) -> str:

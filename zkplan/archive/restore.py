@@ -86,9 +86,9 @@ def fill(
     `creates` is the number of children that the plan had had, so that the next task gets the same
     number that it would have got there. If the iterator raises, the plan stays half imported.
     """
-    path, source = paths.plan(plan), _Source(paths, plan)
+    path, last = paths.plan(plan), dict[str, bytes]()
     step, ops, size = 0, list[Op](), 0
-    for op in source.operations(creates, znodes):
+    for op in _operations(paths, plan, creates, znodes, last):
         added = size_of([op])
         if ops and (len(ops) >= BATCH_OPS or size + added > GROUP_BYTES_MAX):
             yield from _write(path, step, mark, ops)
@@ -96,7 +96,7 @@ def fill(
         ops.append(op)
         size += added
     yield from _write(path, step, mark, ops)
-    yield from _write(path, step + 1, record, source.last_ops())
+    yield from _write(path, step + 1, record, _last_ops(path, last))
 
 
 def _write(path: str, step: int, data: bytes, ops: list[Op]) -> Step[None]:
@@ -118,53 +118,47 @@ def _write(path: str, step: int, data: bytes, ops: list[Op]) -> Step[None]:
     raise error
 
 
-class _Source:
-    """Turns the znodes of a picture into operations, and keeps what belongs to the last of them."""
+def _operations(
+    paths: Paths, plan: str, creates: int, znodes: Iterable[Znode], last: dict[str, bytes]
+) -> Iterator[Op]:
+    """The operations that make the znodes. `last` gets those that the last transaction makes."""
+    path = paths.plan(plan)
+    made = len(PLAN_FIXED) - 1
+    children = 0
+    for znode in znodes:
+        here, _, name = znode.path.partition("/")
+        if here in LAST:
+            last[here] = znode.data
+            made += 1
+        elif not name:
+            made, children = made + 1, 0
+            yield Create(f"{path}/{here}", znode.data)
+        elif here == "delayed":
+            delayed = delayed_of(znode.path, plan)
+            if delayed is not None:
+                due = delayed_name(delayed.due_ms, plan, delayed.entry)
+                # An archive of an older version has no delay: its due time alone counts then.
+                yield Create(f"{paths.delayed}/{due}", znode.data)
+        else:
+            if name.startswith(("prov-", "log-")):
+                # The number that the task's counter gives now. The numbers of the source may be
+                # higher: the counter would later give them to another edge or log.
+                name = f"{name.partition('-')[0]}-{children:010d}"
+            children += 1
+            child = f"{path}/{here}/{name}"
+            yield Create(child, znode.data)
+            # A version counts the arrivals, and it only grows by one.
+            yield from repeat(SetData(child, znode.data), znode.version)
+    for _ in range(creates - made):
+        yield Create(f"{path}/gap")
+        yield Delete(f"{path}/gap")
 
-    def __init__(self, paths: Paths, plan: str) -> None:
-        self._paths, self._plan = paths, plan
-        self._path = paths.plan(plan)
-        self._last: dict[str, bytes] = {}
 
-    def operations(self, creates: int, znodes: Iterable[Znode]) -> Iterator[Op]:
-        made = len(PLAN_FIXED) - 1
-        children = 0
-        for znode in znodes:
-            here, _, name = znode.path.partition("/")
-            if here in LAST:
-                self._last[here] = znode.data
-                made += 1
-            elif not name:
-                made, children = made + 1, 0
-                yield Create(f"{self._path}/{here}", znode.data)
-            elif here == "delayed":
-                delayed = delayed_of(znode.path, self._plan)
-                if delayed is not None:
-                    due = delayed_name(delayed.due_ms, self._plan, delayed.entry)
-                    # An archive of an older version has no delay: its due time alone counts then.
-                    yield Create(f"{self._paths.delayed}/{due}", znode.data)
-            else:
-                if name.startswith(("prov-", "log-")):
-                    # The number that the task's counter gives now. The numbers of the source may be
-                    # higher: the counter would later give them to another edge or log.
-                    name = f"{name.partition('-')[0]}-{children:010d}"
-                children += 1
-                path = f"{self._path}/{here}/{name}"
-                yield Create(path, znode.data)
-                # A version counts the arrivals, and it only grows by one.
-                yield from repeat(SetData(path, znode.data), znode.version)
-        for _ in range(creates - made):
-            yield Create(f"{self._path}/gap")
-            yield Delete(f"{self._path}/gap")
-
-    def last_ops(self) -> list[Op]:
-        last = self._last
-        ended = "done" in last or control_from_bytes(last.get("ready", b"")) == "cancelled"
-        if not ended:
-            last.setdefault("add-count", b"")  # the plan of another client may have none yet
-        ops: list[Op] = [
-            Create(f"{self._path}/{name}", last[name]) for name in LAST if name in last
-        ]
-        if "ready" in last and not ended:
-            ops.append(Create(active_entry(self._path)))
-        return ops
+def _last_ops(path: str, last: dict[str, bytes]) -> list[Op]:
+    ended = "done" in last or control_from_bytes(last.get("ready", b"")) == "cancelled"
+    if not ended:
+        last.setdefault("add-count", b"")  # the plan of another client may have none yet
+    ops: list[Op] = [Create(f"{path}/{name}", last[name]) for name in LAST if name in last]
+    if "ready" in last and not ended:
+        ops.append(Create(active_entry(path)))
+    return ops

@@ -8,11 +8,11 @@ import shlex
 import socket
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 import click
 
-from . import EXIT_FAILED
+from . import EXIT_FAILED, end
 from .common import log_to_stderr
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ def server(
     try:
         _try_address(host, port)
     except OSError as error:
-        _end(_told(host, port, error))
+        end(_told(host, port, error), EXIT_FAILED)
     made = EmbeddedServer(
         data,
         host=host,
@@ -125,9 +125,9 @@ def server(
     try:
         code = made.run(lambda ready: click.echo(_ready_line(ready, data, durability)))
     except OSError as error:
-        _end(_told(host, port, error))
+        end(_told(host, port, error), EXIT_FAILED)
     if made.fatal is not None:
-        _end(str(made.fatal) or type(made.fatal).__name__)
+        end(str(made.fatal) or type(made.fatal).__name__, EXIT_FAILED)
     sys.exit(code)
 
 
@@ -170,8 +170,3 @@ def _is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
-
-
-def _end(message: str) -> NoReturn:
-    click.echo(f"zkplan: {message}", err=True)
-    sys.exit(EXIT_FAILED)
