@@ -14,9 +14,7 @@ from dataclasses import replace
 from itertools import repeat
 
 from ..errors import PlanNotFound
-from ..protocol.adding import next_number
-from ..protocol.author import ensure_root
-from ..protocol.foreign import skip_number
+from ..protocol.author import create_plan
 from ..protocol.layout import PLAN_FIXED, Paths, active_entry, delayed_name
 from ..protocol.look import plan_records
 from ..protocol.records import PlanRecord, control_from_bytes
@@ -27,7 +25,6 @@ from ..protocol.requests import (
     Multi,
     Op,
     ReadData,
-    Reason,
     SetData,
     Step,
 )
@@ -50,27 +47,9 @@ def find_twin(paths: Paths, uid: str) -> Step[str | None]:
 
 def begin(paths: Paths, record: PlanRecord) -> Step[tuple[str, bytes]]:
     """Create a plan that is marked as half imported. Returns its number and its data, the mark."""
-    yield from ensure_root(paths)
-    name = f"{record.name} {HALF}".strip()
-    mark = replace(record, name=name, uid=os.urandom(12).hex()).to_bytes()
-    while True:
-        root = yield ReadData(paths.root)
-        number = f"{next_number(root) if root is not None else 0:010d}"
-        path = paths.plan(number)
-        ops: list[Op] = [Create(f"{paths.root}/plan-", mark, sequence=True)]
-        # As in `author.create_plan`: a wrong prediction finds no plan, or one that has these.
-        ops += [Create(f"{path}/{name}") for name in PLAN_FIXED if name not in LAST]
-        answer = yield Multi(ops)
-        if isinstance(answer, Applied):
-            return number, mark
-        if answer.reason not in (Reason.NO_NODE, Reason.NODE_EXISTS):
-            raise rejected(f"creating a plan under {paths.root}", answer)
-        if answer.repeated:
-            node = yield ReadData(path)
-            if node is not None and node.data == mark:
-                return number, mark
-        if answer.at == 0 and answer.reason is Reason.NODE_EXISTS:
-            yield from skip_number(paths.root)
+    half = replace(record, name=f"{record.name} {HALF}".strip(), uid=os.urandom(12).hex())
+    number = yield from create_plan(paths, half, [name for name in PLAN_FIXED if name not in LAST])
+    return number, half.to_bytes()
 
 
 def fill(

@@ -53,8 +53,10 @@ def ensure_root(paths: Paths) -> Step[None]:
             raise rejected(f"creating {path}", answer)
 
 
-def create_plan(paths: Paths, record: PlanRecord) -> Step[str]:
-    """Create a plan with its fixed children in one transaction. Returns its number."""
+def create_plan(
+    paths: Paths, record: PlanRecord, children: Sequence[str] = PLAN_FIXED
+) -> Step[str]:
+    """Create a plan with these children in one transaction. Returns its number."""
     yield from ensure_root(paths)
     while True:
         root = yield ReadData(paths.root)
@@ -64,7 +66,7 @@ def create_plan(paths: Paths, record: PlanRecord) -> Step[str]:
         number = f"{next_number(root):010d}"
         path = paths.plan(number)
         ops: list[Op] = [Create(f"{paths.root}/plan-", record.to_bytes(), sequence=True)]
-        ops += [Create(f"{path}/{name}") for name in PLAN_FIXED]
+        ops += [Create(f"{path}/{name}") for name in children]
         answer = yield Multi(ops)
         if isinstance(answer, Applied):
             return number_of(answer.results[0])
