@@ -236,7 +236,7 @@ def test_ctrl_c_of_a_wait_says_that_a_plan_goes_on_only_if_it_does(
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(waiting._Patience, "pause", interrupted)
+    monkeypatch.setattr(waiting._Patience, "_warn", interrupted)
     with ends() if ends is not None else nullcontext(zkplan_client) as client:
         plan = client.create_plan()
         with pytest.raises(KeyboardInterrupt):
