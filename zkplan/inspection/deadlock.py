@@ -166,7 +166,9 @@ def raise_in_vain(client: Connection, status: PlanStatus, dead: int, repair: boo
             _waits_for(client, plan_path, name, deps) for name, deps in waiting
         ]
         shown = "; ".join(reasons[:REASONS_SHOWN])
-        raise PlanStuck(plan_path, f"{plan_path} can never drain: {_remain(status.tasks)}; {shown}")
+        one = status.tasks == 1
+        remain = "one task remains and cannot" if one else f"{status.tasks} tasks remain, none can"
+        raise PlanStuck(plan_path, f"{plan_path} can never drain: {remain} run; {shown}")
     return ""
 
 
@@ -176,12 +178,6 @@ def _waits_for(client: Connection, plan_path: str, name: str, deps: list[str]) -
     named = [f"task-{number}" for number in found.tasks] or deps[:NAMED]
     more = f" and {found.more:,} more" if found.tasks and found.more else ""
     return f"{name} waits for {', '.join(named)}{more}"
-
-
-def _remain(tasks: int) -> str:
-    return (
-        "one task remains and cannot run" if tasks == 1 else f"{tasks} tasks remain, none can run"
-    )
 
 
 def _deadlock_text(dead: int, tasks: int) -> str:
