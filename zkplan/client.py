@@ -6,23 +6,22 @@ import os
 import time
 from contextlib import ExitStack
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from . import archive
 from .connection import DEFAULT_ROOT, Connection
-from .errors import InvalidTask, PayloadUndecodable, PlanError, PlanNotFound
-from .inspect.roots import hint_at_root
-from .inspect.workers import living_workers
+from .errors import InvalidTask, PlanError, PlanNotFound
+from .inspection.roots import hint_at_root
+from .inspection.workers import living_workers
 from .plan import Plan
 from .protocol.author import create_plan, ensure_root
-from .protocol.look import list_plans
+from .protocol.look import plan_records, readable_record
 from .protocol.records import OnFailure, PlanRecord, TaskOptions, WorkerRecord
-from .protocol.requests import ReadData, ReadMany
+from .protocol.requests import ReadData
 from .serialization.codec import Codec
 from .task import check_options
 from .tracebacks import told_to_caller
-from .transport import Transport, open_transport
+from .transport import open_transport
 from .transport.addresses import Lease, folder_of, is_embedded, lease
 
 if TYPE_CHECKING:
@@ -39,21 +38,8 @@ class Client(Connection):
     thread waits for.
     """
 
-    def __init__(
-        self,
-        transport: Transport,
-        root: str = DEFAULT_ROOT,
-        secret: bytes = b"",
-        server: Lease | None = None,
-        hosts: str = "",
-    ) -> None:
-        """`close` also releases `server`, an embedded server.
-
-        `hosts` is the address at which other programs reach the server, if `transport` uses
-        another.
-        """
-        super().__init__(transport, root, secret, hosts)
-        self._server = server
+    #: The server that `close` releases.
+    _server: Lease | None = None
 
     @told_to_caller
     def create_plan(
@@ -91,15 +77,8 @@ class Client(Connection):
 
     def plans(self) -> list[Plan]:
         """All plans under the root, oldest first."""
-        numbers = self.transport.run(list_plans(self.paths))
-        found = []
-        for start in range(0, len(numbers), 500):
-            paths = [self.paths.plan(number) for number in numbers[start : start + 500]]
-            nodes = self.transport.ask(ReadMany([ReadData(path) for path in paths]))
-            for path, node in zip(paths, nodes, strict=True):
-                if node is not None:
-                    found.append(Plan(self, path, _readable(node.data)))
-        return found
+        found = self.transport.run(plan_records(self.paths))
+        return [Plan(self, path, record) for path, record in found]
 
     @told_to_caller
     def plan(self, which: str | int, *, only: bool = False) -> Plan:
@@ -114,7 +93,12 @@ class Client(Connection):
         elif text.isdecimal() and len(text) <= 10:
             path = self.paths.plan(f"{int(text):010d}")
         else:
-            named = [plan for plan in self.plans() if plan._has_name(text)]
+            found = self.transport.run(plan_records(self.paths))
+            named = [
+                Plan(self, path, record)
+                for path, record in found
+                if record is not None and record.name == text
+            ]
             if not named:
                 told = f"there is no plan named {text!r} under {self.root}"
                 raise PlanNotFound(text, told + hint_at_root(self))
@@ -130,9 +114,7 @@ class Client(Connection):
         node = self.transport.ask(ReadData(path))
         if node is None:
             raise PlanNotFound(path, f"there is no plan {path}{hint_at_root(self)}")
-        # The record may be damaged or of a later format: the plan can still be cancelled and
-        # removed.
-        return Plan(self, path, _readable(node.data))
+        return Plan(self, path, readable_record(node.data))
 
     def workers(self) -> list[WorkerRecord]:
         """The workers that are registered under the root."""
@@ -179,12 +161,7 @@ class Client(Connection):
     def __enter__(self) -> Client:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
@@ -237,18 +214,12 @@ def connect(
         # A server in memory has only its port; a server in a folder may have another port soon.
         named = isinstance(hosts, str) and not (is_embedded(hosts) and folder_of(hosts) is None)
         own = server.secret.encode() if server is not None and not key else b""
-        client = Client(transport, root, key or own, server, hosts if named else "")
+        client = Client(transport, root, key or own, hosts if named else "")
+        client.ends_with_process = server is not None and not named
         if own:
             client.file_codec = Codec()
         if server is not None:
             server.follow(transport.client)
+        client._server = server
         opened.pop_all()
     return client
-
-
-def _readable(data: bytes) -> PlanRecord | None:
-    """A plan of an unknown format is listed, too. Its methods raise what is wrong with it."""
-    try:
-        return PlanRecord.from_bytes(data)
-    except PayloadUndecodable:
-        return None

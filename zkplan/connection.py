@@ -2,41 +2,42 @@
 
 from __future__ import annotations
 
+import shlex
+
 from .errors import ZkplanError
 from .protocol.layout import Paths
 from .serialization.codec import Codec
-from .text import command
 from .transport import Transport
 
 DEFAULT_ROOT = "/zkplan"
 
 
 class Connection:
-    """What plans, tasks and the views of `inspect` share: the connection of one client."""
+    """What plans, tasks and the views of `inspection` share: the connection of one client."""
 
-    def __init__(
-        self,
-        transport: Transport,
-        root: str = DEFAULT_ROOT,
-        secret: bytes = b"",
-        hosts: str = "",
-    ) -> None:
-        """`hosts` is the address for other programs, if `transport` uses another."""
+    def __init__(self, transport: Transport, root: str, secret: bytes, hosts: str = "") -> None:
+        """`hosts` is the address for other programs, or empty if it is that of `transport`."""
         self.transport = transport
         self._hosts = hosts
         self.paths = Paths(_checked_root(root))
         self.codec = Codec(secret)
         #: The codec for exported plans. An embedded server's own secret is never used for them.
         self.file_codec = self.codec
+        #: Whether this process has the server in its memory, or the workers: its plans end with it.
+        self.ends_with_process = False
 
     @property
     def root(self) -> str:
         return self.paths.root
 
     def command(self, words: str) -> str:
-        """That `zkplan` command with the options that reach the plans of this client."""
+        """That `zkplan` command, ready to type, with the options that reach this client's plans.
+
+        Every tree numbers its plans from the same number on. So without these options a printed
+        command could reach another plan.
+        """
         hosts = self._hosts or f"{self.transport.hosts}{self.transport.client.chroot}"
-        return command(words, hosts, self.root)
+        return f"zkplan {words} --hosts {shlex.quote(hosts)} --root {shlex.quote(self.root)}"
 
 
 def _checked_root(root: str) -> str:

@@ -33,17 +33,7 @@ _HURRY_S = 1.0
 _GRACE_MAX_S = 30 * 24 * 3600
 
 
-def local(
-    workers: int = 2,
-    threads: int = 4,
-    data: str | Path | None = None,
-    *,
-    root: str = DEFAULT_ROOT,
-    secret: bytes | str = b"",
-    grace: float = 5.0,
-    log: str | Path | None = None,
-    output: bool = True,
-) -> Local:
+class local:  # in lower case, like `contextlib.closing`: it is called to open a block
     """Everything that a plan needs on one machine. A `with` block returns a connected client.
 
         with zkplan.local() as client, client.create_plan() as plan:
@@ -65,56 +55,47 @@ def local(
     its server is used. Without `data` the plans are in memory and are lost at the end of the block.
 
     The output and the logs of tasks are shown here, line by line. `output=False` drops them; a file
-    `log` gets them instead. Other users of the machine can reach the port of the server, so
-    payloads are always signed: without a `secret` a random one is used (see `Local`).
+    `log` gets them instead. Other programs reach the plans by `hosts` and `root`: `zkplan plan ls
+    --hosts HOSTS`. Other users of the machine can reach the port of the server, so payloads are
+    always signed: without a `secret` a random one is used. To add tasks or to read values, other
+    programs need the `secret` as well; commands take it from `ZKPLAN_SECRET`.
 
     At the end of the block, running tasks have `grace` seconds to end. The others are handed back
-    (and lost without `data`). Raises ZkplanError for a number out of range.
-    """
-    if type(workers) is not int or not 0 <= workers <= WORKERS_MAX:
-        raise ZkplanError(f"workers must be 0 to {WORKERS_MAX}, not {workers!r}")
-    if type(threads) is not int or not 1 <= threads <= THREADS_MAX:
-        raise ZkplanError(f"threads must be 1 to {THREADS_MAX}, not {threads!r}")
-    if not 0 <= grace <= _GRACE_MAX_S:
-        raise ZkplanError(f"grace must be 0 to {_GRACE_MAX_S} seconds, not {grace!r}")
-    if data is not None and not str(data).strip():
-        raise ZkplanError('data must name a folder ("." is the current one), not be empty')
-    if workers and isinstance(secret, bytes):
-        try:
-            secret = secret.decode()
-        except UnicodeDecodeError:
-            raise ZkplanError(
-                "the secret of local workers must be text, or bytes in UTF-8"
-            ) from None
-    folder = None if data is None else Path(data).expanduser().resolve()
-    file = None if log is None else Path(log)
-    return Local(workers, threads, folder, root, secret, grace, file, output)
-
-
-class Local:
-    """A server, workers and a client. They live from `start` (or the `with` block) until `close`.
-
-    `zkplan.local` makes it and says what the arguments mean. If it is not closed before the
-    interpreter ends, it is closed then, without waiting for running tasks.
-
-    Other programs reach the plans by `hosts` and `root`: `zkplan plan ls --hosts HOSTS`. To add
-    tasks or to read values they need the `secret` as well; commands take it from `ZKPLAN_SECRET`.
+    (and lost without `data`). If it is not closed before the interpreter ends, it is closed then,
+    without waiting for running tasks. Raises ZkplanError for a number out of range.
     """
 
     def __init__(
         self,
-        workers: int,
-        threads: int,
-        folder: Path | None,
-        root: str,
-        secret: bytes | str,
-        grace: float,
-        log: Path | None,
-        output: bool,
+        workers: int = 2,
+        threads: int = 4,
+        data: str | Path | None = None,
+        *,
+        root: str = DEFAULT_ROOT,
+        secret: bytes | str = b"",
+        grace: float = 5.0,
+        log: str | Path | None = None,
+        output: bool = True,
     ) -> None:
-        self._workers, self._threads, self._folder = workers, threads, folder
-        self.root = root
-        self._given, self._grace, self._log, self._output = secret, grace, log, output
+        if type(workers) is not int or not 0 <= workers <= WORKERS_MAX:
+            raise ZkplanError(f"workers must be 0 to {WORKERS_MAX}, not {workers!r}")
+        if type(threads) is not int or not 1 <= threads <= THREADS_MAX:
+            raise ZkplanError(f"threads must be 1 to {THREADS_MAX}, not {threads!r}")
+        if not 0 <= grace <= _GRACE_MAX_S:
+            raise ZkplanError(f"grace must be 0 to {_GRACE_MAX_S} seconds, not {grace!r}")
+        if data is not None and not str(data).strip():
+            raise ZkplanError('data must name a folder ("." is the current one), not be empty')
+        if workers and isinstance(secret, bytes):
+            try:
+                secret = secret.decode()
+            except UnicodeDecodeError:
+                raise ZkplanError(
+                    "the secret of local workers must be text, or bytes in UTF-8"
+                ) from None
+        self._workers, self._threads, self._grace = workers, threads, grace
+        self._folder = None if data is None else Path(data).expanduser().resolve()
+        self.root, self._given = root, secret
+        self._log, self._output = None if log is None else Path(log), output
         self._opened: ExitStack | None = None
         self._client: Client | None = None
         self._server: Lease | None = None
@@ -178,6 +159,7 @@ class Local:
         client = stack.enter_context(
             connect(server.hosts, self.root, secret=secret, session_timeout=SESSION_TIMEOUT_S)
         )
+        client.ends_with_process = True
         if not self._given:
             client.file_codec = Codec()
         server.follow(client.transport.client)

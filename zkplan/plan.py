@@ -2,39 +2,29 @@
 
 from __future__ import annotations
 
-import inspect
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from types import TracebackType
 from typing import Any
 
 from .connection import Connection
-from .errors import (
-    InvalidTask,
-    PayloadUndecodable,
-    PlanCancelled,
-    PlanError,
-    PlanNotFound,
-    ZkplanError,
-)
-from .inspect.dead_letters import dead_letters, retry_all
-from .inspect.deadlock import status_of
-from .inspect.outcomes import OutcomeSummary, kept_outcomes
-from .inspect.unfinished import Listing, TaskSummary
-from .inspect.waiting import wait_for_plan
+from .errors import PlanError
+from .inspection.dead_letters import dead_letters, retry_all, retry_task
+from .inspection.deadlock import status_of
+from .inspection.find import find_task
+from .inspection.outcomes import OutcomeSummary, kept_outcomes
+from .inspection.unfinished import TaskSummary, unfinished_tasks
+from .inspection.waiting import wait_for_plan
 from .protocol import control
 from .protocol.adding import NewTask
 from .protocol.author import Author
 from .protocol.check import Report, check
 from .protocol.control import PlanStatus
 from .protocol.layout import number_of
+from .protocol.look import plan_record
 from .protocol.records import Dead, PlanRecord
-from .protocol.requests import ReadData
-from .protocol.retry import retry
 from .serialization.codec import function_name
-from .task import Task, TaskSpec, define
-from .text import count
+from .task import Task, TaskSpec, define_all
 from .tracebacks import told_to_caller
 
 #: A `with` block sends its adds when this many tasks have been kept back.
@@ -51,7 +41,7 @@ class Plan:
     def __init__(
         self, client: Connection, path: str, record: PlanRecord | None = None, *, new: bool = False
     ) -> None:
-        self.client = client
+        self._client = client
         self.path = path
         self._record = record
         self._author = Author(path)
@@ -64,6 +54,12 @@ class Plan:
     # ---- what it is
 
     @property
+    def client(self) -> Any:
+        """The Client of this plan. (The type is Any because the module of Client imports this
+        one.)"""
+        return self._client
+
+    @property
     def number(self) -> str:
         return number_of(self.path)
 
@@ -71,21 +67,11 @@ class Plan:
     def name(self) -> str:
         return self.record.name
 
-    def _has_name(self, name: str) -> bool:
-        """Whether this handle knows the plan by that name, without asking."""
-        return self._record is not None and self._record.name == name
-
     @property
     def record(self) -> PlanRecord:
         """The plan's record, which never changes. Raises PlanNotFound, PayloadUndecodable."""
         if self._record is None:
-            node = self.client.transport.ask(ReadData(self.path))
-            if node is None:
-                raise PlanNotFound(self.path, f"there is no plan {self.path}")
-            try:
-                self._record = PlanRecord.from_bytes(node.data)
-            except PayloadUndecodable as error:
-                raise PayloadUndecodable(f"{self.path}: {error}") from None
+            self._record = self._client.transport.run(plan_record(self.path))
         return self._record
 
     @told_to_caller
@@ -96,44 +82,8 @@ class Plan:
         it is searched for among the finished tasks whose outcomes are kept. Raises InvalidTask if
         no task or several tasks have the name.
         """
-        text = str(which).removeprefix("task-")
-        if text.isdecimal() and len(text) <= 10:
-            return Task(self, f"{int(text):010d}")
-        name = str(which)
-        if not name:
-            raise InvalidTask(name, "an empty text is neither the number nor the name of a task")
-        found, unread = set(), 0
-        for task in self.tasks():
-            unread += task.name is None
-            if task.name == name:
-                found.add(task.number)
-        found |= {number for number, dead in self.dead() if dead.name == name}
-        if not found:
-            for kept in self.outcomes():
-                unread += kept.kind == "undecodable"
-                if kept.name == name:
-                    found.add(kept.number)
-        if len(found) == 1:
-            return Task(self, found.pop(), name)
-        if not found and unread:
-            raise InvalidTask(
-                name,
-                f"{self.path} has no task with the readable name {name!r}, and "
-                f"{count(unread, 'task')} whose name cannot be read here: the secret "
-                "(ZKPLAN_SECRET) may be missing or wrong; give the number of the task instead",
-            )
-        if not found:
-            raise InvalidTask(
-                name,
-                f"{self.path} has no unfinished task named {name!r}, and no kept outcome of one: a "
-                "finished task whose result went to its dependents leaves nothing (keep=True)",
-            )
-        raise InvalidTask(
-            name,
-            f"{self.path} has {len(found)} tasks named {name!r}; give the number of one:  "
-            + ", ".join(sorted(found)[:5])
-            + (", …" if len(found) > 5 else ""),
-        )
+        number, name = find_task(self._client, self.path, which)
+        return Task(self, number, name)
 
     # ---- defining
 
@@ -182,18 +132,13 @@ class Plan:
         error says how many of the tasks, from the first on, are in the plan. To rule that out, mark
         the plan ready after the add.
         """
-        functions: dict[int, bytes] = {}
-        signatures: dict[int, inspect.Signature | None] = {}
-        defaults, codec = self.record.defaults, self.client.codec
-        made = [define(spec, self.path, codec, defaults, functions, signatures) for spec in specs]
+        made = define_all(specs, self.path, self._client.codec, self.record.defaults)
         with self._lock:
             tasks = [
                 Task(self, "", spec.name or function_name(spec.fn), new)
                 for spec, new in zip(specs, made, strict=True)
             ]
             self._submit(made)
-        for spec in specs:
-            spec._new = None
         return tasks
 
     def _submit(self, tasks: list[NewTask]) -> None:
@@ -205,14 +150,7 @@ class Plan:
             self.flush()
 
     def _send(self, tasks: list[NewTask]) -> None:
-        try:
-            self.client.transport.run(self._author.add(tasks))
-        except ZkplanError as error:
-            error.added = sum(bool(task.number) for task in tasks)
-            if error.added:
-                told = f"{error.added} of the {len(tasks)} tasks of this add are in the plan"
-                error.args = (f"{error}; the first {told}",)
-            raise
+        self._client.transport.run(self._author.add(tasks))
         for task in tasks:
             # The author keeps the handles; the definitions are not needed any more.
             task.record, task.deps, task.known = b"", [], {}
@@ -231,29 +169,14 @@ class Plan:
         self._opened_by = threading.get_ident()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         try:
             if kind is None:
-                self.flush()
                 self.mark_ready()
-                return
-        except BaseException:
-            self._abandon()
-            raise
         finally:
-            self._pending = None
-            self._opened_by = 0
-        self._abandon()
-
-    def _abandon(self) -> None:
-        """Remove the plan, unless it existed before the block."""
-        if self._new:
-            self.remove()
+            self._pending, self._opened_by = None, 0
+            if self._new:  # the block or its adds have failed
+                self.remove()
 
     # ---- control
 
@@ -261,7 +184,7 @@ class Plan:
         """Let the plan run. Tasks may be added before and after. Repeating the call does no
         harm."""
         self.flush()
-        self.client.transport.run(control.mark_ready(self.path))
+        self._client.transport.run(control.mark_ready(self.path))
         self._new = False
 
     def pause(self) -> None:
@@ -270,19 +193,19 @@ class Plan:
         Raises PlanDrained, PlanCancelled, PlanNotFound, and PlanError if the plan is not marked
         ready. Repeating the call does no harm.
         """
-        self.client.transport.run(control.change_state(self.path, "paused"))
+        self._client.transport.run(control.change_state(self.path, "paused"))
 
     def resume(self) -> None:
         """Let a paused plan run again. Raises as `pause`."""
-        self.client.transport.run(control.change_state(self.path, "running"))
+        self._client.transport.run(control.change_state(self.path, "running"))
 
     def cancel(self) -> None:
         """Stop the plan for good, ready or not. Running tasks see `current().cancelled`."""
-        self.client.transport.run(control.change_state(self.path, "cancelled"))
+        self._client.transport.run(control.change_state(self.path, "cancelled"))
 
     def remove(self) -> int:
         """Cancel the plan and delete it. Returns how many unfinished tasks were deleted."""
-        return self.client.transport.run(control.remove(self.path))
+        return self._client.transport.run(control.remove(self.path))
 
     def retry(self) -> int:
         """Make all dead tasks runnable again, with all their attempts. Returns how many.
@@ -291,8 +214,7 @@ class Plan:
         tasks were retried. In a plan whose `on_failure` is "cascade" no task is dead: its failures
         are final outcomes.
         """
-        self._refuse_if_cancelled()
-        return retry_all(self.client.transport, self.path)
+        return retry_all(self._client.transport, self.path)
 
     def dead(self) -> Iterator[tuple[str, Dead]]:
         """Iterate over the tasks that are out of attempts: number and dead letter. Raises
@@ -300,7 +222,7 @@ class Plan:
 
         The iterator reads in batches as it goes on. `dict(plan.dead())` makes a mapping of all.
         """
-        return dead_letters(self.client.transport, self.path)
+        return dead_letters(self._client.transport, self.path)
 
     def retry_task(self, number: str) -> bool:
         """Make the dead task of that number runnable again. Returns False if it is not dead.
@@ -308,14 +230,7 @@ class Plan:
         The task gets all its attempts again. Raises PlanNotFound, PlanCancelled (no task of a
         cancelled plan would run), and PayloadUndecodable if the dead letter is damaged.
         """
-        self._refuse_if_cancelled()
-        return self.client.transport.run(retry(self.path, number))
-
-    def _refuse_if_cancelled(self) -> None:
-        if self._state() == "cancelled":
-            raise PlanCancelled(
-                self.path, f"{self.path} was cancelled: none of its tasks would run again"
-            )
+        return retry_task(self._client.transport, self.path, number)
 
     # ---- watching
 
@@ -325,7 +240,7 @@ class Plan:
         The iterator reads in batches as it goes on, so each task is shown as it was at its own
         moment.
         """
-        return Listing(self.client, self.path).tasks()
+        return unfinished_tasks(self._client, self.path)
 
     def outcomes(self) -> Iterator[OutcomeSummary]:
         """Iterate over all kept results and failures, by task number. Raises PlanNotFound.
@@ -333,30 +248,23 @@ class Plan:
         The iterator reads in batches as it goes on. `task(number).result()` returns the value of
         one.
         """
-        return kept_outcomes(self.client, self.path)
+        return kept_outcomes(self._client, self.path)
 
     def status(self) -> PlanStatus:
         """The plan in numbers. Raises PlanNotFound.
 
         This costs one batch of reads, however large the plan is. If tasks are dead and none is
-        runnable, it costs up to nine more, which prove whether the plan has failed: they read the
+        runnable, it costs about nine more, which prove whether the plan has failed: they read the
         claims of all workers, among others.
         """
-        return status_of(self.client, self.path)
-
-    def _state(self) -> str:
-        """The state that the control znodes show. A plan that has failed still shows as
-        `running`."""
-        return self.client.transport.run(control.status(self.path)).state
+        return status_of(self._client, self.path)
 
     def is_drained(self) -> bool:
         """Whether every task has finished. Raises PlanNotFound."""
-        status = self.client.transport.run(control.status(self.path))
-        if status.state == "done":
-            return True
-        if status.tasks or status.state != "running":
-            return False
-        return self.client.transport.run(control.finish(self.path, time.time()))
+        status = self._client.transport.run(control.status(self.path))
+        if status.state == "running" and not status.tasks:
+            return self._client.transport.run(control.finish(self.path, time.time()))
+        return status.state == "done"
 
     @told_to_caller
     def wait(
@@ -375,15 +283,16 @@ class Plan:
         cannot go on raises PlanFailed or PlanStuck.
         """
         self._refuse_to_wait_inside()
-        return wait_for_plan(self.client, self.path, timeout, progress, fail_fast)
+        return wait_for_plan(self._client, self.path, timeout, progress, fail_fast)
 
     def _refuse_to_wait_inside(self) -> None:
         """Raise PlanError inside the plan's own `with` block while the plan is not marked ready.
 
         Another thread may wait: this one will end the block.
         """
-        inside = self._opened_by == threading.get_ident()
-        if inside and self._state() == "defining":
+        if self._opened_by != threading.get_ident():
+            return
+        if self._client.transport.run(control.status(self.path)).state == "defining":
             raise PlanError(
                 self.path,
                 f"{self.path} is marked ready at the end of its `with` block, and its tasks run "
@@ -393,7 +302,7 @@ class Plan:
     def check(self, repair: bool = True) -> Report:
         """Check the whole plan against the invariants. With `repair`, repair what may be
         repaired."""
-        return self.client.transport.run(check(self.client.paths, self.number, repair))
+        return self._client.transport.run(check(self._client.paths, self.number, repair))
 
     def __repr__(self) -> str:
         return f"<Plan {self.path}>"

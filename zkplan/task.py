@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from types import FunctionType
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Protocol
 
-from .connection import Connection
 from .errors import (
     ForeignTask,
     InvalidTask,
@@ -17,7 +16,7 @@ from .errors import (
     PlanError,
     ZkplanError,
 )
-from .inspect.waiting import wait_for_result
+from .inspection.waiting import wait_for_result
 from .protocol.adding import NewTask
 from .protocol.layout import PRIORITY_MAX, PRIORITY_MIN, rank_of
 from .protocol.records import DEFAULT_OPTIONS, TaskOptions, TaskRecord
@@ -31,6 +30,7 @@ RECORD_BYTES_MAX = REQUEST_BYTES_MAX - 64 * 1024
 #: The most edges into one task. Build a wider join as a tree, or its arguments fill up one worker.
 EDGES_MAX = 50_000
 DELAY_MAX_S = 30 * 24 * 3600.0
+_OPTIONS = tuple(each.name for each in fields(TaskOptions))
 
 
 @dataclass(eq=False)
@@ -62,8 +62,10 @@ class TaskSpec:
 class PlanOfTask(Protocol):
     """What the handle of a task needs from its plan. Plan implements it."""
 
-    client: Connection
     path: str
+
+    @property
+    def client(self) -> Any: ...
 
     def flush(self) -> None: ...
     def _refuse_to_wait_inside(self) -> None: ...
@@ -145,6 +147,19 @@ class Task:
         )
 
 
+def define_all(
+    specs: Sequence[TaskSpec], plan_path: str, codec: Codec, defaults: TaskOptions
+) -> list[NewTask]:
+    """Check and serialise tasks. Each may have those before it as arguments. Raises as `define`."""
+    functions: dict[int, bytes] = {}
+    signatures: dict[int, inspect.Signature | None] = {}
+    try:
+        return [define(spec, plan_path, codec, defaults, functions, signatures) for spec in specs]
+    finally:
+        for spec in specs:
+            spec._new = None  # it is an argument within this call only
+
+
 def define(
     spec: TaskSpec,
     plan_path: str,
@@ -163,8 +178,8 @@ def define(
     _check_call(spec, {} if signatures is None else signatures)
     function = functions.get(id(spec.fn))
     if function is None:
-        function = _dump_function(spec)
-        functions[id(spec.fn)] = function
+        with _serialising(f"{spec.label}: the function {spec.fn!r}"):
+            function = functions[id(spec.fn)] = codecs.dump_function(spec.fn)
     deps: list[str | NewTask] = []
     places: dict[str | NewTask, int] = {}
 
@@ -215,24 +230,10 @@ def _options(spec: TaskSpec, defaults: TaskOptions) -> TaskOptions:
         raise InvalidTask(
             spec.label, f"{spec.label} is a generator; return a list, or add one task for each item"
         )
-    if (
-        defaults is DEFAULT_OPTIONS
-        and spec.name is None
-        and spec.attempts is None
-        and spec.retry_delay is None
-        and spec.timeout is None
-        and spec.priority is None
-        and spec.keep is None
-    ):
-        return DEFAULT_OPTIONS
-    options = TaskOptions(
-        name=spec.name or "",
-        attempts=defaults.attempts if spec.attempts is None else spec.attempts,
-        retry_delay=defaults.retry_delay if spec.retry_delay is None else spec.retry_delay,
-        timeout=defaults.timeout if spec.timeout is None else spec.timeout,
-        priority=defaults.priority if spec.priority is None else spec.priority,
-        keep=defaults.keep if spec.keep is None else spec.keep,
-    )
+    given = {name: value for name in _OPTIONS if (value := getattr(spec, name)) is not None}
+    if not given and defaults is DEFAULT_OPTIONS:
+        return defaults
+    options = replace(defaults, **given)
     check_options(options, spec.label)
     return options
 
@@ -258,8 +259,6 @@ def _check_arguments(spec: TaskSpec) -> None:
 def _check_call(spec: TaskSpec, signatures: dict[int, inspect.Signature | None]) -> None:
     """Refuse arguments that do not fit the function: the call could only fail in a worker."""
     fn, kwargs = spec.fn, spec.kwargs or {}
-    if not kwargs and type(fn) is FunctionType and _takes(fn, len(spec.args)):
-        return
     if id(fn) not in signatures:
         try:
             # A decorator may add arguments of its own, so the signature of the wrapper counts.
@@ -277,15 +276,6 @@ def _check_call(spec: TaskSpec, signatures: dict[int, inspect.Signature | None])
             f"{spec.label}: its arguments do not fit {function_name(fn)}{signature!s:.200}: "
             f"{error}",
         ) from None
-
-
-def _takes(fn: FunctionType, count: int) -> bool:
-    """Whether `fn` can be called with `count` positional values. Ten times as fast as `bind`."""
-    code = fn.__code__
-    if code.co_kwonlyargcount > len(fn.__kwdefaults__ or ()):
-        return False
-    most = count if code.co_flags & inspect.CO_VARARGS else code.co_argcount
-    return code.co_argcount - len(fn.__defaults__ or ()) <= count <= most
 
 
 def check_options(options: TaskOptions, label: str) -> None:
@@ -328,15 +318,15 @@ def check_options(options: TaskOptions, label: str) -> None:
     )
 
 
-def _dump_function(spec: TaskSpec) -> bytes:
+@contextmanager
+def _serialising(what: str) -> Iterator[None]:
     try:
-        return codecs.dump_function(spec.fn)
+        yield
     except ZkplanError:
         raise
     except Exception as error:
         raise NotSerialisable(
-            f"{spec.label}: the function {spec.fn!r} cannot be serialised: "
-            f"{type(error).__name__}: {error}"
+            f"{what} cannot be serialised: {type(error).__name__}: {error}"
         ) from error
 
 
@@ -348,15 +338,8 @@ def _dump_call(spec: TaskSpec, position_of: Callable[[Any], int | None]) -> byte
         raise
     except Exception as error:
         failure = error
-    named = [*enumerate(spec.args), *kwargs.items()]
-    for name, value in named:
-        try:
+    for name, value in (*enumerate(spec.args), *kwargs.items()):
+        with _serialising(f"{spec.label}: its argument {name!r} ({value!r:.100})"):
             codecs.dump(value, position_of)
-        except Exception as error:
-            raise NotSerialisable(
-                f"{spec.label}: its argument {name!r} ({value!r:.100}) cannot be serialised: "
-                f"{type(error).__name__}: {error}"
-            ) from error
-    raise NotSerialisable(
-        f"{spec.label}: its arguments cannot be serialised: {failure}"
-    ) from failure
+    with _serialising(f"{spec.label}: its arguments"):
+        raise failure

@@ -1,8 +1,7 @@
-"""Text for people: counted nouns, articles, dates with their age, commands to type."""
+"""Text for people: counted nouns, dates with their age."""
 
 from __future__ import annotations
 
-import shlex
 import time
 from datetime import datetime
 
@@ -13,26 +12,6 @@ def count(number: int, noun: str) -> str:
     ('1 file', '1,200 files')
     """
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
-
-
-def article(noun: str) -> str:
-    """
-    >>> article("author"), article("worker")
-    ('an author', 'a worker')
-    """
-    return f"{'an' if noun[0] in 'aeio' else 'a'} {noun}"
-
-
-def command(words: str, hosts: str, root: str) -> str:
-    """A `zkplan` command, ready to type, with the options that reach this tree.
-
-    Every tree numbers its plans from the same number on. So without these options a printed command
-    could reach another plan.
-
-    >>> command("plan retry 5", "zk1:2181,zk2:2181", "/jobs")
-    'zkplan plan retry 5 --hosts zk1:2181,zk2:2181 --root /jobs'
-    """
-    return f"zkplan {words} --hosts {shlex.quote(hosts)} --root {shlex.quote(root)}"
 
 
 def age(seconds: float) -> str:

@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 from kazoo.client import KazooClient
 
 import zkplan
-from zkplan.inspect.task_details import describe_task
+from zkplan.inspection.task_details import describe_task
 from zkplan.processes.watched import WatchedProcess
 from zkplan.protocol.layout import parse_claim
 from zkplan.protocol.requests import ReadChildren

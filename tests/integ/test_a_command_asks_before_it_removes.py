@@ -77,7 +77,9 @@ def test_a_mistyped_root_is_told_with_those_beside_it(
     with pytest.raises(PlanNotFound) as missing:
         zkplan_client.plan("nightly")
     assert "root" not in str(missing.value).replace(zkplan_root, "")
-    listed = command("plan", "ls", root=mistyped)
-    assert listed.returncode == 0
-    assert f"no plan under {mistyped} of {zookeeper_hosts}: there is no such root" in listed.stderr
-    assert "no such root" not in command("plan", "ls").stderr
+    for what in ("plan", "worker"):
+        listed = command(what, "ls", root=mistyped)
+        assert listed.returncode == 0
+        none = f"no {what} under {mistyped} of {zookeeper_hosts}: there is no such root"
+        assert none in listed.stderr
+        assert "no such root" not in command(what, "ls").stderr

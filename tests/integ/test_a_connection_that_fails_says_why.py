@@ -65,9 +65,8 @@ def test_a_closed_client_says_so(here: Here) -> None:
     client.close()
     with pytest.raises(ClientClosed, match="was closed"):
         plan.status()
-    plan.client = zkplan.connect(*here)
-    plan.remove()
-    plan.client.close()
+    with zkplan.connect(*here) as another:
+        another.plan(plan.path).remove()
 
 
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")

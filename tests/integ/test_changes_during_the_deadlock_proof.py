@@ -11,7 +11,7 @@ from kazoo.security import OPEN_ACL_UNSAFE, make_acl
 
 import zkplan
 from zkplan import Client, PlanFailed, WaitTimeout
-from zkplan.inspect import deadlock, waiting
+from zkplan.inspection import deadlock, waiting
 from zkplan.protocol.check import Report, check
 from zkplan.protocol.layout import Paths
 from zkplan.protocol.requests import Step

@@ -97,7 +97,7 @@ def test_a_worker_that_dies_is_replaced_and_its_task_taken_over_at_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Longer than the result is waited for.
-    monkeypatch.setitem(zkplan.local.__globals__, "SESSION_TIMEOUT_S", 60.0)
+    monkeypatch.setitem(zkplan.local.start.__globals__, "SESSION_TIMEOUT_S", 60.0)
     with zkplan.local(workers=1) as client, caplog.at_level(logging.WARNING):
         (first,) = client.workers()
         with client.create_plan() as plan:

@@ -9,7 +9,7 @@ import pytest
 from kazoo.client import KazooClient
 
 from zkplan import Client, Plan, Task, TaskSpec
-from zkplan.inspect.neighbours import NAMED, dependencies
+from zkplan.inspection.neighbours import NAMED, dependencies
 from zkplan.protocol.requests import ReadMany
 
 from .support import described, wait_for_delayed, wait_until
@@ -111,13 +111,13 @@ def test_only_the_dependencies_of_a_task_are_read_to_name_them(
     plan.add_tasks([TaskSpec(int) for _ in range(200)])
     last = plan.add_task(str, [source])
     asked: list[Any] = []
-    ask = zkplan_client.transport.ask
+    submit = zkplan_client.transport.submit
 
-    def count(request: Any) -> Any:
+    def count(request: Any, done: Any) -> Any:
         asked.extend(request.reads if isinstance(request, ReadMany) else [request])
-        return ask(request)
+        return submit(request, done)
 
-    monkeypatch.setattr(zkplan_client.transport, "ask", count)
+    monkeypatch.setattr(zkplan_client.transport, "submit", count)
     found = dependencies(zkplan_client.transport, plan.path, last.number, ["dep-0000000000"])
     assert found == ([source.number], 0, "")
     assert len(asked) == 3

@@ -12,9 +12,9 @@ import pytest
 
 import zkplan
 from zkplan import Client, InvalidTask, Plan, PlanNotFound, TaskSpec, Worker
-from zkplan.inspect import unfinished
-from zkplan.inspect.neighbours import dependencies
-from zkplan.inspect.unfinished import TASKS_PER_READ
+from zkplan.inspection import unfinished
+from zkplan.inspection.neighbours import dependencies
+from zkplan.inspection.unfinished import TASKS_PER_READ
 from zkplan.protocol.layout import PENDING, Entry, delayed_name
 from zkplan.protocol.load import VALUES_FIRST
 from zkplan.protocol.requests import Node
@@ -96,15 +96,15 @@ def test_a_listing_is_read_as_far_as_it_is_asked_for(
     run = zkplan_client.transport.run
 
     def recorded(step: Any) -> Any:
-        read.append("a batch")
+        read.append(step.__name__)
         return run(step)
 
     monkeypatch.setattr(zkplan_client.transport, "run", recorded)
     listed = plan.tasks()
     assert next(listed).state == "runnable"
-    assert len(read) == 1
+    assert read.count("read_all") == 1
     assert len(list(listed)) == 10 * TASKS_PER_READ - 1
-    assert len(read) == 10
+    assert read.count("read_all") == 10
 
 
 def test_a_listing_that_is_read_slowly_shows_where_tasks_stand_by_then(
@@ -152,7 +152,7 @@ def test_a_task_that_ends_while_it_is_looked_at_is_shown_as_finished(
         task.result(WAIT_S)
         return dependencies(*given)
 
-    monkeypatch.setattr("zkplan.inspect.task_details.dependencies", after_its_end)
+    monkeypatch.setattr("zkplan.inspection.task_details.dependencies", after_its_end)
     shown = described(task)
     assert shown["state"] == "finished"
     assert "Task.result() reads it" in shown["outcome"]

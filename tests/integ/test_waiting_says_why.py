@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 import pytest
 
 import zkplan
 from zkplan import Client, PlanError, PlanFailed, PlanStuck, WaitTimeout, Worker, ZkplanError
-from zkplan.inspect import waiting
+from zkplan.inspection import waiting
 
 from .support import (
     WAIT_S,
@@ -218,6 +220,28 @@ def test_a_delayed_attempt_is_no_end_of_a_plan(zkplan_client: Client, worker: Wo
     wait_for_delayed(zkplan_client, 1)
     with pytest.raises(WaitTimeout, match="it goes on"):
         plan.wait(0)
+
+
+@pytest.mark.parametrize(
+    "ends",
+    [None, lambda: zkplan.connect("embedded:"), zkplan.local],
+    ids=["elsewhere", "in memory", "local"],
+)
+def test_ctrl_c_of_a_wait_says_that_a_plan_goes_on_only_if_it_does(
+    ends: Callable[[], AbstractContextManager[Client]] | None,
+    zkplan_client: Client,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(waiting._Patience, "_warn", interrupted)
+    with ends() if ends is not None else nullcontext(zkplan_client) as client:
+        plan = client.create_plan()
+        with pytest.raises(KeyboardInterrupt):
+            plan.wait()
+    assert ("goes on; only this wait has ended" in caplog.text) == (ends is None)
 
 
 @pytest.mark.parametrize("timeout", [-1, float("nan")])

@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from zkplan.errors import ZooKeeperError
-from zkplan.inspect.deadlock import READS_MAX, dead_if_deadlocked
+from zkplan.inspection.deadlock import dead_if_deadlocked
 from zkplan.protocol.layout import Paths
 from zkplan.protocol.requests import Node, ReadMany
+from zkplan.protocol.shared import READS_PER_REQUEST
 
 PATH = "/z/plan-0000000003"
 CLAIM = "0000000003-0000000012.1.7f"
@@ -40,7 +41,7 @@ class Tree:
     def answer(self, request: Any) -> Any:
         if isinstance(request, ReadMany):
             assert request.strict
-            assert len(request.reads) <= READS_MAX
+            assert len(request.reads) <= READS_PER_REQUEST
             return [self.answer(each) for each in request.reads]
         last = request.path.rpartition("/")[2]
         name = {"claims": "workers", "w": "claims"}.get(last, last.partition("-")[0])
@@ -119,4 +120,5 @@ def test_what_may_not_be_read_proves_nothing(what: str) -> None:
 
 def test_what_many_wakes_name_is_read_in_pieces() -> None:
     pending_records = [f"pending-{number}" for number in range(3)]
-    assert proved(claims=[pending_records], pending=[node((PENDING + b"\n") * READS_MAX)]) == 2
+    named = node((PENDING + b"\n") * READS_PER_REQUEST)
+    assert proved(claims=[pending_records], pending=[named]) == 2

@@ -24,7 +24,7 @@ import zkplan
 from zkplan.archive import picture
 from zkplan.archive.file import Header, open_archive
 from zkplan.errors import InvariantViolated, PayloadUndecodable, ZkplanError
-from zkplan.inspect import neighbours, unfinished
+from zkplan.inspection import neighbours, unfinished
 from zkplan.protocol import clearing, layout, records, shared
 from zkplan.serialization import codec as codecs
 from zkplan.serialization.codec import FAILURE, LOG, TASK, VALUE, Codec
@@ -91,9 +91,11 @@ DECODERS: dict[str, Fuzzed] = {
     "archive.picture.delayed_of": Fuzzed(
         lambda name: picture.delayed_of(name, "0000000001"), NAMES
     ),
-    "inspect.neighbours._edge": Fuzzed(neighbours._edge, BODIES),
-    "inspect.unfinished._used": Fuzzed(unfinished._used, BODIES),
-    "inspect.unfinished._name_of": Fuzzed(lambda data: unfinished._name_of(CODEC, data), ENVELOPES),
+    "inspection.neighbours._edge": Fuzzed(neighbours._edge, BODIES),
+    "inspection.unfinished._used": Fuzzed(unfinished._used, BODIES),
+    "inspection.unfinished._name_of": Fuzzed(
+        lambda data: unfinished._name_of(CODEC, data), ENVELOPES
+    ),
 }
 #: Decoders whose fuzz test is not of that shape: where it is.
 ELSEWHERE_FUZZED = {

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from zkplan.errors import PayloadUndecodable
-from zkplan.inspect import task_details, unfinished, waiting
+from zkplan.inspection import task_details, unfinished, waiting
 from zkplan.protocol.load import Loaded
 from zkplan.protocol.records import Failure, TaskRecord
 from zkplan.protocol.requests import Node
@@ -120,9 +120,9 @@ def test_a_forged_argument_or_result_is_not_decoded(envelope: bytes) -> None:
     assert runner().run(job(result=envelope)).cannot_run
     with pytest.raises(PayloadUndecodable):
         waiting.open_outcome(OURS, envelope, "t", "t (/p/task-1)")
-    assert "undecodable" in task_details._outcome(OURS, envelope)
     asked_for = task_details._Values()
-    assert "undecodable" in task_details._value(OURS, envelope, asked_for)["value"]
+    told = task_details._outcome(OURS, envelope, asked_for)
+    assert all("undecodable" in told[name] for name in ("outcome", "value"))
     assert len(asked_for.failed) == 1
 
 
@@ -141,7 +141,7 @@ def test_a_forged_log_is_not_decoded(envelope: bytes) -> None:
 
 @pytest.mark.parametrize("body", bodies(VALUE)[:2])
 def test_a_value_that_is_not_asked_for_is_not_decoded(body: bytes) -> None:
-    assert "bytes" in task_details._outcome(OURS, OURS.seal(VALUE, body))
+    assert "bytes" in task_details._outcome(OURS, OURS.seal(VALUE, body))["outcome"]
     node = Node(OURS.seal(LOG, body), 0, 0, 0, 0, 0, 0)
     assert "bytes" in task_details._entry(OURS, node)
 
@@ -160,4 +160,4 @@ def test_what_a_value_raises_where_it_is_shown_is_told() -> None:
 def test_a_signed_failure_that_is_damaged_is_told() -> None:
     """Somebody with the secret, of a version to come, may have written it."""
     sealed = OURS.seal(FAILURE, b"\0\0\0\x02[]")
-    assert "undecodable" in task_details._outcome(OURS, sealed)
+    assert "undecodable" in task_details._outcome(OURS, sealed)["outcome"]

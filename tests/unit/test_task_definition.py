@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from zkplan.client import Client
 from zkplan.errors import (
     ForeignTask,
     InvalidTask,
@@ -19,6 +20,7 @@ from zkplan.errors import (
     PayloadUndecodable,
     TaskError,
 )
+from zkplan.inspection.find import find_task
 from zkplan.plan import Plan
 from zkplan.protocol.adding import NewTask
 from zkplan.protocol.layout import rank_of
@@ -318,4 +320,4 @@ def test_a_handle_not_sent_yet_is_an_edge_to_its_definition() -> None:
 
 def test_an_empty_text_is_neither_number_nor_name_of_a_task() -> None:
     with pytest.raises(TaskError, match="neither the number nor the name"):
-        Plan.__new__(Plan).task("")
+        find_task(cast("Client", None), PATH, "")

@@ -66,7 +66,7 @@ def export_plan(
     no file.
     """
     target = Path(file)
-    client, transport = plan.client, plan.client.transport
+    client: Connection = plan.client
     if target.exists():
         raise ZkplanError(
             f"{target} exists: choose another name, an export never overwrites a file"
@@ -94,20 +94,20 @@ def export_plan(
         raise ZkplanError(f"{target} cannot be written: {error.strerror or error}") from error
     if remove:
         _read_through(target, None)
-        transport.run(retire(plan.path, found.stand))
-        transport.run(control.remove(client.paths.plan(plan.number)))
+        client.transport.run(retire(plan.path, found.stand))
+        client.transport.run(control.remove(client.paths.plan(plan.number)))
     return written
 
 
 def _wait_for_claims(plan: Plan, wait: float) -> Survey:
     """Wait until no task of the plan is claimed. Release what vanished workers have left
     claimed."""
-    transport, paths = plan.client.transport, plan.client.paths
+    client: Connection = plan.client
     deadline = time.monotonic() + wait
     while True:
-        found = transport.run(survey(paths, plan.number))
+        found = client.transport.run(survey(client.paths, plan.number))
         if found.stand.state == "running":
-            pause = plan.client.command(f"plan pause {int(plan.number)}")
+            pause = client.command(f"plan pause {int(plan.number)}")
             raise PlanError(
                 plan.path,
                 f"{plan.path} is running: pause it (`{pause}`, or --pause) and let its running "
@@ -115,7 +115,7 @@ def _wait_for_claims(plan: Plan, wait: float) -> Survey:
             )
         if not found.claimed:
             return found
-        transport.run(_release_vacant(paths, set(found.claimed.values())))
+        client.transport.run(_release_vacant(client.paths, set(found.claimed.values())))
         if time.monotonic() >= deadline:
             task, worker = next(iter(found.claimed.items()))
             many = len(found.claimed)
@@ -137,7 +137,8 @@ def _release_vacant(paths: Paths, claims_nodes: set[str]) -> Step[None]:
 
 def _write(plan: Plan, found: Survey, target: Path) -> Exported | None:
     """Write the file. Returns None, and writes no file, if the plan changed while it was read."""
-    transport, paths, number = plan.client.transport, plan.client.paths, plan.number
+    client: Connection = plan.client
+    run, paths, number = client.transport.run, client.paths, plan.number
     record = plan.record
     tasks = plan.status().tasks
     header = Header(
@@ -145,17 +146,13 @@ def _write(plan: Plan, found: Survey, target: Path) -> Exported | None:
     )
     with ArchiveWriter(target, header) as writer:
         writer.add(Znode("", found.record))
-        here, there = plan.client.codec, plan.client.file_codec
-        first = transport.run(
-            read_plan(
-                paths,
-                number,
-                found.ranks,
-                lambda znode: writer.add(_signed_anew(znode, here, there)),
-            )
-        )
-        second = transport.run(read_plan(paths, number, found.ranks, None))
-        after = transport.run(survey(paths, number))
+
+        def add(znode: Znode) -> None:
+            writer.add(_signed_anew(znode, client.codec, client.file_codec))
+
+        first = run(read_plan(paths, number, found.ranks, add))
+        second = run(read_plan(paths, number, found.ranks, None))
+        after = run(survey(paths, number))
         if first != second or after.stand != found.stand or after.claimed:
             return None
         digest = writer.finish()

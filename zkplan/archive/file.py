@@ -24,7 +24,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import Any, BinaryIO, NamedTuple
 
 from ..errors import PayloadUndecodable, ZkplanError
@@ -128,12 +127,7 @@ class ArchiveWriter:
     def __enter__(self) -> ArchiveWriter:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._raw.close()
         self._half.unlink(missing_ok=True)
 

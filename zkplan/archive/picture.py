@@ -8,7 +8,7 @@ not change between them, and the picture shows one moment.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -25,7 +25,8 @@ from ..protocol.layout import (
     parse_delayed,
     parse_entry,
 )
-from ..protocol.load import ANSWER_BYTES_MAX, VALUES_FIRST
+from ..protocol.load import VALUES_FIRST, read_all, values_next
+from ..protocol.look import names_on_claims_nodes
 from ..protocol.records import control_from_bytes, control_to_bytes, count_from_bytes
 from ..protocol.requests import (
     Applied,
@@ -98,21 +99,16 @@ def survey(paths: Paths, plan: str) -> Step[Survey]:
     adds, done, ready = control
     state = "defining" if ready is None else control_from_bytes(ready.data)
     versions = [znode.version if znode is not None else -1 for znode in (ready, adds)]
-    claims_nodes = (yield ReadChildren(paths.claims)) or []
-    held = yield ReadMany(
-        [ReadChildren(paths.claims_of(claims_node)) for claims_node in claims_nodes]
-    )
     claimed: dict[str, str] = {}
     pending_records: list[ReadData] = []
-    for claims_node, names in zip(claims_nodes, held, strict=True):
-        for name in names or ():
-            claim = parse_claim(name)
-            if claim is not None and claim.plan == plan:
-                claimed[claim.task] = claims_node
-            elif name.startswith(PENDING):
-                pending_records.append(ReadData(f"{paths.claims_of(claims_node)}/{name}"))
+    for worker, name in (yield from names_on_claims_nodes(paths)):
+        claim = parse_claim(name)
+        if claim is not None and claim.plan == plan:
+            claimed[claim.task] = worker
+        elif name.startswith(PENDING):
+            pending_records.append(ReadData(f"{paths.claims_of(worker)}/{name}"))
     ranks: dict[str, str] = {}
-    for pending in (yield ReadMany(pending_records)) if pending_records else ():
+    for pending in (yield from read_all(pending_records, strict=False)):
         named = pending_dependents(pending.data) if pending is not None else []
         ranks.update((target.task, target.rank) for target in named if target.plan == plan)
     stand = Stand("done" if done is not None else state, *versions)
@@ -139,50 +135,40 @@ def read_plan(paths: Paths, plan: str, ranks: dict[str, str], sink: Sink | None)
         raise PlanNotFound(path, f"there is no plan {path}")
     tasks = sorted(name for name in names if name.startswith("task-"))
     control = [name for name in LAST if name in names]
-    walk = _Walk(path, sink, ranks)
-    walk.take_entries(plan, runnable or (), delayed or ())
-    walk.dead = sorted(dead or ())
-    walk.note(*control, "", *sorted(map(_name, walk.entries)), "", *walk.dead, "")
+    later = [found for found in map(parse_delayed, delayed or ()) if found and found.plan == plan]
+    entries = {found.entry: found.due_ms for found in later}
+    entries |= dict.fromkeys(filter(None, map(parse_entry, runnable or ())), 0)
+    dead = sorted(dead or ())
+    walk = _Walk(path, sink, ranks, entries, {entry.task for entry in entries}.union(dead))
+    walk.note(*control, "", *sorted(entry.name for entry in entries), "", *dead, "")
     for start in range(0, len(tasks), TASKS_PER_READ):
         yield from walk.read_tasks(tasks[start : start + TASKS_PER_READ])
     kept = sorted(results or ())
     walk.note(*kept)
     yield from walk.copy([f"results/{name}" for name in kept])
-    yield from walk.copy([f"dead/{name}" for name in walk.dead])
+    yield from walk.copy([f"dead/{name}" for name in dead])
     yield from walk.give_entries(paths, plan)
     yield from walk.copy(control)
     return walk.digest.digest()
 
 
-def _name(entry: Entry) -> str:
-    return entry.name
-
-
 @dataclass(slots=True)
 class _Walk:
-    """One reading of a plan. `entries` maps those that run or wait to when they are due, or 0."""
+    """One reading of a plan.
+
+    `entries` maps those that run or wait to when they are due, or 0. `placed` are the tasks that
+    are in an index.
+    """
 
     path: str
     sink: Sink | None
     ranks: dict[str, str]
-    entries: dict[Entry, int] = field(default_factory=dict)
-    placed: set[str] = field(default_factory=set)
-    dead: list[str] = field(default_factory=list)
+    entries: dict[Entry, int]
+    placed: set[str]
     digest: hashlib.blake2b = field(default_factory=hashlib.blake2b)
 
     def note(self, *words: str) -> None:
         self.digest.update("\n".join((*words, "")).encode())
-
-    def take_entries(self, plan: str, runnable: Iterable[str], delayed: Iterable[str]) -> None:
-        for name in delayed:
-            found = parse_delayed(name)
-            if found is not None and found.plan == plan:
-                self.entries[found.entry] = found.due_ms
-        for name in runnable:
-            entry = parse_entry(name)
-            if entry is not None:
-                self.entries[entry] = 0
-        self.placed = {entry.task for entry in self.entries}
 
     def read_tasks(self, tasks: list[str]) -> Step[None]:
         reads: list[ReadData | ReadChildren] = []
@@ -213,7 +199,7 @@ class _Walk:
         """The version of `ready`, plus one if the task is complete and not published yet."""
         number = task[5:]
         owed = count_from_bytes(k) == version and number not in self.placed
-        if not owed or number in self.dead or any(name.startswith("dep-") for name in children):
+        if not owed or any(name.startswith("dep-") for name in children):
             return version
         self.entries[Entry(self.ranks.get(number) or "5000", number, 0, 0)] = 0
         return version + 1
@@ -232,17 +218,13 @@ class _Walk:
             batch = wanted[start : start + count]
             start += count
             reads = [ReadData(f"{self.path}/{item}") for item in batch if isinstance(item, str)]
-            nodes = iter((yield ReadMany(reads)) if reads else ())
-            largest = 1
+            nodes = yield ReadMany(reads)
+            count, left = values_next(nodes), iter(nodes)
             for item in batch:
                 if not isinstance(item, str):
                     sink(item)
-                    continue
-                node = next(nodes)
-                if node is not None:  # else it is gone meanwhile: the second reading differs
+                elif (node := next(left)) is not None:  # else the second reading differs
                     sink(Znode(item, node.data))
-                    largest = max(largest, len(node.data))
-            count = max(1, min(READS_PER_REQUEST, ANSWER_BYTES_MAX // largest))
 
     def give_entries(self, paths: Paths, plan: str) -> Step[None]:
         """An entry of `delayed`, with its delay: the due time alone may come from a wrong clock."""

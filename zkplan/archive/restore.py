@@ -3,42 +3,32 @@
 Until the last transaction the new plan has another name, and neither `add-count` nor `ready`. So no
 task can be added to it or claimed, and nobody finds an incomplete plan by its name. Each
 transaction checks the version of the plan's znode that the one before it made. So a repeated
-transaction is refused, and several can be under way at once.
+transaction is refused.
 """
 
 from __future__ import annotations
 
 import os
-from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import repeat
-from typing import NamedTuple
 
-from ..errors import PayloadUndecodable, PlanNotFound, TransactionRejected
-from ..protocol.adding import next_number
-from ..protocol.author import WINDOW, ensure_root
-from ..protocol.foreign import skip_number
+from ..errors import PlanNotFound
+from ..protocol.author import create_plan
 from ..protocol.layout import PLAN_FIXED, Paths, active_entry, delayed_name
+from ..protocol.look import plan_records
 from ..protocol.records import PlanRecord, control_from_bytes
 from ..protocol.requests import (
     Applied,
-    Await,
     Create,
     Delete,
     Multi,
     Op,
-    ReadChildren,
     ReadData,
-    ReadMany,
-    Reason,
-    Refused,
-    Send,
     SetData,
     Step,
-    Ticket,
 )
-from ..protocol.shared import GROUP_BYTES_MAX, OP_OVERHEAD, READS_PER_REQUEST, rejected
+from ..protocol.shared import GROUP_BYTES_MAX, OP_OVERHEAD, rejected
 from .picture import LAST, Znode, delayed_of
 
 #: Operations per transaction.
@@ -49,43 +39,17 @@ HALF = "(half imported)"
 
 def find_twin(paths: Paths, uid: str) -> Step[str | None]:
     """The path of the plan with that `uid` under the root, or None."""
-    names = (yield ReadChildren(paths.root)) or ()
-    found = [f"{paths.root}/{name}" for name in sorted(names) if name.startswith("plan-")]
-    for start in range(0, len(found), READS_PER_REQUEST):
-        chunk = found[start : start + READS_PER_REQUEST]
-        nodes = yield ReadMany([ReadData(path) for path in chunk])
-        for path, node in zip(chunk, nodes, strict=True):
-            try:
-                if node is not None and uid and PlanRecord.from_bytes(node.data).uid == uid:
-                    return path
-            except PayloadUndecodable:
-                continue  # of another format, so not this plan
+    for path, record in (yield from plan_records(paths)) if uid else ():
+        if record is not None and record.uid == uid:
+            return path
     return None
 
 
 def begin(paths: Paths, record: PlanRecord) -> Step[tuple[str, bytes]]:
     """Create a plan that is marked as half imported. Returns its number and its data, the mark."""
-    yield from ensure_root(paths)
-    name = f"{record.name} {HALF}".strip()
-    mark = replace(record, name=name, uid=os.urandom(12).hex()).to_bytes()
-    while True:
-        root = yield ReadData(paths.root)
-        number = f"{next_number(root) if root is not None else 0:010d}"
-        path = paths.plan(number)
-        ops: list[Op] = [Create(f"{paths.root}/plan-", mark, sequence=True)]
-        # As in `author.create_plan`: a wrong prediction finds no plan, or one that has these.
-        ops += [Create(f"{path}/{name}") for name in PLAN_FIXED if name not in LAST]
-        answer = yield Multi(ops)
-        if isinstance(answer, Applied):
-            return number, mark
-        if answer.reason not in (Reason.NO_NODE, Reason.NODE_EXISTS):
-            raise rejected(f"creating a plan under {paths.root}", answer)
-        if answer.repeated:
-            node = yield ReadData(path)
-            if node is not None and node.data == mark:
-                return number, mark
-        if answer.at == 0 and answer.reason is Reason.NODE_EXISTS:
-            yield from skip_number(paths.root)
+    half = replace(record, name=f"{record.name} {HALF}".strip(), uid=os.urandom(12).hex())
+    number = yield from create_plan(paths, half, [name for name in PLAN_FIXED if name not in LAST])
+    return number, half.to_bytes()
 
 
 def fill(
@@ -101,137 +65,79 @@ def fill(
     `creates` is the number of children that the plan had had, so that the next task gets the same
     number that it would have got there. If the iterator raises, the plan stays half imported.
     """
-    chain = _Chain(paths.plan(plan), mark)
-    source = _Source(paths, plan)
-    ops: list[Op] = []
-    size = 0
-    for op in source.operations(creates, znodes):
+    path, last = paths.plan(plan), dict[str, bytes]()
+    step, ops, size = 0, list[Op](), 0
+    for op in _operations(paths, plan, creates, znodes, last):
         added = OP_OVERHEAD + len(op.path) + len(getattr(op, "data", b""))
         if ops and (len(ops) >= BATCH_OPS or size + added > GROUP_BYTES_MAX):
-            yield from chain.send(mark, ops)
-            ops, size = [], 0
+            yield from _write(path, step, mark, ops)
+            step, ops, size = step + 1, [], 0
         ops.append(op)
         size += added
-    if ops:
-        yield from chain.send(mark, ops)
-    yield from chain.settle()
-    yield from chain.send(record, source.last_ops())
-    yield from chain.settle()
+    yield from _write(path, step, mark, ops)
+    yield from _write(path, step + 1, record, _last_ops(path, last))
 
 
-class _Source:
-    """Turns the znodes of a picture into operations, and keeps what belongs to the last of them."""
+def _write(path: str, step: int, data: bytes, ops: list[Op]) -> Step[None]:
+    """Send the transaction of that number; `data` is what the plan's znode holds with it.
 
-    def __init__(self, paths: Paths, plan: str) -> None:
-        self._paths, self._plan = paths, plan
-        self._path = paths.plan(plan)
-        self._last: dict[str, bytes] = {}
-
-    def operations(self, creates: int, znodes: Iterable[Znode]) -> Iterator[Op]:
-        made = len(PLAN_FIXED) - 1
-        children = 0
-        for znode in znodes:
-            here, _, name = znode.path.partition("/")
-            if here in LAST:
-                self._last[here] = znode.data
-                made += 1
-            elif not name:
-                made, children = made + 1, 0
-                yield Create(f"{self._path}/{here}", znode.data)
-            elif here == "delayed":
-                delayed = delayed_of(znode.path, self._plan)
-                if delayed is not None:
-                    due = delayed_name(delayed.due_ms, self._plan, delayed.entry)
-                    # An archive of an older version has no delay: its due time alone counts then.
-                    yield Create(f"{self._paths.delayed}/{due}", znode.data)
-            else:
-                if name.startswith(("prov-", "log-")):
-                    # The number that the task's counter gives now. The numbers of the source may be
-                    # higher: the counter would later give them to another edge or log.
-                    name = f"{name.partition('-')[0]}-{children:010d}"
-                children += 1
-                path = f"{self._path}/{here}/{name}"
-                yield Create(path, znode.data)
-                # A version counts the arrivals, and it only grows by one.
-                yield from repeat(SetData(path, znode.data), znode.version)
-        for _ in range(creates - made):
-            yield Create(f"{self._path}/gap")
-            yield Delete(f"{self._path}/gap")
-
-    def last_ops(self) -> list[Op]:
-        last = self._last
-        ended = "done" in last or control_from_bytes(last.get("ready", b"")) == "cancelled"
-        if not ended:
-            last.setdefault("add-count", b"")  # the plan of another client may have none yet
-        ops: list[Op] = [
-            Create(f"{self._path}/{name}", last[name]) for name in LAST if name in last
-        ]
-        if "ready" in last and not ended:
-            ops.append(Create(active_entry(self._path)))
-        return ops
-
-
-class _Batch(NamedTuple):
-    step: int
-    ops: list[Op]
-    ticket: Ticket
-
-
-class _Chain:
-    """Transactions that follow each other by the version of the plan's znode."""
-
-    def __init__(self, path: str, mark: bytes) -> None:
-        self.path = path
-        self._step = 0
-        self._flying: deque[_Batch] = deque()
-
-    def send(self, data: bytes, ops: list[Op]) -> Step[None]:
-        """Send a batch ahead; `data` is what the plan's znode holds with it."""
-        while len(self._flying) >= WINDOW:
-            yield from self._settle_first()
-        guarded: list[Op] = [SetData(self.path, data, self._step), *ops]
-        ticket = yield Send(Multi(guarded))
-        self._flying.append(_Batch(self._step, guarded, ticket))
-        self._step += 1
-
-    def settle(self) -> Step[None]:
-        while self._flying:
-            yield from self._settle_first()
-
-    def _settle_first(self) -> Step[None]:
-        answer = yield Await(self._flying[0].ticket)
-        if isinstance(answer, Applied):
-            self._flying.popleft()
-            return
-        answers = [answer]
-        for batch in list(self._flying)[1:]:
-            answers.append((yield Await(batch.ticket)))  # noqa: PERF401 - cannot yield inside
-        yield from self._recover(answers)
-
-    def _recover(self, answers: list[Applied | Refused]) -> Step[None]:
-        """The version of the plan says how many transactions were applied; the others are sent
-        again."""
-        version = yield from self._version()
-        rest = [
-            (batch, answer)
-            for batch, answer in zip(self._flying, answers, strict=True)
-            if batch.step >= version
-        ]
-        self._flying.clear()
-        for batch, answer in rest:
-            if isinstance(answer, Refused) and answer.at:
-                raise self._refused(answer)
-            again = yield Multi(batch.ops)
-            if isinstance(again, Refused) and (yield from self._version()) <= batch.step:
-                raise self._refused(again)
-
-    def _version(self) -> Step[int]:
-        node = yield ReadData(self.path)
+    An earlier copy of it, whose answer was lost, has raised the version that it checks.
+    """
+    answer = yield Multi([SetData(path, data, step), *ops])
+    if isinstance(answer, Applied):
+        return
+    if answer.at == 0:
+        node = yield ReadData(path)
         if node is None:
-            raise PlanNotFound(self.path, f"{self.path} was removed while it was imported")
-        return int(node.version)
+            raise PlanNotFound(path, f"{path} was removed while it was imported")
+        if answer.repeated and node.version == step + 1:
+            return
+    error = rejected(f"importing {path}", answer)
+    error.args = (f"{error}; the plan is only half imported: remove it and import it again",)
+    raise error
 
-    def _refused(self, answer: Refused) -> TransactionRejected:
-        error = rejected(f"importing {self.path}", answer)
-        error.args = (f"{error}; the plan is only half imported: remove it and import it again",)
-        return error
+
+def _operations(
+    paths: Paths, plan: str, creates: int, znodes: Iterable[Znode], last: dict[str, bytes]
+) -> Iterator[Op]:
+    """The operations that make the znodes. `last` gets those that the last transaction makes."""
+    path = paths.plan(plan)
+    made = len(PLAN_FIXED) - 1
+    children = 0
+    for znode in znodes:
+        here, _, name = znode.path.partition("/")
+        if here in LAST:
+            last[here] = znode.data
+            made += 1
+        elif not name:
+            made, children = made + 1, 0
+            yield Create(f"{path}/{here}", znode.data)
+        elif here == "delayed":
+            delayed = delayed_of(znode.path, plan)
+            if delayed is not None:
+                due = delayed_name(delayed.due_ms, plan, delayed.entry)
+                # An archive of an older version has no delay: its due time alone counts then.
+                yield Create(f"{paths.delayed}/{due}", znode.data)
+        else:
+            if name.startswith(("prov-", "log-")):
+                # The number that the task's counter gives now. The numbers of the source may be
+                # higher: the counter would later give them to another edge or log.
+                name = f"{name.partition('-')[0]}-{children:010d}"
+            children += 1
+            child = f"{path}/{here}/{name}"
+            yield Create(child, znode.data)
+            # A version counts the arrivals, and it only grows by one.
+            yield from repeat(SetData(child, znode.data), znode.version)
+    for _ in range(creates - made):
+        yield Create(f"{path}/gap")
+        yield Delete(f"{path}/gap")
+
+
+def _last_ops(path: str, last: dict[str, bytes]) -> list[Op]:
+    ended = "done" in last or control_from_bytes(last.get("ready", b"")) == "cancelled"
+    if not ended:
+        last.setdefault("add-count", b"")  # the plan of another client may have none yet
+    ops: list[Op] = [Create(f"{path}/{name}", last[name]) for name in LAST if name in last]
+    if "ready" in last and not ended:
+        ops.append(Create(active_entry(path)))
+    return ops

@@ -25,7 +25,11 @@ from ..errors import (
 )
 from .terminal import printable
 
-_SETTINGS = {"auto_envvar_prefix": "ZKPLAN", "help_option_names": ["-h", "--help"]}
+_SETTINGS = {
+    "auto_envvar_prefix": "ZKPLAN",
+    "help_option_names": ["-h", "--help"],
+    "show_default": True,
+}
 #: Command name to module below this package; loaded only when asked for.
 COMMANDS = ("server", "worker", "plan", "task", "stress", "demo")
 EXIT_FAILED, EXIT_USAGE, EXIT_UNREACHABLE, EXIT_TIMED_OUT = 1, 2, 3, 4
@@ -52,15 +56,19 @@ def cli() -> None:
 
 def exit_code(error: ZkplanError) -> int:
     """The exit code for an error."""
-    if isinstance(
-        error, ZooKeeperUnavailable | ServerRolledBack
-    ):  # run again, the command may succeed
-        return EXIT_UNREACHABLE
+    if isinstance(error, ZooKeeperUnavailable | ServerRolledBack):
+        return EXIT_UNREACHABLE  # run again, the command may succeed
     if isinstance(error, WaitTimeout):
         return EXIT_TIMED_OUT
     if isinstance(error, PlanFailed | PlanCancelled | PlanStuck | TaskFailed):
         return EXIT_FAILED
     return EXIT_USAGE
+
+
+def end(message: str, code: int) -> NoReturn:
+    """Say why a command ends, on stderr, and end it with this exit code."""
+    click.echo(f"zkplan: {printable(message)}", err=True)
+    sys.exit(code)
 
 
 def main(args: list[str] | None = None) -> NoReturn:
@@ -69,14 +77,12 @@ def main(args: list[str] | None = None) -> NoReturn:
     try:
         code = cli.main(args=args, prog_name="zkplan", standalone_mode=False)
     except ZkplanError as error:
-        click.echo(f"zkplan: {printable(str(error))}", err=True)
-        sys.exit(exit_code(error))
+        end(str(error), exit_code(error))
     except click.ClickException as error:
         error.show()
         sys.exit(error.exit_code)
     except (click.Abort, KeyboardInterrupt):
-        click.echo("zkplan: interrupted", err=True)
-        sys.exit(EXIT_INTERRUPTED)
+        end("interrupted", EXIT_INTERRUPTED)
     except BrokenPipeError:
         # The reader has closed stdout, as `head` does. Python would complain again at its end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -13,6 +13,7 @@ import click
 from ..client import DEFAULT_HOSTS, Client, connect
 from ..connection import DEFAULT_ROOT
 from ..errors import PayloadUndecodable
+from ..inspection.roots import hint_at_root
 from ..plan import Plan
 from ..transport.addresses import require_data
 from .terminal import PrintableFormatter, printable
@@ -22,49 +23,41 @@ ROWS_ALIGNED = 1000
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-hosts_option = click.option(
+
+def option(
+    names: str, kind: Any, default: Any, text: str, prefix: str = "ZKPLAN_", **more: Any
+) -> Callable[[F], F]:
+    """An option whose variable in the environment is its long name behind `prefix`."""
+    long = next(name for name in names.split() if name.startswith("--"))
+    variable = prefix + long[2:].replace("-", "_").upper()
+    given = {"type": kind, "default": default, "envvar": variable, "show_envvar": True} | more
+    return click.option(*names.split(), help=text, **given)
+
+
+hosts_option = option(
     "--hosts",
-    envvar="ZKPLAN_HOSTS",
-    default=DEFAULT_HOSTS,
-    show_default=True,
-    show_envvar=True,
-    help="ZooKeeper servers as host:port, separated by commas; a chroot may follow. "
-    "With embedded:FOLDER this process starts a server that keeps its data in FOLDER, or uses "
-    "the server that already does.",
+    str,
+    DEFAULT_HOSTS,
+    "ZooKeeper servers as host:port, separated by commas; a chroot may follow. With "
+    "embedded:FOLDER this process starts a server that keeps its data in FOLDER, or uses the "
+    "server that already does.",
 )
-root_option = click.option(
-    "--root",
-    envvar="ZKPLAN_ROOT",
-    default=DEFAULT_ROOT,
-    show_default=True,
-    show_envvar=True,
-    help="The znode below which plans and workers live.",
-)
-secret_option = click.option(
+root_option = option("--root", str, DEFAULT_ROOT, "The znode below which plans and workers live.")
+secret_option = option(
     "--secret",
-    envvar="ZKPLAN_SECRET",
-    default="",
-    show_envvar=True,
-    help="Sign payloads with this secret, and accept only payloads signed with it.",
+    str,
+    "",
+    "Sign payloads with this secret, and accept only payloads signed with it.",
+    show_default=False,
 )
-timeout_option = click.option(
+timeout_option = option(
     "--connect-timeout",
-    envvar="ZKPLAN_CONNECT_TIMEOUT",
-    type=click.FloatRange(0, 3600, min_open=True),
-    default=10.0,
-    show_default=True,
-    show_envvar=True,
-    help="Seconds to wait for a connection.",
+    click.FloatRange(0, 3600, min_open=True),
+    10.0,
+    "Seconds to wait for a connection.",
 )
-output_option = click.option(
-    "-o",
-    "--output",
-    envvar="ZKPLAN_OUTPUT",
-    type=click.Choice(["table", "json"]),
-    default="table",
-    show_default=True,
-    show_envvar=True,
-    help="Format of the output.",
+output_option = option(
+    "-o --output", click.Choice(["table", "json"]), "table", "Format of the output."
 )
 
 
@@ -147,6 +140,11 @@ def _print_table(rows: Iterator[dict[str, Any]], columns: Sequence[str]) -> int:
             padded = (cell.ljust(width) for cell, width in zip(line, widths, strict=True))
             click.echo("  ".join(padded).rstrip())
     return number - 1
+
+
+def tell_none(what: str, client: Client, hosts: str) -> None:
+    """Say that a list is empty, so that a mistyped root does not look like one that is in use."""
+    click.echo(f"no {what} under {client.root} of {hosts}{hint_at_root(client)}", err=True)
 
 
 def print_rest(left_out: int, output: str) -> None:

@@ -11,7 +11,7 @@ from .common import log_to_stderr
 from .running import zookeeper_for
 
 
-@click.command(context_settings={"show_default": True})
+@click.command()
 @click.option(
     "--hosts",
     envvar="ZKPLAN_HOSTS",

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from ..archive import export_plan, import_plan
-from ..inspect.roots import hint_at_root
+from ..client import Client
 from ..plan import Plan
 from ..protocol.control import PlanStatus
 from ..protocol.records import Dead
@@ -23,6 +23,7 @@ from .common import (
     output_option,
     print_facts,
     print_rows,
+    tell_none,
 )
 
 _COLUMNS = (
@@ -54,10 +55,9 @@ def list_plans(output: str, **connection: Any) -> None:
     """List all plans under the root."""
     with open_client(**connection) as client:
         rows = [_row(found.status(), output) for found in client.plans()]
-        hint = "" if rows else hint_at_root(client)
-    print_rows(rows, output, _COLUMNS)
-    if not rows:  # so that a mistyped root does not look like one without plans
-        click.echo(f"no plan under {connection['root']} of {connection['hosts']}{hint}", err=True)
+        print_rows(rows, output, _COLUMNS)
+        if not rows:
+            tell_none("plan", client, connection["hosts"])
 
 
 @plan.command()
@@ -100,13 +100,7 @@ def wait(plan: str, timeout: float | None, fail_fast: bool, output: str, **conne
     """Wait until a plan is drained. A terminal shows a progress bar."""
     with open_client(**connection) as client:
         found = client.plan(plan)
-        try:
-            status = found.wait(timeout, progress=True, fail_fast=fail_fast)
-        except KeyboardInterrupt:
-            show = client.command(f"plan show {int(found.number)}")
-            told = f"{label_of(found)} goes on; only this wait has ended. To look at the plan:"
-            click.echo(f"{told}\n{show}", err=True)
-            raise
+        status = found.wait(timeout, progress=True, fail_fast=fail_fast)
         print_facts(_row(status, output), output)
 
 
@@ -143,7 +137,6 @@ def check(plan: str, output: str, repair: bool, **connection: Any) -> None:
     "--wait",
     type=click.FloatRange(0),
     default=0.0,
-    show_default=True,
     help="Seconds to wait for running tasks to end. The exit code is 4 if some have not.",
 )
 @click.option("--remove", is_flag=True, help="Remove the plan once the file is written.")
@@ -203,7 +196,8 @@ def import_(
 
 def _resume(found: Plan) -> str:
     """The command that the user types to resume the plan."""
-    return found.client.command(f"plan resume {int(found.number)}")
+    client: Client = found.client
+    return client.command(f"plan resume {int(found.number)}")
 
 
 def _control(name: str, act: Callable[[Plan], None], help_text: str, said: str) -> None:

@@ -5,10 +5,6 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
-from types import FrameType
-from typing import NoReturn
-
-import click
 
 from ..errors import ZkplanError
 from ..testing.embedded_process import EmbeddedServerProcess
@@ -16,7 +12,7 @@ from ..testing.loopback import server_version
 from ..testing.provide import Provided, of_our_own
 from ..testing.server_process import ServerDidNotStart
 from ..transport.addresses import is_embedded, lease
-from . import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_UNREACHABLE, EXIT_USAGE, exit_code
+from . import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_UNREACHABLE, EXIT_USAGE, end, exit_code
 
 
 @contextmanager
@@ -28,7 +24,7 @@ def zookeeper_for(command: str, hosts: str | None) -> Iterator[Provided]:
     """
     # SIGINT too: a shell without job control starts what runs in its background with it ignored.
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, _interrupt)
+        signal.signal(number, signal.default_int_handler)
     try:
         if hosts and is_embedded(hosts):
             with lease(hosts) as server:
@@ -41,19 +37,10 @@ def zookeeper_for(command: str, hosts: str | None) -> Iterator[Provided]:
             with EmbeddedServerProcess() as started:
                 yield of_our_own(started.hosts, f"started for zkplan {command}")
     except KeyboardInterrupt:
-        _end("interrupted; nothing of it is left behind", EXIT_INTERRUPTED)
+        end("interrupted; nothing of it is left behind", EXIT_INTERRUPTED)
     except ServerDidNotStart as error:
-        _end(str(error), EXIT_UNREACHABLE)
+        end(str(error), EXIT_UNREACHABLE)
     except ZkplanError as error:
         # This is no usage error, so whatever else happened, the run has failed.
         code = exit_code(error)
-        _end(str(error), EXIT_FAILED if code == EXIT_USAGE else code)
-
-
-def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
-    raise KeyboardInterrupt
-
-
-def _end(message: str, code: int) -> NoReturn:
-    click.echo(f"zkplan: {message}", err=True)
-    raise SystemExit(code)
+        end(str(error), EXIT_FAILED if code == EXIT_USAGE else code)

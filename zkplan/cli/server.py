@@ -8,11 +8,11 @@ import shlex
 import socket
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 import click
 
-from . import EXIT_FAILED
+from . import EXIT_FAILED, end
 from .common import log_to_stderr
 
 if TYPE_CHECKING:
@@ -52,7 +52,6 @@ def _folder(ctx: click.Context, param: click.Parameter, value: str | None) -> Pa
     callback=_address,
     metavar="HOST:PORT",
     default="127.0.0.1:2181",
-    show_default=True,
     help="Address that clients connect to. Port 0 takes a free port.",
 )
 @click.option(
@@ -65,7 +64,6 @@ def _folder(ctx: click.Context, param: click.Parameter, value: str | None) -> Pa
     "--durability",
     type=click.Choice(["durable", "fast"]),
     default="durable",
-    show_default=True,
     help="What an answered write survives. durable: a power cut. fast: only kill -9.",
 )
 @click.option(
@@ -73,7 +71,6 @@ def _folder(ctx: click.Context, param: click.Parameter, value: str | None) -> Pa
     "tick_time_ms",
     type=click.IntRange(10, 60_000),
     default=500,
-    show_default=True,
     metavar="MS",
     help="A dead session ends at most this many milliseconds after its time-out.",
 )
@@ -112,7 +109,7 @@ def server(
     try:
         _try_address(host, port)
     except OSError as error:
-        _end(_told(host, port, error))
+        end(_told(host, port, error), EXIT_FAILED)
     made = EmbeddedServer(
         data,
         host=host,
@@ -128,9 +125,9 @@ def server(
     try:
         code = made.run(lambda ready: click.echo(_ready_line(ready, data, durability)))
     except OSError as error:
-        _end(_told(host, port, error))
+        end(_told(host, port, error), EXIT_FAILED)
     if made.fatal is not None:
-        _end(str(made.fatal) or type(made.fatal).__name__)
+        end(str(made.fatal) or type(made.fatal).__name__, EXIT_FAILED)
     sys.exit(code)
 
 
@@ -173,8 +170,3 @@ def _is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
-
-
-def _end(message: str) -> NoReturn:
-    click.echo(f"zkplan: {message}", err=True)
-    sys.exit(EXIT_FAILED)

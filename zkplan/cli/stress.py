@@ -3,37 +3,25 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from ..stress.harness import Settings, Tell, run
+from ..inspection.progress import progress_bar
+from ..stress.harness import Settings, run
 from ..stress.report import print_report, to_json
 from . import EXIT_FAILED, EXIT_TIMED_OUT
-from .common import output_option, timeout_option
+from .common import option, output_option, timeout_option
 from .running import zookeeper_for
 
 #: A takeover waits until a session ends, so runs that kill workers use a short time-out.
 SESSION_TIMEOUT_S, SESSION_TIMEOUT_KILLS_S = 10.0, 4.0
 
 
-def _option(names: str, kind: Any, default: Any, text: str) -> Callable[[Any], Any]:
-    """An option, `--name` or `--name of_parameter`, with its variable ZKPLAN_STRESS_NAME."""
-    name, *parameter = names.split()
-    return click.option(
-        name,
-        *parameter,
-        type=kind,
-        default=default,
-        show_default=default is not None,
-        envvar=f"ZKPLAN_STRESS_{name[2:].replace('-', '_').upper()}",
-        help=text,
-    )
+_option = partial(option, prefix="ZKPLAN_STRESS_", show_envvar=False)
 
 
 @click.command(short_help="Run many workers on a random graph and check every promise.")
@@ -83,7 +71,6 @@ def _option(names: str, kind: Any, default: Any, text: str) -> Callable[[Any], A
 @click.option(
     "--root",
     default="/zkplan",
-    show_default=True,
     envvar=["ZKPLAN_STRESS_ROOT", "ZKPLAN_ROOT"],
     help="The run creates a root whose name starts like this, and removes it at the end.",
 )
@@ -120,7 +107,13 @@ def stress(
     )
     with zookeeper_for("stress", hosts) as provided:
         click.echo(f"{provided}; seed {settings.seed}", err=True)
-        with _bar(settings) as tell:
+        with progress_bar("tasks") as show:
+
+            def tell(done: int, kills: int) -> None:
+                if show is not None:
+                    killed = f"{kills} killed" if settings.kill_every_s else ""
+                    show(done, settings.tasks, killed)
+
             report = run(provided.hosts, settings, tell)
     if output == "json":
         click.echo(to_json(report))
@@ -130,20 +123,3 @@ def stress(
         raise SystemExit(EXIT_TIMED_OUT)
     if not report.passed:
         raise SystemExit(EXIT_FAILED)
-
-
-@contextmanager
-def _bar(settings: Settings) -> Iterator[Tell]:
-    """A progress bar on standard error where that is a terminal."""
-    console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    with Progress(
-        *columns, TimeElapsedColumn(), console=console, disable=not console.is_terminal
-    ) as bar:
-        task = bar.add_task("starting workers", total=settings.tasks)
-
-        def tell(done: int, kills: int) -> None:
-            killed = f", {kills} killed" if settings.kill_every_s else ""
-            bar.update(task, completed=done, description=f"running{killed}")
-
-        yield tell

@@ -11,9 +11,9 @@ from typing import Any
 import click
 
 from ..errors import InvalidTask, PayloadUndecodable
-from ..inspect.outcomes import OutcomeSummary
-from ..inspect.task_details import describe_task
-from ..inspect.unfinished import TaskSummary
+from ..inspection.outcomes import OutcomeSummary
+from ..inspection.task_details import describe_task
+from ..inspection.unfinished import TaskSummary
 from ..text import count, date_time
 from .common import (
     connection_options,

@@ -6,12 +6,10 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable
 from typing import Any
 
 import click
 
-from ..client import Client
 from ..processes.line import LowerEnd
 from ..processes.signing_off import SigningOff
 from ..protocol.records import WorkerRecord
@@ -24,6 +22,7 @@ from .common import (
     open_client,
     output_option,
     print_rows,
+    tell_none,
 )
 from .supervisor import Supervisor
 
@@ -39,28 +38,24 @@ _ENDS_WITHIN_S = 30
     "--threads",
     type=click.IntRange(1, THREADS_MAX),
     default=THREADS_DEFAULT,
-    show_default=True,
     help="Tasks that each process runs at a time.",
 )
 @click.option(
     "--processes",
     type=click.IntRange(1, 1000),
     default=1,
-    show_default=True,
     help="Number of worker processes. With 2 or more, a process that dies is replaced.",
 )
 @click.option(
     "--session-timeout",
     type=click.FloatRange(0, 3600, min_open=True),
     default=10.0,
-    show_default=True,
     help="Seconds after which other workers take over the tasks of a dead worker.",
 )
 @click.option(
     "--grace",
     type=click.FloatRange(0, 30 * 24 * 3600),
     default=30.0,
-    show_default=True,
     help="Seconds that running tasks have to end when the worker is stopped.",
 )
 @click.option(
@@ -68,18 +63,13 @@ _ENDS_WITHIN_S = 30
     is_flag=True,
     help="Log only warnings of zkplan itself. What tasks log stays the same.",
 )
-@click.pass_context
 def worker(
-    ctx: click.Context,
-    hosts: str,
-    root: str,
-    secret: str,
-    connect_timeout: float,
     threads: int,
     processes: int,
     session_timeout: float,
     grace: float,
     quiet: bool,
+    **connection: Any,
 ) -> None:
     """Claim and run the tasks of every ready plan.
 
@@ -87,6 +77,7 @@ def worker(
     seconds to end. The worker hands back the tasks that do not. A second signal makes it hand back
     at once. Tasks can import the modules in the current folder.
     """
+    ctx = click.get_current_context()
     if ctx.invoked_subcommand is not None:
         given = [name for name in ctx.params if ctx.get_parameter_source(name) is _GIVEN]
         if given:
@@ -96,17 +87,11 @@ def worker(
     if quiet:
         logging.getLogger("zkplan").setLevel(logging.WARNING)
     if processes > 1:
-
-        def opened(server: str) -> Client:
-            return open_client(server, root, secret, connect_timeout)
-
-        _supervise(hosts, opened, processes, session_timeout, grace, bool(secret))
+        _supervise(connection, processes, session_timeout, grace)
         return
     line = LowerEnd()
     sys.path.insert(0, os.getcwd())
-    client = open_client(
-        hosts, root, secret, connect_timeout, creates=True, session_timeout=session_timeout
-    )
+    client = open_client(**connection, creates=True, session_timeout=session_timeout)
     try:
         made = Worker(client, threads)
         made.on_ready(lambda name: _say_ready(name, line, quiet))
@@ -142,22 +127,20 @@ def worker(
 
 
 def _supervise(
-    hosts: str,
-    opened: Callable[[str], Client],
-    processes: int,
-    session_timeout_s: float,
-    grace_s: float,
-    has_secret: bool,
+    connection: dict[str, Any], processes: int, session_timeout_s: float, grace_s: float
 ) -> None:
-    """Run the processes. `opened` connects to the ZooKeeper at an address."""
+    hosts = connection["hosts"]
     with lease(hosts) as served:
         # Each process would start an embedded server of its own, so this process serves them all.
         # If another process serves the folder, each worker follows that server by itself.
         is_here = is_embedded(hosts) and not served.is_elsewhere
         extra = ["--hosts", served.hosts] if is_here else []
         # Not as an option: every user can read the command line of a process.
-        environment = {"ZKPLAN_SECRET": served.secret} if is_here and not has_secret else {}
-        signing_off = SigningOff(lambda: opened(served.find()), session_timeout_s)
+        signs = is_here and not connection["secret"]
+        environment = {"ZKPLAN_SECRET": served.secret} if signs else {}
+        signing_off = SigningOff(
+            lambda: open_client(**connection | {"hosts": served.find()}), session_timeout_s
+        )
         Supervisor(processes, grace_s, signing_off, extra, environment).run()
 
 
@@ -182,4 +165,6 @@ def list_workers(output: str, **connection: Any) -> None:
             found._asdict() | {"started": date_time(found.started, output != "json")}
             for found in client.workers()
         ]
-    print_rows(rows, output, WorkerRecord._fields)
+        print_rows(rows, output, WorkerRecord._fields)
+        if not rows:
+            tell_none("worker", client, connection["hosts"])

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import NamedTuple
 
+from ..errors import ZkplanError
 from . import failpoints, wide_join
 from .add_chain import AddChain
 from .adding import NewTask, next_number, task_ops
@@ -52,8 +53,10 @@ def ensure_root(paths: Paths) -> Step[None]:
             raise rejected(f"creating {path}", answer)
 
 
-def create_plan(paths: Paths, record: PlanRecord) -> Step[str]:
-    """Create a plan with its fixed children in one transaction. Returns its number."""
+def create_plan(
+    paths: Paths, record: PlanRecord, children: Sequence[str] = PLAN_FIXED
+) -> Step[str]:
+    """Create a plan with these children in one transaction. Returns its number."""
     yield from ensure_root(paths)
     while True:
         root = yield ReadData(paths.root)
@@ -63,7 +66,7 @@ def create_plan(paths: Paths, record: PlanRecord) -> Step[str]:
         number = f"{next_number(root):010d}"
         path = paths.plan(number)
         ops: list[Op] = [Create(f"{paths.root}/plan-", record.to_bytes(), sequence=True)]
-        ops += [Create(f"{path}/{name}") for name in PLAN_FIXED]
+        ops += [Create(f"{path}/{name}") for name in children]
         answer = yield Multi(ops)
         if isinstance(answer, Applied):
             return number_of(answer.results[0])
@@ -96,8 +99,18 @@ class Author(AddChain):
         """Create `tasks`, in order, and set their numbers. Raises if an add is refused for good.
 
         Each batch is atomic. After an error the earlier batches stay: their tasks have numbers, the
-        others have none.
+        others have none, and `added` of the error counts them.
         """
+        try:
+            yield from self._add_all(tasks)
+        except ZkplanError as error:
+            error.added = sum(bool(task.number) for task in tasks)
+            if error.added:
+                told = f"{error.added} of the {len(tasks)} tasks of this add are in the plan"
+                error.args = (f"{error}; the first {told}",)
+            raise
+
+    def _add_all(self, tasks: Sequence[NewTask]) -> Step[None]:
         for is_wide, run in groupby(tasks, lambda task: task.k > EDGES_PER_MULTI):
             if not is_wide:
                 yield from self._add_run(list(run))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -250,27 +251,32 @@ def drop_removed(claims: list[Claim]) -> Step[set[str]]:
     return removed
 
 
-def read_all(reads: list[ReadData | ReadChildren]) -> Step[list[Any]]:
+def read_all(reads: Sequence[ReadData | ReadChildren], strict: bool = True) -> Step[list[Any]]:
     """Read in batches whose answers are small enough for the memory of the server.
 
     Nothing limits the answer to a batch of reads: a hundred results of half a megabyte crash a
     server with the usual heap. The sizes seen so far decide how many values the next batch asks
-    for.
+    for. `strict`: see ReadMany.
     """
     answers: list[Any] = []
     values = VALUES_FIRST
     while len(answers) < len(reads):
         batch = _batch(reads, len(answers), values)
-        found = yield ReadMany(batch, strict=True)
+        found = yield ReadMany(batch, strict)
         answers += found
-        largest = max((len(node.data) for node in found if isinstance(node, Node)), default=0)
-        values = max(1, min(READS_PER_REQUEST, ANSWER_BYTES_MAX // max(1, largest)))
+        values = values_next(found)
     return answers
 
 
+def values_next(found: Sequence[Any]) -> int:
+    """How many values the next request may ask for, after one with these answers."""
+    largest = max((len(node.data) for node in found if isinstance(node, Node)), default=0)
+    return max(1, min(READS_PER_REQUEST, ANSWER_BYTES_MAX // max(1, largest)))
+
+
 def _batch(
-    reads: list[ReadData | ReadChildren], start: int, values: int
-) -> list[ReadData | ReadChildren]:
+    reads: Sequence[ReadData | ReadChildren], start: int, values: int
+) -> Sequence[ReadData | ReadChildren]:
     """The next reads. At most `values` of them are of users' data: definitions, arguments, logs."""
     end = start
     while end < len(reads) and end - start < READS_PER_REQUEST:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from ..errors import PayloadUndecodable, PlanNotFound
 from .layout import Delayed, Paths, parse_plan
-from .records import State, control_from_bytes
+from .load import read_all
+from .records import PlanRecord, State, control_from_bytes
 from .requests import (
     Applied,
     Create,
@@ -38,6 +40,61 @@ def list_plans(paths: Paths, watch: bool = False) -> Step[list[str]]:
     names = yield ReadChildren(paths.root, watch)
     # Somebody else may have made a `plan-x` here. Only a name with a number is a plan.
     return sorted(number for name in names or () if (number := parse_plan(name)) is not None)
+
+
+def plan_records(paths: Paths) -> Step[list[tuple[str, PlanRecord | None]]]:
+    """The paths and the records of all plans under the root, oldest first. See
+    `readable_record`."""
+    found = [paths.plan(number) for number in (yield from list_plans(paths))]
+    nodes = yield from read_all([ReadData(path) for path in found], strict=False)
+    return [
+        (path, readable_record(node.data))
+        for path, node in zip(found, nodes, strict=True)
+        if node is not None
+    ]
+
+
+def plan_record(plan_path: str) -> Step[PlanRecord]:
+    """The record of a plan. Raises PlanNotFound, PayloadUndecodable."""
+    node = yield ReadData(plan_path)
+    if node is None:
+        raise PlanNotFound(plan_path, f"there is no plan {plan_path}")
+    try:
+        return PlanRecord.from_bytes(node.data)
+    except PayloadUndecodable as error:
+        raise PayloadUndecodable(f"{plan_path}: {error}") from None
+
+
+def readable_record(data: bytes) -> PlanRecord | None:
+    """The record of a plan, or None if it is damaged or of a later format.
+
+    Such a plan is listed too, and can be cancelled and removed.
+    """
+    try:
+        return PlanRecord.from_bytes(data)
+    except PayloadUndecodable:
+        return None
+
+
+def index_names(plan_path: str, index: str) -> Step[list[str]]:
+    """The sorted names in an index of the plan, such as `dead`. Raises PlanNotFound."""
+    names = yield ReadChildren(f"{plan_path}/{index}")
+    # A plan that another client built has no such index until a worker or a check has seen it.
+    if names is None and (yield ReadData(plan_path)) is None:
+        raise PlanNotFound(plan_path, f"there is no plan {plan_path}")
+    return sorted(names or ())
+
+
+def names_on_claims_nodes(paths: Paths, strict: bool = False) -> Step[list[tuple[str, str]]]:
+    """Each worker that has a claims node, with each name on it: claims and pending records.
+
+    `strict`: see ReadMany.
+    """
+    workers = (yield ReadChildren(paths.claims)) or []
+    held = yield ReadMany([ReadChildren(paths.claims_of(worker)) for worker in workers], strict)
+    return [
+        (worker, name) for worker, names in zip(workers, held, strict=True) for name in names or ()
+    ]
 
 
 def look(plan_path: str, watch: bool = False) -> Step[PlanLook]:

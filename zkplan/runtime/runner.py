@@ -17,7 +17,7 @@ from ..errors import (
     TaskCancelled,
     TransactionRejected,
 )
-from ..inspect.slots import worker_here
+from ..inspection.slots import worker_here
 from ..protocol import failpoints
 from ..protocol.records import Failure, TaskRecord
 from ..protocol.running import mark_started

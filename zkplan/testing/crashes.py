@@ -24,7 +24,7 @@ from kazoo.client import KazooClient
 from zkplan.client import Client, connect
 from zkplan.embedded import EmbeddedServer
 from zkplan.errors import PlanError, WaitTimeout, ZkplanError, ZooKeeperError
-from zkplan.inspect.deadlock import raise_in_vain
+from zkplan.inspection.deadlock import raise_in_vain
 from zkplan.plan import Plan
 from zkplan.processes.watched import WatchedProcess, same_imports
 from zkplan.protocol.requests import ReadChildren

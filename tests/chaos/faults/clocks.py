@@ -14,11 +14,10 @@ from pathlib import Path
 import pytest
 
 from zkplan.stress.history import journal_of, read_lines
-from zkplan.text import article
 
 from ..cluster import clock
 from ..cluster.cluster import Cluster, Process, Role
-from .fault import SERVERS, Fault, enter, wait_a_while
+from .fault import SERVERS, Fault, article, enter, wait_a_while
 
 HOUR_S = 3600.0
 #: How exactly a clock has to be off by its step.

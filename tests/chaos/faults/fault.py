@@ -152,3 +152,8 @@ def wait_a_while(ready: Callable[[], bool]) -> None:
     until, pause = time.monotonic() + _READY_S, threading.Event()
     while not ready() and time.monotonic() < until:
         pause.wait(_POLL_S)
+
+
+def article(noun: str) -> str:
+    """The noun with its article, as in `an author`."""
+    return f"{'an' if noun[0] in 'aeio' else 'a'} {noun}"

@@ -6,11 +6,9 @@ import random
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from zkplan.text import article
-
 from ..cluster.cluster import Cluster, Process, Role
 from ..cluster.link import LinkState, Loss
-from .fault import LINKS_OF, Fault, Sessions, enter
+from .fault import LINKS_OF, Fault, Sessions, article, enter
 from .processes import PAST_SESSION
 from .target import NOBODY, Target
 

@@ -9,13 +9,12 @@ from functools import partial
 
 from zkplan.cli import EXIT_UNREACHABLE
 from zkplan.runtime.shutdown import DELIVER_S
-from zkplan.text import article
 
 from ..cluster.cluster import GRACE_S, ROLES, Cluster, Process, Role
 from ..cluster.link import LinkState
 from ..cluster.process_state import is_gone, is_stopped
 from ..traffic.tasks import EXIT_CODE, Poke
-from .fault import LINKS_OF, STOPS_OF, Fault, RoleFault, Sessions, enter
+from .fault import LINKS_OF, STOPS_OF, Fault, RoleFault, Sessions, article, enter
 from .target import Target
 
 #: The exit codes of a process whose task does that; any other poke leaves it alive. Without memory

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from ..connection import Connection
-from ..errors import PayloadUndecodable, PlanNotFound
-from ..protocol.layout import parse_task
-from ..protocol.load import ANSWER_BYTES_MAX, VALUES_FIRST
+from ..errors import PayloadUndecodable
+from ..protocol.layout import parse_number
+from ..protocol.load import VALUES_FIRST, values_next
+from ..protocol.look import index_names
 from ..protocol.records import Dead
-from ..protocol.requests import Node, ReadChildren, ReadData, ReadMany
-from ..protocol.shared import READS_PER_REQUEST
+from ..protocol.requests import Node, ReadData, ReadMany
 from ..serialization.codec import FAILURE, VALUE, Codec, split_name
 from ..transport import Transport
 
@@ -34,14 +34,10 @@ class OutcomeSummary(NamedTuple):
 
 def kept_outcomes(client: Connection, plan_path: str) -> Iterator[OutcomeSummary]:
     """See Plan.outcomes."""
-    transport = client.transport
-    names = transport.ask(ReadChildren(f"{plan_path}/results"))
-    # A plan that another client built has no outcomes until a worker or a check has seen it.
-    if names is None and transport.ask(ReadData(plan_path)) is None:
-        raise PlanNotFound(plan_path, f"there is no plan {plan_path}")
+    names = client.transport.run(index_names(plan_path, "results"))
     # zkplan did not make a znode with another kind of name.
-    chosen = sorted(name for name in names or () if parse_task(f"task-{name}") is not None)
-    return _summaries(transport, client.codec, plan_path, chosen)
+    chosen = [name for name in names if parse_number(name) is not None]
+    return _summaries(client.transport, client.codec, plan_path, chosen)
 
 
 def _summaries(
@@ -59,8 +55,7 @@ def _summaries(
         ]
         yield from _with_names(transport, plan_path, here)
         # Nothing else limits the size of the answer, and a value may have 1 MB.
-        largest = max((len(node.data) for node in nodes if node is not None), default=1)
-        count = max(1, min(READS_PER_REQUEST, ANSWER_BYTES_MAX // max(1, largest)))
+        count = values_next(nodes)
 
 
 def _summary(codec: Codec, number: str, node: Node) -> OutcomeSummary:

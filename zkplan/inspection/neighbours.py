@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 from ..errors import PayloadUndecodable
 from ..protocol.layout import parse_number
+from ..protocol.load import read_all
 from ..protocol.records import Edge
-from ..protocol.requests import Node, ReadChildren, ReadData, ReadMany
-from ..protocol.shared import READS_PER_REQUEST
+from ..protocol.requests import Node, ReadChildren, ReadData
 from ..transport import Transport
 
 #: The most tasks that are named on either side: a wide join has up to 50 000.
@@ -29,8 +29,7 @@ class Edges(NamedTuple):
 def dependents(transport: Transport, task_path: str, provs: list[str]) -> Edges:
     """The tasks that get the result, from the first `prov-` of this task."""
     shown = sorted(provs)[:NAMED]
-    reads = [ReadData(f"{task_path}/{name}") for name in shown]
-    nodes = transport.ask(ReadMany(reads)) if reads else []
+    nodes = _read(transport, [f"{task_path}/{name}" for name in shown])
     edges = [_edge(node.data) for node in nodes if node is not None]
     numbers = dict.fromkeys(edge.task for edge in edges if edge is not None)
     return Edges(list(numbers), len(provs) - len(shown))
@@ -80,11 +79,7 @@ def _sources(transport: Transport, path: str, deps: list[str]) -> dict[str, str]
 
 
 def _read(transport: Transport, paths: list[str]) -> list[Node | None]:
-    nodes: list[Node | None] = []
-    for start in range(0, len(paths), READS_PER_REQUEST):
-        batch = paths[start : start + READS_PER_REQUEST]
-        nodes += transport.ask(ReadMany([ReadData(path) for path in batch]))
-    return nodes
+    return transport.run(read_all([ReadData(path) for path in paths], strict=False))
 
 
 def _edge(data: bytes) -> Edge | None:

@@ -23,7 +23,7 @@ from ..serialization.codec import (
 )
 from ..text import date_time
 from .neighbours import dependencies, dependents
-from .unfinished import Listing, TaskSummary
+from .unfinished import TaskSummary, summaries
 
 #: Facts that are lines of text for people, and lists for programs.
 _LISTS = ("waits_for", "feeds", "log")
@@ -63,9 +63,7 @@ def describe_task(
     else:
         facts["state"] = "finished"
     if outcome is not None:
-        facts["outcome"] = _outcome(codec, outcome.data)
-        if shown is not None:
-            facts |= _value(codec, outcome.data, shown)
+        facts |= _outcome(codec, outcome.data, shown)
     if people:
         facts |= {name: "\n".join(facts[name]) for name in _LISTS if name in facts}
     if shown is not None:
@@ -85,7 +83,7 @@ def _surroundings(
         "feeds": dependents(client.transport, task_path, provs),
     }
     numbers = [each for side in sides.values() for each in side.tasks]
-    found = {each.number: each for each in Listing(client, plan_path).of([number, *numbers])}
+    found = {each.number: each for each in summaries(client, plan_path, [number, *numbers])}
     if number not in found:
         return {}
     me = found[number]
@@ -177,22 +175,16 @@ def _entry(codec: Codec, node: Node, people: bool = True, values: _Values | None
     return f"{when} attempt {failure.n}{where}: {failure.summary}"
 
 
-def _outcome(codec: Codec, sealed: bytes) -> str:
+def _outcome(codec: Codec, sealed: bytes, values: _Values | None = None) -> dict[str, str]:
+    """The outcome for people, and with `values` the value that it holds."""
     try:
         kind, body = codec.open(VALUE + FAILURE, sealed)
-        if kind == VALUE:
-            size = len(split_name(body)[1])
-            return f"a result of {size} bytes (Task.result() reads it, --values shows it)"
-        failure = Failure.from_bytes(body)
+        failure = Failure.from_bytes(body) if kind == FAILURE else None
     except PayloadUndecodable as error:
-        return f"(undecodable: {error})"
-    return f"failed: {failure.summary}\n{failure.traceback}".rstrip()
-
-
-def _value(codec: Codec, sealed: bytes, values: _Values) -> dict[str, str]:
-    """The value of an outcome that is a result."""
-    try:
-        kind, body = codec.open(VALUE + FAILURE, sealed)
-    except PayloadUndecodable as error:
-        return {"value": values.refused(str(error))}
-    return {"value": values.text(body)} if kind == VALUE else {}
+        told = f"(undecodable: {error})"
+        return {"outcome": told} | ({"value": values.refused(str(error))} if values else {})
+    if failure is not None:
+        return {"outcome": f"failed: {failure.summary}\n{failure.traceback}".rstrip()}
+    size = len(split_name(body)[1])
+    told = f"a result of {size} bytes (Task.result() reads it, --values shows it)"
+    return {"outcome": told} | ({"value": values.text(body)} if values else {})

@@ -1,12 +1,14 @@
-"""List the dead tasks of a plan, and retry all of them."""
+"""List the dead tasks of a plan, and retry them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..errors import PayloadUndecodable, PlanNotFound
+from ..errors import PayloadUndecodable, PlanCancelled
+from ..protocol.control import status
+from ..protocol.look import index_names
 from ..protocol.records import Dead
-from ..protocol.requests import ReadChildren, ReadData, ReadMany
+from ..protocol.requests import ReadData, ReadMany
 from ..protocol.retry import retry
 from ..protocol.shared import READS_PER_REQUEST
 from ..transport import Transport
@@ -14,7 +16,7 @@ from ..transport import Transport
 
 def dead_letters(transport: Transport, plan_path: str) -> Iterator[tuple[str, Dead]]:
     """See Plan.dead."""
-    return _letters(transport, plan_path, _names(transport, plan_path))
+    return _letters(transport, plan_path, transport.run(index_names(plan_path, "dead")))
 
 
 def _letters(transport: Transport, plan_path: str, names: list[str]) -> Iterator[tuple[str, Dead]]:
@@ -29,12 +31,10 @@ def _letters(transport: Transport, plan_path: str, names: list[str]) -> Iterator
 
 
 def retry_all(transport: Transport, plan_path: str) -> int:
-    """Retry all dead tasks, with all their attempts. Returns how many. Raises PlanNotFound.
-
-    Damaged dead letters raise PayloadUndecodable only after all other tasks were retried.
-    """
+    """See Plan.retry."""
+    _refuse_if_cancelled(transport, plan_path)
     retried, damaged = 0, None
-    for number in _names(transport, plan_path):
+    for number in transport.run(index_names(plan_path, "dead")):
         try:
             retried += transport.run(retry(plan_path, number))
         except PayloadUndecodable as error:
@@ -44,9 +44,14 @@ def retry_all(transport: Transport, plan_path: str) -> int:
     return retried
 
 
-def _names(transport: Transport, plan_path: str) -> list[str]:
-    names = transport.ask(ReadChildren(f"{plan_path}/dead"))
-    # A plan that another client built has no such index until a worker or a check has seen it.
-    if names is None and transport.ask(ReadData(plan_path)) is None:
-        raise PlanNotFound(plan_path, f"there is no plan {plan_path}")
-    return sorted(names or ())
+def retry_task(transport: Transport, plan_path: str, number: str) -> bool:
+    """See Plan.retry_task."""
+    _refuse_if_cancelled(transport, plan_path)
+    return transport.run(retry(plan_path, number))
+
+
+def _refuse_if_cancelled(transport: Transport, plan_path: str) -> None:
+    if transport.run(status(plan_path)).state == "cancelled":
+        raise PlanCancelled(
+            plan_path, f"{plan_path} was cancelled: none of its tasks would run again"
+        )

@@ -10,6 +10,8 @@ from ..protocol.check import check
 from ..protocol.control import PlanStatus
 from ..protocol.control import status as read_status
 from ..protocol.layout import PENDING, Paths, number_of, parse_claim, parse_delayed, parse_entry
+from ..protocol.load import read_all
+from ..protocol.look import names_on_claims_nodes
 from ..protocol.records import Failure
 from ..protocol.requests import ReadChildren, ReadData, ReadMany, Step
 from ..protocol.shared import pending_dependents
@@ -20,8 +22,6 @@ from .neighbours import NAMED, dependencies
 FAILURES_SHOWN, REASONS_SHOWN = 20, 5
 #: How many runnable tasks' logs are read to find out why no worker takes the tasks.
 LOOKED_AT = 5
-#: A server refuses a request with more than about ten thousand reads.
-READS_MAX = 1000
 
 
 def may_stand(status: PlanStatus) -> bool:
@@ -110,18 +110,13 @@ def dead_if_deadlocked(paths: Paths, plan_path: str) -> Step[int | None]:
 
 def _pending_where_nothing_is_claimed(paths: Paths, plan_path: str) -> Step[list[str] | None]:
     """The pending records on all claims nodes, or None if a claim of the plan is on one of them."""
-    claims_nodes = (yield ReadChildren(paths.claims)) or []
-    held = yield ReadMany(
-        [ReadChildren(paths.claims_of(claims_node)) for claims_node in claims_nodes], strict=True
-    )
     found = []
-    for claims_node, names in zip(claims_nodes, held, strict=True):
-        for name in names or ():
-            claim = parse_claim(name)
-            if claim is not None and claim.plan == number_of(plan_path):
-                return None
-            if name.startswith(PENDING):
-                found.append(f"{paths.claims_of(claims_node)}/{name}")
+    for worker, name in (yield from names_on_claims_nodes(paths, strict=True)):
+        claim = parse_claim(name)
+        if claim is not None and claim.plan == number_of(plan_path):
+            return None
+        if name.startswith(PENDING):
+            found.append(f"{paths.claims_of(worker)}/{name}")
     return found
 
 
@@ -131,17 +126,12 @@ def _is_owed(plan_path: str, pending_records: list[str]) -> Step[bool]:
     A settled pending record proves nothing: its worker deletes it only with the next commit. The
     tasks that it names are claimed or runnable by then.
     """
-    nodes = yield ReadMany([ReadData(path) for path in pending_records], strict=True)
+    nodes = yield from read_all([ReadData(path) for path in pending_records])
     read = [node for node in nodes if node is not None]
     number = number_of(plan_path)
     named = [d for node in read for d in pending_dependents(node.data) if d.plan == number]
-    for start in range(0, len(named), READS_MAX):
-        chunk = named[start : start + READS_MAX]
-        reads = [ReadData(f"{plan_path}/task-{d.task}/ready") for d in chunk]
-        ready = yield ReadMany(reads, strict=True)
-        if any(node and node.version == d.k for d, node in zip(chunk, ready, strict=True)):
-            return True
-    return False
+    ready = yield from read_all([ReadData(f"{plan_path}/task-{d.task}/ready") for d in named])
+    return any(node and node.version == d.k for d, node in zip(named, ready, strict=True))
 
 
 def raise_in_vain(client: Connection, status: PlanStatus, dead: int, repair: bool = True) -> str:
@@ -176,7 +166,9 @@ def raise_in_vain(client: Connection, status: PlanStatus, dead: int, repair: boo
             _waits_for(client, plan_path, name, deps) for name, deps in waiting
         ]
         shown = "; ".join(reasons[:REASONS_SHOWN])
-        raise PlanStuck(plan_path, f"{plan_path} can never drain: {_remain(status.tasks)}; {shown}")
+        one = status.tasks == 1
+        remain = "one task remains and cannot" if one else f"{status.tasks} tasks remain, none can"
+        raise PlanStuck(plan_path, f"{plan_path} can never drain: {remain} run; {shown}")
     return ""
 
 
@@ -186,12 +178,6 @@ def _waits_for(client: Connection, plan_path: str, name: str, deps: list[str]) -
     named = [f"task-{number}" for number in found.tasks] or deps[:NAMED]
     more = f" and {found.more:,} more" if found.tasks and found.more else ""
     return f"{name} waits for {', '.join(named)}{more}"
-
-
-def _remain(tasks: int) -> str:
-    return (
-        "one task remains and cannot run" if tasks == 1 else f"{tasks} tasks remain, none can run"
-    )
 
 
 def _deadlock_text(dead: int, tasks: int) -> str:

@@ -1,0 +1,52 @@
+"""Find a task by its number or its name."""
+
+from __future__ import annotations
+
+from ..connection import Connection
+from ..errors import InvalidTask
+from ..text import count
+from .dead_letters import dead_letters
+from .outcomes import kept_outcomes
+from .unfinished import unfinished_tasks
+
+
+def find_task(client: Connection, plan_path: str, which: str | int) -> tuple[str, str]:
+    """See Plan.task. Returns the number, and the name if `which` is one."""
+    name = str(which)
+    digits = name.removeprefix("task-")
+    if digits.isdecimal() and len(digits) <= 10:
+        return f"{int(digits):010d}", ""
+    if not name:
+        raise InvalidTask(name, "an empty text is neither the number nor the name of a task")
+    found, unread = set(), 0
+    for task in unfinished_tasks(client, plan_path):
+        unread += task.name is None
+        if task.name == name:
+            found.add(task.number)
+    letters = dead_letters(client.transport, plan_path)
+    found |= {number for number, letter in letters if letter.name == name}
+    if not found:
+        for kept in kept_outcomes(client, plan_path):
+            unread += kept.kind == "undecodable"
+            if kept.name == name:
+                found.add(kept.number)
+    if len(found) == 1:
+        return found.pop(), name
+    if found:
+        told = (
+            f"{plan_path} has {len(found)} tasks named {name!r}; give the number of one:  "
+            + ", ".join(sorted(found)[:5])
+            + (", …" if len(found) > 5 else "")
+        )
+    elif unread:
+        told = (
+            f"{plan_path} has no task with the readable name {name!r}, and "
+            f"{count(unread, 'task')} whose name cannot be read here: the secret "
+            "(ZKPLAN_SECRET) may be missing or wrong; give the number of the task instead"
+        )
+    else:
+        told = (
+            f"{plan_path} has no unfinished task named {name!r}, and no kept outcome of one: a "
+            "finished task whose result went to its dependents leaves nothing (keep=True)"
+        )
+    raise InvalidTask(name, told)

@@ -1,0 +1,146 @@
+"""List the unfinished tasks of a plan: the state of each, and the worker that has claimed it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from ..connection import Connection
+from ..errors import PayloadUndecodable, PlanNotFound
+from ..protocol.layout import Paths, number_of, parse_claim, parse_delayed, parse_entry
+from ..protocol.load import read_all
+from ..protocol.look import names_on_claims_nodes
+from ..protocol.records import Dead, TaskRecord
+from ..protocol.requests import ReadChildren, ReadData, ReadMany, Step
+from ..serialization.codec import TASK, Codec, task_options
+
+#: How many tasks are read together. Little time passes between reading them and the indexes.
+TASKS_PER_READ = 100
+#: Seconds after which the indexes are read again, because a caller may iterate slowly.
+INDEXES_AGE_S = 1.0
+
+
+class TaskSummary(NamedTuple):
+    """An unfinished task, as it was when it was read.
+
+    `state` is `being defined`, `waiting` (for other tasks), `runnable`, `delayed`, `claimed` or
+    `dead`. `attempts` counts the attempts that are used up. `worker` is the worker that has claimed
+    it, or empty. `due` is when a `delayed` task becomes runnable, in wall-clock seconds. `name` is
+    the name given to the task, or the name of its function. It is None if it cannot be read here,
+    because another client wrote the task or it is signed with another secret.
+    """
+
+    number: str
+    name: str | None
+    state: str
+    attempts: int = 0
+    worker: str = ""
+    due: float | None = None
+
+
+class _Place(NamedTuple):
+    """What an index says about a task. `claim` is the path of its claim, if it has one."""
+
+    state: str = ""
+    attempts: int = 0
+    due: float | None = None
+    worker: str = ""
+    claim: str = ""
+
+
+def unfinished_tasks(client: Connection, plan_path: str) -> Iterator[TaskSummary]:
+    """See Plan.tasks."""
+    names = client.transport.ask(ReadChildren(plan_path))
+    if names is None:
+        raise PlanNotFound(plan_path, f"there is no plan {plan_path}")
+    return summaries(
+        client, plan_path, sorted(name[5:] for name in names if name.startswith("task-"))
+    )
+
+
+def summaries(client: Connection, plan_path: str, numbers: list[str]) -> Iterator[TaskSummary]:
+    """The tasks with these numbers, in this order. Finished tasks are left out."""
+    places: dict[str, _Place] = {}
+    read_at = -INDEXES_AGE_S
+    for start in range(0, len(numbers), TASKS_PER_READ):
+        if time.monotonic() - read_at >= INDEXES_AGE_S:
+            places = client.transport.run(_places(client.paths, plan_path))
+            read_at = time.monotonic()
+        yield from _summaries(client, plan_path, places, numbers[start : start + TASKS_PER_READ])
+
+
+def _places(paths: Paths, plan_path: str) -> Step[dict[str, _Place]]:
+    """What the indexes say about the tasks of the plan, by task number."""
+    plan = number_of(plan_path)
+    runnable, dead, later = yield ReadMany(
+        [
+            ReadChildren(f"{plan_path}/runnable"),
+            ReadChildren(f"{plan_path}/dead"),
+            ReadChildren(paths.delayed),
+        ]
+    )
+    places = dict.fromkeys(dead or (), _Place("dead"))
+    for entry in map(parse_entry, runnable or ()):
+        if entry is not None:
+            places[entry.task] = _Place("runnable", entry.a)
+    for delayed in map(parse_delayed, later or ()):
+        if delayed is not None and delayed.plan == plan:
+            due = delayed.due_ms / 1000
+            places[delayed.entry.task] = _Place("delayed", delayed.entry.a, due)
+    # Claims are read last: a task that is claimed after its entry was read counts as claimed.
+    for worker, name in (yield from names_on_claims_nodes(paths)):
+        claim = parse_claim(name)
+        if claim is not None and claim.plan == plan:
+            used = places.get(claim.task, _Place()).attempts
+            path = f"{paths.claims_of(worker)}/{name}"
+            places[claim.task] = _Place("claimed", used, worker=worker, claim=path)
+    return places
+
+
+def _summaries(
+    client: Connection, plan_path: str, places: dict[str, _Place], numbers: list[str]
+) -> list[TaskSummary]:
+    found = [places.get(number, _Place()) for number in numbers]
+    reads: list[ReadData | ReadChildren] = []
+    for number, place in zip(numbers, found, strict=True):
+        path = f"{plan_path}/task-{number}"
+        index = place.claim or f"{plan_path}/dead/{number}"
+        reads += (ReadData(path), ReadChildren(path), ReadData(index))
+    # Each definition holds constant arguments of up to 1 MB, so they are never read in one answer.
+    answers = client.transport.run(read_all(reads))
+    shown = []
+    for at, (number, place) in enumerate(zip(numbers, found, strict=True)):
+        node, names, index = answers[3 * at : 3 * at + 3]
+        if node is None or names is None:
+            continue  # finished meanwhile
+        if index is not None and place.claim:
+            place = place._replace(attempts=_used(index.data))
+        elif index is not None:
+            place = _Place("dead", Dead.from_bytes(index.data).a)
+        name, state = _name_of(client.codec, node.data), place.state or _state(names)
+        shown.append(TaskSummary(number, name, state, place.attempts, place.worker, place.due))
+    return shown
+
+
+def _state(names: list[str]) -> str:
+    """The state of a task that is in no index, from its children."""
+    if "incomplete" in names or "ready" not in names:
+        return "being defined"
+    if "owner" in names:
+        return "claimed"
+    # It is in no index and has no `dep-`: a transaction is moving it just now.
+    return "waiting" if any(name.startswith("dep-") for name in names) else "runnable"
+
+
+def _used(claim: bytes) -> int:
+    """The attempts used up, from the data of a claim: RANK.A."""
+    used = claim.partition(b".")[2]
+    return int(used) if used.isdigit() and len(used) <= 10 else 0
+
+
+def _name_of(codec: Codec, sealed: bytes) -> str | None:
+    try:
+        return task_options(TaskRecord.from_bytes(codec.open(TASK, sealed)[1])).name
+    except PayloadUndecodable:
+        return None
