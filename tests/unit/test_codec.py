@@ -87,6 +87,15 @@ def test_marks_at_any_depth_are_replaced_by_values(first: Any, second: Any) -> N
     assert kwargs == {"named": second}
 
 
+def test_a_position_without_a_value_is_undecodable() -> None:
+    assert codecs.load(codecs.dump_call([b"no mark"], {}, place_of), ["unused"]) == (
+        (b"no mark",),
+        {},
+    )
+    with pytest.raises(PayloadUndecodable, match=r"^IndexError"):
+        codecs.load(codecs.dump([Mark(5)], place_of), ["only one"])
+
+
 @given(PLAIN, st.data())
 def test_a_single_changed_byte_is_noticed(value: Any, data: st.DataObject) -> None:
     codec = Codec(b"secret")
@@ -109,11 +118,6 @@ def test_garbage_is_never_opened(data: bytes) -> None:
 def test_an_unknown_encoding_is_said_to_be_newer(blob: bytes) -> None:
     with pytest.raises(PayloadUndecodable, match="newer zkplan"):
         codecs.load(blob)
-
-
-def test_a_value_that_cannot_travel_says_what_it_is() -> None:
-    with pytest.raises(NotSerialisable, match="type generator"):
-        Codec().seal_value(number for number in range(3))
 
 
 def test_none_is_sealed_once() -> None:
