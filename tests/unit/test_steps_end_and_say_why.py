@@ -18,10 +18,14 @@ from zkplan.protocol import control
 from zkplan.protocol.adding import NewTask, settle_finished
 from zkplan.protocol.author import Author
 from zkplan.protocol.control import change_state
+from zkplan.protocol.layout import Paths
+from zkplan.protocol.publish import publish
 from zkplan.protocol.records import control_to_bytes
 from zkplan.protocol.requests import (
     Applied,
     Check,
+    Create,
+    Delete,
     Multi,
     Node,
     ReadChildren,
@@ -32,6 +36,7 @@ from zkplan.protocol.requests import (
     SetData,
     Step,
 )
+from zkplan.protocol.shared import NO_DRIVE, Dependent, Registration
 
 PATH = "/zkplan/plan-0000000003"
 READY = f"{PATH}/ready"
@@ -196,3 +201,21 @@ def test_what_two_answers_say_is_so() -> None:
     going = [HERE, None, HERE, None, HERE]
     with pytest.raises(PlanNotFound, match="is being removed"):
         explained(going, going)
+
+
+def test_a_plan_that_is_shut_keeps_no_other_plan_waiting() -> None:
+    record, shut, open_ = "/z/claims/w/pending-0", "0000000001", "0000000002"
+    me = Registration(Paths("/z"), "w", iter(()))
+    complete = [Dependent(plan, "0000000007", 2, "5000") for plan in (shut, open_)]
+    step = publish(me, complete, record, NO_DRIVE)
+    both = next(step)
+    assert isinstance(both, Multi)
+    assert both.ops[-1] == Delete(record)
+    entry = f"/z/plan-{shut}/runnable/5000-0000000007.0.0"
+    rest = step.send(Refused(1, Reason.NO_AUTH, entry))
+    assert isinstance(rest, Multi)
+    made = [op.path for op in rest.ops if isinstance(op, Create)]
+    assert made == [f"/z/plan-{open_}/runnable/5000-0000000007.0.0"]
+    assert Delete(record) not in rest.ops, "it still names what is not published"
+    with pytest.raises(TransactionRejected, match=f"task-0000000007 of /z/plan-{shut}"):
+        step.send(Applied([None] * len(rest.ops)))
