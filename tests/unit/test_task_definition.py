@@ -172,16 +172,17 @@ async def stream() -> AsyncIterator[int]:
     yield 1
 
 
+NO_LISTS: list[Any] = ["ab", b"ab", 5, {1, 2}, {"a": 1}, iter([])]
+NO_NAMES: list[Any] = [[], "ab", {1: 2}, 5]
+
+
 @pytest.mark.parametrize(
     ("call", "reason"),
     [
         *(((fn,), "return a list") for fn in (rows, stream, functools.partial(rows))),
         *(((fn,), "a task needs a function") for fn in (None, 7, "math.sqrt", task(5))),
-        *(
-            ((print, args), "must be a list or tuple")
-            for args in ("ab", b"ab", 5, {1, 2}, {"a": 1}, iter([]))
-        ),
-        *(((print, (), kwargs), "must be a dict with names") for kwargs in ([], "ab", {1: 2}, 5)),
+        *(((print, args), "must be a list or tuple") for args in NO_LISTS),
+        *(((print, (), kwargs), "must be a dict with names") for kwargs in NO_NAMES),
     ],
 )
 def test_what_is_no_call_is_refused_with_the_way_out(call: tuple[Any, ...], reason: str) -> None:
