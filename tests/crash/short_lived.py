@@ -9,11 +9,11 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from tests.differential.packing import Ask
 from tests.differential.rawclient import Answer as Frame
+from tests.embedded import requests as ask
 
-from .clients import OPEN, Address, Client, RawSession
-from .writes import EPHEMERAL, ROOT
+from .clients import Address, Client, RawSession
+from .writes import ROOT
 
 TIMEOUT_MS = 1000
 EACH = 3
@@ -63,8 +63,8 @@ class ShortSessions(Client):
                 session = _Session(len(self._all), time.monotonic())
                 self._all.append(session)
                 paths = [f"{ROOT}/short/{session.number:06d}-{i}" for i in range(EACH)]
-                asks = tuple(Ask("create", (path, b"", OPEN, EPHEMERAL)) for path in paths)
-                frames = raw.ask(connection, (Ask("multi", (asks,)),))
+                made = [ask.create(path, flags=ask.EPHEMERAL) for path in paths]
+                frames = raw.ask(connection, (ask.multi(*made),))
                 if not frames:
                     return
                 assert isinstance(frames[0], Frame)
@@ -74,7 +74,7 @@ class ShortSessions(Client):
                 self.seen_zxid = max(self.seen_zxid, raw.seen_zxid)
                 if self._random.random() < 0.5:
                     session.asked_to_close = True
-                    session.is_closed = bool(raw.ask(connection, (Ask("close"),)))
+                    session.is_closed = bool(raw.ask(connection, (ask.CLOSE_SESSION,)))
             finally:
                 connection.close()
 

@@ -57,6 +57,11 @@ class Ask(NamedTuple):
     values: tuple[Any, ...] = ()
     cut: int = 0
 
+    @property
+    def path(self) -> Any:
+        """What it is about, where its first value says so."""
+        return self.values[0]
+
 
 class Stat(NamedTuple):
     """What a server says of a node; the names are ZooKeeper's."""
