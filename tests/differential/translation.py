@@ -13,7 +13,6 @@ from .packing import Ask, Stat
 from .rawclient import Answer, Event
 
 _NOW_S = 300.0
-_FIELDS_WITH_PATHS = ("path", "paths", "asks")
 
 
 class Translation:

@@ -11,13 +11,14 @@ import pytest
 
 from tests.differential.packing import Ask
 from tests.differential.rawclient import Answer, Event
+from tests.integ.support import wait_until
 from tests.rawsocket import Closed
 from zkplan.embedded import StorageError
 from zkplan.embedded.storage import Storage
 
 from . import requests as ask
 from .client import Client
-from .servers import gated_commits, serving, wait_until
+from .servers import gated_commits, serving
 
 # How long a client listens for what must not arrive.
 LISTEN_S = 0.3

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
+from tests.differential.values import ANN
 
 from . import requests as ask
 from .client import Client
@@ -28,16 +27,10 @@ def test_a_failing_multi_leaves_nothing_behind() -> None:
         assert b"old" in client.done(ask.get_data("/a")).body
 
 
-def digest(user: str, password: str) -> tuple[int, str, str]:
-    """An entry of a list that lets this user alone do everything."""
-    secret = base64.b64encode(hashlib.sha1(f"{user}:{password}".encode()).digest()).decode()
-    return (31, "digest", f"{user}:{secret}")
-
-
 def test_an_access_list_hides_data_and_events() -> None:
     with serving() as server, Client(server.hosts) as owner, Client(server.hosts) as other:
         owner.authenticate("digest", b"ann:secret")
-        owner.done(ask.create("/mine", b"secret", entries=(digest("ann", "secret"),)))
+        owner.done(ask.create("/mine", b"secret", entries=((31, *ANN),)))
         refused = [
             ask.get_data("/mine"),
             ask.children("/mine"),

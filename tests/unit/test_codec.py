@@ -10,6 +10,7 @@ import pickle
 import sys
 import threading
 from collections import OrderedDict
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -210,20 +211,12 @@ def test_a_decoded_function_is_cached_by_its_bytes() -> None:
 
 def test_threads_do_not_see_the_arguments_of_each_other() -> None:
     blob = codecs.dump_call([Mark(0)], {}, place_of)
-    wrong: list[Any] = []
 
-    def work(value: int) -> None:
-        for _ in range(300):
-            (found,), _kwargs = codecs.load(blob, [value])
-            if found != value:
-                wrong.append(found)
+    def found(value: int) -> list[Any]:
+        return [codecs.load(blob, [value]) for _ in range(300)]
 
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert wrong == []
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(found, range(4))) == [[((value,), {})] * 300 for value in range(4)]
 
 
 @pytest.mark.parametrize("mode", ["r", "w", "a", "r+", "rb", "wb", "r+b"])

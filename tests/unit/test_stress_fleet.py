@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import random
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
+from tests.integ.support import wait_until
 from zkplan.cli.stress import stress
 from zkplan.runtime.claims import HANDED_BACK
 from zkplan.stress.fleet import Fleet, SupervisedFleet, WorkersDie
@@ -89,8 +89,7 @@ def test_a_worker_that_does_not_stop_is_killed_and_told(
 ) -> None:
     with make_fleet(IGNORES_SIGTERM) as fleet:
         logs = [tmp_path / f"worker-{number}.log" for number in (1, 2)]
-        while not all(log.read_text() for log in logs):
-            fleet.tend()
+        wait_until(lambda: all(log.read_text() for log in logs), "both ignore it")
         fleet.stop(grace_s=0.05)
         assert fleet.pids == set()
     notes = [kill.note for kill in history(tmp_path).kills]
@@ -104,9 +103,7 @@ def test_hand_backs_are_counted_in_what_the_workers_say(
     says = f"echo '7 claims {HANDED_BACK} for 0.2 s: handed back'; echo; "
     with make_fleet(["/bin/sh", "-c", f"{says * 2} exec sleep 60"]) as fleet:
         logs = list(tmp_path.glob("worker-*.log"))
-        deadline = time.monotonic() + 10
-        while not all(log.read_text().count(HANDED_BACK) == 2 for log in logs):
-            assert time.monotonic() < deadline
+        wait_until(lambda: all(log.read_text().count(HANDED_BACK) == 2 for log in logs), "two each")
         fleet.kill_one(random.Random(1))
         fleet.note_hand_backs()
     # Those of the killed one count; its successor may have spoken or not.
@@ -117,10 +114,9 @@ def test_hand_backs_are_counted_in_what_the_workers_say(
 
 def said(folder: Path, lines: int) -> list[str]:
     """What the supervisor has said, once it is so many lines."""
-    deadline = time.monotonic() + 30
-    while len(found := (folder / "workers.log").read_text().splitlines()) < lines:
-        assert time.monotonic() < deadline
-    return found
+    log = folder / "workers.log"
+    wait_until(lambda: len(log.read_text().splitlines()) >= lines, f"{lines} lines")
+    return log.read_text().splitlines()
 
 
 def test_one_of_the_registered_is_killed_and_its_end_recorded(
