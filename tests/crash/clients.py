@@ -126,9 +126,8 @@ class Writer(Client):
         super().__init__(name)
 
     def work(self) -> None:
-        connection = self._session.connect()
-        self.session_id = self._session.id
-        try:
+        with contextlib.closing(self._session.connect()) as connection:
+            self.session_id = self._session.id
             while not self.pausing.is_set():
                 writes = [self.planner.next() for _ in range(self._random.randint(1, _BURST_MAX))]
                 frames = self._session.ask(connection, tuple(map(_ask, writes)))
@@ -140,8 +139,6 @@ class Writer(Client):
                     note(self, write, None)
                 if len(answers) < len(writes):
                     return
-        finally:
-            connection.close()
 
 
 class Witness(Client):
@@ -163,9 +160,8 @@ class Witness(Client):
         super().__init__("witness")
 
     def work(self) -> None:
-        connection = self._session.connect()
         self._read, self._listed = {}, {}
-        try:
+        with contextlib.closing(self._session.connect()) as connection:
             while not self.pausing.wait(0.002):
                 asks = tuple(self._some_ask() for _ in range(8))
                 frames = self._session.ask(connection, asks)
@@ -178,8 +174,6 @@ class Witness(Client):
                         self._take_event(frame.kind, frame.path)
                 if next(waiting, None) is not None:
                     return
-        finally:
-            connection.close()
 
     def _some_ask(self) -> Ask:
         planner = self._random.choice(self._planners)

@@ -7,7 +7,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 from tests.differential.rawclient import Answer as Frame
@@ -245,13 +245,9 @@ class Load:
 @contextmanager
 def _session(address: Address) -> Iterator[Callable[..., list[Frame]]]:
     """A function that gives answers; the session ends with the block. Raises Closed."""
-    raw = RawSession(address)
-    connection = raw.connect()
-    try:
+    with closing(RawSession(address).connect()) as connection:
         yield lambda *asks: connection.ask(asks, 1)
         connection.ask((ask.CLOSE_SESSION,), 1)
-    finally:
-        connection.close()
 
 
 def read_all(address: Address) -> Snapshot:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import random
 import time
@@ -58,8 +59,7 @@ class ShortSessions(Client):
     def work(self) -> None:
         while not self.pausing.wait(_REST_S):
             raw = RawSession(self._address, TIMEOUT_MS)
-            connection = raw.connect()
-            try:
+            with contextlib.closing(raw.connect()) as connection:
                 session = _Session(len(self._all), time.monotonic())
                 self._all.append(session)
                 paths = [f"{ROOT}/short/{session.number:06d}-{i}" for i in range(EACH)]
@@ -75,8 +75,6 @@ class ShortSessions(Client):
                 if self._random.random() < 0.5:
                     session.asked_to_close = True
                     session.is_closed = bool(raw.ask(connection, (ask.CLOSE_SESSION,)))
-            finally:
-                connection.close()
 
     def check(self, names: list[str], periods: list[Period]) -> list[str]:
         """What is wrong with these names, listed just now at the end of the last period."""
