@@ -161,7 +161,7 @@ class Load:
                 break
             except (Closed, OSError):
                 # The fault hit a write that this check itself makes.
-                assert self.server.wait_ended(30), "it hung up on a reader"
+                assert self.server.ends_within(30), "it hung up on a reader"
                 self.kills["while it was read"] += 1
                 self._down()
                 self._up(None)
@@ -225,11 +225,11 @@ class Load:
     def _load(self, load_s: float) -> None:
         for client in self._clients:
             client.go()
-        self.server.wait_ended(load_s)
+        self.server.ends_within(load_s)
 
     def _up(self, fault: Fault | None, before: tuple[str, ...] = ()) -> bool:
         begun_s = time.monotonic()
-        is_up = self.server.start(fault, before)
+        is_up = self.server.comes_up(fault, before)
         assert is_up or fault or before, f"it does not start: {self.server.said}"
         self._begun = (begun_s, time.monotonic())
         if not is_up:

@@ -67,11 +67,11 @@ STARTS = {
 def test_a_failing_disk_at_the_start_is_told(tmp_path: Path, name: str) -> None:
     require_strace()
     server = CrashServer(tmp_path)
-    assert not server.start(STARTS[name])
+    assert not server.comes_up(STARTS[name])
     assert server.exit_code == 1
     assert "Traceback" not in server.said
     assert str(server.data) in server.said
-    assert server.start(), "what the failed start left behind"
+    assert server.comes_up(), "what the failed start left behind"
     server.stop()
     assert server.exit_code == 0
 
@@ -83,7 +83,7 @@ def test_a_full_disk_loses_nothing_and_the_server_starts_again_with_room(tmp_pat
         ballast.write_bytes(bytes(fill))
         assert load.fail(FAILS_S_MAX), "the server lives on"
         assert "full" in load.server.said
-        assert not load.server.start(), "it serves on a full disk"
+        assert not load.server.comes_up(), "it serves on a full disk"
         assert load.server.exit_code == 1
         assert "Traceback" not in load.server.said
         ballast.unlink()
