@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import count
 from typing import Any
 
 import pytest
@@ -37,6 +38,7 @@ from zkplan.protocol.requests import (
     Step,
 )
 from zkplan.protocol.shared import NO_DRIVE, Dependent, Registration
+from zkplan.transport.step_runner import run_step
 
 PATH = "/zkplan/plan-0000000003"
 READY = f"{PATH}/ready"
@@ -58,19 +60,18 @@ def shown(read: ReadData | ReadChildren) -> Node | list[str] | None:
 
 def on_a_diverged_server(step: Step[Any], refuse: Callable[[Multi], Refused]) -> Any:
     """Run `step` where all reads show the plan, and the ensemble, which has none, refuses."""
-    answer: Any = None
-    for _ in range(REQUESTS_MAX):
-        try:
-            request = step.send(answer)
-        except StopIteration as stop:
-            return stop.value
+    asked = count()
+
+    def answer(request: Any) -> Any:
+        if next(asked) == REQUESTS_MAX:
+            pytest.fail(f"no end after {REQUESTS_MAX} requests")
         if type(request) is Multi:
-            answer = refuse(request)
-        elif type(request) is ReadMany:
-            answer = [shown(read) for read in request.reads]
-        else:
-            answer = shown(request)  # type: ignore[arg-type]
-    pytest.fail(f"no end after {REQUESTS_MAX} requests")
+            return refuse(request)
+        if type(request) is ReadMany:
+            return [shown(read) for read in request.reads]
+        return shown(request)
+
+    return run_step(step, answer, lambda answer: answer)
 
 
 def no_node(multi: Multi) -> Refused:
@@ -101,17 +102,17 @@ def seen(state: Any, version: int) -> list[Node | None]:
 
 def sent(state: Any, *answers: Any) -> list[Any]:
     """The transactions that are sent, while the server answers so."""
-    step, transactions = change_state(PATH, state), []
-    try:
-        request = next(step)
-        for answer in answers:
-            assert isinstance(request, ReadMany if isinstance(answer, list) else Multi)
-            if isinstance(request, Multi):
-                transactions.append(list(request.ops))
-            request = step.send(answer)
-    except StopIteration:
-        return transactions
-    raise AssertionError(f"{request} is asked")
+    left, transactions = list(answers), list[Any]()
+
+    def answer(request: Any) -> Any:
+        assert isinstance(request, ReadMany if isinstance(left[0], list) else Multi)
+        if isinstance(request, Multi):
+            transactions.append(list(request.ops))
+        return left.pop(0)
+
+    run_step(change_state(PATH, state), answer, lambda answer: answer)
+    assert left == []
+    return transactions
 
 
 def test_a_plan_that_is_paused_already_is_so_where_nothing_has_changed_it() -> None:
