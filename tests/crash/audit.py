@@ -136,11 +136,11 @@ class Memory:
             if answer.zxid <= self._zxid:
                 faults.append(f"{who}: zxid {answer.zxid} after {self._zxid} had been given")
             if answer.path is not None and answer.path.startswith(f"{ROOT}/seq/"):
-                faults += self._note_sequential(answer.path, write.steps[0].data)
+                faults += self._note_sequential(answer.path, write.steps[0].values[1])
                 if int(answer.path[-10:]) <= self._sequence_floor:
                     faults.append(f"{answer.path}: that number was given before the last crash")
             if answer.error == 0 and answer.version is not None:
-                data = write.steps[0].data
+                data = write.steps[0].values[1]
                 if self._register.setdefault(answer.version, data) != data:
                     faults.append(f"{who}: version {answer.version} of the register twice")
         return faults

@@ -13,13 +13,13 @@ import threading
 from tests.differential.packing import Ask
 from tests.differential.rawclient import Answer as Frame
 from tests.differential.rawclient import Event, RawConnection
+from tests.embedded import requests as ask
 from tests.rawsocket import Closed
 
 from .audit import Answer, Sent
-from .writes import FOLDERS, NO_NODE, REGISTER, ROOT, Planner, Step, Write, name_of
+from .writes import FOLDERS, NO_NODE, REGISTER, ROOT, Planner, Write, name_of
 
 Address = tuple[str, int]
-OPEN = ((31, "world", "anyone"),)
 TIMEOUT_MS = 30_000
 _REST_S_MAX = 60.0
 _BURST_MAX = 40
@@ -126,9 +126,8 @@ class Writer(Client):
         super().__init__(name)
 
     def work(self) -> None:
-        connection = self._session.connect()
-        self.session_id = self._session.id
-        try:
+        with contextlib.closing(self._session.connect()) as connection:
+            self.session_id = self._session.id
             while not self.pausing.is_set():
                 writes = [self.planner.next() for _ in range(self._random.randint(1, _BURST_MAX))]
                 frames = self._session.ask(connection, tuple(map(_ask, writes)))
@@ -140,8 +139,6 @@ class Writer(Client):
                     note(self, write, None)
                 if len(answers) < len(writes):
                     return
-        finally:
-            connection.close()
 
 
 class Witness(Client):
@@ -163,9 +160,8 @@ class Witness(Client):
         super().__init__("witness")
 
     def work(self) -> None:
-        connection = self._session.connect()
         self._read, self._listed = {}, {}
-        try:
+        with contextlib.closing(self._session.connect()) as connection:
             while not self.pausing.wait(0.002):
                 asks = tuple(self._some_ask() for _ in range(8))
                 frames = self._session.ask(connection, asks)
@@ -178,8 +174,6 @@ class Witness(Client):
                         self._take_event(frame.kind, frame.path)
                 if next(waiting, None) is not None:
                     return
-        finally:
-            connection.close()
 
     def _some_ask(self) -> Ask:
         planner = self._random.choice(self._planners)
@@ -187,12 +181,12 @@ class Witness(Client):
             case 0:
                 # What is about to be created, where the guess is right.
                 name = name_of(planner.writer, planner.next_index + self._random.randint(0, 60))
-                return Ask("exists", (f"{ROOT}/{self._random.choice(FOLDERS)}/{name}", True))
+                return ask.exists(f"{ROOT}/{self._random.choice(FOLDERS)}/{name}", watch=True)
             case 1:
-                return Ask("children2", (f"{ROOT}/{self._random.choice(FOLDERS[:5])}", True))
+                return ask.children2(f"{ROOT}/{self._random.choice(FOLDERS[:5])}", watch=True)
             case _:
                 path = self._random.choice([*planner.recent.copy()])
-                return Ask("get", (path if path[-1] != "-" else REGISTER, True))
+                return ask.get_data(path if path[-1] != "-" else REGISTER, watch=True)
 
     def _take_event(self, kind: int, path: str) -> None:
         if kind == _CREATED:
@@ -206,19 +200,19 @@ class Witness(Client):
         else:
             self.children_changed[path] = known[path]
 
-    def _take_answer(self, ask: Ask, frame: Frame) -> None:
+    def _take_answer(self, asked: Ask, frame: Frame) -> None:
         fields = frame.fields
-        if ask.op == "get" and frame.error == 0:
+        if asked.op == "get" and frame.error == 0:
             self.shown.add(fields["data"].decode())
-            self.shown.add(ask.values[0].rpartition("/")[2])
-            self._read[ask.values[0]] = fields["stat"].mzxid
-        elif ask.op == "exists" and frame.error == 0:
-            self._read[ask.values[0]] = fields["stat"].mzxid
-        elif ask.op == "children2":
+            self.shown.add(asked.path.rpartition("/")[2])
+            self._read[asked.path] = fields["stat"].mzxid
+        elif asked.op == "exists" and frame.error == 0:
+            self._read[asked.path] = fields["stat"].mzxid
+        elif asked.op == "children2":
             self.shown.update(fields["names"])
-            self._listed[ask.values[0]] = fields["stat"].pzxid
+            self._listed[asked.path] = fields["stat"].pzxid
         elif frame.error not in (0, NO_NODE):
-            self.faults.append(f"witness: {ask} was answered with {frame}")
+            self.faults.append(f"witness: {asked} was answered with {frame}")
 
 
 def note(writer: Writer, write: Write, answer: Answer | None) -> None:
@@ -233,18 +227,7 @@ def note(writer: Writer, write: Write, answer: Answer | None) -> None:
 
 
 def _ask(write: Write) -> Ask:
-    asks = tuple(map(_ask_of, write.steps))
-    return asks[0] if len(asks) == 1 else Ask("multi", (asks,))
-
-
-def _ask_of(step: Step) -> Ask:
-    match step.kind:
-        case "create":
-            return Ask("create", (step.path, step.data, OPEN, step.number))
-        case "set":
-            return Ask("set", (step.path, step.data, step.number))
-        case kind:
-            return Ask(kind, (step.path, step.number))
+    return write.steps[0] if len(write.steps) == 1 else ask.multi(*write.steps)
 
 
 def _answer(write: Write, frame: Frame) -> Answer:
@@ -253,7 +236,7 @@ def _answer(write: Write, frame: Frame) -> Answer:
     for result in fields.get("results") or ():
         if result[0] == "error" and result[2] not in (0, -2):
             error = result[2]
-    path = fields.get("path") if write.steps[0].number == 2 else None
+    path = fields.get("path") if write.steps[0].values[-1] == ask.SEQUENCE else None
     is_register = write.steps[0].path == REGISTER and error == 0
     version = fields["stat"].version if is_register else None
     return Answer(error, frame.zxid, path, version)

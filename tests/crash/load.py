@@ -7,16 +7,16 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
-from tests.differential.packing import Ask
 from tests.differential.rawclient import Answer as Frame
+from tests.embedded import requests as ask
 from tests.rawsocket import Closed
 from zkplan.cli.server import READY
 
 from .audit import Found, Memory, Snapshot, settle, strangers, wrong_answers
-from .clients import OPEN, Address, Client, RawSession, Witness, Writer
+from .clients import Address, Client, RawSession, Witness, Writer
 from .server import CrashServer, Fault, random_kill
 from .short_lived import Period, ShortSessions
 from .writes import FOLDERS, REGISTER, ROOT, origin_of
@@ -161,7 +161,7 @@ class Load:
                 break
             except (Closed, OSError):
                 # The fault hit a write that this check itself makes.
-                assert self.server.wait_ended(30), "it hung up on a reader"
+                assert self.server.ends_within(30), "it hung up on a reader"
                 self.kills["while it was read"] += 1
                 self._down()
                 self._up(None)
@@ -175,7 +175,7 @@ class Load:
         """Sequential nodes that a reader was shown are there, or their deletion was asked for."""
         for writer in self._writers:
             for write, _ in writer.sent:
-                self._deleted.update(step.path for step in write.steps if step.kind == "delete")
+                self._deleted.update(step.path for step in write.steps if step.op == "delete")
         shown = {f"{ROOT}/seq/{name}" for name in self._witness.shown if name[-10:].isdigit()}
         faults = self._check_told(snapshot)
         lost = shown - snapshot.nodes.keys() - self._deleted
@@ -212,7 +212,7 @@ class Load:
                 last[origin] = max(last[origin], index)
         for writer in self._writers:
             for write, _ in writer.sent:
-                if any(step.kind == "delete" and step.path in gone for step in write.steps):
+                if any(step.op == "delete" and step.path in gone for step in write.steps):
                     last[writer.label] = max(last[writer.label], write.number)
         return last
 
@@ -225,11 +225,11 @@ class Load:
     def _load(self, load_s: float) -> None:
         for client in self._clients:
             client.go()
-        self.server.wait_ended(load_s)
+        self.server.ends_within(load_s)
 
     def _up(self, fault: Fault | None, before: tuple[str, ...] = ()) -> bool:
         begun_s = time.monotonic()
-        is_up = self.server.start(fault, before)
+        is_up = self.server.comes_up(fault, before)
         assert is_up or fault or before, f"it does not start: {self.server.said}"
         self._begun = (begun_s, time.monotonic())
         if not is_up:
@@ -243,26 +243,22 @@ class Load:
 
 
 @contextmanager
-def _session(address: Address) -> Iterator[Callable[[list[Ask]], list[Frame]]]:
-    """A function that asks; the session ends with the block. Raises Closed."""
-    raw = RawSession(address)
-    connection = raw.connect()
-    try:
-        yield lambda asks: connection.ask(tuple(asks), 1)
-        connection.ask((Ask("close"),), 1)
-    finally:
-        connection.close()
+def _session(address: Address) -> Iterator[Callable[..., list[Frame]]]:
+    """A function that gives answers; the session ends with the block. Raises Closed."""
+    with closing(RawSession(address).connect()) as connection:
+        yield lambda *asks: connection.ask(asks, 1)
+        connection.ask((ask.CLOSE_SESSION,), 1)
 
 
 def read_all(address: Address) -> Snapshot:
     """The folders, and all that is in them. Raises Closed."""
-    with _session(address) as ask:
+    with _session(address) as answers:
         folders = [f"{ROOT}/{folder}" for folder in FOLDERS]
-        listed = ask([Ask("children2", (folder, False)) for folder in folders])
+        listed = answers(*map(ask.children2, folders))
         paths = [*folders, REGISTER]
         for folder, frame in zip(folders, listed, strict=True):
             paths += [f"{folder}/{name}" for name in frame.fields["names"]]
-        frames = ask([Ask("get", (path, False)) for path in paths])
+        frames = answers(*map(ask.get_data, paths))
     # A short session may have ended since its nodes were listed.
     nodes = {
         path: Found(frame.fields["data"], frame.fields["stat"])
@@ -274,8 +270,8 @@ def read_all(address: Address) -> Snapshot:
 
 def _make_folders(address: Address) -> None:
     paths = [ROOT, REGISTER, *(f"{ROOT}/{folder}" for folder in FOLDERS)]
-    with _session(address) as ask:
-        frames = ask([Ask("create", (path, b"", OPEN, 0)) for path in paths])
+    with _session(address) as answers:
+        frames = answers(*map(ask.create, paths))
     assert [frame.error for frame in frames] == [0] * len(paths), frames
 
 

@@ -7,18 +7,16 @@ import random
 import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
-from zkplan.processes.watched import WatchedProcess
-from zkplan.testing.loopback import LOOPBACK, free_port, server_status
+from zkplan.testing.loopback import LOOPBACK
+from zkplan.testing.server_process import ServerDidNotStart, ServerProcess
 
-START_S_MAX = 30.0
+STOP_S_MAX = 10.0
 TICK_MS = 100
-_POLL_S = 0.01
 _SERVER = (sys.executable, "-m", "zkplan")
 
 
@@ -70,69 +68,46 @@ def random_kill(rng: random.Random) -> tuple[str, Fault | None, float]:
             return "any moment", None, rng.uniform(0.02, 0.4)
 
 
-class CrashServer:
+class CrashServer(ServerProcess):
     """One server on a port and a folder of its own, started again and again."""
 
     def __init__(
         self, folder: Path, *, durability: str = "durable", program: tuple[str, ...] = _SERVER
     ) -> None:
-        self.port = free_port()
-        self.data = folder / "data"
-        self.log = folder / "server.log"
-        self._command = [
+        super().__init__(None, folder)
+        self.data = folder / "data"  # the log lies beside it
+        self.address = (LOOPBACK, self.port)
+        self._server = [
             *(*program, "server", "--listen", f"{LOOPBACK}:{self.port}"),
             *("--data", str(self.data), "--durability", durability, "--tick-time", str(TICK_MS)),
         ]
-        self._process: WatchedProcess | None = None
         self._log_start = 0
-
-    @property
-    def hosts(self) -> str:
-        return f"{LOOPBACK}:{self.port}"
-
-    @property
-    def address(self) -> tuple[str, int]:
-        return LOOPBACK, self.port
-
-    @property
-    def exit_code(self) -> int | None:
-        """Of the ended process; negative: the signal that ended it."""
-        assert self._process is not None
-        return self._process.exit_code
 
     @property
     def said(self) -> str:
         """What it printed since its last start."""
         return self.log.read_bytes()[self._log_start :].decode(errors="replace")
 
-    def start(self, fault: Fault | None = None, before: tuple[str, ...] = ()) -> bool:
+    def comes_up(self, fault: Fault | None = None, before: tuple[str, ...] = ()) -> bool:
         """Start it; whether it came to serve. `before` is put before its command."""
         self.kill()
         self._log_start = self.log.stat().st_size if self.log.exists() else 0
         prefix = [*before, *(fault.command(self.data) if fault is not None else ())]
-        self._process = WatchedProcess([*prefix, *self._command], self.log)
-        deadline = time.monotonic() + START_S_MAX
-        while not server_status(self.hosts):
-            if self._process.wait_ended(_POLL_S):
-                return False
-            assert time.monotonic() < deadline, f"it serves nothing and does not end: {self.said}"
+        self._command = [*prefix, *self._server]
+        try:
+            self.start()
+        except ServerDidNotStart:
+            assert not self.is_running(), f"it serves nothing and does not end: {self.said}"
+            return False
         return True
 
-    def is_running(self) -> bool:
-        return self._process is not None and self._process.is_running()
-
-    def wait_ended(self, timeout_s: float) -> bool:
+    def ends_within(self, timeout_s: float) -> bool:
         return self._process is None or self._process.wait_ended(timeout_s)
 
-    def kill(self) -> None:
-        """SIGKILL; nothing happens where it has ended."""
+    def _end(self, grace_s: float) -> None:
+        # The process is kept: how it ended is asked for.
         if self._process is not None:
-            self._process.end(0)
-
-    def stop(self, grace_s: float = 10.0) -> None:
-        """SIGTERM; killed where it has not ended after the grace."""
-        if self._process is not None:
-            self._process.end(grace_s)
+            self._process.end(grace_s and STOP_S_MAX)
 
 
 def require_strace() -> None:

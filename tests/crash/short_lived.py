@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import random
 import time
@@ -9,11 +10,11 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from tests.differential.packing import Ask
 from tests.differential.rawclient import Answer as Frame
+from tests.embedded import requests as ask
 
-from .clients import OPEN, Address, Client, RawSession
-from .writes import EPHEMERAL, ROOT
+from .clients import Address, Client, RawSession
+from .writes import ROOT
 
 TIMEOUT_MS = 1000
 EACH = 3
@@ -58,13 +59,12 @@ class ShortSessions(Client):
     def work(self) -> None:
         while not self.pausing.wait(_REST_S):
             raw = RawSession(self._address, TIMEOUT_MS)
-            connection = raw.connect()
-            try:
+            with contextlib.closing(raw.connect()) as connection:
                 session = _Session(len(self._all), time.monotonic())
                 self._all.append(session)
                 paths = [f"{ROOT}/short/{session.number:06d}-{i}" for i in range(EACH)]
-                asks = tuple(Ask("create", (path, b"", OPEN, EPHEMERAL)) for path in paths)
-                frames = raw.ask(connection, (Ask("multi", (asks,)),))
+                made = [ask.create(path, flags=ask.EPHEMERAL) for path in paths]
+                frames = raw.ask(connection, (ask.multi(*made),))
                 if not frames:
                     return
                 assert isinstance(frames[0], Frame)
@@ -74,9 +74,7 @@ class ShortSessions(Client):
                 self.seen_zxid = max(self.seen_zxid, raw.seen_zxid)
                 if self._random.random() < 0.5:
                     session.asked_to_close = True
-                    session.is_closed = bool(raw.ask(connection, (Ask("close"),)))
-            finally:
-                connection.close()
+                    session.is_closed = bool(raw.ask(connection, (ask.CLOSE_SESSION,)))
 
     def check(self, names: list[str], periods: list[Period]) -> list[str]:
         """What is wrong with these names, listed just now at the end of the last period."""

@@ -7,9 +7,10 @@ from collections.abc import Mapping
 import pytest
 
 from tests.differential.packing import Stat
+from tests.embedded import requests as ask
 
 from .audit import Answer, Found, Memory, Sent, Snapshot, settle, wrong_answers
-from .writes import BAD_VERSION, FOLDERS, REGISTER, ROOT, Effect, Own, Step, Write, name_of
+from .writes import BAD_VERSION, FOLDERS, REGISTER, ROOT, Effect, Own, Write, name_of
 
 LEFT, RIGHT = (f"{ROOT}/{side}/{name_of('w', 0)}" for side in ("left", "right"))
 OWN = f"{ROOT}/own/{name_of('w', 1)}"
@@ -20,7 +21,7 @@ NONE = dict.fromkeys(FOLDERS, (0, 0))
 def create(number: int, *paths: str) -> Write:
     data = name_of("w", number).encode()
     effects = tuple(Effect(path, made=Own(data, 0, False)) for path in paths)
-    return Write(number, tuple(Step("create", path, data, 0) for path in paths), effects)
+    return Write(number, tuple(ask.create(path, data) for path in paths), effects)
 
 
 def node(data: bytes, zxid: int, **stat: int) -> Found:
@@ -76,7 +77,7 @@ def test_the_judge_accepts_only_what_the_requests_can_have_left(
 def test_the_judge_finds_what_went_back_to_an_earlier_state() -> None:
     assert wrong_answers("w", [Sent(PAIR, Answer(0, 5))]) == []
     assert wrong_answers("w", [Sent(PAIR, Answer(BAD_VERSION, 5))])
-    write = Write(7, (Step("create", f"{ROOT}/seq/w-", b"w-0000007", 2),))
+    write = Write(7, (ask.create(f"{ROOT}/seq/w-", b"w-0000007", ask.SEQUENCE),))
     memory = Memory()
     first = tree(9, {f"{SEQUENTIAL}3": node(b"w-0000003", 4)})
     assert memory.note_snapshot(first, 9, [NONE]) == []

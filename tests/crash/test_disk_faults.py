@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import subprocess
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+
+from tests.chaos.cluster.disk import Disk
 
 from .server import CrashServer, Fault, require_strace
 from .test_kills import loaded
@@ -67,44 +67,27 @@ STARTS = {
 def test_a_failing_disk_at_the_start_is_told(tmp_path: Path, name: str) -> None:
     require_strace()
     server = CrashServer(tmp_path)
-    assert not server.start(STARTS[name])
+    assert not server.comes_up(STARTS[name])
     assert server.exit_code == 1
     assert "Traceback" not in server.said
     assert str(server.data) in server.said
-    assert server.start(), "what the failed start left behind"
+    assert server.comes_up(), "what the failed start left behind"
     server.stop()
     assert server.exit_code == 0
 
 
 def test_a_full_disk_loses_nothing_and_the_server_starts_again_with_room(tmp_path: Path) -> None:
-    with small_disk(tmp_path / "disk"), loaded(tmp_path / "disk", 7) as load:
-        ballast = tmp_path / "disk" / "ballast"
-        fill = shutil.disk_usage(tmp_path / "disk").free - 1_000_000
-        ballast.write_bytes(bytes(fill))
+    with ExitStack() as stack:
+        disk = Disk.mounted(tmp_path, stack)
+        if disk is None:
+            pytest.skip("this process may not mount a file system of its own")
+        load = stack.enter_context(loaded(tmp_path, 7))
+        disk.fill(1_000_000)
         assert load.fail(FAILS_S_MAX), "the server lives on"
         assert "full" in load.server.said
-        assert not load.server.start(), "it serves on a full disk"
+        assert not load.server.comes_up(), "it serves on a full disk"
         assert load.server.exit_code == 1
         assert "Traceback" not in load.server.said
-        ballast.unlink()
+        disk.free()
         load.finish()
     assert load.faults == []
-
-
-class small_disk:
-    """A file system of few megabytes in memory at `folder`, where this user may mount one."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-
-    def __enter__(self) -> None:
-        if os.geteuid() != 0:
-            pytest.skip("only root may mount a small file system")
-        self._folder.mkdir()
-        options = ["-t", "tmpfs", "-o", "size=12m", "tmpfs", str(self._folder)]
-        made = subprocess.run(["mount", *options], capture_output=True, text=True)
-        if made.returncode != 0:
-            pytest.skip(f"no small file system can be mounted here: {made.stderr.strip()}")
-
-    def __exit__(self, *_: object) -> None:
-        subprocess.run(["umount", "-l", str(self._folder)], check=True)

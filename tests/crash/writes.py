@@ -7,11 +7,13 @@ import re
 from collections import deque
 from typing import NamedTuple
 
+from tests.differential.packing import Ask
+from tests.embedded import requests as ask
+
 ROOT = "/crash"
 FOLDERS = ("own", "left", "right", "seq", "eph", "short")
 REGISTER = f"{ROOT}/register"
 OK, NO_NODE, BAD_VERSION, NODE_EXISTS = 0, -101, -103, -110
-EPHEMERAL, SEQUENCE = 1, 2
 
 #: Seven digits: the ten of a sequential node are no index.
 _ORIGIN = re.compile(r"(\w+)-(\d{7})(?!\d)")
@@ -23,15 +25,6 @@ _KINDS = (
     *(["refused pair"] * 2 + ["create again", "wrong version", "delete nothing"]),
     *(["register"] * 2),
 )
-
-
-class Step(NamedTuple):
-    """One operation; `number` is the version it demands, or the flags of a create."""
-
-    kind: str
-    path: str
-    data: bytes = b""
-    number: int = -1
 
 
 class Own(NamedTuple):
@@ -56,7 +49,7 @@ class Write(NamedTuple):
     """One request: several steps are a multi. `expected` has the codes that may answer it."""
 
     number: int
-    steps: tuple[Step, ...]
+    steps: tuple[Ask, ...]
     effects: tuple[Effect, ...] = ()
     expected: tuple[int, ...] = (OK,)
 
@@ -129,25 +122,25 @@ class Planner:
                 return _create(index, own, data + b"." * _LARGE_BYTES)
             case "sequential":
                 key = f"seq#{name}"
-                step = Step("create", f"{ROOT}/seq/{self.writer}-", data, SEQUENCE)
+                step = ask.create(f"{ROOT}/seq/{self.writer}-", data, ask.SEQUENCE)
                 return Write(index, (step,), (Effect(key, made=Own(data, 0, False)),))
             case "ephemeral":
                 path = f"{ROOT}/eph/{name}"
                 effect = Effect(path, made=Own(data, 0, True))
-                return Write(index, (Step("create", path, data, EPHEMERAL),), (effect,))
+                return Write(index, (ask.create(path, data, ask.EPHEMERAL),), (effect,))
             case "pair":
                 effects = tuple(Effect(path, made=Own(data, 0, False)) for path in (left, right))
-                return Write(index, tuple(Step("create", e.key, data, 0) for e in effects), effects)
+                return Write(index, tuple(ask.create(e.key, data) for e in effects), effects)
             case "refused pair":
-                check = Step("check", ROOT, number=99)
-                steps = (Step("create", left, data, 0), Step("create", right, data, 0))
+                check = ask.check(ROOT, 99)
+                steps = (ask.create(left, data), ask.create(right, data))
                 at = self._random.randint(0, 2)
                 return Write(index, (*steps[:at], check, *steps[at:]), (), (BAD_VERSION,))
             case "delete nothing":
-                return Write(index, (Step("delete", own),), (), (NO_NODE,))
+                return Write(index, (ask.delete(own),), (), (NO_NODE,))
             case "register":
                 version = self._random.choice([-1, self.register_version])
-                step = Step("set", REGISTER, data, version)
+                step = ask.set_data(REGISTER, data, version)
                 return Write(index, (step,), (), (OK, BAD_VERSION))
             case _:
                 return self._change(kind, index, data) or _create(index, own, data)
@@ -172,22 +165,22 @@ class Planner:
         match kind:
             case "set":
                 effects: tuple[Effect, ...] = (Effect(key, changed=changed),)
-                return Write(index, (Step("set", path, data, version),), effects)
+                return Write(index, (ask.set_data(path, data, version),), effects)
             case "delete":
                 if "/left/" in path or "/right/" in path:
                     return None
-                return Write(index, (Step("delete", path, number=version),), (Effect(key),))
+                return Write(index, (ask.delete(path, version),), (Effect(key),))
             case "set pair":
                 effects = tuple(Effect(each, changed=changed) for each in (path, other))
-                steps = tuple(Step("set", e.key, data, version) for e in effects)
+                steps = tuple(ask.set_data(e.key, data, version) for e in effects)
                 return Write(index, steps, effects)
             case "delete pair":
-                steps = tuple(Step("delete", each, number=version) for each in (path, other))
+                steps = tuple(ask.delete(each, version) for each in (path, other))
                 return Write(index, steps, (Effect(path), Effect(other)))
             case "create again":
-                return Write(index, (Step("create", path, data, 0),), (), (NODE_EXISTS,))
+                return Write(index, (ask.create(path, data),), (), (NODE_EXISTS,))
             case "wrong version":
-                step = Step("set", path, data, before.version + 1)
+                step = ask.set_data(path, data, before.version + 1)
                 return Write(index, (step,), (), (BAD_VERSION,))
         return None
 
@@ -201,4 +194,4 @@ class Planner:
 
 
 def _create(index: int, path: str, data: bytes) -> Write:
-    return Write(index, (Step("create", path, data, 0),), (Effect(path, made=Own(data, 0, False)),))
+    return Write(index, (ask.create(path, data),), (Effect(path, made=Own(data, 0, False)),))

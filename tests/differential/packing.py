@@ -41,7 +41,8 @@ REQUESTS: dict[str, tuple[int, str, str]] = {
     "who_am_i": (107, "", "identities"),
     "close": (-11, "", ""),
 }
-_RESULTS = {1: "path", 15: "path stat", 2: "", 5: "stat", 13: "", 4: "data stat", 8: "names"}
+#: The fields of each result of a multi, by its opcode.
+RESULTS = {1: "path", 15: "path stat", 2: "", 5: "stat", 13: "", 4: "data stat", 8: "names"}
 _ERROR_RESULT = -1
 _FIXED_XIDS = {"auth": AUTH_XID, "set_watches": SET_WATCHES_XID, "set_watches2": SET_WATCHES_XID}
 _STAT = struct.Struct(">qqqqiiiqiiq")
@@ -56,6 +57,11 @@ class Ask(NamedTuple):
     op: str
     values: tuple[Any, ...] = ()
     cut: int = 0
+
+    @property
+    def path(self) -> Any:
+        """What it is about, where its first value says so."""
+        return self.values[0]
 
 
 class Stat(NamedTuple):
@@ -202,8 +208,8 @@ class Reader:
                 return [*found, ("end", code, error)]
             if code == _ERROR_RESULT:
                 found.append(("error", error, self.field("int")))
-            elif code in _RESULTS:
-                values = [self.field(kind) for kind in _RESULTS[code].split()]
+            elif code in RESULTS:
+                values = [self.field(kind) for kind in RESULTS[code].split()]
                 found.append((code, error, *values))
             else:
                 raise Broken(f"a result of kind {code}")

@@ -6,6 +6,7 @@ what a step caused is known before the next begins, and two servers can be compa
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -335,11 +336,6 @@ class Player:
 def in_any_order(notes: list[Note]) -> list[Note]:
     """The notes with each run of events sorted: ephemerals of one session go in any order."""
     result: list[Note] = []
-    run: list[Note] = []
-    for note in notes:
-        if note[1] == "event":
-            run.append(note)
-            continue
-        result += [*sorted(run, key=repr), note]
-        run = []
-    return [*result, *sorted(run, key=repr)]
+    for _, run in itertools.groupby(notes, lambda note: note[1] == "event"):
+        result += sorted(run, key=lambda note: repr(note) if note[1] == "event" else "")
+    return result

@@ -9,11 +9,10 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from .packing import Ask, Stat
+from .packing import RESULTS, Ask, Stat
 from .rawclient import Answer, Event
 
 _NOW_S = 300.0
-_FIELDS_WITH_PATHS = ("path", "paths", "asks")
 
 
 class Translation:
@@ -125,15 +124,8 @@ class Translation:
 
     def result(self, result: tuple[Any, ...]) -> tuple[Any, ...]:
         code, error, *values = result
-        translated: list[Any] = []
-        for value in values:
-            if isinstance(value, Stat):
-                translated.append(self.stat(value))
-            elif isinstance(value, list):
-                translated.append(sorted(map(self.name, value)))
-            else:
-                translated.append(self.path(value) if isinstance(value, str) else value)
-        return (code, error, *translated)
+        kinds = RESULTS.get(code, "int").split()
+        return (code, error, *map(self.field, kinds, values))
 
     def path(self, path: str | None) -> str | None:
         if path is not None and (path == self.root or path.startswith(self.root + "/")):

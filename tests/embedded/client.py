@@ -5,7 +5,6 @@ from __future__ import annotations
 import select
 import socket
 import time
-from types import TracebackType
 
 from tests.differential.packing import AUTH_XID, PING_XID, Ask, request, xid_of
 from tests.differential.rawclient import Answer, Event, RawConnection
@@ -141,12 +140,7 @@ class Client(RawConnection):
     def __enter__(self) -> Client:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.socket.close()
 
 

@@ -22,7 +22,7 @@ import tempfile
 import threading
 import time
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from . import requests as ask
 from .client import Client
@@ -33,7 +33,11 @@ from .servers import ServerProcess
 HANG_S_MAX = 5.0
 MEMORY_MIB_MAX = 400.0
 CONNECTIONS = 24
-LIMITS = {"znodes": 20_000, "tree_bytes": 50 << 20, "unread_bytes": 8 << 20}
+SERVER: dict[str, Any] = {
+    "limits": {"znodes": 20_000, "tree_bytes": 50 << 20, "unread_bytes": 8 << 20},
+    "max_session_timeout_ms": 60_000,
+    "sweep_s": 0.5,
+}
 
 
 class Report(NamedTuple):
@@ -187,7 +191,7 @@ def attack(hosts: str, corpus: Corpus, wanted: int, server: ServerProcess) -> Re
             selector.register(one, selectors.EVENT_READ | selectors.EVENT_WRITE, one)
             sent += one.burst.requests
             connections += 1
-            if connections % 50 == 0 and server.is_alive():
+            if connections % 50 == 0 and server.is_running():
                 memory = max(memory, server.memory_mib())
         over = []
         for key, events in selector.select(0.2):
@@ -207,7 +211,7 @@ def attack(hosts: str, corpus: Corpus, wanted: int, server: ServerProcess) -> Re
             answers += count
             if fault:
                 faults.append(fault)
-        if not server.is_alive() or len(faults) > 10:
+        if not server.is_running() or len(faults) > 10:
             faults.append("given up")
             break
     for one in open_now:
@@ -221,8 +225,7 @@ def run(requests: int, seed: int) -> Report:
     """A whole run: server, canary, attack, and the restart on what was stored."""
     with tempfile.TemporaryDirectory() as folder:
         data = Path(folder) / "data"
-        options = {"limits": LIMITS, "max_session_timeout_ms": 60_000, "sweep_s": 0.5}
-        with ServerProcess(data, **options) as server:
+        with ServerProcess(data, **SERVER) as server:
             canary = Canary(server.hosts)
             canary.start()
             report = attack(server.hosts, Corpus(random.Random(seed)), requests, server)
@@ -231,7 +234,7 @@ def run(requests: int, seed: int) -> Report:
             if canary.fault:
                 faults.append(canary.fault)
             memory = report.memory_mib
-            if server.is_alive():
+            if server.is_running():
                 memory = max(memory, server.memory_mib())
             else:
                 faults.append("the server ended")
@@ -239,7 +242,7 @@ def run(requests: int, seed: int) -> Report:
                 faults.append(f"the server has taken {memory:.0f} MiB")
         if said := server.errors():
             faults.append(f"the server said: {said[-3000:]}")
-        with ServerProcess(data, **options) as again, Client(again.hosts) as client:
+        with ServerProcess(data, **SERVER) as again, Client(again.hosts) as client:
             client.authenticate("digest", b"canary:sings")
             stored = client.once(ask.get_data("/canary")).fields["data"]
             if stored != b"%016d" % canary.rounds:

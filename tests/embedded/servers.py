@@ -4,27 +4,24 @@ from __future__ import annotations
 
 import json
 import os
-import signal
-import subprocess
 import sys
-import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import pytest
 
+from tests.integ.support import IN_CHECKOUT
 from zkplan.embedded import EmbeddedServer, Limits
 from zkplan.embedded.storage import Storage
+from zkplan.testing import server_process
 
 from . import planted_bugs  # noqa: F401  # so that they are known in the process too
 from .planting import now_planted, planted
 
-TOP = Path(__file__).parents[2]
 WAIT_S_MAX = 10.0
 QUICK = {"tick_time_ms": 50, "min_session_timeout_ms": 100, "max_session_timeout_ms": 60_000}
 
@@ -32,15 +29,6 @@ QUICK = {"tick_time_ms": 50, "min_session_timeout_ms": 100, "max_session_timeout
 def serving(data: Path | None = None, **options: Any) -> EmbeddedServer:
     """A server with time-outs from 100 ms; `with` starts it in a thread."""
     return EmbeddedServer(data, **{**QUICK, **options})
-
-
-def wait_until(condition: Callable[[], bool], what: str, within_s: float = WAIT_S_MAX) -> None:
-    """Fail unless `condition` is soon true."""
-    pause = threading.Event()
-    end = time.monotonic() + within_s
-    while not condition():
-        assert time.monotonic() < end, f"after {within_s} s not yet: {what}"
-        pause.wait(0.01)
 
 
 class Gate:
@@ -91,66 +79,32 @@ def gated_commits() -> Iterator[Gate]:
             gate.open()
 
 
-class ServerProcess:
-    """A server in a process of its own; `with` starts and ends it."""
+class ServerProcess(server_process.ServerProcess):
+    """A server in a process of its own, with the bug of the moment; in memory without `data`."""
 
-    def __init__(self, data: Path | None = None, **options: Any) -> None:
-        bug = now_planted()
-        self._settings = json.dumps(
-            {"data": None if data is None else str(data), "bug": bug, "options": options}
-        )
-        self._errors = tempfile.TemporaryFile()  # noqa: SIM115  # closed at the end
-        self.process: subprocess.Popen[str] = None  # type: ignore[assignment]  # set at the start
-        self.hosts = ""
+    def __init__(
+        self, data: Path | None = None, *, port: int | None = None, **options: Any
+    ) -> None:
+        super().__init__(port, None)
+        options["port"] = self.port
+        settings = {"data": data and str(data), "bug": now_planted(), "options": options}
+        program = (sys.executable, "-m", "tests.embedded.servers")
+        self._command = [*IN_CHECKOUT, *program, json.dumps(settings)]
         self._last_errors = ""
 
-    def __enter__(self) -> ServerProcess:
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "tests.embedded.servers", self._settings],
-            cwd=TOP,
-            stdout=subprocess.PIPE,
-            stderr=self._errors,
-            text=True,
-        )
-        assert self.process.stdout is not None
-        self.hosts = self.process.stdout.readline().strip()
-        assert self.hosts, f"the server did not start: {self.errors()}"
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.process.send_signal(signal.SIGCONT)
-        self.process.terminate()
-        try:
-            self.process.wait(WAIT_S_MAX)
-        finally:
-            self.process.kill()
-            assert self.process.stdout is not None
-            self.process.stdout.close()
-            self._last_errors = self.errors()
-            self._errors.close()
-
-    def signal(self, number: signal.Signals) -> None:
-        self.process.send_signal(number)
-
-    def is_alive(self) -> bool:
-        return self.process.poll() is None
+    def close(self) -> None:
+        self.stop()
+        self._last_errors = self.errors()
+        super().close()
 
     def errors(self) -> str:
         """What it wrote to stderr: asyncio reports there what nobody caught."""
-        if self._errors.closed:
-            return self._last_errors
-        size = os.fstat(self._errors.fileno()).st_size
-        return os.pread(self._errors.fileno(), size, 0).decode(errors="replace")
+        return self.log.read_text(errors="replace") if self.log.exists() else self._last_errors
 
     def memory_mib(self) -> float:
         """Its resident memory; that it has ended is a finding of the test."""
-        assert self.is_alive(), f"the server has ended: {self.errors()}"
-        pages = int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1])
+        assert self.is_running(), f"the server has ended: {self.errors()}"
+        pages = int(Path(f"/proc/{self.pid}/statm").read_text().split()[1])
         return pages * os.sysconf("SC_PAGE_SIZE") / (1 << 20)
 
 
@@ -159,13 +113,8 @@ def _main(settings: str) -> int:
     options = dict(wanted["options"])
     if "limits" in options:
         options["limits"] = Limits(**options["limits"])
-
-    def tell(server: EmbeddedServer) -> None:
-        sys.stdout.write(f"{server.hosts}\n")
-        sys.stdout.flush()
-
     with planted(wanted["bug"]):
-        return serving(wanted["data"], **options).run(tell)
+        return serving(wanted["data"], **options).run()
 
 
 if __name__ == "__main__":

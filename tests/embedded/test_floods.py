@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.differential.packing import Ask
+from tests.integ.support import wait_until
 from tests.rawsocket import Closed, Silent
 from zkplan.embedded import EmbeddedServer, Limits
 from zkplan.embedded.connection import Connection
@@ -20,7 +21,7 @@ from zkplan.embedded.server import Server
 from . import requests as ask
 from .client import Client, monitored, word
 from .planting import wrap
-from .servers import gated_commits, serving, wait_until
+from .servers import gated_commits, serving
 
 QUOTA_EXCEEDED = -125
 LONG = 200_000

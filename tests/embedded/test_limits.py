@@ -8,12 +8,13 @@ import time
 
 import pytest
 
+from tests.integ.support import wait_until
 from tests.rawsocket import Closed, Silent, framed
 from zkplan.embedded import Limits
 
 from . import requests as ask
 from .client import Client, word
-from .servers import ServerProcess, serving, wait_until
+from .servers import ServerProcess, serving
 
 FRAME_BYTES_MAX = 1_048_575
 QUOTA_EXCEEDED = -125

@@ -8,15 +8,7 @@ import pytest
 
 from tests.unit import test_embedded_storage, test_tree
 
-from . import (
-    client,
-    test_floods,
-    test_fuzz,
-    test_limits,
-    test_promises,
-    test_sessions,
-    test_writes,
-)
+from . import client, test_floods, test_fuzz, test_limits, test_promises, test_sessions
 from .planting import BUGS, planted
 
 # Where a server with a bug is silent, nobody waits as long as for one that is slow.
@@ -25,7 +17,7 @@ SILENCE_S = 2.0
 #: says that the server was silent, or closed the connection.
 FOUND = (AssertionError, pytest.fail.Exception, TimeoutError, ConnectionError)
 MODULES = (
-    *(test_floods, test_fuzz, test_limits, test_promises, test_sessions, test_writes),
+    *(test_floods, test_fuzz, test_limits, test_promises, test_sessions),
     *(test_embedded_storage, test_tree),
 )
 

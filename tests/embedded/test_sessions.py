@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import signal
 import time
 from pathlib import Path
 
 import pytest
 
 from tests.differential.packing import PING_XID
+from tests.integ.support import wait_until
 from tests.rawsocket import Closed
 
 from . import requests as ask
 from .client import Client, monitored
-from .servers import ServerProcess, gated_commits, serving, wait_until
+from .servers import ServerProcess, gated_commits, serving
 
 # Tests wait for the end of sessions, so these are short; ends may be late by a busy machine.
 SHORT_MS = 400
@@ -110,10 +110,10 @@ def test_requests_on_the_old_connection_of_a_moved_session_are_not_applied() -> 
             wait_until(
                 lambda: monitored(server.hosts, "zk_num_alive_connections") >= 3, "3 of them"
             )
-            server.signal(signal.SIGSTOP)
+            server.pause()
             new.greet(session=old.session, password=old.password)
             old.send(*[ask.create(f"/late-{number}") for number in range(50)])
-            server.signal(signal.SIGCONT)
+            server.resume()
             new.read_handshake()
             assert new.session == old.session
             answered = old.until_closed()
@@ -229,11 +229,11 @@ def test_time_outs_are_kept_within_the_bounds(wish: int, given: int) -> None:
 
 def stopped_for(server: ServerProcess, seconds: float, client: Client) -> None:
     """Stop the server for so long; meanwhile the client sends a ping, which waits in its socket."""
-    server.signal(signal.SIGSTOP)
+    server.pause()
     began = time.monotonic()
     client.ping()
     wait_until(lambda: time.monotonic() > began + seconds, "longer than the time-out")
-    server.signal(signal.SIGCONT)
+    server.resume()
     client.reply(PING_XID)
 
 

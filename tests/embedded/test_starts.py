@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from tests.integ.support import wait_until
 from zkplan.embedded.listening import listening_socket
 from zkplan.embedded.server import Server
 from zkplan.embedded.storage import Storage
@@ -22,7 +23,7 @@ from zkplan.embedded.tree import Tree
 from . import requests as ask
 from .client import Client
 from .planting import wrap
-from .servers import ServerProcess, serving, wait_until
+from .servers import ServerProcess, serving
 
 TIMEOUT_MS = 400
 
@@ -133,7 +134,8 @@ def test_an_address_in_use_is_refused_and_no_other_is_taken() -> None:
 def test_a_lack_of_descriptors_is_logged_now_and_then_and_passes() -> None:
     with ServerProcess() as server, Client(server.hosts) as client:
         client.pinged()
-        pid = server.process.pid
+        pid = server.pid
+        assert pid is not None
         hard = resource.prlimit(pid, resource.RLIMIT_NOFILE)[1]
         open_now = len(list(Path(f"/proc/{pid}/fd").iterdir()))
         resource.prlimit(pid, resource.RLIMIT_NOFILE, (open_now + 8, hard))

@@ -2,47 +2,34 @@
 
 from __future__ import annotations
 
-import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 from tests.embedded.servers import ServerProcess
-from zkplan.testing.loopback import LOOPBACK, free_port
+from zkplan.testing.loopback import LOOPBACK
 from zkplan.testing.servers import ZooKeeperServer
 
 #: As kazoo's own harness configures ZooKeeper: its tests count on these times.
 TICK_MS, MIN_TIMEOUT_MS = 2000, 4000
 
 
-class EmbeddedProcess:
+class EmbeddedProcess(ServerProcess):
     """The embedded server in a process of its own; its data outlive a stop."""
 
     def __init__(self) -> None:
-        self.port = free_port()
-        self._data = tempfile.mkdtemp(prefix="zkplan-kazoo-suite-")
-        self._process: ServerProcess | None = None
-
-    def start(self) -> None:
-        """Start it and wait until it serves."""
-        self._process = ServerProcess(
-            Path(self._data),
-            port=self.port,
+        self._folder = tempfile.TemporaryDirectory(prefix="zkplan-kazoo-suite-")
+        super().__init__(
+            Path(self._folder.name),
             durability="fast",
             tick_time_ms=TICK_MS,
             min_session_timeout_ms=MIN_TIMEOUT_MS,
-        ).__enter__()
-
-    def stop(self) -> None:
-        """End its process; it can be started again on the same port and data."""
-        process, self._process = self._process, None
-        if process is not None:
-            process.__exit__(None, None, None)
+        )
 
     def close(self) -> None:
         """End it and remove its data."""
-        self.stop()
-        shutil.rmtree(self._data, ignore_errors=True)
+        super().close()
+        self._folder.cleanup()
 
 
 class Member:

@@ -8,7 +8,7 @@ the tree.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from zkplan.embedded.tree import Tree
 from zkplan.protocol.layout import parse_claim, parse_delayed, parse_entry
@@ -22,6 +22,18 @@ from .story import FAILED, Meant, Violation
 #: Kinds of fibers whose deletions of claims are releases on behalf of a worker that is gone.
 CLEARS = "clear"
 REMOVES = "remove"
+
+
+class Transaction(NamedTuple):
+    """One accepted transaction: who sent it, and what it touched, as far as that is known.
+
+    `claims` are those that it deletes, by task: they were current when it was applied.
+    """
+
+    fiber: Fiber
+    claims: dict[str, str]
+    touched: dict[str, Meant]
+    edges: list[str]
 
 
 class Auditor:
@@ -58,10 +70,8 @@ class Auditor:
                 raise Violation(f"S6 {path} is ephemeral")
 
     def applied(self, fiber: Fiber, ops: Sequence[Op], results: list[Any]) -> None:
-        touched: dict[str, Meant] = {}
-        edges: list[str] = []
+        made = Transaction(fiber, self._claims_before(ops), {}, [])
         plans: set[str] = set()
-        claims = self._claims_before(ops)
         for op, result in zip(ops, results, strict=True):
             kind = type(op)
             path = op.path
@@ -76,19 +86,19 @@ class Auditor:
             ):
                 plans.add(path.rpartition("/")[0])
             if path.startswith(self._plans):
-                self._in_plan(fiber, op, path, touched, edges, claims)
+                self._in_plan(made, op, path)
             elif path.startswith(self._claims_nodes):
-                self._standing(fiber, op, path, touched)
+                self._standing(made, op, path)
             elif path.startswith(self._delayed):
                 later = parse_delayed(path[len(self._delayed) :])
                 if later is not None:
                     plan = f"{self._plans}{later.plan}"
-                    self._place(op, path, f"{plan}/task-{later.entry.task}", touched)
-        for path in edges:
+                    self._place(made, op, path, f"{plan}/task-{later.entry.task}")
+        for path in made.edges:
             self._judge_edge(path)
         for path in plans:
             self._judge_index(path)
-        for task in touched.values():
+        for task in made.touched.values():
             self._judge(task)
             if task.alive and task.path not in self.nodes:
                 task.alive = False
@@ -96,7 +106,6 @@ class Auditor:
                     self._judge_end(task)
 
     def _claims_before(self, ops: Sequence[Op]) -> dict[str, str]:
-        """The claims this transaction deletes, by task: they were current when it was applied."""
         found = {}
         for op in ops:
             if op.path.startswith(self._claims_nodes) and type(op) is not Create:
@@ -107,15 +116,15 @@ class Auditor:
 
     # What each operation means.
 
-    def _standing(self, fiber: Fiber, op: Op, path: str, touched: dict[str, Meant]) -> None:
+    def _standing(self, made: Transaction, op: Op, path: str) -> None:
         claims_node, _, name = path[len(self._claims_nodes) :].partition("/")
         if name.startswith("pending-"):
-            self._pending(op, path, touched)
+            self._pending(made, op, path)
             return
         claim = parse_claim(name)
         if claim is None or type(op) is SetData:
             return
-        task = self._place(op, path, f"{self._plans}{claim.plan}/task-{claim.task}", touched)
+        task = self._place(made, op, path, f"{self._plans}{claim.plan}/task-{claim.task}")
         if task is None:
             return
         if type(op) is Create:
@@ -125,7 +134,7 @@ class Auditor:
             ready = self.nodes.get(f"{self._plans}{claim.plan}/ready")
             if ready is None or control_from_bytes(ready.data) != "running":
                 raise Violation(f"S9 {task.name} is claimed while its plan does not run")
-        elif fiber.kind == CLEARS:
+        elif made.fiber.kind == CLEARS:
             if f"{self._workers}{claims_node}" in self.nodes:
                 raise Violation(f"L1 {task.name} is released although worker {claims_node} lives")
             if claims_node in task.released_for:
@@ -134,7 +143,7 @@ class Auditor:
                 )
             task.released_for.append(claims_node)
 
-    def _pending(self, op: Op, path: str, touched: dict[str, Meant]) -> None:
+    def _pending(self, made: Transaction, op: Op, path: str) -> None:
         if type(op) is Create:
             named = []
             for target in pending_dependents(op.data):
@@ -146,17 +155,9 @@ class Auditor:
         elif type(op) is Delete:
             for task in self._pending_records.pop(path, ()):
                 task.pending_records -= 1
-                touched[task.path] = task
+                made.touched[task.path] = task
 
-    def _in_plan(
-        self,
-        fiber: Fiber,
-        op: Op,
-        path: str,
-        touched: dict[str, Meant],
-        edges: list[str],
-        claims: dict[str, str],
-    ) -> None:
+    def _in_plan(self, made: Transaction, op: Op, path: str) -> None:
         parts = path[len(self._plans) :].split("/")
         depth = len(parts)
         if depth == 1:
@@ -167,12 +168,12 @@ class Auditor:
         kind = parts[1]
         if depth == 2:
             if kind.startswith("task-"):
-                self._task(fiber, op, plan_path, path, touched, claims)
+                self._task(made, op, plan_path, path)
             elif kind in ("done", "add-count") and type(op) is Create:
                 self._judge_done(plan_path)
             return
         if kind.startswith("task-"):
-            self._in_task(fiber, op, f"{plan_path}/{kind}", parts[2], touched, edges, claims)
+            self._in_task(made, op, f"{plan_path}/{kind}", parts[2])
         elif kind == "runnable":
             entry = parse_entry(parts[2])
             if entry is None:
@@ -181,24 +182,16 @@ class Auditor:
                 if path in self._entries:
                     raise Violation(f"S8 the runnable name {path} came back")
                 self._entries.add(path)
-            self._place(op, path, f"{plan_path}/task-{entry.task}", touched)
+            self._place(made, op, path, f"{plan_path}/task-{entry.task}")
         elif kind == "dead" or kind == "results":
             task_path = f"{plan_path}/task-{parts[2]}"
             if kind == "dead" and (task_path in self.nodes or type(op) is Delete):
-                self._place(op, path, task_path, touched)
+                self._place(made, op, path, task_path)
             elif kind == "results" and type(op) is Create and task_path not in self.nodes:
                 # While the task stands, its outcome is a failure that an operator may retry.
                 self._fix(self.tasks[task_path], op.data)
 
-    def _task(
-        self,
-        fiber: Fiber,
-        op: Op,
-        plan_path: str,
-        path: str,
-        touched: dict[str, Meant],
-        claims: dict[str, str],
-    ) -> None:
+    def _task(self, made: Transaction, op: Op, plan_path: str, path: str) -> None:
         if type(op) is Create:
             if "done" in self.nodes[plan_path].children:
                 raise Violation(f"S7 {path} is added to a plan that is done")
@@ -207,54 +200,41 @@ class Auditor:
             if task.numbers > 1:
                 raise Violation(f"S4 {task.name} is added twice: {task.path} and {path}")
             task.path, task.number, task.alive = path, path[-10:], True
-            self.tasks[path] = task
-            touched[path] = task
+            self.tasks[path] = made.touched[path] = task
         elif type(op) is Delete:
-            task = self.tasks[path]
-            touched[path] = task
-            if fiber.kind == REMOVES:
+            task = made.touched[path] = self.tasks[path]
+            if made.fiber.kind == REMOVES:
                 task.removed = True
                 return
             task.commits += 1
             if task.commits > 1:
                 raise Violation(f"S4 {task.name} is committed twice")
-            self._judge_claim(fiber, task, claims)
+            self._judge_claim(made, task)
 
-    def _judge_claim(self, fiber: Fiber, task: Meant, claims: dict[str, str]) -> None:
+    def _judge_claim(self, made: Transaction, task: Meant) -> None:
         """S5: what fixes or finishes a task must be sent under its current claim."""
-        relied_on = fiber.under.get(task.path, "no claim")
-        if relied_on != claims.get(task.path):
-            raise Violation(
-                f"S5 {task.name} is finished under {relied_on}, current is {claims.get(task.path)}"
-            )
+        relied_on, current = made.fiber.under.get(task.path, "no claim"), made.claims.get(task.path)
+        if relied_on != current:
+            raise Violation(f"S5 {task.name} is finished under {relied_on}, current is {current}")
 
-    def _in_task(
-        self,
-        fiber: Fiber,
-        op: Op,
-        task_path: str,
-        child: str,
-        touched: dict[str, Meant],
-        edges: list[str],
-        claims: dict[str, str],
-    ) -> None:
+    def _in_task(self, made: Transaction, op: Op, task_path: str, child: str) -> None:
         task = self.tasks.get(task_path)
         if task is None:
             return
-        touched[task_path] = task
+        made.touched[task_path] = task
         created = type(op) is Create
         if child.startswith("arg-") and created:
             self._argument(task, int(child[4:]), op.data)  # type: ignore[union-attr]
         elif child.startswith("dep-"):
-            edges.append(f"{task_path}/{child}")
+            made.edges.append(f"{task_path}/{child}")
         elif child.startswith("prov-"):
             prov = f"{task_path}/{child}"
             if created:
                 self.learn_edge(prov, op.data)  # type: ignore[union-attr]
-            edges.append(self._dep_of[prov])
+            made.edges.append(self._dep_of[prov])
         elif child == "result" and created:
             self._fix(task, op.data)  # type: ignore[union-attr]
-            self._judge_claim(fiber, task, claims)
+            self._judge_claim(made, task)
 
     def learn_edge(self, prov: str, data: bytes) -> None:
         """An edge's record names its dep by a path below the plan."""
@@ -288,11 +268,11 @@ class Auditor:
         elif task.fixed != outcome:
             raise Violation(f"S4 {task.name} has two outcomes: {task.fixed!r} and {outcome!r}")
 
-    def _place(self, op: Op, path: str, task_path: str, touched: dict[str, Meant]) -> Meant | None:
+    def _place(self, made: Transaction, op: Op, path: str, task_path: str) -> Meant | None:
         task = self.tasks.get(task_path)
         if task is None:
             raise Violation(f"S6 {path} stands for a task that never was")
-        touched[task_path] = task
+        made.touched[task_path] = task
         if type(op) is Create:
             task.places.append(path)
         elif type(op) is Delete and path in task.places:

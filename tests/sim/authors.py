@@ -197,20 +197,12 @@ def plain(world: World, plan: Plan, tasks: list[Meant], *, fixed: bool) -> None:
 # The operator.
 
 
-def pause_and_resume(world: World, plan: Plan) -> Script:
-    states: tuple[State, ...] = ("paused", "running")
+def change_states(world: World, plan: Plan, *states: State) -> Script:
     for state in states:
         try:
             yield from control.change_state(world.paths.plan(plan.number), state)
         except PlanError:
             return  # not ready yet, done, cancelled or removed: a clear refusal
-
-
-def resume(world: World, plan: Plan) -> Script:
-    try:
-        yield from control.change_state(world.paths.plan(plan.number), "running")
-    except PlanError:
-        return
 
 
 def mark_ready(world: World, plan: Plan) -> Script:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from types import ModuleType
+from typing import Any, NamedTuple
 
 from zkplan.protocol import author as authoring
 from zkplan.protocol import wide_join
 
 from .network import Faults
+
+#: A module, the name of one of its attributes, and what stands there instead.
+Patch = tuple[ModuleType, str, Any]
 
 
 class Mix(NamedTuple):
@@ -38,7 +42,8 @@ class Mix(NamedTuple):
     slow: float
 
 
-#: Limits of the protocol that small plans reach only when they are this small.
+#: Limits of the protocol that small plans reach only when they are this small: small batches and
+#: small joins meet the limits of large ones.
 NARROW = (
     (authoring, "BATCH_OPS", 14),
     (authoring, "EDGES_PER_MULTI", 1),
@@ -47,16 +52,13 @@ NARROW = (
 
 
 @contextmanager
-def narrow_limits() -> Iterator[None]:
-    """Small batches and small joins meet the limits of large ones."""
-    before = [(module, name, getattr(module, name)) for module, name, _ in NARROW]
-    for module, name, limit in NARROW:
-        setattr(module, name, limit)
-    try:
+def replaced(patches: Iterable[Patch]) -> Iterator[None]:
+    """These attributes of modules are other ones within the block."""
+    with ExitStack() as stack:
+        for module, name, instead in patches:
+            stack.callback(setattr, module, name, getattr(module, name))
+            setattr(module, name, instead)
         yield
-    finally:
-        for module, name, limit in before:
-            setattr(module, name, limit)
 
 
 def draw_mix(rng: random.Random) -> Mix:

@@ -6,10 +6,8 @@ one; the others change an answer on its way back, or leave a step out.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
-from types import ModuleType
 from typing import Any
 
 from zkplan.protocol import adding, clearing, publish, wide_delivery, wide_join
@@ -31,17 +29,18 @@ from zkplan.protocol.requests import (
     SetData,
 )
 
+from .mix import Patch, replaced
 from .network import Fiber
 from .story import Violation
 from .world import ROOT, World
 
 #: Where entries of active plans lie, and what gives one to a plan of plain creates.
 _INDEX, _FINDS = f"{ROOT}/active/", ("index", "check")
+_WORKERS = f"{ROOT}/workers/"
 #: Stands where an operation was taken out: answers are by position.
 NOTHING = Check(ROOT)
 
 Rewrite = Callable[[World, Fiber, Op], Op]
-Patch = tuple[ModuleType, str, Callable[..., Any]]
 
 
 @dataclass(frozen=True)
@@ -55,7 +54,7 @@ class Mutant:
 
 def first_seed_that_finds(mutant: Mutant, seeds: range) -> tuple[int, str] | None:
     """The first seed under which an invariant breaks, and which one."""
-    with _patched(mutant):
+    with replaced(mutant.patches):
         for seed in seeds:
             world = World(seed)
             if mutant.rewrite is not None:
@@ -73,19 +72,12 @@ def _rewriter(rewrite: Rewrite, world: World) -> Callable[[Fiber, Any], list[Op]
     return lambda fiber, ops: [rewrite(world, fiber, op) for op in ops]
 
 
-@contextmanager
-def _patched(mutant: Mutant) -> Iterator[None]:
-    before = [(module, name, getattr(module, name)) for module, name, _ in mutant.patches]
-    for module, name, instead in mutant.patches:
-        setattr(module, name, instead)
-    try:
-        yield
-    finally:
-        for module, name, original in before:
-            setattr(module, name, original)
-
-
 # Operations changed on their way.
+
+
+def _without(leaves_out: Callable[[Fiber, Op], bool]) -> Rewrite:
+    """Every operation is left out of which that is true."""
+    return lambda world, fiber, op: NOTHING if leaves_out(fiber, op) else op
 
 
 def _fence_by_owner_only(world: World, fiber: Fiber, op: Op) -> Op:
@@ -106,18 +98,6 @@ def _no_compare_and_set(world: World, fiber: Fiber, op: Op) -> Op:
     return op
 
 
-def _no_pending(world: World, fiber: Fiber, op: Op) -> Op:
-    return NOTHING if "/pending-" in op.path else op
-
-
-def _claim_without_worker(world: World, fiber: Fiber, op: Op) -> Op:
-    return NOTHING if type(op) is Check and op.path.startswith(f"{ROOT}/workers/") else op
-
-
-def _claim_without_plan(world: World, fiber: Fiber, op: Op) -> Op:
-    return NOTHING if type(op) is Check and op.path.endswith("/ready") else op
-
-
 def _release_keeps_n(world: World, fiber: Fiber, op: Op) -> Op:
     if fiber.kind not in ("clear", "hand back") or type(op) is not Create:
         return op
@@ -128,47 +108,12 @@ def _release_keeps_n(world: World, fiber: Fiber, op: Op) -> Op:
     return Create(f"{head}/{Entry(entry.rank, entry.task, entry.n - 1, entry.a).name}")
 
 
-def _clear_without_guard(world: World, fiber: Fiber, op: Op) -> Op:
-    guard = fiber.kind == "clear" and op.path.startswith(f"{ROOT}/workers/")
-    return NOTHING if guard else op
-
-
-def _add_without_identity(world: World, fiber: Fiber, op: Op) -> Op:
-    return NOTHING if "/add-ids/" in op.path else op
-
-
-def _deliver_without_argument(world: World, fiber: Fiber, op: Op) -> Op:
-    return NOTHING if fiber.kind == "commit" and "/arg-" in op.path else op
-
-
-def _keep_the_edge(world: World, fiber: Fiber, op: Op) -> Op:
-    return NOTHING if fiber.kind == "commit" and "/dep-" in op.path else op
-
-
 def _done_without_adds(world: World, fiber: Fiber, op: Op) -> Op:
     return Delete(op.path) if type(op) is Delete and op.path.endswith("/add-count") else op
 
 
-def _retry_without_witness(world: World, fiber: Fiber, op: Op) -> Op:
-    return NOTHING if "/retry-" in op.path else op
-
-
-def _deliver_without_mark(world: World, fiber: Fiber, op: Op) -> Op:
-    return NOTHING if op.path.endswith(f"/{DELIVERED}") else op
-
-
-def _ready_without_entry(world: World, fiber: Fiber, op: Op) -> Op:
-    made = type(op) is Create and op.path.startswith(_INDEX) and fiber.kind not in _FINDS
-    return NOTHING if made else op
-
-
-def _end_that_leaves_the_entry(world: World, fiber: Fiber, op: Op) -> Op:
-    return NOTHING if type(op) is Delete and op.path.startswith(_INDEX) else op
-
-
-def _index_what_has_ended(world: World, fiber: Fiber, op: Op) -> Op:
-    guard = op.path.endswith(("/ready", "/done")) and fiber.kind == "index"
-    return NOTHING if guard else op
+def _is_index_entry(op: Op, kind: type) -> bool:
+    return type(op) is kind and op.path.startswith(_INDEX)
 
 
 def _index_unnoticed(world: World, fiber: Fiber, op: Op) -> Op:
@@ -207,32 +152,37 @@ _real_added = adding.added_ops
 _real_fix = wide_delivery._fix_result
 
 
-def _load_without_claim(claims: list[Any], read: Any = None) -> Answers:
-    """The list of the claims node is not looked at: every claim counts as standing."""
-    step, answer = _real_load(claims), None
+def _answered(step: Answers, change: Callable[[Any, Any], Any]) -> Answers:
+    """The step, which is given `change(request, answer)` instead of each answer."""
+    answer = None
     while True:
         try:
             request = step.send(answer)
         except StopIteration as stop:
             return stop.value
-        answer = yield request
+        answer = change(request, (yield request))
+
+
+def _load_without_claim(claims: list[Any], read: Any = None) -> Answers:
+    """The list of the claims node is not looked at: every claim counts as standing."""
+
+    def all_stand(request: Any, answer: Any) -> Any:
         if type(request) is ReadMany:
             for index, read in enumerate(request.reads):
                 if type(read) is ReadChildren and "/claims/" in read.path:
                     answer[index] = [claim.name for claim in claims]
+        return answer
+
+    return _answered(_real_load(claims), all_stand)
 
 
 def _repeat_is_fenced(*arguments: Any) -> Answers:
     """A refused repetition counts as refused: the worker's own pending record is not looked for."""
-    step, answer = _real_commit(*arguments), None
-    while True:
-        try:
-            request = step.send(answer)
-        except StopIteration as stop:
-            return stop.value
-        answer = yield request
-        if type(answer) is Refused or type(answer) is Applied:
-            answer = answer._replace(repeated=False)
+
+    def as_first(_request: Any, answer: Any) -> Any:
+        return answer._replace(repeated=False) if type(answer) in (Refused, Applied) else answer
+
+    return _answered(_real_commit(*arguments), as_first)
 
 
 def _forget_what_has_no_room(*arguments: Any) -> Answers:
@@ -281,20 +231,29 @@ MUTANTS = (
         ),
     ),
     Mutant("publish without compare-and-set", _no_compare_and_set),
-    Mutant("no pending record", _no_pending),
+    Mutant("no pending record", _without(lambda fiber, op: "/pending-" in op.path)),
     Mutant(
         "pending record cleared without publishing",
         patches=((clearing, "still_full", _nothing_is_full),),
     ),
-    Mutant("claim without check of workers/ID", _claim_without_worker),
-    Mutant("claim without check of the plan's ready", _claim_without_plan),
+    Mutant(
+        "claim without check of workers/ID",
+        _without(lambda fiber, op: type(op) is Check and op.path.startswith(_WORKERS)),
+    ),
+    Mutant(
+        "claim without check of the plan's ready",
+        _without(lambda fiber, op: type(op) is Check and op.path.endswith("/ready")),
+    ),
     Mutant("release keeps N", _release_keeps_n),
-    Mutant("clearer without guard", _clear_without_guard),
+    Mutant(
+        "clearer without guard",
+        _without(lambda fiber, op: fiber.kind == "clear" and op.path.startswith(_WORKERS)),
+    ),
     Mutant(
         "load without looking for the claim afterwards",
         patches=((loading, "load", _load_without_claim),),
     ),
-    Mutant("add without identity", _add_without_identity),
+    Mutant("add without identity", _without(lambda fiber, op: "/add-ids/" in op.path)),
     Mutant(
         "refused repetition taken as fenced", patches=((committing, "commit", _repeat_is_fenced),)
     ),
@@ -302,10 +261,16 @@ MUTANTS = (
         "result without room forgotten",
         patches=((committing, "commit", _forget_what_has_no_room),),
     ),
-    Mutant("delivery without argument", _deliver_without_argument),
-    Mutant("delivery that leaves the dep", _keep_the_edge),
+    Mutant(
+        "delivery without argument",
+        _without(lambda fiber, op: fiber.kind == "commit" and "/arg-" in op.path),
+    ),
+    Mutant(
+        "delivery that leaves the dep",
+        _without(lambda fiber, op: fiber.kind == "commit" and "/dep-" in op.path),
+    ),
     Mutant("done without the version of adds", _done_without_adds),
-    Mutant("retry without its witness", _retry_without_witness),
+    Mutant("retry without its witness", _without(lambda fiber, op: "/retry-" in op.path)),
     Mutant(
         "wide join that settles all its positions",
         patches=((wide_join, "settle_finished", _settle_all),),
@@ -314,7 +279,10 @@ MUTANTS = (
         "edge on a task of the same commit", patches=((committing, "added_ops", _lend_nothing),)
     ),
     Mutant("wide delivery that loses adds", patches=((wide_delivery, "added_ops", _add_nothing),)),
-    Mutant("wide delivery without its mark", _deliver_without_mark),
+    Mutant(
+        "wide delivery without its mark",
+        _without(lambda fiber, op: op.path.endswith(f"/{DELIVERED}")),
+    ),
     Mutant(
         "mark made with the result",
         patches=((wide_delivery, "_fix_result", _mark_with_the_result),),
@@ -324,8 +292,16 @@ MUTANTS = (
 #: costs a look; the data of a `dep-` is for people.
 SIMULATION_ONLY = (
     Mutant("dep- that names another task", _dep_that_names_the_next),
-    Mutant("ready without its index entry", _ready_without_entry),
-    Mutant("end that leaves the index entry", _end_that_leaves_the_entry),
-    Mutant("index entry for what has ended", _index_what_has_ended),
+    Mutant(
+        "ready without its index entry",
+        _without(lambda fiber, op: _is_index_entry(op, Create) and fiber.kind not in _FINDS),
+    ),
+    Mutant(
+        "end that leaves the index entry", _without(lambda fiber, op: _is_index_entry(op, Delete))
+    ),
+    Mutant(
+        "index entry for what has ended",
+        _without(lambda fiber, op: fiber.kind == "index" and op.path.endswith(("/ready", "/done"))),
+    ),
     Mutant("index entry without a new version of ready", _index_unnoticed),
 )

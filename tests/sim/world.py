@@ -21,7 +21,7 @@ from . import authors
 from .auditor import REMOVES, Auditor
 from .authors import Plan
 from .ending import judge
-from .mix import draw_mix, narrow_limits
+from .mix import NARROW, draw_mix, replaced
 from .network import CALM, Client, Network
 from .story import Meant, Violation
 from .worker import Worker
@@ -140,22 +140,17 @@ class World:
 
     def _plan_the_operator(self) -> None:
         mix = self.mix
-        for _ in range(mix.pauses):
-            self.pending.append(lambda: self._operate("pause", authors.pause_and_resume))
-        for _ in range(mix.more):
-            self.pending.append(self._add_more)
-        for _ in range(mix.removes):
-            self.pending.append(self._remove)
-        for _ in range(mix.retries):
-            self.pending.append(self._retry)
-        for _ in range(mix.expiries):
-            self.pending.append(self._expire)
-        for _ in range(mix.crashes):
-            self.pending.append(self._crash)
-        for _ in range(mix.author_crashes):
-            self.pending.append(self._crash_author)
-        for _ in range(mix.leaves):
-            self.pending.append(self._stop)
+        for count, act in (
+            (mix.pauses, self._pause),
+            (mix.more, self._add_more),
+            (mix.removes, self._remove),
+            (mix.retries, self._retry),
+            (mix.expiries, self._expire),
+            (mix.crashes, self._crash),
+            (mix.author_crashes, self._crash_author),
+            (mix.leaves, self._stop),
+        ):
+            self.pending += [act] * count
         self.rng.shuffle(self.pending)
 
     def _connect(self, kind: str) -> Client:
@@ -178,11 +173,14 @@ class World:
     def _known(self) -> list[Plan]:
         return [plan for plan in self.plans if plan.number and not plan.removed]
 
-    def _operate(self, kind: str, script: Callable[[World, Plan], authors.Script]) -> None:
-        plans = self._known()
-        if plans:
+    def _operate(self, kind: str, script: authors.Script) -> None:
+        self.network.start(self._connect("operator"), kind, script, {})
+
+    def _pause(self) -> None:
+        if plans := self._known():
             client = self._connect("operator")
-            self.network.start(client, kind, script(self, self.rng.choice(plans)), {})
+            script = authors.change_states(self, self.rng.choice(plans), "paused", "running")
+            self.network.start(client, "pause", script, {})
 
     def _add_more(self) -> None:
         plans = self._known()
@@ -198,7 +196,7 @@ class World:
         if plans:
             plan = self.rng.choice(plans)
             plan.removed = True
-            self.network.start(self._connect("operator"), REMOVES, authors.remove(self, plan), {})
+            self._operate(REMOVES, authors.remove(self, plan))
 
     def _retry(self) -> None:
         for plan in self._known():
@@ -206,8 +204,7 @@ class World:
             for number in sorted(dead.children) if dead is not None else ():
                 # Two operators at once: both have seen the same dead letter.
                 for _ in range(self.rng.randint(1, 2)):
-                    script = authors.retry(self, plan, number)
-                    self.network.start(self._connect("operator"), "retry", script, {})
+                    self._operate("retry", authors.retry(self, plan, number))
 
     def _expire(self) -> None:
         if self.workers:
@@ -248,10 +245,7 @@ class World:
 
     def run(self) -> None:
         """Run to the end; raises Violation."""
-        if self.mix.narrow:
-            with narrow_limits():
-                self._run()
-        else:
+        with replaced(NARROW if self.mix.narrow else ()):
             self._run()
 
     def _run(self) -> None:
@@ -324,18 +318,16 @@ class World:
             node = self.nodes.get(path)
             if node is None or "done" in node.children:
                 continue
-            client = self._connect("operator")
             if "ready" not in node.children:
-                self.network.start(client, "mark ready", authors.mark_ready(self, plan), {})
+                self._operate("mark ready", authors.mark_ready(self, plan))
                 return True
             if control_from_bytes(self.nodes[f"{path}/ready"].data) == "paused":
-                self.network.start(client, "resume", authors.resume(self, plan), {})
+                self._operate("resume", authors.change_states(self, plan, "running"))
                 return True
             dead = self.nodes.get(f"{path}/dead")
-            if dead is not None and dead.children:
-                waiting = [n for n in sorted(dead.children) if f"{path}/task-{n}" in self.nodes]
-                if waiting:
-                    self.network.start(client, "retry", authors.retry(self, plan, waiting[0]), {})
+            for number in sorted(dead.children) if dead is not None else ():
+                if f"{path}/task-{number}" in self.nodes:
+                    self._operate("retry", authors.retry(self, plan, number))
                     return True
         return False
 

@@ -22,6 +22,19 @@ def view() -> PlanView:
     return PlanView("0000000001", "/r/plan-0000000001")
 
 
+def numbered(count: int) -> list[str]:
+    """The numbers of so many plans."""
+    return [f"{number:010d}" for number in range(1, count + 1)]
+
+
+def standing_still(count: int) -> Candidates:
+    """So many plans of which nothing can be claimed."""
+    candidates = plans(*numbered(count))
+    for seen in candidates.views.values():
+        seen.update(running([]), ALONE, 0.0)
+    return candidates
+
+
 def plans(*numbers: str) -> Candidates:
     candidates = Candidates()
     candidates.set_plans(list(numbers), "/r/plan-{}".format)

@@ -15,7 +15,7 @@ from zkplan.runtime.plan_view import (
     STEAL_AFTER_S,
 )
 
-from .listings import ALONE, names, plans, running, view
+from .listings import ALONE, names, numbered, plans, running, standing_still, view
 
 
 @given(st.lists(st.integers(0, 500), unique=True, max_size=60), st.integers(1, 5))
@@ -134,7 +134,7 @@ def test_a_plan_that_could_not_be_decoded_is_left_alone_longer_each_time() -> No
 
 
 def test_plans_are_served_in_turn() -> None:
-    candidates = plans("0000000001", "0000000002", "0000000003")
+    candidates = plans(*numbered(3))
     for number in ("0000000001", "0000000003"):
         candidates.views[number].update(running(names(1, 2, 3)), ALONE, 0.0)
         candidates.file(candidates.views[number])
@@ -148,7 +148,7 @@ def test_plans_are_served_in_turn() -> None:
 
 
 def test_plans_of_which_there_is_always_news_do_not_keep_others_from_being_looked_at() -> None:
-    numbers = [f"{number:010d}" for number in range(1, 11)]
+    numbers = numbered(10)
     candidates = plans(*numbers)
     looked_at = []
     for _ in range(6):
@@ -174,10 +174,7 @@ def checks(candidates: Candidates, seconds: range, *busy: str) -> dict[str, list
 
 
 def test_however_many_plans_stand_still_each_is_checked_in_turn() -> None:
-    numbers = [f"{number:010d}" for number in range(1, 301)]
-    candidates = plans(*numbers)
-    for seen in candidates.views.values():
-        seen.update(running([]), ALONE, 0.0)
+    numbers, candidates = numbered(300), standing_still(300)
     made = checks(candidates, range(1000))
     assert sorted(made) == numbers
     assert {len(found) for found in made.values()} <= {3, 4}
@@ -190,10 +187,7 @@ def test_however_many_plans_stand_still_each_is_checked_in_turn() -> None:
 
 
 def test_a_plan_that_was_never_taken_up_is_checked_before_all_that_stand_still() -> None:
-    numbers = [f"{number:010d}" for number in range(1, 301)]
-    candidates = plans(*numbers)
-    for seen in candidates.views.values():
-        seen.update(running([]), ALONE, 0.0)
+    numbers, candidates = numbered(300), standing_still(300)
     candidates.views[numbers[-1]].update(PlanLook("running", 0, None), ALONE, 0.0)
     made = checks(candidates, range(200))
     assert made[numbers[-1]][0] == 2
@@ -202,17 +196,14 @@ def test_a_plan_that_was_never_taken_up_is_checked_before_all_that_stand_still()
 
 
 def test_plans_whose_checks_find_something_do_not_delay_the_checks_of_others() -> None:
-    numbers = [f"{number:010d}" for number in range(1, 11)]
-    candidates = plans(*numbers)
-    for seen in candidates.views.values():
-        seen.update(running([]), ALONE, 0.0)
+    numbers, candidates = numbered(10), standing_still(10)
     made = checks(candidates, range(1000), *numbers[:3])
     assert sorted(made) == numbers
     assert min(len(found) for found in made.values()) >= 10
 
 
 def test_a_plan_of_which_something_can_be_claimed_is_not_checked() -> None:
-    candidates = plans("0000000001", "0000000002", "0000000003", "0000000004")
+    candidates = plans(*numbered(4))
     looks = (
         running(names(1)),
         PlanLook("paused", 0, []),
@@ -229,7 +220,7 @@ def test_a_plan_of_which_something_can_be_claimed_is_not_checked() -> None:
 
 
 def test_removed_plans_are_forgotten_and_new_ones_looked_at() -> None:
-    candidates = plans("0000000001", "0000000002")
+    candidates = plans(*numbered(2))
     kept = candidates.views["0000000002"]
     kept.update(running(names(1)), ALONE, 0.0)
     candidates.set_plans(["0000000002", "0000000003"], "/r/plan-{}".format)
@@ -239,7 +230,7 @@ def test_removed_plans_are_forgotten_and_new_ones_looked_at() -> None:
 
 
 def test_a_worker_without_a_free_slot_looks_only_at_what_changed() -> None:
-    candidates = plans("0000000001", "0000000002")
+    candidates = plans(*numbered(2))
     for seen in candidates.views.values():
         seen.begin_look(0.0)
         seen.update(running([]), ALONE, 0.0)
@@ -271,7 +262,7 @@ def test_a_full_server_has_the_newest_entries_tried_first() -> None:
 
 
 def test_the_first_entry_of_a_plan_speaks_for_it() -> None:
-    candidates = plans("0000000001", "0000000002")
+    candidates = plans(*numbered(2))
     first, second = candidates.views.values()
     first.update(running(names(1, rank="4990") + names(9)), ALONE, 0.0)
     second.update(running(names(1, rank="4995")), ALONE, 0.0)

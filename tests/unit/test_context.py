@@ -11,16 +11,17 @@ from typing import Any, cast
 import pytest
 
 from tests.integ.support import wait_until
-from zkplan.errors import NotSerialisable, TaskCancelled, TaskError, ZkplanError
+from zkplan.errors import NotSerialisable, TaskCancelled, TaskError
 from zkplan.plan import Plan
 from zkplan.protocol.records import Failure, TaskOptions
-from zkplan.protocol.requests import Applied, Check, Multi, Reason, Refused, Step
+from zkplan.protocol.requests import Applied, Check, Multi, Reason, Refused, Request, Step
 from zkplan.runtime.context import LOGS_PER_ATTEMPT, Context, current
 from zkplan.runtime.failures import VanishedWorkers
 from zkplan.runtime.job import Job
 from zkplan.runtime.runner import Runner
 from zkplan.serialization.codec import FAILURE
 from zkplan.transport import Transport
+from zkplan.transport.step_runner import start_step
 
 from .attempts import CODEC, claim, failure, job_of, note, outcome, ran
 
@@ -34,7 +35,9 @@ class Logbook:
         self.answers: list[Callable[[], None]] = []
 
     def start(self, step: Step[Any], post: Callable[..., Any], done: Callable[..., Any]) -> None:
-        request = next(step)
+        start_step(step, self.submit, lambda answered: answered(), done)
+
+    def submit(self, request: Request, done: Callable[..., Any]) -> None:
         assert isinstance(request, Multi)
         check, create = request.ops
         assert check == Check(claim().path), "a log entry is written under the claim"
@@ -42,19 +45,9 @@ class Logbook:
         if self.claim_stands:
             answer = Applied([True, f"{create.path}{len(self.written):010d}"])
             self.written.append(create.data)  # type: ignore[union-attr]
-        self.answers.append(partial(self.answer, step, answer, done))
+        self.answers.append(partial(done, answer, None))
         if self.answers_at_once:
             self.answers.pop()()
-
-    def answer(self, step: Step[Any], answer: Any, done: Callable[..., Any]) -> None:
-        try:
-            step.send(answer)
-        except StopIteration as end:
-            done(end.value, None)
-        except ZkplanError as error:
-            done(None, error)
-        else:
-            raise AssertionError("a log entry takes one transaction")
 
 
 def the_plan(job: Job) -> Plan:

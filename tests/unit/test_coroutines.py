@@ -20,6 +20,13 @@ from .attempts import failure, job_of, note, one_runner, outcome, ran
 runner = pytest.fixture(one_runner)
 
 
+def on_a_slot(runner: Runner, job: Job) -> Callable[[], Ended]:
+    """Run it on a thread, as a worker does; what is given waits for its end."""
+    found: queue.SimpleQueue[Ended] = queue.SimpleQueue()
+    threading.Thread(target=lambda: found.put(runner.run(job)), daemon=True).start()
+    return lambda: found.get(timeout=WAIT_S)
+
+
 def test_a_coroutine_function_is_run_to_its_end(runner: Runner) -> None:
     async def doubled(number: int) -> tuple[int, int, bool]:
         await asyncio.sleep(0)
@@ -68,10 +75,7 @@ def test_a_coroutine_of_a_job_written_off_while_it_was_started_is_cancelled(
         job.cancel()
 
     while_it_is_started(monkeypatch, written_off)
-    found: queue.SimpleQueue[Ended] = queue.SimpleQueue()
-    slot = threading.Thread(target=lambda: found.put(runner.run(job)), daemon=True)
-    slot.start()
-    assert failure(found.get(timeout=WAIT_S)).kind == "CancelledError"
+    assert failure(on_a_slot(runner, job)()).kind == "CancelledError"
 
 
 def test_a_coroutine_of_a_job_told_to_stop_while_it_was_started_decides_by_itself(
@@ -109,12 +113,10 @@ def test_a_coroutine_that_runs_when_its_worker_ends_gives_back_what_it_holds(
         finally:
             note("gave back")
 
-    found: queue.SimpleQueue[Ended] = queue.SimpleQueue()
-    slot = threading.Thread(target=lambda: found.put(runner.run(job_of(holds))), daemon=True)
-    slot.start()
+    ended = on_a_slot(runner, job_of(holds))
     wait_until(lambda: ran == [("holds",)], "it runs")
     runner.close()
-    assert failure(found.get(timeout=WAIT_S)).kind == "CancelledError"
+    assert failure(ended()).kind == "CancelledError"
     assert ran == [("holds",), ("gave back",)]
 
 
@@ -162,7 +164,4 @@ def test_a_coroutine_goes_on_where_the_event_loop_lacked_memory(runner: Runner) 
         await asyncio.sleep(0.01)
         return "goes on"
 
-    found: queue.SimpleQueue[Ended] = queue.SimpleQueue()
-    slot = threading.Thread(target=lambda: found.put(runner.run(job_of(robbed))), daemon=True)
-    slot.start()
-    assert outcome(found.get(timeout=WAIT_S)) == "goes on"
+    assert outcome(on_a_slot(runner, job_of(robbed))()) == "goes on"

@@ -11,6 +11,7 @@ from zkplan.inspection.deadlock import dead_if_deadlocked
 from zkplan.protocol.layout import Paths
 from zkplan.protocol.requests import Node, ReadMany
 from zkplan.protocol.shared import READS_PER_REQUEST
+from zkplan.transport.step_runner import run_step
 
 PATH = "/z/plan-0000000003"
 CLAIM = "0000000003-0000000012.1.7f"
@@ -53,20 +54,8 @@ class Tree:
 
 
 def proved(**changed: list[Any]) -> int | None:
-    tree = Tree(**changed)
     step = dead_if_deadlocked(Paths("/z"), PATH)
-    try:
-        request = next(step)
-        while True:
-            try:
-                answer = tree.answer(request)
-            except ZooKeeperError as error:
-                request = step.throw(error)
-            else:
-                request = step.send(answer)
-    except StopIteration as end:
-        result: int | None = end.value
-        return result
+    return run_step(step, Tree(**changed).answer, lambda answer: answer)
 
 
 def test_the_dead_are_counted_where_nothing_can_run() -> None:

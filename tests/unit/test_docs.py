@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import importlib
+import contextlib
+import pkgutil
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -58,17 +59,9 @@ def commands(command: click.Command, path: str) -> Iterator[str]:
 def named(name: str) -> Any:
     """What a dotted name of docs/internals/protocol.md stands for; None where it stands for
     nothing."""
-    parts = name.removeprefix("zkplan.").split(".")
     for package in ("zkplan.protocol", "zkplan"):
-        for end in range(len(parts), 0, -1):
-            try:
-                found: Any = importlib.import_module(".".join([package, *parts[:end]]))
-            except ModuleNotFoundError:
-                continue
-            for part in parts[end:]:
-                found = getattr(found, part, None)
-            if found is not None:
-                return found
+        with contextlib.suppress(ImportError, AttributeError):
+            return pkgutil.resolve_name(f"{package}.{name.removeprefix('zkplan.')}")
     return None
 
 

@@ -5,8 +5,10 @@ What real answers look like, byte by byte, tests/differential compares with a Zo
 
 from __future__ import annotations
 
+import os
 import struct
-from typing import Any
+from pathlib import Path
+from typing import Any, cast
 
 import pytest
 from hypothesis import example, given
@@ -17,6 +19,7 @@ from kazoo.security import make_acl, make_digest_acl
 from zkplan.embedded import requests as ask
 from zkplan.embedded import wire, wire_answers
 from zkplan.embedded.records import NO_DATA, OPEN_ACL, Acl, Check, Create, Delete, SetAcl, SetData
+from zkplan.embedded.words import answer_word
 
 OPEN = [(31, "world", "anyone")]
 MULTI_END = (-1, True, -1)
@@ -250,3 +253,17 @@ def test_half_of_a_surrogate_pair_is_written_as_a_question_mark() -> None:
     assert wire_answers.reply(3, 4, Create("/a"), "/\ud800x")[20:] == packed("/?x")
     names = ["/\ud800x", "/b"]
     assert wire_answers.reply(3, 4, ask.GetEphemerals(""), names)[20:] == packed(["/?x", "/b"])
+
+
+def test_envi_is_answered_from_a_deleted_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "gone"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    folder.rmdir()
+    with pytest.raises(FileNotFoundError):
+        os.getcwd()
+    answer = answer_word(b"envi", cast("Any", None))
+    assert answer is not None
+    assert b"user.dir=?\n" in answer

@@ -58,6 +58,7 @@ def test_the_tree_in_the_docstring_is_the_tree_of_classes() -> None:
         for name, kind in CLASSES.items()
     }
     assert drawn() == classes
+    assert issubclass(WaitTimeout, TimeoutError), "as its line says"
 
 
 @pytest.mark.parametrize("name", CLASSES)

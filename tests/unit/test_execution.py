@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 import pytest
 
@@ -15,7 +14,7 @@ from zkplan.runtime.failures import LOSSES_MAX
 from zkplan.runtime.job import Job
 from zkplan.runtime.runner import RESULT_BYTES_MAX, Runner
 from zkplan.serialization import codec as codecs
-from zkplan.serialization.codec import FAILURE, LOG, TASK, VALUE, Codec
+from zkplan.serialization.codec import FAILURE, LOG, TASK, VALUE
 
 from .attempts import (
     CODEC,
@@ -226,29 +225,6 @@ def test_losses_are_forgotten_with_their_plan(runner: Runner) -> None:
     assert runner.vanished.before(job.claim) == "vanished"
     runner.vanished.keep_only({"/another"})
     assert runner.vanished.before(job.claim) == ""
-
-
-@pytest.mark.parametrize("codec", [Codec(), Codec(b"another")], ids=["unsigned", "other secret"])
-def test_nothing_runs_that_no_holder_of_the_secret_signed(runner: Runner, codec: Codec) -> None:
-    ended = runner.run(job_of(note, codec=codec))
-    assert "signature" in ended.cannot_run
-    assert ended.failure is None, "the attempt is not used up"
-    argument = codec.seal_value(Trap())
-    assert "signature" in runner.run(job_of(note, (Edge(0),), (argument,))).cannot_run
-    assert ran == []
-
-
-class Trap:
-    """Runs code when it is decoded."""
-
-    def __reduce__(self) -> Any:
-        return note, ("decoded",)
-
-
-def test_a_value_that_runs_code_when_decoded_is_decoded_when_it_was_signed(runner: Runner) -> None:
-    """The control of the test above: the trap works."""
-    outcome(runner.run(job_of(lambda trap: None, (Edge(0),), (value(Trap()),))))
-    assert ran == [("decoded",)]
 
 
 def test_a_function_missing_here_is_left_to_others(runner: Runner) -> None:

@@ -10,6 +10,7 @@ import threading
 import types
 import warnings
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import dill.temp
@@ -57,29 +58,19 @@ def test_a_function_by_value_never_touches_the_standard_output(
 
 def test_functions_that_threads_send_at_once_keep_their_globals() -> None:
     """As tasks do that add tasks: a function without its globals fails where it runs."""
-    wrong: list[object] = []
     begin = threading.Barrier(THREADS)
 
-    def send() -> None:
+    def send(_: int) -> list[Any]:
         begin.wait()
-        for _ in range(ROUNDS):
-            try:
-                if load_function(dump_function(by_value()))(6) != 7:
-                    wrong.append("another result")
-            except Exception as error:
-                wrong.append(error)
+        return [load_function(dump_function(by_value()))(6) for _ in range(ROUNDS)]
 
     switching = sys.getswitchinterval()
     sys.setswitchinterval(1e-5)
     try:
-        threads = [threading.Thread(target=send) for _ in range(THREADS)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        with ThreadPoolExecutor(THREADS) as pool:
+            assert list(pool.map(send, range(THREADS))) == [[7] * ROUNDS] * THREADS
     finally:
         sys.setswitchinterval(switching)
-    assert wrong == []
 
 
 def functions_of(module: str) -> Iterator[types.FunctionType]:

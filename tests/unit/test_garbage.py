@@ -20,7 +20,7 @@ from zkplan.errors import (
     ZooKeeperUnavailable,
 )
 from zkplan.protocol.active import list_active
-from zkplan.protocol.layout import Paths, delayed_name, parse_claim, parse_delayed, parse_entry
+from zkplan.protocol.layout import Paths
 from zkplan.protocol.look import PlanLook, list_plans
 from zkplan.protocol.records import Dead, Edge, Failure, PlanRecord, WorkerRecord
 from zkplan.protocol.requests import Applied, Create, ReadChildren, ReadData, Step
@@ -31,51 +31,10 @@ from zkplan.serialization import codec as codecs
 from zkplan.serialization.codec import FAILURE, LOG, TASK, VALUE, Codec
 from zkplan.transport import wire
 
+from .hostile_bytes import PICKLES
+
 TASK_NUMBER = "0000000012"
-#: int() refuses a text of so many digits.
-ENDLESS = "9" * 5000
 ANY_KIND = VALUE + FAILURE + TASK + LOG
-
-numbers = st.integers(0, 10**10 - 1).map(lambda number: f"{number:010d}")
-#: Close to real names: their characters, and digits of another script.
-names = st.text("0159-.x/\n٣²", max_size=45) | st.text(max_size=45)
-dependents = st.builds(
-    Dependent,
-    numbers,
-    numbers,
-    st.integers(0, 10**9),
-    st.integers(0, 9999).map(lambda rank: f"{rank:04d}"),
-)
-
-
-@given(names)
-def test_a_name_is_taken_for_an_entry_only_if_it_is_the_entrys_only_name(name: str) -> None:
-    entry, claim, later = parse_entry(name), parse_claim(name), parse_delayed(name)
-    assert entry is None or entry.name == name
-    assert claim is None or f"{claim.plan}-{claim.task}.{claim.n}.{claim.uid}" == name
-    assert later is None or delayed_name(*later) == name
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        f"5000-{TASK_NUMBER}.{ENDLESS}.0",
-        f"5000-{TASK_NUMBER}.0.{ENDLESS}",
-        f"5000-{TASK_NUMBER}.01.0",
-        f"5000-{TASK_NUMBER}.1.0\n",
-        f"5000-{TASK_NUMBER}.٣.0",
-        f"{TASK_NUMBER}-{TASK_NUMBER}.{ENDLESS}.7f",
-        f"{TASK_NUMBER}-{TASK_NUMBER}.1.",
-        f"{TASK_NUMBER}000-{TASK_NUMBER}-5000-{TASK_NUMBER}.1.{ENDLESS}",
-    ],
-)
-def test_a_name_that_int_would_refuse_or_that_has_a_twin_is_nothing(name: str) -> None:
-    assert (parse_entry(name), parse_claim(name), parse_delayed(name)) == (None, None, None)
-
-
-@given(st.lists(dependents, max_size=5))
-def test_a_wake_is_read_back(named: list[Dependent]) -> None:
-    assert pending_dependents(pending_bytes(named)) == named
 
 
 @pytest.mark.parametrize(
@@ -118,10 +77,6 @@ def test_the_worst_json_is_undecodable(data: bytes) -> None:
     assert "damaged" in WorkerRecord.from_bytes("w", data, 0).host
 
 
-#: No opcode that asks for a memo of any size: Python reserves what is asked for, gigabytes of it.
-pickles = st.binary(max_size=40).filter(lambda data: not {b"r", b"p"} & {bytes([c]) for c in data})
-
-
 @given(st.data())
 def test_a_payload_cut_short_is_undecodable(data: st.DataObject) -> None:
     value = data.draw(st.sampled_from([[1, "two", {3: b"four"}], lambda: 1, {"x": 1.5}, "ä" * 300]))
@@ -130,7 +85,7 @@ def test_a_payload_cut_short_is_undecodable(data: st.DataObject) -> None:
         codecs.load(blob[: data.draw(st.integers(0, len(blob) - 1))])
 
 
-@given(pickles)
+@given(PICKLES)
 def test_data_that_another_python_wrote_is_undecodable_and_says_which(data: bytes) -> None:
     major, minor = sys.version_info[:2]
     other = bytes([major, minor + 1])
@@ -140,21 +95,6 @@ def test_data_that_another_python_wrote_is_undecodable_and_says_which(data: byte
         pass
     with pytest.raises(PayloadUndecodable, match=rf"Python {major}\.{minor + 1}.*{major}\.{minor}"):
         codecs.load_function(b"F" + other + data)
-
-
-def test_a_position_without_a_value_is_undecodable() -> None:
-    blob = codecs.dump_call([ANY_KIND], {}, lambda value: 0)
-    assert codecs.load(blob, ["unused"]) == ((ANY_KIND,), {})
-    at = codecs.dump([POSITION], lambda value: 5 if value is POSITION else None)
-    with pytest.raises(PayloadUndecodable, match=r"^IndexError"):
-        codecs.load(at, ["only one"])
-
-
-class Position:
-    """Stands for a task in a payload."""
-
-
-POSITION = Position()
 
 
 @given(st.binary(max_size=80), st.binary(max_size=80))
@@ -219,20 +159,22 @@ def test_an_entry_that_cannot_be_claimed_is_not_tried_again() -> None:
     assert listed(view, [ENTRY]) == []
 
 
-def test_only_what_the_counter_named_is_a_plan() -> None:
-    step = list_plans(Paths("/r"))
-    next(step)
+def listed_by(step: Step[list[str]], read: ReadChildren, found: list[str]) -> list[str]:
+    assert next(step) == read
     with pytest.raises(StopIteration) as ended:
-        step.send(["plan-x", "plan-", "plan-٣٣٣٣٣٣٣٣٣٣", "plan-00000000001", "plan-0000000007"])
-    assert ended.value.value == ["0000000007"]
+        step.send(found)
+    return ended.value.value  # type: ignore[no-any-return]
+
+
+def test_only_what_the_counter_named_is_a_plan() -> None:
+    found = ["plan-x", "plan-", "plan-٣٣٣٣٣٣٣٣٣٣", "plan-00000000001", "plan-0000000007"]
+    assert listed_by(list_plans(Paths("/r")), ReadChildren("/r"), found) == ["0000000007"]
 
 
 def test_only_the_number_of_a_plan_is_an_entry_of_the_index() -> None:
-    step = list_active(Paths("/r"), watch=True)
-    assert next(step) == ReadChildren("/r/active", watch=True)
-    with pytest.raises(StopIteration) as ended:
-        step.send(["plan-0000000007", "x", "٣٣٣٣٣٣٣٣٣٣", "00000000001", "0000000009", "0000000007"])
-    assert ended.value.value == ["0000000007", "0000000009"]
+    step, read = list_active(Paths("/r"), watch=True), ReadChildren("/r/active", watch=True)
+    found = ["plan-0000000007", "x", "٣٣٣٣٣٣٣٣٣٣", "00000000001", "0000000009", "0000000007"]
+    assert listed_by(step, read, found) == ["0000000007", "0000000009"]
 
 
 def asks() -> Step[str]:

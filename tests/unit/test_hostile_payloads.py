@@ -10,10 +10,8 @@ import pytest
 
 from zkplan.errors import PayloadUndecodable
 from zkplan.inspection import task_details, unfinished, waiting
-from zkplan.protocol.load import Loaded
 from zkplan.protocol.records import Failure, TaskRecord
 from zkplan.protocol.requests import Node
-from zkplan.protocol.shared import Claim
 from zkplan.runtime.context import Context
 from zkplan.runtime.failures import VanishedWorkers, last_failure
 from zkplan.runtime.job import Job
@@ -21,9 +19,10 @@ from zkplan.runtime.runner import Runner
 from zkplan.serialization import codec as codecs
 from zkplan.serialization.codec import FAILURE, LOG, MAGIC, TASK, VALUE, Codec
 
+from .attempts import Edge, job_of
+
 OURS = Codec(b"ours")
 RAN: list[str] = []
-CLAIM = Claim("0000000001", "0000000002", "5000", 0, 0, "/r/claims/w/c", "/r/p", "/r/p/task-2")
 
 
 def explode(where: str) -> str:
@@ -74,20 +73,11 @@ def forged(kind: bytes) -> list[bytes]:
 
 
 def job(**parts: Any) -> Job:
-    record = OURS.seal(TASK, TaskRecord(1, b"{}", b"Rbuiltins:len", _call()).to_bytes())
-    given: dict[str, Any] = {"record": record, "arguments": [OURS.seal_value([])], "edges": []}
-    return Job(Loaded(CLAIM, **(given | parts)))
-
-
-def _call() -> bytes:
-    return codecs.dump_call([POSITION], {}, lambda value: 0 if value is POSITION else None)
-
-
-class Position:
-    """Stands for a task in a payload."""
-
-
-POSITION = Position()
+    """A claimed `len([])`, but for the `parts` of what was loaded."""
+    made = job_of(len, (Edge(0),), (OURS.seal_value([]),), codec=OURS)
+    for name, part in parts.items():
+        setattr(made.loaded, name, part)
+    return Job(made.loaded)
 
 
 def runner() -> Runner:
@@ -107,17 +97,30 @@ def test_a_bomb_that_we_signed_would_explode() -> None:
     RAN.clear()
 
 
+def left_to_others(damaged: Job) -> str:
+    """Why it cannot run here; the attempt is not used up."""
+    ended = runner().run(damaged)
+    assert ended.failure is None
+    return ended.cannot_run
+
+
 @pytest.mark.parametrize("envelope", forged(TASK))
 def test_a_forged_definition_is_not_run(envelope: bytes) -> None:
-    assert runner().run(job(record=envelope)).cannot_run
+    assert left_to_others(job(record=envelope))
     assert "undecodable" in task_details._definition(OURS, envelope)["function"]
     assert unfinished._name_of(OURS, envelope) is None
 
 
+def test_what_another_secret_signed_is_refused_for_its_signature() -> None:
+    for codec in (Codec(), Codec(b"theirs")):
+        assert "signature" in left_to_others(job_of(len, ([],), codec=codec))
+        assert "signature" in left_to_others(job(arguments=[codec.seal_value([])]))
+
+
 @pytest.mark.parametrize("envelope", [*forged(VALUE), *forged(FAILURE)])
 def test_a_forged_argument_or_result_is_not_decoded(envelope: bytes) -> None:
-    assert runner().run(job(arguments=[envelope])).cannot_run
-    assert runner().run(job(result=envelope)).cannot_run
+    assert left_to_others(job(arguments=[envelope]))
+    assert left_to_others(job(result=envelope))
     with pytest.raises(PayloadUndecodable):
         waiting.open_outcome(OURS, envelope, "t", "t (/p/task-1)")
     asked_for = task_details._Values()

@@ -53,6 +53,7 @@ def test_a_module_keeps_the_rules(path: Path) -> None:
     lines = source.splitlines()
     tree = ast.parse(source)
     broken = [*sizes(lines, tree), *words(source, path), *calls(tree, path)]
+    broken += names(tree, path)
     if source.strip() and not starts_with_a_sentence(tree):
         broken.append("its first line is no docstring with a sentence")
     assert broken == []
@@ -104,23 +105,12 @@ def calls(tree: ast.Module, path: Path) -> Iterator[str]:
             yield f"line {node.lineno} draws from the shared generator: take CHANCE of backoff.py"
 
 
-def names_of_tests() -> Iterator[tuple[Path, str]]:
-    for path in FILES:
-        if path.name.startswith("test_"):
-            for node in ast.walk(ast.parse(path.read_text())):
-                name = getattr(node, "name", "")
-                if isinstance(node, ast.stmt) and name.startswith("test_"):
-                    yield path, name
-
-
-def test_every_test_is_named_by_a_sentence() -> None:
-    short = [(name_of(path), name) for path, name in names_of_tests() if name.count("_") < 3]
-    assert short == []
-
-
-def test_the_name_of_a_test_has_at_most_80_characters() -> None:
-    long = [(name_of(path), name) for path, name in names_of_tests() if len(name) > TEST_NAME_MAX]
-    assert long == []
+def names(tree: ast.Module, path: Path) -> Iterator[str]:
+    for node in ast.walk(tree) if path.name.startswith("test_") else ():
+        name = getattr(node, "name", "")
+        is_test = isinstance(node, ast.stmt) and name.startswith("test_")
+        if is_test and (name.count("_") < 3 or len(name) > TEST_NAME_MAX):
+            yield f"{name} is no sentence of at most {TEST_NAME_MAX} characters"
 
 
 def test_old_words_are_found_as_words_and_in_identifiers() -> None:

@@ -20,7 +20,7 @@ from zkplan.runtime.plan_view import (
     PlanView,
 )
 
-from .listings import ALONE, FIRST, names, plans, running, view
+from .listings import ALONE, FIRST, names, numbered, plans, running, view
 
 
 def listed(
@@ -104,7 +104,7 @@ def test_long_listings_many_workers_and_many_plans_are_listed_again_less_often()
         (each // 10 - LISTING_NAMES, 10, 0),
         (each // 10 - LISTING_NAMES, 1, 9),
     ):
-        numbers = [f"{number:010d}" for number in range(1, others + 2)]
+        numbers = numbered(others + 1)
         candidates = plans(*numbers)
         for number in numbers:
             listed(candidates, *range(length), workers=workers, number=number)
@@ -113,7 +113,7 @@ def test_long_listings_many_workers_and_many_plans_are_listed_again_less_often()
 
 
 def test_plans_that_need_no_listing_make_nobody_wait() -> None:
-    numbers = [f"{number:010d}" for number in range(1, 1000)]
+    numbers = numbered(999)
     candidates = plans(*numbers)
     for number in numbers[1:]:
         listed(candidates, 1, 2, number=number, watch=True)
@@ -154,7 +154,7 @@ def test_only_plans_of_the_highest_rank_are_claimed_from_also_while_one_is_liste
 
 
 def test_nothing_is_claimed_from_a_plan_that_waits_to_be_listed_again() -> None:
-    numbers = [f"{number:010d}" for number in range(1, 4)]
+    numbers = numbered(3)
     candidates = plans(*numbers)
     for number in numbers:
         listed(candidates, 1, 2, number=number)

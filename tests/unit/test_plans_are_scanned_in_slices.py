@@ -18,6 +18,7 @@ from zkplan.protocol.requests import (
     SetData,
 )
 from zkplan.runtime.plan_scan import SLICE, PlanScan
+from zkplan.transport.step_runner import run_step
 
 ALONE = (0, 1)
 
@@ -38,15 +39,10 @@ class Root:
     def run(self, share: tuple[int, int] = ALONE, active: tuple[str, ...] = ()) -> list[str]:
         """One slice; gives the plans asked for, by their numbers."""
         self.asked.clear()
-        step, answer = self.scan.next_slice(share, active), None
-        while True:
-            try:
-                request: Any = step.send(answer)
-            except StopIteration as stop:
-                self.found = stop.value
-                self.scan.learn(stop.value)
-                return self.asked
-            answer = self._answer(request)
+        step = self.scan.next_slice(share, active)
+        self.found = run_step(step, self._answer, lambda answer: answer)
+        self.scan.learn(self.found)
+        return self.asked
 
     def _answer(self, request: Any) -> Any:
         if type(request) is ReadData:

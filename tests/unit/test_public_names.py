@@ -16,32 +16,11 @@ AUTHOR = {"connect", "local", "Client", "Plan", "Task", "TaskSpec", "PlanStatus"
 FUNCTIONAL = {"create_plan", "add_task", "mark_ready", "plan_completed"}
 WORKER = {"Worker", "Backoff", "Statistics"}
 WITHIN = {"current", "Context"}
+#: All of them: tests/unit/test_errors.py compares these classes with the tree in their docstring.
 ERRORS = {
-    "ZkplanError",
-    "PlanError",
-    "PlanNotFound",
-    "PlanDrained",
-    "PlanCancelled",
-    "PlanFailed",
-    "PlanStuck",
-    "TaskError",
-    "InvalidTask",
-    "ForeignTask",
-    "ResultNotKept",
-    "TaskFailed",
-    "TaskCancelled",
-    "PayloadError",
-    "NotSerialisable",
-    "PayloadTooLarge",
-    "PayloadUndecodable",
-    "ZooKeeperError",
-    "ZooKeeperUnavailable",
-    "ClientClosed",
-    "ServerRolledBack",
-    "ServerFull",
-    "TransactionRejected",
-    "WaitTimeout",
-    "InvariantViolated",
+    name
+    for name, thing in vars(errors).items()
+    if inspect.isclass(thing) and thing.__module__ == errors.__name__
 }
 #: How a record is written into the tree and read there: for zkplan alone.
 RECORD = {"to_bytes", "from_bytes"}
@@ -77,17 +56,6 @@ def test_every_public_name_is_documented() -> None:
                 if attribute.startswith("_") or not inspect.isfunction(member):
                     continue
                 assert member.__annotations__, f"{name}.{attribute} has no types"
-
-
-def test_every_error_is_public() -> None:
-    found = {
-        name
-        for name, thing in vars(errors).items()
-        if inspect.isclass(thing) and thing.__module__ == errors.__name__
-    }
-    assert found == ERRORS
-    assert all(issubclass(getattr(errors, name), errors.ZkplanError) for name in ERRORS)
-    assert issubclass(errors.WaitTimeout, TimeoutError)
 
 
 def test_importing_zkplan_does_not_import_the_command_line_or_the_tests() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -34,7 +35,13 @@ from zkplan.protocol.records import (
     control_from_bytes,
     control_to_bytes,
 )
+from zkplan.protocol.shared import Dependent, pending_bytes, pending_dependents
 
+from .hostile_bytes import NAMES
+
+TASK = "0000000012"
+#: int() refuses a text of so many digits.
+ENDLESS = "9" * 5000
 TEXT = st.text(max_size=30)
 SECONDS = st.floats(0, 1e9)
 OPTIONS = st.builds(
@@ -48,24 +55,66 @@ OPTIONS = st.builds(
 )
 NUMBERS = st.integers(0, 2**31 - 1).map(lambda n: f"{n:010d}")
 RANKS = st.integers(0, 9999).map(lambda n: f"{n:04d}")
+COUNTS = st.integers(0, 10**6)
+PRIORITIES = st.integers(PRIORITY_MIN, PRIORITY_MAX)
+ENTRIES = st.builds(Entry, PRIORITIES.map(rank_of), NUMBERS, COUNTS, COUNTS)
 
 
-@given(OPTIONS)
-def test_the_options_of_a_task_survive(options: TaskOptions) -> None:
-    assert TaskOptions.from_json(options.to_json()) == options
+def through_bytes(record: Any) -> Any:
+    return type(record).from_bytes(record.to_bytes())
+
+
+RECORDS: dict[str, tuple[st.SearchStrategy[Any], Callable[[Any], Any]]] = {
+    "options": (OPTIONS, lambda found: TaskOptions.from_json(found.to_json())),
+    "plan": (
+        st.builds(PlanRecord, TEXT, TEXT, SECONDS, OPTIONS, st.sampled_from(["hold", "cascade"])),
+        through_bytes,
+    ),
+    "task": (st.builds(TaskRecord, st.integers(0, 2**16 - 1), *[st.binary()] * 3), through_bytes),
+    "edge": (st.builds(Edge, NUMBERS, NUMBERS, COUNTS, RANKS), through_bytes),
+    "failure": (
+        st.builds(Failure, *[TEXT] * 4, COUNTS, SECONDS, st.binary(max_size=50)),
+        through_bytes,
+    ),
+    "dead letter": (st.builds(Dead, RANKS, COUNTS, COUNTS, TEXT, TEXT, TEXT), through_bytes),
+    "worker": (
+        st.builds(WorkerRecord, TEXT, TEXT, COUNTS, st.integers(1, 500), SECONDS, COUNTS),
+        lambda found: WorkerRecord.from_bytes(found.id, found.to_bytes(), found.claims),
+    ),
+    "pending record": (
+        st.lists(st.builds(Dependent, NUMBERS, NUMBERS, st.integers(0, 10**9), RANKS), max_size=5),
+        lambda found: pending_dependents(pending_bytes(found)),
+    ),
+    "state": (
+        st.sampled_from(["running", "paused", "cancelled"]),
+        lambda found: control_from_bytes(control_to_bytes(found)),
+    ),
+    "entry": (ENTRIES, lambda found: parse_entry(found.name)),
+    "claim": (
+        st.tuples(NUMBERS, NUMBERS, COUNTS, st.from_regex(r"[0-9a-f]{1,8}", fullmatch=True)),
+        lambda found: parse_claim(Paths("/r").claim("worker", *found).rpartition("/")[2]),
+    ),
+    "delayed entry": (
+        st.builds(Delayed, st.integers(0, 10**13 - 1), NUMBERS, ENTRIES),
+        lambda found: parse_delayed(delayed_name(*found)),
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", RECORDS)
+def test_what_is_written_into_the_tree_is_read_back(kind: str) -> None:
+    made, written_and_read = RECORDS[kind]
+
+    @given(made)
+    def survives(found: Any) -> None:
+        assert written_and_read(found) == found
+
+    survives()
 
 
 def test_default_options_take_two_bytes() -> None:
     assert DEFAULT_OPTIONS.to_json() == b"{}"
     assert TaskOptions(attempts=4).to_json() == b'{"attempts":4}'
-
-
-@given(TEXT, TEXT, SECONDS, OPTIONS, st.sampled_from(["hold", "cascade"]))
-def test_a_plan_record_survives(
-    name: str, uid: str, created: float, defaults: TaskOptions, on_failure: Any
-) -> None:
-    record = PlanRecord(name, uid, created, defaults, on_failure)
-    assert PlanRecord.from_bytes(record.to_bytes()) == record
 
 
 def test_an_empty_plan_record_has_the_defaults() -> None:
@@ -77,69 +126,15 @@ def test_a_plan_of_a_newer_format_asks_for_an_upgrade() -> None:
         PlanRecord.from_bytes(b'{"format":2}')
 
 
-@given(st.integers(0, 2**16 - 1), st.binary(), st.binary(), st.binary())
-def test_a_task_record_survives(
-    positions: int, options: bytes, function: bytes, arguments: bytes
-) -> None:
-    record = TaskRecord(positions, options, function, arguments)
-    assert TaskRecord.from_bytes(record.to_bytes()) == record
-
-
-@given(NUMBERS, NUMBERS, st.integers(0, 10**6), RANKS)
-def test_an_edge_survives(task: str, position: str, k: int, rank: str) -> None:
-    edge = Edge(task, position, k, rank)
-    assert Edge.from_bytes(edge.to_bytes()) == edge
-
-
 def test_an_edge_of_another_client_may_name_its_dep_only() -> None:
     data = b'{"dep": "/any/place/plan-0000000001/task-0000000002/dep-0000000003"}'
     assert Edge.from_bytes(data) == Edge("0000000002", "0000000003", -1, "")
-
-
-@given(TEXT, TEXT, TEXT, TEXT, st.integers(0, 10**6), SECONDS, st.binary(max_size=50))
-def test_a_failure_survives(
-    kind: str, message: str, trace: str, worker: str, n: int, when: float, exception: bytes
-) -> None:
-    failure = Failure(kind, message, trace, worker, n, when, exception)
-    assert Failure.from_bytes(failure.to_bytes()) == failure
-
-
-@given(RANKS, st.integers(0, 99), st.integers(0, 99), TEXT, TEXT, TEXT)
-def test_a_dead_letter_survives(
-    rank: str, n: int, a: int, name: str, error: str, worker: str
-) -> None:
-    dead = Dead(rank, n, a, name, error, worker)
-    assert Dead.from_bytes(dead.to_bytes()) == dead
-
-
-@given(TEXT, TEXT, st.integers(0, 99999), st.integers(1, 500), SECONDS, st.integers(0, 999))
-def test_a_worker_record_survives(
-    worker: str, host: str, pid: int, slots: int, started: float, claims: int
-) -> None:
-    record = WorkerRecord(worker, host, pid, slots, started, claims)
-    assert WorkerRecord.from_bytes(worker, record.to_bytes(), claims) == record
-
-
-def test_the_state_of_a_plan_survives() -> None:
-    for state in ("running", "paused", "cancelled"):
-        assert control_from_bytes(control_to_bytes(state)) == state
 
 
 def test_an_empty_control_record_runs_and_an_unreadable_one_does_not() -> None:
     assert control_from_bytes(b"") == "running"
     for unreadable in (b"x", b"[]", b'{"state":"dancing"}', b'{"state":7}', b"{}", b"\xff"):
         assert control_from_bytes(unreadable) == "paused"
-
-
-PRIORITIES = st.integers(PRIORITY_MIN, PRIORITY_MAX)
-
-COUNTS = st.integers(0, 10**6)
-
-
-@given(PRIORITIES, NUMBERS, COUNTS, COUNTS)
-def test_a_runnable_name_is_parsed_back(priority: int, task: str, n: int, a: int) -> None:
-    entry = Entry(rank_of(priority), task, n, a)
-    assert parse_entry(entry.name) == entry
 
 
 @given(st.lists(st.tuples(PRIORITIES, st.integers(0, 2**31 - 1)), min_size=2, max_size=10))
@@ -149,25 +144,31 @@ def test_names_sort_by_priority_then_by_age(tasks: list[tuple[int, int]]) -> Non
     assert [names[tasks.index(task)] for task in expected] == sorted(names)
 
 
-@given(NUMBERS, NUMBERS, COUNTS, st.from_regex(r"[0-9a-f]{1,8}", fullmatch=True))
-def test_a_claim_is_parsed_back(plan: str, task: str, n: int, uid: str) -> None:
-    name = Paths("/r").claim("worker", plan, task, n, uid).rpartition("/")[2]
-    assert parse_claim(name) == (plan, task, n, uid)
+@given(NAMES)
+def test_a_name_is_taken_for_an_entry_only_if_it_is_the_entrys_only_name(name: str) -> None:
+    entry, claim, later = parse_entry(name), parse_claim(name), parse_delayed(name)
+    assert entry is None or entry.name == name
+    assert claim is None or f"{claim.plan}-{claim.task}.{claim.n}.{claim.uid}" == name
+    assert later is None or delayed_name(*later) == name
 
 
-@given(st.integers(0, 10**13 - 1), NUMBERS, PRIORITIES, NUMBERS, COUNTS, COUNTS)
-def test_a_delayed_entry_is_parsed_back(
-    due_ms: int, plan: str, priority: int, task: str, n: int, a: int
-) -> None:
-    entry = Entry(rank_of(priority), task, n, a)
-    assert parse_delayed(delayed_name(due_ms, plan, entry)) == Delayed(due_ms, plan, entry)
-
-
-@pytest.mark.parametrize("name", ["pending-1", "5000-0000000012.1", "", "5000-000000001٢.1.0", "²"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("pending-1", "5000-0000000012.1", "", "5000-000000001٢.1.0", "²"),
+        # Those that int would refuse, and those that have a twin.
+        f"5000-{TASK}.{ENDLESS}.0",
+        f"5000-{TASK}.0.{ENDLESS}",
+        f"5000-{TASK}.01.0",
+        f"5000-{TASK}.1.0\n",
+        f"5000-{TASK}.٣.0",
+        f"{TASK}-{TASK}.{ENDLESS}.7f",
+        f"{TASK}-{TASK}.1.",
+        f"{TASK}000-{TASK}-5000-{TASK}.1.{ENDLESS}",
+    ],
+)
 def test_near_misses_are_no_entries(name: str) -> None:
-    assert parse_entry(name) is None
-    assert parse_claim(name) is None
-    assert parse_delayed(name) is None
+    assert (parse_entry(name), parse_claim(name), parse_delayed(name)) == (None, None, None)
 
 
 def test_a_number_is_the_ten_digits_at_the_end() -> None:

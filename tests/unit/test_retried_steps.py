@@ -10,10 +10,11 @@ from typing import Any, cast
 import pytest
 
 from zkplan.errors import TransactionRejected
-from zkplan.protocol.requests import ReadData, Step
+from zkplan.protocol.requests import ReadData, Request, Step
 from zkplan.runtime.statistics import Counters
 from zkplan.runtime.steps import REST_FIRST_S, REST_MAX_S, Steps
 from zkplan.transport import Transport
+from zkplan.transport.step_runner import start_step
 
 
 class Obstructed:
@@ -31,14 +32,12 @@ class Obstructed:
         return f"the end of {name}"
 
     def start(self, step: Step[str], post: Callable[..., Any], done: Callable[..., Any]) -> None:
-        next(step)
+        start_step(step, self.submit, lambda answered: answered(), done)
+
+    def submit(self, request: Request, done: Callable[..., Any]) -> None:
         self.left -= 1
-        try:
-            if self.left >= 0:
-                step.throw(TransactionRejected("a znode of somebody else is in the way"))
-            step.send(None)
-        except StopIteration as end:
-            done(end.value, None)
+        in_the_way = TransactionRejected("a znode of somebody else is in the way")
+        done(None, in_the_way if self.left >= 0 else None)
 
 
 def test_it_rests_longer_each_time_up_to_a_minute_and_then_gives_its_result(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import count
 from typing import Any
 
 import pytest
@@ -21,10 +22,13 @@ from zkplan.protocol.claim import new_claim
 from zkplan.protocol.control import change_state
 from zkplan.protocol.ending import fail_again
 from zkplan.protocol.layout import Paths
+from zkplan.protocol.publish import publish
 from zkplan.protocol.records import control_to_bytes
 from zkplan.protocol.requests import (
     Applied,
     Check,
+    Create,
+    Delete,
     Multi,
     Node,
     ReadChildren,
@@ -35,7 +39,8 @@ from zkplan.protocol.requests import (
     SetData,
     Step,
 )
-from zkplan.protocol.shared import Registration
+from zkplan.protocol.shared import NO_ALLOWANCE, Dependent, Registration
+from zkplan.transport.step_runner import run_step
 
 PATH = "/zkplan/plan-0000000003"
 READY = f"{PATH}/ready"
@@ -57,19 +62,18 @@ def shown(read: ReadData | ReadChildren) -> Node | list[str] | None:
 
 def on_a_diverged_server(step: Step[Any], refuse: Callable[[Multi], Refused]) -> Any:
     """Run `step` where all reads show the plan, and the ensemble, which has none, refuses."""
-    answer: Any = None
-    for _ in range(REQUESTS_MAX):
-        try:
-            request = step.send(answer)
-        except StopIteration as stop:
-            return stop.value
+    asked = count()
+
+    def answer(request: Any) -> Any:
+        if next(asked) == REQUESTS_MAX:
+            pytest.fail(f"no end after {REQUESTS_MAX} requests")
         if type(request) is Multi:
-            answer = refuse(request)
-        elif type(request) is ReadMany:
-            answer = [shown(read) for read in request.reads]
-        else:
-            answer = shown(request)  # type: ignore[arg-type]
-    pytest.fail(f"no end after {REQUESTS_MAX} requests")
+            return refuse(request)
+        if type(request) is ReadMany:
+            return [shown(read) for read in request.reads]
+        return shown(request)
+
+    return run_step(step, answer, lambda answer: answer)
 
 
 def no_node(multi: Multi) -> Refused:
@@ -100,17 +104,17 @@ def seen(state: Any, version: int) -> list[Node | None]:
 
 def sent(state: Any, *answers: Any) -> list[Any]:
     """The transactions that are sent, while the server answers so."""
-    step, transactions = change_state(PATH, state), []
-    try:
-        request = next(step)
-        for answer in answers:
-            assert isinstance(request, ReadMany if isinstance(answer, list) else Multi)
-            if isinstance(request, Multi):
-                transactions.append(list(request.ops))
-            request = step.send(answer)
-    except StopIteration:
-        return transactions
-    raise AssertionError(f"{request} is asked")
+    left, transactions = list(answers), list[Any]()
+
+    def answer(request: Any) -> Any:
+        assert isinstance(request, ReadMany if isinstance(left[0], list) else Multi)
+        if isinstance(request, Multi):
+            transactions.append(list(request.ops))
+        return left.pop(0)
+
+    run_step(change_state(PATH, state), answer, lambda answer: answer)
+    assert left == []
+    return transactions
 
 
 def test_a_plan_that_is_paused_already_is_so_where_nothing_has_changed_it() -> None:
@@ -214,3 +218,21 @@ def test_what_two_answers_say_is_so() -> None:
     going = [HERE, None, HERE, None, HERE]
     with pytest.raises(PlanNotFound, match="is being removed"):
         explained(going, going)
+
+
+def test_a_plan_that_is_shut_keeps_no_other_plan_waiting() -> None:
+    record, shut, open_ = "/z/claims/w/pending-0", "0000000001", "0000000002"
+    me = Registration(Paths("/z"), "w", iter(()))
+    complete = [Dependent(plan, "0000000007", 2, "5000") for plan in (shut, open_)]
+    step = publish(me, complete, record, NO_ALLOWANCE)
+    both = next(step)
+    assert isinstance(both, Multi)
+    assert both.ops[-1] == Delete(record)
+    entry = f"/z/plan-{shut}/runnable/5000-0000000007.0.0"
+    rest = step.send(Refused(1, Reason.NO_AUTH, entry))
+    assert isinstance(rest, Multi)
+    made = [op.path for op in rest.ops if isinstance(op, Create)]
+    assert made == [f"/z/plan-{open_}/runnable/5000-0000000007.0.0"]
+    assert Delete(record) not in rest.ops, "it still names what is not published"
+    with pytest.raises(TransactionRejected, match=f"task-0000000007 of /z/plan-{shut}"):
+        step.send(Applied([None] * len(rest.ops)))

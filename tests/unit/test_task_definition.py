@@ -174,28 +174,22 @@ async def stream() -> AsyncIterator[int]:
     yield 1
 
 
-@pytest.mark.parametrize("fn", [rows, stream, functools.partial(rows)])
-def test_a_generator_is_refused_with_the_way_out(fn: Callable[..., Any]) -> None:
-    with pytest.raises(InvalidTask, match="return a list"):
-        made(fn)
+NO_LISTS: list[Any] = ["ab", b"ab", 5, {1, 2}, {"a": 1}, iter([])]
+NO_NAMES: list[Any] = [[], "ab", {1: 2}, 5]
 
 
-@pytest.mark.parametrize("fn", [None, 7, "math.sqrt", task(5)])
-def test_what_cannot_be_called_is_refused(fn: Any) -> None:
-    with pytest.raises(InvalidTask, match="a task needs a function"):
-        made(fn)
-
-
-@pytest.mark.parametrize("args", ["ab", b"ab", 5, {1, 2}, {"a": 1}, iter([])])
-def test_arguments_that_are_no_list_are_refused(args: Any) -> None:
-    with pytest.raises(InvalidTask, match="must be a list or tuple"):
-        made(print, args)
-
-
-@pytest.mark.parametrize("kwargs", [[], "ab", {1: 2}, 5])
-def test_keyword_arguments_that_are_no_dict_of_names_are_refused(kwargs: Any) -> None:
-    with pytest.raises(InvalidTask, match="must be a dict with names"):
-        made(print, (), kwargs)
+@pytest.mark.parametrize(
+    ("call", "reason"),
+    [
+        *(((fn,), "return a list") for fn in (rows, stream, functools.partial(rows))),
+        *(((fn,), "a task needs a function") for fn in (None, 7, "math.sqrt", task(5))),
+        *(((print, args), "must be a list or tuple") for args in NO_LISTS),
+        *(((print, (), kwargs), "must be a dict with names") for kwargs in NO_NAMES),
+    ],
+)
+def test_what_is_no_call_is_refused_with_the_way_out(call: tuple[Any, ...], reason: str) -> None:
+    with pytest.raises(InvalidTask, match=reason):
+        made(*call)
 
 
 @pytest.mark.parametrize(
@@ -321,3 +315,84 @@ def test_a_handle_not_sent_yet_is_an_edge_to_its_definition() -> None:
 def test_an_empty_text_is_neither_number_nor_name_of_a_task() -> None:
     with pytest.raises(TaskError, match="neither the number nor the name"):
         find_task(cast("Client", None), PATH, "")
+
+
+def three(a: int, b: int = 2, *, c: int = 3) -> int:
+    return a + b + c
+
+
+def needs_c(a: int, *, c: int) -> int:
+    return a + c
+
+
+def any_number(a: int, *more: int) -> int:
+    return a + sum(more)
+
+
+@functools.wraps(three)
+def with_a_connection(*args: Any) -> int:
+    return three(0, *args)
+
+
+class Called:
+    def __call__(self, x: int) -> int:
+        return x
+
+
+@pytest.mark.parametrize(
+    ("fn", "args", "kwargs"),
+    [
+        (three, (), {}),
+        (three, (1, 2, 3), {}),
+        (three, (1,), {"d": 4}),
+        (three, (1,), {"a": 1}),
+        (needs_c, (1,), {}),
+        (any_number, (), {}),
+        (lambda: 1, (1,), {}),
+        (Called(), (), {}),
+        (functools.partial(three, 1), (2, 3), {}),
+        (len, (), {}),
+    ],
+)
+def test_arguments_that_do_not_fit_the_function_are_refused(
+    fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> None:
+    with pytest.raises(InvalidTask, match="its arguments do not fit"):
+        made(fn, args, kwargs)
+
+
+@pytest.mark.parametrize(
+    ("fn", "args", "kwargs"),
+    [
+        (three, (1,), {}),
+        (three, (1, 2), {"c": 3}),
+        (needs_c, (1,), {"c": 2}),
+        (any_number, (1, 2, 3, 4), {}),
+        (with_a_connection, (), {}),
+        (functools.partial(three, 1), (2,), {}),
+        (Called(), (1,), {}),
+        (int, ("7", 8), {}),
+        (dict, (), {"anything": 1}),
+    ],
+)
+def test_arguments_that_fit_are_taken(
+    fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> None:
+    assert made(fn, args, kwargs).deps == []
+
+
+def test_the_refusal_of_arguments_names_the_function_and_the_mismatch() -> None:
+    with pytest.raises(InvalidTask, match=r"'sum'.*three\(a.*missing a required argument: 'a'"):
+        made(three, name="sum")
+
+
+@pytest.mark.parametrize("name", ["two\nlines", "\x1b[31mred", "tab\t", "nul\0"])
+def test_a_name_that_cannot_be_printed_is_refused(name: str) -> None:
+    with pytest.raises(InvalidTask, match="printable"):
+        made(int, name=name)
+
+
+def test_an_explicit_zero_goes_before_the_priority_of_the_plan() -> None:
+    defaults = TaskOptions(priority=7)
+    assert made(int, defaults=defaults).rank == rank_of(7)
+    assert made(int, defaults=defaults, priority=0).rank == rank_of(0)

@@ -10,7 +10,6 @@ import sys
 import threading
 import time
 from pathlib import Path
-from types import TracebackType
 from typing import Any, cast
 
 import pytest
@@ -21,8 +20,9 @@ from zkplan.processes.output import Relay, show
 from zkplan.processes.signing_off import SigningOff
 from zkplan.processes.watched import WatchedProcess
 from zkplan.protocol.layout import Paths
-from zkplan.protocol.requests import Applied, Multi, Step
+from zkplan.protocol.requests import Applied, Multi, Request, Step
 from zkplan.transport import Transport
+from zkplan.transport.step_runner import run_step
 
 
 def test_a_process_that_ends_while_it_is_paused_is_no_error(
@@ -194,24 +194,17 @@ class Tree:
         self.transport = cast("Transport", self)
 
     def run(self, step: Step[bool]) -> bool:
-        request = next(step)
+        return run_step(step, self.sign_off, lambda answer: answer)
+
+    def sign_off(self, request: Request) -> Applied:
         assert isinstance(request, Multi)
         self.gone += [op.path for op in request.ops]
-        try:
-            step.send(Applied([True]))
-        except StopIteration as stop:
-            return bool(stop.value)
-        raise AssertionError("one transaction signs a worker off")
+        return Applied([True])
 
     def __enter__(self) -> Client:
         return cast("Client", self)
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None: ...
+    def __exit__(self, *_: object) -> None: ...
 
 
 def test_an_error_of_any_kind_is_survived_and_tried_again() -> None:

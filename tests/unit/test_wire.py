@@ -6,7 +6,7 @@ import struct
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from kazoo.exceptions import NoAuthError, NoNodeError
 from kazoo.protocol import serialization as kazoo
@@ -53,25 +53,20 @@ def as_kazoo(op: Op, prefix: str, acl: list[Any]) -> Any:
     return kazoo.CheckVersion(path, op.version)
 
 
-@given(st.lists(OPS, max_size=12), st.sampled_from(["", "/chroot"]))
-def test_a_transaction_is_packed_as_kazoo_packs_it(ops: list[Op], prefix: str) -> None:
-    expected = kazoo.Transaction([as_kazoo(op, prefix, OPEN_ACL_UNSAFE) for op in ops])
-    packet = wire.MultiPacket(ops, prefix, ACL)
+LONG: list[Op] = [Create("/" + "p" * 5000, b"d" * 5000), SetData("/x", b"e" * 4096)]
+ACLS = (OPEN_ACL_UNSAFE, [make_digest_acl("é", "secret", all=True), *OPEN_ACL_UNSAFE])
+
+
+@given(st.lists(OPS, max_size=12), st.sampled_from(["", "/chroot"]), st.sampled_from(ACLS))
+@example(LONG, "", ACLS[0])
+@example(LONG, "", ACLS[1])
+def test_a_transaction_is_packed_as_kazoo_packs_it(
+    ops: list[Op], prefix: str, acl: list[Any]
+) -> None:
+    expected = kazoo.Transaction([as_kazoo(op, prefix, acl) for op in ops])
+    packet = wire.MultiPacket(ops, prefix, wire.pack_acl(acl))
     assert packet.type == expected.type
     assert packet.serialize() == bytes(expected.serialize())
-
-
-def test_access_lists_are_packed_as_kazoo_packs_them() -> None:
-    acls = [make_digest_acl("é", "secret", all=True), *OPEN_ACL_UNSAFE]
-    packet = wire.MultiPacket([Create("/a", b"x")], "", wire.pack_acl(acls))
-    expected = kazoo.Transaction([kazoo.Create("/a", b"x", acls, 0)])
-    assert packet.serialize() == bytes(expected.serialize())
-
-
-def test_long_paths_and_data_have_their_lengths() -> None:
-    ops: list[Op] = [Create("/" + "p" * 5000, b"d" * 5000), SetData("/x", b"e" * 4096)]
-    expected = kazoo.Transaction([as_kazoo(op, "", OPEN_ACL_UNSAFE) for op in ops])
-    assert wire.MultiPacket(ops, "", ACL).serialize() == bytes(expected.serialize())
 
 
 def test_a_request_that_is_too_large_is_refused_with_its_size() -> None:

@@ -1,32 +1,145 @@
-"""The wake-ups of kazoo's thread: nobody waits for room for them, and who waits is told.
+"""Requests on kazoo's connection: their order, their wake-ups, and signals and ends between them.
 
-One byte wakes it for each request. Only kazoo's thread makes room. If it waits in a wake-up, or for
-a lock of a thread that does, it never answers anybody again. The socket pair takes 278 bytes,
-whoever uses the client.
+One byte wakes kazoo's thread for each request. Only that thread makes room for more of them: if it
+waits in a wake-up, or for a lock of a thread that does, it never answers anybody again. The socket
+pair takes 278 bytes, whoever uses the client.
 """
 
 from __future__ import annotations
 
+import queue
+import socket
+import threading
 from collections import deque
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from kazoo.exceptions import NoNodeError, UnimplementedError
+from kazoo.client import KazooClient, KazooState
+from kazoo.exceptions import ConnectionLoss, NoNodeError, UnimplementedError
 from kazoo.protocol.serialization import Exists
 from kazoo.protocol.states import KeeperState
 
 from zkplan.errors import ClientClosed, ServerRolledBack
-from zkplan.protocol.requests import ReadData, ReadMany, Request
+from zkplan.protocol.requests import Multi, ReadData, ReadMany, Request
 from zkplan.transport import Transport
 from zkplan.transport.packets import Packer
 from zkplan.transport.request_queue import IN_FLIGHT_MAX, RequestQueue
 
-from .played_connection import CLAIM, READ, WAIT_S, Line, line, returns
-
-__all__ = ["line"]
-
+WAIT_S = 10.0
+CLAIM, READ = Multi([]), ReadMany([])
+IN_ORDER = ["TransactionPacket", "ReadManyPacket"]
 CONNECTIONS_LOST = 20
 THEIRS = (Exists("/theirs", None), None)
+
+
+class Line:
+    """kazoo's client, with its connection played by the test: nothing reads its queue."""
+
+    def __init__(self) -> None:
+        self.client = KazooClient("127.0.0.1:1")
+        connection = self.client._connection
+        connection._read_sock, connection._write_sock = self.client.handler.create_socket_pair()
+        self.transport = Transport(self.client, owns=False)
+        self.answers: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self.up()
+
+    def up(self) -> None:
+        self.client._session_callback(KeeperState.CONNECTING)
+        self.client._session_callback(KeeperState.CONNECTED)
+
+    def down(self) -> None:
+        self.client._session_callback(KeeperState.CONNECTING)
+
+    def submit(self, request: Request) -> None:
+        self.transport.submit(request, lambda answer, error: self.answers.put((answer, error)))
+
+    @property
+    def waiting(self) -> list[str]:
+        """What kazoo would send next, in this order."""
+        return [type(packet).__name__ for packet, _ in self.client._queue]
+
+    def next_call(self) -> Any:
+        """What is told of the next answer; kazoo has sent the request."""
+        return self.client._queue.popleft()[1]
+
+    def wake_ups(self) -> int:
+        """How many are in the socket pair; they are taken."""
+        reader = self.client._connection._read_sock
+        return len(reader.recv(10_000))
+
+    def close(self) -> None:
+        # First the end that is read: it ends whoever waits for room.
+        connection = self.client._connection
+        for end in (connection._read_sock, connection._write_sock):
+            if end is not None:  # not stopped
+                end.close()
+
+
+def returns(act: Callable[[], object]) -> bool:
+    """Whether `act` comes to its end on a thread of its own, such as kazoo's."""
+    thread = threading.Thread(target=act, daemon=True)
+    thread.start()
+    thread.join(WAIT_S)
+    return not thread.is_alive()
+
+
+@pytest.fixture
+def line() -> Iterator[Line]:
+    line = Line()
+    yield line
+    line.close()
+
+
+# A worker reads its new tasks right behind the transaction that claims them. A read that overtook
+# it found no claims: the worker took them for lost, and nobody ran them as long as it lived.
+
+
+def test_a_read_behind_a_write_stays_behind_it(line: Line) -> None:
+    line.submit(CLAIM)
+    line.submit(READ)
+    assert line.waiting == IN_ORDER
+    line.down()
+    assert line.waiting == []
+    line.up()
+    assert line.waiting == IN_ORDER
+
+
+def test_a_read_that_comes_while_the_loss_is_being_told_stays_behind_the_write(
+    line: Line, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Kazoo fails what is under way first, and says only then that the connection is lost."""
+    told = line.client._make_state_change
+
+    def read_meanwhile(state: str) -> None:
+        if state == KazooState.SUSPENDED:
+            line.submit(READ)
+        told(state)
+
+    monkeypatch.setattr(line.client, "_make_state_change", read_meanwhile)
+    line.submit(CLAIM)
+    line.down()
+    line.up()
+    assert line.waiting == IN_ORDER
+
+
+def test_a_read_that_comes_while_the_writes_are_failed_stays_behind_them(line: Line) -> None:
+    """Kazoo fails one request after the other; threads submit meanwhile."""
+
+    class Meanwhile:
+        def set_exception(self, error: BaseException) -> None:
+            assert isinstance(error, ConnectionLoss)
+            line.submit(READ)
+
+    line.submit(CLAIM)
+    line.client._queue.append((None, Meanwhile()))
+    line.submit(CLAIM)
+    line.down()
+    line.up()
+    assert line.waiting == ["TransactionPacket", *IN_ORDER]
+
+
+# Wake-ups, and the end of the transport.
 
 
 def fill(line: Line) -> int:
@@ -232,3 +345,50 @@ def test_a_request_while_the_transport_is_closed_is_refused(
     monkeypatch.setattr(Packer, "pack", close_meanwhile)
     with pytest.raises(ClientClosed):
         line.submit(ReadData("/a"))
+
+
+# A signal's handler runs between any two lines of the main thread, and may raise. Most often it
+# meets a request at its wake-up: to send that lets other threads run, and takes long.
+
+
+class Signalled(socket.socket):
+    """Sends, and then runs a handler, once."""
+
+    handler: Callable[[], object] | None = None
+
+    def send(self, data: bytes, flags: int = 0) -> int:  # type: ignore[override]
+        sent = super().send(data, flags)
+        handler, self.handler = self.handler, None
+        if handler is not None:
+            handler()
+        return sent
+
+
+def signal_at_next_wake_up(line: Line, handler: Callable[[], object]) -> None:
+    connection = line.client._connection
+    signalled = Signalled(fileno=connection._write_sock.detach())
+    signalled.handler = handler
+    connection._write_sock = signalled
+
+
+def alarm() -> None:
+    """As programs do to bound a time. It is an OSError, too."""
+    raise TimeoutError("of the program")
+
+
+def test_what_a_handler_raises_reaches_the_caller_and_other_requests_go_on(line: Line) -> None:
+    signal_at_next_wake_up(line, alarm)
+    with pytest.raises(TimeoutError, match="of the program"):
+        line.submit(READ)
+    assert len(line.waiting) == 1, "kazoo may be sending it: it must not be taken from the queue"
+    line.submit(READ)
+    assert line.wake_ups() >= len(line.waiting) == 2
+
+
+def test_nobody_waits_for_a_thread_that_sends_a_wake_up(line: Line) -> None:
+    line.submit(CLAIM)
+    call = line.next_call()
+    answered = []
+    signal_at_next_wake_up(line, lambda: answered.append(returns(lambda: call.set([None]))))
+    line.submit(READ)
+    assert answered == [True]
