@@ -233,11 +233,11 @@ def test_a_request_to_connect_is_understood_with_and_without_the_last_byte() -> 
 
 
 def test_the_answer_to_connect_is_read_by_kazoo() -> None:
-    answer = ask.ConnectResponse(10_000, -5, b"p" * 16)
-    framed = wire_answers.connect_answer(answer, with_last_byte=True)
+    answer = (10_000, -5, b"p" * 16)
+    framed = wire_answers.connect_answer(*answer, with_last_byte=True)
     assert struct.unpack_from("!i", framed)[0] == len(framed) - 4 == 37
     assert kazoo.Connect.deserialize(framed, 4)[0] == (0, 0, 10_000, -5, b"p" * 16, False)
-    assert wire_answers.connect_answer(answer, with_last_byte=False)[4:] == framed[4:-1]
+    assert wire_answers.connect_answer(*answer, with_last_byte=False)[4:] == framed[4:-1]
 
 
 @given(st.lists(st.text(st.characters(blacklist_categories=["Cs"]), max_size=300)))

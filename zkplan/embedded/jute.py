@@ -1,8 +1,8 @@
 """The pieces ZooKeeper's messages are made of: strings, buffers, lists, ACLs and Stats as bytes.
 
 Every reader takes the bytes and where to start and returns the value and where the next one starts.
-It raises WireError, or struct.error where the bytes end too early (transport/wire.py turns that
-into a WireError: a check here would cost more than the whole read). A reader never believes a count
+It raises WireError, or struct.error where the bytes end too early (wire.py turns that into a
+WireError: a check here would cost more than the whole read). A reader never believes a count
 or a length: nothing is allocated for what is not in the bytes. Oddities are answered as a real
 server (3.8) does: length -1 is null, an invalid UTF-8 sequence becomes U+FFFD.
 """
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from typing import Final
 
 from zkplan.embedded.records import NO_DATA, OPEN_ACL, Acl, Stat
@@ -77,20 +77,14 @@ def read_buffer(body: bytes, at: int) -> tuple[bytes, int]:
 
 def read_text(body: bytes, at: int) -> tuple[str | None, int]:
     """A string, or None for null."""
-    size: int = INT.unpack_from(body, at)[0]
-    at += 4
-    if size < 0:
-        if size == -1:
-            return None, at
-        raise WireError(f"a length of {size}: it cannot be negative")
-    end = at + size
-    if end > len(body):
-        raise WireError(f"{size} bytes announced, {len(body) - at} there")
+    raw, at = read_buffer(body, at)
+    if raw is NO_DATA:
+        return None, at
     try:
-        return body[at:end].decode(), end
+        return raw.decode(), at
     except UnicodeDecodeError:
         # Java takes half of a surrogate pair for one fault, Python for three.
-        return _SURROGATE.sub(b"\xef\xbf\xbd", body[at:end]).decode("utf-8", "replace"), end
+        return _SURROGATE.sub(b"\xef\xbf\xbd", raw).decode("utf-8", "replace"), at
 
 
 def read_path(body: bytes, at: int) -> tuple[str, int]:
@@ -156,12 +150,8 @@ def pack_texts(texts: Collection[str]) -> bytes:
 
 def pack_acl(acl: Collection[Acl]) -> bytes:
     """An access control list."""
-    return INT.pack(len(acl)) + b"".join(_pack_entries(acl))
-
-
-def _pack_entries(acl: Iterable[Acl]) -> Iterable[bytes]:
-    for perms, scheme, name in acl:
-        yield INT.pack(perms) + pack_text(scheme) + pack_text(name)
+    entries = [INT.pack(perms) + pack_text(scheme) + pack_text(name) for perms, scheme, name in acl]
+    return INT.pack(len(acl)) + b"".join(entries)
 
 
 def pack_stat(stat: Stat) -> bytes:

@@ -1,18 +1,4 @@
-"""The words of the znode tree: operations, their answers, and the errors of a refusal.
-
-TreeError                       one operation was refused, nothing was written
-  NoNodeError                   the node, or the parent of the node to be, does not exist
-  NodeExistsError               the node to create exists
-  BadVersionError               the node has another version than the operation named
-  NotEmptyError                 the node to delete has children
-  NoChildrenForEphemeralsError  an ephemeral node cannot be a parent
-  BadArgumentsError             the server could never accept this path (or this operation)
-  NoAuthError                   the requester may not do this to the node
-  InvalidAclError               the access control list is empty or malformed
-  NoWatcherError                there is no such watch to remove
-  LimitError                    the server holds as many znodes or bytes as it may
-MultiFailed                     a multi was refused whole; carries the culprit and its TreeError
-"""
+"""The words of the znode tree: operations, their answers, and the errors of a refusal."""
 
 from __future__ import annotations
 

@@ -26,14 +26,12 @@ from zkplan.embedded.records import (
     TreeError,
 )
 from zkplan.embedded.requests import Multi
-from zkplan.embedded.sessions import Session, Sessions
+from zkplan.embedded.sessions import PASSWORD_BYTES, Session, Sessions
 from zkplan.embedded.tree import Tree
 
 # Error codes that are no TreeError's.
-MARSHALLING_ERROR = -5
 UNIMPLEMENTED = -6
 AUTH_FAILED = -115
-SESSION_EXPIRED = -112
 
 # What may be answered with a refusal whatever the size: a write is done, and its answer is short.
 _READS = frozenset(
@@ -98,15 +96,13 @@ class Service:
             self._close(peer)
             return
         session = self._session_for(peer, request)
-        if session is None:
-            answer = ask.ConnectResponse(0, 0, bytes(16))
-        else:
+        answer: tuple[int, int, bytes] = 0, 0, bytes(PASSWORD_BYTES)
+        if session is not None:
             peer.session, peer.session_id = session, session.id
             self._peers[session.id] = peer
-            answer = ask.ConnectResponse(session.timeout_ms, session.id, session.password)
-        self._send(
-            peer, wire_answers.connect_answer(answer, with_last_byte=request.read_only is not None)
-        )
+            answer = session.timeout_ms, session.id, session.password
+        with_last_byte = request.read_only is not None
+        self._send(peer, wire_answers.connect_answer(*answer, with_last_byte=with_last_byte))
         if session is None:
             self._close(peer)
 

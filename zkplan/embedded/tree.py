@@ -47,10 +47,8 @@ from zkplan.embedded.records import (
 )
 from zkplan.embedded.requests import SetWatches
 from zkplan.embedded.watches import (
-    ANY_WATCHES,
     CHANGED,
     CHILD,
-    CHILDREN_WATCHES,
     CREATED,
     DELETED,
     Event,
@@ -323,8 +321,6 @@ class Tree:
         Raises NoWatcherError where there is none. `only_check` disarms nothing, and like version
         3.8.0 is content with anybody's watch. No event is sent: clients make theirs up.
         """
-        if not CHILDREN_WATCHES <= kind <= ANY_WATCHES:
-            raise BadArgumentsError(path, f"there is no kind {kind} of watches, only 1, 2 and 3")
         watches = self._watches
         if not (watches.any_at(path, kind) if only_check else watches.disarm(path, watcher, kind)):
             raise NoWatcherError(path, f"there is no watch of kind {kind} for {path!r} to remove")
