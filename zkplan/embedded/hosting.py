@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 
-from zkplan.embedded.limits import Limits
+from zkplan.embedded.limits import Limits, Settings
 from zkplan.embedded.listening import allow_descriptors
 from zkplan.embedded.server import Server
 
@@ -57,11 +57,15 @@ class EmbeddedServer:
         self.data = None if data is None else Path(data)
         self.host = host
         self.port = port
-        self._durability = durability
-        self._tick_time_ms = tick_time_ms
-        self._timeouts_ms = (min_session_timeout_ms, max_session_timeout_ms)
-        self._sweep_s = sweep_s
-        self._limits = limits or Limits()
+        self._settings = Settings(
+            self.data,
+            durability == "durable",
+            tick_time_ms,
+            min_session_timeout_ms,
+            max_session_timeout_ms,
+            sweep_s,
+            limits or Limits(),
+        )
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self._server: Server | None = None
@@ -151,7 +155,7 @@ class EmbeddedServer:
 
         0 after a clean stop, 1 after a failure (`fatal` says which). Raises as `start` does.
         """
-        allow_descriptors(self._limits.connections)
+        allow_descriptors(self._settings.limits.connections)
         # The tree is long-lived: to look for garbage in all of it again and again stalls clients.
         gc.set_threshold(50_000, 50, 1_000)
 
@@ -177,16 +181,7 @@ class EmbeddedServer:
     async def _serve(
         self, on_started: Callable[[], None], signals: tuple[signal.Signals, ...] = ()
     ) -> None:
-        low, high = self._timeouts_ms
-        server = Server(
-            data=self.data,
-            sync=self._durability == "durable",
-            tick_time_ms=self._tick_time_ms,
-            min_session_timeout_ms=low,
-            max_session_timeout_ms=high,
-            sweep_s=self._sweep_s,
-            limits=self._limits,
-        )
+        server = Server(self._settings)
         loop = asyncio.get_running_loop()
         for number in signals:
             loop.add_signal_handler(number, server.stop)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from zkplan.embedded.database import remedy
-from zkplan.embedded.limits import Limits
+from zkplan.embedded.limits import Limits, Settings
 from zkplan.embedded.sessions import SavedSession
 from zkplan.embedded.storage import Saved, Storage, StorageDamaged
 from zkplan.embedded.tree import Tree
@@ -22,11 +22,12 @@ class Loaded(NamedTuple):
     sessions: list[SavedSession]
 
 
-def load(data: Path | None, *, sync: bool, limits: Limits) -> Loaded:
+def load(settings: Settings) -> Loaded:
     """Open the data folder, which whoever calls has to close. Raises StorageError."""
+    data, limits = settings.data, settings.limits
     if data is None:
         return Loaded(None, _tree(limits, is_new=True, is_stored=False), 0, [])
-    storage = Storage.open(data, sync=sync)
+    storage = Storage.open(data, sync=settings.sync)
     # A million new objects, and no garbage among them: to look for some would take long.
     collecting = gc.isenabled()
     gc.disable()
