@@ -14,7 +14,7 @@ itself and for simulations: nothing is checked against access control lists.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import overload
 
 from zkplan.embedded.acl import Who, shown
@@ -25,19 +25,11 @@ from zkplan.embedded.records import (
     Acl,
     Answer,
     BadArgumentsError,
-    BadVersionError,
     Check,
     Create,
-    Created,
     Delete,
-    InvalidAclError,
-    LimitError,
     MultiFailed,
-    NoAuthError,
-    NoChildrenForEphemeralsError,
-    NodeExistsError,
     NoNodeError,
-    NotEmptyError,
     NoWatcherError,
     Op,
     SetAcl,
@@ -56,35 +48,6 @@ from zkplan.embedded.watches import (
 )
 from zkplan.embedded.writes import Writes, require
 from zkplan.embedded.znodes import Change, Row, Znodes
-
-__all__ = [
-    "Tree",
-    # What it is asked and answers.
-    "Acl",
-    "Answer",
-    "Check",
-    "Create",
-    "Created",
-    "Delete",
-    "Event",
-    "Op",
-    "SetAcl",
-    "SetData",
-    "Stat",
-    # What it refuses with.
-    "BadArgumentsError",
-    "BadVersionError",
-    "InvalidAclError",
-    "LimitError",
-    "MultiFailed",
-    "NoAuthError",
-    "NoChildrenForEphemeralsError",
-    "NoNodeError",
-    "NoWatcherError",
-    "NodeExistsError",
-    "NotEmptyError",
-    "TreeError",
-]
 
 
 class Tree:
@@ -266,21 +229,6 @@ class Tree:
                 if child.children:
                     pending.append((child_path, child))
         return count
-
-    def walk(self, path: str = "/") -> Iterator[str]:
-        """Every path below `path`, without itself, parents first and siblings sorted.
-
-        Raises NoNodeError at the first step. The tree must not change during the walk.
-        """
-        self._readable(path, None)
-        pending = [path]
-        while pending:
-            parent_path = pending.pop()
-            if parent_path != path:
-                yield parent_path
-            above = parent_path.rstrip("/")
-            names = sorted(self._nodes[parent_path].children, reverse=True)
-            pending += [f"{above}/{name}" for name in names]
 
     @property
     def node_count(self) -> int:
