@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
-from zkplan.embedded import watches, wire_answers, writes
+from zkplan.embedded import watches, wire_answers
 from zkplan.embedded.nodes import Node
 from zkplan.embedded.records import BadVersionError, Check, Delete, NotEmptyError, SetData
 from zkplan.embedded.tree import Tree
@@ -25,24 +24,20 @@ def watches_survive_their_connection(*_: Any) -> None:
 value("watches fire again and again", watches, "_ONCE", 99, "test_each_watch_fires_once")
 
 
-def _deleted(real: Any, self: Any, path: str, _parent: str, *acls: Any) -> None:
-    real(self, path, "\0", *acls)
-
-
-value(
-    "a deletion does not wake who watches the parent",
-    writes,
-    "_TELL",
-    (writes._TELL[0], functools.partial(_deleted, writes._TELL[1]), writes._TELL[2]),
-    "test_a_deletion_tells_each_watcher_of_the_node_once_and_then_the_parent",
+@around(
+    Watches, "deleted", "test_a_deletion_tells_each_watcher_of_the_node_once_and_then_the_parent"
 )
+def a_deletion_does_not_wake_who_watches_the_parent(
+    real: Any, self: Any, path: str, _parent: str, *acls: Any
+) -> None:
+    real(self, path, "\0", *acls)
 
 
 @instead(Writes, "forget", "test_a_multi_refused_at_any_position_leaves_no_trace", position=6)
 def a_failing_multi_fires_watches(self: Any) -> None:
     self.znodes.take_back()
-    for kind, path, parent_path, node, parent in self._changes:
-        writes._TELL[kind](self._watches, path, parent_path, node.acl, parent.acl)
+    for tell, path, parent_path, node, parent in self._changes:
+        tell(path, parent_path, node.acl, parent.acl)
     self._changes.clear()
 
 

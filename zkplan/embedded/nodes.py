@@ -69,18 +69,14 @@ class Node:
         self.ctime = self.mtime = now_ms
         self.children = NO_CHILDREN
 
-    def add_child(self, name: str, zxid: int) -> None:
-        """Count and list a new child."""
-        if self.children:
-            self.children[name] = None
-        else:
-            self.children = {name: None}
+    def count_child(self, zxid: int) -> None:
+        """A child was created now."""
         if self.creates < INT_MAX:
             self.creates += 1
             self.pzxid = zxid
 
     def list_child(self, name: str) -> None:
-        """List a child without counting it as created now."""
+        """Put a child on the list, without counting it as created now."""
         if self.children:
             self.children[name] = None
         else:

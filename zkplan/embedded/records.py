@@ -63,7 +63,8 @@ class Create(NamedTuple):
     """Create a node; with `sequence` its parent's counter is appended to the path.
 
     A container is deleted by the server some time after its last child, a node with `ttl_ms` > 0
-    after so many milliseconds without a change or a child. With `with_stat` the answer is Created.
+    (up to nodes.TTL_MS_MAX) after so many milliseconds without a change or a child. With
+    `with_stat` the answer is Created.
     """
 
     path: str

@@ -14,6 +14,7 @@ itself and for simulations: nothing is checked against access control lists.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import overload
 
@@ -38,14 +39,7 @@ from zkplan.embedded.records import (
     TreeError,
 )
 from zkplan.embedded.requests import SetWatches
-from zkplan.embedded.watches import (
-    CHANGED,
-    CHILD,
-    CREATED,
-    DELETED,
-    Event,
-    Watches,
-)
+from zkplan.embedded.watches import CHANGED, CHILD, CREATED, DELETED, Event, Watches
 from zkplan.embedded.writes import Writes, require
 from zkplan.embedded.znodes import Change, Row, Znodes
 
@@ -66,12 +60,12 @@ class Tree:
         *,
         system_nodes: bool = False,
         track_changes: bool = False,
-        max_nodes: int | None = None,
-        max_bytes: int | None = None,
-        max_watches: int | None = None,
-        max_watch_bytes: int | None = None,
-        max_total_watch_bytes: int | None = None,
-        identities: Callable[[Hashable], Who] | None = None,
+        max_nodes: float = math.inf,
+        max_bytes: float = math.inf,
+        max_watches: float = math.inf,
+        max_watch_bytes: float = math.inf,
+        max_total_watch_bytes: float = math.inf,
+        identities: Callable[[Hashable], Who] = lambda _: None,
     ) -> None:
         self.zxid = 0
         self._watches = Watches(identities, max_watches, max_watch_bytes, max_total_watch_bytes)

@@ -8,6 +8,7 @@ below its path too, and then never of a list of children, since it hears of each
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Hashable, Iterable
 from typing import NamedTuple
 
@@ -72,7 +73,9 @@ class _Table:
         watchers = self.by_path.get(path)
         if watchers is None or watcher not in watchers:
             return False
-        self._forget(path, watchers, watcher)
+        self.recursive -= watchers.pop(watcher) == _RECURSIVE
+        if not watchers:
+            del self.by_path[path]
         paths = self.by_watcher[watcher]
         del paths[path]
         size = _size_of(path)
@@ -83,10 +86,8 @@ class _Table:
         return True
 
     def drop(self, watcher: Hashable) -> None:
-        paths = self.by_watcher.pop(watcher, {})
-        self.bytes -= self.bytes_by_watcher.pop(watcher, 0) + _WATCH_BYTES * len(paths)
-        for path in paths:
-            self._forget(path, self.by_path[path], watcher)
+        for path in list(self.by_watcher.get(watcher, ())):
+            self.disarm(path, watcher)
 
     def fire(self, path: str, *, listing: bool = False) -> dict[Hashable, None]:
         """Who is to be told about `path`; those armed for once are disarmed."""
@@ -113,11 +114,6 @@ class _Table:
                 if mode == _RECURSIVE:
                     told[watcher] = None
 
-    def _forget(self, path: str, watchers: _Watchers, watcher: Hashable) -> None:
-        self.recursive -= watchers.pop(watcher) == _RECURSIVE
-        if not watchers:
-            del self.by_path[path]
-
 
 def _refusal(path: str, what: str) -> LimitError:
     return LimitError(path, f"no watch of {path[:100]!r}: {what}, and more are not allowed")
@@ -131,9 +127,9 @@ class Watches:
     """The armed watches of one tree and the events not yet taken.
 
     `identities` tells who a watcher has proven to be; without READ for the node it is told nothing,
-    and a watch for once is spent all the same. None stands for a watcher that is trusted. A watcher
-    that has `watches_max` watches, or `bytes_max` bytes of watched paths, gets no more: LimitError.
-    So does every watcher while the watches of all take about `total_bytes_max` bytes of memory.
+    and a watch for once is spent all the same. By default all are trusted. A watcher that has
+    `watches_max` watches, or `bytes_max` bytes of watched paths, gets no more: LimitError. So does
+    every watcher while the watches of all take about `total_bytes_max` bytes of memory.
     """
 
     __slots__ = (
@@ -148,10 +144,10 @@ class Watches:
 
     def __init__(
         self,
-        identities: Callable[[Hashable], Who] | None = None,
-        watches_max: int | None = None,
-        bytes_max: int | None = None,
-        total_bytes_max: int | None = None,
+        identities: Callable[[Hashable], Who] = lambda _: None,
+        watches_max: float = math.inf,
+        bytes_max: float = math.inf,
+        total_bytes_max: float = math.inf,
     ) -> None:
         self._data = _Table()
         self._child = _Table()
@@ -232,17 +228,15 @@ class Watches:
 
     def _judge_room(self, path: str, watcher: Hashable) -> None:
         data, child = self._data, self._child
-        if self._watches_max is not None:
-            count = len(data.by_watcher.get(watcher, ())) + len(child.by_watcher.get(watcher, ()))
-            if count >= self._watches_max:
-                raise _refusal(path, f"this connection has {count} watches")
+        count = len(data.by_watcher.get(watcher, ())) + len(child.by_watcher.get(watcher, ()))
+        if count >= self._watches_max:
+            raise _refusal(path, f"this connection has {count} watches")
         size = _size_of(path)
-        if self._bytes_max is not None:
-            held = data.bytes_by_watcher.get(watcher, 0) + child.bytes_by_watcher.get(watcher, 0)
-            if held + size > self._bytes_max:
-                raise _refusal(path, f"this connection watches {held} bytes of paths")
+        held = data.bytes_by_watcher.get(watcher, 0) + child.bytes_by_watcher.get(watcher, 0)
+        if held + size > self._bytes_max:
+            raise _refusal(path, f"this connection watches {held} bytes of paths")
         total = data.bytes + child.bytes
-        if self._total_bytes_max is not None and total + size > self._total_bytes_max:
+        if total + size > self._total_bytes_max:
             raise _refusal(path, f"the watches of all connections take {total} bytes")
 
     def _tables(self, kind: int) -> list[_Table]:
@@ -254,8 +248,8 @@ class Watches:
 
     def _tell(self, watchers: Iterable[Hashable], kind: str, path: str, acl: AclList) -> None:
         for watcher in watchers:
-            if acl is None or self._identities is None or self._may_read(watcher, acl):
+            if acl is None or self._may_read(watcher, acl):
                 self._events.append(Event(watcher, kind, path))
 
     def _may_read(self, watcher: Hashable, acl: AclList) -> bool:
-        return self._identities is None or permits(acl, READ, self._identities(watcher))
+        return permits(acl, READ, self._identities(watcher))

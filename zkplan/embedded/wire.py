@@ -45,9 +45,8 @@ _GET_CHILDREN, _SYNC, _PING, _GET_CHILDREN2, _CHECK, _MULTI, _CREATE2 = 8, 9, 11
 _CHECK_WATCHES, _REMOVE_WATCHES, _CREATE_CONTAINER, _CREATE_TTL, _MULTI_READ = 17, 18, 19, 21, 22
 _CLOSE_SESSION, _AUTH, _SET_WATCHES, _GET_EPHEMERALS, _COUNT_DESCENDANTS = -11, 100, 101, 103, 104
 _SET_WATCHES2, _ADD_WATCH, _WHO_AM_I = 105, 106, 107
-_WRITES = frozenset(
-    (_CREATE, _DELETE, _SET_DATA, _SET_ACL, _MULTI, _CREATE2, _CREATE_CONTAINER, _CREATE_TTL)
-)
+_CREATES = frozenset((_CREATE, _CREATE2, _CREATE_CONTAINER, _CREATE_TTL))
+_WRITES = _CREATES | {_DELETE, _SET_DATA, _SET_ACL, _MULTI}
 
 #: Flags of a create: (ephemeral, sequence).
 _CONTAINER_FLAG: Final = 4
@@ -173,7 +172,7 @@ def _multi(body: bytes, at: int) -> ask.Multi:
 
 
 def _multi_op(body: bytes, at: int, kind: int) -> tuple[Op, int]:
-    if kind in (_CREATE, _CREATE2, _CREATE_CONTAINER, _CREATE_TTL):
+    if kind in _CREATES:
         path, data, acl, flags, at = _read_create(body, at)
         ttl_ms = None
         if kind == _CREATE_TTL:
@@ -202,7 +201,7 @@ def _create_by_flags(
             raise WireError("a create with a time to live, but without the time")
         return _ttl(path, data, acl, flags, ttl_ms)
     container = flags == _CONTAINER_FLAG
-    return _plain(path, data, acl, flags, with_stat=container, container=container)
+    return _plain(path, data, acl, flags, container, container)
 
 
 def _multi_read(body: bytes, at: int) -> ask.MultiRead:
@@ -279,7 +278,7 @@ _READERS: Final[dict[int, Callable[[bytes, int], ask.Request]]] = {
     _CREATE2: lambda body, at: _plain(*_read_create(body, at)[:4], True),
     _CHECK_WATCHES: lambda body, at: _watches_of_kind(body, at, only_check=True),
     _REMOVE_WATCHES: lambda body, at: _watches_of_kind(body, at, only_check=False),
-    _CREATE_CONTAINER: lambda body, at: _plain(*_read_create(body, at)[:4], True, container=True),
+    _CREATE_CONTAINER: lambda body, at: _plain(*_read_create(body, at)[:4], True, True),
     _CREATE_TTL: _create_ttl,
     _MULTI_READ: _multi_read,
     _CLOSE_SESSION: lambda _body, _at: ask.CloseSession(),

@@ -6,11 +6,10 @@ nodes that it may not read. It is that of ZooKeeper 3.8.0, which a test compares
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
 
 from zkplan.embedded.acl import Who, mended, permits
-from zkplan.embedded.nodes import CONTAINER_OWNER, TTL_MS_MAX, TTL_OWNER, Node, is_session
+from zkplan.embedded.nodes import CONTAINER_OWNER, TTL_OWNER, Node, is_session
 from zkplan.embedded.paths import UNDELETABLE, name_fault, path_fault
 from zkplan.embedded.records import (
     ADMIN,
@@ -50,11 +49,8 @@ def require(path: str, node: Node, perms: int, who: Who, to_do: str) -> None:
 RESERVE = 0.05
 
 
-class Size(NamedTuple):
-    """How much a tree holds: znodes; bytes of data, paths and access lists."""
-
-    nodes: int
-    bytes: int
+#: How much a tree holds: znodes; bytes of data, paths and access lists.
+Size = tuple[int, int]
 
 
 class Writes:
@@ -63,15 +59,16 @@ class Writes:
     __slots__ = ("_changes", "_watches", "bytes_max", "nodes", "nodes_max", "znodes")
 
     def __init__(
-        self, znodes: Znodes, watches: Watches, nodes_max: int | None, bytes_max: int | None
+        self, znodes: Znodes, watches: Watches, nodes_max: float, bytes_max: float
     ) -> None:
         self.znodes = znodes
         self.nodes = znodes.by_path
         self.nodes_max = nodes_max
         self.bytes_max = bytes_max
         self._watches = watches
-        # Whom to tell of the write under way, once it is certain: (kind, path, node, parent).
-        self._changes: list[tuple[int, str, str, Node, Node]] = []
+        # Whom to tell of the write under way, once it is certain: how, the path and the parent's,
+        # the node and its parent.
+        self._changes: list[tuple[Callable[..., None], str, str, Node, Node]] = []
 
     def execute(self, op: Op, zxid: int, session: int, now_ms: int, who: Who) -> Answer:
         """Apply one operation, or raise its TreeError with nothing written."""
@@ -90,7 +87,7 @@ class Writes:
 
     def size(self) -> Size:
         """What the tree takes now."""
-        return Size(len(self.nodes), self.znodes.bytes)
+        return len(self.nodes), self.znodes.bytes
 
     def end(self, before: Size, ops: Sequence[Op]) -> tuple[int, LimitError] | None:
         """Keep `ops`, applied since `before`, and tell their watchers; or take all of them back.
@@ -108,29 +105,26 @@ class Writes:
         return refused
 
     def _judge_size(self, before: Size, ops: Sequence[Op]) -> tuple[int, LimitError] | None:
-        now = self.size()
-        nodes, size = now.nodes - before.nodes, now.bytes - before.bytes
+        nodes_now, bytes_now = self.size()
+        nodes, size = nodes_now - before[0], bytes_now - before[1]
         if nodes <= 0 and size <= 0:
             return None
         adds = nodes > 1 and any(isinstance(op, Create) and op.sequence for op in ops)
         share = 1.0 - RESERVE if adds else 1.0
-        if nodes > 0 and self.nodes_max is not None and now.nodes > self.nodes_max * share:
+        if nodes > 0 and nodes_now > self.nodes_max * share:
             at, path = _blamed(ops, by_data=False)
-            return at, LimitError(path, _full(path, before.nodes, self.nodes_max, "znodes"))
-        if size > 0 and self.bytes_max is not None and now.bytes > self.bytes_max * share:
+            return at, LimitError(path, _full(path, before[0], self.nodes_max, "znodes"))
+        if size > 0 and bytes_now > self.bytes_max * share:
             at, path = _blamed(ops, by_data=True)
-            return at, LimitError(path, _full(path, before.bytes, self.bytes_max, "bytes"))
+            return at, LimitError(path, _full(path, before[1], self.bytes_max, "bytes"))
         return None
 
     def tell(self) -> None:
         """The operations since the last call stay: their watchers are told, in order."""
         self.znodes.keep()
-        if self._changes:
-            # Asked each time: the first event may disarm the last watch.
-            watches = self._watches
-            for kind, path, parent_path, node, parent in self._changes:
-                _TELL[kind](watches, path, parent_path, node.acl, parent.acl)
-            self._changes.clear()
+        for tell, path, parent_path, node, parent in self._changes:
+            tell(path, parent_path, node.acl, parent.acl)
+        self._changes.clear()
 
     def forget(self) -> None:
         """The operations since the last `tell` never happened."""
@@ -172,7 +166,7 @@ class Writes:
             path, name, parent_path, parent, op.data, owner, acl, zxid, now_ms
         )
         if self._watches:
-            self._changes.append((_CREATED, path, parent_path, node, parent))
+            self._changes.append((self._watches.created, path, parent_path, node, parent))
         return Created(path, node.stat()) if op.with_stat else path
 
     def _delete(self, op: Delete, zxid: int, who: Who) -> bool:
@@ -196,7 +190,7 @@ class Writes:
             )
         self.znodes.remove(path, node, name, parent_path, parent, zxid)
         if self._watches:
-            self._changes.append((_DELETED, path, parent_path, node, parent))
+            self._changes.append((self._watches.deleted, path, parent_path, node, parent))
         return True
 
     def _set_data(self, op: SetData, zxid: int, now_ms: int, who: Who) -> Stat:
@@ -206,7 +200,7 @@ class Writes:
         self._judge_version(op.path, node.version, op.version)
         self.znodes.write(op.path, node, op.data, zxid, now_ms)
         if self._watches:
-            self._changes.append((_CHANGED, op.path, "", node, node))
+            self._changes.append((self._watches.changed, op.path, "", node, node))
         return node.stat()
 
     def _set_acl(self, op: SetAcl, who: Who) -> Stat:
@@ -249,7 +243,7 @@ def _blamed(ops: Sequence[Op], *, by_data: bool) -> tuple[int, str]:
     return at, ops[at].path
 
 
-def _full(path: str, held: int, limit: int, what: str) -> str:
+def _full(path: str, held: int, limit: float, what: str) -> str:
     return (
         f"cannot write {path!r}: this server holds {held} {what} of at most {limit}, of which the "
         f"last {RESERVE:.0%} are kept for what is under way; delete some znodes, or start it with "
@@ -258,12 +252,7 @@ def _full(path: str, held: int, limit: int, what: str) -> str:
 
 
 def _owner(op: Create, session: int) -> int:
-    """The owner of the node to create; BadArgumentsError where none could be stored."""
     if op.ttl_ms:
-        if not 0 < op.ttl_ms <= TTL_MS_MAX or op.ephemeral or op.container:
-            raise BadArgumentsError(
-                op.path, f"a time to live of {op.ttl_ms} ms is not from 1 to {TTL_MS_MAX}"
-            )
         return TTL_OWNER + op.ttl_ms
     if op.container:
         return CONTAINER_OWNER
@@ -274,7 +263,3 @@ def _owner(op: Create, session: int) -> int:
             op.path, f"cannot create {op.path!r} as ephemeral without a session"
         )
     return session
-
-
-_CREATED, _DELETED, _CHANGED = range(3)
-_TELL = (Watches.created, Watches.deleted, Watches.changed)

@@ -40,18 +40,17 @@ class Znodes:
         if system_nodes:
             # Not counted as creates: the first number beside them is 0.
             self._insert_system("/", "zookeeper", None)
-            self._insert_system("/zookeeper", "config", READ_ONLY_ACL)
+            # Its version as on a real server, which sets this one list beyond all rules.
+            self._insert_system("/zookeeper", "config", READ_ONLY_ACL).aversion = -1
             self._insert_system("/zookeeper", "quota", None)
+            self.keep()
 
-    def _insert_system(self, parent_path: str, name: str, acl: AclList) -> None:
+    def _insert_system(self, parent_path: str, name: str, acl: AclList) -> Node:
+        parent = self.by_path[parent_path]
         path = f"{parent_path.rstrip('/')}/{name}"
-        self.by_path[path] = node = Node(number=self.next_number, acl=acl)
-        if acl is not None:
-            node.aversion = -1  # As on a real server, which sets this one list beyond all rules.
-        self.by_path[parent_path].list_child(name)
-        self._touch(self.next_number, path)
-        self.next_number += 1
-        self.bytes += len(path) + size_of(acl)
+        node = self.insert(path, name, parent_path, parent, b"", 0, acl, 0, 0)
+        parent.creates = 0
+        return node
 
     # Changes. The caller has seen to it that they are possible.
 
@@ -71,15 +70,10 @@ class Znodes:
         self._undo.append((self._uninsert, (path, parent, name, parent.creates, parent.pzxid)))
         number = self.next_number
         self.next_number = number + 1
-        node = Node(data, owner, zxid, now_ms, number, acl)
-        self.by_path[path] = node
-        parent.add_child(name, zxid)
-        self.bytes += len(path) + len(data)
-        if acl is not None:
-            node.acl = self._shared(acl)
-            self.bytes += size_of(acl)
-        if owner:
-            self._own(owner, path)
+        shared = None if acl is None else self._shared(acl)
+        node = Node(data, owner, zxid, now_ms, number, shared)
+        self._link(path, node, parent, name)
+        parent.count_child(zxid)
         if self._touched is not None:
             self._touched[number] = path
             self._touched[parent.number] = parent_path
@@ -90,12 +84,8 @@ class Znodes:
     ) -> None:
         """The node `path`, the child `name` of `parent`, is gone."""
         self._undo.append((self._unremove, (path, node, parent, name, parent.pzxid)))
-        del self.by_path[path]
-        parent.unlist_child(name)
+        self._unlink(path, node, parent, name)
         parent.pzxid = zxid
-        self.bytes -= len(path) + len(node.data) + size_of(node.acl)
-        if node.owner:
-            self._disown(node.owner, path)
         if self._touched is not None:
             self._touched[node.number] = path
             self._touched[parent.number] = parent_path
@@ -129,21 +119,13 @@ class Znodes:
         self._undo.clear()
 
     def _uninsert(self, path: str, parent: Node, name: str, creates: int, pzxid: int) -> None:
-        node = self.by_path.pop(path)
-        parent.unlist_child(name)
+        self._unlink(path, self.by_path[path], parent, name)
         parent.creates = creates
         parent.pzxid = pzxid
-        self.bytes -= len(path) + len(node.data) + size_of(node.acl)
-        if node.owner:
-            self._disown(node.owner, path)
 
     def _unremove(self, path: str, node: Node, parent: Node, name: str, pzxid: int) -> None:
-        self.by_path[path] = node
-        parent.list_child(name)
+        self._link(path, node, parent, name)
         parent.pzxid = pzxid
-        self.bytes += len(path) + len(node.data) + size_of(node.acl)
-        if node.owner:
-            self._own(node.owner, path)
 
     def _unwrite(self, node: Node, data: bytes, mzxid: int, mtime: int, version: int) -> None:
         self.bytes += len(data) - len(node.data)
@@ -158,6 +140,20 @@ class Znodes:
         node.aversion = aversion
 
     # What is kept beside the nodes.
+
+    def _link(self, path: str, node: Node, parent: Node, name: str) -> None:
+        self.by_path[path] = node
+        parent.list_child(name)
+        self.bytes += len(path) + len(node.data) + size_of(node.acl)
+        if node.owner:
+            self._own(node.owner, path)
+
+    def _unlink(self, path: str, node: Node, parent: Node, name: str) -> None:
+        del self.by_path[path]
+        parent.unlist_child(name)
+        self.bytes -= len(path) + len(node.data) + size_of(node.acl)
+        if node.owner:
+            self._disown(node.owner, path)
 
     def _own(self, owner: int, path: str) -> None:
         self.owned.setdefault(TTL_OWNER if ttl_of(owner) else owner, {})[path] = None
@@ -219,45 +215,40 @@ class Znodes:
         return changes
 
     def restore(self, zxid: int, rows: Iterable[Row]) -> None:
-        """Become exactly these nodes, of which `zxid` is the last write.
+        """Become exactly these nodes, in the order of their numbers; `zxid` is the last write.
 
         Raises ValueError, naming the node, where they cannot be the nodes of one tree; what is
         here then is unusable.
         """
-        by_path: dict[str, Node] = {}
+        self.by_path.clear()
         self.owned.clear()
         self.bytes = 0
         last_number = -1
         # A parent is older than its children, and the order of creation is that of the numbers.
-        for number, path, node in sorted(rows, key=lambda row: row[0]):
-            if number == last_number or number < 0:
+        for number, path, node in rows:
+            if number <= last_number:
                 raise ValueError(f"the number {number} of the stored znode {path!r} is not its own")
             last_number = node.number = number
             node.children = NO_CHILDREN
-            if path in by_path:
+            if path in self.by_path:
                 raise ValueError(f"the znode {path!r} is stored twice")
             if max(node.czxid, node.mzxid, node.pzxid) > zxid:
                 raise ValueError(f"the stored znode {path!r} is from after the last write {zxid}")
-            self._restore_child(by_path, path)
-            by_path[path] = node
             node.acl = None if node.acl is None or node.acl == OPEN_ACL else self._shared(node.acl)
-            self.bytes += len(path) + len(node.data) + size_of(node.acl)
-            if node.owner:
-                self._own(node.owner, path)
-        if "/" not in by_path:
+            self._restore(path, node)
+        if "/" not in self.by_path:
             raise ValueError("the root '/' is not among the stored znodes")
-        self.by_path.clear()
-        self.by_path.update(by_path)
         self.next_number = last_number + 1
         if self._touched is not None:
             self._touched = {}
 
-    @staticmethod
-    def _restore_child(by_path: dict[str, Node], path: str) -> None:
+    def _restore(self, path: str, node: Node) -> None:
         if path == "/":
+            self.by_path[path] = node
+            self.bytes += 1 + len(node.data) + size_of(node.acl)
             return
         parent_path, slash, name = path.rpartition("/")
-        parent = by_path.get(parent_path or "/")
+        parent = self.by_path.get(parent_path or "/")
         if not slash or not name or parent is None:
             raise ValueError(f"the stored znode {path!r} has no parent, or one younger than itself")
-        parent.list_child(name)
+        self._link(path, node, parent, name)
