@@ -19,7 +19,8 @@ from zkplan.embedded.requests import AddAuth, CloseSession, Ping
 from zkplan.embedded.server import Server
 from zkplan.embedded.service import Service
 from zkplan.embedded.sessions import Sessions
-from zkplan.embedded.storage import Storage, StorageError
+from zkplan.embedded.storage import Storage
+from zkplan.embedded.storage_errors import StorageError
 from zkplan.embedded.tree import Tree
 from zkplan.embedded.watches import Watches
 
@@ -79,7 +80,7 @@ def the_zxids_of_refused_writes_are_not_stored(real: Any, self: Any, **changes: 
 def a_password_is_not_checked(
     real: Any, self: Any, number: int, password: bytes, *times: int
 ) -> Any:
-    session = self.get(number)
+    session = self._live.get(number)
     return real(self, number, session.password if session else password, *times)
 
 

@@ -17,7 +17,8 @@ from zkplan.embedded.database import FORMAT
 from zkplan.embedded.nodes import Node
 from zkplan.embedded.records import NO_DATA, OPEN_ACL, Acl
 from zkplan.embedded.sessions import SavedSession
-from zkplan.embedded.storage import Storage, StorageDamaged, StorageError, StorageLocked
+from zkplan.embedded.storage import Storage
+from zkplan.embedded.storage_errors import StorageDamaged, StorageError, StorageLocked
 
 from .storage_story import EMPTY, Picture, fields, picture, save, story
 
@@ -25,7 +26,7 @@ DATABASE, LOG = "zkplan.db", "zkplan.db-wal"
 
 
 def load(folder: Path) -> Picture:
-    storage = Storage.open(folder)
+    storage = Storage(folder)
     try:
         return picture(storage.load())
     finally:
@@ -33,7 +34,7 @@ def load(folder: Path) -> Picture:
 
 
 def opened(folder: Path, sync: bool = True) -> Storage:
-    storage = Storage.open(folder, sync)
+    storage = Storage(folder, sync)
     storage.load()
     return storage
 
@@ -95,7 +96,7 @@ def test_groups_of_all_kinds_add_up_over_restarts(tmp_path: Path, seed: int) -> 
         save(storage, group)
         if chance.random() < 0.2:
             storage.close()
-            storage = Storage.open(tmp_path, sync=chance.random() < 0.5)
+            storage = Storage(tmp_path, sync=chance.random() < 0.5)
             assert picture(storage.load()) == group.after
     storage.close()
     assert load(tmp_path) == group.after
@@ -204,7 +205,7 @@ def test_another_format_is_refused_with_what_to_do(tmp_path: Path) -> None:
         newer.execute(f"PRAGMA user_version={FORMAT + 1}")
     newer.close()
     with pytest.raises(StorageError, match=rf"format {FORMAT + 1} .* knows format {FORMAT}"):
-        Storage.open(tmp_path)
+        Storage(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -240,7 +241,7 @@ def test_a_folder_that_may_not_be_written_is_refused() -> None:
         if user == 0:
             os.seteuid(65534)  # permissions do not bind the superuser
         with pytest.raises(StorageError, match=r"cannot use the data folder .*Permission denied"):
-            Storage.open(folder)
+            Storage(folder)
     finally:
         os.seteuid(user)
         folder.rmdir()
@@ -296,7 +297,7 @@ ENDS_AFTER_A_FORK = """
 import os, sys
 from pathlib import Path
 from zkplan.embedded.storage import Storage
-storage = Storage.open(Path(sys.argv[1]))
+storage = Storage(Path(sys.argv[1]))
 last = storage.load().last_session
 storage.commit(zxid=100, last_session=last, nodes=[])
 if os.fork() == 0:
@@ -310,6 +311,6 @@ os.kill(os.getpid(), 9)
 def test_a_forked_child_that_ends_leaves_the_log_of_its_parent(tmp_path: Path) -> None:
     program = [sys.executable, "-c", ENDS_AFTER_A_FORK, str(tmp_path)]
     subprocess.run(program, cwd=Path(__file__).parents[2], timeout=30, check=False)
-    storage = Storage.open(tmp_path)
+    storage = Storage(tmp_path)
     assert storage.load().zxid == 101
     storage.close()

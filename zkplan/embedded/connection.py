@@ -11,6 +11,7 @@ import asyncio
 import struct
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Protocol
 
 from zkplan.embedded import wire
@@ -52,7 +53,8 @@ class Connection(asyncio.Protocol):
         # While the transport has something left to send, what follows gathers in the outbox.
         self._is_blocked = False
         self._outbox = bytearray()
-        self._unread_bytes = 0  # of this connection in the host's sum
+        #: What was sent to it and not taken by it; part of the host's sum.
+        self.unread_bytes = 0
         self._given_bytes = 0  # to the transport, ever
         self._taken_bytes = 0  # of them, by the client's end when it was last looked at
         self._reading = True
@@ -122,10 +124,12 @@ class Connection(asyncio.Protocol):
             self._outbox += data
         else:
             self._give(data)
-        self.sent_all()
+        self.peer.unsent_bytes = 0
+        if not self._reading:
+            self._wait_for_turn()
         if self._is_blocked:
             self.count_unread()
-            if self._unread_bytes > self.host.limits.unread_bytes:
+            if self.unread_bytes > self.host.limits.unread_bytes:
                 self.abort()
 
     def close(self) -> None:
@@ -146,12 +150,6 @@ class Connection(asyncio.Protocol):
         self._drop_outbox()
         self.transport.abort()
 
-    def sent_all(self) -> None:
-        """Everything held for it has left: requests that had no room for their answers go on."""
-        self.peer.unsent_bytes = 0
-        if not self._reading:
-            self._wait_for_turn()
-
     def go_on(self) -> None:
         """Handle what waits, now that there may be room for the answers."""
         self._waits_for_turn = False
@@ -170,16 +168,11 @@ class Connection(asyncio.Protocol):
             self.host.slow.pop(self, None)
         return has_more
 
-    @property
-    def unread_bytes(self) -> int:
-        """What was sent to it and not taken by it."""
-        return self._unread_bytes
-
     def count_unread(self) -> None:
         """Bring `unread_bytes` and the host's sum up to date: a transport sends without a word."""
         now = len(self._outbox) + self.transport.get_write_buffer_size()
-        self.host.unread_bytes += now - self._unread_bytes
-        self._unread_bytes = now
+        self.host.unread_bytes += now - self.unread_bytes
+        self.unread_bytes = now
 
     # What the client does not read.
 
@@ -207,8 +200,8 @@ class Connection(asyncio.Protocol):
 
     def _drop_outbox(self) -> None:
         self._outbox = bytearray()
-        self.host.unread_bytes -= self._unread_bytes
-        self._unread_bytes = 0
+        self.host.unread_bytes -= self.unread_bytes
+        self.unread_bytes = 0
 
     # Frames.
 
@@ -240,7 +233,7 @@ class Connection(asyncio.Protocol):
         host.after_requests()
 
     def _has_room(self) -> bool:
-        unsent = self.peer.unsent_bytes + self._unread_bytes
+        unsent = self.peer.unsent_bytes + self.unread_bytes
         return (
             unsent < self.host.limits.unsent_bytes
             and not self.peer.leaving
@@ -267,11 +260,8 @@ class Connection(asyncio.Protocol):
             self.abort()
             return
         self._stop_handshake_timer()
-        self._take = self._take_request
+        self._take = partial(self.host.service.handle, self.peer)
         self.host.service.connect(self.peer, request)
-
-    def _take_request(self, frame: bytes) -> None:
-        self.host.service.handle(self.peer, frame)
 
     def _take_impossible_length(self, word: bytes) -> None:
         # Where the first frame would have its length, an administrator may send four letters.

@@ -143,8 +143,8 @@ def sync_folder(folder: Path) -> None:
 def _recognise(connection: sqlite3.Connection, path: Path) -> None:
     """Refuse a file that this version did not write."""
     try:
-        application = _pragma(connection, "application_id")
-        version = _pragma(connection, "user_version")
+        (application,) = connection.execute("PRAGMA application_id").fetchone()
+        (version,) = connection.execute("PRAGMA user_version").fetchone()
         tables = dict(connection.execute("SELECT name, sql FROM sqlite_master ORDER BY name"))
     except sqlite3.DatabaseError as error:
         raise unreadable(path, error) from error
@@ -222,9 +222,3 @@ def unreadable(path: Path, error: sqlite3.Error | OSError) -> StorageError:
             "permissions of its files, and start the server again"
         )
     return StorageDamaged(f"{path} is damaged: {what}. {remedy(path.parent)}")
-
-
-def _pragma(connection: sqlite3.Connection, name: str) -> int:
-    (value,) = connection.execute(f"PRAGMA {name}").fetchone()
-    assert isinstance(value, int)
-    return value

@@ -9,7 +9,8 @@ from typing import NamedTuple
 from zkplan.embedded.database import remedy
 from zkplan.embedded.limits import Limits, Settings
 from zkplan.embedded.sessions import SavedSession
-from zkplan.embedded.storage import Saved, Storage, StorageDamaged
+from zkplan.embedded.storage import Saved, Storage
+from zkplan.embedded.storage_errors import StorageDamaged
 from zkplan.embedded.tree import Tree
 
 
@@ -27,7 +28,7 @@ def load(settings: Settings) -> Loaded:
     data, limits = settings.data, settings.limits
     if data is None:
         return Loaded(None, _tree(limits, is_new=True, is_stored=False), 0, [])
-    storage = Storage.open(data, sync=settings.sync)
+    storage = Storage(data, settings.sync)
     # A million new objects, and no garbage among them: to look for some would take long.
     collecting = gc.isenabled()
     gc.disable()

@@ -12,7 +12,7 @@ from typing import Any
 
 from zkplan.embedded import requests as ask
 from zkplan.embedded.peer import Peer
-from zkplan.embedded.records import Acl, Identity, LimitError, TreeError
+from zkplan.embedded.records import Acl, LimitError, TreeError
 from zkplan.embedded.tree import Tree
 
 # At most what stands around the content of an answer: headers, counts, a Stat.
@@ -89,7 +89,6 @@ class Reads:
         return self._tree.count_descendants(request.path, peer.identities)
 
     def who_am_i(self, peer: Peer, _request: ask.WhoAmI) -> Any:
-        self._judge("/", _size_of_identities(peer.identities))
         return peer.identities
 
     def _is_tree_small(self) -> bool:
@@ -119,7 +118,3 @@ def _size_of_text(text: str) -> int:
 
 def _size_of_acl(entries: Iterable[Acl]) -> int:
     return sum(4 + _size_of_text(entry.scheme) + _size_of_text(entry.id) for entry in entries)
-
-
-def _size_of_identities(identities: Iterable[Identity]) -> int:
-    return sum(_size_of_text(scheme) + _size_of_text(name) for scheme, name in identities)

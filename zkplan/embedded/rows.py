@@ -118,16 +118,13 @@ class NodeReader:
     def _node(self, values: tuple[int, ...], data: bytes, acl: str | None) -> Node:
         number, czxid, mzxid, pzxid, ctime, mtime, owner, version, creates, aversion, *_ = values
         # Neighbours were mostly written by one transaction, or within one millisecond.
-        if czxid == self._czxid:
-            czxid = self._czxid
-        else:
+        if czxid != self._czxid:
             self._czxid = czxid
-        if ctime == self._ctime:
-            ctime = self._ctime
-        else:
+        if ctime != self._ctime:
             self._ctime = ctime
-        node = Node(data, self._owners.setdefault(owner, owner), czxid, ctime)
-        node.number = number
+        shared_acl = None if acl is None else _acl_of(acl)
+        owner = self._owners.setdefault(owner, owner)
+        node = Node(data, owner, self._czxid, self._ctime, number, shared_acl)
         # Most nodes were never written after their creation: those keep one object for all three.
         if mzxid != czxid:
             node.mzxid = mzxid
@@ -138,7 +135,6 @@ class NodeReader:
         node.version = version
         node.creates = creates
         node.aversion = aversion
-        node.acl = None if acl is None else _acl_of(acl)
         return node
 
 

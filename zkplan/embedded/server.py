@@ -21,7 +21,8 @@ from zkplan.embedded.loading import Loaded, load
 from zkplan.embedded.peer import Peer
 from zkplan.embedded.service import Service
 from zkplan.embedded.sessions import Sessions
-from zkplan.embedded.storage import Storage, StorageError
+from zkplan.embedded.storage import Storage
+from zkplan.embedded.storage_errors import StorageError
 from zkplan.embedded.words import Traffic, answer_word
 
 # Where an expiry comes so late, the server was stopped or got no CPU: see Sessions.forgive.
