@@ -263,9 +263,9 @@ def a_handshake_may_take_for_ever(real: Any, self: Any, transport: Any) -> None:
 
 @around(Watches, "__init__", "test_the_watches_of_all_connections_together_are_bounded")
 def any_number_of_connections_may_watch_much(
-    real: Any, self: Any, identities: Any, most: int, bytes_max: int, _total: int
+    real: Any, self: Any, limits: Any, identities: Any
 ) -> None:
-    real(self, identities, most, bytes_max)
+    real(self, limits._replace(watch_total_bytes=1 << 60), identities)
 
 
 @instead(Server, "opened", "test_one_connection_too_many_is_closed_at_once")

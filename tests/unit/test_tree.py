@@ -7,6 +7,7 @@ from collections.abc import Hashable
 import pytest
 
 from zkplan.embedded.acl import authenticate, digest_identity, mended, permits, size_of
+from zkplan.embedded.limits import Limits
 from zkplan.embedded.nodes import INT_MAX
 from zkplan.embedded.records import (
     OPEN_ACL,
@@ -185,7 +186,7 @@ def test_watches_are_counted_by_watcher_path_and_all_together() -> None:
 
 
 def test_a_watcher_with_too_many_watches_gets_no_more_until_some_are_spent() -> None:
-    tree = Tree(max_watches=3)
+    tree = Tree(Limits(watches=3))
     tree.multi([Create("/a"), Create("/b")])
     tree.get("/a", "w")
     tree.add_watch("/b", "w")
@@ -312,11 +313,10 @@ def test_an_address_matches_where_the_first_bits_agree(
     assert permits(acl, READ, (Identity("ip", address),)) is matches
 
 
-def test_the_server_itself_and_the_superuser_may_do_everything() -> None:
+def test_the_server_itself_may_do_everything() -> None:
     acl = (Acl(0, "world", "anyone"),)
     assert not permits(acl, READ, (HERE,))
     assert permits(acl, READ, None)
-    assert permits(acl, READ, (HERE, Identity("super", "")))
     assert permits(None, READ, NOBODY)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from zkplan.embedded.limits import Limits
 from zkplan.embedded.nodes import CONTAINER_OWNER, TTL_OWNER, Node
 from zkplan.embedded.records import (
     Acl,
@@ -142,7 +143,7 @@ def test_only_a_new_tree_can_be_restored() -> None:
 
 
 def test_a_full_server_refuses_what_grows_and_serves_the_rest() -> None:
-    tree = Tree(max_nodes=3)
+    tree = Tree(Limits(znodes=3))
     tree.multi([Create("/a"), Create("/b")])
     assert tree.node_count == 3
     with pytest.raises(LimitError) as caught:
@@ -159,7 +160,7 @@ def test_a_full_server_refuses_what_grows_and_serves_the_rest() -> None:
 
 
 def test_adds_are_refused_before_the_work_that_shortens_the_queue() -> None:
-    tree = Tree(max_nodes=100, max_bytes=10_000)
+    tree = Tree(Limits(znodes=100, tree_bytes=10_000))
     tree.multi([Create(f"/{number}") for number in range(94)])
     assert tree.node_count == 95
     queued = [Create("/task-", sequence=True), Create("/ready")]
@@ -174,7 +175,7 @@ def test_adds_are_refused_before_the_work_that_shortens_the_queue() -> None:
 
 
 def test_a_server_full_of_bytes_refuses_what_grows_and_serves_the_rest() -> None:
-    tree = Tree(max_bytes=100)
+    tree = Tree(Limits(tree_bytes=100))
     tree.apply(Create("/a", b"x" * 90))
     used = tree.data_bytes
     for op in (Create("/b/"), Create("/bbbbbbb"), SetData("/a", b"x" * 98), SetAcl("/a", SECRET)):

@@ -87,8 +87,6 @@ def permits(acl: AclList, perms: int, who: Who) -> bool:
     """Whether the list grants any of `perms` to any identity of the requester."""
     if not acl or who is None:
         return True
-    if any(identity.scheme == "super" for identity in who):
-        return True
     for entry in acl:
         if entry.perms & perms:
             if entry.scheme == "world" and entry.id == "anyone":

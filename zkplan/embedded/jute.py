@@ -29,17 +29,14 @@ MARSHALLING: Final = -5
 class WireError(ValueError):
     """These bytes are no request of ZooKeeper's protocol.
 
-    Where `must_close` there is nothing to answer to and `xid` is None: a server closes the
-    connection, and otherwise answers with `code`. Where `takes_zxid` a write was meant, and its
-    refusal takes a zxid like any other.
+    Where `xid` is None there is nothing to answer to: a server closes the connection, and otherwise
+    answers with MARSHALLING. Where `takes_zxid` a write was meant, and its refusal takes a zxid
+    like any other.
     """
-
-    code = MARSHALLING
 
     def __init__(self, message: str, *, xid: int | None = None, takes_zxid: bool = False) -> None:
         super().__init__(message)
         self.xid = xid
-        self.must_close = xid is None
         self.takes_zxid = takes_zxid
 
 

@@ -17,11 +17,11 @@ from typing import Any
 from zkplan.embedded.connection import Connection
 from zkplan.embedded.limits import Settings
 from zkplan.embedded.listening import listening_socket
-from zkplan.embedded.loading import Loaded, load
+from zkplan.embedded.loading import load
 from zkplan.embedded.peer import Peer
 from zkplan.embedded.service import Service
 from zkplan.embedded.sessions import Sessions
-from zkplan.embedded.storage import Storage
+from zkplan.embedded.storage import Saved, Storage
 from zkplan.embedded.storage_errors import StorageError
 from zkplan.embedded.words import Traffic, answer_word
 
@@ -63,7 +63,7 @@ class Server:
     async def start(self, host: str, port: int) -> None:
         """Load the data and listen. Raises StorageError and OSError (the address is taken)."""
         asyncio.get_running_loop().set_exception_handler(self._unexpected)
-        loaded = self._load()
+        saved = self._load()
         try:
             endpoint = await listening_socket(host, port, _BACKLOG)
             listener = self._listener = await asyncio.get_running_loop().create_server(
@@ -77,7 +77,7 @@ class Server:
                 self._storage.publish_address(f"{self.host}:{self.port}")
             # Nothing slow may follow before `start_serving`: sessions must not lose the time that
             # the start takes.
-            self.sessions.restore(loaded.last_session, loaded.sessions, _now_ms())
+            self.sessions.restore(saved.last_session, saved.sessions, _now_ms())
             self._schedule_expiry()
             self._schedule_sweep()
             await listener.start_serving()
@@ -124,17 +124,16 @@ class Server:
             connection.abort()
         await asyncio.sleep(0)
 
-    def _load(self) -> Loaded:
-        loaded = load(self.settings)
+    def _load(self) -> Saved:
+        self._storage, self.tree, saved = load(self.settings)
         self.sessions = Sessions(
             min_timeout_ms=self.settings.min_session_timeout_ms,
             max_timeout_ms=self.settings.max_session_timeout_ms,
             make_password=os.urandom,
         )
-        self._storage, self.tree = loaded.storage, loaded.tree
         self._stored_zxid = self.tree.zxid
         self.service = Service(self.tree, self.sessions, self.limits)
-        return loaded
+        return saved
 
     def _unexpected(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         """End at an error that nobody foresaw: the tree in memory may hold half of a request."""

@@ -12,6 +12,7 @@ from typing import Any
 
 from zkplan.embedded import acl, wire, wire_answers
 from zkplan.embedded import requests as ask
+from zkplan.embedded.jute import MARSHALLING
 from zkplan.embedded.limits import Limits
 from zkplan.embedded.peer import Peer
 from zkplan.embedded.reading import Reads
@@ -219,12 +220,12 @@ class Service:
             self._close(peer)
 
     def _refuse_frame(self, peer: Peer, error: wire.WireError) -> None:
-        if error.must_close or error.xid is None:
+        if error.xid is None:
             self._close(peer)
             return
         if error.takes_zxid:
             self.tree.advance()
-        self._send(peer, wire_answers.error_reply(error.xid, self.tree.zxid, error.code))
+        self._send(peer, wire_answers.error_reply(error.xid, self.tree.zxid, MARSHALLING))
 
     def _send(self, peer: Peer, frame: bytes) -> None:
         peer.sent += 1

@@ -14,11 +14,11 @@ itself and for simulations: nothing is checked against access control lists.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import overload
 
 from zkplan.embedded.acl import Who, shown
+from zkplan.embedded.limits import Limits
 from zkplan.embedded.nodes import Node, is_session
 from zkplan.embedded.records import (
     ADMIN,
@@ -43,35 +43,30 @@ from zkplan.embedded.watches import CHANGED, CHILD, CREATED, DELETED, Event, Wat
 from zkplan.embedded.writes import Writes, require
 from zkplan.embedded.znodes import Change, Row, Znodes
 
+_LIMITS = Limits()
+
 
 class Tree:
     """One server's znodes. With `system_nodes` it starts with /zookeeper, as a new server does.
 
-    With `track_changes` it remembers what `take_changes` is to give. Beyond `max_nodes` znodes or
-    `max_bytes` (of data, paths and ACLs) what grows is refused with LimitError (see
-    `Writes.end`), as is a read that arms a watch for a watcher with `max_watches`, or with
-    `max_watch_bytes` of paths, or while all watches take `max_total_watch_bytes` of memory; the
-    rest is served. `identities` tells who a watcher is, for events
-    need READ; without it all may read.
+    With `track_changes` it remembers what `take_changes` is to give. Beyond `limits` what grows is
+    refused with LimitError (see `Writes.end`), as is a read that arms a watch; the rest is served.
+    `identities` tells who a watcher is, for events need READ; without it all may read.
     """
 
     def __init__(
         self,
+        limits: Limits = _LIMITS,
         *,
         system_nodes: bool = False,
         track_changes: bool = False,
-        max_nodes: float = math.inf,
-        max_bytes: float = math.inf,
-        max_watches: float = math.inf,
-        max_watch_bytes: float = math.inf,
-        max_total_watch_bytes: float = math.inf,
         identities: Callable[[Hashable], Who] = lambda _: None,
     ) -> None:
         self.zxid = 0
-        self._watches = Watches(identities, max_watches, max_watch_bytes, max_total_watch_bytes)
+        self._watches = Watches(limits, identities)
         self._znodes = Znodes(system_nodes=system_nodes, track_changes=track_changes)
         self._nodes = self._znodes.by_path
-        self._writes = Writes(self._znodes, self._watches, max_nodes, max_bytes)
+        self._writes = Writes(self._znodes, self._watches, limits)
         self._to_sweep: list[str] = []
 
     # Writes.
@@ -272,28 +267,27 @@ class Tree:
 
         Like a server, this tells of a change without asking whether the node may be read.
         """
-        watches, nodes, seen = self._watches, self._nodes, again.relative_zxid
-        for path in again.data:
-            node = nodes.get(path or "/")
-            if node is None:
-                watches.tell(watcher, DELETED, path)
-            elif node.mzxid > seen:
-                watches.tell(watcher, CHANGED, path)
-            else:
-                watches.arm_data(path, watcher)
-        for path in again.exists:
-            if (path or "/") in nodes:
-                watches.tell(watcher, CREATED, path)
-            else:
-                watches.arm_data(path, watcher)
-        for path in again.child:
-            node = nodes.get(path or "/")
-            if node is None:
-                watches.tell(watcher, DELETED, path)
-            elif node.pzxid > seen:
-                watches.tell(watcher, CHILD, path)
-            else:
-                watches.arm_child(path, watcher)
+        watches, seen = self._watches, again.relative_zxid
+
+        def changed(node: Node | None) -> str | None:
+            return DELETED if node is None else CHANGED if node.mzxid > seen else None
+
+        def created(node: Node | None) -> str | None:
+            return None if node is None else CREATED
+
+        def listed(node: Node | None) -> str | None:
+            return DELETED if node is None else CHILD if node.pzxid > seen else None
+
+        for paths, missed, arm in (
+            (again.data, changed, watches.arm_data),
+            (again.exists, created, watches.arm_data),
+            (again.child, listed, watches.arm_child),
+        ):
+            for path in paths:
+                if (kind := missed(self._nodes.get(path or "/"))) is None:
+                    arm(path, watcher)
+                else:
+                    watches.tell(watcher, kind, path)
         for path in again.persistent:
             watches.arm_for_good(path, watcher, recursive=False)
         for path in again.recursive:

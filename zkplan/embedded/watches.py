@@ -8,11 +8,11 @@ below its path too, and then never of a list of children, since it hears of each
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Hashable, Iterable
 from typing import NamedTuple
 
 from zkplan.embedded.acl import AclList, Who, permits
+from zkplan.embedded.limits import Limits
 from zkplan.embedded.records import READ, LimitError
 
 CREATED = "created"
@@ -127,35 +127,16 @@ class Watches:
     """The armed watches of one tree and the events not yet taken.
 
     `identities` tells who a watcher has proven to be; without READ for the node it is told nothing,
-    and a watch for once is spent all the same. By default all are trusted. A watcher that has
-    `watches_max` watches, or `bytes_max` bytes of watched paths, gets no more: LimitError. So does
-    every watcher while the watches of all take about `total_bytes_max` bytes of memory.
+    and a watch for once is spent all the same. Beyond the `limits` of watches a watcher gets no
+    more: LimitError.
     """
 
-    __slots__ = (
-        "_bytes_max",
-        "_child",
-        "_data",
-        "_events",
-        "_identities",
-        "_total_bytes_max",
-        "_watches_max",
-    )
-
-    def __init__(
-        self,
-        identities: Callable[[Hashable], Who] = lambda _: None,
-        watches_max: float = math.inf,
-        bytes_max: float = math.inf,
-        total_bytes_max: float = math.inf,
-    ) -> None:
+    def __init__(self, limits: Limits, identities: Callable[[Hashable], Who]) -> None:
         self._data = _Table()
         self._child = _Table()
         self._events: list[Event] = []
         self._identities = identities
-        self._watches_max = watches_max
-        self._bytes_max = bytes_max
-        self._total_bytes_max = total_bytes_max
+        self._limits = limits
 
     def arm_data(self, path: str, watcher: Hashable) -> None:
         """Tell `watcher` when `path` is next created, changed or deleted."""
@@ -229,14 +210,14 @@ class Watches:
     def _judge_room(self, path: str, watcher: Hashable) -> None:
         data, child = self._data, self._child
         count = len(data.by_watcher.get(watcher, ())) + len(child.by_watcher.get(watcher, ()))
-        if count >= self._watches_max:
+        if count >= self._limits.watches:
             raise _refusal(path, f"this connection has {count} watches")
         size = _size_of(path)
         held = data.bytes_by_watcher.get(watcher, 0) + child.bytes_by_watcher.get(watcher, 0)
-        if held + size > self._bytes_max:
+        if held + size > self._limits.watch_bytes:
             raise _refusal(path, f"this connection watches {held} bytes of paths")
         total = data.bytes + child.bytes
-        if total + size > self._total_bytes_max:
+        if total + size > self._limits.watch_total_bytes:
             raise _refusal(path, f"the watches of all connections take {total} bytes")
 
     def _tables(self, kind: int) -> list[_Table]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from zkplan.embedded.acl import Who, mended, permits
+from zkplan.embedded.limits import Limits
 from zkplan.embedded.nodes import CONTAINER_OWNER, TTL_OWNER, Node, is_session
 from zkplan.embedded.paths import UNDELETABLE, name_fault, path_fault
 from zkplan.embedded.records import (
@@ -56,15 +57,10 @@ Size = tuple[int, int]
 class Writes:
     """Executes one operation after the other; `tell` or `forget` ends what belongs together."""
 
-    __slots__ = ("_changes", "_watches", "bytes_max", "nodes", "nodes_max", "znodes")
-
-    def __init__(
-        self, znodes: Znodes, watches: Watches, nodes_max: float, bytes_max: float
-    ) -> None:
+    def __init__(self, znodes: Znodes, watches: Watches, limits: Limits) -> None:
         self.znodes = znodes
         self.nodes = znodes.by_path
-        self.nodes_max = nodes_max
-        self.bytes_max = bytes_max
+        self._limits = limits
         self._watches = watches
         # Whom to tell of the write under way, once it is certain: how, the path and the parent's,
         # the node and its parent.
@@ -111,12 +107,13 @@ class Writes:
             return None
         adds = nodes > 1 and any(isinstance(op, Create) and op.sequence for op in ops)
         share = 1.0 - RESERVE if adds else 1.0
-        if nodes > 0 and nodes_now > self.nodes_max * share:
+        limits = self._limits
+        if nodes > 0 and nodes_now > limits.znodes * share:
             at, path = _blamed(ops, by_data=False)
-            return at, LimitError(path, _full(path, before[0], self.nodes_max, "znodes"))
-        if size > 0 and bytes_now > self.bytes_max * share:
+            return at, LimitError(path, _full(path, before[0], limits.znodes, "znodes"))
+        if size > 0 and bytes_now > limits.tree_bytes * share:
             at, path = _blamed(ops, by_data=True)
-            return at, LimitError(path, _full(path, before[1], self.bytes_max, "bytes"))
+            return at, LimitError(path, _full(path, before[1], limits.tree_bytes, "bytes"))
         return None
 
     def tell(self) -> None:
@@ -243,7 +240,7 @@ def _blamed(ops: Sequence[Op], *, by_data: bool) -> tuple[int, str]:
     return at, ops[at].path
 
 
-def _full(path: str, held: int, limit: float, what: str) -> str:
+def _full(path: str, held: int, limit: int, what: str) -> str:
     return (
         f"cannot write {path!r}: this server holds {held} {what} of at most {limit}, of which the "
         f"last {RESERVE:.0%} are kept for what is under way; delete some znodes, or start it with "

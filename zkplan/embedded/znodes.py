@@ -25,8 +25,6 @@ _SHARED_ACLS_MAX = 1024
 class Znodes:
     """The nodes by path. `bytes` is about what they hold: data, paths and access control lists."""
 
-    __slots__ = ("_acls", "_touched", "_undo", "by_path", "bytes", "next_number", "owned")
-
     def __init__(self, *, system_nodes: bool, track_changes: bool) -> None:
         self.by_path: dict[str, Node] = {"/": Node()}
         self.bytes = 1
