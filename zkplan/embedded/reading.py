@@ -7,7 +7,7 @@ before a watch is armed, since whoever is refused does not expect its event.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from zkplan.embedded import requests as ask
@@ -30,6 +30,20 @@ class Reads:
     def __init__(self, tree: Tree, answer_bytes: int) -> None:
         self._tree = tree
         self._answer_bytes = answer_bytes
+        #: One for each kind of request: its answer is given, or a TreeError raised.
+        self.handlers: dict[type, Callable[[Peer, Any], Any]] = {
+            ask.GetData: self.get_data,
+            ask.Exists: self.exists,
+            ask.GetChildren: self.get_children,
+            ask.GetAcl: self.get_acl,
+            ask.MultiRead: self.multi_read,
+            ask.Sync: lambda _, request: request.path,
+            ask.GetEphemerals: self.get_ephemerals,
+            ask.CountDescendants: lambda peer, request: tree.count_descendants(
+                request.path, peer.identities
+            ),
+            ask.WhoAmI: lambda peer, _: peer.identities,
+        }
 
     def get_data(self, peer: Peer, request: ask.GetData) -> Any:
         return self._tree.get(request.path, peer if request.watch else None, peer.identities)
@@ -84,12 +98,6 @@ class Reads:
         paths = sorted(path for path in owned if path.startswith(prefix))
         self._judge(request.prefix, _size_of_texts(paths))
         return paths
-
-    def count_descendants(self, peer: Peer, request: ask.CountDescendants) -> Any:
-        return self._tree.count_descendants(request.path, peer.identities)
-
-    def who_am_i(self, peer: Peer, _request: ask.WhoAmI) -> Any:
-        return peer.identities
 
     def _is_tree_small(self) -> bool:
         # To measure ten thousand names takes a good part of the time of the whole answer. All paths

@@ -34,14 +34,6 @@ from zkplan.embedded.tree import Tree
 UNIMPLEMENTED = -6
 AUTH_FAILED = -115
 
-# What may be answered with a refusal whatever the size: a write is done, and its answer is short.
-_READS = frozenset(
-    (
-        *(ask.GetData, ask.Exists, ask.GetChildren, ask.GetAcl, ask.MultiRead, ask.Sync),
-        *(ask.GetEphemerals, ask.CountDescendants, ask.WhoAmI),
-    )
-)
-
 
 class Service:
     """Answers requests in their order; every method appends to `out` what is to be sent.
@@ -60,7 +52,7 @@ class Service:
         self._now_ms = 0
         self._wall_ms = 0
         self._peers: dict[int, Peer] = {}  # by session
-        reads = Reads(tree, limits.answer_bytes)
+        self._reads = Reads(tree, limits.answer_bytes).handlers
         self._handlers: dict[type, Callable[[Peer, Any], Any]] = {
             Create: self._write,
             Delete: self._write,
@@ -68,18 +60,10 @@ class Service:
             SetAcl: self._write,
             Check: self._write,
             Multi: self._multi,
-            ask.GetData: reads.get_data,
-            ask.Exists: reads.exists,
-            ask.GetChildren: reads.get_children,
-            ask.GetAcl: reads.get_acl,
-            ask.MultiRead: reads.multi_read,
-            ask.Sync: lambda _, request: request.path,
-            ask.GetEphemerals: reads.get_ephemerals,
-            ask.CountDescendants: reads.count_descendants,
+            **self._reads,
             ask.SetWatches: self._set_watches,
             ask.AddWatch: self._add_watch,
             ask.RemoveWatches: self._remove_watches,
-            ask.WhoAmI: reads.who_am_i,
         }
 
     def tell_time(self, now_ms: int, wall_ms: int) -> None:
@@ -190,7 +174,8 @@ class Service:
             reply = wire_answers.multi_error(xid, self.tree.zxid, codes)
         else:
             reply = wire_answers.reply(xid, self.tree.zxid, request, answer)
-            if len(reply) > self.limits.answer_bytes and kind in _READS:
+            # Not of a write: it is done.
+            if len(reply) > self.limits.answer_bytes and kind in self._reads:
                 reply = wire_answers.error_reply(xid, self.tree.zxid, LimitError.code)
         # Events first: whoever reads an answer has been told of every change that it may show.
         self._send_events()
