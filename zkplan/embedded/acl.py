@@ -62,23 +62,17 @@ def mended(path: str, acl: tuple[Acl, ...], who: Who) -> AclList:
         return acl
     entries: list[Acl] = []
     for entry in dict.fromkeys(acl):
-        if entry.scheme == "world" and entry.id == "anyone":
-            entries.append(entry)
-        elif entry.scheme == "auth":
+        if entry.scheme == "auth":
             proven = [identity for identity in who if identity.scheme == "digest"]
             if not proven:
-                raise InvalidAclError(
-                    path, f"the ACL of {path!r} says 'auth', but the requester proved no identity"
-                )
+                raise InvalidAclError(path)
             entries += [Acl(entry.perms, *identity) for identity in proven]
-        elif _is_well_formed(entry):
+        elif entry[1:] == ("world", "anyone") or _is_well_formed(entry):
             entries.append(entry)
         else:
-            raise InvalidAclError(
-                path, f"the ACL of {path!r} has the malformed entry {entry.scheme}:{entry.id}"
-            )
+            raise InvalidAclError(path)
     if not entries:
-        raise InvalidAclError(path, f"the ACL of {path!r} is empty, so nobody could change it")
+        raise InvalidAclError(path)
     stored = tuple(entries)
     return None if stored == OPEN_ACL else stored
 

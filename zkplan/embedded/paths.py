@@ -15,24 +15,11 @@ UNDELETABLE = frozenset({"/", "/zookeeper", "/zookeeper/config", "/zookeeper/quo
 _FORBIDDEN = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\U0010ffff]")
 
 
-def name_fault(name: str) -> str | None:
-    """What is wrong with `name` as the last component of a path; None if nothing is."""
-    if not name:
-        return "an empty node name"
-    if name in {".", ".."}:
-        return f"the relative component {name!r}"
-    if found := _FORBIDDEN.search(name):
-        return f"the forbidden character {found.group()!r}"
-    return None
+def is_name(name: str) -> bool:
+    """Whether `name` can be the last component of a path."""
+    return name not in {"", ".", ".."} and not _FORBIDDEN.search(name)
 
 
-def path_fault(path: str) -> str | None:
-    """What is wrong with the absolute path `path`; None if nothing is."""
-    if path == "/":
-        return None
-    if not path.startswith("/"):
-        return "no leading slash"
-    for name in path[1:].split("/"):
-        if fault := name_fault(name):
-            return fault
-    return None
+def is_path(path: str) -> bool:
+    """Whether `path` can be that of a node."""
+    return path == "/" or (path.startswith("/") and all(map(is_name, path[1:].split("/"))))

@@ -107,11 +107,7 @@ class Reads:
 
     def _judge(self, path: str, size: int) -> None:
         if size + _AROUND_BYTES > self._answer_bytes:
-            raise LimitError(
-                path,
-                f"the answer about {path[:100]!r} would have up to {size} bytes, and more than"
-                f" {self._answer_bytes} are not sent at once; ask for less, in several requests",
-            )
+            raise LimitError(path)
 
 
 def _size_of_texts(texts: Sequence[str]) -> int:

@@ -119,13 +119,12 @@ Answer = str | bool | Stat | Created
 
 
 class TreeError(Exception):
-    """One operation on `path` was refused and nothing was written; `code` is ZooKeeper's number."""
+    """One operation on a path, its argument, was refused and nothing was written.
+
+    A client is told nothing but `code`, ZooKeeper's number.
+    """
 
     code: ClassVar[int] = -1
-
-    def __init__(self, path: str, message: str) -> None:
-        super().__init__(message)
-        self.path = path
 
 
 class NoNodeError(TreeError):
@@ -195,6 +194,6 @@ class MultiFailed(Exception):
     """
 
     def __init__(self, index: int, error: TreeError) -> None:
-        super().__init__(f"operation {index} refused, so nothing of the multi was written: {error}")
+        super().__init__(index, error)
         self.index = index
         self.error = error

@@ -172,7 +172,7 @@ class Tree:
         Everybody may ask: a server checks no list here.
         """
         if "\x00" in path:
-            raise BadArgumentsError(path, f"the path {path!r} contains a NUL character")
+            raise BadArgumentsError(path)
         if watcher is not None:
             self._watches.arm_data(path, watcher)
         node = self._nodes.get(path or "/")
@@ -239,9 +239,9 @@ class Tree:
         # A server knows the root by the empty path too, for reads.
         node = self._nodes.get(path or "/")
         if node is None:
-            raise NoNodeError(path, f"the node {path!r} does not exist")
+            raise NoNodeError(path)
         if node.acl is not None:
-            require(path, node, perms, who, "read")
+            require(path, node, perms, who)
         return node
 
     # Watches.
@@ -260,7 +260,7 @@ class Tree:
         """
         watches = self._watches
         if not (watches.any_at(path, kind) if only_check else watches.disarm(path, watcher, kind)):
-            raise NoWatcherError(path, f"there is no watch of kind {kind} for {path!r} to remove")
+            raise NoWatcherError(path)
 
     def set_watches(self, again: SetWatches, watcher: Hashable) -> None:
         """Arm what a reconnected client had armed; what it missed meanwhile fires at once.

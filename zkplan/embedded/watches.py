@@ -115,10 +115,6 @@ class _Table:
                     told[watcher] = None
 
 
-def _refusal(path: str, what: str) -> LimitError:
-    return LimitError(path, f"no watch of {path[:100]!r}: {what}, and more are not allowed")
-
-
 def _size_of(path: str) -> int:
     return len(path) if path.isascii() else 4 * len(path)  # at most, in memory
 
@@ -208,17 +204,16 @@ class Watches:
         self._tell(self._data.fire(path), CHANGED, path, acl)
 
     def _judge_room(self, path: str, watcher: Hashable) -> None:
-        data, child = self._data, self._child
-        count = len(data.by_watcher.get(watcher, ())) + len(child.by_watcher.get(watcher, ()))
-        if count >= self._limits.watches:
-            raise _refusal(path, f"this connection has {count} watches")
+        data, child, limits = self._data, self._child, self._limits
         size = _size_of(path)
+        count = len(data.by_watcher.get(watcher, ())) + len(child.by_watcher.get(watcher, ()))
         held = data.bytes_by_watcher.get(watcher, 0) + child.bytes_by_watcher.get(watcher, 0)
-        if held + size > self._limits.watch_bytes:
-            raise _refusal(path, f"this connection watches {held} bytes of paths")
-        total = data.bytes + child.bytes
-        if total + size > self._limits.watch_total_bytes:
-            raise _refusal(path, f"the watches of all connections take {total} bytes")
+        if (
+            count >= limits.watches
+            or held + size > limits.watch_bytes
+            or data.bytes + child.bytes + size > limits.watch_total_bytes
+        ):
+            raise LimitError(path)
 
     def _tables(self, kind: int) -> list[_Table]:
         return [

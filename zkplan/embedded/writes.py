@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from zkplan.embedded.acl import Who, mended, permits
 from zkplan.embedded.limits import Limits
 from zkplan.embedded.nodes import CONTAINER_OWNER, TTL_OWNER, Node, is_session
-from zkplan.embedded.paths import UNDELETABLE, name_fault, path_fault
+from zkplan.embedded.paths import UNDELETABLE, is_name, is_path
 from zkplan.embedded.records import (
     ADMIN,
     CREATE,
@@ -40,10 +40,10 @@ from zkplan.embedded.watches import Watches
 from zkplan.embedded.znodes import Znodes
 
 
-def require(path: str, node: Node, perms: int, who: Who, to_do: str) -> None:
+def require(path: str, node: Node, perms: int, who: Who) -> None:
     """Raise NoAuthError unless the requester has any of `perms` for the node."""
     if node.acl is not None and not permits(node.acl, perms, who):
-        raise NoAuthError(path, f"you may not {to_do} {path!r}: its ACL does not allow it")
+        raise NoAuthError(path)
 
 
 #: The part of both limits that is kept for work under way: see `Writes.end`.
@@ -76,7 +76,7 @@ class Writes:
             return self._delete(op, zxid, who)
         if isinstance(op, Check):
             node = self._writable(op.path)
-            require(op.path, node, READ, who, "check")
+            require(op.path, node, READ, who)
             self._judge_version(op.path, node.version, op.version)
             return True
         return self._set_acl(op, who)
@@ -109,11 +109,9 @@ class Writes:
         share = 1.0 - RESERVE if adds else 1.0
         limits = self._limits
         if nodes > 0 and nodes_now > limits.znodes * share:
-            at, path = _blamed(ops, by_data=False)
-            return at, LimitError(path, _full(path, before[0], limits.znodes, "znodes"))
+            return _blame(ops, by_data=False)
         if size > 0 and bytes_now > limits.tree_bytes * share:
-            at, path = _blamed(ops, by_data=True)
-            return at, LimitError(path, _full(path, before[1], limits.tree_bytes, "bytes"))
+            return _blame(ops, by_data=True)
         return None
 
     def tell(self) -> None:
@@ -135,30 +133,28 @@ class Writes:
         owner = _owner(op, session)
         parent_path, slash, name = path.rpartition("/")
         if not slash or "\x00" in path:
-            raise BadArgumentsError(path, f"{path!r} is not an absolute path")
+            raise BadArgumentsError(path)
         acl = mended(path, op.acl, who)
         doubled = parent_path == "/"
         if not parent_path:
             parent_path = "/"
         parent = self.nodes.get(parent_path)
         if parent is None:
-            raise NoNodeError(path, f"cannot create {path!r}: its parent does not exist")
+            raise NoNodeError(path)
         if parent.acl is not None:
-            require(parent_path, parent, CREATE, who, "create a child of")
+            require(parent_path, parent, CREATE, who)
         if op.sequence:
             number = f"{parent.creates:010d}"
             path += number
             name += number
         # The parent exists, so only the last component can be at fault, or a second slash after
         # the root's. The root is its own name.
-        if path != "/" and (fault := "an empty node name" if doubled else name_fault(name)):
-            raise BadArgumentsError(path, f"the path {path!r} has {fault}")
+        if path != "/" and (doubled or not is_name(name)):
+            raise BadArgumentsError(path)
         if path in self.nodes:
-            raise NodeExistsError(path, f"the node {path!r} exists already")
+            raise NodeExistsError(path)
         if parent.owner and is_session(parent.owner):
-            raise NoChildrenForEphemeralsError(
-                path, f"cannot create {path!r}: its parent is ephemeral"
-            )
+            raise NoChildrenForEphemeralsError(path)
         node = self.znodes.insert(
             path, name, parent_path, parent, op.data, owner, acl, zxid, now_ms
         )
@@ -170,21 +166,19 @@ class Writes:
         path = op.path
         parent_path, slash, name = path.rpartition("/")
         if not slash or "\x00" in path or path in UNDELETABLE:
-            raise BadArgumentsError(path, f"the path {path!r} can never be deleted")
+            raise BadArgumentsError(path)
         if not parent_path:
             parent_path = "/"
         parent = self.nodes.get(parent_path)
         if parent is not None and parent.acl is not None:
             # Before the node is looked for: who may not delete here does not learn what is here.
-            require(parent_path, parent, DELETE, who, "delete a child of")
+            require(parent_path, parent, DELETE, who)
         node = self.nodes.get(path)
         if node is None or parent is None:
-            raise NoNodeError(path, f"the node {path!r} does not exist")
+            raise NoNodeError(path)
         self._judge_version(path, node.version, op.version)
         if node.children:
-            raise NotEmptyError(
-                path, f"cannot delete {path!r}: it has {len(node.children)} children"
-            )
+            raise NotEmptyError(path)
         self.znodes.remove(path, node, name, parent_path, parent, zxid)
         if self._watches:
             self._changes.append((self._watches.deleted, path, parent_path, node, parent))
@@ -193,7 +187,7 @@ class Writes:
     def _set_data(self, op: SetData, zxid: int, now_ms: int, who: Who) -> Stat:
         node = self._writable(op.path)
         if node.acl is not None:
-            require(op.path, node, WRITE, who, "write")
+            require(op.path, node, WRITE, who)
         self._judge_version(op.path, node.version, op.version)
         self.znodes.write(op.path, node, op.data, zxid, now_ms)
         if self._watches:
@@ -201,11 +195,11 @@ class Writes:
         return node.stat()
 
     def _set_acl(self, op: SetAcl, who: Who) -> Stat:
-        if op.path not in self.nodes and (fault := path_fault(op.path)):
-            raise BadArgumentsError(op.path, f"the path {op.path!r} has {fault}")
+        if op.path not in self.nodes and not is_path(op.path):
+            raise BadArgumentsError(op.path)
         acl = mended(op.path, op.acl, who)
         node = self._writable(op.path)
-        require(op.path, node, ADMIN, who, "set the ACL of")
+        require(op.path, node, ADMIN, who)
         self._judge_version(op.path, node.aversion, op.version)
         self.znodes.set_acl(op.path, node, acl)
         return node.stat()
@@ -216,19 +210,17 @@ class Writes:
         node = self.nodes.get(path)
         if node is None:
             # Only a missing node's path needs judging: what is in the tree has passed already.
-            if fault := path_fault(path):
-                raise BadArgumentsError(path, f"the path {path!r} has {fault}")
-            raise NoNodeError(path, f"the node {path!r} does not exist")
+            raise NoNodeError(path) if is_path(path) else BadArgumentsError(path)
         return node
 
     @staticmethod
     def _judge_version(path: str, version: int, expected: int) -> None:
         if expected != -1 and expected != version:
-            raise BadVersionError(path, f"the node {path!r} has version {version}, not {expected}")
+            raise BadVersionError(path)
 
 
-def _blamed(ops: Sequence[Op], *, by_data: bool) -> tuple[int, str]:
-    """The first operation that adds a node, or that with the most data: its index and path."""
+def _blame(ops: Sequence[Op], *, by_data: bool) -> tuple[int, LimitError]:
+    """The first operation that adds a node, or that with the most data: its index and refusal."""
 
     def growth(at: int) -> int:
         op = ops[at]
@@ -237,15 +229,7 @@ def _blamed(ops: Sequence[Op], *, by_data: bool) -> tuple[int, str]:
         return int(isinstance(op, Create))
 
     at = max(range(len(ops)), key=growth)
-    return at, ops[at].path
-
-
-def _full(path: str, held: int, limit: int, what: str) -> str:
-    return (
-        f"cannot write {path!r}: this server holds {held} {what} of at most {limit}, of which the "
-        f"last {RESERVE:.0%} are kept for what is under way; delete some znodes, or start it with "
-        "a higher limit"
-    )
+    return at, LimitError(ops[at].path)
 
 
 def _owner(op: Create, session: int) -> int:
@@ -256,7 +240,5 @@ def _owner(op: Create, session: int) -> int:
     if not op.ephemeral:
         return 0
     if not session:
-        raise BadArgumentsError(
-            op.path, f"cannot create {op.path!r} as ephemeral without a session"
-        )
+        raise BadArgumentsError(op.path)
     return session
