@@ -111,7 +111,7 @@ def test_large_data_is_not_written_again_with_a_new_child(tmp_path: Path) -> Non
         parent.pzxid = zxid
         storage.commit(zxid=zxid, last_session=0, nodes=[(1, "/p", parent)])
     assert bytes_in(tmp_path) - before < 1_000_000
-    parent.write(b"small", 12, 12)
+    parent.data, parent.mzxid = b"small", 12
     storage.commit(zxid=12, last_session=0, nodes=[(1, "/p", parent)])
     storage.close()
     assert load(tmp_path)[2] == {1: ("/p", fields(parent))}

@@ -131,37 +131,28 @@ def _matches(identity: Identity, entry: Acl) -> bool:
 @lru_cache(maxsize=65_536)
 def _is_within(address_text: str, network_text: str) -> bool:
     network, address = _network(network_text), _address(address_text)
-    if network is None or address is None:
-        return False
-    bits, first = network
-    shift = len(address) * 8 - bits
-    return len(first) == len(address) and (
-        int.from_bytes(first, "big") >> shift == int.from_bytes(address, "big") >> shift
-    )
+    return network is not None and address is not None and address in network
 
 
-def _network(text: str) -> tuple[int, bytes] | None:
-    """How many bits must agree with which address; None where the text names no network."""
+def _network(text: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network | None:
     host, slash, bits_text = text.partition("/")
     address = _address(host)
-    if address is None:
+    if address is None or (slash and not _NUMBER.fullmatch(bits_text)):
         return None
-    if not slash:
-        return len(address) * 8, address
-    if not _NUMBER.fullmatch(bits_text):
+    bits = int(bits_text[:20]) if slash else address.max_prefixlen
+    if not 0 <= bits <= address.max_prefixlen:
         return None
-    bits = int(bits_text[:20])
-    return (bits, address) if 0 <= bits <= len(address) * 8 else None
+    return ipaddress.ip_network((address.packed, bits), strict=False)
 
 
-def _address(text: str) -> bytes | None:
-    if ":" in text:
-        try:
-            return ipaddress.IPv6Address(text.partition("%")[0]).packed
-        except ValueError:
-            return None
+def _address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
     parts = text.split(".")
-    if len(parts) != 4 or not all(_NUMBER.fullmatch(part) for part in parts):
-        return None
-    values = [int(part[:20]) for part in parts]
-    return bytes(values) if all(0 <= value <= 255 for value in values) else None
+    try:
+        if ":" in text:
+            return ipaddress.IPv6Address(text.partition("%")[0])
+        if all(_NUMBER.fullmatch(part) for part in parts):
+            # Not from the text, which a server reads less strictly.
+            return ipaddress.IPv4Address(bytes(int(part[:20]) for part in parts))
+    except ValueError:
+        pass  # a number out of range, or another count of them
+    return None

@@ -79,7 +79,18 @@ def open_to_write(folder: Path, sync: bool) -> sqlite3.Connection:
     try:
         # Exclusive: no other program changes the file meanwhile, and no shared memory is needed.
         connection.execute("PRAGMA locking_mode=EXCLUSIVE")
-        _prepare(connection, sync)
+        _use_log(connection)
+        # FULL: COMMIT returns after the log was flushed to the disk. NORMAL: it returns after the
+        # log was written to the operating system, which keeps it when this process is killed.
+        connection.execute(f"PRAGMA synchronous={'FULL' if sync else 'NORMAL'}")
+        connection.execute("PRAGMA fullfsync=ON")  # macOS: flush the disk's own cache too
+        connection.execute("PRAGMA checkpoint_fullfsync=ON")
+        # SQLite's own checkpoints swallow their errors, so `checkpoint` is called instead.
+        connection.execute("PRAGMA wal_autocheckpoint=0")
+        connection.execute(f"PRAGMA journal_size_limit={WAL_BYTES_KEPT}")
+        connection.execute(f"PRAGMA cache_size=-{_CACHE_KIB}")
+        # Overwriting deleted rows costs writes, and the folder is private.
+        connection.execute("PRAGMA secure_delete=OFF")
     except BaseException:
         connection.close()
         raise
@@ -163,22 +174,6 @@ def _recognise(connection: sqlite3.Connection, path: Path) -> None:
         raise StorageDamaged(
             f"{path} has a damaged header or table definition. {remedy(path.parent)}"
         )
-
-
-def _prepare(connection: sqlite3.Connection, sync: bool) -> None:
-    """Set what every commit relies on."""
-    _use_log(connection)
-    # FULL: COMMIT returns after the log was flushed to the disk. NORMAL: it returns after the log
-    # was written to the operating system, which keeps it when this process is killed.
-    connection.execute(f"PRAGMA synchronous={'FULL' if sync else 'NORMAL'}")
-    connection.execute("PRAGMA fullfsync=ON")  # macOS: flush the disk's own cache too
-    connection.execute("PRAGMA checkpoint_fullfsync=ON")
-    # SQLite's own checkpoints swallow their errors, so `checkpoint` is called instead.
-    connection.execute("PRAGMA wal_autocheckpoint=0")
-    connection.execute(f"PRAGMA journal_size_limit={WAL_BYTES_KEPT}")
-    connection.execute(f"PRAGMA cache_size=-{_CACHE_KIB}")
-    # Overwriting deleted rows costs writes, and the folder is private.
-    connection.execute("PRAGMA secure_delete=OFF")
 
 
 def _use_log(connection: sqlite3.Connection) -> None:

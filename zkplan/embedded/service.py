@@ -8,7 +8,7 @@ to be stored is in the changes of `tree` and `sessions`. Whoever runs it (server
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, get_args
 
 from zkplan.embedded import acl, wire, wire_answers
 from zkplan.embedded import requests as ask
@@ -16,17 +16,7 @@ from zkplan.embedded.jute import MARSHALLING
 from zkplan.embedded.limits import Limits
 from zkplan.embedded.peer import Peer
 from zkplan.embedded.reading import Reads
-from zkplan.embedded.records import (
-    Check,
-    Create,
-    Delete,
-    LimitError,
-    MultiFailed,
-    SetAcl,
-    SetData,
-    TreeError,
-)
-from zkplan.embedded.requests import Multi
+from zkplan.embedded.records import LimitError, MultiFailed, Op, TreeError
 from zkplan.embedded.sessions import PASSWORD_BYTES, Session, Sessions
 from zkplan.embedded.tree import Tree
 
@@ -54,13 +44,9 @@ class Service:
         self._peers: dict[int, Peer] = {}  # by session
         self._reads = Reads(tree, limits.answer_bytes).handlers
         self._handlers: dict[type, Callable[[Peer, Any], Any]] = {
-            Create: self._write,
-            Delete: self._write,
-            SetData: self._write,
-            SetAcl: self._write,
-            Check: self._write,
-            Multi: self._multi,
             **self._reads,
+            **dict.fromkeys(get_args(Op), self._write),
+            ask.Multi: self._multi,
             ask.SetWatches: self._set_watches,
             ask.AddWatch: self._add_watch,
             ask.RemoveWatches: self._remove_watches,
@@ -169,7 +155,7 @@ class Service:
         except TreeError as error:
             reply = wire_answers.error_reply(xid, self.tree.zxid, error.code)
         except MultiFailed as error:
-            assert isinstance(request, Multi)
+            assert isinstance(request, ask.Multi)
             codes = wire_answers.refusal_codes(len(request.ops), error.index, error.error.code)
             reply = wire_answers.multi_error(xid, self.tree.zxid, codes)
         else:
@@ -234,7 +220,7 @@ class Service:
             request, session=peer.session_id, now_ms=self._wall_ms, who=peer.identities
         )
 
-    def _multi(self, peer: Peer, request: Multi) -> Any:
+    def _multi(self, peer: Peer, request: ask.Multi) -> Any:
         return self.tree.multi(
             request.ops, session=peer.session_id, now_ms=self._wall_ms, who=peer.identities
         )

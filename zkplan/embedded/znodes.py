@@ -11,7 +11,15 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from zkplan.embedded.acl import READ_ONLY_ACL, AclList, size_of
-from zkplan.embedded.nodes import CONTAINER_OWNER, NO_CHILDREN, TTL_OWNER, Node, raised, ttl_of
+from zkplan.embedded.nodes import (
+    CONTAINER_OWNER,
+    INT_MAX,
+    NO_CHILDREN,
+    TTL_OWNER,
+    Node,
+    raised,
+    ttl_of,
+)
 from zkplan.embedded.records import OPEN_ACL, Acl
 
 #: One stored znode: its number, its path and the node; None for one that is gone.
@@ -65,13 +73,15 @@ class Znodes:
         now_ms: int,
     ) -> Node:
         """A new node `path`, the child `name` of `parent`."""
-        self._undo.append((self._uninsert, (path, parent, name, parent.creates, parent.pzxid)))
         number = self.next_number
         self.next_number = number + 1
         shared = None if acl is None else self._shared(acl)
         node = Node(data, owner, zxid, now_ms, number, shared)
-        self._link(path, node, parent, name)
-        parent.count_child(zxid)
+        creates, pzxid = parent.creates, parent.pzxid
+        self._undo.append((self._unlink, (path, node, name, parent, creates, pzxid)))
+        if creates < INT_MAX:
+            creates, pzxid = creates + 1, zxid
+        self._link(path, node, name, parent, creates, pzxid)
         if self._touched is not None:
             self._touched[number] = path
             self._touched[parent.number] = parent_path
@@ -81,26 +91,24 @@ class Znodes:
         self, path: str, node: Node, name: str, parent_path: str, parent: Node, zxid: int
     ) -> None:
         """The node `path`, the child `name` of `parent`, is gone."""
-        self._undo.append((self._unremove, (path, node, parent, name, parent.pzxid)))
-        self._unlink(path, node, parent, name)
-        parent.pzxid = zxid
+        creates = parent.creates
+        self._undo.append((self._link, (path, node, name, parent, creates, parent.pzxid)))
+        self._unlink(path, node, name, parent, creates, zxid)
         if self._touched is not None:
             self._touched[node.number] = path
             self._touched[parent.number] = parent_path
 
     def write(self, path: str, node: Node, data: bytes, zxid: int, now_ms: int) -> None:
         """The node has new data."""
-        self._undo.append((self._unwrite, (node, node.data, node.mzxid, node.mtime, node.version)))
-        self.bytes += len(data) - len(node.data)
-        node.write(data, zxid, now_ms)
+        self._undo.append((self._put, (node, node.data, node.mzxid, node.mtime, node.version)))
+        self._put(node, data, zxid, now_ms, raised(node.version))
         self._touch(node.number, path)
 
     def set_acl(self, path: str, node: Node, acl: AclList) -> None:
         """The node has a new access control list."""
-        self._undo.append((self._unset_acl, (node, node.acl, node.aversion)))
-        self.bytes += size_of(acl) - size_of(node.acl)
-        node.acl = None if acl is None else self._shared(acl)
-        node.aversion = raised(node.aversion)
+        self._undo.append((self._put_acl, (node, node.acl, node.aversion)))
+        shared = None if acl is None else self._shared(acl)
+        self._put_acl(node, shared, raised(node.aversion))
         self._touch(node.number, path)
 
     def keep(self) -> None:
@@ -116,42 +124,43 @@ class Znodes:
             undo(*arguments)
         self._undo.clear()
 
-    def _uninsert(self, path: str, parent: Node, name: str, creates: int, pzxid: int) -> None:
-        self._unlink(path, self.by_path[path], parent, name)
+    # Each of these is the way back of another change, or of itself.
+
+    def _link(
+        self, path: str, node: Node, name: str, parent: Node, creates: int, pzxid: int
+    ) -> None:
+        self.by_path[path] = node
         parent.creates = creates
         parent.pzxid = pzxid
+        parent.list_child(name)
+        self.bytes += len(path) + len(node.data) + size_of(node.acl)
+        if node.owner:
+            self._own(node.owner, path)
 
-    def _unremove(self, path: str, node: Node, parent: Node, name: str, pzxid: int) -> None:
-        self._link(path, node, parent, name)
+    def _unlink(
+        self, path: str, node: Node, name: str, parent: Node, creates: int, pzxid: int
+    ) -> None:
+        del self.by_path[path]
+        parent.creates = creates
         parent.pzxid = pzxid
+        parent.unlist_child(name)
+        self.bytes -= len(path) + len(node.data) + size_of(node.acl)
+        if node.owner:
+            self._disown(node.owner, path)
 
-    def _unwrite(self, node: Node, data: bytes, mzxid: int, mtime: int, version: int) -> None:
+    def _put(self, node: Node, data: bytes, mzxid: int, mtime: int, version: int) -> None:
         self.bytes += len(data) - len(node.data)
         node.data = data
         node.mzxid = mzxid
         node.mtime = mtime
         node.version = version
 
-    def _unset_acl(self, node: Node, acl: AclList, aversion: int) -> None:
+    def _put_acl(self, node: Node, acl: AclList, aversion: int) -> None:
         self.bytes += size_of(acl) - size_of(node.acl)
         node.acl = acl
         node.aversion = aversion
 
     # What is kept beside the nodes.
-
-    def _link(self, path: str, node: Node, parent: Node, name: str) -> None:
-        self.by_path[path] = node
-        parent.list_child(name)
-        self.bytes += len(path) + len(node.data) + size_of(node.acl)
-        if node.owner:
-            self._own(node.owner, path)
-
-    def _unlink(self, path: str, node: Node, parent: Node, name: str) -> None:
-        del self.by_path[path]
-        parent.unlist_child(name)
-        self.bytes -= len(path) + len(node.data) + size_of(node.acl)
-        if node.owner:
-            self._disown(node.owner, path)
 
     def _own(self, owner: int, path: str) -> None:
         self.owned.setdefault(TTL_OWNER if ttl_of(owner) else owner, {})[path] = None
@@ -249,4 +258,4 @@ class Znodes:
         parent = self.by_path.get(parent_path or "/")
         if not slash or not name or parent is None:
             raise ValueError(f"the stored znode {path!r} has no parent, or one younger than itself")
-        self._link(path, node, parent, name)
+        self._link(path, node, name, parent, parent.creates, parent.pzxid)
