@@ -9,6 +9,7 @@ import signal
 import threading
 import weakref
 from collections.abc import Callable
+from concurrent.futures import Future
 from pathlib import Path
 
 from zkplan.embedded.limits import Limits, Settings
@@ -101,11 +102,11 @@ class EmbeddedServer:
             return self
 
     def _start(self) -> None:
-        started, abandoned = threading.Event(), threading.Event()
-        failure: list[BaseException] = []
+        started: Future[None] = Future()
+        abandoned = threading.Event()
 
         def on_started() -> None:
-            started.set()
+            started.set_result(None)
             if abandoned.is_set():
                 self._stop_soon()
 
@@ -113,25 +114,22 @@ class EmbeddedServer:
             try:
                 asyncio.run(self._serve(on_started))
             except BaseException as error:
-                failure.append(error)
-            finally:
-                started.set()
+                if not started.done():
+                    started.set_exception(error)
 
         # Before there is anything to close: a child may be forked at any moment.
         _SERVERS.add(self)
         self._thread = threading.Thread(target=serve, name="zkplan-embedded", daemon=True)
         try:
             self._thread.start()
-            started.wait()
+            started.result()
         except BaseException:
-            # Ctrl-C. Of this and on_started, the one that comes second sees the event of the other.
+            # Ctrl-C, or it did not start. Of this and on_started, the one that comes second sees
+            # what the other has set.
             abandoned.set()
-            if started.is_set():
+            if started.done():
                 self._stop_soon()
             raise
-        if failure:
-            self._thread.join()
-            raise failure[0]
 
     def stop(self) -> None:
         """Stop serving; sessions stay in the data folder, as when a real server is restarted."""

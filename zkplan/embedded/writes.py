@@ -6,12 +6,12 @@ nodes that it may not read. It is that of ZooKeeper 3.8.0, which a test compares
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 
 from zkplan.embedded.acl import Who, mended, permits
 from zkplan.embedded.limits import Limits
 from zkplan.embedded.nodes import CONTAINER_OWNER, TTL_OWNER, Node, is_session
-from zkplan.embedded.paths import UNDELETABLE, is_name, is_path
 from zkplan.embedded.records import (
     ADMIN,
     CREATE,
@@ -39,19 +39,21 @@ from zkplan.embedded.records import (
 from zkplan.embedded.watches import Watches
 from zkplan.embedded.znodes import Znodes
 
+# The server's own nodes and the root: deleting them is a bad argument, whether they exist or not.
+_UNDELETABLE = frozenset({"/", "/zookeeper", "/zookeeper/config", "/zookeeper/quota"})
+# Java counts UTF-16 units and refuses surrogates, so every character beyond U+FFFF is refused too.
+_FORBIDDEN = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\U0010ffff]")
+
+# The part of the limits of the tree that is kept for work under way: see `Writes.end`.
+_RESERVE = 0.05
+# How much a tree holds: znodes; bytes of data, paths and access lists.
+_Size = tuple[int, int]
+
 
 def require(path: str, node: Node, perms: int, who: Who) -> None:
     """Raise NoAuthError unless the requester has any of `perms` for the node."""
     if node.acl is not None and not permits(node.acl, perms, who):
         raise NoAuthError(path)
-
-
-#: The part of both limits that is kept for work under way: see `Writes.end`.
-RESERVE = 0.05
-
-
-#: How much a tree holds: znodes; bytes of data, paths and access lists.
-Size = tuple[int, int]
 
 
 class Writes:
@@ -81,11 +83,11 @@ class Writes:
             return True
         return self._set_acl(op, who)
 
-    def size(self) -> Size:
+    def size(self) -> _Size:
         """What the tree takes now."""
         return len(self.nodes), self.znodes.bytes
 
-    def end(self, before: Size, ops: Sequence[Op]) -> tuple[int, LimitError] | None:
+    def end(self, before: _Size, ops: Sequence[Op]) -> tuple[int, LimitError] | None:
         """Keep `ops`, applied since `before`, and tell their watchers; or take all of them back.
 
         Gives which of them is to blame, and why, where they make the tree too large. Judged as a
@@ -100,13 +102,13 @@ class Writes:
             self.forget()
         return refused
 
-    def _judge_size(self, before: Size, ops: Sequence[Op]) -> tuple[int, LimitError] | None:
+    def _judge_size(self, before: _Size, ops: Sequence[Op]) -> tuple[int, LimitError] | None:
         nodes_now, bytes_now = self.size()
         nodes, size = nodes_now - before[0], bytes_now - before[1]
         if nodes <= 0 and size <= 0:
             return None
         adds = nodes > 1 and any(isinstance(op, Create) and op.sequence for op in ops)
-        share = 1.0 - RESERVE if adds else 1.0
+        share = 1.0 - _RESERVE if adds else 1.0
         limits = self._limits
         if nodes > 0 and nodes_now > limits.znodes * share:
             return _blame(ops, by_data=False)
@@ -149,7 +151,7 @@ class Writes:
             name += number
         # The parent exists, so only the last component can be at fault, or a second slash after
         # the root's. The root is its own name.
-        if path != "/" and (doubled or not is_name(name)):
+        if path != "/" and (doubled or not _is_name(name)):
             raise BadArgumentsError(path)
         if path in self.nodes:
             raise NodeExistsError(path)
@@ -165,7 +167,7 @@ class Writes:
     def _delete(self, op: Delete, zxid: int, who: Who) -> bool:
         path = op.path
         parent_path, slash, name = path.rpartition("/")
-        if not slash or "\x00" in path or path in UNDELETABLE:
+        if not slash or "\x00" in path or path in _UNDELETABLE:
             raise BadArgumentsError(path)
         if not parent_path:
             parent_path = "/"
@@ -195,7 +197,7 @@ class Writes:
         return node.stat()
 
     def _set_acl(self, op: SetAcl, who: Who) -> Stat:
-        if op.path not in self.nodes and not is_path(op.path):
+        if op.path not in self.nodes and not _is_path(op.path):
             raise BadArgumentsError(op.path)
         acl = mended(op.path, op.acl, who)
         node = self._writable(op.path)
@@ -210,13 +212,22 @@ class Writes:
         node = self.nodes.get(path)
         if node is None:
             # Only a missing node's path needs judging: what is in the tree has passed already.
-            raise NoNodeError(path) if is_path(path) else BadArgumentsError(path)
+            raise NoNodeError(path) if _is_path(path) else BadArgumentsError(path)
         return node
 
     @staticmethod
     def _judge_version(path: str, version: int, expected: int) -> None:
         if expected != -1 and expected != version:
             raise BadVersionError(path)
+
+
+def _is_name(name: str) -> bool:
+    return name not in {"", ".", ".."} and not _FORBIDDEN.search(name)
+
+
+def _is_path(path: str) -> bool:
+    # Judged where something is written: who reads an impossible path finds no node there.
+    return path == "/" or (path.startswith("/") and all(map(_is_name, path[1:].split("/"))))
 
 
 def _blame(ops: Sequence[Op], *, by_data: bool) -> tuple[int, LimitError]:
