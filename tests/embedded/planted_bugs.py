@@ -157,7 +157,7 @@ def a_moved_session_leaves_its_old_connection_working(
 
 @instead(Service, "disconnected", "test_a_session_keeps_all_it_has_on_a_new_connection")
 def the_late_end_of_an_old_connection_hurts_the_new_one(self: Any, peer: Any) -> None:
-    self.tree.drop_watches(peer)
+    self.tree.watches.drop(peer)
     if peer.session_id:
         self._peers.pop(peer.session_id, None)
     peer.session = None

@@ -16,7 +16,7 @@ from .planting import around, instead, value
 # Watches.
 
 
-@instead(Tree, "drop_watches", "test_watches_go_with_the_connection")
+@instead(Watches, "drop", "test_watches_go_with_the_connection")
 def watches_survive_their_connection(*_: Any) -> None:
     pass
 

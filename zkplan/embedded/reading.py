@@ -102,7 +102,7 @@ class Reads:
     def _is_tree_small(self) -> bool:
         # To measure ten thousand names takes a good part of the time of the whole answer. All paths
         # of a tree like this fit into one: each has a character at least, and a length before it.
-        bytes_at_most = (_CHARACTER_BYTES + _LENGTH_BYTES) * self._tree.data_bytes
+        bytes_at_most = (_CHARACTER_BYTES + _LENGTH_BYTES) * self._tree.znodes.bytes
         return bytes_at_most + _AROUND_BYTES <= self._answer_bytes
 
     def _judge(self, path: str, size: int) -> None:

@@ -234,7 +234,7 @@ class Server:
             self._storage.commit(
                 zxid=self.tree.zxid,
                 last_session=self.sessions.last_id,
-                nodes=self.tree.take_changes(),
+                nodes=self.tree.znodes.take_changes(),
                 sessions=sessions,
             )
         self._stored_zxid = self.tree.zxid

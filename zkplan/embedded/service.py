@@ -47,9 +47,13 @@ class Service:
             **self._reads,
             **dict.fromkeys(get_args(Op), self._write),
             ask.Multi: self._multi,
-            ask.SetWatches: self._set_watches,
-            ask.AddWatch: self._add_watch,
-            ask.RemoveWatches: self._remove_watches,
+            ask.SetWatches: lambda peer, request: tree.set_watches(request, peer),
+            ask.AddWatch: lambda peer, request: tree.watches.arm_for_good(
+                request.path, peer, recursive=request.recursive
+            ),
+            ask.RemoveWatches: lambda peer, request: tree.watches.remove(
+                request.path, peer, request.kind, request.only_check
+            ),
         }
 
     def tell_time(self, now_ms: int, wall_ms: int) -> None:
@@ -94,7 +98,7 @@ class Service:
 
     def disconnected(self, peer: Peer) -> None:
         """The connection is gone; its watches go with it, its session stays until it expires."""
-        self.tree.drop_watches(peer)
+        self.tree.watches.drop(peer)
         if peer.session is not None and self._peers.get(peer.session.id) is peer:
             del self._peers[peer.session.id]
         peer.session = None
@@ -209,7 +213,7 @@ class Service:
         self.out.append((peer, None))
 
     def _send_events(self) -> None:
-        for event in self.tree.take_events():
+        for event in self.tree.watches.take_events():
             watcher: Any = event.watcher
             self._send(watcher, wire_answers.event(event.kind, event.path))
 
@@ -224,12 +228,3 @@ class Service:
         return self.tree.multi(
             request.ops, session=peer.session_id, now_ms=self._wall_ms, who=peer.identities
         )
-
-    def _set_watches(self, peer: Peer, request: ask.SetWatches) -> Any:
-        self.tree.set_watches(request, peer)
-
-    def _add_watch(self, peer: Peer, request: ask.AddWatch) -> Any:
-        self.tree.add_watch(request.path, peer, recursive=request.recursive)
-
-    def _remove_watches(self, peer: Peer, request: ask.RemoveWatches) -> Any:
-        self.tree.remove_watches(request.path, peer, request.kind, only_check=request.only_check)

@@ -31,7 +31,6 @@ from zkplan.embedded.records import (
     Delete,
     MultiFailed,
     NoNodeError,
-    NoWatcherError,
     Op,
     SetAcl,
     SetData,
@@ -39,9 +38,9 @@ from zkplan.embedded.records import (
     TreeError,
 )
 from zkplan.embedded.requests import SetWatches
-from zkplan.embedded.watches import CHANGED, CHILD, CREATED, DELETED, Event, Watches
+from zkplan.embedded.watches import CHANGED, CHILD, CREATED, DELETED, Watches
 from zkplan.embedded.writes import Writes, require
-from zkplan.embedded.znodes import Change, Row, Znodes
+from zkplan.embedded.znodes import Row, Znodes
 
 _LIMITS = Limits()
 
@@ -49,8 +48,9 @@ _LIMITS = Limits()
 class Tree:
     """One server's znodes. With `system_nodes` it starts with /zookeeper, as a new server does.
 
-    With `track_changes` it remembers what `take_changes` is to give. Beyond `limits` what grows is
-    refused with LimitError (see `Writes.end`), as is a read that arms a watch; the rest is served.
+    With `track_changes` it remembers what `znodes.take_changes` is to give. Beyond `limits` what
+    grows is refused with LimitError (see `Writes.end`), as is a read that arms a watch; the rest is
+    served. What happened to `watches` is in their events.
     `identities` tells who a watcher is, for events need READ; without it all may read.
     """
 
@@ -63,10 +63,10 @@ class Tree:
         identities: Callable[[Hashable], Who] = lambda _: None,
     ) -> None:
         self.zxid = 0
-        self._watches = Watches(limits, identities)
-        self._znodes = Znodes(system_nodes=system_nodes, track_changes=track_changes)
-        self._nodes = self._znodes.by_path
-        self._writes = Writes(self._znodes, self._watches, limits)
+        self.watches = Watches(limits, identities)
+        self.znodes = Znodes(system_nodes=system_nodes, track_changes=track_changes)
+        self._nodes = self.znodes.by_path
+        self._writes = Writes(self.znodes, self.watches, limits)
         self._to_sweep: list[str] = []
 
     # Writes.
@@ -140,11 +140,11 @@ class Tree:
         only at what that one has left: a million of them cost one look, in however many calls.
         """
         if at_most is None or not self._to_sweep:
-            self._to_sweep = self._znodes.expired(now_ms)[::-1]
+            self._to_sweep = self.znodes.expired(now_ms)[::-1]
         paths: list[str] = []
         while self._to_sweep and len(paths) != at_most:
             path = self._to_sweep.pop()
-            if self._znodes.has_expired(path, now_ms):  # still, some calls later
+            if self.znodes.has_expired(path, now_ms):  # still, some calls later
                 self.apply(Delete(path), now_ms=now_ms)
                 paths.append(path)
         return paths
@@ -163,7 +163,7 @@ class Tree:
         """
         node = self._readable(path, who)
         if watcher is not None:
-            self._watches.arm_data(path, watcher)
+            self.watches.arm_data(path, watcher)
         return node.data, node.stat()
 
     def exists(self, path: str, watcher: Hashable = None) -> Stat | None:
@@ -174,7 +174,7 @@ class Tree:
         if "\x00" in path:
             raise BadArgumentsError(path)
         if watcher is not None:
-            self._watches.arm_data(path, watcher)
+            self.watches.arm_data(path, watcher)
         node = self._nodes.get(path or "/")
         return None if node is None else node.stat()
 
@@ -187,7 +187,7 @@ class Tree:
         """
         node = self._readable(path, who)
         if watcher is not None:
-            self._watches.arm_child(path, watcher)
+            self.watches.arm_child(path, watcher)
         return list(node.children), node.stat()
 
     def get_acl(self, path: str, who: Who = None) -> tuple[tuple[Acl, ...], Stat]:
@@ -200,7 +200,7 @@ class Tree:
 
     def ephemerals(self, session: int) -> frozenset[str]:
         """Paths of the ephemeral nodes that `session` owns."""
-        return frozenset(self._znodes.owned.get(session, ()) if is_session(session) else ())
+        return frozenset(self.znodes.owned.get(session, ()) if is_session(session) else ())
 
     def count_descendants(self, path: str, who: Who = None) -> int:
         """How many nodes are below `path`; costs their number. Raises NoNodeError, NoAuthError."""
@@ -227,13 +227,8 @@ class Tree:
     @property
     def ephemeral_count(self) -> int:
         """How many ephemeral nodes there are."""
-        owned = self._znodes.owned.items()
+        owned = self.znodes.owned.items()
         return sum(len(paths) for owner, paths in owned if is_session(owner))
-
-    @property
-    def data_bytes(self) -> int:
-        """About how many bytes the znodes hold: data, paths and access control lists."""
-        return self._znodes.bytes
 
     def _readable(self, path: str, who: Who, perms: int = READ) -> Node:
         # A server knows the root by the empty path too, for reads.
@@ -246,28 +241,12 @@ class Tree:
 
     # Watches.
 
-    def add_watch(self, path: str, watcher: Hashable, *, recursive: bool = False) -> None:
-        """Arm a watch that stays, whether the node exists or not; `recursive`: of all below too."""
-        self._watches.arm_for_good(path, watcher, recursive=recursive)
-
-    def remove_watches(
-        self, path: str, watcher: Hashable, kind: int, only_check: bool = False
-    ) -> None:
-        """Disarm the watches of `watcher` for `path`: 1 those of children, 2 of data, 3 both.
-
-        Raises NoWatcherError where there is none. `only_check` disarms nothing, and like version
-        3.8.0 is content with anybody's watch. No event is sent: clients make theirs up.
-        """
-        watches = self._watches
-        if not (watches.any_at(path, kind) if only_check else watches.disarm(path, watcher, kind)):
-            raise NoWatcherError(path)
-
     def set_watches(self, again: SetWatches, watcher: Hashable) -> None:
         """Arm what a reconnected client had armed; what it missed meanwhile fires at once.
 
         Like a server, this tells of a change without asking whether the node may be read.
         """
-        watches, seen = self._watches, again.relative_zxid
+        watches, seen = self.watches, again.relative_zxid
 
         def changed(node: Node | None) -> str | None:
             return DELETED if node is None else CHANGED if node.mzxid > seen else None
@@ -289,31 +268,11 @@ class Tree:
                 else:
                     watches.tell(watcher, kind, path)
         for path in again.persistent:
-            watches.arm_for_good(path, watcher, recursive=False)
+            watches.arm_for_good(path, watcher)
         for path in again.recursive:
             watches.arm_for_good(path, watcher, recursive=True)
 
-    def take_events(self) -> list[Event]:
-        """The events fired since the last call, in order."""
-        return self._watches.take_events()
-
-    def drop_watches(self, watcher: Hashable) -> None:
-        """Disarm what `watcher` armed; its events that fired already are still among the events."""
-        self._watches.drop(watcher)
-
-    def watch_counts(self) -> tuple[int, int, int]:
-        """How many watchers there are, how many watched paths, and how many watches."""
-        return self._watches.counts()
-
     # Storage.
-
-    def take_changes(self) -> list[Change]:
-        """(number, path, node) for every node touched since the last call; None: it is gone.
-
-        One entry for each node. One that used the path before comes before the one that has it now.
-        A node here is the live one: store it before the next write. Costs what was touched.
-        """
-        return self._znodes.take_changes()
 
     def restore(self, zxid: int, nodes: Iterable[Row]) -> None:
         """Become the tree of these nodes (number, path, node), the root among them, at `zxid`.
@@ -323,5 +282,5 @@ class Tree:
         """
         if self.zxid:
             raise ValueError("only a new tree can be restored")
-        self._znodes.restore(zxid, nodes)
+        self.znodes.restore(zxid, nodes)
         self.zxid = zxid

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from zkplan.embedded.acl import AclList, Who, permits
 from zkplan.embedded.limits import Limits
-from zkplan.embedded.records import READ, LimitError
+from zkplan.embedded.records import READ, LimitError, NoWatcherError
 
 CREATED = "created"
 DELETED = "deleted"
@@ -144,20 +144,29 @@ class Watches:
         self._judge_room(path, watcher)
         self._child.arm(path, watcher)
 
-    def arm_for_good(self, path: str, watcher: Hashable, *, recursive: bool) -> None:
+    def arm_for_good(self, path: str, watcher: Hashable, *, recursive: bool = False) -> None:
         """Tell `watcher` of every change of `path` from now on, `recursive`: of all below too."""
         self._judge_room(path, watcher)
         for table in (self._data, self._child):
             table.arm(path, watcher, _RECURSIVE if recursive else _STAYS)
 
-    def any_at(self, path: str, kind: int) -> bool:
-        """Whether anybody watches `path`. Not whose watch it is: 3.8.0 does not ask that either."""
-        return any(path in table.by_path for table in self._tables(kind))
+    def remove(self, path: str, watcher: Hashable, kind: int, only_check: bool = False) -> None:
+        """Disarm the watches of `watcher` for `path`: 1 those of children, 2 of data, 3 both.
 
-    def disarm(self, path: str, watcher: Hashable, kind: int) -> bool:
-        """Disarm the watches of `watcher` for this very path; whether there was one."""
-        removed = [table.disarm(path, watcher) for table in self._tables(kind)]
-        return any(removed)
+        Raises NoWatcherError where there is none. `only_check` disarms nothing, and like version
+        3.8.0 is content with anybody's watch. No event is sent: clients make theirs up.
+        """
+        tables = [
+            table
+            for table, own in ((self._child, CHILDREN_WATCHES), (self._data, DATA_WATCHES))
+            if kind in (own, ANY_WATCHES)
+        ]
+        if only_check:
+            found = [path in table.by_path for table in tables]
+        else:
+            found = [table.disarm(path, watcher) for table in tables]
+        if not any(found):
+            raise NoWatcherError(path)
 
     def drop(self, watcher: Hashable) -> None:
         """Disarm every watch of `watcher`; what it was told already stays among the events."""
@@ -214,13 +223,6 @@ class Watches:
             or data.bytes + child.bytes + size > limits.watch_total_bytes
         ):
             raise LimitError(path)
-
-    def _tables(self, kind: int) -> list[_Table]:
-        return [
-            table
-            for table, own in ((self._child, CHILDREN_WATCHES), (self._data, DATA_WATCHES))
-            if kind in (own, ANY_WATCHES)
-        ]
 
     def _tell(self, watchers: Iterable[Hashable], kind: str, path: str, acl: AclList) -> None:
         for watcher in watchers:

@@ -86,7 +86,7 @@ def _status(server: Subject) -> str:
 
 
 def _mntr(server: Subject) -> str:
-    _, _, watches = server.tree.watch_counts()
+    _, _, watches = server.tree.watches.counts()
     traffic = server.traffic
     low, average, high = str(traffic).split("/")
     values = {
@@ -102,7 +102,7 @@ def _mntr(server: Subject) -> str:
         "zk_znode_count": server.tree.node_count,
         "zk_watch_count": watches,
         "zk_ephemerals_count": server.tree.ephemeral_count,
-        "zk_approximate_data_size": server.tree.data_bytes,
+        "zk_approximate_data_size": server.tree.znodes.bytes,
         "zk_global_sessions": len(server.sessions),
         "zk_open_file_descriptor_count": _open_files(),
     }
@@ -153,7 +153,7 @@ def _dump(server: Subject) -> str:
 
 
 def _wchs(server: Subject) -> str:
-    connections, paths, watches = server.tree.watch_counts()
+    connections, paths, watches = server.tree.watches.counts()
     return f"{connections} connections watching {paths} paths\nTotal watches:{watches}\n"
 
 

@@ -208,8 +208,8 @@ class Znodes:
     def take_changes(self) -> list[Change]:
         """What was created, changed or deleted since the last call: one entry for each node.
 
-        A node of a path used before comes after the node that had the path. Costs what was
-        touched, not what there is.
+        A node of a path used before comes after the node that had the path. A node here is the live
+        one: store it before the next write. Costs what was touched, not what there is.
         """
         changes: list[Change] = []
         if self._touched:
