@@ -212,7 +212,7 @@ class Storage:
                 old.append((*row[1:], number))
             if number > highest or node.mzxid > self._zxid:
                 if rows.is_large(node):
-                    contents.append(rows.pack_content(number, node))
+                    contents.append(rows.pack_content(number, node.mzxid, node.data))
                 elif number in self._large:
                     gone_content = (number,)
                     self._connection.execute("DELETE FROM contents WHERE number=?", gone_content)
