@@ -57,7 +57,6 @@ class Connection(asyncio.Protocol):
         self.unread_bytes = 0
         self._given_bytes = 0  # to the transport, ever
         self._taken_bytes = 0  # of them, by the client's end when it was last looked at
-        self._reading = True
         self._waits_for_turn = False
         self._handshake_timer: asyncio.TimerHandle | None = None
         self._closing_timer: asyncio.TimerHandle | None = None
@@ -125,7 +124,7 @@ class Connection(asyncio.Protocol):
         else:
             self._give(data)
         self.peer.unsent_bytes = 0
-        if not self._reading:
+        if not self.transport.is_reading():
             self._wait_for_turn()
         if self._is_blocked:
             self.count_unread()
@@ -183,11 +182,8 @@ class Connection(asyncio.Protocol):
     def _pump(self) -> None:
         """Give the transport of the outbox as much as it takes."""
         while self._outbox and not self._is_blocked and not self.transport.is_closing():
-            if len(self._outbox) <= _CHUNK_BYTES:
-                chunk, self._outbox = self._outbox, bytearray()
-            else:
-                chunk = self._outbox[:_CHUNK_BYTES]
-                del self._outbox[:_CHUNK_BYTES]
+            chunk = self._outbox[:_CHUNK_BYTES]
+            del self._outbox[:_CHUNK_BYTES]
             self._give(chunk)
         self.count_unread()
 
@@ -229,7 +225,10 @@ class Connection(asyncio.Protocol):
         if start:
             del inbox[:start]
             host.received_bytes -= start
-        self._read_while(self._has_room() and not self._waits_for_turn)
+        if self._has_room() and not self._waits_for_turn:
+            self.transport.resume_reading()
+        else:
+            self.transport.pause_reading()
         host.after_requests()
 
     def _has_room(self) -> bool:
@@ -244,14 +243,6 @@ class Connection(asyncio.Protocol):
         if not self._waits_for_turn:
             self._waits_for_turn = True
             asyncio.get_running_loop().call_soon(self.go_on)
-
-    def _read_while(self, wanted: bool) -> None:
-        if wanted != self._reading and not self.transport.is_closing():
-            self._reading = wanted
-            if wanted:
-                self.transport.resume_reading()
-            else:
-                self.transport.pause_reading()
 
     def _take_handshake(self, frame: bytes) -> None:
         try:
