@@ -257,8 +257,7 @@ def a_client_that_does_not_read_keeps_its_place(self: Any) -> None:
 @around(Connection, "connection_made", "test_a_client_without_a_handshake_is_disconnected")
 def a_handshake_may_take_for_ever(real: Any, self: Any, transport: Any) -> None:
     real(self, transport)
-    if self._handshake_timer is not None:
-        self._handshake_timer.cancel()
+    self._timer.cancel()
 
 
 @around(Watches, "__init__", "test_the_watches_of_all_connections_together_are_bounded")

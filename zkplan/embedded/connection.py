@@ -58,8 +58,8 @@ class Connection(asyncio.Protocol):
         self._given_bytes = 0  # to the transport, ever
         self._taken_bytes = 0  # of them, by the client's end when it was last looked at
         self._waits_for_turn = False
-        self._handshake_timer: asyncio.TimerHandle | None = None
-        self._closing_timer: asyncio.TimerHandle | None = None
+        # Aborts it where the handshake, or the close, takes too long.
+        self._timer: asyncio.TimerHandle = None  # type: ignore[assignment]  # set when made
 
     # Called by asyncio.
 
@@ -68,18 +68,14 @@ class Connection(asyncio.Protocol):
         self.transport = transport
         address = transport.get_extra_info("peername")
         self.peer = Peer(address[0], address[1]) if address else Peer("unknown", 0)
+        self._start_timer()
         if not self.host.opened(self):
             transport.abort()
             return
         transport.set_write_buffer_limits(high=0)  # tell at once when the client does not read
-        self._handshake_timer = asyncio.get_running_loop().call_later(
-            self.host.limits.handshake_s, self.abort
-        )
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._stop_handshake_timer()
-        if self._closing_timer is not None:
-            self._closing_timer.cancel()
+        self._timer.cancel()
         self._drop_inbox()
         self._drop_outbox()
         self.host.slow.pop(self, None)
@@ -140,9 +136,8 @@ class Connection(asyncio.Protocol):
                 self.count_unread()
             self.transport.close()
             # Without it, a client that never reads keeps its place and its memory for ever.
-            self._closing_timer = asyncio.get_running_loop().call_later(
-                self.host.limits.handshake_s, self.abort
-            )
+            self._timer.cancel()
+            self._start_timer()
 
     def abort(self) -> None:
         """Close at once; what was not sent is dropped."""
@@ -250,20 +245,21 @@ class Connection(asyncio.Protocol):
         except wire.WireError:
             self.abort()
             return
-        self._stop_handshake_timer()
+        self._timer.cancel()
         self._take = partial(self.host.service.handle, self.peer)
         self.host.service.connect(self.peer, request)
 
     def _take_impossible_length(self, word: bytes) -> None:
         # Where the first frame would have its length, an administrator may send four letters.
-        answer = self.host.word(word) if self._handshake_timer is not None else None
+        is_first = self._take == self._take_handshake
+        answer = self.host.word(word) if is_first else None
         if answer is None:
             self.abort()
         else:
             # Like any other: what it tells of may not be stored yet.
             self.host.service.tell(self.peer, answer)
 
-    def _stop_handshake_timer(self) -> None:
-        if self._handshake_timer is not None:
-            self._handshake_timer.cancel()
-            self._handshake_timer = None
+    def _start_timer(self) -> None:
+        self._timer = asyncio.get_running_loop().call_later(
+            self.host.limits.handshake_s, self.abort
+        )
