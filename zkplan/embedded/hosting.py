@@ -84,7 +84,12 @@ class EmbeddedServer:
     def is_running(self) -> bool:
         """Whether it serves, in its thread; no longer once it has begun to end."""
         thread, server = self._thread, self._server
-        return thread is not None and thread.is_alive() and server is not None and not server.ending
+        return (
+            thread is not None
+            and thread.is_alive()
+            and server is not None
+            and not server.ended.is_set()
+        )
 
     def start(self) -> EmbeddedServer:
         """Serve in a thread; returns once clients can connect. Nothing happens where it runs.
@@ -143,7 +148,7 @@ class EmbeddedServer:
         loop, server = self._loop, self._server
         if loop is not None and server is not None:
             try:
-                loop.call_soon_threadsafe(server.stop)
+                loop.call_soon_threadsafe(server.ended.set)
             except RuntimeError:
                 pass  # the loop has ended by itself meanwhile
 
@@ -176,13 +181,13 @@ class EmbeddedServer:
         server = Server(self._settings)
         loop = asyncio.get_running_loop()
         for number in signals:
-            loop.add_signal_handler(number, server.stop)
+            loop.add_signal_handler(number, server.ended.set)
         await server.start(self.host, self.port)
         try:
             self.port = server.port
             self._server, self._loop = server, loop
             on_started()
-            await server.serve()
+            await server.ended.wait()
         finally:
             await server.close()
 

@@ -37,7 +37,7 @@ logger = logging.getLogger("zkplan.embedded")
 
 
 class Server:
-    """One server; `start`, `serve` and `close` belong to one event loop."""
+    """One server; `start`, `ended` and `close` belong to one event loop."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -53,7 +53,8 @@ class Server:
         self._flush_is_due = False
         self._listener: asyncio.Server | None = None
         self._timers: dict[str, asyncio.TimerHandle] = {}
-        self._ended = asyncio.Event()
+        #: Set it to end the server. A disk that fails sets it, too, and `fatal` says how.
+        self.ended = asyncio.Event()
         self.traffic = Traffic()
         self._group_began_s = 0.0
         self._complained_s = -_COMPLAINT_S
@@ -86,29 +87,15 @@ class Server:
             await self.close()
             raise
 
-    async def serve(self) -> None:
-        """Until `stop` is called or the disk fails; `fatal` then says how."""
-        await self._ended.wait()
-
-    def stop(self) -> None:
-        """End `serve`."""
-        self._ended.set()
-
-    @property
-    def ending(self) -> bool:
-        """Whether `stop` was called or the disk failed: nothing new is begun."""
-        return self._ended.is_set()
-
     async def close(self) -> None:
         """Stop listening, cut the connections, close the data. Sessions stay, as in a restart."""
-        self._ended.set()
+        self.ended.set()
         for timer in self._timers.values():
             timer.cancel()
         if self._listener is not None:
             self._listener.close()
         try:
-            if self.fatal is None:
-                self._flush()
+            self._flush()
             for connection in list(self._connections.values()):
                 if self.fatal is None:
                     connection.close()
@@ -168,7 +155,7 @@ class Server:
 
     def opened(self, connection: Connection) -> bool:
         """Whether it may stay."""
-        if len(self._connections) >= self.limits.connections or self._ended.is_set():
+        if len(self._connections) >= self.limits.connections or self.ended.is_set():
             return False
         self._connections[connection.peer] = connection
         return True
@@ -224,7 +211,7 @@ class Server:
         self.fatal = error
         self.service.out.clear()
         self.service.held_bytes = 0
-        self._ended.set()
+        self.ended.set()
 
     def _commit(self) -> None:
         # Every change takes a zxid, also a refused write. Clients remember the highest zxid they
