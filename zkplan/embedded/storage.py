@@ -198,6 +198,7 @@ class Storage:
         new: list[rows.NodeRow] = []
         old: list[tuple[object, ...]] = []
         gone: list[tuple[int]] = []
+        small: list[tuple[int]] = []  # those whose data was large
         contents: list[rows.ContentRow] = []
         highest = self._highest
         for number, path, node in changes:
@@ -214,22 +215,24 @@ class Storage:
                 if rows.is_large(node):
                     contents.append(rows.pack_content(number, node.mzxid, node.data))
                 elif number in self._large:
-                    gone_content = (number,)
-                    self._connection.execute("DELETE FROM contents WHERE number=?", gone_content)
-                    self._large.discard(number)
+                    small.append((number,))
         many = self._connection.executemany
         if new:
             new.sort()
             many("INSERT INTO nodes VALUES (?,?,?,?,?,?)", new)
             self._highest = new[-1][0]
+        known = 0
         if old:
             statement = "UPDATE nodes SET path=?, data=?, fields=?, acl=?, crc=? WHERE number=?"
-            self._expect(many(statement, old).rowcount, len(old))
+            known += many(statement, old).rowcount
         if gone:
-            self._expect(many("DELETE FROM nodes WHERE number=?", gone).rowcount, len(gone))
-            large = [one for one in gone if one[0] in self._large]
-            many("DELETE FROM contents WHERE number=?", large)
-            self._large.difference_update(number for (number,) in large)
+            known += many("DELETE FROM nodes WHERE number=?", gone).rowcount
+            small += [one for one in gone if one[0] in self._large]
+        if known != (changed := len(old) + len(gone)):
+            raise sqlite3.IntegrityError(f"{changed} nodes to change, {known} of them known")
+        if small:
+            many("DELETE FROM contents WHERE number=?", small)
+            self._large.difference_update(number for (number,) in small)
         if contents:
             many("INSERT OR REPLACE INTO contents VALUES (?,?,?,?)", contents)
             self._large.update(row[0] for row in contents)
@@ -238,10 +241,6 @@ class Storage:
         written = sum(len(row[1]) + len(row[2] or b"") + _ROW_BYTES for row in new)
         written += sum(len(row[2]) for row in contents)
         self._log_pages += written // _PAGE_BYTES + len(old) + len(gone) + 2 * len(contents)
-
-    def _expect(self, rowcount: int, changes: int) -> None:
-        if rowcount != changes:
-            raise sqlite3.IntegrityError(f"{changes} nodes to change, {rowcount} of them known")
 
     def _save_sessions(self, changes: SessionChanges) -> None:
         run = self._connection.execute
