@@ -50,8 +50,8 @@ class Tree:
 
     With `track_changes` it remembers what `znodes.take_changes` is to give. Beyond `limits` what
     grows is refused with LimitError (see `Writes.end`), as is a read that arms a watch; the rest is
-    served. What happened to `watches` is in their events.
-    `identities` tells who a watcher is, for events need READ; without it all may read.
+    served. `watches` holds the events of what happens. `identities` tells who a watcher is, for
+    events need READ; without it all may read.
     """
 
     def __init__(
