@@ -6,12 +6,11 @@ would fail on one that is not. Each bug names the test that finds it.
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 import pytest
 
-from zkplan.embedded import connection, watches, wire, wire_answers, writes
+from zkplan.embedded import connection, watches, wire, wire_answers
 from zkplan.embedded.answered import Answered
 from zkplan.embedded.connection import Connection
 from zkplan.embedded.nodes import Node
@@ -27,7 +26,8 @@ from zkplan.embedded.requests import AddAuth, CloseSession, Ping
 from zkplan.embedded.server import Server
 from zkplan.embedded.service import Service
 from zkplan.embedded.sessions import Sessions
-from zkplan.embedded.storage import Storage, StorageError
+from zkplan.embedded.storage import Storage
+from zkplan.embedded.storage_errors import StorageError
 from zkplan.embedded.tree import Tree
 from zkplan.embedded.watches import Watches
 from zkplan.embedded.writes import Writes
@@ -87,7 +87,7 @@ def the_zxids_of_refused_writes_are_not_stored(real: Any, self: Any, **changes: 
 def a_password_is_not_checked(
     real: Any, self: Any, number: int, password: bytes, *times: int
 ) -> Any:
-    session = self.get(number)
+    session = self._live.get(number)
     return real(self, number, session.password if session else password, *times)
 
 
@@ -164,7 +164,7 @@ def a_moved_session_leaves_its_old_connection_working(
 
 @instead(Service, "disconnected", "test_a_session_keeps_all_it_has_on_a_new_connection")
 def the_late_end_of_an_old_connection_hurts_the_new_one(self: Any, peer: Any) -> None:
-    self.tree.drop_watches(peer)
+    self.tree.watches.drop(peer)
     if peer.session_id:
         self._peers.pop(peer.session_id, None)
     peer.session = None
@@ -248,10 +248,8 @@ def answers_gather_for_a_client_that_does_not_read(self: Any) -> bool:
 
 
 @around(Server, "__init__", "test_long_requests_of_one_client_leave_turns_to_others")
-def long_requests_are_handled_in_one_go(
-    real: Any, self: Any, *, limits: Any, **settings: Any
-) -> None:
-    real(self, limits=limits._replace(turn_s=1e6), **settings)
+def long_requests_are_handled_in_one_go(real: Any, self: Any, settings: Any) -> None:
+    real(self, settings._replace(limits=settings.limits._replace(turn_s=1e6)))
 
 
 @instead(Connection, "close", "test_a_client_that_does_not_read_is_disconnected_after_its_session")
@@ -262,15 +260,14 @@ def a_client_that_does_not_read_keeps_its_place(self: Any) -> None:
 @around(Connection, "connection_made", "test_a_client_without_a_handshake_is_disconnected")
 def a_handshake_may_take_for_ever(real: Any, self: Any, transport: Any) -> None:
     real(self, transport)
-    if self._handshake_timer is not None:
-        self._handshake_timer.cancel()
+    self._timer.cancel()
 
 
 @around(Watches, "__init__", "test_the_watches_of_all_connections_together_are_bounded")
 def any_number_of_connections_may_watch_much(
-    real: Any, self: Any, identities: Any, most: int, bytes_max: int, _total: int
+    real: Any, self: Any, limits: Any, identities: Any
 ) -> None:
-    real(self, identities, most, bytes_max)
+    real(self, limits._replace(watch_total_bytes=1 << 60), identities)
 
 
 @instead(Server, "opened", "test_one_connection_too_many_is_closed_at_once")
@@ -282,7 +279,7 @@ def any_number_of_connections_is_accepted(self: Any, one: Any) -> bool:
 # Watches.
 
 
-@instead(Tree, "drop_watches", "test_watches_go_with_the_connection")
+@instead(Watches, "drop", "test_watches_go_with_the_connection")
 def watches_survive_their_connection(*_: Any) -> None:
     pass
 
@@ -290,24 +287,20 @@ def watches_survive_their_connection(*_: Any) -> None:
 value("watches fire again and again", watches, "_ONCE", 99, "test_each_watch_fires_once")
 
 
-def _deleted(real: Any, self: Any, path: str, _parent: str, *acls: Any) -> None:
-    real(self, path, "\0", *acls)
-
-
-value(
-    "a deletion does not wake who watches the parent",
-    writes,
-    "_TELL",
-    (writes._TELL[0], functools.partial(_deleted, writes._TELL[1]), writes._TELL[2]),
-    "test_a_deletion_tells_each_watcher_of_the_node_once_and_then_the_parent",
+@around(
+    Watches, "deleted", "test_a_deletion_tells_each_watcher_of_the_node_once_and_then_the_parent"
 )
+def a_deletion_does_not_wake_who_watches_the_parent(
+    real: Any, self: Any, path: str, _parent: str, *acls: Any
+) -> None:
+    real(self, path, "\0", *acls)
 
 
 @instead(Writes, "forget", "test_a_multi_refused_at_any_position_leaves_no_trace", position=6)
 def a_failing_multi_fires_watches(self: Any) -> None:
     self.znodes.take_back()
-    for kind, path, parent_path, node, parent in self._changes:
-        writes._TELL[kind](self._watches, path, parent_path, node.acl, parent.acl)
+    for tell, path, parent_path, node, parent in self._changes:
+        tell(path, parent_path, node.acl, parent.acl)
     self._changes.clear()
 
 

@@ -6,7 +6,7 @@ import random
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
 
-from zkplan.embedded import tree as server
+from zkplan.embedded import records as server
 from zkplan.errors import PlanCancelled, PlanDrained, PlanError, PlanNotFound, ResultNotKept
 from zkplan.protocol import author as authoring
 from zkplan.protocol import control

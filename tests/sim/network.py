@@ -13,7 +13,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from zkplan.embedded import tree as server
+from zkplan.embedded import records as server
+from zkplan.embedded.tree import Tree
 from zkplan.protocol.requests import (
     Applied,
     Await,
@@ -122,7 +123,7 @@ class Network:
 
     def __init__(self, rng: random.Random, note: Callable[[str], None] | None = None) -> None:
         self.rng = rng
-        self.tree = server.Tree()
+        self.tree = Tree()
         self.observer: Observer | None = None
         self.faults = CALM
         self.split_reads = False

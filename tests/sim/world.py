@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from zkplan.embedded import tree as server
+from zkplan.embedded import records as server
 from zkplan.protocol.adding import NewTask
 from zkplan.protocol.commit import Part
 from zkplan.protocol.layout import Paths

@@ -64,7 +64,9 @@ def story(
                 touched[changed] = (changed, path, None)
                 continue
             if doing > 0.75:
-                node.write(content(chance), zxid, 1_700_000_000_000 + zxid)
+                node.data, node.mzxid = content(chance), zxid
+                node.mtime = 1_700_000_000_000 + zxid
+                node.version += 1
             elif doing > 0.6:
                 node.creates += 1
                 node.pzxid = zxid

@@ -18,7 +18,8 @@ from zkplan.embedded.lock import FolderLock, address_of
 from zkplan.embedded.nodes import Node
 from zkplan.embedded.records import NO_DATA, OPEN_ACL, Acl
 from zkplan.embedded.sessions import SavedSession
-from zkplan.embedded.storage import Storage, StorageDamaged, StorageError, StorageLocked
+from zkplan.embedded.storage import Storage
+from zkplan.embedded.storage_errors import StorageDamaged, StorageError, StorageLocked
 
 from .storage_story import EMPTY, Picture, fields, picture, save, story
 
@@ -26,7 +27,7 @@ DATABASE, LOG = "zkplan.db", "zkplan.db-wal"
 
 
 def load(folder: Path) -> Picture:
-    storage = Storage.open(folder)
+    storage = Storage(folder)
     try:
         return picture(storage.load())
     finally:
@@ -34,7 +35,7 @@ def load(folder: Path) -> Picture:
 
 
 def opened(folder: Path, sync: bool = True) -> Storage:
-    storage = Storage.open(folder, sync)
+    storage = Storage(folder, sync)
     storage.load()
     return storage
 
@@ -96,7 +97,7 @@ def test_groups_of_all_kinds_add_up_over_restarts(tmp_path: Path, seed: int) -> 
         save(storage, group)
         if chance.random() < 0.2:
             storage.close()
-            storage = Storage.open(tmp_path, sync=chance.random() < 0.5)
+            storage = Storage(tmp_path, sync=chance.random() < 0.5)
             assert picture(storage.load()) == group.after
     storage.close()
     assert load(tmp_path) == group.after
@@ -111,7 +112,7 @@ def test_large_data_is_not_written_again_with_a_new_child(tmp_path: Path) -> Non
         parent.pzxid = zxid
         storage.commit(zxid=zxid, last_session=0, nodes=[(1, "/p", parent)])
     assert bytes_in(tmp_path) - before < 1_000_000
-    parent.write(b"small", 12, 12)
+    parent.data, parent.mzxid = b"small", 12
     storage.commit(zxid=12, last_session=0, nodes=[(1, "/p", parent)])
     storage.close()
     assert load(tmp_path)[2] == {1: ("/p", fields(parent))}
@@ -205,7 +206,7 @@ def test_another_format_is_refused_with_what_to_do(tmp_path: Path) -> None:
         newer.execute(f"PRAGMA user_version={FORMAT + 1}")
     newer.close()
     with pytest.raises(StorageError, match=rf"format {FORMAT + 1} .* knows format {FORMAT}"):
-        Storage.open(tmp_path)
+        Storage(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -241,7 +242,7 @@ def test_a_folder_that_may_not_be_written_is_refused() -> None:
         if user == 0:
             os.seteuid(65534)  # permissions do not bind the superuser
         with pytest.raises(StorageError, match=r"cannot use the data folder .*Permission denied"):
-            Storage.open(folder)
+            Storage(folder)
     finally:
         os.seteuid(user)
         folder.rmdir()
@@ -297,7 +298,7 @@ ENDS_AFTER_A_FORK = """
 import os, sys
 from pathlib import Path
 from zkplan.embedded.storage import Storage
-storage = Storage.open(Path(sys.argv[1]))
+storage = Storage(Path(sys.argv[1]))
 last = storage.load().last_session
 storage.commit(zxid=100, last_session=last, nodes=[])
 if os.fork() == 0:
@@ -311,7 +312,7 @@ os.kill(os.getpid(), 9)
 def test_a_forked_child_that_ends_leaves_the_log_of_its_parent(tmp_path: Path) -> None:
     program = [sys.executable, "-c", ENDS_AFTER_A_FORK, str(tmp_path)]
     subprocess.run(program, cwd=Path(__file__).parents[2], timeout=30, check=False)
-    storage = Storage.open(tmp_path)
+    storage = Storage(tmp_path)
     assert storage.load().zxid == 101
     storage.close()
 

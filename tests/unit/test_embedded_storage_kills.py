@@ -23,7 +23,7 @@ from pathlib import Path
 from tests.unit.storage_story import save, story
 from zkplan.embedded.storage import Storage
 folder, mode, groups = sys.argv[1:]
-storage = Storage.open(Path(folder), sync=mode == "flushed")
+storage = Storage(Path(folder), sync=mode == "flushed")
 storage.load()
 for number, group in enumerate(story(int(groups)), 1):
     save(storage, group)
@@ -50,7 +50,7 @@ def test_a_kill_at_any_write_loses_no_group_and_halves_none(tmp_path: Path, mode
         )
         assert ran.returncode in (-9, 137), ran.stderr
         last = int((ran.stdout.split() or ["0"])[-1])
-        storage = Storage.open(folder)
+        storage = Storage(folder)
         # The write that killed may have been the last one of its group, which then is whole.
         assert picture(storage.load()) in pictures[last : last + 2], (write, last)
         storage.close()

@@ -142,8 +142,7 @@ WITH_EXAMPLES = sorted(
 #: so none may check what comes from outside: raise an error of zkplan instead.
 TYPES_NARROWED = {
     "embedded/connection.py": {"isinstance(transport, asyncio.Transport)"},
-    "embedded/database.py": {"isinstance(value, int)"},
-    "embedded/service.py": {"isinstance(request, Multi)"},
+    "embedded/service.py": {"isinstance(request, ask.Multi)"},
     "protocol/author.py": {"isinstance(answer, Refused)"},
     "protocol/wide_delivery.py": {"loaded.result is not None"},
 }

@@ -7,32 +7,31 @@ from collections.abc import Hashable
 import pytest
 
 from zkplan.embedded.acl import authenticate, digest_identity, mended, permits, size_of
+from zkplan.embedded.limits import Limits
 from zkplan.embedded.nodes import INT_MAX
 from zkplan.embedded.records import (
     OPEN_ACL,
     READ,
     Acl,
-    Identity,
-    LimitError,
-    SetAcl,
-)
-from zkplan.embedded.tree import (
     BadArgumentsError,
     BadVersionError,
     Check,
     Create,
     Delete,
-    Event,
+    Identity,
+    LimitError,
     MultiFailed,
     NoChildrenForEphemeralsError,
     NodeExistsError,
     NoNodeError,
     NotEmptyError,
+    SetAcl,
     SetData,
     Stat,
-    Tree,
     TreeError,
 )
+from zkplan.embedded.tree import Tree
+from zkplan.embedded.watches import Event
 
 
 def tree_with(*paths: str) -> Tree:
@@ -43,7 +42,7 @@ def tree_with(*paths: str) -> Tree:
 
 
 def everything(tree: Tree) -> dict[str, tuple[bytes, Stat, list[str]]]:
-    return {path: (*tree.get(path), sorted(tree.children(path)[0])) for path in ("/", *tree.walk())}
+    return {path: (*tree.get(path), sorted(tree.children(path)[0])) for path in tree._nodes}
 
 
 @pytest.mark.parametrize(
@@ -70,7 +69,7 @@ def test_a_refused_operation_writes_nothing_but_takes_a_zxid(
 ) -> None:
     tree = tree_with("/a", "/a/b")
     tree.apply(Create("/mortal", ephemeral=True), session=7)
-    tree.take_events()
+    tree.watches.take_events()
     before, zxid = everything(tree), tree.zxid
     with pytest.raises(error) as caught:
         tree.apply(op, session=7)
@@ -101,11 +100,10 @@ def test_a_version_wraps_and_a_used_up_counter_refuses_as_in_32_bits() -> None:
     assert tree.get("/p")[1].cversion == 2 * INT_MAX - 1 - 2**32
 
 
-def test_children_come_in_order_of_creation_and_walk_lists_every_path_below_sorted() -> None:
+def test_children_come_in_order_of_creation() -> None:
     tree = tree_with("/b", "/a", "/a/z", "/a/y", "/a/y/x")
     assert tree.children("/")[0] == ["b", "a"]
-    assert list(tree.walk()) == ["/a", "/a/y", "/a/y/x", "/a/z", "/b"]
-    assert list(tree.walk("/a")) == ["/a/y", "/a/y/x", "/a/z"]
+    assert tree.children("/a")[0] == ["z", "y"]
 
 
 @pytest.mark.parametrize("position", range(7))
@@ -116,7 +114,7 @@ def test_a_multi_refused_at_any_position_leaves_no_trace(position: int) -> None:
         tree.exists(path, "w")
     for path in ("/p", "/p/a"):
         tree.children(path, "w")
-    tree.take_events()
+    tree.watches.take_events()
     before = everything(tree)
     ops: list[Create | Delete | SetData | Check] = [
         SetData("/p/a", b"new"),
@@ -133,10 +131,10 @@ def test_a_multi_refused_at_any_position_leaves_no_trace(position: int) -> None:
     assert type(caught.value.error) is BadVersionError
     assert everything(tree) == before
     assert tree.ephemerals(7) == {"/p/mine"}
-    assert tree.take_events() == []
+    assert tree.watches.take_events() == []
     # The watches of before are still armed, and the next number is the one it would have been.
     assert tree.apply(Create("/p/s-", sequence=True)) == "/p/s-0000000003"
-    assert tree.take_events() == [Event("w", "child", "/p")]
+    assert tree.watches.take_events() == [Event("w", "child", "/p")]
 
 
 def test_an_ephemeral_without_a_session_is_refused() -> None:
@@ -151,26 +149,28 @@ def test_a_deletion_tells_each_watcher_of_the_node_once_and_then_the_parent() ->
     tree.children("/p/a", "lister")
     tree.children("/p", "parent")
     tree.apply(Delete("/p/a"))
-    assert tree.take_events() == [
+    assert tree.watches.take_events() == [
         Event("both", "deleted", "/p/a"),
         Event("lister", "deleted", "/p/a"),
         Event("parent", "child", "/p"),
     ]
     tree.apply(Create("/p/a"))
-    assert tree.take_events() == []
+    assert tree.watches.take_events() == []
 
 
 def test_system_nodes_are_there_on_request_and_do_not_count() -> None:
-    assert list(Tree().walk()) == []
+    assert list(Tree()._nodes) == ["/"]
     tree = Tree(system_nodes=True)
-    assert list(tree.walk()) == ["/zookeeper", "/zookeeper/config", "/zookeeper/quota"]
+    assert sorted(tree._nodes) == ["/", "/zookeeper", "/zookeeper/config", "/zookeeper/quota"]
     assert tree.get("/")[1].cversion == -1
     assert tree.get("/zookeeper")[1].cversion == -2
     assert tree.apply(Create("/x-", sequence=True)) == "/x-0000000000"
 
 
 def told(tree: Tree, watcher: Hashable = "w") -> list[tuple[str, str]]:
-    return [(event.kind, event.path) for event in tree.take_events() if event.watcher == watcher]
+    return [
+        (event.kind, event.path) for event in tree.watches.take_events() if event.watcher == watcher
+    ]
 
 
 def test_watches_are_counted_by_watcher_path_and_all_together() -> None:
@@ -178,42 +178,42 @@ def test_watches_are_counted_by_watcher_path_and_all_together() -> None:
     tree.get("/a", "v")
     tree.get("/a", "w")
     tree.children("/a", "w")
-    tree.add_watch("/b", "w", recursive=True)
-    assert tree.watch_counts() == (2, 2, 5)
+    tree.watches.arm_for_good("/b", "w", recursive=True)
+    assert tree.watches.counts() == (2, 2, 5)
     tree.apply(SetData("/a"))
-    assert tree.watch_counts() == (1, 2, 3)
-    tree.drop_watches("w")
-    tree.drop_watches("w")
-    assert tree.watch_counts() == (0, 0, 0)
+    assert tree.watches.counts() == (1, 2, 3)
+    tree.watches.drop("w")
+    tree.watches.drop("w")
+    assert tree.watches.counts() == (0, 0, 0)
 
 
 def test_a_watcher_with_too_many_watches_gets_no_more_until_some_are_spent() -> None:
-    tree = Tree(max_watches=3)
+    tree = Tree(Limits(watches=3))
     tree.multi([Create("/a"), Create("/b")])
     tree.get("/a", "w")
-    tree.add_watch("/b", "w")
-    for arm in (tree.get, tree.exists, tree.children, tree.add_watch):
+    tree.watches.arm_for_good("/b", "w")
+    for arm in (tree.get, tree.exists, tree.children, tree.watches.arm_for_good):
         with pytest.raises(LimitError):
             arm("/a", "w")
     tree.get("/a", "other")
     tree.get("/a")
     tree.apply(SetData("/a"))
     tree.children("/a", "w")
-    assert tree.watch_counts() == (1, 2, 3)
+    assert tree.watches.counts() == (1, 2, 3)
 
 
 def test_a_dropped_recursive_watch_leaves_the_others_armed() -> None:
     tree = tree_with("/a", "/a/b")
     for watcher in ("gone", "stays"):
-        tree.add_watch("/a", watcher, recursive=True)
-    tree.drop_watches("gone")
+        tree.watches.arm_for_good("/a", watcher, recursive=True)
+    tree.watches.drop("gone")
     tree.apply(SetData("/a/b"))
     assert told(tree, "stays") == [("changed", "/a/b")]
-    tree.drop_watches("stays")
+    tree.watches.drop("stays")
     tree.apply(SetData("/a/b"))
-    assert tree.take_events() == []
+    assert tree.watches.take_events() == []
     # With nobody listening recursively, no event looks at the paths above.
-    assert tree._watches._data.recursive == tree._watches._child.recursive == 0
+    assert tree.watches._data.recursive == tree.watches._child.recursive == 0
 
 
 def test_dropping_a_watcher_costs_its_own_watches_and_not_those_of_all() -> None:
@@ -229,9 +229,9 @@ def test_dropping_a_watcher_costs_its_own_watches_and_not_those_of_all() -> None
 
         items = keys = values = __iter__ = None  # type: ignore[assignment]
 
-    tree._watches._data.by_path = Counting(tree._watches._data.by_path)
+    tree.watches._data.by_path = Counting(tree.watches._data.by_path)
     tree.exists("/one", "few")
-    tree.drop_watches("few")
+    tree.watches.drop("few")
     assert len(looks) < 10
 
 
@@ -315,11 +315,10 @@ def test_an_address_matches_where_the_first_bits_agree(
     assert permits(acl, READ, (Identity("ip", address),)) is matches
 
 
-def test_the_server_itself_and_the_superuser_may_do_everything() -> None:
+def test_the_server_itself_may_do_everything() -> None:
     acl = (Acl(0, "world", "anyone"),)
     assert not permits(acl, READ, (HERE,))
     assert permits(acl, READ, None)
-    assert permits(acl, READ, (HERE, Identity("super", "")))
     assert permits(None, READ, NOBODY)
 
 

@@ -13,8 +13,9 @@ from __future__ import annotations
 
 from zkplan.embedded.hosting import EmbeddedServer
 from zkplan.embedded.limits import Limits
+from zkplan.embedded.lock import address_of
 from zkplan.embedded.secret import folder_secret, new_secret
-from zkplan.embedded.storage import StorageDamaged, StorageError, StorageLocked, address_of
+from zkplan.embedded.storage_errors import StorageDamaged, StorageError, StorageLocked
 
 __all__ = [
     "EmbeddedServer",

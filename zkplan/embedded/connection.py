@@ -11,6 +11,7 @@ import asyncio
 import struct
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Protocol
 
 from zkplan.embedded import wire
@@ -52,13 +53,13 @@ class Connection(asyncio.Protocol):
         # While the transport has something left to send, what follows gathers in the outbox.
         self._is_blocked = False
         self._outbox = bytearray()
-        self._unread_bytes = 0  # of this connection in the host's sum
+        #: What was sent to it and not taken by it; part of the host's sum.
+        self.unread_bytes = 0
         self._given_bytes = 0  # to the transport, ever
         self._taken_bytes = 0  # of them, by the client's end when it was last looked at
-        self._reading = True
         self._waits_for_turn = False
-        self._handshake_timer: asyncio.TimerHandle | None = None
-        self._closing_timer: asyncio.TimerHandle | None = None
+        # Aborts it where the handshake, or the close, takes too long.
+        self._timer: asyncio.TimerHandle = None  # type: ignore[assignment]  # set when made
 
     # Called by asyncio.
 
@@ -67,18 +68,14 @@ class Connection(asyncio.Protocol):
         self.transport = transport
         address = transport.get_extra_info("peername")
         self.peer = Peer(address[0], address[1]) if address else Peer("unknown", 0)
+        self._start_timer()
         if not self.host.opened(self):
             transport.abort()
             return
         transport.set_write_buffer_limits(high=0)  # tell at once when the client does not read
-        self._handshake_timer = asyncio.get_running_loop().call_later(
-            self.host.limits.handshake_s, self.abort
-        )
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._stop_handshake_timer()
-        if self._closing_timer is not None:
-            self._closing_timer.cancel()
+        self._timer.cancel()
         self._drop_inbox()
         self._drop_outbox()
         self.host.slow.pop(self, None)
@@ -122,10 +119,12 @@ class Connection(asyncio.Protocol):
             self._outbox += data
         else:
             self._give(data)
-        self.sent_all()
+        self.peer.unsent_bytes = 0
+        if not self.transport.is_reading():
+            self._wait_for_turn()
         if self._is_blocked:
             self.count_unread()
-            if self._unread_bytes > self.host.limits.unread_bytes:
+            if self.unread_bytes > self.host.limits.unread_bytes:
                 self.abort()
 
     def close(self) -> None:
@@ -137,20 +136,13 @@ class Connection(asyncio.Protocol):
                 self.count_unread()
             self.transport.close()
             # Without it, a client that never reads keeps its place and its memory for ever.
-            self._closing_timer = asyncio.get_running_loop().call_later(
-                self.host.limits.handshake_s, self.abort
-            )
+            self._timer.cancel()
+            self._start_timer()
 
     def abort(self) -> None:
         """Close at once; what was not sent is dropped."""
         self._drop_outbox()
         self.transport.abort()
-
-    def sent_all(self) -> None:
-        """Everything held for it has left: requests that had no room for their answers go on."""
-        self.peer.unsent_bytes = 0
-        if not self._reading:
-            self._wait_for_turn()
 
     def go_on(self) -> None:
         """Handle what waits, now that there may be room for the answers."""
@@ -170,16 +162,11 @@ class Connection(asyncio.Protocol):
             self.host.slow.pop(self, None)
         return has_more
 
-    @property
-    def unread_bytes(self) -> int:
-        """What was sent to it and not taken by it."""
-        return self._unread_bytes
-
     def count_unread(self) -> None:
         """Bring `unread_bytes` and the host's sum up to date: a transport sends without a word."""
         now = len(self._outbox) + self.transport.get_write_buffer_size()
-        self.host.unread_bytes += now - self._unread_bytes
-        self._unread_bytes = now
+        self.host.unread_bytes += now - self.unread_bytes
+        self.unread_bytes = now
 
     # What the client does not read.
 
@@ -190,11 +177,8 @@ class Connection(asyncio.Protocol):
     def _pump(self) -> None:
         """Give the transport of the outbox as much as it takes."""
         while self._outbox and not self._is_blocked and not self.transport.is_closing():
-            if len(self._outbox) <= _CHUNK_BYTES:
-                chunk, self._outbox = self._outbox, bytearray()
-            else:
-                chunk = self._outbox[:_CHUNK_BYTES]
-                del self._outbox[:_CHUNK_BYTES]
+            chunk = self._outbox[:_CHUNK_BYTES]
+            del self._outbox[:_CHUNK_BYTES]
             self._give(chunk)
         self.count_unread()
 
@@ -207,8 +191,8 @@ class Connection(asyncio.Protocol):
 
     def _drop_outbox(self) -> None:
         self._outbox = bytearray()
-        self.host.unread_bytes -= self._unread_bytes
-        self._unread_bytes = 0
+        self.host.unread_bytes -= self.unread_bytes
+        self.unread_bytes = 0
 
     # Frames.
 
@@ -236,11 +220,14 @@ class Connection(asyncio.Protocol):
         if start:
             del inbox[:start]
             host.received_bytes -= start
-        self._read_while(self._has_room() and not self._waits_for_turn)
+        if self._has_room() and not self._waits_for_turn:
+            self.transport.resume_reading()
+        else:
+            self.transport.pause_reading()
         host.after_requests()
 
     def _has_room(self) -> bool:
-        unsent = self.peer.unsent_bytes + self._unread_bytes
+        unsent = self.peer.unsent_bytes + self.unread_bytes
         return (
             unsent < self.host.limits.unsent_bytes
             and not self.peer.leaving
@@ -252,37 +239,27 @@ class Connection(asyncio.Protocol):
             self._waits_for_turn = True
             asyncio.get_running_loop().call_soon(self.go_on)
 
-    def _read_while(self, wanted: bool) -> None:
-        if wanted != self._reading and not self.transport.is_closing():
-            self._reading = wanted
-            if wanted:
-                self.transport.resume_reading()
-            else:
-                self.transport.pause_reading()
-
     def _take_handshake(self, frame: bytes) -> None:
         try:
             request = wire.parse_connect(frame)
         except wire.WireError:
             self.abort()
             return
-        self._stop_handshake_timer()
-        self._take = self._take_request
+        self._timer.cancel()
+        self._take = partial(self.host.service.handle, self.peer)
         self.host.service.connect(self.peer, request)
-
-    def _take_request(self, frame: bytes) -> None:
-        self.host.service.handle(self.peer, frame)
 
     def _take_impossible_length(self, word: bytes) -> None:
         # Where the first frame would have its length, an administrator may send four letters.
-        answer = self.host.word(word) if self._handshake_timer is not None else None
+        is_first = self._take == self._take_handshake
+        answer = self.host.word(word) if is_first else None
         if answer is None:
             self.abort()
         else:
             # Like any other: what it tells of may not be stored yet.
             self.host.service.tell(self.peer, answer)
 
-    def _stop_handshake_timer(self) -> None:
-        if self._handshake_timer is not None:
-            self._handshake_timer.cancel()
-            self._handshake_timer = None
+    def _start_timer(self) -> None:
+        self._timer = asyncio.get_running_loop().call_later(
+            self.host.limits.handshake_s, self.abort
+        )

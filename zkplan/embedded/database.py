@@ -79,7 +79,18 @@ def open_to_write(folder: Path, sync: bool) -> sqlite3.Connection:
     try:
         # Exclusive: no other program changes the file meanwhile, and no shared memory is needed.
         connection.execute("PRAGMA locking_mode=EXCLUSIVE")
-        _prepare(connection, sync)
+        _use_log(connection)
+        # FULL: COMMIT returns after the log was flushed to the disk. NORMAL: it returns after the
+        # log was written to the operating system, which keeps it when this process is killed.
+        connection.execute(f"PRAGMA synchronous={'FULL' if sync else 'NORMAL'}")
+        connection.execute("PRAGMA fullfsync=ON")  # macOS: flush the disk's own cache too
+        connection.execute("PRAGMA checkpoint_fullfsync=ON")
+        # SQLite's own checkpoints swallow their errors, so `checkpoint` is called instead.
+        connection.execute("PRAGMA wal_autocheckpoint=0")
+        connection.execute(f"PRAGMA journal_size_limit={WAL_BYTES_KEPT}")
+        connection.execute(f"PRAGMA cache_size=-{_CACHE_KIB}")
+        # Overwriting deleted rows costs writes, and the folder is private.
+        connection.execute("PRAGMA secure_delete=OFF")
     except BaseException:
         connection.close()
         raise
@@ -143,8 +154,8 @@ def sync_folder(folder: Path) -> None:
 def _recognise(connection: sqlite3.Connection, path: Path) -> None:
     """Refuse a file that this version did not write."""
     try:
-        application = _pragma(connection, "application_id")
-        version = _pragma(connection, "user_version")
+        (application,) = connection.execute("PRAGMA application_id").fetchone()
+        (version,) = connection.execute("PRAGMA user_version").fetchone()
         tables = dict(connection.execute("SELECT name, sql FROM sqlite_master ORDER BY name"))
     except sqlite3.DatabaseError as error:
         raise unreadable(path, error) from error
@@ -163,22 +174,6 @@ def _recognise(connection: sqlite3.Connection, path: Path) -> None:
         raise StorageDamaged(
             f"{path} has a damaged header or table definition. {remedy(path.parent)}"
         )
-
-
-def _prepare(connection: sqlite3.Connection, sync: bool) -> None:
-    """Set what every commit relies on."""
-    _use_log(connection)
-    # FULL: COMMIT returns after the log was flushed to the disk. NORMAL: it returns after the log
-    # was written to the operating system, which keeps it when this process is killed.
-    connection.execute(f"PRAGMA synchronous={'FULL' if sync else 'NORMAL'}")
-    connection.execute("PRAGMA fullfsync=ON")  # macOS: flush the disk's own cache too
-    connection.execute("PRAGMA checkpoint_fullfsync=ON")
-    # SQLite's own checkpoints swallow their errors, so `checkpoint` is called instead.
-    connection.execute("PRAGMA wal_autocheckpoint=0")
-    connection.execute(f"PRAGMA journal_size_limit={WAL_BYTES_KEPT}")
-    connection.execute(f"PRAGMA cache_size=-{_CACHE_KIB}")
-    # Overwriting deleted rows costs writes, and the folder is private.
-    connection.execute("PRAGMA secure_delete=OFF")
 
 
 def _use_log(connection: sqlite3.Connection) -> None:
@@ -222,9 +217,3 @@ def unreadable(path: Path, error: sqlite3.Error | OSError) -> StorageError:
             "permissions of its files, and start the server again"
         )
     return StorageDamaged(f"{path} is damaged: {what}. {remedy(path.parent)}")
-
-
-def _pragma(connection: sqlite3.Connection, name: str) -> int:
-    (value,) = connection.execute(f"PRAGMA {name}").fetchone()
-    assert isinstance(value, int)
-    return value

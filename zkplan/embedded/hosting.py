@@ -9,10 +9,10 @@ import signal
 import threading
 import weakref
 from collections.abc import Callable
+from concurrent.futures import Future
 from pathlib import Path
-from types import TracebackType
 
-from zkplan.embedded.limits import Limits
+from zkplan.embedded.limits import Limits, Settings
 from zkplan.embedded.listening import allow_descriptors
 from zkplan.embedded.server import Server
 
@@ -57,11 +57,15 @@ class EmbeddedServer:
         self.data = None if data is None else Path(data)
         self.host = host
         self.port = port
-        self._durability = durability
-        self._tick_time_ms = tick_time_ms
-        self._timeouts_ms = (min_session_timeout_ms, max_session_timeout_ms)
-        self._sweep_s = sweep_s
-        self._limits = limits or Limits()
+        self._settings = Settings(
+            self.data,
+            durability == "durable",
+            tick_time_ms,
+            min_session_timeout_ms,
+            max_session_timeout_ms,
+            sweep_s,
+            limits or Limits(),
+        )
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self._server: Server | None = None
@@ -80,7 +84,12 @@ class EmbeddedServer:
     def is_running(self) -> bool:
         """Whether it serves, in its thread; no longer once it has begun to end."""
         thread, server = self._thread, self._server
-        return thread is not None and thread.is_alive() and server is not None and not server.ending
+        return (
+            thread is not None
+            and thread.is_alive()
+            and server is not None
+            and not server.ended.is_set()
+        )
 
     def start(self) -> EmbeddedServer:
         """Serve in a thread; returns once clients can connect. Nothing happens where it runs.
@@ -98,11 +107,11 @@ class EmbeddedServer:
             return self
 
     def _start(self) -> None:
-        started, abandoned = threading.Event(), threading.Event()
-        failure: list[BaseException] = []
+        started: Future[None] = Future()
+        abandoned = threading.Event()
 
         def on_started() -> None:
-            started.set()
+            started.set_result(None)
             if abandoned.is_set():
                 self._stop_soon()
 
@@ -110,25 +119,22 @@ class EmbeddedServer:
             try:
                 asyncio.run(self._serve(on_started))
             except BaseException as error:
-                failure.append(error)
-            finally:
-                started.set()
+                if not started.done():
+                    started.set_exception(error)
 
         # Before there is anything to close: a child may be forked at any moment.
         _SERVERS.add(self)
         self._thread = threading.Thread(target=serve, name="zkplan-embedded", daemon=True)
         try:
             self._thread.start()
-            started.wait()
+            started.result()
         except BaseException:
-            # Ctrl-C. Of this and on_started, the one that comes second sees the event of the other.
+            # Ctrl-C, or it did not start. Of this and on_started, the one that comes second sees
+            # what the other has set.
             abandoned.set()
-            if started.is_set():
+            if started.done():
                 self._stop_soon()
             raise
-        if failure:
-            self._thread.join()
-            raise failure[0]
 
     def stop(self) -> None:
         """Stop serving; sessions stay in the data folder, as when a real server is restarted."""
@@ -142,7 +148,7 @@ class EmbeddedServer:
         loop, server = self._loop, self._server
         if loop is not None and server is not None:
             try:
-                loop.call_soon_threadsafe(server.stop)
+                loop.call_soon_threadsafe(server.ended.set)
             except RuntimeError:
                 pass  # the loop has ended by itself meanwhile
 
@@ -151,7 +157,7 @@ class EmbeddedServer:
 
         0 after a clean stop, 1 after a failure (`fatal` says which). Raises as `start` does.
         """
-        allow_descriptors(self._limits.connections)
+        allow_descriptors(self._settings.limits.connections)
         # The tree is long-lived: to look for garbage in all of it again and again stalls clients.
         gc.set_threshold(50_000, 50, 1_000)
 
@@ -166,36 +172,22 @@ class EmbeddedServer:
     def __enter__(self) -> EmbeddedServer:
         return self.start()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     async def _serve(
         self, on_started: Callable[[], None], signals: tuple[signal.Signals, ...] = ()
     ) -> None:
-        low, high = self._timeouts_ms
-        server = Server(
-            data=self.data,
-            sync=self._durability == "durable",
-            tick_time_ms=self._tick_time_ms,
-            min_session_timeout_ms=low,
-            max_session_timeout_ms=high,
-            sweep_s=self._sweep_s,
-            limits=self._limits,
-        )
+        server = Server(self._settings)
         loop = asyncio.get_running_loop()
         for number in signals:
-            loop.add_signal_handler(number, server.stop)
+            loop.add_signal_handler(number, server.ended.set)
         await server.start(self.host, self.port)
         try:
             self.port = server.port
             self._server, self._loop = server, loop
             on_started()
-            await server.serve()
+            await server.ended.wait()
         finally:
             await server.close()
 

@@ -1,8 +1,8 @@
 """The pieces ZooKeeper's messages are made of: strings, buffers, lists, ACLs and Stats as bytes.
 
 Every reader takes the bytes and where to start and returns the value and where the next one starts.
-It raises WireError, or struct.error where the bytes end too early (transport/wire.py turns that
-into a WireError: a check here would cost more than the whole read). A reader never believes a count
+It raises WireError, or struct.error where the bytes end too early (wire.py turns that into a
+WireError: a check here would cost more than the whole read). A reader never believes a count
 or a length: nothing is allocated for what is not in the bytes. Oddities are answered as a real
 server (3.8) does: length -1 is null, an invalid UTF-8 sequence becomes U+FFFD.
 """
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from typing import Final
 
 from zkplan.embedded.records import NO_DATA, OPEN_ACL, Acl, Stat
@@ -29,17 +29,14 @@ MARSHALLING: Final = -5
 class WireError(ValueError):
     """These bytes are no request of ZooKeeper's protocol.
 
-    Where `must_close` there is nothing to answer to and `xid` is None: a server closes the
-    connection, and otherwise answers with `code`. Where `takes_zxid` a write was meant, and its
-    refusal takes a zxid like any other.
+    Where `xid` is None there is nothing to answer to: a server closes the connection, and otherwise
+    answers with MARSHALLING. Where `takes_zxid` a write was meant, and its refusal takes a zxid
+    like any other.
     """
-
-    code = MARSHALLING
 
     def __init__(self, message: str, *, xid: int | None = None, takes_zxid: bool = False) -> None:
         super().__init__(message)
         self.xid = xid
-        self.must_close = xid is None
         self.takes_zxid = takes_zxid
 
 
@@ -77,6 +74,7 @@ def read_buffer(body: bytes, at: int) -> tuple[bytes, int]:
 
 def read_text(body: bytes, at: int) -> tuple[str | None, int]:
     """A string, or None for null."""
+    # As `read_buffer`, but without a call, since every request has texts.
     size: int = INT.unpack_from(body, at)[0]
     at += 4
     if size < 0:
@@ -156,12 +154,8 @@ def pack_texts(texts: Collection[str]) -> bytes:
 
 def pack_acl(acl: Collection[Acl]) -> bytes:
     """An access control list."""
-    return INT.pack(len(acl)) + b"".join(_pack_entries(acl))
-
-
-def _pack_entries(acl: Iterable[Acl]) -> Iterable[bytes]:
-    for perms, scheme, name in acl:
-        yield INT.pack(perms) + pack_text(scheme) + pack_text(name)
+    entries = [INT.pack(perms) + pack_text(scheme) + pack_text(name) for perms, scheme, name in acl]
+    return INT.pack(len(acl)) + b"".join(entries)
 
 
 def pack_stat(stat: Stat) -> bytes:

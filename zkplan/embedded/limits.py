@@ -1,7 +1,8 @@
-"""What the server refuses before it is in danger: sizes and counts, with their reasons."""
+"""What one server is started with, and what it refuses before it is in danger, with the reasons."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import NamedTuple
 
 # The frame without its 4-byte length: jute.maxbuffer of a real server. Clients rely on the limit
@@ -47,3 +48,16 @@ class Limits(NamedTuple):
     sweep_nodes: int = 1_000
     #: For a client to finish the handshake, and at the end to read what is left for it.
     handshake_s: float = 30.0
+
+
+class Settings(NamedTuple):
+    """Settings of one server; with `sync` a commit waits for the disk."""
+
+    data: Path | None
+    sync: bool
+    tick_time_ms: int
+    min_session_timeout_ms: int
+    max_session_timeout_ms: int
+    #: How often containers and nodes with a time to live are looked at.
+    sweep_s: float
+    limits: Limits

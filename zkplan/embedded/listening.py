@@ -51,11 +51,6 @@ def _listen(endpoint: socket.socket, address: tuple[object, ...], backlog: int) 
         raise
 
 
-def is_out_of_descriptors(error: OSError) -> bool:
-    """Whether too many files are open, in this process or on the machine."""
-    return error.errno in (errno.EMFILE, errno.ENFILE)
-
-
 def allow_descriptors(connections: int) -> None:
     """Let this process open so many connections, as far as it may without more rights."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -3,36 +3,39 @@
 from __future__ import annotations
 
 import gc
-from pathlib import Path
-from typing import NamedTuple
+from collections.abc import Hashable
 
+from zkplan.embedded.acl import Who
 from zkplan.embedded.database import remedy
-from zkplan.embedded.limits import Limits
-from zkplan.embedded.sessions import SavedSession
-from zkplan.embedded.storage import Saved, Storage, StorageDamaged
+from zkplan.embedded.limits import Settings
+from zkplan.embedded.storage import Saved, Storage
+from zkplan.embedded.storage_errors import StorageDamaged
 from zkplan.embedded.tree import Tree
 
 
-class Loaded(NamedTuple):
-    """All of a server but its sockets; without a data folder there is no storage."""
+def load(settings: Settings) -> tuple[Storage | None, Tree, Saved]:
+    """Open the data folder, which whoever calls has to close. Raises StorageError.
 
-    storage: Storage | None
-    tree: Tree
-    last_session: int
-    sessions: list[SavedSession]
-
-
-def load(data: Path | None, *, sync: bool, limits: Limits) -> Loaded:
-    """Open the data folder, which whoever calls has to close. Raises StorageError."""
+    Gives the tree instead of the saved nodes; without a data folder there is no storage.
+    """
+    data, limits = settings.data, settings.limits
     if data is None:
-        return Loaded(None, _tree(limits, is_new=True, is_stored=False), 0, [])
-    storage = Storage.open(data, sync=sync)
+        tree = Tree(limits, system_nodes=True, identities=_identities)
+        return None, tree, Saved(0, 0, [], [])
+    storage = Storage(data, settings.sync)
     # A million new objects, and no garbage among them: to look for some would take long.
     collecting = gc.isenabled()
     gc.disable()
     try:
         saved = storage.load()
-        return Loaded(storage, _restored(data, saved, limits), saved.last_session, saved.sessions)
+        is_new = not saved.nodes
+        tree = Tree(limits, system_nodes=is_new, track_changes=True, identities=_identities)
+        if not is_new:
+            try:
+                tree.restore(saved.zxid, saved.nodes)
+            except ValueError as error:
+                raise StorageDamaged(f"{data} holds no tree: {error}. {remedy(data)}") from error
+        return storage, tree, saved._replace(nodes=[])
     except BaseException:
         storage.close()
         raise
@@ -41,24 +44,5 @@ def load(data: Path | None, *, sync: bool, limits: Limits) -> Loaded:
             gc.enable()
 
 
-def _restored(data: Path, saved: Saved, limits: Limits) -> Tree:
-    tree = _tree(limits, is_new=not saved.nodes, is_stored=True)
-    if saved.nodes:
-        try:
-            tree.restore(saved.zxid, saved.nodes)
-        except ValueError as error:
-            raise StorageDamaged(f"{data} holds no tree: {error}. {remedy(data)}") from error
-    return tree
-
-
-def _tree(limits: Limits, *, is_new: bool, is_stored: bool) -> Tree:
-    return Tree(
-        system_nodes=is_new,
-        track_changes=is_stored,
-        max_nodes=limits.znodes,
-        max_bytes=limits.tree_bytes,
-        max_watches=limits.watches,
-        max_watch_bytes=limits.watch_bytes,
-        max_total_watch_bytes=limits.watch_total_bytes,
-        identities=lambda peer: peer.identities,  # type: ignore[attr-defined]
-    )
+def _identities(watcher: Hashable) -> Who:
+    return watcher.identities  # type: ignore[attr-defined,no-any-return]

@@ -15,9 +15,8 @@ from pathlib import Path
 
 # As https://www.sqlite.org/fileformat2.html#walformat has it.
 _HEADER = struct.Struct(">8I")  # magic, version, page size, sequence, 2 salts, 2 checksums
-_FRAME = struct.Struct(
-    ">6I"
-)  # page, pages of the database where a group ends, 2 salts, 2 checksums
+# Page, pages of the database where a group ends, 2 salts, 2 checksums.
+_FRAME = struct.Struct(">6I")
 _MAGIC_LITTLE, _MAGIC_BIG = 0x377F0682, 0x377F0683
 _WORD = 0xFFFFFFFF
 

@@ -69,18 +69,8 @@ class Node:
         self.ctime = self.mtime = now_ms
         self.children = NO_CHILDREN
 
-    def add_child(self, name: str, zxid: int) -> None:
-        """Count and list a new child."""
-        if self.children:
-            self.children[name] = None
-        else:
-            self.children = {name: None}
-        if self.creates < INT_MAX:
-            self.creates += 1
-            self.pzxid = zxid
-
     def list_child(self, name: str) -> None:
-        """List a child without counting it as created now."""
+        """Put a child on the list."""
         if self.children:
             self.children[name] = None
         else:
@@ -92,13 +82,6 @@ class Node:
         if not self.children:
             # An emptied dict would keep its memory.
             self.children = NO_CHILDREN
-
-    def write(self, data: bytes, zxid: int, now_ms: int) -> None:
-        """Replace the data and raise the version by one."""
-        self.data = data
-        self.mzxid = zxid
-        self.mtime = now_ms
-        self.version = raised(self.version)
 
     def stat(self) -> Stat:
         """What a server would report now: of an owner only the session."""

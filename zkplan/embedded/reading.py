@@ -7,12 +7,12 @@ before a watch is armed, since whoever is refused does not expect its event.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from zkplan.embedded import requests as ask
 from zkplan.embedded.peer import Peer
-from zkplan.embedded.records import Acl, Identity, LimitError, TreeError
+from zkplan.embedded.records import Acl, LimitError, TreeError
 from zkplan.embedded.tree import Tree
 
 # At most what stands around the content of an answer: headers, counts, a Stat.
@@ -30,6 +30,20 @@ class Reads:
     def __init__(self, tree: Tree, answer_bytes: int) -> None:
         self._tree = tree
         self._answer_bytes = answer_bytes
+        #: One for each kind of request: its answer is given, or a TreeError raised.
+        self.handlers: dict[type, Callable[[Peer, Any], Any]] = {
+            ask.GetData: self.get_data,
+            ask.Exists: self.exists,
+            ask.GetChildren: self.get_children,
+            ask.GetAcl: self.get_acl,
+            ask.MultiRead: self.multi_read,
+            ask.Sync: lambda _, request: request.path,
+            ask.GetEphemerals: self.get_ephemerals,
+            ask.CountDescendants: lambda peer, request: tree.count_descendants(
+                request.path, peer.identities
+            ),
+            ask.WhoAmI: lambda peer, _: peer.identities,
+        }
 
     def get_data(self, peer: Peer, request: ask.GetData) -> Any:
         return self._tree.get(request.path, peer if request.watch else None, peer.identities)
@@ -85,26 +99,15 @@ class Reads:
         self._judge(request.prefix, _size_of_texts(paths))
         return paths
 
-    def count_descendants(self, peer: Peer, request: ask.CountDescendants) -> Any:
-        return self._tree.count_descendants(request.path, peer.identities)
-
-    def who_am_i(self, peer: Peer, _request: ask.WhoAmI) -> Any:
-        self._judge("/", _size_of_identities(peer.identities))
-        return peer.identities
-
     def _is_tree_small(self) -> bool:
         # To measure ten thousand names takes a good part of the time of the whole answer. All paths
         # of a tree like this fit into one: each has a character at least, and a length before it.
-        bytes_at_most = (_CHARACTER_BYTES + _LENGTH_BYTES) * self._tree.data_bytes
+        bytes_at_most = (_CHARACTER_BYTES + _LENGTH_BYTES) * self._tree.znodes.bytes
         return bytes_at_most + _AROUND_BYTES <= self._answer_bytes
 
     def _judge(self, path: str, size: int) -> None:
         if size + _AROUND_BYTES > self._answer_bytes:
-            raise LimitError(
-                path,
-                f"the answer about {path[:100]!r} would have up to {size} bytes, and more than"
-                f" {self._answer_bytes} are not sent at once; ask for less, in several requests",
-            )
+            raise LimitError(path)
 
 
 def _size_of_texts(texts: Sequence[str]) -> int:
@@ -119,7 +122,3 @@ def _size_of_text(text: str) -> int:
 
 def _size_of_acl(entries: Iterable[Acl]) -> int:
     return sum(4 + _size_of_text(entry.scheme) + _size_of_text(entry.id) for entry in entries)
-
-
-def _size_of_identities(identities: Iterable[Identity]) -> int:
-    return sum(_size_of_text(scheme) + _size_of_text(name) for scheme, name in identities)

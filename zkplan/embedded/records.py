@@ -1,18 +1,4 @@
-"""The words of the znode tree: operations, their answers, and the errors of a refusal.
-
-TreeError                       one operation was refused, nothing was written
-  NoNodeError                   the node, or the parent of the node to be, does not exist
-  NodeExistsError               the node to create exists
-  BadVersionError               the node has another version than the operation named
-  NotEmptyError                 the node to delete has children
-  NoChildrenForEphemeralsError  an ephemeral node cannot be a parent
-  BadArgumentsError             the server could never accept this path (or this operation)
-  NoAuthError                   the requester may not do this to the node
-  InvalidAclError               the access control list is empty or malformed
-  NoWatcherError                there is no such watch to remove
-  LimitError                    the server holds as many znodes or bytes as it may
-MultiFailed                     a multi was refused whole; carries the culprit and its TreeError
-"""
+"""The words of the znode tree: operations, their answers, and the errors of a refusal."""
 
 from __future__ import annotations
 
@@ -77,7 +63,8 @@ class Create(NamedTuple):
     """Create a node; with `sequence` its parent's counter is appended to the path.
 
     A container is deleted by the server some time after its last child, a node with `ttl_ms` > 0
-    after so many milliseconds without a change or a child. With `with_stat` the answer is Created.
+    (up to nodes.TTL_MS_MAX) after so many milliseconds without a change or a child. With
+    `with_stat` the answer is Created.
     """
 
     path: str
@@ -132,13 +119,12 @@ Answer = str | bool | Stat | Created
 
 
 class TreeError(Exception):
-    """One operation on `path` was refused and nothing was written; `code` is ZooKeeper's number."""
+    """One operation on a path, its argument, was refused and nothing was written.
+
+    A client is told nothing but `code`, ZooKeeper's number.
+    """
 
     code: ClassVar[int] = -1
-
-    def __init__(self, path: str, message: str) -> None:
-        super().__init__(message)
-        self.path = path
 
 
 class NoNodeError(TreeError):
@@ -208,6 +194,6 @@ class MultiFailed(Exception):
     """
 
     def __init__(self, index: int, error: TreeError) -> None:
-        super().__init__(f"operation {index} refused, so nothing of the multi was written: {error}")
+        super().__init__(index, error)
         self.index = index
         self.error = error

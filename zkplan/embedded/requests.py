@@ -1,8 +1,6 @@
-"""What a client can ask of a server besides the writes of protocol/records.py: reads, watches, its
-session.
+"""What a client can ask of a server besides the writes of records.py: reads, watches, its session.
 
-One class for each kind of request on the wire; transport/wire.py makes them from bytes, service.py
-answers.
+One class for each kind of request on the wire; wire.py makes them from bytes, service.py answers.
 """
 
 from __future__ import annotations
@@ -24,14 +22,6 @@ class ConnectRequest(NamedTuple):
     session: int
     password: bytes
     read_only: bool | None
-
-
-class ConnectResponse(NamedTuple):
-    """The answer: the negotiated time-out, or 0 and session 0 where it is gone."""
-
-    timeout_ms: int
-    session: int
-    password: bytes
 
 
 class GetData(NamedTuple):
@@ -146,10 +136,16 @@ class Unsupported(NamedTuple):
     opcode: int
 
 
-Read = GetData | Exists | GetChildren | GetAcl | Sync | MultiRead | GetEphemerals | CountDescendants
 Request = (
     Op
-    | Read
+    | GetData
+    | Exists
+    | GetChildren
+    | GetAcl
+    | Sync
+    | MultiRead
+    | GetEphemerals
+    | CountDescendants
     | Multi
     | AddAuth
     | SetWatches

@@ -62,18 +62,16 @@ def is_large(node: Node) -> bool:
     return len(node.data) > INLINE_BYTES_MAX
 
 
-def pack_content(number: int, node: Node) -> ContentRow:
+def pack_content(number: int, mzxid: int, data: bytes) -> ContentRow:
     """The row of large data; it belongs to its node by number and mzxid."""
-    data = node.data
-    crc = crc32(data, crc32(_CONTENT.pack(number, node.mzxid, len(data))))
-    return number, node.mzxid, data, crc
+    return number, mzxid, data, crc32(data, crc32(_CONTENT.pack(number, mzxid, len(data))))
 
 
 def unpack_content(row: ContentRow) -> tuple[int, bytes]:
     """The mzxid and the data; raises RowDamaged."""
-    number, mzxid, data, crc = row
+    number, mzxid, data, _ = row
     try:
-        if crc32(data, crc32(_CONTENT.pack(number, mzxid, len(data)))) == crc:
+        if pack_content(number, mzxid, data) == row:
             return mzxid, data
     except (TypeError, struct.error):
         pass  # a damaged row may hold values of any type
@@ -92,42 +90,29 @@ class NodeReader:
 
     def unpack(self, row: NodeRow) -> Node:
         """The node of this row; raises RowDamaged."""
-        number, path, data, fields, acl, crc = row
+        number, path, data, fields, acl, _ = row
         try:
-            raw = path.encode()
-            actual = crc32(raw, crc32(fields))
-            if acl is not None:
-                actual = crc32(acl.encode(), actual)
-            if data:
-                actual = crc32(data, actual)
             values = _FIELDS.unpack(fields)
+            if values[12] > INLINE_BYTES_MAX:
+                mzxid, large = self.contents.pop(number, (-1, b""))
+                data = large if mzxid == values[2] else None
+            node = self._node(values, NO_DATA if data is None else data, acl)
+            if pack_node(number, path, node) == row:
+                return node
         except (TypeError, AttributeError, ValueError, struct.error):
-            raise RowDamaged(f"the row of node {number} is not one that a server wrote") from None
-        lengths = len(raw), -1 if acl is None else len(acl)
-        if actual != crc or values[0] != number or values[10:12] != lengths:
-            raise RowDamaged(f"the row of node {number} ({path}) does not match its checksum")
-        if values[12] > INLINE_BYTES_MAX:
-            content = self.contents.pop(number, None)
-            if content is None or content[0] != values[2] or len(content[1]) != values[12]:
-                raise RowDamaged(f"the data of node {number} ({path}) is missing or another's")
-            data = content[1]
-        elif values[12] != (-1 if data is None else len(data)):
-            raise RowDamaged(f"the data of node {number} ({path}) has another length")
-        return self._node(values, NO_DATA if data is None else data, acl)
+            pass  # a damaged row may hold values of any type
+        raise RowDamaged(f"the row of node {number} ({path}) or its data is not as it was written")
 
     def _node(self, values: tuple[int, ...], data: bytes, acl: str | None) -> Node:
         number, czxid, mzxid, pzxid, ctime, mtime, owner, version, creates, aversion, *_ = values
         # Neighbours were mostly written by one transaction, or within one millisecond.
-        if czxid == self._czxid:
-            czxid = self._czxid
-        else:
+        if czxid != self._czxid:
             self._czxid = czxid
-        if ctime == self._ctime:
-            ctime = self._ctime
-        else:
+        if ctime != self._ctime:
             self._ctime = ctime
-        node = Node(data, self._owners.setdefault(owner, owner), czxid, ctime)
-        node.number = number
+        shared_acl = None if acl is None else _acl_of(acl)
+        owner = self._owners.setdefault(owner, owner)
+        node = Node(data, owner, self._czxid, self._ctime, number, shared_acl)
         # Most nodes were never written after their creation: those keep one object for all three.
         if mzxid != czxid:
             node.mzxid = mzxid
@@ -138,7 +123,6 @@ class NodeReader:
         node.version = version
         node.creates = creates
         node.aversion = aversion
-        node.acl = None if acl is None else _acl_of(acl)
         return node
 
 

@@ -8,22 +8,22 @@ was held sent. While a commit runs, the requests of the next group gather in the
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import os
-import socket
 import time
-from pathlib import Path
 from typing import Any
 
 from zkplan.embedded.connection import Connection
-from zkplan.embedded.limits import Limits
-from zkplan.embedded.listening import is_out_of_descriptors, listening_socket
-from zkplan.embedded.loading import Loaded, load
+from zkplan.embedded.limits import Settings
+from zkplan.embedded.listening import listening_socket
+from zkplan.embedded.loading import load
 from zkplan.embedded.peer import Peer
 from zkplan.embedded.service import Service
 from zkplan.embedded.sessions import Sessions
-from zkplan.embedded.storage import Storage, StorageError
-from zkplan.embedded.words import Settings, Traffic, answer_word
+from zkplan.embedded.storage import Saved, Storage
+from zkplan.embedded.storage_errors import StorageError
+from zkplan.embedded.words import Traffic, answer_word
 
 # Where an expiry comes so late, the server was stopped or got no CPU: see Sessions.forgive.
 _AWAY_MS = 500
@@ -37,36 +37,24 @@ logger = logging.getLogger("zkplan.embedded")
 
 
 class Server:
-    """One server; `start`, `serve` and `close` belong to one event loop."""
+    """One server; `start`, `ended` and `close` belong to one event loop."""
 
-    def __init__(
-        self,
-        *,
-        data: Path | None,
-        sync: bool,
-        tick_time_ms: int,
-        min_session_timeout_ms: int,
-        max_session_timeout_ms: int,
-        sweep_s: float,
-        limits: Limits,
-    ) -> None:
-        self.limits = limits
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.limits = settings.limits
         self.received_bytes = 0
         self.unread_bytes = 0
         self.slow: dict[Connection, None] = {}
         self.fatal: BaseException | None = None
         self.host, self.port = "", 0
-        self._data, self._sync = data, sync
-        self._tick_time_ms = tick_time_ms
-        self._timeouts_ms = (min_session_timeout_ms, max_session_timeout_ms)
-        self._sweep_s = sweep_s
         self._connections: dict[Peer, Connection] = {}
         self._storage: Storage | None = None
         self._stored_zxid = 0
         self._flush_is_due = False
         self._listener: asyncio.Server | None = None
         self._timers: dict[str, asyncio.TimerHandle] = {}
-        self._ended = asyncio.Event()
+        #: Set it to end the server. A disk that fails sets it, too, and `fatal` says how.
+        self.ended = asyncio.Event()
         self.traffic = Traffic()
         self._group_began_s = 0.0
         self._complained_s = -_COMPLAINT_S
@@ -76,71 +64,46 @@ class Server:
     async def start(self, host: str, port: int) -> None:
         """Load the data and listen. Raises StorageError and OSError (the address is taken)."""
         asyncio.get_running_loop().set_exception_handler(self._unexpected)
-        loaded = self._load()
+        saved = self._load()
         try:
             endpoint = await listening_socket(host, port, _BACKLOG)
-            listener = self._listener = await self._listen(endpoint)
-            self.host, self.port = endpoint.getsockname()[:2]
-            if self._storage is not None:
-                self._storage.publish_address(self.address)
-            # Nothing slow may follow before `start_serving`: sessions must not lose the time that
-            # the start takes.
-            self.sessions.restore(loaded.last_session, loaded.sessions, _now_ms())
-            self._schedule_expiry()
-            self._schedule_sweep()
-            await listener.start_serving()
-            endpoint.listen(_BACKLOG)  # asyncio has just set it to what it accepts in a row
-        except BaseException:
-            self._cancel_timers()
-            self._close_listener()
-            self._close_storage()
-            raise
-
-    async def _listen(self, endpoint: socket.socket) -> asyncio.Server:
-        try:
-            return await asyncio.get_running_loop().create_server(
+            listener = self._listener = await asyncio.get_running_loop().create_server(
                 lambda: Connection(self),
                 sock=endpoint,
                 backlog=_ACCEPTED_IN_A_ROW,
                 start_serving=False,
             )
+            self.host, self.port = endpoint.getsockname()[:2]
+            if self._storage is not None:
+                self._storage.publish_address(f"{self.host}:{self.port}")
+            # Nothing slow may follow before `start_serving`: sessions must not lose the time that
+            # the start takes.
+            self.sessions.restore(saved.last_session, saved.sessions, _now_ms())
+            self._schedule_expiry()
+            self._schedule_sweep()
+            await listener.start_serving()
+            endpoint.listen(_BACKLOG)  # asyncio has just set it to what it accepts in a row
         except BaseException:
-            endpoint.close()
+            await self.close()
             raise
-
-    @property
-    def address(self) -> str:
-        """host:port, as a client takes it."""
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
-
-    async def serve(self) -> None:
-        """Until `stop` is called or the disk fails; `fatal` then says how."""
-        await self._ended.wait()
-
-    def stop(self) -> None:
-        """End `serve`."""
-        self._ended.set()
-
-    @property
-    def ending(self) -> bool:
-        """Whether `stop` was called or the disk failed: nothing new is begun."""
-        return self._ended.is_set()
 
     async def close(self) -> None:
         """Stop listening, cut the connections, close the data. Sessions stay, as in a restart."""
-        self._ended.set()
-        self._cancel_timers()
-        self._close_listener()
+        self.ended.set()
+        for timer in self._timers.values():
+            timer.cancel()
+        if self._listener is not None:
+            self._listener.close()
         try:
-            if self.fatal is None:
-                self._flush()
+            self._flush()
             for connection in list(self._connections.values()):
                 if self.fatal is None:
                     connection.close()
                 else:
                     connection.abort()
         finally:
-            self._close_storage()
+            if self._storage is not None:
+                self._storage.close()
         # One turn of the loop, in which the transports report that they are closed, and another for
         # those of clients that do not read what is left for them: their sockets would stay open.
         await asyncio.sleep(0)
@@ -148,27 +111,16 @@ class Server:
             connection.abort()
         await asyncio.sleep(0)
 
-    def _cancel_timers(self) -> None:
-        for timer in self._timers.values():
-            timer.cancel()
-
-    def _close_listener(self) -> None:
-        if self._listener is not None:
-            self._listener.close()
-
-    def _load(self) -> Loaded:
-        loaded = load(self._data, sync=self._sync, limits=self.limits)
-        low, high = self._timeouts_ms
-        self.sessions = Sessions(min_timeout_ms=low, max_timeout_ms=high, make_password=os.urandom)
-        self._storage, self.tree = loaded.storage, loaded.tree
+    def _load(self) -> Saved:
+        self._storage, self.tree, saved = load(self.settings)
+        self.sessions = Sessions(
+            min_timeout_ms=self.settings.min_session_timeout_ms,
+            max_timeout_ms=self.settings.max_session_timeout_ms,
+            make_password=os.urandom,
+        )
         self._stored_zxid = self.tree.zxid
         self.service = Service(self.tree, self.sessions, self.limits)
-        return loaded
-
-    def _close_storage(self) -> None:
-        storage, self._storage = self._storage, None
-        if storage is not None:
-            storage.close()
+        return saved
 
     def _unexpected(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         """End at an error that nobody foresaw: the tree in memory may hold half of a request."""
@@ -189,7 +141,7 @@ class Server:
         if now_s - self._complained_s < _COMPLAINT_S:
             return
         self._complained_s = now_s
-        if is_out_of_descriptors(error):
+        if error.errno in (errno.EMFILE, errno.ENFILE):
             logger.error(
                 "no more connections can be accepted: %s. %s are open; allow this process more"
                 " open files (ulimit -n), or close connections",
@@ -203,7 +155,7 @@ class Server:
 
     def opened(self, connection: Connection) -> bool:
         """Whether it may stay."""
-        if len(self._connections) >= self.limits.connections or self._ended.is_set():
+        if len(self._connections) >= self.limits.connections or self.ended.is_set():
             return False
         self._connections[connection.peer] = connection
         return True
@@ -237,14 +189,6 @@ class Server:
         """The other ends of the open connections."""
         return list(self._connections)
 
-    @property
-    def settings(self) -> Settings:
-        """What an administrator sees."""
-        data = "" if self._data is None else str(self._data)
-        return Settings(
-            self.port, data, self._tick_time_ms, self.limits.connections, *self._timeouts_ms
-        )
-
     def word(self, word: bytes) -> bytes | None:
         """The answer to four letters; None if they are no word."""
         return answer_word(word, self)
@@ -267,7 +211,7 @@ class Server:
         self.fatal = error
         self.service.out.clear()
         self.service.held_bytes = 0
-        self._ended.set()
+        self.ended.set()
 
     def _commit(self) -> None:
         # Every change takes a zxid, also a refused write. Clients remember the highest zxid they
@@ -277,7 +221,7 @@ class Server:
             self._storage.commit(
                 zxid=self.tree.zxid,
                 last_session=self.sessions.last_id,
-                nodes=self.tree.take_changes(),
+                nodes=self.tree.znodes.take_changes(),
                 sessions=sessions,
             )
         self._stored_zxid = self.tree.zxid
@@ -319,8 +263,8 @@ class Server:
     def _schedule_expiry(self) -> None:
         due_ms = self.sessions.next_check_ms()
         now_ms = _now_ms()
-        at_ms = now_ms + self._tick_time_ms if due_ms is None else due_ms
-        at_ms = max(now_ms + 1, min(at_ms, now_ms + self._tick_time_ms))
+        latest_ms = now_ms + self.settings.tick_time_ms
+        at_ms = max(now_ms + 1, latest_ms if due_ms is None else min(due_ms, latest_ms))
         self._timers["expiry"] = asyncio.get_running_loop().call_later(
             (at_ms - now_ms) / 1000, self._expire, at_ms
         )
@@ -347,7 +291,7 @@ class Server:
 
     def _schedule_sweep(self, after_s: float | None = None) -> None:
         self._timers["sweep"] = asyncio.get_running_loop().call_later(
-            self._sweep_s if after_s is None else after_s, self._sweep
+            self.settings.sweep_s if after_s is None else after_s, self._sweep
         )
 
     def _sweep(self) -> None:

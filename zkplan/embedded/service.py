@@ -8,40 +8,21 @@ to be stored is in the changes of `tree` and `sessions`. Whoever runs it (server
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, get_args
 
 from zkplan.embedded import acl, wire, wire_answers
 from zkplan.embedded import requests as ask
+from zkplan.embedded.jute import MARSHALLING
 from zkplan.embedded.limits import Limits
 from zkplan.embedded.peer import Peer
 from zkplan.embedded.reading import Reads
-from zkplan.embedded.records import (
-    Check,
-    Create,
-    Delete,
-    LimitError,
-    MultiFailed,
-    SetAcl,
-    SetData,
-    TreeError,
-)
-from zkplan.embedded.requests import Multi
-from zkplan.embedded.sessions import Session, Sessions
+from zkplan.embedded.records import LimitError, MultiFailed, Op, TreeError
+from zkplan.embedded.sessions import PASSWORD_BYTES, Session, Sessions
 from zkplan.embedded.tree import Tree
 
 # Error codes that are no TreeError's.
-MARSHALLING_ERROR = -5
 UNIMPLEMENTED = -6
 AUTH_FAILED = -115
-SESSION_EXPIRED = -112
-
-# What may be answered with a refusal whatever the size: a write is done, and its answer is short.
-_READS = frozenset(
-    (
-        *(ask.GetData, ask.Exists, ask.GetChildren, ask.GetAcl, ask.MultiRead, ask.Sync),
-        *(ask.GetEphemerals, ask.CountDescendants, ask.WhoAmI),
-    )
-)
 
 
 class Service:
@@ -61,26 +42,18 @@ class Service:
         self._now_ms = 0
         self._wall_ms = 0
         self._peers: dict[int, Peer] = {}  # by session
-        reads = Reads(tree, limits.answer_bytes)
+        self._reads = Reads(tree, limits.answer_bytes).handlers
         self._handlers: dict[type, Callable[[Peer, Any], Any]] = {
-            Create: self._write,
-            Delete: self._write,
-            SetData: self._write,
-            SetAcl: self._write,
-            Check: self._write,
-            Multi: self._multi,
-            ask.GetData: reads.get_data,
-            ask.Exists: reads.exists,
-            ask.GetChildren: reads.get_children,
-            ask.GetAcl: reads.get_acl,
-            ask.MultiRead: reads.multi_read,
-            ask.Sync: lambda _, request: request.path,
-            ask.GetEphemerals: reads.get_ephemerals,
-            ask.CountDescendants: reads.count_descendants,
-            ask.SetWatches: self._set_watches,
-            ask.AddWatch: self._add_watch,
-            ask.RemoveWatches: self._remove_watches,
-            ask.WhoAmI: reads.who_am_i,
+            **self._reads,
+            **dict.fromkeys(get_args(Op), self._write),
+            ask.Multi: self._multi,
+            ask.SetWatches: lambda peer, request: tree.set_watches(request, peer),
+            ask.AddWatch: lambda peer, request: tree.watches.arm_for_good(
+                request.path, peer, recursive=request.recursive
+            ),
+            ask.RemoveWatches: lambda peer, request: tree.watches.remove(
+                request.path, peer, request.kind, request.only_check
+            ),
         }
 
     def tell_time(self, now_ms: int, wall_ms: int) -> None:
@@ -98,15 +71,13 @@ class Service:
             self._close(peer)
             return
         session = self._session_for(peer, request)
-        if session is None:
-            answer = ask.ConnectResponse(0, 0, bytes(16))
-        else:
+        answer: tuple[int, int, bytes] = 0, 0, bytes(PASSWORD_BYTES)
+        if session is not None:
             peer.session, peer.session_id = session, session.id
             self._peers[session.id] = peer
-            answer = ask.ConnectResponse(session.timeout_ms, session.id, session.password)
-        self._send(
-            peer, wire_answers.connect_answer(answer, with_last_byte=request.read_only is not None)
-        )
+            answer = session.timeout_ms, session.id, session.password
+        with_last_byte = request.read_only is not None
+        self._send(peer, wire_answers.connect_answer(*answer, with_last_byte=with_last_byte))
         if session is None:
             self._close(peer)
 
@@ -127,7 +98,7 @@ class Service:
 
     def disconnected(self, peer: Peer) -> None:
         """The connection is gone; its watches go with it, its session stays until it expires."""
-        self.tree.drop_watches(peer)
+        self.tree.watches.drop(peer)
         if peer.session is not None and self._peers.get(peer.session.id) is peer:
             del self._peers[peer.session.id]
         peer.session = None
@@ -188,12 +159,13 @@ class Service:
         except TreeError as error:
             reply = wire_answers.error_reply(xid, self.tree.zxid, error.code)
         except MultiFailed as error:
-            assert isinstance(request, Multi)
+            assert isinstance(request, ask.Multi)
             codes = wire_answers.refusal_codes(len(request.ops), error.index, error.error.code)
             reply = wire_answers.multi_error(xid, self.tree.zxid, codes)
         else:
             reply = wire_answers.reply(xid, self.tree.zxid, request, answer)
-            if len(reply) > self.limits.answer_bytes and kind in _READS:
+            # Not of a write: it is done.
+            if len(reply) > self.limits.answer_bytes and kind in self._reads:
                 reply = wire_answers.error_reply(xid, self.tree.zxid, LimitError.code)
         # Events first: whoever reads an answer has been told of every change that it may show.
         self._send_events()
@@ -223,12 +195,12 @@ class Service:
             self._close(peer)
 
     def _refuse_frame(self, peer: Peer, error: wire.WireError) -> None:
-        if error.must_close or error.xid is None:
+        if error.xid is None:
             self._close(peer)
             return
         if error.takes_zxid:
             self.tree.advance()
-        self._send(peer, wire_answers.error_reply(error.xid, self.tree.zxid, error.code))
+        self._send(peer, wire_answers.error_reply(error.xid, self.tree.zxid, MARSHALLING))
 
     def _send(self, peer: Peer, frame: bytes) -> None:
         peer.sent += 1
@@ -241,7 +213,7 @@ class Service:
         self.out.append((peer, None))
 
     def _send_events(self) -> None:
-        for event in self.tree.take_events():
+        for event in self.tree.watches.take_events():
             watcher: Any = event.watcher
             self._send(watcher, wire_answers.event(event.kind, event.path))
 
@@ -252,16 +224,7 @@ class Service:
             request, session=peer.session_id, now_ms=self._wall_ms, who=peer.identities
         )
 
-    def _multi(self, peer: Peer, request: Multi) -> Any:
+    def _multi(self, peer: Peer, request: ask.Multi) -> Any:
         return self.tree.multi(
             request.ops, session=peer.session_id, now_ms=self._wall_ms, who=peer.identities
         )
-
-    def _set_watches(self, peer: Peer, request: ask.SetWatches) -> Any:
-        self.tree.set_watches(request, peer)
-
-    def _add_watch(self, peer: Peer, request: ask.AddWatch) -> Any:
-        self.tree.add_watch(request.path, peer, recursive=request.recursive)
-
-    def _remove_watches(self, peer: Peer, request: ask.RemoveWatches) -> Any:
-        self.tree.remove_watches(request.path, peer, request.kind, only_check=request.only_check)

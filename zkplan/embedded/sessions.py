@@ -65,10 +65,6 @@ class Sessions:
     def __iter__(self) -> Iterator[Session]:
         return iter(self._live.values())
 
-    def get(self, id: int) -> Session | None:  # noqa: A002
-        """The live session of this id."""
-        return self._live.get(id)
-
     def create(self, timeout_ms: int, now_ms: int, wall_ms: int) -> Session:
         """A new session; its time-out is the wish within the server's bounds.
 

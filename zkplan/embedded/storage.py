@@ -21,12 +21,9 @@ from zlib import crc32
 
 from zkplan.embedded import database, lock, log_check, rows
 from zkplan.embedded.answered import Answered
-from zkplan.embedded.lock import address_of
 from zkplan.embedded.nodes import Node
 from zkplan.embedded.sessions import SavedSession
 from zkplan.embedded.storage_errors import StorageDamaged, StorageError, StorageLocked
-
-__all__ = ["Saved", "Storage", "StorageDamaged", "StorageError", "StorageLocked", "address_of"]
 
 Changes = Sequence[tuple[int, str, Node | None]]
 SessionChanges = Sequence[tuple[int, SavedSession | None]]
@@ -49,37 +46,21 @@ class Storage:
     """The data folder of one running server; one thread at a time may use it.
 
     Call `load` before the first `commit`. Raises StorageLocked, StorageDamaged or StorageError from
-    `open`, StorageDamaged from `load` and StorageError from `commit`.
+    its creation, StorageDamaged from `load` and StorageError from `commit`.
     """
 
-    def __init__(
-        self, folder: Path, sync: bool, held: lock.FolderLock, connection: sqlite3.Connection
-    ) -> None:
-        self.folder = folder
-        self._sync = sync
-        self._pid = os.getpid()
-        self._path = folder / database.DATABASE
-        self._lock = held
-        self._answered = Answered(folder)
-        self._connection = connection
-        self._failure: str | None = "load() was not called"
-        self._is_open_elsewhere = False
-        self._zxid = self._last_session = -1
-        self._nodes = self._sessions = 0
-        self._highest = -1
-        self._large: set[int] = set()
-        self._log_pages = 0
-        _alive.add(self)
-
-    @classmethod
-    def open(cls, folder: Path, sync: bool = True) -> Storage:
+    def __init__(self, folder: Path, sync: bool = True) -> None:
         """Use `folder`, created where it is missing and then its owner's only, until `close`.
 
         With `sync` a commit is on disk when it returns; without, it survives a kill of the process.
         """
+        self.folder = folder
+        self._sync = sync
+        self._pid = os.getpid()
+        self._path = folder / database.DATABASE
         try:
             make_folder(folder)
-            held = lock.FolderLock(folder)
+            self._lock = lock.FolderLock(folder)
         except StorageError:
             raise
         except OSError as error:
@@ -88,14 +69,22 @@ class Storage:
                 "that it may write in, with room for its data"
             ) from error
         try:
-            connection = database.open_to_read(folder, _state_row(0, 0, 0, 0, sync))
+            self._connection = database.open_to_read(folder, _state_row(0, 0, 0, 0, sync))
         except StorageError:
-            held.release()
+            self._lock.release()
             raise
         except (sqlite3.Error, OSError) as error:
-            held.release()
-            raise _refusal(folder / database.DATABASE, error) from error
-        return cls(folder, sync, held, connection)
+            self._lock.release()
+            raise _refusal(self._path, error) from error
+        self._answered = Answered(folder)
+        self._failure: str | None = "load() was not called"
+        self._is_open_elsewhere = False
+        self._zxid = self._last_session = -1
+        self._nodes = self._sessions = 0
+        self._highest = -1
+        self._large: set[int] = set()
+        self._log_pages = 0
+        _alive.add(self)
 
     def load(self) -> Saved:
         """Read and check everything; a fresh folder gives zxid 0, session 0 and nothing else."""
@@ -156,18 +145,13 @@ class Storage:
         }
         self._large = set(contents)
         unpack = rows.NodeReader(contents).unpack
-        nodes = []
-        last = -1
-        for row in read("SELECT number, path, data, fields, acl, crc FROM nodes ORDER BY number"):
-            if row[0] <= last:
-                raise rows.RowDamaged(f"node {row[0]} stands after node {last}")
-            last = row[0]
-            nodes.append((last, row[1], unpack(row)))
+        select = "SELECT number, path, data, fields, acl, crc FROM nodes ORDER BY number"
+        nodes = [(row[0], row[1], unpack(row)) for row in read(select)]
         if len(nodes) != self._nodes:
             raise rows.RowDamaged(f"{len(nodes)} nodes, of {self._nodes} written")
         if contents:
             raise rows.RowDamaged(f"data without a node: {min(contents)}")
-        self._highest = last
+        self._highest = nodes[-1][0] if nodes else -1
         return nodes
 
     def commit(
@@ -214,6 +198,7 @@ class Storage:
         new: list[rows.NodeRow] = []
         old: list[tuple[object, ...]] = []
         gone: list[tuple[int]] = []
+        small: list[tuple[int]] = []  # those whose data was large
         contents: list[rows.ContentRow] = []
         highest = self._highest
         for number, path, node in changes:
@@ -228,24 +213,26 @@ class Storage:
                 old.append((*row[1:], number))
             if number > highest or node.mzxid > self._zxid:
                 if rows.is_large(node):
-                    contents.append(rows.pack_content(number, node))
+                    contents.append(rows.pack_content(number, node.mzxid, node.data))
                 elif number in self._large:
-                    gone_content = (number,)
-                    self._connection.execute("DELETE FROM contents WHERE number=?", gone_content)
-                    self._large.discard(number)
+                    small.append((number,))
         many = self._connection.executemany
         if new:
             new.sort()
             many("INSERT INTO nodes VALUES (?,?,?,?,?,?)", new)
             self._highest = new[-1][0]
+        known = 0
         if old:
             statement = "UPDATE nodes SET path=?, data=?, fields=?, acl=?, crc=? WHERE number=?"
-            self._expect(many(statement, old).rowcount, len(old))
+            known += many(statement, old).rowcount
         if gone:
-            self._expect(many("DELETE FROM nodes WHERE number=?", gone).rowcount, len(gone))
-            large = [one for one in gone if one[0] in self._large]
-            many("DELETE FROM contents WHERE number=?", large)
-            self._large.difference_update(number for (number,) in large)
+            known += many("DELETE FROM nodes WHERE number=?", gone).rowcount
+            small += [one for one in gone if one[0] in self._large]
+        if known != (changed := len(old) + len(gone)):
+            raise sqlite3.IntegrityError(f"{changed} nodes to change, {known} of them known")
+        if small:
+            many("DELETE FROM contents WHERE number=?", small)
+            self._large.difference_update(number for (number,) in small)
         if contents:
             many("INSERT OR REPLACE INTO contents VALUES (?,?,?,?)", contents)
             self._large.update(row[0] for row in contents)
@@ -254,10 +241,6 @@ class Storage:
         written = sum(len(row[1]) + len(row[2] or b"") + _ROW_BYTES for row in new)
         written += sum(len(row[2]) for row in contents)
         self._log_pages += written // _PAGE_BYTES + len(old) + len(gone) + 2 * len(contents)
-
-    def _expect(self, rowcount: int, changes: int) -> None:
-        if rowcount != changes:
-            raise sqlite3.IntegrityError(f"{changes} nodes to change, {rowcount} of them known")
 
     def _save_sessions(self, changes: SessionChanges) -> None:
         run = self._connection.execute

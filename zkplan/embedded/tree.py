@@ -14,10 +14,11 @@ itself and for simulations: nothing is checked against access control lists.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import overload
 
 from zkplan.embedded.acl import Who, shown
+from zkplan.embedded.limits import Limits
 from zkplan.embedded.nodes import Node, is_session
 from zkplan.embedded.records import (
     ADMIN,
@@ -25,20 +26,11 @@ from zkplan.embedded.records import (
     Acl,
     Answer,
     BadArgumentsError,
-    BadVersionError,
     Check,
     Create,
-    Created,
     Delete,
-    InvalidAclError,
-    LimitError,
     MultiFailed,
-    NoAuthError,
-    NoChildrenForEphemeralsError,
-    NodeExistsError,
     NoNodeError,
-    NotEmptyError,
-    NoWatcherError,
     Op,
     SetAcl,
     SetData,
@@ -46,77 +38,35 @@ from zkplan.embedded.records import (
     TreeError,
 )
 from zkplan.embedded.requests import SetWatches
-from zkplan.embedded.watches import (
-    ANY_WATCHES,
-    CHANGED,
-    CHILD,
-    CHILDREN_WATCHES,
-    CREATED,
-    DELETED,
-    Event,
-    Watches,
-)
+from zkplan.embedded.watches import CHANGED, CHILD, CREATED, DELETED, Watches
 from zkplan.embedded.writes import Writes, require
-from zkplan.embedded.znodes import Change, Row, Znodes
+from zkplan.embedded.znodes import Row, Znodes
 
-__all__ = [
-    "Tree",
-    # What it is asked and answers.
-    "Acl",
-    "Answer",
-    "Check",
-    "Create",
-    "Created",
-    "Delete",
-    "Event",
-    "Op",
-    "SetAcl",
-    "SetData",
-    "Stat",
-    # What it refuses with.
-    "BadArgumentsError",
-    "BadVersionError",
-    "InvalidAclError",
-    "LimitError",
-    "MultiFailed",
-    "NoAuthError",
-    "NoChildrenForEphemeralsError",
-    "NoNodeError",
-    "NoWatcherError",
-    "NodeExistsError",
-    "NotEmptyError",
-    "TreeError",
-]
+_LIMITS = Limits()
 
 
 class Tree:
     """One server's znodes. With `system_nodes` it starts with /zookeeper, as a new server does.
 
-    With `track_changes` it remembers what `take_changes` is to give. Beyond `max_nodes` znodes or
-    `max_bytes` (of data, paths and ACLs) what grows is refused with LimitError (see
-    `Writes.end`), as is a read that arms a watch for a watcher with `max_watches`, or with
-    `max_watch_bytes` of paths, or while all watches take `max_total_watch_bytes` of memory; the
-    rest is served. `identities` tells who a watcher is, for events
-    need READ; without it all may read.
+    With `track_changes` it remembers what `znodes.take_changes` is to give. Beyond `limits` what
+    grows is refused with LimitError (see `Writes.end`), as is a read that arms a watch; the rest is
+    served. `watches` holds the events of what happens. `identities` tells who a watcher is, for
+    events need READ; without it all may read.
     """
 
     def __init__(
         self,
+        limits: Limits = _LIMITS,
         *,
         system_nodes: bool = False,
         track_changes: bool = False,
-        max_nodes: int | None = None,
-        max_bytes: int | None = None,
-        max_watches: int | None = None,
-        max_watch_bytes: int | None = None,
-        max_total_watch_bytes: int | None = None,
-        identities: Callable[[Hashable], Who] | None = None,
+        identities: Callable[[Hashable], Who] = lambda _: None,
     ) -> None:
         self.zxid = 0
-        self._watches = Watches(identities, max_watches, max_watch_bytes, max_total_watch_bytes)
-        self._znodes = Znodes(system_nodes=system_nodes, track_changes=track_changes)
-        self._nodes = self._znodes.by_path
-        self._writes = Writes(self._znodes, self._watches, max_nodes, max_bytes)
+        self.watches = Watches(limits, identities)
+        self.znodes = Znodes(system_nodes=system_nodes, track_changes=track_changes)
+        self._nodes = self.znodes.by_path
+        self._writes = Writes(self.znodes, self.watches, limits)
         self._to_sweep: list[str] = []
 
     # Writes.
@@ -190,11 +140,11 @@ class Tree:
         only at what that one has left: a million of them cost one look, in however many calls.
         """
         if at_most is None or not self._to_sweep:
-            self._to_sweep = self._znodes.expired(now_ms)[::-1]
+            self._to_sweep = self.znodes.expired(now_ms)[::-1]
         paths: list[str] = []
         while self._to_sweep and len(paths) != at_most:
             path = self._to_sweep.pop()
-            if self._znodes.has_expired(path, now_ms):  # still, some calls later
+            if self.znodes.has_expired(path, now_ms):  # still, some calls later
                 self.apply(Delete(path), now_ms=now_ms)
                 paths.append(path)
         return paths
@@ -213,7 +163,7 @@ class Tree:
         """
         node = self._readable(path, who)
         if watcher is not None:
-            self._watches.arm_data(path, watcher)
+            self.watches.arm_data(path, watcher)
         return node.data, node.stat()
 
     def exists(self, path: str, watcher: Hashable = None) -> Stat | None:
@@ -222,9 +172,9 @@ class Tree:
         Everybody may ask: a server checks no list here.
         """
         if "\x00" in path:
-            raise BadArgumentsError(path, f"the path {path!r} contains a NUL character")
+            raise BadArgumentsError(path)
         if watcher is not None:
-            self._watches.arm_data(path, watcher)
+            self.watches.arm_data(path, watcher)
         node = self._nodes.get(path or "/")
         return None if node is None else node.stat()
 
@@ -237,7 +187,7 @@ class Tree:
         """
         node = self._readable(path, who)
         if watcher is not None:
-            self._watches.arm_child(path, watcher)
+            self.watches.arm_child(path, watcher)
         return list(node.children), node.stat()
 
     def get_acl(self, path: str, who: Who = None) -> tuple[tuple[Acl, ...], Stat]:
@@ -250,7 +200,7 @@ class Tree:
 
     def ephemerals(self, session: int) -> frozenset[str]:
         """Paths of the ephemeral nodes that `session` owns."""
-        return frozenset(self._znodes.owned.get(session, ()) if is_session(session) else ())
+        return frozenset(self.znodes.owned.get(session, ()) if is_session(session) else ())
 
     def count_descendants(self, path: str, who: Who = None) -> int:
         """How many nodes are below `path`; costs their number. Raises NoNodeError, NoAuthError."""
@@ -269,21 +219,6 @@ class Tree:
                     pending.append((child_path, child))
         return count
 
-    def walk(self, path: str = "/") -> Iterator[str]:
-        """Every path below `path`, without itself, parents first and siblings sorted.
-
-        Raises NoNodeError at the first step. The tree must not change during the walk.
-        """
-        self._readable(path, None)
-        pending = [path]
-        while pending:
-            parent_path = pending.pop()
-            if parent_path != path:
-                yield parent_path
-            above = parent_path.rstrip("/")
-            names = sorted(self._nodes[parent_path].children, reverse=True)
-            pending += [f"{above}/{name}" for name in names]
-
     @property
     def node_count(self) -> int:
         """How many znodes there are, the root and the server's own among them."""
@@ -292,96 +227,52 @@ class Tree:
     @property
     def ephemeral_count(self) -> int:
         """How many ephemeral nodes there are."""
-        owned = self._znodes.owned.items()
+        owned = self.znodes.owned.items()
         return sum(len(paths) for owner, paths in owned if is_session(owner))
-
-    @property
-    def data_bytes(self) -> int:
-        """About how many bytes the znodes hold: data, paths and access control lists."""
-        return self._znodes.bytes
 
     def _readable(self, path: str, who: Who, perms: int = READ) -> Node:
         # A server knows the root by the empty path too, for reads.
         node = self._nodes.get(path or "/")
         if node is None:
-            raise NoNodeError(path, f"the node {path!r} does not exist")
+            raise NoNodeError(path)
         if node.acl is not None:
-            require(path, node, perms, who, "read")
+            require(path, node, perms, who)
         return node
 
     # Watches.
-
-    def add_watch(self, path: str, watcher: Hashable, *, recursive: bool = False) -> None:
-        """Arm a watch that stays, whether the node exists or not; `recursive`: of all below too."""
-        self._watches.arm_for_good(path, watcher, recursive=recursive)
-
-    def remove_watches(
-        self, path: str, watcher: Hashable, kind: int, only_check: bool = False
-    ) -> None:
-        """Disarm the watches of `watcher` for `path`: 1 those of children, 2 of data, 3 both.
-
-        Raises NoWatcherError where there is none. `only_check` disarms nothing, and like version
-        3.8.0 is content with anybody's watch. No event is sent: clients make theirs up.
-        """
-        if not CHILDREN_WATCHES <= kind <= ANY_WATCHES:
-            raise BadArgumentsError(path, f"there is no kind {kind} of watches, only 1, 2 and 3")
-        watches = self._watches
-        if not (watches.any_at(path, kind) if only_check else watches.disarm(path, watcher, kind)):
-            raise NoWatcherError(path, f"there is no watch of kind {kind} for {path!r} to remove")
 
     def set_watches(self, again: SetWatches, watcher: Hashable) -> None:
         """Arm what a reconnected client had armed; what it missed meanwhile fires at once.
 
         Like a server, this tells of a change without asking whether the node may be read.
         """
-        watches, nodes, seen = self._watches, self._nodes, again.relative_zxid
-        for path in again.data:
-            node = nodes.get(path or "/")
-            if node is None:
-                watches.tell(watcher, DELETED, path)
-            elif node.mzxid > seen:
-                watches.tell(watcher, CHANGED, path)
-            else:
-                watches.arm_data(path, watcher)
-        for path in again.exists:
-            if (path or "/") in nodes:
-                watches.tell(watcher, CREATED, path)
-            else:
-                watches.arm_data(path, watcher)
-        for path in again.child:
-            node = nodes.get(path or "/")
-            if node is None:
-                watches.tell(watcher, DELETED, path)
-            elif node.pzxid > seen:
-                watches.tell(watcher, CHILD, path)
-            else:
-                watches.arm_child(path, watcher)
+        watches, seen = self.watches, again.relative_zxid
+
+        def changed(node: Node | None) -> str | None:
+            return DELETED if node is None else CHANGED if node.mzxid > seen else None
+
+        def created(node: Node | None) -> str | None:
+            return None if node is None else CREATED
+
+        def listed(node: Node | None) -> str | None:
+            return DELETED if node is None else CHILD if node.pzxid > seen else None
+
+        for paths, missed, arm in (
+            (again.data, changed, watches.arm_data),
+            (again.exists, created, watches.arm_data),
+            (again.child, listed, watches.arm_child),
+        ):
+            for path in paths:
+                if (kind := missed(self._nodes.get(path or "/"))) is None:
+                    arm(path, watcher)
+                else:
+                    watches.tell(watcher, kind, path)
         for path in again.persistent:
-            watches.arm_for_good(path, watcher, recursive=False)
+            watches.arm_for_good(path, watcher)
         for path in again.recursive:
             watches.arm_for_good(path, watcher, recursive=True)
 
-    def take_events(self) -> list[Event]:
-        """The events fired since the last call, in order."""
-        return self._watches.take_events()
-
-    def drop_watches(self, watcher: Hashable) -> None:
-        """Disarm what `watcher` armed; its events that fired already are still among the events."""
-        self._watches.drop(watcher)
-
-    def watch_counts(self) -> tuple[int, int, int]:
-        """How many watchers there are, how many watched paths, and how many watches."""
-        return self._watches.counts()
-
     # Storage.
-
-    def take_changes(self) -> list[Change]:
-        """(number, path, node) for every node touched since the last call; None: it is gone.
-
-        One entry for each node. One that used the path before comes before the one that has it now.
-        A node here is the live one: store it before the next write. Costs what was touched.
-        """
-        return self._znodes.take_changes()
 
     def restore(self, zxid: int, nodes: Iterable[Row]) -> None:
         """Become the tree of these nodes (number, path, node), the root among them, at `zxid`.
@@ -391,5 +282,5 @@ class Tree:
         """
         if self.zxid:
             raise ValueError("only a new tree can be restored")
-        self._znodes.restore(zxid, nodes)
+        self.znodes.restore(zxid, nodes)
         self.zxid = zxid

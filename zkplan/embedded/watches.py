@@ -12,7 +12,8 @@ from collections.abc import Callable, Hashable, Iterable
 from typing import NamedTuple
 
 from zkplan.embedded.acl import AclList, Who, permits
-from zkplan.embedded.records import READ, LimitError
+from zkplan.embedded.limits import Limits
+from zkplan.embedded.records import READ, LimitError, NoWatcherError
 
 CREATED = "created"
 DELETED = "deleted"
@@ -72,7 +73,9 @@ class _Table:
         watchers = self.by_path.get(path)
         if watchers is None or watcher not in watchers:
             return False
-        self._forget(path, watchers, watcher)
+        self.recursive -= watchers.pop(watcher) == _RECURSIVE
+        if not watchers:
+            del self.by_path[path]
         paths = self.by_watcher[watcher]
         del paths[path]
         size = _size_of(path)
@@ -83,10 +86,8 @@ class _Table:
         return True
 
     def drop(self, watcher: Hashable) -> None:
-        paths = self.by_watcher.pop(watcher, {})
-        self.bytes -= self.bytes_by_watcher.pop(watcher, 0) + _WATCH_BYTES * len(paths)
-        for path in paths:
-            self._forget(path, self.by_path[path], watcher)
+        for path in list(self.by_watcher.get(watcher, ())):
+            self.disarm(path, watcher)
 
     def fire(self, path: str, *, listing: bool = False) -> dict[Hashable, None]:
         """Who is to be told about `path`; those armed for once are disarmed."""
@@ -113,15 +114,6 @@ class _Table:
                 if mode == _RECURSIVE:
                     told[watcher] = None
 
-    def _forget(self, path: str, watchers: _Watchers, watcher: Hashable) -> None:
-        self.recursive -= watchers.pop(watcher) == _RECURSIVE
-        if not watchers:
-            del self.by_path[path]
-
-
-def _refusal(path: str, what: str) -> LimitError:
-    return LimitError(path, f"no watch of {path[:100]!r}: {what}, and more are not allowed")
-
 
 def _size_of(path: str) -> int:
     return len(path) if path.isascii() else 4 * len(path)  # at most, in memory
@@ -131,35 +123,16 @@ class Watches:
     """The armed watches of one tree and the events not yet taken.
 
     `identities` tells who a watcher has proven to be; without READ for the node it is told nothing,
-    and a watch for once is spent all the same. None stands for a watcher that is trusted. A watcher
-    that has `watches_max` watches, or `bytes_max` bytes of watched paths, gets no more: LimitError.
-    So does every watcher while the watches of all take about `total_bytes_max` bytes of memory.
+    and a watch for once is spent all the same. Beyond the `limits` of watches a watcher gets no
+    more: LimitError.
     """
 
-    __slots__ = (
-        "_bytes_max",
-        "_child",
-        "_data",
-        "_events",
-        "_identities",
-        "_total_bytes_max",
-        "_watches_max",
-    )
-
-    def __init__(
-        self,
-        identities: Callable[[Hashable], Who] | None = None,
-        watches_max: int | None = None,
-        bytes_max: int | None = None,
-        total_bytes_max: int | None = None,
-    ) -> None:
+    def __init__(self, limits: Limits, identities: Callable[[Hashable], Who]) -> None:
         self._data = _Table()
         self._child = _Table()
         self._events: list[Event] = []
         self._identities = identities
-        self._watches_max = watches_max
-        self._bytes_max = bytes_max
-        self._total_bytes_max = total_bytes_max
+        self._limits = limits
 
     def arm_data(self, path: str, watcher: Hashable) -> None:
         """Tell `watcher` when `path` is next created, changed or deleted."""
@@ -171,20 +144,29 @@ class Watches:
         self._judge_room(path, watcher)
         self._child.arm(path, watcher)
 
-    def arm_for_good(self, path: str, watcher: Hashable, *, recursive: bool) -> None:
+    def arm_for_good(self, path: str, watcher: Hashable, *, recursive: bool = False) -> None:
         """Tell `watcher` of every change of `path` from now on, `recursive`: of all below too."""
         self._judge_room(path, watcher)
         for table in (self._data, self._child):
             table.arm(path, watcher, _RECURSIVE if recursive else _STAYS)
 
-    def any_at(self, path: str, kind: int) -> bool:
-        """Whether anybody watches `path`. Not whose watch it is: 3.8.0 does not ask that either."""
-        return any(path in table.by_path for table in self._tables(kind))
+    def remove(self, path: str, watcher: Hashable, kind: int, only_check: bool = False) -> None:
+        """Disarm the watches of `watcher` for `path`: 1 those of children, 2 of data, 3 both.
 
-    def disarm(self, path: str, watcher: Hashable, kind: int) -> bool:
-        """Disarm the watches of `watcher` for this very path; whether there was one."""
-        removed = [table.disarm(path, watcher) for table in self._tables(kind)]
-        return any(removed)
+        Raises NoWatcherError where there is none. `only_check` disarms nothing, and like version
+        3.8.0 is content with anybody's watch. No event is sent: clients make theirs up.
+        """
+        tables = [
+            table
+            for table, own in ((self._child, CHILDREN_WATCHES), (self._data, DATA_WATCHES))
+            if kind in (own, ANY_WATCHES)
+        ]
+        if only_check:
+            found = [path in table.by_path for table in tables]
+        else:
+            found = [table.disarm(path, watcher) for table in tables]
+        if not any(found):
+            raise NoWatcherError(path)
 
     def drop(self, watcher: Hashable) -> None:
         """Disarm every watch of `watcher`; what it was told already stays among the events."""
@@ -231,31 +213,21 @@ class Watches:
         self._tell(self._data.fire(path), CHANGED, path, acl)
 
     def _judge_room(self, path: str, watcher: Hashable) -> None:
-        data, child = self._data, self._child
-        if self._watches_max is not None:
-            count = len(data.by_watcher.get(watcher, ())) + len(child.by_watcher.get(watcher, ()))
-            if count >= self._watches_max:
-                raise _refusal(path, f"this connection has {count} watches")
+        data, child, limits = self._data, self._child, self._limits
         size = _size_of(path)
-        if self._bytes_max is not None:
-            held = data.bytes_by_watcher.get(watcher, 0) + child.bytes_by_watcher.get(watcher, 0)
-            if held + size > self._bytes_max:
-                raise _refusal(path, f"this connection watches {held} bytes of paths")
-        total = data.bytes + child.bytes
-        if self._total_bytes_max is not None and total + size > self._total_bytes_max:
-            raise _refusal(path, f"the watches of all connections take {total} bytes")
-
-    def _tables(self, kind: int) -> list[_Table]:
-        return [
-            table
-            for table, own in ((self._child, CHILDREN_WATCHES), (self._data, DATA_WATCHES))
-            if kind in (own, ANY_WATCHES)
-        ]
+        count = len(data.by_watcher.get(watcher, ())) + len(child.by_watcher.get(watcher, ()))
+        held = data.bytes_by_watcher.get(watcher, 0) + child.bytes_by_watcher.get(watcher, 0)
+        if (
+            count >= limits.watches
+            or held + size > limits.watch_bytes
+            or data.bytes + child.bytes + size > limits.watch_total_bytes
+        ):
+            raise LimitError(path)
 
     def _tell(self, watchers: Iterable[Hashable], kind: str, path: str, acl: AclList) -> None:
         for watcher in watchers:
-            if acl is None or self._identities is None or self._may_read(watcher, acl):
+            if acl is None or self._may_read(watcher, acl):
                 self._events.append(Event(watcher, kind, path))
 
     def _may_read(self, watcher: Hashable, acl: AclList) -> bool:
-        return self._identities is None or permits(acl, READ, self._identities(watcher))
+        return permits(acl, READ, self._identities(watcher))

@@ -45,22 +45,20 @@ _GET_CHILDREN, _SYNC, _PING, _GET_CHILDREN2, _CHECK, _MULTI, _CREATE2 = 8, 9, 11
 _CHECK_WATCHES, _REMOVE_WATCHES, _CREATE_CONTAINER, _CREATE_TTL, _MULTI_READ = 17, 18, 19, 21, 22
 _CLOSE_SESSION, _AUTH, _SET_WATCHES, _GET_EPHEMERALS, _COUNT_DESCENDANTS = -11, 100, 101, 103, 104
 _SET_WATCHES2, _ADD_WATCH, _WHO_AM_I = 105, 106, 107
-_WRITES = frozenset(
-    (_CREATE, _DELETE, _SET_DATA, _SET_ACL, _MULTI, _CREATE2, _CREATE_CONTAINER, _CREATE_TTL)
-)
+_CREATES = frozenset((_CREATE, _CREATE2, _CREATE_CONTAINER, _CREATE_TTL))
+_WRITES = _CREATES | {_DELETE, _SET_DATA, _SET_ACL, _MULTI}
 
-#: Flags of a create: (ephemeral, sequence). 4 is a container, 5 and 6 have a time to live.
+#: Flags of a create: (ephemeral, sequence).
+_CONTAINER_FLAG: Final = 4
 _MODES: Final = {
     0: (False, False),
     1: (True, False),
     2: (False, True),
     3: (True, True),
-    4: (False, False),
-    5: (False, False),
-    6: (False, True),
+    _CONTAINER_FLAG: (False, False),
 }
-_CONTAINER_FLAG: Final = 4
-_TTL_FLAGS: Final = (5, 6)
+#: Flags of a create with a time to live: whether it is sequential.
+_TTL_MODES: Final = {5: False, 6: True}
 
 
 def parse_connect(body: bytes) -> ask.ConnectRequest:
@@ -108,20 +106,19 @@ def _read_create(body: bytes, at: int) -> _CreateFields:
 
 
 def _plain(
-    path: str | None, data: bytes, acl: tuple[Acl, ...], flags: int, with_stat: bool
+    path: str | None,
+    data: bytes,
+    acl: tuple[Acl, ...],
+    flags: int,
+    with_stat: bool,
+    container: bool = False,
 ) -> Create:
     mode = _MODES.get(flags)
-    if mode is None or flags in _TTL_FLAGS:  # there is no time to live in this request
+    if mode is None:
         return IMPOSSIBLE
-    # The container flag changes nothing here: a server makes containers of createContainer only.
-    return Create(_not_null(path), data, mode[0], mode[1], acl, False, 0, with_stat)
-
-
-def _container(path: str | None, data: bytes, acl: tuple[Acl, ...], flags: int) -> Create:
-    mode = _MODES.get(flags)
-    if mode is None or flags in _TTL_FLAGS:
-        return IMPOSSIBLE
-    return Create(_not_null(path), data, False, mode[1], acl, True, 0, True)
+    # The container flag alone changes nothing: a server makes containers of createContainer only.
+    ephemeral = mode[0] and not container
+    return Create(_not_null(path), data, ephemeral, mode[1], acl, container, 0, with_stat)
 
 
 def _create_ttl(body: bytes, at: int) -> Create:
@@ -131,9 +128,9 @@ def _create_ttl(body: bytes, at: int) -> Create:
 
 
 def _ttl(path: str | None, data: bytes, acl: tuple[Acl, ...], flags: int, ttl_ms: int) -> Create:
-    if flags not in _TTL_FLAGS or not 0 < ttl_ms <= TTL_MS_MAX:
+    if flags not in _TTL_MODES or not 0 < ttl_ms <= TTL_MS_MAX:
         return IMPOSSIBLE
-    return Create(_not_null(path), data, False, _MODES[flags][1], acl, False, ttl_ms, True)
+    return Create(_not_null(path), data, False, _TTL_MODES[flags], acl, False, ttl_ms, True)
 
 
 def _not_null(path: str | None) -> str:
@@ -175,9 +172,12 @@ def _multi(body: bytes, at: int) -> ask.Multi:
 
 
 def _multi_op(body: bytes, at: int, kind: int) -> tuple[Op, int]:
-    if kind in (_CREATE, _CREATE2, _CREATE_CONTAINER):
+    if kind in _CREATES:
         path, data, acl, flags, at = _read_create(body, at)
-        return _create_by_flags(_not_null(path), data, acl, flags), at
+        ttl_ms = None
+        if kind == _CREATE_TTL:
+            ttl_ms, at = read_long(body, at)
+        return _create_by_flags(_not_null(path), data, acl, flags, ttl_ms), at
     path, at = read_path(body, at)
     if kind == _CHECK:
         version, at = read_int(body, at)
@@ -189,24 +189,19 @@ def _multi_op(body: bytes, at: int, kind: int) -> tuple[Op, int]:
         data, at = read_buffer(body, at)
         version, at = read_int(body, at)
         return SetData(path, data, version), at
-    if kind == _CREATE_TTL:
-        data, at = read_buffer(body, at)
-        acl, at = read_acl(body, at)
-        flags, at = read_int(body, at)
-        ttl_ms, at = read_long(body, at)
-        if flags in _TTL_FLAGS:
-            return _ttl(path, data, acl, flags, ttl_ms), at
-        return _create_by_flags(path, data, acl, flags), at
     raise WireError(f"an operation of kind {kind} in a multi")
 
 
-def _create_by_flags(path: str, data: bytes, acl: tuple[Acl, ...], flags: int) -> Create:
+def _create_by_flags(
+    path: str, data: bytes, acl: tuple[Acl, ...], flags: int, ttl_ms: int | None
+) -> Create:
     # Inside a multi a server goes by the flags and forgets which kind of create was asked for.
-    if flags == _CONTAINER_FLAG:
-        return _container(path, data, acl, flags)
-    if flags in _TTL_FLAGS:
-        raise WireError("a create with a time to live, but without the time")
-    return _plain(path, data, acl, flags, False)
+    if flags in _TTL_MODES:
+        if ttl_ms is None:
+            raise WireError("a create with a time to live, but without the time")
+        return _ttl(path, data, acl, flags, ttl_ms)
+    container = flags == _CONTAINER_FLAG
+    return _plain(path, data, acl, flags, container, container)
 
 
 def _multi_read(body: bytes, at: int) -> ask.MultiRead:
@@ -283,7 +278,7 @@ _READERS: Final[dict[int, Callable[[bytes, int], ask.Request]]] = {
     _CREATE2: lambda body, at: _plain(*_read_create(body, at)[:4], True),
     _CHECK_WATCHES: lambda body, at: _watches_of_kind(body, at, only_check=True),
     _REMOVE_WATCHES: lambda body, at: _watches_of_kind(body, at, only_check=False),
-    _CREATE_CONTAINER: lambda body, at: _container(*_read_create(body, at)[:4]),
+    _CREATE_CONTAINER: lambda body, at: _plain(*_read_create(body, at)[:4], True, True),
     _CREATE_TTL: _create_ttl,
     _MULTI_READ: _multi_read,
     _CLOSE_SESSION: lambda _body, _at: ask.CloseSession(),

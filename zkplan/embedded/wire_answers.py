@@ -23,21 +23,13 @@ from zkplan.embedded.records import (
     Stat,
     TreeError,
 )
+from zkplan.embedded.watches import CHANGED, CHILD, CREATED, DELETED
 
 EVENT_XID: Final = -1
 _CONNECTED: Final = 3
 #: The operations after the culprit of a multi (RuntimeInconsistency).
 _NOT_TRIED: Final = -2
-
-EVENT_TYPES: Final = {
-    "created": 1,
-    "deleted": 2,
-    "changed": 3,
-    "child": 4,
-    "data_removed": 5,
-    "child_removed": 6,
-    "persistent_removed": 7,
-}
+_EVENT_TYPES: Final = {CREATED: 1, DELETED: 2, CHANGED: 3, CHILD: 4}
 
 _FRAME: Final = struct.Struct("!iiqi")
 _FRAME_BYTES: Final = _FRAME.size - INT.size
@@ -53,12 +45,15 @@ _GET_DATA_HEADER: Final = _MULTI_HEADER.pack(4, False, 0)
 _GET_CHILDREN_HEADER: Final = _MULTI_HEADER.pack(8, False, 0)
 
 
-def connect_answer(answer: ask.ConnectResponse, *, with_last_byte: bool) -> bytes:
-    """The answer to the first frame. Its last byte says that this server is not read-only.
+def connect_answer(
+    timeout_ms: int, session: int, password: bytes, *, with_last_byte: bool
+) -> bytes:
+    """The answer to the first frame; where the session is gone it and its time-out are 0.
 
-    A client of before version 3.4 sends no such byte, and expects none.
+    The last byte says that this server is not read-only. A client of before version 3.4 sends no
+    such byte, and expects none.
     """
-    body = _CONNECT.pack(0, answer.timeout_ms, answer.session) + pack_buffer(answer.password)
+    body = _CONNECT.pack(0, timeout_ms, session) + pack_buffer(password)
     if with_last_byte:
         body += b"\x00"
     return INT.pack(len(body)) + body
@@ -70,7 +65,7 @@ def reply(xid: int, zxid: int, request: ask.Request, answer: Any = None) -> byte
     Create: str or Created; SetData, SetAcl: Stat; Exists: Stat, or None for no such node;
     GetData: (data, Stat); GetChildren: (names, Stat), also where no Stat is sent;
     GetAcl: (list, Stat); Multi: the answer of each operation; MultiRead: the answer of each read,
-    or its TreeError or code; GetEphemerals: paths; CountDescendants: a number; WhoAmI: identities.
+    or its TreeError; GetEphemerals: paths; CountDescendants: a number; WhoAmI: identities.
     All others have none: what is passed is ignored.
     """
     if answer is None and type(request) is ask.Exists:
@@ -97,8 +92,8 @@ def refusal_codes(count: int, index: int, code: int) -> list[int]:
 
 
 def event(kind: str, path: str) -> bytes:
-    """The news of a watch; `kind` is one of EVENT_TYPES."""
-    body = struct.pack("!ii", EVENT_TYPES[kind], _CONNECTED) + pack_text(path)
+    """The news of a watch; `kind` is that of watches.Event."""
+    body = struct.pack("!ii", _EVENT_TYPES[kind], _CONNECTED) + pack_text(path)
     return _FRAME.pack(_FRAME_BYTES + len(body), EVENT_XID, -1, 0) + body
 
 
@@ -147,8 +142,6 @@ def _multi_read(request: ask.MultiRead, answers: Sequence[Any]) -> bytes:
     for read, answer in zip(request.reads, answers, strict=True):
         if isinstance(answer, TreeError):
             parts.append(_error_entry(answer.code))
-        elif isinstance(answer, int):
-            parts.append(_error_entry(answer))
         elif isinstance(read, ask.GetData):
             parts += (_GET_DATA_HEADER, _data(read, answer))
         else:

@@ -9,9 +9,10 @@ from __future__ import annotations
 import os
 import platform
 import sys
-from collections.abc import Callable, Iterable
-from typing import NamedTuple, Protocol
+from collections.abc import Callable
+from typing import Protocol
 
+from zkplan.embedded.limits import Settings
 from zkplan.embedded.peer import Peer
 from zkplan.embedded.service import Service
 from zkplan.embedded.sessions import Sessions
@@ -43,17 +44,6 @@ class Traffic:
         return f"{self.min_ms:.0f}/{average:.1f}/{self.max_ms:.0f}"
 
 
-class Settings(NamedTuple):
-    """What `conf` shows."""
-
-    port: int
-    data: str
-    tick_time_ms: int
-    max_connections: int
-    min_session_timeout_ms: int
-    max_session_timeout_ms: int
-
-
 class Subject(Protocol):
     """What is reported about: a running server."""
 
@@ -61,9 +51,9 @@ class Subject(Protocol):
     sessions: Sessions
     service: Service
     traffic: Traffic
+    settings: Settings
+    port: int
 
-    @property
-    def settings(self) -> Settings: ...
     def peers(self) -> list[Peer]: ...
 
 
@@ -78,10 +68,7 @@ def _srvr(server: Subject) -> str:
 
 
 def _stat(server: Subject) -> str:
-    clients = "\n".join(
-        f" /{peer.address}:{peer.port}[1](queued=0,recved={peer.received},sent={peer.sent})"
-        for peer in server.peers()
-    )
+    clients = "\n".join(f"{_client(peer)})" for peer in server.peers())
     return f"Zookeeper version: {VERSION}\nClients:\n{clients}\n\n{_status(server)}"
 
 
@@ -99,7 +86,7 @@ def _status(server: Subject) -> str:
 
 
 def _mntr(server: Subject) -> str:
-    _, _, watches = server.tree.watch_counts()
+    _, _, watches = server.tree.watches.counts()
     traffic = server.traffic
     low, average, high = str(traffic).split("/")
     values = {
@@ -115,7 +102,7 @@ def _mntr(server: Subject) -> str:
         "zk_znode_count": server.tree.node_count,
         "zk_watch_count": watches,
         "zk_ephemerals_count": server.tree.ephemeral_count,
-        "zk_approximate_data_size": server.tree.data_bytes,
+        "zk_approximate_data_size": server.tree.znodes.bytes,
         "zk_global_sessions": len(server.sessions),
         "zk_open_file_descriptor_count": _open_files(),
     }
@@ -123,26 +110,27 @@ def _mntr(server: Subject) -> str:
 
 
 def _cons(server: Subject) -> str:
-    lines = [
-        f" /{peer.address}:{peer.port}[1](queued=0,recved={peer.received},sent={peer.sent}"
-        + (
-            f",sid={peer.session.id:#x},lop={peer.last_request},to={peer.session.timeout_ms}"
-            if peer.session
-            else ""
-        )
-        + ")"
-        for peer in server.peers()
-    ]
-    return "\n".join(lines) + "\n\n"
+    return "\n".join(f"{_client(peer)}{_session(peer)})" for peer in server.peers()) + "\n\n"
+
+
+def _client(peer: Peer) -> str:
+    return f" /{peer.address}:{peer.port}[1](queued=0,recved={peer.received},sent={peer.sent}"
+
+
+def _session(peer: Peer) -> str:
+    session = peer.session
+    if session is None:
+        return ""
+    return f",sid={session.id:#x},lop={peer.last_request},to={session.timeout_ms}"
 
 
 def _conf(server: Subject) -> str:
     settings = server.settings
     return (
-        f"clientPort={settings.port}\n"
-        f"dataDir={settings.data}\n"
+        f"clientPort={server.port}\n"
+        f"dataDir={settings.data or ''}\n"
         f"tickTime={settings.tick_time_ms}\n"
-        f"maxClientCnxns={settings.max_connections}\n"
+        f"maxClientCnxns={settings.limits.connections}\n"
         f"minSessionTimeout={settings.min_session_timeout_ms}\n"
         f"maxSessionTimeout={settings.max_session_timeout_ms}\n"
         "serverId=0\n"
@@ -155,17 +143,17 @@ def _dump(server: Subject) -> str:
     owned = {number: paths for number, paths in owned.items() if paths}
     return (
         f"SessionTracker dump:\nSessions ({len(sessions)}):\n"
-        + _lines(f"\t{session.id:#x}\t{session.timeout_ms}ms" for session in sessions)
+        + "".join(f"\t{session.id:#x}\t{session.timeout_ms}ms\n" for session in sessions)
         + f"ephemeral nodes dump:\nSessions with Ephemerals ({len(owned)}):\n"
         + "".join(
-            f"{number:#x}:\n" + _lines(f"\t{path}" for path in sorted(paths))
+            f"{number:#x}:\n" + "".join(f"\t{path}\n" for path in sorted(paths))
             for number, paths in owned.items()
         )
     )
 
 
 def _wchs(server: Subject) -> str:
-    connections, paths, watches = server.tree.watch_counts()
+    connections, paths, watches = server.tree.watches.counts()
     return f"{connections} connections watching {paths} paths\nTotal watches:{watches}\n"
 
 
@@ -189,10 +177,6 @@ def _working_folder() -> str:
         return os.getcwd()
     except OSError:
         return "?"  # deleted while the server works in it
-
-
-def _lines(lines: Iterable[str]) -> str:
-    return "".join(f"{line}\n" for line in lines)
 
 
 def _open_files() -> int:

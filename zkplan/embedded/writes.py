@@ -6,12 +6,12 @@ nodes that it may not read. It is that of ZooKeeper 3.8.0, which a test compares
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+import re
+from collections.abc import Callable, Sequence
 
 from zkplan.embedded.acl import Who, mended, permits
-from zkplan.embedded.nodes import CONTAINER_OWNER, TTL_MS_MAX, TTL_OWNER, Node, is_session
-from zkplan.embedded.paths import UNDELETABLE, name_fault, path_fault
+from zkplan.embedded.limits import Limits
+from zkplan.embedded.nodes import CONTAINER_OWNER, TTL_OWNER, Node, is_session
 from zkplan.embedded.records import (
     ADMIN,
     CREATE,
@@ -39,39 +39,34 @@ from zkplan.embedded.records import (
 from zkplan.embedded.watches import Watches
 from zkplan.embedded.znodes import Znodes
 
+# The server's own nodes and the root: deleting them is a bad argument, whether they exist or not.
+_UNDELETABLE = frozenset({"/", "/zookeeper", "/zookeeper/config", "/zookeeper/quota"})
+# Java counts UTF-16 units and refuses surrogates, so every character beyond U+FFFF is refused too.
+_FORBIDDEN = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\U0010ffff]")
 
-def require(path: str, node: Node, perms: int, who: Who, to_do: str) -> None:
+# The part of the limits of the tree that is kept for work under way: see `Writes.end`.
+_RESERVE = 0.05
+# How much a tree holds: znodes; bytes of data, paths and access lists.
+_Size = tuple[int, int]
+
+
+def require(path: str, node: Node, perms: int, who: Who) -> None:
     """Raise NoAuthError unless the requester has any of `perms` for the node."""
     if node.acl is not None and not permits(node.acl, perms, who):
-        raise NoAuthError(path, f"you may not {to_do} {path!r}: its ACL does not allow it")
-
-
-#: The part of both limits that is kept for work under way: see `Writes.end`.
-RESERVE = 0.05
-
-
-class Size(NamedTuple):
-    """How much a tree holds: znodes; bytes of data, paths and access lists."""
-
-    nodes: int
-    bytes: int
+        raise NoAuthError(path)
 
 
 class Writes:
     """Executes one operation after the other; `tell` or `forget` ends what belongs together."""
 
-    __slots__ = ("_changes", "_watches", "bytes_max", "nodes", "nodes_max", "znodes")
-
-    def __init__(
-        self, znodes: Znodes, watches: Watches, nodes_max: int | None, bytes_max: int | None
-    ) -> None:
+    def __init__(self, znodes: Znodes, watches: Watches, limits: Limits) -> None:
         self.znodes = znodes
         self.nodes = znodes.by_path
-        self.nodes_max = nodes_max
-        self.bytes_max = bytes_max
+        self._limits = limits
         self._watches = watches
-        # Whom to tell of the write under way, once it is certain: (kind, path, node, parent).
-        self._changes: list[tuple[int, str, str, Node, Node]] = []
+        # Whom to tell of the write under way, once it is certain: how, the path and the parent's,
+        # the node and its parent.
+        self._changes: list[tuple[Callable[..., None], str, str, Node, Node]] = []
 
     def execute(self, op: Op, zxid: int, session: int, now_ms: int, who: Who) -> Answer:
         """Apply one operation, or raise its TreeError with nothing written."""
@@ -83,16 +78,16 @@ class Writes:
             return self._delete(op, zxid, who)
         if isinstance(op, Check):
             node = self._writable(op.path)
-            require(op.path, node, READ, who, "check")
+            require(op.path, node, READ, who)
             self._judge_version(op.path, node.version, op.version)
             return True
         return self._set_acl(op, who)
 
-    def size(self) -> Size:
+    def size(self) -> _Size:
         """What the tree takes now."""
-        return Size(len(self.nodes), self.znodes.bytes)
+        return len(self.nodes), self.znodes.bytes
 
-    def end(self, before: Size, ops: Sequence[Op]) -> tuple[int, LimitError] | None:
+    def end(self, before: _Size, ops: Sequence[Op]) -> tuple[int, LimitError] | None:
         """Keep `ops`, applied since `before`, and tell their watchers; or take all of them back.
 
         Gives which of them is to blame, and why, where they make the tree too large. Judged as a
@@ -107,30 +102,26 @@ class Writes:
             self.forget()
         return refused
 
-    def _judge_size(self, before: Size, ops: Sequence[Op]) -> tuple[int, LimitError] | None:
-        now = self.size()
-        nodes, size = now.nodes - before.nodes, now.bytes - before.bytes
+    def _judge_size(self, before: _Size, ops: Sequence[Op]) -> tuple[int, LimitError] | None:
+        nodes_now, bytes_now = self.size()
+        nodes, size = nodes_now - before[0], bytes_now - before[1]
         if nodes <= 0 and size <= 0:
             return None
         adds = nodes > 1 and any(isinstance(op, Create) and op.sequence for op in ops)
-        share = 1.0 - RESERVE if adds else 1.0
-        if nodes > 0 and self.nodes_max is not None and now.nodes > self.nodes_max * share:
-            at, path = _blamed(ops, by_data=False)
-            return at, LimitError(path, _full(path, before.nodes, self.nodes_max, "znodes"))
-        if size > 0 and self.bytes_max is not None and now.bytes > self.bytes_max * share:
-            at, path = _blamed(ops, by_data=True)
-            return at, LimitError(path, _full(path, before.bytes, self.bytes_max, "bytes"))
+        share = 1.0 - _RESERVE if adds else 1.0
+        limits = self._limits
+        if nodes > 0 and nodes_now > limits.znodes * share:
+            return _blame(ops, by_data=False)
+        if size > 0 and bytes_now > limits.tree_bytes * share:
+            return _blame(ops, by_data=True)
         return None
 
     def tell(self) -> None:
         """The operations since the last call stay: their watchers are told, in order."""
         self.znodes.keep()
-        if self._changes:
-            # Asked each time: the first event may disarm the last watch.
-            watches = self._watches
-            for kind, path, parent_path, node, parent in self._changes:
-                _TELL[kind](watches, path, parent_path, node.acl, parent.acl)
-            self._changes.clear()
+        for tell, path, parent_path, node, parent in self._changes:
+            tell(path, parent_path, node.acl, parent.acl)
+        self._changes.clear()
 
     def forget(self) -> None:
         """The operations since the last `tell` never happened."""
@@ -144,77 +135,73 @@ class Writes:
         owner = _owner(op, session)
         parent_path, slash, name = path.rpartition("/")
         if not slash or "\x00" in path:
-            raise BadArgumentsError(path, f"{path!r} is not an absolute path")
+            raise BadArgumentsError(path)
         acl = mended(path, op.acl, who)
         doubled = parent_path == "/"
         if not parent_path:
             parent_path = "/"
         parent = self.nodes.get(parent_path)
         if parent is None:
-            raise NoNodeError(path, f"cannot create {path!r}: its parent does not exist")
+            raise NoNodeError(path)
         if parent.acl is not None:
-            require(parent_path, parent, CREATE, who, "create a child of")
+            require(parent_path, parent, CREATE, who)
         if op.sequence:
             number = f"{parent.creates:010d}"
             path += number
             name += number
         # The parent exists, so only the last component can be at fault, or a second slash after
         # the root's. The root is its own name.
-        if path != "/" and (fault := "an empty node name" if doubled else name_fault(name)):
-            raise BadArgumentsError(path, f"the path {path!r} has {fault}")
+        if path != "/" and (doubled or not _is_name(name)):
+            raise BadArgumentsError(path)
         if path in self.nodes:
-            raise NodeExistsError(path, f"the node {path!r} exists already")
+            raise NodeExistsError(path)
         if parent.owner and is_session(parent.owner):
-            raise NoChildrenForEphemeralsError(
-                path, f"cannot create {path!r}: its parent is ephemeral"
-            )
+            raise NoChildrenForEphemeralsError(path)
         node = self.znodes.insert(
             path, name, parent_path, parent, op.data, owner, acl, zxid, now_ms
         )
         if self._watches:
-            self._changes.append((_CREATED, path, parent_path, node, parent))
+            self._changes.append((self._watches.created, path, parent_path, node, parent))
         return Created(path, node.stat()) if op.with_stat else path
 
     def _delete(self, op: Delete, zxid: int, who: Who) -> bool:
         path = op.path
         parent_path, slash, name = path.rpartition("/")
-        if not slash or "\x00" in path or path in UNDELETABLE:
-            raise BadArgumentsError(path, f"the path {path!r} can never be deleted")
+        if not slash or "\x00" in path or path in _UNDELETABLE:
+            raise BadArgumentsError(path)
         if not parent_path:
             parent_path = "/"
         parent = self.nodes.get(parent_path)
         if parent is not None and parent.acl is not None:
             # Before the node is looked for: who may not delete here does not learn what is here.
-            require(parent_path, parent, DELETE, who, "delete a child of")
+            require(parent_path, parent, DELETE, who)
         node = self.nodes.get(path)
         if node is None or parent is None:
-            raise NoNodeError(path, f"the node {path!r} does not exist")
+            raise NoNodeError(path)
         self._judge_version(path, node.version, op.version)
         if node.children:
-            raise NotEmptyError(
-                path, f"cannot delete {path!r}: it has {len(node.children)} children"
-            )
+            raise NotEmptyError(path)
         self.znodes.remove(path, node, name, parent_path, parent, zxid)
         if self._watches:
-            self._changes.append((_DELETED, path, parent_path, node, parent))
+            self._changes.append((self._watches.deleted, path, parent_path, node, parent))
         return True
 
     def _set_data(self, op: SetData, zxid: int, now_ms: int, who: Who) -> Stat:
         node = self._writable(op.path)
         if node.acl is not None:
-            require(op.path, node, WRITE, who, "write")
+            require(op.path, node, WRITE, who)
         self._judge_version(op.path, node.version, op.version)
         self.znodes.write(op.path, node, op.data, zxid, now_ms)
         if self._watches:
-            self._changes.append((_CHANGED, op.path, "", node, node))
+            self._changes.append((self._watches.changed, op.path, "", node, node))
         return node.stat()
 
     def _set_acl(self, op: SetAcl, who: Who) -> Stat:
-        if op.path not in self.nodes and (fault := path_fault(op.path)):
-            raise BadArgumentsError(op.path, f"the path {op.path!r} has {fault}")
+        if op.path not in self.nodes and not _is_path(op.path):
+            raise BadArgumentsError(op.path)
         acl = mended(op.path, op.acl, who)
         node = self._writable(op.path)
-        require(op.path, node, ADMIN, who, "set the ACL of")
+        require(op.path, node, ADMIN, who)
         self._judge_version(op.path, node.aversion, op.version)
         self.znodes.set_acl(op.path, node, acl)
         return node.stat()
@@ -225,19 +212,26 @@ class Writes:
         node = self.nodes.get(path)
         if node is None:
             # Only a missing node's path needs judging: what is in the tree has passed already.
-            if fault := path_fault(path):
-                raise BadArgumentsError(path, f"the path {path!r} has {fault}")
-            raise NoNodeError(path, f"the node {path!r} does not exist")
+            raise NoNodeError(path) if _is_path(path) else BadArgumentsError(path)
         return node
 
     @staticmethod
     def _judge_version(path: str, version: int, expected: int) -> None:
         if expected != -1 and expected != version:
-            raise BadVersionError(path, f"the node {path!r} has version {version}, not {expected}")
+            raise BadVersionError(path)
 
 
-def _blamed(ops: Sequence[Op], *, by_data: bool) -> tuple[int, str]:
-    """The first operation that adds a node, or that with the most data: its index and path."""
+def _is_name(name: str) -> bool:
+    return name not in {"", ".", ".."} and not _FORBIDDEN.search(name)
+
+
+def _is_path(path: str) -> bool:
+    # Judged where something is written: who reads an impossible path finds no node there.
+    return path == "/" or (path.startswith("/") and all(map(_is_name, path[1:].split("/"))))
+
+
+def _blame(ops: Sequence[Op], *, by_data: bool) -> tuple[int, LimitError]:
+    """The first operation that adds a node, or that with the most data: its index and refusal."""
 
     def growth(at: int) -> int:
         op = ops[at]
@@ -246,35 +240,16 @@ def _blamed(ops: Sequence[Op], *, by_data: bool) -> tuple[int, str]:
         return int(isinstance(op, Create))
 
     at = max(range(len(ops)), key=growth)
-    return at, ops[at].path
-
-
-def _full(path: str, held: int, limit: int, what: str) -> str:
-    return (
-        f"cannot write {path!r}: this server holds {held} {what} of at most {limit}, of which the "
-        f"last {RESERVE:.0%} are kept for what is under way; delete some znodes, or start it with "
-        "a higher limit"
-    )
+    return at, LimitError(ops[at].path)
 
 
 def _owner(op: Create, session: int) -> int:
-    """The owner of the node to create; BadArgumentsError where none could be stored."""
     if op.ttl_ms:
-        if not 0 < op.ttl_ms <= TTL_MS_MAX or op.ephemeral or op.container:
-            raise BadArgumentsError(
-                op.path, f"a time to live of {op.ttl_ms} ms is not from 1 to {TTL_MS_MAX}"
-            )
         return TTL_OWNER + op.ttl_ms
     if op.container:
         return CONTAINER_OWNER
     if not op.ephemeral:
         return 0
     if not session:
-        raise BadArgumentsError(
-            op.path, f"cannot create {op.path!r} as ephemeral without a session"
-        )
+        raise BadArgumentsError(op.path)
     return session
-
-
-_CREATED, _DELETED, _CHANGED = range(3)
-_TELL = (Watches.created, Watches.deleted, Watches.changed)

@@ -11,7 +11,15 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from zkplan.embedded.acl import READ_ONLY_ACL, AclList, size_of
-from zkplan.embedded.nodes import CONTAINER_OWNER, NO_CHILDREN, TTL_OWNER, Node, raised, ttl_of
+from zkplan.embedded.nodes import (
+    CONTAINER_OWNER,
+    INT_MAX,
+    NO_CHILDREN,
+    TTL_OWNER,
+    Node,
+    raised,
+    ttl_of,
+)
 from zkplan.embedded.records import OPEN_ACL, Acl
 
 #: One stored znode: its number, its path and the node; None for one that is gone.
@@ -24,8 +32,6 @@ _SHARED_ACLS_MAX = 1024
 
 class Znodes:
     """The nodes by path. `bytes` is about what they hold: data, paths and access control lists."""
-
-    __slots__ = ("_acls", "_touched", "_undo", "by_path", "bytes", "next_number", "owned")
 
     def __init__(self, *, system_nodes: bool, track_changes: bool) -> None:
         self.by_path: dict[str, Node] = {"/": Node()}
@@ -40,18 +46,17 @@ class Znodes:
         if system_nodes:
             # Not counted as creates: the first number beside them is 0.
             self._insert_system("/", "zookeeper", None)
-            self._insert_system("/zookeeper", "config", READ_ONLY_ACL)
+            # Its version as on a real server, which sets this one list beyond all rules.
+            self._insert_system("/zookeeper", "config", READ_ONLY_ACL).aversion = -1
             self._insert_system("/zookeeper", "quota", None)
+            self.keep()
 
-    def _insert_system(self, parent_path: str, name: str, acl: AclList) -> None:
+    def _insert_system(self, parent_path: str, name: str, acl: AclList) -> Node:
+        parent = self.by_path[parent_path]
         path = f"{parent_path.rstrip('/')}/{name}"
-        self.by_path[path] = node = Node(number=self.next_number, acl=acl)
-        if acl is not None:
-            node.aversion = -1  # As on a real server, which sets this one list beyond all rules.
-        self.by_path[parent_path].list_child(name)
-        self._touch(self.next_number, path)
-        self.next_number += 1
-        self.bytes += len(path) + size_of(acl)
+        node = self.insert(path, name, parent_path, parent, b"", 0, acl, 0, 0)
+        parent.creates = 0
+        return node
 
     # Changes. The caller has seen to it that they are possible.
 
@@ -68,18 +73,15 @@ class Znodes:
         now_ms: int,
     ) -> Node:
         """A new node `path`, the child `name` of `parent`."""
-        self._undo.append((self._uninsert, (path, parent, name, parent.creates, parent.pzxid)))
         number = self.next_number
         self.next_number = number + 1
-        node = Node(data, owner, zxid, now_ms, number, acl)
-        self.by_path[path] = node
-        parent.add_child(name, zxid)
-        self.bytes += len(path) + len(data)
-        if acl is not None:
-            node.acl = self._shared(acl)
-            self.bytes += size_of(acl)
-        if owner:
-            self._own(owner, path)
+        shared = None if acl is None else self._shared(acl)
+        node = Node(data, owner, zxid, now_ms, number, shared)
+        creates, pzxid = parent.creates, parent.pzxid
+        self._undo.append((self._unlink, (path, node, name, parent, creates, pzxid)))
+        if creates < INT_MAX:
+            creates, pzxid = creates + 1, zxid
+        self._link(path, node, name, parent, creates, pzxid)
         if self._touched is not None:
             self._touched[number] = path
             self._touched[parent.number] = parent_path
@@ -89,30 +91,24 @@ class Znodes:
         self, path: str, node: Node, name: str, parent_path: str, parent: Node, zxid: int
     ) -> None:
         """The node `path`, the child `name` of `parent`, is gone."""
-        self._undo.append((self._unremove, (path, node, parent, name, parent.pzxid)))
-        del self.by_path[path]
-        parent.unlist_child(name)
-        parent.pzxid = zxid
-        self.bytes -= len(path) + len(node.data) + size_of(node.acl)
-        if node.owner:
-            self._disown(node.owner, path)
+        creates = parent.creates
+        self._undo.append((self._link, (path, node, name, parent, creates, parent.pzxid)))
+        self._unlink(path, node, name, parent, creates, zxid)
         if self._touched is not None:
             self._touched[node.number] = path
             self._touched[parent.number] = parent_path
 
     def write(self, path: str, node: Node, data: bytes, zxid: int, now_ms: int) -> None:
         """The node has new data."""
-        self._undo.append((self._unwrite, (node, node.data, node.mzxid, node.mtime, node.version)))
-        self.bytes += len(data) - len(node.data)
-        node.write(data, zxid, now_ms)
+        self._undo.append((self._put, (node, node.data, node.mzxid, node.mtime, node.version)))
+        self._put(node, data, zxid, now_ms, raised(node.version))
         self._touch(node.number, path)
 
     def set_acl(self, path: str, node: Node, acl: AclList) -> None:
         """The node has a new access control list."""
-        self._undo.append((self._unset_acl, (node, node.acl, node.aversion)))
-        self.bytes += size_of(acl) - size_of(node.acl)
-        node.acl = None if acl is None else self._shared(acl)
-        node.aversion = raised(node.aversion)
+        self._undo.append((self._put_acl, (node, node.acl, node.aversion)))
+        shared = None if acl is None else self._shared(acl)
+        self._put_acl(node, shared, raised(node.aversion))
         self._touch(node.number, path)
 
     def keep(self) -> None:
@@ -128,31 +124,38 @@ class Znodes:
             undo(*arguments)
         self._undo.clear()
 
-    def _uninsert(self, path: str, parent: Node, name: str, creates: int, pzxid: int) -> None:
-        node = self.by_path.pop(path)
-        parent.unlist_child(name)
+    # Each of these is the way back of another change, or of itself.
+
+    def _link(
+        self, path: str, node: Node, name: str, parent: Node, creates: int, pzxid: int
+    ) -> None:
+        self.by_path[path] = node
         parent.creates = creates
         parent.pzxid = pzxid
-        self.bytes -= len(path) + len(node.data) + size_of(node.acl)
-        if node.owner:
-            self._disown(node.owner, path)
-
-    def _unremove(self, path: str, node: Node, parent: Node, name: str, pzxid: int) -> None:
-        self.by_path[path] = node
         parent.list_child(name)
-        parent.pzxid = pzxid
         self.bytes += len(path) + len(node.data) + size_of(node.acl)
         if node.owner:
             self._own(node.owner, path)
 
-    def _unwrite(self, node: Node, data: bytes, mzxid: int, mtime: int, version: int) -> None:
+    def _unlink(
+        self, path: str, node: Node, name: str, parent: Node, creates: int, pzxid: int
+    ) -> None:
+        del self.by_path[path]
+        parent.creates = creates
+        parent.pzxid = pzxid
+        parent.unlist_child(name)
+        self.bytes -= len(path) + len(node.data) + size_of(node.acl)
+        if node.owner:
+            self._disown(node.owner, path)
+
+    def _put(self, node: Node, data: bytes, mzxid: int, mtime: int, version: int) -> None:
         self.bytes += len(data) - len(node.data)
         node.data = data
         node.mzxid = mzxid
         node.mtime = mtime
         node.version = version
 
-    def _unset_acl(self, node: Node, acl: AclList, aversion: int) -> None:
+    def _put_acl(self, node: Node, acl: AclList, aversion: int) -> None:
         self.bytes += size_of(acl) - size_of(node.acl)
         node.acl = acl
         node.aversion = aversion
@@ -205,8 +208,8 @@ class Znodes:
     def take_changes(self) -> list[Change]:
         """What was created, changed or deleted since the last call: one entry for each node.
 
-        A node of a path used before comes after the node that had the path. Costs what was
-        touched, not what there is.
+        A node of a path used before comes after the node that had the path. A node here is the live
+        one: store it before the next write. Costs what was touched, not what there is.
         """
         changes: list[Change] = []
         if self._touched:
@@ -219,45 +222,40 @@ class Znodes:
         return changes
 
     def restore(self, zxid: int, rows: Iterable[Row]) -> None:
-        """Become exactly these nodes, of which `zxid` is the last write.
+        """Become exactly these nodes, in the order of their numbers; `zxid` is the last write.
 
         Raises ValueError, naming the node, where they cannot be the nodes of one tree; what is
         here then is unusable.
         """
-        by_path: dict[str, Node] = {}
+        self.by_path.clear()
         self.owned.clear()
         self.bytes = 0
         last_number = -1
         # A parent is older than its children, and the order of creation is that of the numbers.
-        for number, path, node in sorted(rows, key=lambda row: row[0]):
-            if number == last_number or number < 0:
+        for number, path, node in rows:
+            if number <= last_number:
                 raise ValueError(f"the number {number} of the stored znode {path!r} is not its own")
             last_number = node.number = number
             node.children = NO_CHILDREN
-            if path in by_path:
+            if path in self.by_path:
                 raise ValueError(f"the znode {path!r} is stored twice")
             if max(node.czxid, node.mzxid, node.pzxid) > zxid:
                 raise ValueError(f"the stored znode {path!r} is from after the last write {zxid}")
-            self._restore_child(by_path, path)
-            by_path[path] = node
             node.acl = None if node.acl is None or node.acl == OPEN_ACL else self._shared(node.acl)
-            self.bytes += len(path) + len(node.data) + size_of(node.acl)
-            if node.owner:
-                self._own(node.owner, path)
-        if "/" not in by_path:
+            self._restore(path, node)
+        if "/" not in self.by_path:
             raise ValueError("the root '/' is not among the stored znodes")
-        self.by_path.clear()
-        self.by_path.update(by_path)
         self.next_number = last_number + 1
         if self._touched is not None:
             self._touched = {}
 
-    @staticmethod
-    def _restore_child(by_path: dict[str, Node], path: str) -> None:
+    def _restore(self, path: str, node: Node) -> None:
         if path == "/":
+            self.by_path[path] = node
+            self.bytes += 1 + len(node.data) + size_of(node.acl)
             return
         parent_path, slash, name = path.rpartition("/")
-        parent = by_path.get(parent_path or "/")
+        parent = self.by_path.get(parent_path or "/")
         if not slash or not name or parent is None:
             raise ValueError(f"the stored znode {path!r} has no parent, or one younger than itself")
-        parent.list_child(name)
+        self._link(path, node, name, parent, parent.creates, parent.pzxid)
