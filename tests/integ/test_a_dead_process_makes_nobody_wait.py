@@ -54,13 +54,13 @@ def test_the_tasks_of_a_killed_process_are_taken_over_before_its_session_ends(
 
 
 def test_a_worker_that_has_registered_anew_is_signed_off_under_its_new_id(
-    zookeeper_hosts: str, zkplan_root: str, zkplan_client: Client, tmp_path: Path
+    zookeeper_hosts: str, zkplan_client: Client, tmp_path: Path
 ) -> None:
-    with WorkerProcess(zookeeper_hosts, zkplan_root, tmp_path, *OPTIONS) as worker:
+    with WorkerProcess(zookeeper_hosts, zkplan_client.root, tmp_path, *OPTIONS) as worker:
         worker.wait_ready(2)
         first = zkplan_client.workers()
         with plain_client(zookeeper_hosts) as znodes:
-            znodes.delete(f"{zkplan_root}/workers/{first[0].id}")
+            znodes.delete(f"{zkplan_client.root}/workers/{first[0].id}")
         wait_until(lambda: worker.said(f"worker {first[0].id}-2 ready"), "it registers anew")
         os.kill(first[0].pid, signal.SIGKILL)
         wait_until(lambda: worker.said(f"worker {first[0].id}-2 is signed off"), "it is signed off")

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from zkplan.testing.loopback import free_port
 
-_TOP = Path(__file__).resolve().parents[2]
+from .support import run_python
+
 #: A benchmark that hangs is ended. Its speed is no matter of a test: it takes 20 s, and took more
 #: than 100 s on a machine whose two processors had twelve processes to run.
 _HANGS_S = 400
@@ -19,10 +19,7 @@ pytestmark = pytest.mark.timeout(_HANGS_S + 20)
 
 
 def benchmarks(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "benchmarks", *arguments]
-    return subprocess.run(
-        command, cwd=_TOP, capture_output=True, text=True, timeout=_HANGS_S, check=False
-    )
+    return run_python("-m", "benchmarks", *arguments, timeout=_HANGS_S)
 
 
 def test_a_quick_benchmark_measures_what_is_asked_for_and_writes_a_complete_report(

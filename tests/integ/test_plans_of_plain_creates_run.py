@@ -13,7 +13,7 @@ from zkplan import Client
 from zkplan.protocol.records import TaskRecord
 from zkplan.serialization import codec
 
-from .support import wait_until
+from .support import blocked_plan, wait_until
 
 pytestmark = pytest.mark.usefixtures("worker")
 
@@ -92,12 +92,7 @@ def test_a_plan_of_plain_creates_is_found_beside_a_hundred_that_stand_still(
 ) -> None:
     """A worker checks one plan in a second, and each of these comes to its turn again."""
     for _ in range(100):
-        plan = zkplan_client.create_plan()
-        blocked = plan.add_task(int)
-        znodes.create(f"{blocked.path}/dep-0000000000")
-        for entry in znodes.get_children(f"{plan.path}/runnable"):
-            znodes.delete(f"{plan.path}/runnable/{entry}")
-        plan.mark_ready()
+        blocked_plan(zkplan_client, znodes)
     built = Builder(zkplan_client, znodes, fixed=False)
     name = built.task(int)
     built.ready()

@@ -84,10 +84,8 @@ def zookeeper_hosts(pytestconfig: pytest.Config, zookeeper_kind: str) -> Iterato
 
     with ExitStack() as stack:
         try:
-            embedded = zookeeper_kind == "embedded"
-            provided = stack.enter_context(
-                provided_embedded() if embedded else provided_zookeeper()
-            )
+            provide = provided_embedded if zookeeper_kind == "embedded" else provided_zookeeper
+            provided = stack.enter_context(provide(_TICK_TIME_MS))
         except NoZooKeeper as error:
             _not_available(str(error))
         _note(pytestconfig, str(provided))

@@ -48,6 +48,11 @@ def _children(client: KazooClient, parents: list[str]) -> Iterator[str]:
 def _delete_all(client: KazooClient, paths: list[str]) -> None:
     # One client's writes are applied in the order they were sent, so children before parents holds.
     for chunk in _chunks(paths):
+        many = client.transaction()
+        for path in chunk:
+            many.delete(path)
+        if all(done is True for done in many.commit()):
+            continue
         for answer in [client.delete_async(path) for path in chunk]:
             try:
                 answer.get(timeout=_ANSWER_TIMEOUT_S)
