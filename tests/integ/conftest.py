@@ -10,7 +10,7 @@ from kazoo.client import KazooClient
 import zkplan
 from zkplan.cli import main
 from zkplan.inspect import waiting
-from zkplan.runtime import capacity, shutdown
+from zkplan.runtime import capacity, maintenance, shutdown
 from zkplan.testing.znodes import remove_tree
 
 from .support import Here, Ran, Run, Told, plain_client, wait_until, working
@@ -75,6 +75,13 @@ def told(caplog: pytest.LogCaptureFixture) -> Told:
 def quick_looks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who waits looks ten times a second: as many looks as usual take a tenth of the time."""
     monkeypatch.setattr(waiting, "LOOK_S", 0.1)
+
+
+@pytest.fixture
+def quick_checks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers of this process, started from now on, check plans and scan for them more often."""
+    for name in ("CHECK_FIRST_S", "CHECK_PERIOD_S", "SCAN_PERIOD_S"):
+        monkeypatch.setattr(maintenance, name, 0.1)
 
 
 @pytest.fixture

@@ -190,16 +190,17 @@ def test_plans_that_are_not_ready_are_asked_for_in_one_slice_each_period(
     assert all(later - sooner >= 0.2 for sooner, later in itertools.pairwise(ats))
 
 
-@pytest.mark.usefixtures("worker")
-def test_an_entry_made_by_its_client_has_a_plan_of_plain_creates_found_at_once(
-    zkplan_client: Client, znodes: KazooClient, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.usefixtures("quick_checks")
+def test_a_plan_of_plain_creates_with_an_entry_of_its_client_needs_no_scan(
+    here: Here, zkplan_client: Client, znodes: KazooClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(maintenance, "SCAN_PERIOD_S", 1000.0)
     built = Builder(zkplan_client, znodes, fixed=False)
     name = built.task(int)
     built.ready()
     znodes.create(active_entry(built.path))
-    assert zkplan_client.plan(built.path).task(name[5:]).result(30) == 0
+    with working(*here):
+        assert zkplan_client.plan(built.path).task(name[5:]).result(30) == 0
 
 
 def test_a_plan_is_in_the_index_from_ready_to_its_end(
@@ -273,6 +274,7 @@ def test_an_imported_plan_is_in_the_index_where_it_may_run(
     assert indexed(zkplan_client, znodes) == set()
 
 
+@pytest.mark.usefixtures("quick_checks")
 def test_entries_of_somebody_else_stop_nothing(
     here: Here, zkplan_client: Client, znodes: KazooClient
 ) -> None:
@@ -297,6 +299,7 @@ def test_entries_of_somebody_else_stop_nothing(
         wait_until(lambda: indexed(zkplan_client, znodes) == left, "the entry of the done one goes")
 
 
+@pytest.mark.usefixtures("quick_checks")
 def test_an_index_or_an_entry_that_was_taken_away_comes_again(
     here: Here, zkplan_client: Client, znodes: KazooClient
 ) -> None:

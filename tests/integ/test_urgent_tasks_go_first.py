@@ -73,7 +73,7 @@ def wait_for_those(file: Path, wanted: set[str], attempt: int = 0) -> None:
 def test_the_tasks_of_a_killed_worker_go_before_those_that_wait(
     zkplan_client: Client, here: Here, file: Path
 ) -> None:
-    options = ("--threads", str(THREADS), "--session-timeout", "4")
+    options = ("--threads", str(THREADS), "--session-timeout", "2")
     given = (*here, file.parent / "logs", *options)
     with held_and_crowd(zkplan_client, file, held=THREADS), WorkerProcess(*given) as lost:
         wait_for_notes(file, THREADS)
