@@ -285,11 +285,9 @@ def test_at_the_end_of_the_grace_running_tasks_are_handed_back_unharmed(
 
     with zkplan_client.create_plan(attempts=1) as plan:
         task = plan.add_task(work)
-    with zkplan.connect(*here) as client:
-        worker = zkplan.Worker(client, threads=1).start()
+    with working(*here, threads=1, grace=0.1):
         wait_until(lambda: notes(file) == ["began 0"], "the task runs")
-        worker.stop(grace=0.1)
-        assert "ends" not in notes(file), "it was waited for"
+    assert "ends" not in notes(file), "it was waited for"
     assert znodes.get_children(f"{plan.path}/runnable") == [f"5000-{task.number}.1.0"]
     assert znodes.get_children(f"{zkplan_client.root}/claims") == []
     wait_until(lambda: "told" in notes(file), "the task is told")

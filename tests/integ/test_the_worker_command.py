@@ -60,18 +60,9 @@ def test_a_worker_finds_functions_in_its_current_folder(
         assert task.result(30) == 42
 
 
-def test_a_worker_whose_processes_cannot_connect_ends_with_three(
-    zkplan_root: str, tmp_path: Path
-) -> None:
-    with WorkerProcess(
-        f"127.0.0.1:{free_port()}",
-        zkplan_root,
-        tmp_path,
-        "--processes",
-        "2",
-        "--connect-timeout",
-        "0.3",
-    ) as worker:
+def test_a_worker_whose_processes_cannot_connect_ends_with_three(tmp_path: Path) -> None:
+    options = ("--processes", "2", "--connect-timeout", "0.3")
+    with WorkerProcess(f"127.0.0.1:{free_port()}", "/zkplan", tmp_path, *options) as worker:
         assert worker.process.wait_ended(30)
         assert worker.process._process.returncode == 3
         assert worker.said("is it running")
