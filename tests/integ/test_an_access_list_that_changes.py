@@ -15,6 +15,7 @@ from kazoo.security import ACL, OPEN_ACL_UNSAFE, make_acl, make_digest_acl
 
 import zkplan
 from zkplan import Client
+from zkplan.runtime import delays
 
 from .support import Here, Told, WorkerProcess, note, notes, wait_until, working
 
@@ -269,9 +270,16 @@ def test_a_claims_node_that_may_not_be_read_loses_no_claim(
 
 
 def test_a_delayed_entry_that_may_not_be_made_runnable_keeps_no_other_waiting(
-    here: Here, zkplan_client: Client, tmp_path: Path, shut: Shut, worker: zkplan.Worker, told: Told
+    here: Here,
+    zkplan_client: Client,
+    tmp_path: Path,
+    shut: Shut,
+    worker: zkplan.Worker,
+    told: Told,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Both have been due for long, so that the next worker moves them together."""
+    monkeypatch.setattr(delays, "DELAYED_PERIOD_S", 0.2)
     worker.stop(0)
     (tmp_path / "go").touch()
     raw = zkplan_client.transport.client

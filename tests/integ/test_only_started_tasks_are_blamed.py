@@ -27,7 +27,7 @@ from .support import (
     working,
 )
 
-SHORT = ("--session-timeout", "1")
+SHORT = ("--session-timeout", "2")
 
 
 def nothing() -> None:
