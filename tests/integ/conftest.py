@@ -6,14 +6,14 @@ from collections.abc import Iterator
 
 import pytest
 from kazoo.client import KazooClient
+from zkplan.inspect import waiting
 
 import zkplan
-from tests.crash.server import not_available
-from tests.differential.servers import embedded_server, java_server
-from zkplan.runtime import capacity, shutdown
-from zkplan.testing.java import find_java, find_zookeeper
+from zkplan.cli import main
+from zkplan.runtime import capacity, maintenance, shutdown
+from zkplan.testing.znodes import remove_tree
 
-from .support import Here, plain_client, working
+from .support import Here, Ran, Run, Told, plain_client, wait_until, working
 
 
 @pytest.fixture
@@ -27,6 +27,70 @@ def worker(here: Here) -> Iterator[zkplan.Worker]:
     """A worker with four threads on the root of this test."""
     with working(*here) as running:
         yield running
+
+
+@pytest.fixture
+def there(here: Here) -> Iterator[Here]:
+    """The server and another root, which is removed afterwards."""
+    hosts, root = here
+    yield hosts, f"{root}-elsewhere"
+    with plain_client(hosts) as plain:
+        remove_tree(plain, f"{root}-elsewhere")
+
+
+@pytest.fixture
+def elsewhere(there: Here) -> Iterator[zkplan.Client]:
+    """A client on that other root."""
+    with zkplan.connect(*there) as client:
+        yield client
+
+
+@pytest.fixture
+def run(here: Here, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Runs `zkplan ARGUMENTS` in this process. The environment names server and root."""
+    for variable, value in zip(("ZKPLAN_HOSTS", "ZKPLAN_ROOT"), here, strict=True):
+        monkeypatch.setenv(variable, value)
+    # It would bind the handlers of this whole process to the captured stream of one test.
+    monkeypatch.setattr("zkplan.cli.common.log_to_stderr", lambda *_: None)
+
+    def call(*arguments: str) -> Ran:
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            main([*arguments])
+        code = ended.value.code
+        return Ran(
+            code if isinstance(code, int) else 0 if code is None else 1, *capsys.readouterr()
+        )
+
+    return call
+
+
+@pytest.fixture
+def told(caplog: pytest.LogCaptureFixture) -> Told:
+    """Waits until this text has been logged in this process."""
+    return lambda text: wait_until(lambda: text in caplog.text, f"it is told: {text}")
+
+
+@pytest.fixture
+def quick_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who waits looks ten times a second: as many looks as usual take a tenth of the time."""
+    monkeypatch.setattr(waiting, "LOOK_S", 0.1)
+
+
+@pytest.fixture
+def quick_checks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers of this process, started from now on, check plans and scan for them more often."""
+    for name in ("CHECK_FIRST_S", "CHECK_PERIOD_S", "SCAN_PERIOD_S"):
+        monkeypatch.setattr(maintenance, name, 0.1)
+
+
+@pytest.fixture
+def bare_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An environment without Java, Docker, given hosts or programs."""
+    for name in ("ZKPLAN_TEST_HOSTS", "ZKPLAN_HOSTS", "ZOOKEEPER_HOME", "JAVA_HOME", "CI"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("PATH", "/nonexistent")
+    monkeypatch.setenv("DOCKER_HOST", "tcp://127.0.0.1:1")
 
 
 @pytest.fixture
@@ -51,16 +115,3 @@ def znodes(zookeeper_hosts: str) -> Iterator[KazooClient]:
     """A plain KazooClient: what any other program sees of the tree."""
     with plain_client(zookeeper_hosts) as client:
         yield client
-
-
-@pytest.fixture(scope="session")
-def unswept_hosts(zookeeper_kind: str) -> Iterator[str]:
-    """A server that leaves empty containers alone.
-
-    Every other one deletes them once a minute, at a moment that no program can know: a comparison
-    of its answers with a tree's would fail in the runs that such a moment falls into.
-    """
-    if zookeeper_kind == "zookeeper" and (find_java() is None or find_zookeeper() is None):
-        not_available("no ZooKeeper is installed here")
-    with embedded_server() if zookeeper_kind == "embedded" else java_server() as (host, port):
-        yield f"{host}:{port}"

@@ -2,25 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import zkplan
 from zkplan import Client, Plan, TaskSpec
-from zkplan.testing.znodes import remove_tree
 
-from .support import described, note, plain_client, wait_for_delayed, wait_until, working
-
-
-@contextmanager
-def client_elsewhere(hosts: str, root: str) -> Iterator[Client]:
-    """A client on another root, which is removed afterwards."""
-    with zkplan.connect(hosts, root=f"{root}-elsewhere") as client:
-        yield client
-    with plain_client(hosts) as plain:
-        remove_tree(plain, f"{root}-elsewhere")
+from .support import described, note, wait_for_delayed, wait_until, working
 
 
 def run_noted(file: str, name: str, *values: Any) -> str:
@@ -62,7 +50,7 @@ def facts(plan: Plan) -> dict[str, Any]:
     }
 
 
-def half_run(client: Client, hosts: str, file: str, gate: str, width: int) -> Plan:
+def half_run(client: Client, file: str, gate: str, width: int) -> Plan:
     """A paused plan: tasks done, delayed, dead, runnable, added late; a join almost complete."""
     options: dict[str, Any] = {"attempts": 1}
     with client.create_plan("half", attempts=2, retry_delay=250.0) as plan:
@@ -74,7 +62,7 @@ def half_run(client: Client, hosts: str, file: str, gate: str, width: int) -> Pl
         delayed = plan.add_task(open_only, [file, gate], name="delayed")
         join = plan.add_task(count, [file, [kept, *quick, closed, delayed]], name="join")
         plan.add_task(run_noted, [file, "last", join], name="last", priority=7)
-    with working(hosts, client.root):
+    with working(client.transport.hosts, client.root):
         wait_until(
             lambda: (status := plan.status()).dead == 1 and status.tasks == 4,
             "all has run that can run",

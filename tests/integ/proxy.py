@@ -7,7 +7,6 @@ import socket
 import struct
 import threading
 from collections.abc import Callable
-from types import TracebackType
 from typing import Literal
 
 from zkplan.embedded.requests import Multi
@@ -33,14 +32,25 @@ _FIRST_ANSWERED: dict[Loss | None, int] = {
 }
 
 
+def every(
+    period: int, kinds: tuple[Loss, ...] = ("answer", "request")
+) -> Callable[[int], Loss | None]:
+    """Loses something of every `period`-th transaction, each kind in turn."""
+
+    def loss(number: int) -> Loss | None:
+        return None if number % period else kinds[number // period % len(kinds)]
+
+    return loss
+
+
 class Proxy:
-    """Forwards connections to `port`; `loss(n)` says what to lose of the n-th transaction, from 1.
+    """Forwards connections to `hosts`; `loss(n)` says what to lose of the n-th transaction, from 1.
 
     Transactions of all connections are counted together, repeated ones again.
     """
 
-    def __init__(self, port: int, loss: Callable[[int], Loss | None]) -> None:
-        self._target = port
+    def __init__(self, hosts: str, loss: Callable[[int], Loss | None]) -> None:
+        self._target = int(hosts.partition(",")[0].rpartition(":")[2])
         self._loss = loss
         self._lock = threading.Lock()
         self._connections: set[socket.socket] = set()
@@ -67,12 +77,7 @@ class Proxy:
         threading.Thread(target=self._accept, daemon=True).start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         _hang_up(self._listener)
         self._listener.close()
         self.cut()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -13,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from kazoo.client import KazooClient
 
@@ -69,12 +70,20 @@ def working(
             worker.stop(grace)
 
 
-def zkplan_command(*words: str, **options: Any) -> subprocess.CompletedProcess[str]:
-    """What `zkplan` with these words said; `env` adds to the environment, `cwd` is the checkout."""
+def run_python(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    """What Python with these arguments said; it finds zkplan, also where `cwd` is not the checkout.
+
+    `env` adds to the environment.
+    """
     given = {"cwd": TOP, "timeout": 100, **options}
-    given["env"] = os.environ | given.get("env", {})
-    command = [sys.executable, "-m", "zkplan", *words]
+    given["env"] = os.environ | {"PYTHONPATH": str(TOP)} | given.get("env", {})
+    command = [sys.executable, *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=False, **given)
+
+
+def zkplan_command(*words: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    """What `zkplan` with these words said; with the options of `run_python`."""
+    return run_python("-m", "zkplan", *words, **options)
 
 
 @contextmanager
@@ -92,6 +101,22 @@ def started(*command: str, **options: Any) -> Iterator[subprocess.Popen[str]]:
 def first_line(process: subprocess.Popen[str]) -> str:
     assert process.stdout is not None
     return process.stdout.readline().strip()
+
+
+class Ran(NamedTuple):
+    """What a command said that ran in this process, and its exit code."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def data(self) -> Any:
+        return json.loads(self.out)
+
+
+Run: TypeAlias = Callable[..., Ran]
+Told: TypeAlias = Callable[[str], None]
 
 
 class WorkerProcess:
@@ -169,6 +194,12 @@ def notes(file: str | Path) -> list[str]:
     return path.read_text().splitlines() if path.exists() else []
 
 
+def run_noted(file: str | Path, name: str, *_: Any) -> str:
+    """As a task: note its name and the number of its claim; its result is its name."""
+    note(file, f"{name} {zkplan.current().attempt}")
+    return name
+
+
 def die_once(file: str | Path, count: int) -> None:
     """In a task: kill the process of this worker where `count` lines are noted, but only one."""
     died = Path(f"{file}-died")
@@ -177,9 +208,29 @@ def die_once(file: str | Path, count: int) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
+def blocked_plan(client: zkplan.Client, znodes: KazooClient) -> zkplan.Plan:
+    """A ready plan whose only task waits for what never comes."""
+    plan = client.create_plan()
+    task = plan.add_task(int)
+    znodes.create(f"{task.path}/dep-0000000000")
+    (entry,) = znodes.get_children(f"{plan.path}/runnable")
+    znodes.delete(f"{plan.path}/runnable/{entry}")
+    plan.mark_ready()
+    return plan
+
+
 def fail() -> None:
     """As a task."""
     raise ValueError("on purpose")
+
+
+def is_running(pid: int) -> bool:
+    """Whether the process exists; one that has ended and is not yet reaped does not count."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return state not in "ZX"
 
 
 def pass_gate(gate: str, *_: Any) -> str:

@@ -58,17 +58,17 @@ def test_a_name_of_several_plans_is_refused_with_their_numbers(
 
 
 def test_a_mistyped_root_is_told_with_those_beside_it(
-    zookeeper_hosts: str, zkplan_root: str, zkplan_client: Client, command: Command
+    zookeeper_hosts: str, zkplan_client: Client, command: Command
 ) -> None:
     zkplan_client.prepare()
-    mistyped = f"{zkplan_root}x"
-    told = f"there is no such root; beside it: .*{zkplan_root}"
+    mistyped = f"{zkplan_client.root}x"
+    told = f"there is no such root; beside it: .*{zkplan_client.root}"
     with connect(zookeeper_hosts, root=mistyped) as client:
         for which in ("nightly", "3"):
             with pytest.raises(PlanNotFound, match=told):
                 client.plan(which)
         assert client.transport.client.exists(mistyped) is None, "looking creates nothing"
-    no_root = f"{zkplan_root}/claims"
+    no_root = f"{zkplan_client.root}/claims"
     with (
         connect(zookeeper_hosts, root=no_root) as client,
         pytest.raises(PlanNotFound, match="it is not a root of zkplan"),
@@ -76,7 +76,7 @@ def test_a_mistyped_root_is_told_with_those_beside_it(
         client.plan("nightly")
     with pytest.raises(PlanNotFound) as missing:
         zkplan_client.plan("nightly")
-    assert "root" not in str(missing.value).replace(zkplan_root, "")
+    assert "root" not in str(missing.value).replace(zkplan_client.root, "")
     for what in ("plan", "worker"):
         listed = command(what, "ls", root=mistyped)
         assert listed.returncode == 0

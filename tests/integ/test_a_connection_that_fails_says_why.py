@@ -138,7 +138,7 @@ def test_a_worker_tells_of_a_task_that_ended_early_because_its_server_was_silent
     file = tmp_path / "runs"
     with (
         zkplan.connect(zookeeper_server.hosts, ROOT) as client,
-        WorkerProcess(zookeeper_server.hosts, ROOT, tmp_path, "--session-timeout", "6") as worker,
+        WorkerProcess(zookeeper_server.hosts, ROOT, tmp_path, "--session-timeout", "4") as worker,
     ):
         worker.wait_ready()
         with client.create_plan() as plan:

@@ -13,8 +13,9 @@ from zkplan.testing.server_process import ServerProcess
 
 from .support import WAIT_S, Here, WorkerProcess, note, notes, plain_client, wait_until
 
-#: Longer than anything here is waited for.
-SESSION_S = 60.0
+#: Longer than anything here is waited for. A worker asks six times as often whether it is
+#: registered.
+SESSION_S = 32.0
 OPTIONS = ("--processes", "2", "--session-timeout", f"{SESSION_S:g}")
 assert WAIT_S < SESSION_S
 
@@ -54,13 +55,13 @@ def test_the_tasks_of_a_killed_process_are_taken_over_before_its_session_ends(
 
 
 def test_a_worker_that_has_registered_anew_is_signed_off_under_its_new_id(
-    zookeeper_hosts: str, zkplan_root: str, zkplan_client: Client, tmp_path: Path
+    zookeeper_hosts: str, zkplan_client: Client, tmp_path: Path
 ) -> None:
-    with WorkerProcess(zookeeper_hosts, zkplan_root, tmp_path, *OPTIONS) as worker:
+    with WorkerProcess(zookeeper_hosts, zkplan_client.root, tmp_path, *OPTIONS) as worker:
         worker.wait_ready(2)
         first = zkplan_client.workers()
         with plain_client(zookeeper_hosts) as znodes:
-            znodes.delete(f"{zkplan_root}/workers/{first[0].id}")
+            znodes.delete(f"{zkplan_client.root}/workers/{first[0].id}")
         wait_until(lambda: worker.said(f"worker {first[0].id}-2 ready"), "it registers anew")
         os.kill(first[0].pid, signal.SIGKILL)
         wait_until(lambda: worker.said(f"worker {first[0].id}-2 is signed off"), "it is signed off")
@@ -98,6 +99,6 @@ def test_a_supervisor_that_cannot_sign_off_tries_again(
         os.kill(dead.pid, signal.SIGKILL)
         wait_until(lambda: worker.said(f"worker {dead.id} cannot be signed off yet"), "it says so")
         zookeeper_server.start()
-        wait_until(lambda: worker.said(f"worker {dead.id} is signed off"), "it tries again", 50)
+        wait_until(lambda: worker.said(f"worker {dead.id} is signed off"), "it tries again")
         wait_until(lambda: dead.id not in [each.id for each in client.workers()], "it is gone")
     assert not worker.said("Traceback")

@@ -38,14 +38,6 @@ def test_a_finished_task_with_a_kept_result_may_be_an_argument(
     assert plan.wait(30).finished == 5
 
 
-def test_a_drained_plan_takes_no_more_tasks(zkplan_client: Client) -> None:
-    with zkplan_client.create_plan() as plan:
-        plan.add_task(lambda: 1)
-    plan.wait(30)
-    with pytest.raises(PlanDrained, match="create a new plan"):
-        plan.add_task(lambda: 2)
-
-
 def test_an_add_of_several_transactions_says_how_much_of_it_was_added(
     zkplan_client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -27,19 +27,12 @@ from zkplan.archive.file import ArchiveWriter, open_archive
 from zkplan.archive.picture import Znode, retire, survey
 from zkplan.archive.restore import begin, fill
 
-from .moving import client_elsewhere, facts, half_run
+from .moving import facts, half_run
 from .support import Here, pass_gate, tree, wait_until, working
 
 
-@pytest.fixture
-def elsewhere(here: Here) -> Iterator[Client]:
-    """A client on another root of the same server."""
-    with client_elsewhere(*here) as client:
-        yield client
-
-
 def test_a_plan_that_is_running_is_not_exported_unless_it_is_paused_first(
-    zkplan_client: Client, zookeeper_hosts: str, tmp_path: Path
+    zkplan_client: Client, here: Here, tmp_path: Path
 ) -> None:
     gate, folder = str(tmp_path / "gate"), tmp_path / "exports"
     folder.mkdir()
@@ -48,7 +41,7 @@ def test_a_plan_that_is_running_is_not_exported_unless_it_is_paused_first(
         plan.add_task(len, [slow], keep=True)
     with pytest.raises(PlanError, match="is running: pause it"):
         export_plan(plan, folder / "plan")
-    with working(zookeeper_hosts, zkplan_client.root):
+    with working(*here):
         # Claimed is not enough: what has not begun when the plan is paused is handed back.
         wait_until(Path(f"{gate}-reached").exists, "it runs")
         with pytest.raises(WaitTimeout, match=r"1 of its tasks is still claimed"):
@@ -158,10 +151,10 @@ def test_a_plan_is_imported_once_unless_a_copy_is_asked_for(
 
 
 def test_an_import_that_died_midway_left_nothing_that_runs(
-    zkplan_client: Client, elsewhere: Client, zookeeper_hosts: str, tmp_path: Path
+    zkplan_client: Client, elsewhere: Client, tmp_path: Path
 ) -> None:
     """It bears another name, takes no tasks, and goes as any other plan; then nothing is left."""
-    old = half_run(zkplan_client, zookeeper_hosts, str(tmp_path / "ran"), str(tmp_path / "no"), 3)
+    old = half_run(zkplan_client, str(tmp_path / "ran"), str(tmp_path / "no"), 3)
     export_plan(old, tmp_path / "plan")
     elsewhere.prepare()
     transport = elsewhere.transport
@@ -215,9 +208,9 @@ def test_an_import_that_fails_leaves_nothing(
 
 
 def test_a_file_signed_with_another_secret_is_refused_unless_told_otherwise(
-    zookeeper_hosts: str, zkplan_root: str, elsewhere: Client, tmp_path: Path
+    here: Here, there: Here, elsewhere: Client, tmp_path: Path
 ) -> None:
-    with zkplan.connect(zookeeper_hosts, root=zkplan_root, secret="s") as client:
+    with zkplan.connect(*here, secret="s") as client:
         plan = client.create_plan()
         task = plan.add_task(len, ["four"])
         export_plan(plan, tmp_path / "plan")
@@ -225,8 +218,8 @@ def test_a_file_signed_with_another_secret_is_refused_unless_told_otherwise(
         import_plan(elsewhere, tmp_path / "plan")
     assert not elsewhere.transport.client.exists(elsewhere.root)
     import_plan(elsewhere, tmp_path / "plan", any_secret=True)
-    with zkplan.connect(zookeeper_hosts, root=elsewhere.root, secret="s") as client:
+    with zkplan.connect(*there, secret="s") as client:
         found = client.plan(import_plan(client, tmp_path / "plan", copy=True))
         found.mark_ready()
-        with working(zookeeper_hosts, elsewhere.root, secret="s"):
+        with working(*there, secret="s"):
             assert found.task(task.number).result(30) == 4

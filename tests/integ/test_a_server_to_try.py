@@ -16,7 +16,7 @@ import zkplan
 from zkplan.testing.java import find_zookeeper
 from zkplan.testing.loopback import free_port
 
-from .support import TOP, first_line, started
+from .support import first_line, run_python, started
 
 pytestmark = pytest.mark.skipif(find_zookeeper() is None, reason="no Java or no ZooKeeper here")
 
@@ -53,14 +53,7 @@ def test_plans_in_a_folder_that_is_given_are_there_the_next_time(tmp_path: Path)
 def test_a_port_that_is_taken_is_said_at_once() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
-        ran = subprocess.run(
-            [sys.executable, "-m", "zkplan.testing", "--port", port],
-            cwd=TOP,
-            capture_output=True,
-            text=True,
-            timeout=30,
-            check=False,
-        )
+        ran = run_python("-m", "zkplan.testing", "--port", port)
     assert ran.returncode == 2
     assert f"port {port}" in ran.stderr
     assert "is taken" in ran.stderr

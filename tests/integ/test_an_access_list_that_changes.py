@@ -15,8 +15,9 @@ from kazoo.security import ACL, OPEN_ACL_UNSAFE, make_acl, make_digest_acl
 
 import zkplan
 from zkplan import Client
+from zkplan.runtime import delays
 
-from .support import Here, WorkerProcess, note, notes, wait_until, working
+from .support import Here, Told, WorkerProcess, note, notes, wait_until, working
 
 OPERATOR = "operator:secret"
 SHUT = [make_digest_acl(*OPERATOR.split(":"), all=True)]
@@ -78,7 +79,7 @@ def under_way(folder: Path) -> bool:
 
 @pytest.mark.parametrize("fails", [False, True])
 def test_an_outcome_that_is_shut_out_is_told_when_it_can_be(
-    fails: bool, zkplan_client: Client, tmp_path: Path, shut: Shut, caplog: pytest.LogCaptureFixture
+    fails: bool, zkplan_client: Client, tmp_path: Path, shut: Shut, told: Told
 ) -> None:
     """A result costs one attempt; of a failure the attempt has been used up already."""
     with zkplan_client.create_plan(attempts=1 if fails else 2) as plan:
@@ -86,7 +87,7 @@ def test_an_outcome_that_is_shut_out_is_told_when_it_can_be(
     wait_until(lambda: under_way(tmp_path), "the task runs")
     shut(SHUT, task.path)
     (tmp_path / "go").touch()
-    wait_until(lambda: f"{task.path} stays claimed" in caplog.text, "it is told")
+    told(f"{task.path} stays claimed")
     shut(OPEN_ACL_UNSAFE, task.path)
     if fails:
         with pytest.raises(ValueError, match="as it was told"):
@@ -99,7 +100,7 @@ def test_an_outcome_that_is_shut_out_is_told_when_it_can_be(
 
 @pytest.mark.parametrize("tasks", [1, 3, 40])
 def test_tasks_that_could_not_be_read_run_once_when_they_can(
-    zkplan_client: Client, tmp_path: Path, shut: Shut, caplog: pytest.LogCaptureFixture, tasks: int
+    zkplan_client: Client, tmp_path: Path, shut: Shut, told: Told, tasks: int
 ) -> None:
     (tmp_path / "go").touch()
     plan = zkplan_client.create_plan()
@@ -107,8 +108,8 @@ def test_tasks_that_could_not_be_read_run_once_when_they_can(
     for task in made:
         shut(UNREADABLE, task.path)
     plan.mark_ready()
-    paths = [task.path for task in made]
-    wait_until(lambda: all(f"{path} cannot be read" in caplog.text for path in paths), "it is told")
+    for task in made:
+        told(f"{task.path} cannot be read")
     for task in made:
         shut(OPEN_ACL_UNSAFE, task.path)
     plan.wait(30)
@@ -116,15 +117,14 @@ def test_tasks_that_could_not_be_read_run_once_when_they_can(
 
 
 def test_a_claim_that_could_not_be_handed_back_is_when_it_can(
-    zkplan_client: Client, tmp_path: Path, shut: Shut, caplog: pytest.LogCaptureFixture
+    zkplan_client: Client, tmp_path: Path, shut: Shut, told: Told
 ) -> None:
     with zkplan_client.create_plan() as plan:
         task = plan.add_task(obedient, [tmp_path])
     wait_until(lambda: under_way(tmp_path), "the task runs")
     shut(SHUT, task.path)
     plan.cancel()
-    what = f"a task stays claimed: ending a claim of {task.path}"
-    wait_until(lambda: what in caplog.text, "it is told")
+    told(f"a task stays claimed: ending a claim of {task.path}")
     shut(OPEN_ACL_UNSAFE, task.path)
     wait_until(lambda: plan.status().runnable == 1, "it is handed back")
 
@@ -169,12 +169,7 @@ def test_a_wide_delivery_that_is_shut_out_fails_alone(
 
 
 def test_a_claims_node_is_cleared_but_for_what_an_access_list_forbids(
-    here: Here,
-    zkplan_client: Client,
-    tmp_path: Path,
-    shut: Shut,
-    worker: zkplan.Worker,
-    caplog: pytest.LogCaptureFixture,
+    here: Here, zkplan_client: Client, tmp_path: Path, shut: Shut, worker: zkplan.Worker, told: Told
 ) -> None:
     """A claim deleted without an entry in its place would be a task lost for ever."""
     worker.stop(0)
@@ -190,14 +185,14 @@ def test_a_claims_node_is_cleared_but_for_what_an_access_list_forbids(
     (tmp_path / "go").touch()
     with working(*here):
         assert tasks[1].result(30) == 3
-        wait_until(lambda: "cannot be cleared: " in caplog.text, "it is told")
+        told("cannot be cleared: ")
         shut(OPEN_ACL_UNSAFE, tasks[0].path)
         assert tasks[0].result(30) == 4
         assert [plan.wait(30).dead for plan in plans] == [0, 0]
 
 
 def test_a_start_that_may_not_be_noted_uses_up_no_attempt_and_loses_no_task(
-    zkplan_client: Client, tmp_path: Path, shut: Shut, caplog: pytest.LogCaptureFixture
+    zkplan_client: Client, tmp_path: Path, shut: Shut, told: Told
 ) -> None:
     """It is noted of tasks whose earlier claim ended without an outcome; these start in turn."""
     raw = zkplan_client.transport.client
@@ -217,7 +212,7 @@ def test_a_start_that_may_not_be_noted_uses_up_no_attempt_and_loses_no_task(
     shut(SHUT, waiting.path)
     (folders[first] / "go").touch()
     assert tasks[first].result(30) == 1
-    wait_until(lambda: waiting.path in caplog.text, "it is told")
+    told(waiting.path)
     shut(OPEN_ACL_UNSAFE, waiting.path)
     (folders[1 - first] / "go").touch()
     assert waiting.result(30) == 1
@@ -225,7 +220,7 @@ def test_a_start_that_may_not_be_noted_uses_up_no_attempt_and_loses_no_task(
 
 
 def test_an_argument_that_may_not_be_read_uses_up_no_attempt(
-    zkplan_client: Client, tmp_path: Path, shut: Shut, caplog: pytest.LogCaptureFixture
+    zkplan_client: Client, tmp_path: Path, shut: Shut, told: Told
 ) -> None:
     with zkplan_client.create_plan(attempts=1) as plan:
         first = plan.add_task(held, [tmp_path])
@@ -240,57 +235,51 @@ def test_an_argument_that_may_not_be_read_uses_up_no_attempt(
     wait_until(lambda: raw.exists(argument) and raw.exists(f"{last.path}/arg-0000000001"), "done")
     shut(SHUT, argument)
     plan.resume()
-    wait_until(lambda: f"{second.path} cannot be read" in caplog.text, "it is told")
+    told(f"{second.path} cannot be read")
     shut(OPEN_ACL_UNSAFE, argument)
     assert second.result(30) == "2"
     assert plan.wait(30).dead == 0
 
 
 def test_a_worker_does_not_wait_for_what_rests_when_it_leaves(
-    zkplan_client: Client,
-    tmp_path: Path,
-    shut: Shut,
-    worker: zkplan.Worker,
-    caplog: pytest.LogCaptureFixture,
+    zkplan_client: Client, tmp_path: Path, shut: Shut, worker: zkplan.Worker, told: Told
 ) -> None:
     (tmp_path / "go").touch()
     plan = zkplan_client.create_plan()
     task = plan.add_task(held, [tmp_path])
     shut(UNREADABLE, task.path)
     plan.mark_ready()
-    wait_until(lambda: f"{task.path} cannot be read" in caplog.text, "it is told")
+    told(f"{task.path} cannot be read")
     worker.stop(600)
     assert not zkplan_client.workers()
 
 
 def test_a_claims_node_that_may_not_be_read_loses_no_claim(
-    zkplan_root: str,
-    zkplan_client: Client,
-    tmp_path: Path,
-    shut: Shut,
-    caplog: pytest.LogCaptureFixture,
+    zkplan_client: Client, tmp_path: Path, shut: Shut, told: Told
 ) -> None:
     (tmp_path / "go").touch()
     raw = zkplan_client.transport.client
-    claims_node = f"{zkplan_root}/claims/{raw.get_children(f'{zkplan_root}/claims')[0]}"
+    (name,) = raw.get_children(zkplan_client.paths.claims)
+    claims_node = zkplan_client.paths.claims_of(name)
     shut(UNREADABLE, claims_node)
     with zkplan_client.create_plan() as plan:
         task = plan.add_task(held, [tmp_path], keep=True)
-    wait_until(lambda: f"{task.path} cannot be read" in caplog.text, "it is told")
+    told(f"{task.path} cannot be read")
     shut(OPEN_ACL_UNSAFE, claims_node)
     assert task.result(30) == 1
 
 
 def test_a_delayed_entry_that_may_not_be_made_runnable_keeps_no_other_waiting(
-    zookeeper_hosts: str,
-    zkplan_root: str,
+    here: Here,
     zkplan_client: Client,
     tmp_path: Path,
     shut: Shut,
     worker: zkplan.Worker,
-    caplog: pytest.LogCaptureFixture,
+    told: Told,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Both have been due for long, so that the next worker moves them together."""
+    monkeypatch.setattr(delays, "DELAYED_PERIOD_S", 0.2)
     worker.stop(0)
     (tmp_path / "go").touch()
     raw = zkplan_client.transport.client
@@ -299,22 +288,22 @@ def test_a_delayed_entry_that_may_not_be_made_runnable_keeps_no_other_waiting(
     for plan in plans:
         plan.mark_ready()
         (entry,) = raw.get_children(f"{plan.path}/runnable")
-        raw.create(f"{zkplan_root}/delayed/{1:013d}-{plan.path[-10:]}-{entry}")
+        raw.create(f"{zkplan_client.root}/delayed/{1:013d}-{plan.path[-10:]}-{entry}")
         raw.delete(f"{plan.path}/runnable/{entry}")
     shut(READ_ONLY, f"{plans[0].path}/runnable")
-    with working(zookeeper_hosts, zkplan_root):
+    with working(*here):
         assert tasks[1].result(30) == 1
-        wait_until(lambda: f"{zkplan_root}/delayed/{1:013d}" in caplog.text, "it is told")
+        told(f"{zkplan_client.root}/delayed/{1:013d}")
         shut(OPEN_ACL_UNSAFE, f"{plans[0].path}/runnable")
         assert tasks[0].result(30) == 2
 
 
 def test_what_somebody_else_shuts_hides_no_plan_and_ends_no_worker(
-    zkplan_root: str, zkplan_client: Client, tmp_path: Path, shut: Shut
+    zkplan_client: Client, tmp_path: Path, shut: Shut
 ) -> None:
     (tmp_path / "go").touch()
     raw = zkplan_client.transport.client
-    far = f"{zkplan_root}/delayed/9999999999999-0000099999-5000-0000000777.0.0"
+    far = f"{zkplan_client.root}/delayed/9999999999999-0000099999-5000-0000000777.0.0"
     raw.create(far)
     shut(SHUT, far)
     closed = zkplan_client.create_plan()

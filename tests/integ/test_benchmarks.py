@@ -4,84 +4,83 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from zkplan.testing.java import find_zookeeper
 from zkplan.testing.loopback import free_port
+from zkplan.testing.servers import ZooKeeperServer
 
-_TOP = Path(__file__).resolve().parents[2]
+from .support import run_python
+
 #: A benchmark that hangs is ended. Its speed is no matter of a test: it takes 20 s, and took more
 #: than 100 s on a machine whose two processors had twelve processes to run.
 _HANGS_S = 400
+needs_java = pytest.mark.skipif(find_zookeeper() is None, reason="starts a server with Java")
 pytestmark = pytest.mark.timeout(_HANGS_S + 20)
 
 
 def benchmarks(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "benchmarks", *arguments]
-    return subprocess.run(
-        command, cwd=_TOP, capture_output=True, text=True, timeout=_HANGS_S, check=False
-    )
+    return run_python("-m", "benchmarks", *arguments, timeout=_HANGS_S)
 
 
+@contextmanager
+def given(server: str) -> Iterator[tuple[str, str]]:
+    """The option for a server that is given, or for one that the benchmark starts."""
+    if server == "zookeeper":
+        with ZooKeeperServer() as started:
+            yield "--hosts", started.hosts
+    else:
+        yield "--server", server
+
+
+@pytest.mark.parametrize("server", [pytest.param("zookeeper", marks=needs_java), "embedded"])
 def test_a_quick_benchmark_measures_what_is_asked_for_and_writes_a_complete_report(
-    zookeeper_kind: str, zookeeper_hosts: str, tmp_path: Path
+    server: str, tmp_path: Path
 ) -> None:
     file = tmp_path / "report.json"
-    ended = benchmarks(
-        *("--quick", "--only", "independent,chain", "--json", str(file)),
-        *_server(zookeeper_kind, zookeeper_hosts),
-    )
+    with given(server) as option:
+        only = ("--only", "independent,chain")
+        ended = benchmarks("--quick", *only, "--json", str(file), *option)
     assert ended.returncode == 0, ended.stderr
     report = json.loads(file.read_text())
     assert [row["name"] for row in report["rows"]] == ["independent 200", "chain 20"]
     for row in report["rows"]:
-        assert row["server"] == zookeeper_kind
+        assert row["server"] == server
         assert min(row["total"], row["execution"], row["submission"]) > 0
         assert len(row["runs"]) == report["runs"] == 1
         assert row["runs"][0]["statistics"]["committed"] == row["runs"][0]["tasks"]
     kinds = {(limit["kind"], limit["clients"]) for limit in report["limits"]}
     assert kinds == {(kind, n) for kind in ("wire", "kazoo", "raw", "single") for n in (1, 2)}
     assert all(limit["operations_per_s"] > 0 for limit in report["limits"])
-    assert list(report["servers"]) == [zookeeper_kind]
-    assert report["servers"][zookeeper_kind][0].isdigit()
+    assert list(report["servers"]) == [server]
+    assert report["servers"][server][0].isdigit()
     assert report["machine"]["processors"] >= 1
     assert "independent 200" in ended.stdout
     assert "chain 20" in ended.stdout
 
 
-def test_the_two_servers_are_compared_request_by_request(
-    zookeeper_kind: str, zookeeper_hosts: str, tmp_path: Path
-) -> None:
+@pytest.mark.parametrize("server", [pytest.param("both", marks=needs_java), "embedded"])
+def test_the_two_servers_are_compared_request_by_request(server: str, tmp_path: Path) -> None:
     file = tmp_path / "report.json"
-    both = ["--hosts", zookeeper_hosts, "--server", "both"]
-    alone = ["--server", "embedded"]
-    ended = benchmarks(
-        *("--quick", "--only", "server", "--json", str(file)),
-        *(both if zookeeper_kind == "zookeeper" else alone),
-    )
+    with given(server) as option:
+        ended = benchmarks("--quick", "--only", "server", "--json", str(file), *option)
     assert ended.returncode == 0, ended.stderr
     report = json.loads(file.read_text())
     assert all(row["total"] > 0 for row in report["rows"])
     rates = [row for row in report["rows"] if row["unit"] == "operations/s"]
-    ratios = [row for row in report["rows"] if row["unit"] == "ratio"]
+    ratios = {row["name"] for row in report["rows"] if row["unit"] == "ratio"}
     kinds = {row["name"] for row in rates}
-    assert {row["server"] for row in rates} == {"embedded", zookeeper_kind}
-    if zookeeper_kind == "zookeeper":
-        compared = kinds | {"independent 100", "random 50 x 2"}
-        names = {f"{name}: embedded / zookeeper" for name in compared}
-        assert {row["name"] for row in ratios} == names
-    else:
-        assert not ratios
+    others = {"zookeeper"} if server == "both" else set()
+    assert {row["server"] for row in rates} == {"embedded"} | others
+    compared = kinds | {"independent 100", "random 50 x 2"} if others else set()
+    assert ratios == {f"{name}: embedded / zookeeper" for name in compared}
     rest = {row["name"] for row in report["rows"] if row["server"] == "embedded"} - kinds
     for what in ("longest create under load", "start to first answer", "memory of the server"):
         assert any(name.startswith(what) for name in rest), what
-
-
-def _server(kind: str, hosts: str) -> list[str]:
-    """zkplan's own is started by the benchmark itself: it measures its process, too."""
-    return ["--hosts", hosts] if kind == "zookeeper" else ["--server", "embedded"]
 
 
 NOBODY = ("--quick", "--only", "chain", "--hosts", f"127.0.0.1:{free_port()}")

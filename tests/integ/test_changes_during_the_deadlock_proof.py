@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from kazoo.client import KazooClient
@@ -16,86 +16,74 @@ from zkplan.protocol.check import Report, check
 from zkplan.protocol.layout import Paths
 from zkplan.protocol.requests import Step
 
-from .support import wait_until, working
+from .support import WAIT_S, Here, blocked_plan, fail, pass_gate, wait_until, working
 
-WAIT_S = 30.0
-#: The worker is in this process, and finds the gate here.
-_gate = threading.Event()
-
-
-def _at_the_gate(fails: bool) -> int:
-    _gate.wait(WAIT_S)
-    if fails:
-        raise ValueError("as it was told")
-    return 42
-
-
-def _fail() -> None:
-    raise ValueError("another one")
-
+#: A proof comes after some looks without a change.
+pytestmark = pytest.mark.usefixtures("quick_looks")
 
 Between = Callable[[zkplan.Plan, Callable[[zkplan.Plan], bool]], None]
 
 
 @pytest.fixture
-def between(monkeypatch: pytest.MonkeyPatch) -> Iterator[Between]:
+def gate(tmp_path: Path) -> Path:
+    return tmp_path / "gate"
+
+
+def fail_behind(gate: str) -> None:
+    pass_gate(gate)
+    fail()
+
+
+@pytest.fixture
+def between(monkeypatch: pytest.MonkeyPatch, gate: Path) -> Iterator[Between]:
     """Opens the gate when it is to be proved that nothing can run, and waits for what follows."""
-    _gate.clear()
 
     def when(plan: zkplan.Plan, has_come: Callable[[zkplan.Plan], bool]) -> None:
         def proved(paths: Paths, plan_path: str) -> Step[int | None]:
-            _gate.set()
+            gate.touch()
             wait_until(lambda: has_come(plan), "what is to come between has come")
             return deadlock.dead_if_deadlocked(paths, plan_path)
 
         monkeypatch.setattr(waiting, "dead_if_deadlocked", proved)
 
     yield when
-    _gate.set()
+    gate.touch()
 
 
 @pytest.mark.usefixtures("worker")
-def test_a_death_makes_no_cycle(zkplan_client: Client, between: Between) -> None:
+@pytest.mark.parametrize("what", ["plan", "task"])
+def test_a_death_makes_no_cycle_and_is_told(
+    what: str, zkplan_client: Client, between: Between, gate: Path
+) -> None:
     with zkplan_client.create_plan(attempts=1) as plan:
-        plan.add_task(str, [plan.add_task(_at_the_gate, [True])])
+        task = plan.add_task(fail_behind, [str(gate)])
+        plan.add_task(str, [task])
     between(plan, lambda plan: plan.status().dead == 1)
-    with pytest.raises(PlanFailed, match="is out of attempts, the other depends on it"):
-        plan.wait(WAIT_S)
+    if what == "plan":
+        with pytest.raises(PlanFailed, match="is out of attempts, the other depends on it"):
+            plan.wait(WAIT_S)
+    else:
+        with pytest.raises(ValueError, match="on purpose"):
+            task.result(WAIT_S)
 
 
 @pytest.mark.usefixtures("worker")
-def test_a_death_is_told_to_who_waits_for_its_task(zkplan_client: Client, between: Between) -> None:
+def test_a_result_beside_a_dead_task_is_given(
+    zkplan_client: Client, between: Between, gate: Path
+) -> None:
     with zkplan_client.create_plan(attempts=1) as plan:
-        task = plan.add_task(_at_the_gate, [True])
-    between(plan, lambda plan: plan.status().dead == 1)
-    with pytest.raises(ValueError, match="as it was told"):
-        task.result(WAIT_S)
-
-
-@pytest.mark.usefixtures("worker")
-def test_a_result_beside_a_dead_task_is_given(zkplan_client: Client, between: Between) -> None:
-    with zkplan_client.create_plan(attempts=1) as plan:
-        plan.add_task(_fail)
-        task = plan.add_task(_at_the_gate, [False], keep=True)
+        plan.add_task(fail)
+        task = plan.add_task(pass_gate, [str(gate)], keep=True)
     wait_until(lambda: plan.status().dead == 1, "the other is dead")
     between(plan, lambda plan: plan.status().tasks == 1)
-    assert task.result(WAIT_S) == 42
+    assert task.result(WAIT_S) == "open"
 
 
-def _blocked(client: Client) -> zkplan.Plan:
-    """A plan whose only task waits for what never comes."""
-    raw = client.transport.client
-    with client.create_plan() as plan:
-        task = plan.add_task(int)
-    for entry in raw.get_children(f"{plan.path}/runnable"):
-        raw.delete(f"{plan.path}/runnable/{entry}")
-    raw.create(f"{task.path}/dep-0000000000")
-    return plan
-
-
-def test_an_add_makes_no_cycle(zkplan_client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_add_makes_no_cycle(
+    zkplan_client: Client, znodes: KazooClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It comes after the proof, and before the plan is read for what its tasks wait for."""
-    plan = _blocked(zkplan_client)
+    plan = blocked_plan(zkplan_client, znodes)
 
     def adds_first(paths: Paths, number: str, repair: bool) -> Step[Report]:
         monkeypatch.setattr(deadlock, "check", check)
@@ -104,24 +92,24 @@ def test_an_add_makes_no_cycle(zkplan_client: Client, monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(deadlock, "check", adds_first)
     with pytest.raises(WaitTimeout, match="no worker is registered"):
-        plan.wait(4)
+        plan.wait(1)
 
 
 def test_what_another_check_has_published_makes_no_cycle(
-    zkplan_root: str, zkplan_client: Client, monkeypatch: pytest.MonkeyPatch
+    zkplan_client: Client, znodes: KazooClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A task of plain creates that a worker has claimed at once: no number of the plan shows it."""
-    plan, raw = _blocked(zkplan_client), zkplan_client.transport.client
-    claim = f"{zkplan_root}/claims/of-somebody/{plan.number}-0000000099.0.7f"
+    plan = blocked_plan(zkplan_client, znodes)
+    claim = f"{zkplan_client.root}/claims/of-somebody/{plan.number}-0000000099.0.7f"
 
     def claimed_first(paths: Paths, number: str, repair: bool) -> Step[Report]:
-        raw.create(claim, makepath=True)
+        znodes.create(claim, makepath=True)
         return check(paths, number, repair)
 
     monkeypatch.setattr(deadlock, "check", claimed_first)
     with pytest.raises(WaitTimeout):
-        plan.wait(4)
-    raw.delete(claim)
+        plan.wait(1)
+    znodes.delete(claim)
     monkeypatch.setattr(deadlock, "check", check)
     with pytest.raises(zkplan.PlanStuck):
         plan.wait(WAIT_S)
@@ -137,27 +125,23 @@ def test_who_may_not_repair_a_plan_does_not_call_it_stuck(
     plan.mark_ready()
     znodes.set_acls(f"{plan.path}/runnable", [make_acl("world", "anyone", read=True, admin=True)])
     with pytest.raises(WaitTimeout):
-        plan.wait(4)
+        plan.wait(1)
     znodes.set_acls(f"{plan.path}/runnable", OPEN_ACL_UNSAFE)
     assert plan.check().published == [path.rpartition("/")[2]]
 
 
 def test_where_a_claims_node_may_not_be_read_no_plan_is_called_stuck(
-    zookeeper_hosts: str,
-    zkplan_root: str,
-    zkplan_client: Client,
-    znodes: KazooClient,
-    caplog: pytest.LogCaptureFixture,
+    here: Here, zkplan_client: Client, znodes: KazooClient, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A claim may lie there."""
-    plan = _blocked(zkplan_client)
-    claims_node = f"{zkplan_root}/claims/of-somebody"
+    plan = blocked_plan(zkplan_client, znodes)
+    claims_node = f"{zkplan_client.root}/claims/of-somebody"
     znodes.create(
         claims_node, makepath=True, acl=[make_acl("world", "anyone", admin=True, delete=True)]
     )
-    with working(zookeeper_hosts, zkplan_root):
+    with working(*here):
         with pytest.raises(WaitTimeout, match="an access list does not let this client read"):
-            plan.wait(4)
+            plan.wait(1)
         assert f"{plan.path}: this client cannot see whether the plan can go on" in caplog.text
     znodes.delete(claims_node)
     with pytest.raises(zkplan.PlanStuck, match="waits for dep-0000000000"):

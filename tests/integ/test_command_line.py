@@ -5,56 +5,15 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable
 from datetime import datetime
-from typing import Any, NamedTuple
 
 import pytest
 
 import zkplan
 from zkplan import Client
-from zkplan.cli import main
 from zkplan.testing.loopback import free_port
 
-from .support import Here, wait_until, working
-
-
-class Ran(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-    @property
-    def data(self) -> Any:
-        return json.loads(self.out)
-
-
-Run = Callable[..., Ran]
-
-
-@pytest.fixture
-def run(
-    zookeeper_hosts: str,
-    zkplan_root: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> Run:
-    """Runs `zkplan ARGUMENTS` in this process. The environment names server and root."""
-    monkeypatch.setenv("ZKPLAN_HOSTS", zookeeper_hosts)
-    monkeypatch.setenv("ZKPLAN_ROOT", zkplan_root)
-    # It would bind the handlers of this whole process to the captured stream of one test.
-    monkeypatch.setattr("zkplan.cli.common.log_to_stderr", lambda *_: None)
-
-    def call(*arguments: str) -> Ran:
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as ended:
-            main([*arguments])
-        code = ended.value.code
-        return Ran(
-            code if isinstance(code, int) else 0 if code is None else 1, *capsys.readouterr()
-        )
-
-    return call
+from .support import Here, Run, wait_until, working
 
 
 @pytest.fixture

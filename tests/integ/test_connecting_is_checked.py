@@ -125,14 +125,10 @@ SESSION_S = 90.0
 assert WAIT_S < SESSION_S / 2  # kazoo divides by the number of hosts
 
 
-def port_of(hosts: str) -> int:
-    return int(hosts.partition("/")[0].rpartition(":")[2])
-
-
 def test_a_handshake_without_an_answer_is_made_anew(zookeeper_hosts: str, zkplan_root: str) -> None:
     """As a ZooKeeper that has just started leaves some without one."""
     with (
-        Proxy(port_of(zookeeper_hosts), lambda n: None) as proxy,
+        Proxy(zookeeper_hosts, lambda _: None) as proxy,
         zkplan.connect(
             proxy.hosts, zkplan_root, session_timeout=SESSION_S, patience=WAIT_S
         ) as client,

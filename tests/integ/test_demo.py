@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from .support import plain_client, started, zkplan_command
+from .support import is_running, plain_client, started, zkplan_command
 
 DEMO = [sys.executable, "-m", "zkplan", "demo"]
 DEADLINE_S = 100.0
@@ -25,15 +25,6 @@ def demo_roots(hosts: str) -> set[str]:
     """The roots of demonstrations that ZooKeeper holds."""
     with plain_client(hosts) as client:
         return {name for name in client.get_children("/") if name.startswith("zkplan-demo-")}
-
-
-def is_running(pid: int) -> bool:
-    """Whether the process exists; one that has ended and is not yet reaped does not count."""
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-    return state not in "ZX"
 
 
 @pytest.mark.slow
@@ -51,14 +42,6 @@ def test_a_killed_workers_tasks_are_taken_over_and_the_result_is_identical(
     assert "Traceback" not in done.stderr
     assert demo_roots(zookeeper_hosts) <= before
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.slow
-def test_without_a_kill_every_task_is_executed_once(zookeeper_hosts: str) -> None:
-    done = run_demo("--hosts", zookeeper_hosts, "--no-kill", "--workers", "2")
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert re.search(r"^Executed  \d+ tasks once$", done.stdout, re.MULTILINE), done.stdout
-    assert "0 workers killed" in done.stdout
 
 
 @pytest.mark.slow
@@ -85,23 +68,13 @@ def test_an_interrupted_demonstration_leaves_nothing_behind(
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("bare_machine")
 def test_it_needs_python_only(tmp_path: Path) -> None:
     """No Java, no Docker, no ZooKeeper: a folder without programs stands for such a machine."""
     (tmp_path / "sh").symlink_to("/bin/sh")
-    environment = {
-        key: value
-        for key, value in os.environ.items()
-        if key not in ("ZKPLAN_TEST_HOSTS", "ZKPLAN_HOSTS", "JAVA_HOME", "ZOOKEEPER_HOME")
-    }
-    environment |= {"PATH": str(tmp_path), "DOCKER_HOST": "tcp://127.0.0.1:1"}
-    done = subprocess.run(
-        [*DEMO, "--no-kill", "--workers", "2"],
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE_S,
-        env=environment,
-        check=False,
-    )
+    done = run_demo("--no-kill", "--workers", "2", PATH=str(tmp_path))
     assert done.returncode == 0, done.stdout + done.stderr
     assert re.search(r"^Server +of zkplan's own, at 127", done.stdout, re.MULTILINE)
+    assert re.search(r"^Executed  \d+ tasks once$", done.stdout, re.MULTILINE), done.stdout
+    assert "0 workers killed" in done.stdout
     assert done.stderr == ""

@@ -19,16 +19,15 @@ import zkplan
 from zkplan import ZooKeeperUnavailable
 from zkplan.embedded import address_of
 from zkplan.embedded.lock import FolderLock
-from zkplan.processes.watched import WatchedProcess
 from zkplan.transport import addresses
 
 from .support import (
-    IN_CHECKOUT,
-    TOP,
+    WAIT_S,
     WorkerProcess,
     first_line,
     note,
     notes,
+    run_python,
     started,
     wait_until,
     working,
@@ -308,28 +307,14 @@ client.close()
 
 
 def test_a_forked_child_connects_to_the_server_of_its_parent(tmp_path: Path) -> None:
-    log = tmp_path / "log"
-    program = WatchedProcess(
-        [*IN_CHECKOUT, sys.executable, "-c", FORKS, f"embedded:{tmp_path}/data"], log
-    )
-    try:
-        assert program.wait_ended(30)
-        assert log.read_text() == ""
-    finally:
-        program.end(0)
+    ran = run_python("-c", FORKS, f"embedded:{tmp_path}/data", timeout=WAIT_S)
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "", "")
 
 
 def test_a_program_that_closes_nothing_ends_and_lets_the_folder_go(tmp_path: Path) -> None:
     source = "import sys, zkplan; zkplan.connect(sys.argv[1]).create_plan('kept')"
     address = f"embedded:{tmp_path}"
-    ran = subprocess.run(
-        [sys.executable, "-c", source, address],
-        cwd=TOP,
-        capture_output=True,
-        text=True,
-        timeout=30,
-        check=False,
-    )
+    ran = run_python("-c", source, address)
     assert (ran.returncode, ran.stderr) == (0, "")
     with zkplan.connect(address) as client:
         assert [plan.name for plan in client.plans()] == ["kept"]

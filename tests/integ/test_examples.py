@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from kazoo.client import KazooClient
 
-from .support import TOP, WorkerProcess
+from .support import TOP, WorkerProcess, run_python
 
 GUIDE = (TOP / "docs" / "start" / "guide.md").read_text(encoding="utf-8")
 OF_GUIDE = re.findall(r"```python\n(.*?)```\n\nIt prints:\n\n```text\n(.*?)```", GUIDE, re.DOTALL)
@@ -34,16 +31,8 @@ def chroot(zookeeper_hosts: str, zkplan_root: str, znodes: KazooClient) -> str:
 def test_an_example_prints_what_its_page_says(
     code: str, output: str, chroot: str, tmp_path: Path
 ) -> None:
-    with WorkerProcess(chroot, "/zkplan", tmp_path) as worker:
-        worker.wait_ready()
-        example = subprocess.run(
-            [sys.executable, str(FILES[code])],
-            env={**os.environ, "ZKPLAN_HOSTS": chroot, "PYTHONPATH": str(TOP)},
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
+    with WorkerProcess(chroot, "/zkplan", tmp_path):
+        example = run_python(str(FILES[code]), env={"ZKPLAN_HOSTS": chroot})
     assert example.returncode == 0, example.stderr
     assert example.stdout == output
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import threading
 import time
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -111,27 +113,6 @@ def test_a_result_too_large_is_not_tried_again(zkplan_client: Client, tmp_path: 
     assert other.result(30) == "fine"
 
 
-def test_an_exception_that_cannot_travel_is_told_as_text(zkplan_client: Client) -> None:
-    def fail() -> None:
-        raise Unpicklable
-
-    with zkplan_client.create_plan(attempts=1) as plan:
-        task = plan.add_task(fail, name="items")
-    with pytest.raises(
-        TaskFailed, match=r"items \(\S+\) is out of attempts: Unpicklable: holds a generator"
-    ):
-        task.result(30)
-
-
-def test_an_exit_of_the_interpreter_is_a_failure_of_the_task(zkplan_client: Client) -> None:
-    with zkplan_client.create_plan(attempts=1) as plan:
-        task = plan.add_task(lambda: exec("raise SystemExit(3)"))
-        other = plan.add_task(lambda: 1)
-    with pytest.raises(TaskFailed, match="SystemExit: 3"):
-        task.result(30)
-    assert other.result(30) == 1
-
-
 def test_a_plan_with_a_dead_task_says_so_to_who_waits(zkplan_client: Client) -> None:
     with zkplan_client.create_plan(attempts=1) as plan:
         bad = plan.add_task(refuse, [1], name="bad")
@@ -229,21 +210,35 @@ def test_a_task_that_runs_too_long_is_given_another_attempt(
     assert plan.wait(30).finished == 1
 
 
-def test_a_task_that_always_runs_too_long_is_dead_with_its_timeout(
-    zkplan_client: Client, tmp_path: Path
+def raise_unpicklable() -> None:
+    raise Unpicklable
+
+
+def exit_python() -> None:
+    exec("raise SystemExit(3)")
+
+
+def wait_a_second() -> None:
+    threading.Event().wait(1.0)
+
+
+@pytest.mark.parametrize(
+    ("function", "told"),
+    [
+        (raise_unpicklable, r"bad \(\S+\) is out of attempts: Unpicklable: holds a generator"),
+        (exit_python, "SystemExit: 3"),
+        (wait_a_second, r"bad.*TimeoutError: it ran longer than .* 0.1 s"),
+    ],
+)
+def test_what_has_no_exception_that_can_travel_is_told_as_text(
+    function: Callable[[], None], told: str, zkplan_client: Client
 ) -> None:
-    gate = tmp_path / "gate"
-    with zkplan_client.create_plan() as plan:
-        task = plan.add_task(
-            lambda gate: wait_until(lambda: Path(gate).exists(), "the gate opens"),
-            [str(gate)],
-            attempts=1,
-            timeout=0.1,
-            name="slow",
-        )
-    with pytest.raises(TaskFailed, match=r"slow.*TimeoutError: it ran longer than .* 0.1 s"):
+    with zkplan_client.create_plan(attempts=1) as plan:
+        task = plan.add_task(function, timeout=0.1 if function is wait_a_second else 30, name="bad")
+        other = plan.add_task(lambda: 1)
+    with pytest.raises(TaskFailed, match=told):
         task.result(30)
-    gate.touch()
+    assert other.result(30) == 1
 
 
 def test_a_task_with_many_logs_and_a_large_result_is_committed(zkplan_client: Client) -> None:

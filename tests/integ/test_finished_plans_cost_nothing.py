@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
+import re
 import signal
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
 from kazoo.client import KazooClient
@@ -15,20 +19,22 @@ from zkplan import Client
 from zkplan.errors import TransactionRejected
 from zkplan.protocol.failpoints import VARIABLE
 from zkplan.protocol.layout import active_entry
-from zkplan.runtime import maintenance
+from zkplan.protocol.requests import Request
+from zkplan.runtime import maintenance, plan_scan
+from zkplan.transport import Transport
 
-from .support import WorkerProcess, wait_until, working
+from .support import Here, WorkerProcess, wait_until, working
 from .test_plans_of_plain_creates_run import Builder
 
-#: Numbers that no counter of these tests reaches.
+#: Numbers that no counter of these tests reaches, so that a scan comes to these plans first.
 FIRST = 5_000_000
 #: How much longer it may take beside them, in seconds: the shortest of so many tries.
 LATER_S, TRIES = 1.0, 3
-COUNTS = [2000, pytest.param(20_000, marks=[pytest.mark.bench, pytest.mark.timeout(600)])]
+FINISHED, NOT_READY = ("ready", "done"), ("add-count", "runnable")
 
 
-def put_plans(client: Client, znodes: KazooClient, count: int, *names: str) -> None:
-    """Plans with these children; with `ready` and `done` they are finished."""
+def put_plans(client: Client, znodes: KazooClient, count: int, names: tuple[str, ...]) -> None:
+    """Plans with these children."""
     client.prepare()
     for start in range(0, count, 200):
         many = znodes.transaction()
@@ -44,81 +50,161 @@ def indexed(client: Client, znodes: KazooClient) -> set[str]:
     return set(znodes.get_children(client.paths.active))
 
 
-def first_result_s(hosts: str, client: Client) -> float:
+def first_result_s(here: Here, client: Client) -> float:
     """How long a worker that starts now takes for the result of a plan that is ready."""
     with client.create_plan() as plan:
         task = plan.add_task(int, keep=True)
     began = time.monotonic()
-    with working(hosts, client.root):
+    with working(*here):
         assert task.result(60) == 0
         return time.monotonic() - began
 
 
-def chain_s(hosts: str, client: Client, tasks: int) -> float:
-    """How long a worker takes for tasks that wait for each other."""
+def chain_s(here: Here, client: Client) -> float:
+    """How long a worker takes for 300 tasks that wait for each other."""
     with client.create_plan() as plan:
         task = plan.add_task(int)
-        for _ in range(tasks):
+        for _ in range(300):
             task = plan.add_task(abs, [task])
-    with working(hosts, client.root):
+    with working(*here):
         began = time.monotonic()
         assert task.result(100) == 0
         return time.monotonic() - began
 
 
-@pytest.mark.parametrize("count", COUNTS)
-def test_a_worker_starts_beside_finished_plans_as_beside_none(
-    zookeeper_hosts: str, zkplan_client: Client, znodes: KazooClient, count: int
+@pytest.mark.bench
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("count", [2000, 20_000])
+@pytest.mark.parametrize(("what", "names"), [(first_result_s, FINISHED), (chain_s, NOT_READY)])
+def test_a_worker_takes_no_longer_beside_plans_that_need_nothing(
+    what: Callable[[Here, Client], float],
+    names: tuple[str, ...],
+    count: int,
+    here: Here,
+    zkplan_client: Client,
+    znodes: KazooClient,
 ) -> None:
-    alone_s = min(first_result_s(zookeeper_hosts, zkplan_client) for _ in range(TRIES))
-    put_plans(zkplan_client, znodes, count, "ready", "done")
-    beside_s = min(first_result_s(zookeeper_hosts, zkplan_client) for _ in range(TRIES))
-    sys.stdout.write(f"first result: {alone_s:.2f} s, beside {count} done: {beside_s:.2f} s\n")
+    alone_s = min(what(here, zkplan_client) for _ in range(TRIES))
+    put_plans(zkplan_client, znodes, count, names)
+    beside_s = min(what(here, zkplan_client) for _ in range(TRIES))
+    sys.stdout.write(f"alone: {alone_s:.2f} s, beside {count} with {names}: {beside_s:.2f} s\n")
     assert beside_s < alone_s + LATER_S
 
 
-@pytest.mark.parametrize("count", COUNTS)
-def test_plans_that_are_not_ready_do_not_stall_one_that_runs(
-    zookeeper_hosts: str, zkplan_client: Client, znodes: KazooClient, count: int
-) -> None:
-    alone_s = min(chain_s(zookeeper_hosts, zkplan_client, 300) for _ in range(TRIES))
-    put_plans(zkplan_client, znodes, count, "add-count", "runnable")
-    beside_s = min(chain_s(zookeeper_hosts, zkplan_client, 300) for _ in range(TRIES))
-    sys.stdout.write(f"300 tasks: {alone_s:.2f} s, beside {count} unready: {beside_s:.2f} s\n")
-    assert beside_s < alone_s + LATER_S
-
-
-@pytest.mark.parametrize("count", COUNTS)
+@pytest.mark.bench
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("count", [2000, 20_000])
 def test_a_plan_of_plain_creates_is_found_beside_many_that_are_not_ready(
-    zookeeper_hosts: str, zkplan_client: Client, znodes: KazooClient, count: int
+    here: Here, zkplan_client: Client, znodes: KazooClient, count: int
 ) -> None:
     """It is the last of a round: those with higher numbers come first."""
     built = Builder(zkplan_client, znodes, fixed=False)
     name = built.task(int)
-    put_plans(zkplan_client, znodes, count, "add-count", "runnable")
-    with working(zookeeper_hosts, zkplan_client.root):
-        assert zkplan_client.create_plan().path > built.path
+    put_plans(zkplan_client, znodes, count, NOT_READY)
+    with working(*here):
         built.ready()
         began = time.monotonic()
         assert zkplan_client.plan(built.path).task(name[5:]).result(110) == 0
         found_s = time.monotonic() - began
-    sys.stdout.write(f"beside {count} unready, one of plain creates: {found_s:.1f} s\n")
+    sys.stdout.write(f"beside {count} not ready, one of plain creates: {found_s:.1f} s\n")
 
 
-@pytest.mark.usefixtures("worker")
-def test_an_entry_made_by_its_client_has_a_plan_of_plain_creates_found_at_once(
-    zkplan_client: Client, znodes: KazooClient, monkeypatch: pytest.MonkeyPatch
+class Asked(NamedTuple):
+    """A request that names plans of `put_plans`, with a name for each time that it names one."""
+
+    at: float
+    plans: list[str]
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[Asked]:
+    """The requests of zkplan from now on that name such plans."""
+    seen, submit = list[Asked](), Transport.submit
+
+    def recorded(transport: Transport, request: Request, done: Any) -> Any:
+        if plans := re.findall(r"/plan-0005\d{6}", repr(request)):
+            seen.append(Asked(time.monotonic(), plans))
+        return submit(transport, request, done)
+
+    monkeypatch.setattr(Transport, "submit", recorded)
+    return seen
+
+
+@pytest.mark.parametrize("names", [FINISHED, NOT_READY])
+def test_a_worker_does_not_ask_of_plans_that_need_nothing_before_its_first_result(
+    names: tuple[str, ...],
+    here: Here,
+    zkplan_client: Client,
+    znodes: KazooClient,
+    asked: list[Asked],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(maintenance, "SCAN_PERIOD_S", 1000.0)
+    put_plans(zkplan_client, znodes, 20, names)
+    with zkplan_client.create_plan() as plan:
+        task = plan.add_task(int, keep=True)
+    with working(*here):
+        assert task.result(30) == 0
+    assert asked == []
+
+
+def test_finished_plans_are_asked_for_once(
+    here: Here,
+    zkplan_client: Client,
+    znodes: KazooClient,
+    asked: list[Asked],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(maintenance, "SCAN_PERIOD_S", 0.01)
+    built = Builder(zkplan_client, znodes, fixed=False)
+    built.task(int)
+    put_plans(zkplan_client, znodes, 20, FINISHED)
+    with working(*here):
+        wait_until(lambda: len(asked) == 2, "whether they are ready, and whether they are done")
+        built.ready()
+        wait_until(lambda: built.path[-10:] in indexed(zkplan_client, znodes), "a later scan")
+    assert [len(each.plans) for each in asked] == [20, 20]
+
+
+def test_plans_that_are_not_ready_are_asked_for_in_one_slice_each_period(
+    here: Here,
+    zkplan_client: Client,
+    znodes: KazooClient,
+    asked: list[Asked],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One of plain creates is found beside them: those with higher numbers come first."""
+    size = 50
+    monkeypatch.setattr(plan_scan, "SLICE", size)
+    monkeypatch.setattr(maintenance, "SCAN_PERIOD_S", 0.2)
+    built = Builder(zkplan_client, znodes, fixed=False)
+    built.task(int)
+    put_plans(zkplan_client, znodes, 2 * size, NOT_READY)
+    built.ready()
+    with working(*here):
+        wait_until(lambda: built.path[-10:] in indexed(zkplan_client, znodes), "it is found")
+    first, second = asked[:2]
+    assert len(first.plans) == len(second.plans) == size
+    assert len({*first.plans, *second.plans}) == 2 * size
+    ats = [each.at for each in asked]
+    assert all(later - sooner >= 0.2 for sooner, later in itertools.pairwise(ats))
+
+
+@pytest.mark.usefixtures("quick_checks")
+def test_a_plan_of_plain_creates_with_an_entry_of_its_client_needs_no_scan(
+    here: Here, zkplan_client: Client, znodes: KazooClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(maintenance, "SCAN_PERIOD_S", 1000.0)
     built = Builder(zkplan_client, znodes, fixed=False)
     name = built.task(int)
     built.ready()
     znodes.create(active_entry(built.path))
-    assert zkplan_client.plan(built.path).task(name[5:]).result(30) == 0
+    with working(*here):
+        assert zkplan_client.plan(built.path).task(name[5:]).result(30) == 0
 
 
 def test_a_plan_is_in_the_index_from_ready_to_its_end(
-    zookeeper_hosts: str, zkplan_client: Client, znodes: KazooClient
+    here: Here, zkplan_client: Client, znodes: KazooClient
 ) -> None:
     plans = [zkplan_client.create_plan() for _ in range(4)]
     run, cancelled, removed, unready = plans
@@ -139,14 +225,14 @@ def test_a_plan_is_in_the_index_from_ready_to_its_end(
     removed.remove()
     unready.remove()
     assert indexed(zkplan_client, znodes) == {run.number}
-    with working(zookeeper_hosts, zkplan_client.root):
+    with working(*here):
         run.wait(30)
     assert indexed(zkplan_client, znodes) == set()
     assert {plan.path for plan in zkplan_client.plans()} == {run.path, cancelled.path}
 
 
 def test_a_plan_whose_last_worker_was_killed_before_done_is_ended_by_the_next(
-    zookeeper_hosts: str,
+    here: Here,
     zkplan_client: Client,
     znodes: KazooClient,
     tmp_path: Path,
@@ -156,13 +242,13 @@ def test_a_plan_whose_last_worker_was_killed_before_done_is_ended_by_the_next(
         task = plan.add_task(int, keep=True)
     monkeypatch.setenv(VARIABLE, "finish.between=kill")
     options = ("--session-timeout", "2")
-    with WorkerProcess(zookeeper_hosts, zkplan_client.root, tmp_path, *options) as doomed:
+    with WorkerProcess(*here, tmp_path, *options) as doomed:
         assert doomed.process.wait_ended(30)
         assert doomed.process.exit_code == -signal.SIGKILL
     assert (plan.status().state, plan.status().tasks) == ("running", 0)
     assert indexed(zkplan_client, znodes) == {plan.number}
     monkeypatch.delenv(VARIABLE)
-    with working(zookeeper_hosts, zkplan_client.root):
+    with working(*here):
         wait_until(lambda: plan.status().state == "done", "the plan is done")
     assert indexed(zkplan_client, znodes) == set()
     assert task.result(1) == 0
@@ -188,12 +274,13 @@ def test_an_imported_plan_is_in_the_index_where_it_may_run(
     assert indexed(zkplan_client, znodes) == set()
 
 
+@pytest.mark.usefixtures("quick_checks")
 def test_entries_of_somebody_else_stop_nothing(
-    zookeeper_hosts: str, zkplan_client: Client, znodes: KazooClient
+    here: Here, zkplan_client: Client, znodes: KazooClient
 ) -> None:
     """Below an entry, in the place of one, of plans that are done or are not."""
     done, first, second = [zkplan_client.create_plan() for _ in range(3)]
-    with working(zookeeper_hosts, zkplan_client.root):
+    with working(*here):
         done.mark_ready()
         done.wait(30)
         znodes.create(f"{active_entry(first.path)}/below/below", makepath=True)
@@ -212,14 +299,15 @@ def test_entries_of_somebody_else_stop_nothing(
         wait_until(lambda: indexed(zkplan_client, znodes) == left, "the entry of the done one goes")
 
 
+@pytest.mark.usefixtures("quick_checks")
 def test_an_index_or_an_entry_that_was_taken_away_comes_again(
-    zookeeper_hosts: str, zkplan_client: Client, znodes: KazooClient
+    here: Here, zkplan_client: Client, znodes: KazooClient
 ) -> None:
     hidden, plan = zkplan_client.create_plan(), zkplan_client.create_plan()
     hidden_task, task = hidden.add_task(int, keep=True), plan.add_task(int, keep=True)
     hidden.mark_ready()
     znodes.delete(zkplan_client.paths.active, recursive=True)
-    with working(zookeeper_hosts, zkplan_client.root):
+    with working(*here):
         plan.mark_ready()
         assert task.result(30) == 0
         assert hidden_task.result(30) == 0
@@ -228,16 +316,17 @@ def test_an_index_or_an_entry_that_was_taken_away_comes_again(
     assert indexed(zkplan_client, znodes) == set()
 
 
-def test_a_plan_that_cannot_be_indexed_is_not_marked_ready(
-    zkplan_client: Client, znodes: KazooClient
+@pytest.mark.parametrize("where", ["plan", "index"])
+def test_a_plan_that_may_not_be_marked_ready_or_indexed_is_not_and_says_so(
+    where: str, zkplan_client: Client, znodes: KazooClient
 ) -> None:
     plan = zkplan_client.create_plan()
-    znodes.set_acls(
-        zkplan_client.paths.active, [make_acl("world", "anyone", read=True, admin=True)]
-    )
-    with pytest.raises(TransactionRejected, match="/active/"):
+    shut = plan.path if where == "plan" else zkplan_client.paths.active
+    plan.add_task(int)
+    znodes.set_acls(shut, [make_acl("world", "anyone", read=True, delete=True, admin=True)])
+    with pytest.raises(TransactionRejected, match=rf"ready was refused: {shut}/.*access list"):
         plan.mark_ready()
     assert plan.status().state == "defining"
-    znodes.set_acls(zkplan_client.paths.active, OPEN_ACL_UNSAFE)
+    znodes.set_acls(shut, OPEN_ACL_UNSAFE)
     plan.mark_ready()
     assert plan.status().state == "running"

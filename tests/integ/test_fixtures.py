@@ -17,7 +17,7 @@ from zkplan.testing.server_process import ServerDidNotStart, ServerProcess
 from zkplan.testing.servers import ZooKeeperServer
 from zkplan.testing.znodes import remove_tree
 
-from .support import first_line, plain_client, started
+from .support import first_line, plain_client, run_python, started
 
 needs_java = pytest.mark.skipif(find_zookeeper() is None, reason="starts a server with Java")
 
@@ -114,15 +114,6 @@ def test_a_server_that_cannot_start_shows_the_end_of_its_log() -> None:
         pass
 
 
-@pytest.fixture
-def bare_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An environment without Java, Docker or given hosts."""
-    for name in ("ZKPLAN_TEST_HOSTS", "ZOOKEEPER_HOME", "JAVA_HOME", "CI"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("PATH", "/nonexistent")
-    monkeypatch.setenv("DOCKER_HOST", "tcp://127.0.0.1:1")
-
-
 @pytest.mark.usefixtures("bare_machine")
 def test_a_machine_without_zookeeper_is_told_every_way_to_get_one() -> None:
     with pytest.raises(NoZooKeeper) as caught, provided_zookeeper():
@@ -159,11 +150,5 @@ def test_the_first_test_of_a_user_has_a_worker(tmp_path: Path) -> None:
 def pytest_of_a_user(source: str, folder: Path) -> str:
     """What pytest says of that module in a project that has nothing of ours but the plugin."""
     (folder / "test_user.py").write_text(source)
-    run = subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", "zkplan.testing.plugin", str(folder)],
-        env=os.environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    return run.stdout
+    command = ("-m", "pytest", "-p", "zkplan.testing.plugin", str(folder))
+    return run_python(*command, env={"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}).stdout

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import functools
 import math
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,7 +12,7 @@ import pytest
 import zkplan
 from zkplan import Client, TaskFailed
 
-from .support import TOP, Here, WorkerProcess, note, notes, wait_until
+from .support import Here, WorkerProcess, note, notes, run_python, wait_until
 
 
 class Adder:
@@ -180,13 +178,6 @@ with zkplan.connect(sys.argv[1], root=sys.argv[2]) as client:
 def test_what_a_script_defines_in_main_runs_in_other_processes(here: Here, tmp_path: Path) -> None:
     (tmp_path / "author.py").write_text(SCRIPT)
     with WorkerProcess(*here, tmp_path) as worker:
-        author = subprocess.run(
-            [sys.executable, str(tmp_path / "author.py"), *here],
-            env={"PYTHONPATH": str(TOP), "PATH": "/usr/bin:/bin"},
-            capture_output=True,
-            text=True,
-            timeout=90,
-            check=False,
-        )
+        author = run_python(str(tmp_path / "author.py"), *here)
         assert author.stdout == "as expected\n", author.stderr + worker.log.read_text()
         assert author.returncode == 0, author.stderr

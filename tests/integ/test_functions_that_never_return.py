@@ -11,7 +11,7 @@ import pytest
 import zkplan
 from zkplan import Client
 
-from .support import Here, note, notes, wait_for_notes, wait_until, working
+from .support import Here, Told, note, notes, wait_for_notes, wait_until, working
 
 THREADS = 2
 
@@ -29,7 +29,7 @@ def slots(before: set[threading.Thread]) -> int:
 
 
 def test_hung_threads_are_bounded_told_of_and_leave_their_tasks_to_others(
-    zkplan_client: Client, here: Here, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    zkplan_client: Client, here: Here, tmp_path: Path, told: Told
 ) -> None:
     file, gate, before = tmp_path / "began", tmp_path / "gate", set(threading.enumerate())
     with working(*here, THREADS) as worker:
@@ -37,8 +37,8 @@ def test_hung_threads_are_bounded_told_of_and_leave_their_tasks_to_others(
         for _ in range(12):
             plan.add_task(hang, [str(file), str(gate)])
         plan.mark_ready()
-        wait_until(lambda: "claims and runs nothing" in caplog.text, "it is told")
-        assert "runs fewer tasks at a time" in caplog.text
+        told("claims and runs nothing")
+        told("runs fewer tasks at a time")
         wait_until(lambda: zkplan_client.workers()[0].claims == 0, "it holds nothing")
         assert len(notes(file)) == 2 * THREADS
         assert worker.statistics().written_off == 2 * THREADS
@@ -52,14 +52,14 @@ def test_hung_threads_are_bounded_told_of_and_leave_their_tasks_to_others(
 
 
 def test_a_neighbour_runs_what_a_worker_with_hung_threads_leaves(
-    zkplan_client: Client, here: Here, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    zkplan_client: Client, here: Here, tmp_path: Path, told: Told
 ) -> None:
     file, gate = tmp_path / "began", tmp_path / "gate"
     with working(*here, 1):
         plan = zkplan_client.create_plan("hangs", attempts=1, timeout=0.2)
         plan.add_tasks([zkplan.TaskSpec(hang, [str(file), str(gate)]) for _ in range(2)])
         plan.mark_ready()
-        wait_until(lambda: "claims and runs nothing" in caplog.text, "all its threads are held")
+        told("claims and runs nothing")
         with working(*here, 1):
             with zkplan_client.create_plan() as other:
                 made = other.add_tasks([zkplan.TaskSpec(abs, [-number]) for number in range(20)])

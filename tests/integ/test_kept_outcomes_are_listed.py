@@ -10,10 +10,13 @@ import pytest
 from kazoo.client import KazooClient
 
 import zkplan
-from zkplan import Client, InvalidTask, PlanNotFound, TaskSpec, Worker
+from zkplan import Client, InvalidTask, TaskSpec, Worker
 from zkplan.protocol.load import VALUES_FIRST
 
 from .support import WAIT_S, Here, fail, wait_until
+
+#: More than a request lists.
+MANY = 1005
 
 
 @pytest.mark.usefixtures("worker")
@@ -65,18 +68,6 @@ def test_large_results_are_listed_in_several_reads(zkplan_client: Client) -> Non
     assert all(each.size >= size for each, size in zip(found, sizes, strict=True))
 
 
-def test_a_plan_without_outcomes_lists_none_and_a_missing_one_is_an_error(
-    zkplan_client: Client, znodes: KazooClient
-) -> None:
-    plan = zkplan_client.create_plan()
-    assert list(plan.outcomes()) == []
-    znodes.delete(f"{plan.path}/results")
-    assert list(plan.outcomes()) == []
-    plan.remove()
-    with pytest.raises(PlanNotFound):
-        plan.outcomes()
-
-
 def test_what_cannot_be_read_is_listed_as_such_and_strange_names_are_passed_over(
     zkplan_client: Client, worker: Worker, here: Here, znodes: KazooClient
 ) -> None:
@@ -108,10 +99,13 @@ def test_a_finished_task_is_found_by_its_name_where_its_result_is_kept(
 
 
 @pytest.mark.usefixtures("worker")
-def test_listings_are_whole(zkplan_client: Client) -> None:
+def test_all_of_more_than_a_thousand_are_listed_and_retried(zkplan_client: Client) -> None:
     with zkplan_client.create_plan(attempts=1) as plan:
-        plan.add_tasks([TaskSpec(int) for _ in range(1200)])
-        plan.add_tasks([TaskSpec(fail) for _ in range(1100)])
-    wait_until(lambda: plan.status().dead == 1100 and plan.status().outcomes >= 1200, "all ended")
+        plan.add_tasks([TaskSpec(int) for _ in range(MANY)])
+        plan.add_tasks([TaskSpec(fail) for _ in range(MANY)])
+    wait_until(lambda: plan.status().dead == MANY and plan.status().outcomes >= MANY, "all ended")
     kinds = Counter(each.kind for each in plan.outcomes())
-    assert (kinds["result"], len(list(plan.tasks())), len(list(plan.dead()))) == (1200, 1100, 1100)
+    assert (kinds["result"], len(list(plan.tasks())), len(list(plan.dead()))) == (MANY, MANY, MANY)
+    plan.pause()
+    assert plan.retry() == MANY
+    assert (plan.status().dead, plan.status().runnable) == (0, MANY)

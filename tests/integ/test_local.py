@@ -19,7 +19,7 @@ import zkplan
 from zkplan import Client, ZkplanError
 from zkplan.embedded import address_of
 
-from .support import IN_CHECKOUT, note, notes, wait_until
+from .support import IN_CHECKOUT, TOP, is_running, note, notes, run_python, wait_until
 
 
 def double(x: int) -> tuple[int, int]:
@@ -46,14 +46,6 @@ def run_double(client: Client) -> tuple[int, int]:
     return found
 
 
-def exists(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True
-
-
 def test_a_plan_runs_in_worker_processes_and_nothing_is_left(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -64,7 +56,7 @@ def test_a_plan_runs_in_worker_processes_and_nothing_is_left(
         value, ran_in = run_double(client)
         assert value == 42
         assert ran_in in workers
-    assert not [pid for pid in workers if exists(pid)]
+    assert not [pid for pid in workers if is_running(pid)]
     assert list(tmp_path.iterdir()) == []
 
 
@@ -73,22 +65,15 @@ def test_without_worker_processes_tasks_run_on_threads_of_this_one() -> None:
         assert run_double(client) == (42, os.getpid())
 
 
-def test_a_secret_of_any_bytes_will_do_where_no_process_gets_it() -> None:
-    with zkplan.local(workers=0, secret=b"\xff") as client:
-        assert run_double(client)[0] == 42
-    with pytest.raises(ZkplanError, match="bytes in UTF-8"):
-        zkplan.local(workers=1, secret=b"\xff")
-
-
 def test_two_blocks_share_nothing() -> None:
     with zkplan.local(workers=0) as one, zkplan.local(workers=0) as other:
         one.create_plan("of the first")
         assert other.plans() == []
 
 
-@pytest.mark.parametrize("secret", ["shh", b"shh"])
-def test_the_workers_sign_with_the_secret_of_the_block(secret: str | bytes) -> None:
-    with zkplan.local(workers=1, secret=secret) as client:
+@pytest.mark.parametrize(("workers", "secret"), [(1, "shh"), (1, b"shh"), (0, b"\xff")])
+def test_the_workers_sign_with_the_secret_of_the_block(workers: int, secret: str | bytes) -> None:
+    with zkplan.local(workers=workers, secret=secret) as client:
         assert run_double(client)[0] == 42
 
 
@@ -115,7 +100,7 @@ def test_a_task_that_never_ends_does_not_keep_the_block_from_being_left(tmp_path
         (pid,) = wait_until(lambda: notes(file), "the task runs")
         began = time.monotonic()
     assert time.monotonic() - began < 10
-    assert not exists(int(pid))
+    assert not is_running(int(pid))
 
 
 def test_an_error_in_the_block_is_the_error_that_leaves_it() -> None:
@@ -129,7 +114,7 @@ def test_an_error_in_the_block_is_the_error_that_leaves_it() -> None:
     with pytest.raises(KeyError, match="mine"):
         block()
     assert len(pids) == 1
-    assert not [pid for pid in pids if exists(pid)]
+    assert not [pid for pid in pids if is_running(pid)]
 
 
 def test_workers_that_cannot_start_say_why_and_leave_nothing(
@@ -155,6 +140,8 @@ def test_workers_that_cannot_start_say_why_and_leave_nothing(
         *(({"threads": number}, "threads must be 1 to 500") for number in (0, 501, True, "2")),
         ({"grace": -1}, "grace must be 0 to"),
         ({"data": ""}, "data must name a folder"),
+        # Where no process gets it, any bytes will do.
+        ({"workers": 1, "secret": b"\xff"}, "bytes in UTF-8"),
     ],
 )
 def test_what_is_out_of_range_is_refused_at_once(options: dict[str, Any], words: str) -> None:
@@ -172,20 +159,18 @@ def test_a_notebook_starts_in_one_cell_and_closes_in_another() -> None:
     assert run_double(client) == (42, worker.pid)
     here.close()
     here.close()
-    assert not exists(worker.pid)
+    assert not is_running(worker.pid)
     with here as anew:
         assert run_double(anew)[0] == 42
 
 
-def test_a_tilde_is_the_home_of_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", ["data", "a,b:1"])
+def test_a_folder_may_look_like_hosts_and_a_tilde_is_the_home_of_the_user(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
-    with zkplan.local(workers=0, data="~/data"):
-        assert address_of(tmp_path / "data") is not None
-
-
-def test_a_folder_may_have_a_name_that_looks_like_hosts(tmp_path: Path) -> None:
-    with zkplan.local(workers=0, data=tmp_path / "a,b:1") as client:
-        assert client.plans() == []
+    with zkplan.local(workers=0, data=f"~/{name}"):
+        assert address_of(tmp_path / name) is not None
 
 
 OPEN_AT_THE_END = """
@@ -203,16 +188,10 @@ print(time.time())
 
 @pytest.mark.parametrize("workers", ["0", "2"])
 def test_what_is_not_closed_at_the_end_of_the_interpreter_is_closed_then(workers: str) -> None:
-    ran = subprocess.run(
-        [*IN_CHECKOUT, sys.executable, "-c", OPEN_AT_THE_END, workers],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    ran = run_python("-c", OPEN_AT_THE_END, workers)
     assert (ran.returncode, ran.stderr) == (0, "")
     *pids, ended = ran.stdout.split()
-    assert not [pid for pid in map(int, pids) if exists(pid)]
+    assert not [pid for pid in map(int, pids) if is_running(pid)]
     assert time.time() - float(ended) < 15  # not the minute of grace
 
 
@@ -271,15 +250,7 @@ def script(tmp_path: Path) -> Path:
 
 
 def test_workers_can_import_what_a_script_can_and_add_no_noise(script: Path) -> None:
-    ran = subprocess.run(
-        [sys.executable, str(script)],
-        env=os.environ | {"PYTHONPATH": str(Path(zkplan.__file__).parents[1])},
-        cwd="/",
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    ran = run_python(str(script), cwd="/")
     assert (ran.returncode, ran.stderr) == (0, "")
     assert len(ran.stdout.splitlines()) == 1
 
@@ -294,8 +265,7 @@ def test_no_signal_leaves_a_worker_or_a_file(number: signal.Signals, script: Pat
         said.open("wb") as errors,
         subprocess.Popen(
             [*IN_CHECKOUT, sys.executable, str(script), "wait"],
-            env=os.environ
-            | {"PYTHONPATH": str(Path(zkplan.__file__).parents[1]), "TMPDIR": str(temporary)},
+            env=os.environ | {"PYTHONPATH": str(TOP), "TMPDIR": str(temporary)},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=errors,
@@ -308,5 +278,5 @@ def test_no_signal_leaves_a_worker_or_a_file(number: signal.Signals, script: Pat
         assert len(pids) == 2, f"{line!r}, {program.poll()}: {said.read_text()}"
         program.send_signal(number)
         assert program.wait(30) == -number
-    wait_until(lambda: not any(map(exists, pids)), "the workers have ended")
+    wait_until(lambda: not any(map(is_running, pids)), "the workers have ended")
     assert list(temporary.iterdir()) == []

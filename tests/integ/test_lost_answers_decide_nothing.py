@@ -3,72 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import TypeAlias
 
 import pytest
 from kazoo.client import KazooClient
 
 import zkplan
-from zkplan import Client, TaskSpec
+from zkplan import Client, Plan, Task, TaskSpec
 
-from .proxy import Loss, Proxy
-from .support import note, notes, pass_gate, working
+from .proxy import Loss, Proxy, every
+from .support import Here, note, notes, pass_gate, run_noted, working
 
 pytestmark = pytest.mark.usefixtures("nothing_stalls")
-
-
-def port_of(hosts: str) -> int:
-    return int(hosts.partition(",")[0].rpartition(":")[2])
+MakeProxy: TypeAlias = Callable[[Callable[[int], Loss | None]], Proxy]
 
 
 @pytest.fixture
-def proxied(zookeeper_hosts: str) -> Iterator[Callable[[Callable[[int], Loss | None]], Proxy]]:
+def proxied(zookeeper_hosts: str) -> Iterator[MakeProxy]:
     """Makes proxies before the ZooKeeper of the tests."""
-    proxies: list[Proxy] = []
-
-    def make(loss: Callable[[int], Loss | None]) -> Proxy:
-        proxies.append(Proxy(port_of(zookeeper_hosts), loss).__enter__())
-        return proxies[-1]
-
-    yield make
-    for proxy in proxies:
-        proxy.__exit__(None, None, None)
-
-
-MakeProxy = Callable[[Callable[[int], Loss | None]], Proxy]
-
-
-def every(period: int, kinds: tuple[Loss, ...] = ("answer", "request")) -> Callable[..., Any]:
-    """Loses something of every `period`-th transaction, each kind in turn."""
-
-    def loss(number: int) -> Loss | None:
-        if number % period:
-            return None
-        return kinds[number // period % len(kinds)]
-
-    return loss
-
-
-def run_noted(file: str, name: str, *values: Any) -> str:
-    note(file, f"{name} {zkplan.current().attempt}")
-    return name
+    with ExitStack() as stack:
+        yield lambda loss: stack.enter_context(Proxy(zookeeper_hosts, loss))
 
 
 @pytest.mark.parametrize("kind", ["answer", "request"])
 @pytest.mark.parametrize("lost", [1, 2, 3, 4, 5])
 def test_each_transaction_of_an_author_may_lose_its_answer(
-    lost: int,
-    kind: Loss,
-    proxied: MakeProxy,
-    zkplan_root: str,
-    zkplan_client: Client,
-    znodes: KazooClient,
+    lost: int, kind: Loss, proxied: MakeProxy, zkplan_client: Client, znodes: KazooClient
 ) -> None:
     """Creating the plan, two adds, marking ready: each is sent again and applied once."""
     zkplan_client.prepare()
     proxy = proxied(lambda number: kind if number == lost else None)
-    with zkplan.connect(proxy.hosts, root=zkplan_root) as client:
+    with zkplan.connect(proxy.hosts, root=zkplan_client.root) as client:
         plan = client.create_plan("once")
         first = plan.add_task(lambda: 1)
         plan.add_tasks([TaskSpec(lambda x: x, [first]) for _ in range(2)])
@@ -84,18 +51,14 @@ def test_each_transaction_of_an_author_may_lose_its_answer(
 
 
 def test_a_repeated_add_finds_that_its_task_has_finished_meanwhile(
-    proxied: MakeProxy,
-    zkplan_root: str,
-    zkplan_client: Client,
-    zookeeper_hosts: str,
-    tmp_path: Path,
+    proxied: MakeProxy, here: Here, zkplan_client: Client, tmp_path: Path
 ) -> None:
     """The task is done before the author learns of its add; it must not come back."""
     file, gate = tmp_path / "ran", tmp_path / "gate"
     proxy = proxied(every(2, ("answer",)))
     with (
-        working(zookeeper_hosts, zkplan_root),
-        zkplan.connect(proxy.hosts, root=zkplan_root) as client,
+        working(*here),
+        zkplan.connect(proxy.hosts, root=zkplan_client.root) as client,
     ):
         plan = client.create_plan()
         plan.add_task(pass_gate, [str(gate)])  # the plan must not drain before the last add
@@ -110,11 +73,11 @@ def test_a_repeated_add_finds_that_its_task_has_finished_meanwhile(
 
 
 def test_a_thousand_adds_in_flight_survive_broken_connections(
-    proxied: MakeProxy, zkplan_root: str, zkplan_client: Client
+    proxied: MakeProxy, zkplan_client: Client
 ) -> None:
     """Several batches are under way when the connection breaks, and each predicts the next."""
     proxy = proxied(every(5))
-    with zkplan.connect(proxy.hosts, root=zkplan_root) as client:
+    with zkplan.connect(proxy.hosts, root=zkplan_client.root) as client:
         plan = client.create_plan()
         tasks = []
         for start in range(0, 1200, 400):
@@ -133,11 +96,7 @@ def test_a_thousand_adds_in_flight_survive_broken_connections(
 
 @pytest.mark.parametrize("kinds", [("answer",), ("request",), ("answer", "request")])
 def test_a_worker_whose_answers_are_lost_commits_each_task_once(
-    kinds: tuple[Loss, ...],
-    proxied: MakeProxy,
-    zkplan_root: str,
-    zkplan_client: Client,
-    tmp_path: Path,
+    kinds: tuple[Loss, ...], proxied: MakeProxy, zkplan_client: Client, tmp_path: Path
 ) -> None:
     """Registration, claims, commits, publications, all of them lose answers now and then."""
     file = tmp_path / "ran"
@@ -155,7 +114,7 @@ def test_a_worker_whose_answers_are_lost_commits_each_task_once(
             )
         end = plan.add_task(lambda *names: sorted(names), rows[-1])
     proxy = proxied(every(4, kinds))
-    with working(proxy.hosts, zkplan_root, session_timeout=10.0) as worker:
+    with working(proxy.hosts, zkplan_client.root, session_timeout=10.0) as worker:
         assert end.result(60) == [f"5.{i}" for i in range(8)]
         assert plan.wait(30).finished == 49
     # No claim was lost, only answers: each task ran once, under its first number.
@@ -164,44 +123,28 @@ def test_a_worker_whose_answers_are_lost_commits_each_task_once(
     assert worker.statistics().executed == 49
 
 
-def test_a_chain_is_inherited_hop_by_hop_over_a_bad_connection(
-    proxied: MakeProxy, zkplan_root: str, zkplan_client: Client, tmp_path: Path
-) -> None:
-    file = tmp_path / "ran"
-    with zkplan_client.create_plan() as plan:
-        last = plan.add_task(run_noted, [str(file), "0"])
-        for number in range(1, 30):
-            last = plan.add_task(run_noted, [str(file), str(number), last])
-    proxy = proxied(every(3))
-    with working(proxy.hosts, zkplan_root, session_timeout=10.0):
-        assert last.result(60) == "29"
-        plan.wait(30)
-    assert notes(file) == [f"{number} 0" for number in range(30)]
+def add_chain(plan: Plan, file: str) -> list[str]:
+    """Each task is claimed by the commit of the one before it."""
+    last: list[Task] = []
+    for number in range(30):
+        last = [plan.add_task(run_noted, [file, str(number), *last])]
+    return [f"{number} 0" for number in range(30)]
 
 
-def test_a_wide_delivery_goes_on_over_a_bad_connection(
-    proxied: MakeProxy, zkplan_root: str, zkplan_client: Client, tmp_path: Path
-) -> None:
-    file = tmp_path / "ran"
-    with zkplan_client.create_plan() as plan:
-        source = plan.add_task(lambda: b"x" * 60_000)
-        readers = [
-            plan.add_task(lambda data, i: note(str(file), f"{i} {len(data)}"), [source, i])
-            for i in range(60)
-        ]
-        plan.add_task(lambda *_: note(str(file), "end"), readers)
-    proxy = proxied(every(3))
-    with working(proxy.hosts, zkplan_root, session_timeout=10.0):
-        assert plan.wait(60).finished == 62
-    assert sorted(notes(file)) == sorted([*(f"{i} 60000" for i in range(60)), "end"])
+def add_wide_delivery(plan: Plan, file: str) -> list[str]:
+    source = plan.add_task(lambda: b"x" * 60_000)
+    readers = [
+        plan.add_task(lambda data, i: note(file, f"{i} {len(data)}"), [source, i])
+        for i in range(60)
+    ]
+    plan.add_task(lambda *_: note(file, "end"), readers)
+    return sorted([*(f"{i} 60000" for i in range(60)), "end"])
 
 
-def test_failures_and_adds_are_applied_once_over_a_bad_connection(
-    proxied: MakeProxy, zkplan_root: str, zkplan_client: Client, tmp_path: Path
-) -> None:
-    file = tmp_path / "ran"
+def add_failing_authors(plan: Plan, file: str) -> list[str]:
+    """Each adds two tasks, and only its second attempt succeeds."""
 
-    def parent(file: str, name: str) -> None:
+    def author(name: str) -> None:
         here = zkplan.current()
         for number in range(2):
             here.plan.add_task(run_noted, [file, f"{name}.{number}"])
@@ -209,30 +152,39 @@ def test_failures_and_adds_are_applied_once_over_a_bad_connection(
             here.log("tried")
             raise ValueError
 
+    for number in range(8):
+        plan.add_task(author, [str(number)])
+    return sorted(f"{n}.{i} 0" for n in range(8) for i in range(2))
+
+
+@pytest.mark.parametrize("add", [add_chain, add_wide_delivery, add_failing_authors])
+def test_everything_is_applied_once_over_a_bad_connection(
+    add: Callable[[Plan, str], list[str]],
+    proxied: MakeProxy,
+    zkplan_client: Client,
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "ran"
     with zkplan_client.create_plan(attempts=3, retry_delay=0) as plan:
-        for number in range(8):
-            plan.add_task(parent, [str(file), str(number)])
-    proxy = proxied(every(4))
-    with working(proxy.hosts, zkplan_root, session_timeout=10.0):
+        expected = add(plan, str(file))
+    proxy = proxied(every(3))
+    with working(proxy.hosts, zkplan_client.root, session_timeout=10.0):
         status = plan.wait(60)
-    assert (status.finished, status.dead) == (24, 0)
-    assert sorted(notes(file)) == sorted(f"{n}.{i} 0" for n in range(8) for i in range(2))
+    assert (status.finished, status.dead) == (status.added, 0)
+    ran = notes(file)
+    assert (ran if add is add_chain else sorted(ran)) == expected
 
 
 def test_a_waiter_goes_on_when_its_connection_breaks(
-    proxied: MakeProxy,
-    zkplan_root: str,
-    zkplan_client: Client,
-    zookeeper_hosts: str,
-    tmp_path: Path,
+    proxied: MakeProxy, here: Here, zkplan_client: Client, tmp_path: Path
 ) -> None:
     gate = tmp_path / "gate"
     with zkplan_client.create_plan("watched") as plan:
         task = plan.add_task(pass_gate, [str(gate)])
     proxy = proxied(lambda _: None)
     with (
-        working(zookeeper_hosts, zkplan_root),
-        zkplan.connect(proxy.hosts, root=zkplan_root) as client,
+        working(*here),
+        zkplan.connect(proxy.hosts, root=zkplan_client.root) as client,
     ):
         watched = client.plan("watched")
         with pytest.raises(zkplan.WaitTimeout):
@@ -254,12 +206,7 @@ def test_a_waiter_goes_on_when_its_connection_breaks(
     ],
 )
 def test_a_worker_goes_on_where_a_server_answers_badly(
-    kind: Loss,
-    proxied: MakeProxy,
-    zkplan_root: str,
-    zkplan_client: Client,
-    zookeeper_hosts: str,
-    tmp_path: Path,
+    kind: Loss, proxied: MakeProxy, zkplan_client: Client, zookeeper_hosts: str, tmp_path: Path
 ) -> None:
     """As a member of an ensemble that has lost its leader: the next answer has another number.
 
@@ -273,29 +220,25 @@ def test_a_worker_goes_on_where_a_server_answers_badly(
     proxy = proxied(every(7, (kind,)))
     with zkplan_client.create_plan("answered badly") as plan:
         plan.add_tasks([TaskSpec(run_noted, [str(file), f"{number}"]) for number in range(60)])
-    with working(proxy.hosts, zkplan_root, threads=2, session_timeout=5.0):
+    with working(proxy.hosts, zkplan_client.root, threads=2, session_timeout=5.0):
         assert plan.wait(60).state == "done"
     assert proxy.lost
     assert sorted(notes(file)) == sorted(f"{number} 0" for number in range(60))
 
 
 def test_who_always_makes_a_server_stumble_is_told(
-    proxied: MakeProxy, zkplan_root: str, zkplan_client: Client
+    proxied: MakeProxy, zkplan_client: Client
 ) -> None:
     zkplan_client.prepare()
     proxy = proxied(every(1, ("stumbled",)))
     told = pytest.raises(zkplan.ZooKeeperError, match="ZooKeeper answered MarshallingError")
-    with zkplan.connect(proxy.hosts, root=zkplan_root) as client, told:
+    with zkplan.connect(proxy.hosts, root=zkplan_client.root) as client, told:
         client.create_plan("never")
     assert len(proxy.lost) == 4
 
 
 def test_a_transaction_that_meets_the_end_of_its_session_costs_no_attempt(
-    proxied: MakeProxy,
-    zkplan_root: str,
-    zkplan_client: Client,
-    tmp_path: Path,
-    caplog: pytest.LogCaptureFixture,
+    proxied: MakeProxy, zkplan_client: Client, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It goes out again in the next session, whose worker is another one."""
     caplog.set_level("INFO", "zkplan.worker")
@@ -305,7 +248,7 @@ def test_a_transaction_that_meets_the_end_of_its_session_costs_no_attempt(
     proxy.ends_sessions = True
     with zkplan_client.create_plan("expires", attempts=5) as plan:
         plan.add_tasks([TaskSpec(run_noted, [str(file), f"{number}"]) for number in range(60)])
-    with working(proxy.hosts, zkplan_root, threads=2, session_timeout=5.0):
+    with working(proxy.hosts, zkplan_client.root, threads=2, session_timeout=5.0):
         status = plan.wait(90)
     assert "its session expired; registering anew" in caplog.text
     assert "failed (attempt" not in caplog.text

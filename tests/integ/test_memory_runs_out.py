@@ -5,9 +5,8 @@ from __future__ import annotations
 import _thread
 import itertools
 import signal
-import subprocess
-import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -27,38 +26,10 @@ from zkplan.testing.embedded_process import EmbeddedServerProcess
 from zkplan.transport import kazoo_client
 from zkplan.transport.request_queue import RequestQueue
 
-from .support import TOP, WAIT_S, Here, note, notes, wait_until, working
+from .support import WAIT_S, Here, notes, run_noted, run_python, wait_until, working
 
 #: More requests than are sent again with a new connection: else none would ever come further.
 ERROR_EVERY = 31
-
-
-def run_noted(file: str, what: str) -> None:
-    note(file, f"{what} {zkplan.current().attempt}")
-
-
-@pytest.mark.usefixtures("nothing_stalls")
-@pytest.mark.parametrize("where", ["_send_request", "_read_socket"])
-def test_a_worker_goes_on_where_its_connection_meets_an_unknown_error(
-    where: str, here: Here, zkplan_client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Such as MemoryError, when a task has taken all memory: kazoo's thread would end by it."""
-    file, calls, real = tmp_path / "ran", itertools.count(1), getattr(ConnectionHandler, where)
-
-    def out_of_memory(self: ConnectionHandler, *given: Any) -> Any:
-        # Of zkplan's alone: the client that removes the roots of tests would not outlive it.
-        is_ours = isinstance(self.client.handler, kazoo_client.Handler)
-        if is_ours and next(calls) % ERROR_EVERY == 0:
-            raise MemoryError
-        return real(self, *given)
-
-    with zkplan_client.create_plan("out of memory") as plan:
-        plan.add_tasks([TaskSpec(run_noted, [str(file), f"{number}"]) for number in range(60)])
-    monkeypatch.setattr(ConnectionHandler, where, out_of_memory)
-    with working(*here, threads=2, session_timeout=5.0):
-        assert plan.wait(60).state == "done"
-    assert next(calls) > 2 * ERROR_EVERY
-    assert sorted(notes(file)) == sorted(f"{number} 0" for number in range(60))
 
 
 class NoMemory:
@@ -68,34 +39,60 @@ class NoMemory:
         raise MemoryError
 
 
-@pytest.mark.parametrize("where", ["sent", "answered"])
-def test_a_request_that_is_sent_or_answered_without_memory_is_not_forgotten(
-    where: str, here: Here, zkplan_client: Client, monkeypatch: pytest.MonkeyPatch
+def send_and_lack(connection: ConnectionHandler, *given: Any) -> Any:
+    """A request is sent, and there is no memory for what kazoo does then."""
+    with pytest.MonkeyPatch.context() as now:
+        now.setattr(connection, "_read_sock", NoMemory())
+        return SEND(connection, *given)
+
+
+def lack(*_: Any) -> Any:
+    raise MemoryError
+
+
+SEND = ConnectionHandler._send_request
+
+
+@pytest.mark.usefixtures("nothing_stalls")
+@pytest.mark.parametrize(
+    ("where", "name", "instead"),
+    [
+        pytest.param(ConnectionHandler, "_send_request", lack, id="before a request is sent"),
+        pytest.param(ConnectionHandler, "_send_request", send_and_lack, id="when it is sent"),
+        pytest.param(ConnectionHandler, "_read_socket", lack, id="before an answer is read"),
+        pytest.param(Transaction, "unchroot", lack, id="when it is read"),
+    ],
+)
+def test_a_worker_goes_on_where_its_connection_meets_an_unknown_error(
+    where: type,
+    name: str,
+    instead: Callable[..., Any],
+    here: Here,
+    zkplan_client: Client,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """kazoo takes it from its list first: no list has it then, and it would never be answered."""
-    calls, send, name = itertools.count(1), ConnectionHandler._send_request, Transaction.unchroot
+    """Such as MemoryError, when a task has taken all memory: kazoo's thread would end by it.
 
-    def sent(self: ConnectionHandler, *given: Any) -> Any:
-        if next(calls) % ERROR_EVERY:
-            return send(self, *given)
-        with monkeypatch.context() as now:
-            now.setattr(self, "_read_sock", NoMemory())
-            return send(self, *given)
+    kazoo takes a request from its list first: no list has it then, and nobody would answer it.
+    """
+    file, calls, real = tmp_path / "ran", itertools.count(1), getattr(where, name)
 
-    def answered(client: KazooClient, response: Any) -> Any:
-        if next(calls) % ERROR_EVERY == 0:
-            raise MemoryError
-        return name(client, response)
+    def out_of_memory(of: Any, *given: Any) -> Any:
+        # Of zkplan's alone: the client that removes the roots of tests would not outlive it.
+        client = of.client if isinstance(of, ConnectionHandler) else of
+        is_ours = isinstance(client.handler, kazoo_client.Handler)
+        fails = is_ours and next(calls) % ERROR_EVERY == 0
+        return (instead if fails else real)(of, *given)
 
-    with zkplan_client.create_plan("forgotten") as plan:
-        plan.add_tasks([TaskSpec(abs, [-number]) for number in range(60)])
-    if where == "sent":
-        monkeypatch.setattr(ConnectionHandler, "_send_request", sent)
-    else:
-        monkeypatch.setattr(Transaction, "unchroot", staticmethod(answered))
+    with zkplan_client.create_plan("out of memory") as plan:
+        plan.add_tasks([TaskSpec(run_noted, [str(file), f"{number}"]) for number in range(60)])
+    is_static = where is Transaction
+    monkeypatch.setattr(where, name, staticmethod(out_of_memory) if is_static else out_of_memory)
     with working(*here, threads=2, session_timeout=5.0):
         assert plan.wait(60).state == "done"
-    assert next(calls) > ERROR_EVERY
+    assert next(calls) > (1 if is_static else 2) * ERROR_EVERY
+    assert sorted(notes(file)) == sorted(f"{number} 0" for number in range(60))
 
 
 @pytest.mark.parametrize("where", ["_send_request", "_read_socket", "_send_ping"])
@@ -155,18 +152,14 @@ def test_a_worker_whose_connection_thread_has_ended_ends(
     ],
 )
 def test_a_worker_that_was_not_told_of_something_ends(
-    what: type | None,
-    name: str,
-    zkplan_root: str,
-    zookeeper_hosts: str,
-    monkeypatch: pytest.MonkeyPatch,
+    what: type | None, name: str, zkplan_root: str, here: Here, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It would wait for ever while its session goes on: nobody could take over what it holds."""
 
     def out_of_memory(*given: Any) -> None:
         raise MemoryError
 
-    with zkplan.connect(zookeeper_hosts, root=zkplan_root, session_timeout=5.0) as client:
+    with zkplan.connect(*here, session_timeout=5.0) as client:
 
         def lose_connection(_: str) -> None:
             connection = client.transport.client._connection
@@ -266,12 +259,9 @@ client.close()
 """
 
 
-def test_a_process_whose_connection_could_not_be_closed_ends(
-    here: Here, zookeeper_hosts: str
-) -> None:
+def test_a_process_whose_connection_could_not_be_closed_ends(here: Here) -> None:
     """kazoo also stops its threads at the end of the process, and waits for them for ever."""
-    command = [sys.executable, "-c", ENDS_BADLY, *here]
-    subprocess.run(command, cwd=TOP, timeout=WAIT_S, check=True)
+    assert run_python("-c", ENDS_BADLY, *here, timeout=WAIT_S).returncode == 0
 
 
 STANDS_STILL = """
@@ -289,12 +279,9 @@ main(["worker", "--hosts", sys.argv[1], "--root", sys.argv[2], "--session-timeou
 """
 
 
-def test_a_worker_process_that_has_failed_ends_whatever_holds_it(
-    here: Here, zookeeper_hosts: str
-) -> None:
+def test_a_worker_process_that_has_failed_ends_whatever_holds_it(here: Here) -> None:
     """Seen: closing its connection took a thread, for which there was no memory."""
-    command = [sys.executable, "-c", STANDS_STILL, *here]
-    ended = subprocess.run(command, cwd=TOP, timeout=WAIT_S, check=False)
+    ended = run_python("-c", STANDS_STILL, *here, timeout=WAIT_S)
     assert ended.returncode == -signal.SIGALRM
 
 

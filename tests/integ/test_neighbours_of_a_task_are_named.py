@@ -12,11 +12,7 @@ from zkplan import Client, Plan, Task, TaskSpec
 from zkplan.inspection.neighbours import NAMED, dependencies
 from zkplan.protocol.requests import ReadMany
 
-from .support import described, wait_for_delayed, wait_until
-
-
-def fail() -> None:
-    raise ValueError("on purpose")
+from .support import described, fail, wait_for_delayed, wait_until
 
 
 def join(*values: Any) -> int:
@@ -83,9 +79,12 @@ def test_a_dead_task_is_the_first_of_those_that_are_waited_for(zkplan_client: Cl
 def test_a_delayed_task_says_when_it_is_due(zkplan_client: Client) -> None:
     with zkplan_client.create_plan() as plan:
         task = plan.add_task(fail, retry_delay=3600)
-    (found,) = wait_until(
-        lambda: [each for each in plan.tasks() if each.state == "delayed"], "it is delayed"
-    )
+        other = plan.add_task(str, [task])
+    wait_for_delayed(zkplan_client, 1)
+    found, waits = plan.tasks()
+    assert (found.state, waits.due) == ("delayed", None)
+    assert "due" not in described(other)
+    assert found.due is not None
     # The delay is less up to 30 % by chance.
     left_s = found.due - datetime.now().timestamp()
     assert 2000 < left_s <= 3600
@@ -93,13 +92,6 @@ def test_a_delayed_task_says_when_it_is_due(zkplan_client: Client) -> None:
     assert described(task)["due"].startswith(f"{due} (in ")
     told = datetime.fromisoformat(described(task, people=False)["due"])
     assert told.timestamp() == int(found.due)
-
-
-def test_a_task_that_is_not_delayed_is_due_at_no_time(zkplan_client: Client) -> None:
-    plan = zkplan_client.create_plan()
-    task = plan.add_task(int)
-    assert [each.due for each in plan.tasks()] == [None]
-    assert "due" not in described(task)
 
 
 def test_only_the_dependencies_of_a_task_are_read_to_name_them(

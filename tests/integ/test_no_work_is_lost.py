@@ -16,18 +16,16 @@ import pytest
 from kazoo.client import KazooClient
 
 import zkplan
-from zkplan import Client, Plan, Task, TaskSpec
+from zkplan import Client, Plan, Task
 from zkplan.testing.server_process import ServerProcess
 from zkplan.testing.servers import ZooKeeperEnsemble
 
 from .support import (
-    WAIT_S,
+    Here,
     WorkerProcess,
-    die_once,
     note,
     notes,
     plain_client,
-    standing_claims,
     wait_for_notes,
     wait_until,
     working,
@@ -90,19 +88,17 @@ def require_once(stamps: dict[str, str], file: Path, width: int, height: int) ->
 
 
 def test_workers_are_killed_at_random_moments(
-    zookeeper_server: ServerProcess, client: Client, tmp_path: Path
+    here: Here, zkplan_client: Client, tmp_path: Path
 ) -> None:
     file = tmp_path / "runs"
     chance = random.Random(5)
-    with client.create_plan(attempts=30, retry_delay=0) as plan:
+    with zkplan_client.create_plan(attempts=30, retry_delay=0) as plan:
         end = lattice(plan, file, 8, 8, 0.03)
     with ExitStack() as stack:
 
         def start() -> WorkerProcess:
             options = ("--threads", "3", "--session-timeout", "1")
-            return stack.enter_context(
-                WorkerProcess(zookeeper_server.hosts, ROOT, tmp_path, *options)
-            )
+            return stack.enter_context(WorkerProcess(*here, tmp_path, *options))
 
         fleet = [start() for _ in range(3)]
         for kill in range(5):
@@ -114,29 +110,6 @@ def test_workers_are_killed_at_random_moments(
         status = plan.wait(30)
     require_once(stamps, file, 8, 8)
     assert (status.state, status.dead, status.finished) == ("done", 0, 65)
-
-
-def note_or_die(file: str, line: str) -> None:
-    note(file, line)
-    die_once(file, 300)
-
-
-def test_what_a_killed_worker_held_uses_up_no_attempt(
-    zookeeper_server: ServerProcess, client: Client, tmp_path: Path
-) -> None:
-    """A worker claims short tasks ahead; with a single attempt they must not die with it."""
-    file = tmp_path / "runs"
-    with client.create_plan(attempts=1) as plan:
-        plan.add_tasks([TaskSpec(note_or_die, [str(file), str(number)]) for number in range(1500)])
-    options = ("--threads", "2", "--session-timeout", "1")
-    with WorkerProcess(zookeeper_server.hosts, ROOT, tmp_path, *options) as victim:
-        # A task of its own kills it: from outside it may come when the worker has run them all.
-        assert victim.process.wait_ended(WAIT_S)
-    assert standing_claims(client) > 2, "the victim held more than it ran"
-    with WorkerProcess(zookeeper_server.hosts, ROOT, tmp_path, *options):
-        status = plan.wait(60)
-    assert (status.finished, status.dead) == (1500, 0)
-    assert {*notes(file)} == {str(number) for number in range(1500)}
 
 
 def hold_first(file: str, gate: str) -> str:
@@ -153,20 +126,19 @@ def hold_first(file: str, gate: str) -> str:
 
 
 def test_a_worker_paused_past_its_session_cannot_commit_and_works_on(
-    zookeeper_server: ServerProcess, client: Client, tmp_path: Path
+    here: Here, zkplan_client: Client, tmp_path: Path
 ) -> None:
     file, gate = tmp_path / "runs", tmp_path / "gate"
     options = ("--threads", "1", "--session-timeout", "1")
-    with client.create_plan() as plan:
+    with zkplan_client.create_plan() as plan:
         task = plan.add_task(hold_first, [str(file), str(gate)], keep=True, name="held")
         after = plan.add_task(lambda text: text.upper(), [task])
-    hosts = zookeeper_server.hosts
-    with WorkerProcess(hosts, ROOT, tmp_path, *options) as paused:
+    with WorkerProcess(*here, tmp_path, *options) as paused:
         [began] = wait_until(lambda: notes(file), "the first attempt begins")
         n = int(began.split()[1])
         assert began == f"began {n} {paused.pid}"
         paused.process.pause()
-        with WorkerProcess(hosts, ROOT, tmp_path, *options) as other:
+        with WorkerProcess(*here, tmp_path, *options) as other:
             shouted = after.result(60)
             _, begins, ends = notes(file)
             m = int(begins.split()[1])
@@ -179,7 +151,7 @@ def test_a_worker_paused_past_its_session_cannot_commit_and_works_on(
             wait_until(lambda: f"ended {n} {paused.pid}" in notes(file), "the first attempt ends")
             wait_until(lambda: paused.said("-2 ready"), "the paused worker registers anew")
             other.process.end(10)
-            with client.create_plan() as second:
+            with zkplan_client.create_plan() as second:
                 again = second.add_task(os.getpid)
             assert again.result(30) == paused.pid
         paused.process.end(10)
@@ -192,51 +164,46 @@ def test_a_worker_paused_past_its_session_cannot_commit_and_works_on(
 
 
 def test_a_late_result_counts_where_nobody_took_the_task_over(
-    zookeeper_server: ServerProcess, client: Client, tmp_path: Path
+    here: Here, zkplan_client: Client, znodes: KazooClient, tmp_path: Path
 ) -> None:
     """The only worker was paused past its session: its claim still stands when it comes back."""
     file, gate = tmp_path / "runs", tmp_path / "gate"
-    with client.create_plan() as plan:
+    with zkplan_client.create_plan() as plan:
         task = plan.add_task(hold_first, [str(file), str(gate)])
-    with WorkerProcess(
-        zookeeper_server.hosts, ROOT, tmp_path, "--threads", "1", "--session-timeout", "1"
-    ) as worker:
+    with WorkerProcess(*here, tmp_path, "--threads", "1", "--session-timeout", "1") as worker:
         wait_until(lambda: notes(file), "the task begins")
         worker.process.pause()
-        wait_until(lambda: not client.workers(), "its session expires")
+        wait_until(lambda: not zkplan_client.workers(), "its session expires")
         worker.process.send(signal.SIGCONT)
         wait_until(lambda: worker.said("-2 ready"), "it registers anew")
         # Only now: its commit must not just be quicker than its look at the claims nodes of the
         # dead.
-        with plain_client(zookeeper_server.hosts) as raw:
-            raw.create(f"{ROOT}/claims/of-the-dead")
-            wait_until(
-                lambda: not raw.exists(f"{ROOT}/claims/of-the-dead"), "it looks at claims nodes"
-            )
+        of_the_dead = f"{zkplan_client.root}/claims/of-the-dead"
+        znodes.create(of_the_dead)
+        wait_until(lambda: not znodes.exists(of_the_dead), "it looks at claims nodes")
         gate.touch()
         assert task.result(30).startswith("result of attempt")
         plan.wait(30)
     assert len(notes(file)) == 2, "it began again, and the late result was refused"
 
 
-def expire(worker: zkplan.Worker, hosts: str) -> None:
+def expire(worker: zkplan.Worker) -> None:
     """End the session of a worker at the server, as if it had been silent for too long."""
-    twin = KazooClient(hosts, client_id=worker.client.transport.client.client_id)
-    twin.start(timeout=30)
-    twin.stop()
-    twin.close()
+    transport = worker.client.transport
+    with plain_client(transport.hosts, client_id=transport.client.client_id):
+        pass
 
 
 def test_a_worker_whose_session_expires_registers_anew_and_loses_nothing(
-    zookeeper_hosts: str, zkplan_root: str, zkplan_client: Client, tmp_path: Path
+    here: Here, zkplan_client: Client, tmp_path: Path
 ) -> None:
     file = tmp_path / "runs"
     with zkplan_client.create_plan(attempts=20, retry_delay=0) as plan:
         end = lattice(plan, file, 8, 10, 0.01)
-    with working(zookeeper_hosts, zkplan_root) as worker, working(zookeeper_hosts, zkplan_root):
+    with working(*here) as worker, working(*here):
         for end_of_session in range(3):
             wait_for_notes(file, 20 * end_of_session + 6)
-            expire(worker, zookeeper_hosts)
+            expire(worker)
         stamps = end.result(60)
         plan.wait(30)
         lives = wait_until(
@@ -330,16 +297,16 @@ def test_a_server_that_hangs_holds_everything_up_and_nothing_more(
 
 
 def test_two_answers_that_tell_of_one_lost_registration_make_one_new_life(
-    zookeeper_hosts: str, zkplan_root: str, zkplan_client: Client
+    here: Here, zkplan_client: Client, znodes: KazooClient
 ) -> None:
     """A life that is given up though its session lives would have a claims node that nobody can
     clear."""
-    with working(zookeeper_hosts, zkplan_root) as worker, plain_client(zookeeper_hosts) as raw:
+    with working(*here) as worker:
         loop = worker._loop
         membership = loop.membership
         first = membership.me
         assert first is not None
-        raw.delete(first.worker_path)  # as the end of its session does
+        znodes.delete(first.worker_path)  # as the end of its session does
         loop.steps.post(lambda: membership.lost(first))
         second = wait_until(
             lambda: membership.me is not first and membership.me, "it registers anew"

@@ -6,17 +6,17 @@ import os
 import re
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import zkplan
-from zkplan import Client, PlanFailed, TaskSpec
+from zkplan import Client, Plan, PlanFailed, TaskSpec
 from zkplan.runtime.claims import HANDED_BACK
-from zkplan.testing.server_process import ServerProcess
 
 from .support import (
+    Here,
     WorkerProcess,
     note,
     notes,
@@ -27,14 +27,7 @@ from .support import (
     working,
 )
 
-ROOT = "/zkplan"
 SHORT = ("--session-timeout", "2")
-
-
-@pytest.fixture
-def client(zookeeper_server: ServerProcess) -> Iterator[Client]:
-    with zkplan.connect(zookeeper_server.hosts, root=ROOT) as connected:
-        yield connected
 
 
 def nothing() -> None:
@@ -71,22 +64,21 @@ def add_stays(client: Client, file: Path, gate: Path, **options: int) -> zkplan.
 
 
 def test_tasks_that_had_not_started_survive_the_loss_of_their_worker(
-    zookeeper_server: ServerProcess, client: Client, tmp_path: Path
+    here: Here, zkplan_client: Client, tmp_path: Path
 ) -> None:
     file, gate = tmp_path / "starts", tmp_path / "gate"
-    hosts = zookeeper_server.hosts
-    with WorkerProcess(hosts, ROOT, tmp_path, "--threads", "2", *SHORT).wait_ready() as process:
-        with client.create_plan() as first:
+    with WorkerProcess(*here, tmp_path, "--threads", "2", *SHORT).wait_ready() as process:
+        with zkplan_client.create_plan() as first:
             first.add_task(stall_nothing)
         first.wait(timeout=60)
-        warm_up(client)
-        plan = add_stays(client, file, gate, attempts=1)
+        warm_up(zkplan_client)
+        plan = add_stays(zkplan_client, file, gate, attempts=1)
         wait_for_notes(file, 2)
-        wait_until(lambda: standing_claims(client) > 2, "others are claimed behind them")
+        wait_until(lambda: standing_claims(zkplan_client) > 2, "others are claimed behind them")
         process.process.end(0)
-    assert standing_claims(client) > len(notes(file)) == 2
+    assert standing_claims(zkplan_client) > len(notes(file)) == 2
     gate.touch()
-    with working(hosts, ROOT, threads=8):
+    with working(*here, threads=8):
         plan.wait(timeout=60)
     ran = notes(file)
     assert set(ran) == {str(i) for i in range(40)}
@@ -94,7 +86,7 @@ def test_tasks_that_had_not_started_survive_the_loss_of_their_worker(
 
 
 def test_what_waits_behind_tasks_that_hold_all_slots_goes_to_others(
-    zookeeper_server: ServerProcess, client: Client, tmp_path: Path
+    here: Here, zkplan_client: Client, tmp_path: Path
 ) -> None:
     """Claimed ahead, because tasks were short: each goes back after a moment, for no attempt."""
     file, gate = tmp_path / "starts", tmp_path / "gate"
@@ -103,14 +95,13 @@ def test_what_waits_behind_tasks_that_hold_all_slots_goes_to_others(
         note(file, "held")
         wait_until(lambda: Path(gate).exists(), "the gate opens")
 
-    hosts = zookeeper_server.hosts
-    with WorkerProcess(hosts, ROOT, tmp_path, "--threads", "2").wait_ready() as busy:
-        warm_up(client)
-        with client.create_plan(attempts=1) as plan:
+    with WorkerProcess(*here, tmp_path, "--threads", "2").wait_ready() as busy:
+        warm_up(zkplan_client)
+        with zkplan_client.create_plan(attempts=1) as plan:
             plan.add_tasks([TaskSpec(hold, (str(file), str(gate))) for _ in range(2)])
             plan.add_tasks([TaskSpec(note, (str(file), str(i))) for i in range(40)])
         wait_until(lambda: busy.said(HANDED_BACK), "claims go back")
-        with working(hosts, ROOT):
+        with working(*here):
             wait_until(lambda: len(notes(file)) == 42, "all have run, beside those that hold")
             gate.touch()
             assert plan.wait(30).finished == 42
@@ -118,20 +109,20 @@ def test_what_waits_behind_tasks_that_hold_all_slots_goes_to_others(
 
 
 def test_a_task_that_kills_its_workers_ends_as_dead_and_its_neighbours_run(
-    zookeeper_server: ServerProcess, client: Client, tmp_path: Path
+    here: Here, zkplan_client: Client, tmp_path: Path
 ) -> None:
     deaths, file = tmp_path / "deaths", tmp_path / "starts"
-    with client.create_plan(attempts=2) as plan:
+    with zkplan_client.create_plan(attempts=2) as plan:
         plan.add_task(die, (str(deaths),), name="poison", priority=10)
         plan.add_tasks([TaskSpec(nap, (str(file), str(i))) for i in range(20)])
     # One loss without blame, because nobody knows yet what had started, then one for each attempt.
     lost = []
     for _ in range(3):
-        with WorkerProcess(zookeeper_server.hosts, ROOT, tmp_path, *SHORT) as process:
+        with WorkerProcess(*here, tmp_path, *SHORT) as process:
             wait_until(lambda p=process: not p.process.is_running(), "the worker dies")  # type: ignore[misc]
         lost.append(process.log.read_text().partition(" ready")[0].rpartition(" ")[2])
     with (
-        WorkerProcess(zookeeper_server.hosts, ROOT, tmp_path, *SHORT),
+        WorkerProcess(*here, tmp_path, *SHORT),
         pytest.raises(PlanFailed, match="WorkerLost") as failed,
     ):
         plan.wait(timeout=60)
@@ -147,54 +138,43 @@ def test_a_task_that_kills_its_workers_ends_as_dead_and_its_neighbours_run(
 
 
 @pytest.mark.usefixtures("nothing_stalls")
-def test_a_paused_plan_starts_nothing_more_and_its_tasks_lose_no_attempt(
-    zookeeper_server: ServerProcess, client: Client, tmp_path: Path
+@pytest.mark.parametrize("what", [Plan.pause, Plan.cancel])
+def test_a_paused_or_cancelled_plan_starts_nothing_more(
+    what: Callable[[Plan], None], here: Here, zkplan_client: Client, tmp_path: Path
 ) -> None:
     file, gate = tmp_path / "starts", tmp_path / "gate"
-    with working(zookeeper_server.hosts, ROOT, threads=2) as worker:
-        warm_up(client)
-        plan = add_stays(client, file, gate, attempts=1)
+
+    def claims() -> int:
+        return zkplan_client.workers()[0].claims
+
+    with working(*here, threads=2) as worker:
+        warm_up(zkplan_client)
+        plan = add_stays(zkplan_client, file, gate, attempts=1)
         wait_until(lambda: len(notes(file)) == 2, "two tasks have started")
-        wait_until(lambda: client.workers()[0].claims > 2, "others are claimed behind them")
-        plan.pause()
-        # What was claimed may start until the worker has heard of the pause: both slots are held.
-        # Nothing goes back for want of a slot here, so what goes back does so for the pause.
-        wait_until(lambda: client.workers()[0].claims == 2, "what has not started is handed back")
+        wait_until(lambda: claims() > 2, "others are claimed behind them")
+        what(plan)
+        # What was claimed may start until the worker has heard of it: both slots are held. Nothing
+        # goes back for want of a slot here, so what goes back does so for the pause or the cancel.
+        wait_until(lambda: claims() == 2, "what has not started is handed back")
         assert worker.statistics().handed_back > 0
         gate.touch()
-        wait_until(lambda: client.workers()[0].claims == 0, "nothing is held any more")
+        wait_until(lambda: claims() == 0, "nothing is held any more")
         assert len(notes(file)) == 2
-        plan.resume()
-        plan.wait(timeout=60)
-    assert sorted(notes(file), key=int) == [str(i) for i in range(40)]
-
-
-@pytest.mark.usefixtures("nothing_stalls")
-def test_a_cancelled_plan_starts_nothing_more(
-    zookeeper_server: ServerProcess, client: Client, tmp_path: Path
-) -> None:
-    file, gate = tmp_path / "starts", tmp_path / "gate"
-    with working(zookeeper_server.hosts, ROOT, threads=2):
-        warm_up(client)
-        plan = add_stays(client, file, gate)
-        wait_until(lambda: len(notes(file)) == 2, "two tasks have started")
-        wait_until(lambda: client.workers()[0].claims > 2, "others are claimed behind them")
-        plan.cancel()
-        wait_until(lambda: client.workers()[0].claims == 2, "what has not started is handed back")
-        gate.touch()
-        wait_until(lambda: client.workers()[0].claims == 0, "nothing is held any more")
-    assert len(notes(file)) == 2
+        if what is Plan.pause:
+            plan.resume()
+            plan.wait(timeout=60)
+            assert sorted(notes(file), key=int) == [str(i) for i in range(40)]
 
 
 def test_a_worker_forgets_who_lost_the_tasks_of_plans_that_are_gone(
-    zookeeper_server: ServerProcess, client: Client
+    here: Here, zkplan_client: Client
 ) -> None:
     """Else it held them as long as it lives, up to the most that it remembers."""
-    with working(zookeeper_server.hosts, ROOT) as worker:
+    with working(*here) as worker:
         vanished = worker._loop.vanished
-        gone = f"{ROOT}/plan-0000009999/task-0000000001"
+        gone = f"{zkplan_client.root}/plan-0000009999/task-0000000001"
         worker._loop.steps.post(lambda: vanished.note(gone, 0, "vanished"))
-        with client.create_plan() as plan:  # at the news of which it lists all plans
+        with zkplan_client.create_plan() as plan:  # at the news of which it lists all plans
             plan.add_task(abs, [-1])
         plan.wait(timeout=60)
         wait_until(lambda: not vanished._last, "it has forgotten")

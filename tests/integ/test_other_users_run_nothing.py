@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -64,11 +65,22 @@ def test_a_foreign_task_in_a_local_block_does_not_run(workers: int, tmp_path: Pa
     assert not foreign.exists()
 
 
-@pytest.mark.parametrize("folder", ["", "data"])
-def test_a_foreign_task_on_an_embedded_server_does_not_run(folder: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("folder", "processes"), [("", 0), ("data", 0), ("data", 2)])
+def test_a_foreign_task_on_an_embedded_server_does_not_run(
+    folder: str, processes: int, tmp_path: Path
+) -> None:
+    """Also where several processes share the secret of the server of their supervisor."""
     foreign, own = tmp_path / "foreign", tmp_path / "own"
-    address, root = f"embedded:{tmp_path / folder if folder else ''}", f"/foreign-{folder}"
-    with working(address, root), zkplan.connect(address, root) as client:
+    address = f"embedded:{tmp_path / folder if folder else ''}"
+    root = f"/foreign-{folder}"
+    with ExitStack() as stack:
+        if processes:
+            options = ("--processes", str(processes))
+            fleet = stack.enter_context(WorkerProcess(address, root, tmp_path / "log", *options))
+            fleet.wait_ready(processes)
+        else:
+            stack.enter_context(working(address, root))
+        client = stack.enter_context(zkplan.connect(address, root))
         attack(client.transport.hosts, root, foreign)
         run_own(client, own)
     assert own.exists()
@@ -83,17 +95,6 @@ def test_the_secret_of_a_folder_is_for_its_owner_and_stays(tmp_path: Path) -> No
     with zkplan.connect(address):
         assert secret.read_text() == first
     assert re.fullmatch(r"[0-9a-f]{64}\n", first)
-
-
-def test_the_processes_of_one_command_share_the_secret_of_its_server(tmp_path: Path) -> None:
-    foreign, own = tmp_path / "foreign", tmp_path / "own"
-    address, options = f"embedded:{tmp_path}/data", ("--processes", "2")
-    with WorkerProcess(address, "/zkplan", tmp_path / "worker", *options) as supervisor:
-        supervisor.wait_ready(2)
-        with zkplan.connect(address) as client:
-            attack(client.transport.hosts, "/zkplan", foreign)
-            run_own(client, own)
-    assert not foreign.exists()
 
 
 def test_a_secret_of_the_user_wins(tmp_path: Path) -> None:

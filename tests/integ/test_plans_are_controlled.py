@@ -238,17 +238,13 @@ def test_a_server_without_batch_reads_is_served_by_single_ones(
 
 @pytest.mark.usefixtures("nothing_stalls")
 def test_a_stopping_worker_finishes_what_runs_and_leaves_no_trace(
-    zookeeper_hosts: str,
-    zkplan_root: str,
-    zkplan_client: Client,
-    znodes: KazooClient,
-    tmp_path: Path,
+    here: Here, zkplan_client: Client, znodes: KazooClient, tmp_path: Path
 ) -> None:
     file, gate = tmp_path / "ran", tmp_path / "gate"
     with zkplan_client.create_plan() as plan:
         task = plan.add_task(pass_gate, [str(gate)], keep=True)
         plan.add_task(lambda _: note(file, "after"), [task])
-    with zkplan.connect(zookeeper_hosts, root=zkplan_root) as client:
+    with zkplan.connect(*here) as client:
         worker = zkplan.Worker(client, threads=2).start()
         wait_until(Path(f"{gate}-reached").exists, "the task runs")
         stopping = threading.Thread(target=worker.stop, args=(60,))
@@ -261,20 +257,16 @@ def test_a_stopping_worker_finishes_what_runs_and_leaves_no_trace(
     # What it claimed it would mostly hand back before a slot begins it.
     handed_back = worker.statistics().handed_back
     assert (notes(file), handed_back) == ([], 0), "a worker that stops claims nothing more"
-    assert znodes.get_children(f"{zkplan_root}/claims") == []
-    assert znodes.get_children(f"{zkplan_root}/workers") == []
-    with working(zookeeper_hosts, zkplan_root):
+    assert znodes.get_children(f"{zkplan_client.root}/claims") == []
+    assert znodes.get_children(f"{zkplan_client.root}/workers") == []
+    with working(*here):
         plan.wait(30)
     assert notes(file) == ["after"]
 
 
 @pytest.mark.usefixtures("nothing_stalls")
 def test_at_the_end_of_the_grace_running_tasks_are_handed_back_unharmed(
-    zookeeper_hosts: str,
-    zkplan_root: str,
-    zkplan_client: Client,
-    znodes: KazooClient,
-    tmp_path: Path,
+    here: Here, zkplan_client: Client, znodes: KazooClient, tmp_path: Path
 ) -> None:
     """It costs no attempt, and the task is told."""
     file, gate = tmp_path / "ran", tmp_path / "gate"
@@ -293,33 +285,26 @@ def test_at_the_end_of_the_grace_running_tasks_are_handed_back_unharmed(
 
     with zkplan_client.create_plan(attempts=1) as plan:
         task = plan.add_task(work)
-    with zkplan.connect(zookeeper_hosts, root=zkplan_root) as client:
-        worker = zkplan.Worker(client, threads=1).start()
+    with working(*here, threads=1, grace=0.1):
         wait_until(lambda: notes(file) == ["began 0"], "the task runs")
-        worker.stop(grace=0.1)
-        assert "ends" not in notes(file), "it was waited for"
+    assert "ends" not in notes(file), "it was waited for"
     assert znodes.get_children(f"{plan.path}/runnable") == [f"5000-{task.number}.1.0"]
-    assert znodes.get_children(f"{zkplan_root}/claims") == []
+    assert znodes.get_children(f"{zkplan_client.root}/claims") == []
     wait_until(lambda: "told" in notes(file), "the task is told")
     gate.touch()
-    with working(zookeeper_hosts, zkplan_root):
+    with working(*here):
         assert task.result(30) == "attempt 1"
         plan.wait(30)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_drains_a_worker_process(
-    number: signal.Signals,
-    zookeeper_hosts: str,
-    zkplan_root: str,
-    zkplan_client: Client,
-    znodes: KazooClient,
-    tmp_path: Path,
+    number: signal.Signals, here: Here, zkplan_client: Client, znodes: KazooClient, tmp_path: Path
 ) -> None:
     gate = tmp_path / "gate"
     with zkplan_client.create_plan() as plan:
         task = plan.add_task(pass_gate, [str(gate), plan.add_task(stall_nothing)])
-    with WorkerProcess(zookeeper_hosts, zkplan_root, tmp_path, "--threads", "2") as worker:
+    with WorkerProcess(*here, tmp_path, "--threads", "2") as worker:
         # Claimed is not enough: a task that has not begun is handed back.
         wait_until(Path(f"{gate}-reached").exists, "the task runs")
         worker.process.send(number)
@@ -327,5 +312,5 @@ def test_a_signal_drains_a_worker_process(
         assert worker.process.wait_ended(30)
         assert worker.process.exit_code == 0
     assert task.result(10) == "open"
-    assert znodes.get_children(f"{zkplan_root}/claims") == []
+    assert znodes.get_children(f"{zkplan_client.root}/claims") == []
     plan.wait(10)

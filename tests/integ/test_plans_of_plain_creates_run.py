@@ -13,9 +13,9 @@ from zkplan import Client
 from zkplan.protocol.records import TaskRecord
 from zkplan.serialization import codec
 
-from .support import wait_until
+from .support import blocked_plan, wait_until
 
-pytestmark = pytest.mark.usefixtures("worker")
+quickly = pytest.mark.usefixtures("quick_checks", "worker")
 
 
 class Builder:
@@ -55,6 +55,7 @@ class Builder:
         self.znodes.create(f"{self.path}/ready")
 
 
+@quickly
 @pytest.mark.parametrize("fixed", [True, False])
 @pytest.mark.parametrize("short_edges", [True, False])
 def test_a_plan_without_index_entries_is_found_and_runs(
@@ -73,6 +74,7 @@ def test_a_plan_without_index_entries_is_found_and_runs(
     assert (status.state, status.tasks) == ("done", 0)
 
 
+@quickly
 def test_a_plan_in_use_gets_a_task_of_plain_creates(
     zkplan_client: Client, znodes: KazooClient
 ) -> None:
@@ -87,23 +89,20 @@ def test_a_plan_in_use_gets_a_task_of_plain_creates(
     wait_until(plan.is_drained, "the plan is drained")
 
 
+@pytest.mark.usefixtures("worker")
 def test_a_plan_of_plain_creates_is_found_beside_a_hundred_that_stand_still(
     zkplan_client: Client, znodes: KazooClient
 ) -> None:
     """A worker checks one plan in a second, and each of these comes to its turn again."""
     for _ in range(100):
-        plan = zkplan_client.create_plan()
-        blocked = plan.add_task(int)
-        znodes.create(f"{blocked.path}/dep-0000000000")
-        for entry in znodes.get_children(f"{plan.path}/runnable"):
-            znodes.delete(f"{plan.path}/runnable/{entry}")
-        plan.mark_ready()
+        blocked_plan(zkplan_client, znodes)
     built = Builder(zkplan_client, znodes, fixed=False)
     name = built.task(int)
     built.ready()
     assert zkplan_client.plan(built.path).task(name[5:]).result(30) == 0
 
 
+@quickly
 def test_a_check_that_may_not_publish_a_task_does_not_say_that_it_did(
     zkplan_client: Client, znodes: KazooClient
 ) -> None:
@@ -120,6 +119,7 @@ def test_a_check_that_may_not_publish_a_task_does_not_say_that_it_did(
     assert plan.check().published == [name]
 
 
+@quickly
 def test_a_plan_that_is_not_marked_ready_waits(zkplan_client: Client, znodes: KazooClient) -> None:
     built = Builder(zkplan_client, znodes, fixed=True)
     name = built.task(int)

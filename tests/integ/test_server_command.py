@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -68,19 +69,10 @@ def test_a_data_folder_outlives_kill_9(durability: str, tmp_path: Path) -> None:
         assert [plan.name for plan in client.plans()] == ["kept"]
 
 
-def test_a_port_that_is_taken_is_said_in_one_line() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        address = f"127.0.0.1:{taken.getsockname()[1]}"
-        done = refused("--listen", address)
-    assert done.returncode == 1
-    assert f"cannot serve at {address}: the port is taken" in done.stderr
-    assert "--listen 127.0.0.1:0" in done.stderr
-    assert len(done.stderr.splitlines()) == 1
-
-
 @pytest.mark.parametrize(
     ("listen", "words"),
     [
+        ("", "cannot serve at {}: the port is taken.*--listen 127.0.0.1:0"),
         ("192.0.2.1:2181", "no address 192.0.2.1; --listen 127.0.0.1:2181"),
         ("no-such-host.invalid:2181", "no host 'no-such-host.invalid' is known"),
     ],
@@ -88,18 +80,14 @@ def test_a_port_that_is_taken_is_said_in_one_line() -> None:
 def test_an_address_that_cannot_be_served_says_what_to_do_and_leaves_no_folder(
     listen: str, words: str, tmp_path: Path
 ) -> None:
-    done = refused("--listen", listen, "--data", str(tmp_path / "data"))
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        listen = listen or f"127.0.0.1:{taken.getsockname()[1]}"
+        done = refused("--listen", listen, "--data", str(tmp_path / "data"))
     assert done.returncode == 1
-    assert words in done.stderr
+    assert re.search(words.format(listen), done.stderr)
     assert "Errno" not in done.stderr
     assert len(done.stderr.splitlines()) == 1, "no warning about a server that never was"
     assert not (tmp_path / "data").exists()
-
-
-def test_an_empty_name_of_a_folder_is_wrong_usage() -> None:
-    done = refused("--listen", "127.0.0.1:0", "--data", "")
-    assert done.returncode == 2
-    assert "the name is empty" in done.stderr
 
 
 def test_a_folder_in_use_is_refused_and_says_by_which_process(tmp_path: Path) -> None:

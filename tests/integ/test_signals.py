@@ -14,9 +14,7 @@ import pytest
 from zkplan import Client
 from zkplan.processes.watched import WatchedProcess
 
-from .support import IN_CHECKOUT, Here, WorkerProcess, note, notes, wait_until
-
-WAIT_S = 30.0
+from .support import IN_CHECKOUT, WAIT_S, Here, WorkerProcess, note, notes, pass_gate, wait_until
 
 
 def exit_code(process: WatchedProcess) -> int | None:
@@ -34,12 +32,11 @@ def test_ctrl_c_of_a_wait_is_not_a_failed_plan(
     code: int,
     zkplan_client: Client,
     zookeeper_hosts: str,
-    zkplan_root: str,
     tmp_path: Path,
 ) -> None:
     plan = zkplan_client.create_plan("idle")
     log = tmp_path / "log"
-    told = [word.format(hosts=zookeeper_hosts, root=zkplan_root) for word in words]
+    told = [word.format(hosts=zookeeper_hosts, root=zkplan_client.root) for word in words]
     process = WatchedProcess([*IN_CHECKOUT, sys.executable, *told], log)
     try:
         # It warns once it waits.
@@ -100,24 +97,18 @@ def test_a_second_signal_hands_the_tasks_back_at_once(
         assert task.result(WAIT_S) == 2
 
 
-def patient(started: str, end: str) -> str:
-    note(started, "it runs")
-    wait_until(lambda: Path(end).exists(), "it may end")
-    return "ended"
-
-
 @pytest.mark.parametrize("drains", [False, True])
 def test_worker_processes_whose_supervisor_is_killed_end_their_tasks_and_leave(
     drains: bool, zkplan_client: Client, here: Here, tmp_path: Path
 ) -> None:
     """Also those that drain already: the grace that they were given stays theirs."""
-    started, end = tmp_path / "started", tmp_path / "end"
+    gate = tmp_path / "gate"
     with zkplan_client.create_plan() as plan:
-        task = plan.add_task(patient, [str(started), str(end)], keep=True)
+        task = plan.add_task(pass_gate, [str(gate)], keep=True)
     options = ("--processes", "2", "--grace", "60")
     with WorkerProcess(*here, tmp_path, *options) as worker:
         worker.wait_ready(2)
-        wait_until(started.exists, "the task runs")
+        wait_until(Path(f"{gate}-reached").exists, "the task runs")
         if drains:
             worker.process.send(signal.SIGTERM)
             wait_until(lambda: worker.said("draining: 1 task running"), "its process drains")
@@ -125,8 +116,8 @@ def test_worker_processes_whose_supervisor_is_killed_end_their_tasks_and_leave(
         wait_until(lambda: worker.said("the supervisor of this"), "its end is noticed")
         wait_until(lambda: worker.said("draining: 1 task running"), "its process drains")
         wait_until(lambda: len(zkplan_client.workers()) == 1, "the idle process has left")
-        end.touch()
-        assert task.result(WAIT_S) == "ended"
+        gate.touch()
+        assert task.result(WAIT_S) == "open"
         wait_until(lambda: not zkplan_client.workers(), "the other one leaves")
 
 
@@ -134,13 +125,13 @@ def test_one_signal_hurries_a_worker_process_that_drains_without_its_supervisor(
     zkplan_client: Client, here: Here, tmp_path: Path
 ) -> None:
     """It says `again to hand them back at once`, and was not told by a signal before."""
-    started, end = tmp_path / "started", tmp_path / "end"
+    gate = tmp_path / "gate"
     with zkplan_client.create_plan() as plan:
-        plan.add_task(patient, [str(started), str(end)])
+        plan.add_task(pass_gate, [str(gate)])
     options = ("--processes", "2", "--grace", "60")
     with WorkerProcess(*here, tmp_path, *options) as worker:
         worker.wait_ready(2)
-        wait_until(started.exists, "the task runs")
+        wait_until(Path(f"{gate}-reached").exists, "the task runs")
         worker.process.end(0)
         wait_until(lambda: worker.said("draining: 1 task running"), "its process drains")
         [left] = wait_until(
@@ -149,4 +140,4 @@ def test_one_signal_hurries_a_worker_process_that_drains_without_its_supervisor(
         os.kill(left.pid, signal.SIGTERM)
         wait_until(lambda: not zkplan_client.workers(), "it leaves", 20)
         assert plan.status().runnable == 1
-        end.touch()
+        gate.touch()

@@ -41,7 +41,7 @@ def test_a_random_graph_keeps_every_promise_while_workers_are_killed(
 ) -> None:
     settings = Settings(
         workers=4,
-        tasks=40,
+        tasks=24,
         deps=2,
         # So long that somebody may hold up this process for seconds before the second kill.
         sleep_s=0.6,

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import pytest
+from kazoo.client import KazooClient
 
 import zkplan
 from zkplan import Client, InvalidTask, Plan, PlanNotFound, TaskSpec, Worker
@@ -19,39 +19,35 @@ from zkplan.protocol.layout import PENDING, Entry, delayed_name
 from zkplan.protocol.load import VALUES_FIRST
 from zkplan.protocol.requests import Node
 
-from .support import described, fail, note, notes, wait_for_delayed, wait_until
+from .support import WAIT_S, described, fail, pass_gate, wait_for_delayed, wait_until
 
 pytestmark = pytest.mark.usefixtures("nothing_stalls")
-WAIT_S = 30.0
-gate = threading.Event()
 
 
-def wait_at_the_gate(file: str) -> None:
+def log_and_wait(gate: str) -> str:
     zkplan.current().log("half")
-    note(file, "here")
-    gate.wait()
+    return pass_gate(gate)
 
 
 @pytest.fixture
-def plan(zkplan_client: Client, worker: Worker, tmp_path: Path) -> Iterator[Plan]:
+def gate(tmp_path: Path, worker: Worker) -> Iterator[Path]:
+    """A gate that opens before the worker is stopped, which would wait for its grace."""
+    yield tmp_path / "gate"
+    (tmp_path / "gate").touch()
+
+
+@pytest.fixture
+def plan(zkplan_client: Client, gate: Path) -> Plan:
     """A plan with a task in each state that lasts."""
-    file = tmp_path / "runs"
-    gate.clear()
     with zkplan_client.create_plan() as made:
-        held = made.add_task(wait_at_the_gate, [str(file)], name="held")
+        held = made.add_task(log_and_wait, [str(gate)], name="held")
         made.add_task(str, [held], name="waits")
         made.add_task(fail, name="dies", attempts=1)
         made.add_task(fail, name="comes later", retry_delay=3600)
-    wait_until(lambda: notes(file) and made.status().dead, "the tasks are where they belong")
+    wait_until(Path(f"{gate}-reached").exists, "the first one runs")
+    wait_until(lambda: made.status().dead, "another one is dead")
     wait_for_delayed(zkplan_client, 1)
-    yield made
-    gate.set()  # before the worker is stopped, which would wait for its grace
-
-
-@pytest.fixture(autouse=True)
-def opened() -> object:
-    yield
-    gate.set()
+    return made
 
 
 def test_each_task_is_listed_where_it_is(plan: Plan, worker: Worker) -> None:
@@ -77,14 +73,25 @@ def test_a_listing_is_as_long_as_asked_for(zkplan_client: Client) -> None:
     assert {task.state for task in plan.tasks()} == {"runnable"}
 
 
-def test_a_plan_without_tasks_lists_none_and_a_missing_one_is_an_error(
+@pytest.mark.parametrize(
+    ("listing", "index"),
+    [(Plan.tasks, "runnable"), (Plan.outcomes, "results"), (Plan.dead, "dead")],
+)
+def test_a_listing_of_nothing_is_empty_and_that_of_a_missing_plan_is_an_error(
+    listing: Callable[[Plan], Iterable[Any]],
+    index: str,
     zkplan_client: Client,
+    znodes: KazooClient,
 ) -> None:
     plan = zkplan_client.create_plan()
-    assert list(plan.tasks()) == []
+    assert list(listing(plan)) == []
+    # As in a plan of plain creates: it is there, so nobody is told that it is not.
+    znodes.delete(f"{plan.path}/{index}")
+    assert list(listing(plan)) == []
+    assert plan.retry() == 0
     plan.remove()
     with pytest.raises(PlanNotFound):
-        plan.tasks()
+        listing(plan)
 
 
 def test_a_listing_is_read_as_far_as_it_is_asked_for(
@@ -140,15 +147,14 @@ def test_a_claimed_task_is_shown_with_its_worker_and_its_log(plan: Plan, worker:
 
 
 def test_a_task_that_ends_while_it_is_looked_at_is_shown_as_finished(
-    zkplan_client: Client, worker: Worker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    zkplan_client: Client, gate: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    gate.clear()
     with zkplan_client.create_plan() as plan:
-        task = plan.add_task(wait_at_the_gate, [str(tmp_path / "runs")])
-    wait_until(lambda: notes(tmp_path / "runs"), "it runs")
+        task = plan.add_task(log_and_wait, [str(gate)])
+    wait_until(Path(f"{gate}-reached").exists, "it runs")
 
     def after_its_end(*given: Any) -> Any:
-        gate.set()
+        gate.touch()
         task.result(WAIT_S)
         return dependencies(*given)
 

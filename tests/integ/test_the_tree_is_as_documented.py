@@ -93,23 +93,19 @@ def test_marking_ready_adds_two_znodes(zkplan_client: Client, znodes: KazooClien
 
 
 def test_a_running_task_has_an_owner_and_a_claim_on_a_claims_node(
-    zookeeper_hosts: str,
-    zkplan_root: str,
-    zkplan_client: Client,
-    znodes: KazooClient,
-    tmp_path: Path,
+    here: Here, zkplan_client: Client, znodes: KazooClient, tmp_path: Path
 ) -> None:
     gate = tmp_path / "gate"
     with zkplan_client.create_plan() as plan:
         task = plan.add_task(pass_gate, [str(gate)])
         after = plan.add_task(str, [task])
-    with working(zookeeper_hosts, zkplan_root) as worker:
+    with working(*here) as worker:
         wait_until(lambda: znodes.exists(f"{task.path}/owner"), "the task has an owner")
         data, stat = znodes.get(f"{task.path}/owner")
         assert data == f"{worker.id} 0".encode()
-        session = znodes.get(f"{zkplan_root}/workers/{worker.id}")[1].ephemeralOwner
+        session = znodes.get(f"{zkplan_client.root}/workers/{worker.id}")[1].ephemeralOwner
         assert stat.ephemeralOwner == session != 0
-        claims = children(znodes, f"{zkplan_root}/claims/{worker.id}")
+        claims = children(znodes, f"{zkplan_client.root}/claims/{worker.id}")
         plan_number = plan.path[-10:]
         assert len(claims) == 1
         assert re.fullmatch(rf"{plan_number}-{task.number}\.0\.[0-9a-f]+", claims.pop())
@@ -119,10 +115,11 @@ def test_a_running_task_has_an_owner_and_a_claim_on_a_claims_node(
         assert after.result(30) == "open"
         plan.wait(30)
         wait_until(
-            lambda: not children(znodes, f"{zkplan_root}/claims/{worker.id}"), "a clear claims node"
+            lambda: not children(znodes, f"{zkplan_client.root}/claims/{worker.id}"),
+            "a clear claims node",
         )
-    assert children(znodes, f"{zkplan_root}/claims") == set()
-    assert children(znodes, f"{zkplan_root}/workers") == set()
+    assert children(znodes, f"{zkplan_client.root}/claims") == set()
+    assert children(znodes, f"{zkplan_client.root}/workers") == set()
 
 
 def test_a_drained_plan_keeps_its_outcomes_and_when_it_was_done(
@@ -159,15 +156,15 @@ def test_a_delivered_value_replaces_its_dep(
 
 
 def test_a_failed_attempt_leaves_a_log_and_a_delayed_entry(
-    zookeeper_hosts: str, zkplan_root: str, zkplan_client: Client, znodes: KazooClient
+    here: Here, zkplan_client: Client, znodes: KazooClient
 ) -> None:
     with zkplan_client.create_plan(attempts=2, retry_delay=300) as plan:
         task = plan.add_task(lambda: 1 // 0)
-    with working(zookeeper_hosts, zkplan_root):
-        wait_until(lambda: children(znodes, f"{zkplan_root}/delayed"), "a delayed entry")
+    with working(*here):
+        wait_until(lambda: children(znodes, f"{zkplan_client.root}/delayed"), "a delayed entry")
     # `owner` came and went before it, and ZooKeeper counts every child.
     assert children(znodes, task.path) == {"ready", "log-0000000002"}
-    (entry,) = children(znodes, f"{zkplan_root}/delayed")
+    (entry,) = children(znodes, f"{zkplan_client.root}/delayed")
     assert re.fullmatch(rf"\d{{13}}-{plan.path[-10:]}-5000-{task.number}\.1\.1", entry)
     assert children(znodes, f"{plan.path}/runnable") == set()
 
@@ -206,20 +203,16 @@ def test_the_prefix_of_the_hosts_is_where_everything_lies(
 
 
 def test_a_removed_plan_leaves_nothing_in_whatever_state_it_is(
-    zookeeper_hosts: str,
-    zkplan_root: str,
-    zkplan_client: Client,
-    znodes: KazooClient,
-    tmp_path: Path,
+    here: Here, zkplan_client: Client, znodes: KazooClient, tmp_path: Path
 ) -> None:
     zkplan_client.prepare()
-    before = tree(znodes, zkplan_root)
+    before = tree(znodes, zkplan_client.root)
     gate = tmp_path / "gate"
     defining = zkplan_client.create_plan()
     one = defining.add_task(int)
     defining.add_tasks([TaskSpec(str, [one]) for _ in range(500)])
     assert defining.remove() == 501
-    assert tree(znodes, zkplan_root) == before
+    assert tree(znodes, zkplan_client.root) == before
     with zkplan_client.create_plan(attempts=2, retry_delay=300) as running:
         running.add_task(pass_gate, [str(gate), running.add_task(stall_nothing, keep=True)])
         failing = running.add_task(lambda: 1 // 0)
@@ -228,14 +221,14 @@ def test_a_removed_plan_leaves_nothing_in_whatever_state_it_is(
         dying.add_task(lambda: 1 // 0)
     with zkplan_client.create_plan() as drained:
         drained.add_task(int)
-    with WorkerProcess(zookeeper_hosts, zkplan_root, tmp_path) as worker:
+    with WorkerProcess(*here, tmp_path) as worker:
         drained.wait(30)
         wait_until(lambda: running.status().finished == 1, "a task is finished")
-        wait_until(lambda: znodes.get_children(f"{zkplan_root}/delayed"), "one is delayed")
+        wait_until(lambda: znodes.get_children(f"{zkplan_client.root}/delayed"), "one is delayed")
         wait_until(lambda: dying.status().dead == 1, "one is dead")
         for plan in (running, dying, drained):
             plan.remove()
-        assert {name for name in znodes.get_children(zkplan_root) if "plan" in name} == set()
+        assert {name for name in znodes.get_children(zkplan_client.root) if "plan" in name} == set()
         gate.touch()
         worker.process.end(20)
-    assert tree(znodes, zkplan_root) == before
+    assert tree(znodes, zkplan_client.root) == before

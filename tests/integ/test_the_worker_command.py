@@ -15,13 +15,13 @@ from .support import TOP, WorkerProcess, started, wait_until
 
 
 def test_every_option_of_a_worker_can_come_from_the_environment(
-    zookeeper_hosts: str, zkplan_root: str, zkplan_client: Client
+    zookeeper_hosts: str, zkplan_client: Client
 ) -> None:
     """As in a container: no arguments at all."""
     environment = {
         **os.environ,
         "ZKPLAN_HOSTS": zookeeper_hosts,
-        "ZKPLAN_ROOT": zkplan_root,
+        "ZKPLAN_ROOT": zkplan_client.root,
         "ZKPLAN_SECRET": "shh",
         "ZKPLAN_WORKER_THREADS": "5",
         "ZKPLAN_WORKER_GRACE": "3",
@@ -30,7 +30,7 @@ def test_every_option_of_a_worker_can_come_from_the_environment(
     with started(sys.executable, "-m", "zkplan", "worker", env=environment) as process:
         (found,) = wait_until(zkplan_client.workers, "the worker is registered")
         assert (found.slots, found.pid) == (5, process.pid)
-        with zkplan.connect(zookeeper_hosts, root=zkplan_root, secret="shh") as client:
+        with zkplan.connect(zookeeper_hosts, root=zkplan_client.root, secret="shh") as client:
             with client.create_plan() as plan:
                 task = plan.add_task(lambda: "signed")
             assert task.result(30) == "signed"
@@ -42,7 +42,7 @@ def test_every_option_of_a_worker_can_come_from_the_environment(
 
 
 def test_a_worker_finds_functions_in_its_current_folder(
-    zookeeper_hosts: str, zkplan_root: str, zkplan_client: Client, tmp_path: Path
+    zookeeper_hosts: str, zkplan_client: Client, tmp_path: Path
 ) -> None:
     name = f"here_{os.getpid()}"
     (tmp_path / f"{name}.py").write_text("def work(x):\n    return x * 2\n")
@@ -53,32 +53,16 @@ def test_a_worker_finds_functions_in_its_current_folder(
         sys.path.remove(str(tmp_path))
     with zkplan_client.create_plan() as plan:
         task = plan.add_task(function, [21])
-    command = [sys.executable, "-m", "zkplan", "worker", "--hosts", zookeeper_hosts]
-    process = subprocess.Popen(
-        [*command, "--root", zkplan_root],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(TOP)},
-        stderr=subprocess.DEVNULL,
-    )
-    try:
+    in_folder = ("/usr/bin/env", "-C", str(tmp_path), f"PYTHONPATH={TOP}")
+    options = ("--hosts", zookeeper_hosts, "--root", zkplan_client.root)
+    command = (sys.executable, "-m", "zkplan", "worker", *options)
+    with started(*in_folder, *command, stderr=subprocess.DEVNULL):
         assert task.result(30) == 42
-    finally:
-        process.terminate()
-        process.wait(30)
 
 
-def test_a_worker_whose_processes_cannot_connect_ends_with_three(
-    zkplan_root: str, tmp_path: Path
-) -> None:
-    with WorkerProcess(
-        f"127.0.0.1:{free_port()}",
-        zkplan_root,
-        tmp_path,
-        "--processes",
-        "2",
-        "--connect-timeout",
-        "0.3",
-    ) as worker:
+def test_a_worker_whose_processes_cannot_connect_ends_with_three(tmp_path: Path) -> None:
+    options = ("--processes", "2", "--connect-timeout", "0.3")
+    with WorkerProcess(f"127.0.0.1:{free_port()}", "/zkplan", tmp_path, *options) as worker:
         assert worker.process.wait_ended(30)
         assert worker.process._process.returncode == 3
         assert worker.said("is it running")

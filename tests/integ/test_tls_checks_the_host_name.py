@@ -20,6 +20,7 @@ import zkplan
 from tests.chaos.certificates import Authority
 from tests.crash.server import not_available
 from zkplan import ZooKeeperUnavailable
+from zkplan.transport import rollback
 
 from .support import WAIT_S, wait_until
 
@@ -172,10 +173,15 @@ def test_a_server_whose_certificate_names_others_is_refused_and_sent_nothing(
 
 
 def test_later_connections_and_second_sessions_are_checked_too(
-    proxy: TlsProxy, authority: Authority, options: dict[str, Any], caplog: pytest.LogCaptureFixture
+    proxy: TlsProxy,
+    authority: Authority,
+    options: dict[str, Any],
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Who is cut off for a session time-out asks in a second session whether history was lost."""
     caplog.set_level(logging.DEBUG, "zkplan.transport")
+    monkeypatch.setattr(rollback, "_CONNECT_S", 1.0)
     authority.sign_for_the_server()
     options |= {"session_timeout": 2.0, "patience": WAIT_S}
     with zkplan.connect(f"127.0.0.1:{proxy.port}", **options) as client:

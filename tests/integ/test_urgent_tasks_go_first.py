@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -73,7 +73,7 @@ def wait_for_those(file: Path, wanted: set[str], attempt: int = 0) -> None:
 def test_the_tasks_of_a_killed_worker_go_before_those_that_wait(
     zkplan_client: Client, here: Here, file: Path
 ) -> None:
-    options = ("--threads", str(THREADS), "--session-timeout", "4")
+    options = ("--threads", str(THREADS), "--session-timeout", "2")
     given = (*here, file.parent / "logs", *options)
     with held_and_crowd(zkplan_client, file, held=THREADS), WorkerProcess(*given) as lost:
         wait_for_notes(file, THREADS)
@@ -86,23 +86,13 @@ def test_the_tasks_of_a_killed_worker_go_before_those_that_wait(
 def test_a_task_of_a_high_priority_that_is_added_goes_before_those_that_wait(
     zkplan_client: Client, here: Here, file: Path
 ) -> None:
-    with working(*here, THREADS), held_and_crowd(zkplan_client, file, held=0) as plan:
-        wait_for_notes(file, 50)
-        plan.add_task(briefly, ("urgent", str(file)), priority=1)
-        wait_for_those(file, {"urgent"})
-
-
-def test_it_does_not_wait_for_the_worker_that_prefers_it(
-    zkplan_client: Client, here: Here, file: Path
-) -> None:
-    with ExitStack() as stack:
-        stack.enter_context(working(*here, 1))
-        plan = stack.enter_context(held_and_crowd(zkplan_client, file, held=1))
+    """Also the one that a worker prefers which has no free slot."""
+    with working(*here, 1), held_and_crowd(zkplan_client, file, held=1) as plan:
         wait_for_notes(file, 1)
-        stack.enter_context(working(*here, THREADS))
-        wait_for_notes(file, 50)
-        # One after the other, so each of the two workers prefers one of them.
-        for number in range(2):
-            plan.add_task(briefly, (f"urgent{number}", str(file)), priority=1)
-        wait_for_those(file, {"urgent0", "urgent1"})
-        Path(f"{file}-told").touch()
+        with working(*here, THREADS):
+            wait_for_notes(file, 50)
+            # One after the other, so each of the two workers prefers one of them.
+            for number in range(2):
+                plan.add_task(briefly, (f"urgent{number}", str(file)), priority=1)
+            wait_for_those(file, {"urgent0", "urgent1"})
+            Path(f"{file}-told").touch()

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import importlib
-import json
-import os
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
-from typing import NamedTuple
 
 import pytest
 
 import zkplan
 from zkplan import Client, Task
 
-from .support import TOP, WAIT_S, wait_until, working
+from .support import WAIT_S, Here, Ran, run_python, wait_until, working
 
 NAME = "module_of_a_user"
 MODULE = """
@@ -48,31 +44,15 @@ def give_up():
 """
 
 
-class Shown(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-
-def show(task: Task, hosts: str, folder: Path, *options: str, secret: str = "") -> Shown:
+def show(task: Task, folder: Path, *options: str, secret: str = "") -> Ran:
     """`zkplan task show` as it is when installed: a process that finds zkplan, and no task."""
     code = "import sys; sys.path.remove(''); from zkplan.cli import main; main()"
-    command = [sys.executable, "-c", code, "task", "show", task.plan.path, task.number, *options]
-    settings = {"HOSTS": hosts, "ROOT": task.plan.client.root, "SECRET": secret}
-    ran = subprocess.run(
-        command,
-        cwd=folder,
-        env={
-            **os.environ,
-            "PYTHONPATH": str(TOP),
-            **{f"ZKPLAN_{name}": value for name, value in settings.items()},
-        },
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    return Shown(ran.returncode, ran.stdout, ran.stderr)
+    command = ("-c", code, "task", "show", task.plan.path, task.number, *options)
+    client = task.plan.client
+    settings = {"HOSTS": client.transport.hosts, "ROOT": client.root, "SECRET": secret}
+    given = {f"ZKPLAN_{name}": value for name, value in settings.items()}
+    ran = run_python(*command, cwd=folder, env=given)
+    return Ran(ran.returncode, ran.stdout, ran.stderr)
 
 
 @pytest.fixture
@@ -100,26 +80,22 @@ def decoded(folder: Path) -> bool:
 
 
 def test_a_result_is_shown_where_its_module_is(
-    zkplan_client: Client,
-    worker: zkplan.Worker,
-    zookeeper_hosts: str,
-    code: Path,
-    module: ModuleType,
+    zkplan_client: Client, worker: zkplan.Worker, code: Path, module: ModuleType
 ) -> None:
     with zkplan_client.create_plan() as plan:
         task = plan.add_task(module.answer)
     plan.wait(WAIT_S)
-    plain = show(task, zookeeper_hosts, code)
+    plain = show(task, code)
     assert plain.code == 0, plain.err
     assert "--values shows it" in plain.out
     assert not decoded(code)
-    shown = show(task, zookeeper_hosts, code, "--values")
+    shown = show(task, code, "--values")
     assert shown.code == 0, shown.err
     assert "value    <Answer\\x1b>\n" in shown.out
     assert decoded(code)
-    told = show(task, zookeeper_hosts, code, "--values", "-o", "json")
-    assert json.loads(told.out)["value"] == "<Answer\x1b>"
-    elsewhere = show(task, zookeeper_hosts, code / "elsewhere", "--values")
+    told = show(task, code, "--values", "-o", "json")
+    assert told.data["value"] == "<Answer\x1b>"
+    elsewhere = show(task, code / "elsewhere", "--values")
     assert elsewhere.code == 2
     assert "finished" in elsewhere.out
     assert f"1 value cannot be decoded here; a module or the secret (ZKPLAN_SECRET) may be " \
@@ -128,43 +104,32 @@ def test_a_result_is_shown_where_its_module_is(
 
 
 def test_progress_notes_are_shown_and_those_that_cannot_be_hide_no_other(
-    zkplan_client: Client,
-    worker: zkplan.Worker,
-    zookeeper_hosts: str,
-    code: Path,
-    module: ModuleType,
+    zkplan_client: Client, worker: zkplan.Worker, code: Path, module: ModuleType
 ) -> None:
     with zkplan_client.create_plan() as plan:
         task = plan.add_task(module.give_up, attempts=1)
     wait_until(lambda: plan.status().dead, "it is dead")
-    plain = show(task, zookeeper_hosts, code)
+    plain = show(task, code)
     assert plain.out.count("progress note of ") == 2
     assert not decoded(code)
-    shown = show(task, zookeeper_hosts, code, "--values").out
+    shown = show(task, code, "--values").out
     assert "progress note: <Answer\\x1b>\n" in shown
     assert "progress note: {'half': 21}\n" in shown
-    elsewhere = show(task, zookeeper_hosts, code / "elsewhere", "--values")
+    elsewhere = show(task, code / "elsewhere", "--values")
     assert elsewhere.code == 2
     assert "progress note: (undecodable: ModuleNotFoundError: " in elsewhere.out
     assert "progress note: {'half': 21}\n" in elsewhere.out
     assert "ValueError: on purpose" in elsewhere.out
 
 
-def test_what_is_signed_is_shown_to_holders_of_the_secret(
-    zookeeper_hosts: str, zkplan_root: str, tmp_path: Path
-) -> None:
-    with (
-        zkplan.connect(zookeeper_hosts, root=zkplan_root, secret="ours") as client,
-        working(zookeeper_hosts, zkplan_root, secret="ours"),
-    ):
+def test_what_is_signed_is_shown_to_holders_of_the_secret(here: Here, tmp_path: Path) -> None:
+    with zkplan.connect(*here, secret="ours") as client, working(*here, secret="ours"):
         with client.create_plan() as plan:
             task = plan.add_task(int, [7])
         plan.wait(WAIT_S)
-        assert (
-            "value    7\n" in show(task, zookeeper_hosts, tmp_path, "--values", secret="ours").out
-        )
+        assert "value    7\n" in show(task, tmp_path, "--values", secret="ours").out
         for secret in ("", "another"):
-            refused = show(task, zookeeper_hosts, tmp_path, "--values", secret=secret)
+            refused = show(task, tmp_path, "--values", secret=secret)
             assert refused.code == 2
             assert "another secret was used (ZKPLAN_SECRET)" in refused.err
             assert "value    (undecodable: the signature does not fit" in refused.out

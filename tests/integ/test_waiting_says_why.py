@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 import pytest
+from kazoo.client import KazooClient
 
 import zkplan
 from zkplan import Client, PlanError, PlanFailed, PlanStuck, WaitTimeout, Worker, ZkplanError
@@ -17,9 +18,9 @@ from zkplan.inspection import waiting
 from .support import (
     WAIT_S,
     Here,
+    blocked_plan,
     fail,
     pass_gate,
-    plain_client,
     wait_for_delayed,
     wait_until,
     working,
@@ -35,19 +36,18 @@ def test_waiting_inside_the_with_block_is_refused(zkplan_client: Client) -> None
 
 
 def test_a_running_plan_may_be_waited_for_inside_a_with_block(
-    zkplan_client: Client, worker: Worker
+    zkplan_client: Client, worker: Worker, tmp_path: Path
 ) -> None:
-    gate, name = threading.Event(), "a running plan"
-    _gates[name] = gate
+    gate = tmp_path / "gate"
     plan = zkplan_client.create_plan()
     # A plan without tasks is done as soon as a worker checks it, and would take no more.
-    plan.add_task(_wait_at, [name])
+    plan.add_task(pass_gate, [str(gate)])
     plan.mark_ready()
     try:
         with plan:
             assert plan.add_task(lambda: 7).result(WAIT_S) == 7
     finally:
-        gate.set()
+        gate.touch()
 
 
 def test_another_thread_may_wait_while_the_with_block_is_open(
@@ -91,12 +91,13 @@ def build_and_wait(timeout: float) -> str:
     return "it ran"
 
 
+@pytest.mark.usefixtures("quick_looks")
 def test_a_task_that_waits_in_the_last_slot_is_told_so(
     zkplan_client: Client, here: Here, caplog: pytest.LogCaptureFixture
 ) -> None:
     with working(*here, threads=2) as worker:
         with zkplan_client.create_plan() as plan:
-            tasks = [plan.add_task(build_and_wait, [6.0], keep=True) for _ in range(2)]
+            tasks = [plan.add_task(build_and_wait, [1.5], keep=True) for _ in range(2)]
         told = [task.result(WAIT_S) for task in tasks]
     full = f"all slots of {worker.id} (2) are taken by tasks that wait"
     assert any(full in each for each in told)
@@ -120,23 +121,16 @@ def test_a_task_cannot_return_a_task(zkplan_client: Client, worker: Worker) -> N
         task.result(WAIT_S)
 
 
-def test_a_wait_for_a_plan_that_is_not_marked_ready_says_so(
-    zkplan_client: Client, caplog: pytest.LogCaptureFixture
-) -> None:
-    plan = zkplan_client.create_plan()
-    plan.add_task(int)
-    with caplog.at_level(logging.WARNING), pytest.raises(WaitTimeout, match="not marked ready"):
-        plan.wait(timeout=0.3)
-    assert [record.message for record in caplog.records if "not marked ready" in record.message]
-
-
-def test_the_warning_of_a_wait_comes_once(
-    zkplan_client: Client, caplog: pytest.LogCaptureFixture
+@pytest.mark.usefixtures("quick_looks")
+@pytest.mark.parametrize("what", ["plan", "task"])
+def test_a_wait_for_a_plan_that_is_not_marked_ready_says_so_once(
+    what: str, zkplan_client: Client, caplog: pytest.LogCaptureFixture
 ) -> None:
     plan = zkplan_client.create_plan()
     task = plan.add_task(int)
-    with caplog.at_level(logging.WARNING), pytest.raises(WaitTimeout):
-        task.result(timeout=2.2)  # three looks
+    wait = plan.wait if what == "plan" else task.result
+    with caplog.at_level(logging.WARNING), pytest.raises(WaitTimeout, match="not marked ready"):
+        wait(timeout=0.5)  # several looks
     assert caplog.text.count("not marked ready") == 1
 
 
@@ -167,23 +161,20 @@ def test_a_plan_whose_tasks_are_all_dead_does_not_speak_of_others(
     assert "depend" not in str(caught.value)
 
 
-@pytest.mark.parametrize("timeout", [0, 1])
+@pytest.mark.parametrize("timeout", [0, 0.5])
 def test_the_end_of_the_time_tells_a_dead_plan_from_one_that_goes_on(
-    timeout: float, zkplan_client: Client, worker: Worker
+    timeout: float, zkplan_client: Client, worker: Worker, tmp_path: Path
 ) -> None:
-    gate, name = threading.Event(), f"time-out {timeout}"
-    _gates[name] = gate
-    _waiting.discard(name)
+    gate = tmp_path / "gate"
     with zkplan_client.create_plan(attempts=1) as plan:
         failed = plan.add_task(fail)
         after = plan.add_task(str, [failed])
-        # The worker is in this process, and finds the gate here by its name.
-        plan.add_task(_wait_at, [name])
+        plan.add_task(pass_gate, [str(gate)])
     wait_until(lambda: plan.status().dead == 1, "its task is out of attempts")
-    wait_until(lambda: name in _waiting, "the other one goes on")
+    wait_until(Path(f"{gate}-reached").exists, "the other one goes on")
     with pytest.raises(WaitTimeout, match="1 of its tasks out of attempts; it goes on"):
         plan.wait(timeout)
-    gate.set()
+    gate.touch()
     wait_until(lambda: plan.status().tasks == 2, "the other task has ended")
     with pytest.raises(PlanFailed, match="cannot go on"):
         plan.wait(timeout)
@@ -191,25 +182,10 @@ def test_the_end_of_the_time_tells_a_dead_plan_from_one_that_goes_on(
         after.result(timeout)
 
 
-_gates: dict[str, threading.Event] = {}
-_waiting: set[str] = set()
-
-
-def _wait_at(name: str) -> None:
-    _waiting.add(name)
-    _gates[name].wait(WAIT_S)
-
-
 def test_the_end_of_the_time_tells_of_a_plan_that_is_stuck(
-    zkplan_client: Client, zookeeper_hosts: str
+    zkplan_client: Client, znodes: KazooClient
 ) -> None:
-    plan = zkplan_client.create_plan()
-    with plan:
-        task = plan.add_task(int)
-    with plain_client(zookeeper_hosts) as kazoo:
-        kazoo.create(f"{task.path}/dep-0000000000")
-        for entry in kazoo.get_children(f"{plan.path}/runnable"):
-            kazoo.delete(f"{plan.path}/runnable/{entry}")
+    plan = blocked_plan(zkplan_client, znodes)
     with pytest.raises(PlanStuck, match="can never drain: one task remains and cannot run"):
         plan.wait(0)
 
@@ -253,10 +229,6 @@ def test_a_negative_time_out_is_refused(timeout: float, zkplan_client: Client) -
             wait(timeout)
 
 
-def fails() -> None:
-    raise ValueError("no data today")
-
-
 @pytest.fixture
 def no_polls(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who waits looks only when it is woken."""
@@ -268,8 +240,8 @@ def test_the_failure_after_which_nothing_can_run_is_told_without_a_poll(
     zkplan_client: Client,
 ) -> None:
     with zkplan_client.create_plan("fails", attempts=1) as plan:
-        plan.add_task(str, [plan.add_task(fails)])
-    with pytest.raises(zkplan.PlanFailed, match="no data today"):
+        plan.add_task(str, [plan.add_task(fail)])
+    with pytest.raises(zkplan.PlanFailed, match="on purpose"):
         plan.wait()  # at the end of a time-out it would look without being woken
 
 
@@ -278,7 +250,7 @@ def test_fail_fast_does_not_wait_for_the_siblings(zkplan_client: Client, tmp_pat
     gate = tmp_path / "gate"
     with zkplan_client.create_plan("fails", attempts=1) as plan:
         sibling = plan.add_task(pass_gate, [str(gate)])
-        plan.add_task(fails)
+        plan.add_task(fail)
     with pytest.raises(zkplan.PlanFailed, match="the others go on"):
         plan.wait(timeout=WAIT_S, fail_fast=True)
     assert plan.status().tasks == 2

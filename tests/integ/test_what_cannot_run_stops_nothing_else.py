@@ -16,7 +16,7 @@ from zkplan import Client, PayloadUndecodable, PlanStuck, WaitTimeout
 from .support import Here, WorkerProcess, note, notes, wait_until, working
 
 
-@pytest.mark.usefixtures("worker")
+@pytest.mark.usefixtures("worker", "quick_looks")
 def test_a_cycle_made_with_raw_znodes_is_found_by_who_waits(
     zkplan_client: Client, znodes: KazooClient
 ) -> None:
@@ -38,6 +38,7 @@ def test_a_cycle_made_with_raw_znodes_is_found_by_who_waits(
         plan.wait(30)
 
 
+@pytest.mark.usefixtures("quick_looks")
 def test_a_wait_without_workers_times_out_and_tells_how_to_start_one(
     zkplan_client: Client, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -49,7 +50,7 @@ def test_a_wait_without_workers_times_out_and_tells_how_to_start_one(
     with pytest.raises(TimeoutError, match="no result of"):
         task.result(0.2)
     with pytest.raises(WaitTimeout):
-        plan.wait(4)
+        plan.wait(1)
     assert "no worker is registered" in caplog.text
     assert command in caplog.text
 

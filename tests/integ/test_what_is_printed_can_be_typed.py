@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import shlex
 import subprocess
-from collections.abc import Iterator
 
 import pytest
 from kazoo.security import CREATOR_ALL_ACL
@@ -13,16 +12,7 @@ from kazoo.security import CREATOR_ALL_ACL
 import zkplan
 from zkplan import Client, InvalidTask, Plan, PlanFailed, WaitTimeout, ZooKeeperError
 
-from .support import Here, fail, wait_until, working, zkplan_command
-
-WAIT_S = 30.0
-
-
-@pytest.fixture
-def other_root(zookeeper_hosts: str, zkplan_root: str) -> Iterator[Client]:
-    """Another tree of the same server, whose plans have the same numbers."""
-    with zkplan.connect(zookeeper_hosts, f"{zkplan_root}-other") as client:
-        yield client
+from .support import WAIT_S, Here, fail, wait_until, working, zkplan_command
 
 
 def typed(message: str, default_root: str) -> subprocess.CompletedProcess[str]:
@@ -41,9 +31,9 @@ def dead_plan(client: Client) -> Plan:
 
 
 def test_a_retry_that_is_typed_as_printed_retries_that_plan(
-    zkplan_client: Client, other_root: Client
+    zkplan_client: Client, elsewhere: Client
 ) -> None:
-    mine, other = dead_plan(zkplan_client), dead_plan(other_root)
+    mine, other = dead_plan(zkplan_client), dead_plan(elsewhere)
     assert mine.number == other.number
     with pytest.raises(PlanFailed) as told:
         other.wait(WAIT_S)
@@ -52,10 +42,10 @@ def test_a_retry_that_is_typed_as_printed_retries_that_plan(
 
 
 def test_a_look_that_is_typed_as_printed_shows_that_task(
-    zkplan_client: Client, other_root: Client, zookeeper_hosts: str
+    zkplan_client: Client, elsewhere: Client, zookeeper_hosts: str
 ) -> None:
     zkplan_client.create_plan().add_task(int, name="mine")
-    with other_root.create_plan() as other:
+    with elsewhere.create_plan() as other:
         task = other.add_task(int, name="other")
 
     def told() -> str:
@@ -63,7 +53,7 @@ def test_a_look_that_is_typed_as_printed_shows_that_task(
             other.wait(timeout=0.2)
         return str(caught.value) if "`zkplan task show" in str(caught.value) else ""
 
-    with working(zookeeper_hosts, other_root.root, secret="another") as worker:
+    with working(zookeeper_hosts, elsewhere.root, secret="another") as worker:
         wait_until(lambda: worker.statistics().handed_back, "the worker cannot decode it")
         # While the worker has the task in its hands it is claimed, and the wait says: it goes on.
         message = wait_until(told, "who waits is told where to look")
@@ -82,15 +72,13 @@ def test_who_lacks_the_secret_is_told_so_and_not_that_there_is_no_such_task(
     assert [(found.number, found.name) for found in seen.tasks()] == [(task.number, None)]
 
 
-def test_a_failure_of_a_cascade_is_said_to_be_final(
-    zkplan_client: Client, zookeeper_hosts: str, zkplan_root: str
-) -> None:
+def test_a_failure_of_a_cascade_is_said_to_be_final(zkplan_client: Client, here: Here) -> None:
     with zkplan_client.create_plan("cascade", on_failure="cascade", attempts=1) as plan:
         plan.add_task(fail)
-    with working(zookeeper_hosts, zkplan_root):
+    with working(*here):
         wait_until(plan.is_drained, "it drains")
     retry = zkplan_client.command("plan retry cascade")
-    told = typed(f"`{retry}`", zkplan_root).stderr
+    told = typed(f"`{retry}`", zkplan_client.root).stderr
     assert "0 tasks runnable again: in a plan with on_failure" in told
 
 

@@ -84,7 +84,7 @@ def zookeeper_hosts(pytestconfig: pytest.Config, zookeeper_kind: str) -> Iterato
 
     provide = provided_embedded if zookeeper_kind == "embedded" else provided_zookeeper
     try:
-        with provide() as provided:
+        with provide(_TICK_TIME_MS) as provided:
             _note(pytestconfig, str(provided))
             yield provided.hosts
     except NoZooKeeper as error:

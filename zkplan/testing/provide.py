@@ -71,17 +71,18 @@ class NoZooKeeper(RuntimeError):
 
 
 @contextmanager
-def provided_zookeeper() -> Iterator[Provided]:
+def provided_zookeeper(tick_time_ms: int = 2000) -> Iterator[Provided]:
     """A ZooKeeper for the length of the block: ZKPLAN_TEST_HOSTS, else Java and jars, else Docker.
 
-    One that was started for the block is ended after it. Raises NoZooKeeper where there is none and
+    One that was started for the block is ended after it; one of Java has ticks of that length, and
+    a session ends at the first tick after its time-out. Raises NoZooKeeper where there is none and
     ServerDidNotStart where one is installed but does not serve.
     """
     hosts = os.environ.get(HOSTS_VARIABLE)
     if hosts:
         yield Provided(hosts, server_version(hosts), f"given in {HOSTS_VARIABLE}")
     elif find_zookeeper() is not None:
-        with ZooKeeperServer() as server:
+        with ZooKeeperServer(tick_time_ms=tick_time_ms) as server:
             yield Provided(server.hosts, server.version, "started here, with Java")
     elif docker_answers():
         with _container() as hosts:
@@ -91,9 +92,12 @@ def provided_zookeeper() -> Iterator[Provided]:
 
 
 @contextmanager
-def provided_embedded() -> Iterator[Provided]:
-    """zkplan's own server in a process of its own, for the length of the block."""
-    with EmbeddedServerProcess() as server:
+def provided_embedded(tick_time_ms: int = 500) -> Iterator[Provided]:
+    """zkplan's own server in a process of its own, for the length of the block.
+
+    What it has answered survives kill -9, but no power cut: it never waits for the disk.
+    """
+    with EmbeddedServerProcess(tick_time_ms=tick_time_ms, durability="fast") as server:
         yield of_our_own(server.hosts, "started here, with Python")
 
 
