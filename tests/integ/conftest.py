@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 from kazoo.client import KazooClient
-from zkplan.inspect import waiting
+from zkplan.inspection import waiting
 
 import zkplan
 from zkplan.cli import main
