@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 from kazoo.client import KazooClient
-from zkplan.inspection import waiting
 
 import zkplan
 from zkplan.cli import main
+from zkplan.inspection import waiting
 from zkplan.runtime import capacity, maintenance, shutdown
 from zkplan.testing.znodes import remove_tree
 
