@@ -1,11 +1,14 @@
 """zkplan runs a graph of Python functions on many machines, with ZooKeeper as the only moving part.
 
 Author:     connect, local, Client, Plan, Task, TaskSpec, PlanStatus
+Futures:    task (a decorator), as_completed, wait, Executor, TaskInfo, PlanProgress
 Functional: create_plan, add_task, mark_ready, plan_completed
 Worker:     Worker, Backoff, Statistics
 In a task:  current, Context
 Errors:     errors.ZkplanError and its subclasses
 """
+
+from typing import TYPE_CHECKING, Any
 
 from .backoff import Backoff
 from .client import Client, connect
@@ -27,6 +30,8 @@ from .errors import (
     ResultNotKept,
     ServerFull,
     ServerRolledBack,
+    StoredValueLost,
+    StoreUnavailable,
     TaskCancelled,
     TaskError,
     TaskFailed,
@@ -37,16 +42,32 @@ from .errors import (
     ZooKeeperUnavailable,
 )
 from .functional import add_task, create_plan, mark_ready, plan_completed
+from .functions.decorator import task
+from .inspection.plan_progress import PlanProgress
+from .inspection.task_info import TaskInfo
 from .local import local
 from .plan import Plan
 from .protocol.control import PlanStatus
 from .protocol.records import WorkerRecord
 from .runtime.context import Context, current
 from .runtime.statistics import Statistics
-from .task import Task, TaskSpec
+from .tasks import Task, TaskSpec
+from .waiting.futures import as_completed, wait
 from .worker import Worker
 
+if TYPE_CHECKING:
+    from .integrations.executor import Executor
+
 __version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> Any:
+    # Imported only when it is used, as all of zkplan.integrations.
+    if name == "Executor":
+        from .integrations.executor import Executor
+
+        return Executor
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
@@ -62,6 +83,13 @@ __all__ = [
     "Plan",
     "Task",
     "TaskSpec",
+    # Futures
+    "task",
+    "as_completed",
+    "wait",
+    "Executor",
+    "TaskInfo",
+    "PlanProgress",
     "PlanStatus",
     "WorkerRecord",
     # Functional
@@ -94,6 +122,8 @@ __all__ = [
     "NotSerialisable",
     "PayloadTooLarge",
     "PayloadUndecodable",
+    "StoredValueLost",
+    "StoreUnavailable",
     "ZooKeeperError",
     "ZooKeeperUnavailable",
     "ClientClosed",

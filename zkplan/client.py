@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from . import archive
 from .connection import DEFAULT_ROOT, Connection
 from .errors import InvalidTask, PlanError, PlanNotFound
+from .functions.definition import check_options
 from .inspection.roots import hint_at_root
 from .inspection.workers import living_workers
 from .plan import Plan
@@ -19,7 +20,7 @@ from .protocol.look import plan_records, readable_record
 from .protocol.records import OnFailure, PlanRecord, TaskOptions, WorkerRecord
 from .protocol.requests import ReadData
 from .serialization.codec import Codec
-from .task import check_options
+from .store.files import INLINE_LIMIT, Store
 from .tracebacks import told_to_caller
 from .transport import open_transport
 from .transport.addresses import Lease, folder_of, is_embedded, lease
@@ -174,6 +175,8 @@ def connect(
     patience: float = 30.0,
     secret: bytes | str = b"",
     verify_hostname: bool = True,
+    store: str | None = None,
+    inline_limit: int = INLINE_LIMIT,
     **kazoo_options: Any,
 ) -> Client:
     """Connect to ZooKeeper.
@@ -195,6 +198,11 @@ def connect(
     to KazooClient (auth_data, use_ssl, ca, default_acl, logger, …). Over TLS (`use_ssl`) the
     certificate of a server must name the host given in `hosts`, unless `verify_hostname` is False.
 
+    `store` is where values of more than `inline_limit` bytes lie: the URL of a folder that authors
+    and workers reach, `file:///FOLDER` or any other that fsspec knows. Without it the variable
+    `ZKPLAN_STORE` counts, and without that the store of an `embedded:` address. Where there is
+    none, a value of more than about 1 MB raises PayloadTooLarge.
+
     Raises ZooKeeperUnavailable if no server answers or the embedded server cannot start,
     ZkplanError for a malformed list of hosts, and TypeError for hosts of another type and for
     options that are unknown or contradict each other.
@@ -214,7 +222,9 @@ def connect(
         # A server in memory has only its port; a server in a folder may have another port soon.
         named = isinstance(hosts, str) and not (is_embedded(hosts) and folder_of(hosts) is None)
         own = server.secret.encode() if server is not None and not key else b""
-        client = Client(transport, root, key or own, hosts if named else "")
+        at = store or os.environ.get("ZKPLAN_STORE") or (server.store if server else "")
+        kept = Store(at, inline_limit) if at else None
+        client = Client(transport, root, key or own, hosts if named else "", kept)
         client.ends_with_process = server is not None and not named
         if own:
             client.file_codec = Codec()

@@ -7,6 +7,8 @@ import shlex
 from .errors import ZkplanError
 from .protocol.layout import Paths
 from .serialization.codec import Codec
+from .store.files import Store
+from .store.values import Values
 from .transport import Transport
 
 DEFAULT_ROOT = "/zkplan"
@@ -15,12 +17,21 @@ DEFAULT_ROOT = "/zkplan"
 class Connection:
     """What plans, tasks and the views of `inspection` share: the connection of one client."""
 
-    def __init__(self, transport: Transport, root: str, secret: bytes, hosts: str = "") -> None:
+    def __init__(
+        self,
+        transport: Transport,
+        root: str,
+        secret: bytes,
+        hosts: str = "",
+        store: Store | None = None,
+    ) -> None:
         """`hosts` is the address for other programs, or empty if it is that of `transport`."""
         self.transport = transport
         self._hosts = hosts
         self.paths = Paths(_checked_root(root))
         self.codec = Codec(secret)
+        #: The values of plans; large ones lie in the store, if one is given.
+        self.values = Values(transport, self.codec, store)
         #: The codec for exported plans. An embedded server's own secret is never used for them.
         self.file_codec = self.codec
         #: Whether this process has the server in its memory, or the workers: its plans end with it.

@@ -16,7 +16,9 @@ ZkplanError
 ├── PayloadError              a function or value that cannot travel
 │   ├── NotSerialisable
 │   ├── PayloadTooLarge
-│   └── PayloadUndecodable
+│   ├── PayloadUndecodable
+│   └── StoredValueLost       the store has it no more, or it is damaged
+├── StoreUnavailable          the store of large values cannot be used now, or is another one
 ├── ZooKeeperError               ZooKeeper did not do what was asked
 │   ├── ZooKeeperUnavailable
 │   ├── ClientClosed
@@ -136,8 +138,8 @@ class PayloadTooLarge(PayloadError):
 
     def __init__(self, what: str, size: int, limit: int) -> None:
         super().__init__(
-            f"{what}: {size} bytes, but one ZooKeeper request carries at most {limit} of it; store "
-            "the data elsewhere (a file, an object store) and pass its address"
+            f"{what}: {size} bytes, but one ZooKeeper request carries at most {limit} of it: "
+            "give authors and workers a store for large values (store=, --store, ZKPLAN_STORE)"
         )
         self.size = size
         self.limit = limit
@@ -146,6 +148,14 @@ class PayloadTooLarge(PayloadError):
 class PayloadUndecodable(PayloadError):
     """Bytes cannot be decoded here, for example because a module is missing or a signature is
     wrong."""
+
+
+class StoredValueLost(PayloadError):
+    """A value is not in the store any more, or its bytes are damaged. Nothing was decoded."""
+
+
+class StoreUnavailable(ZkplanError):
+    """The store of large values cannot be used now: away, full, read-only, or another store."""
 
 
 class ZooKeeperError(ZkplanError):

@@ -7,7 +7,7 @@ from typing import Any
 
 from .client import Client
 from .plan import Plan
-from .task import Task
+from .tasks import Task
 
 
 def create_plan(client: Client, name: str | None = None, **defaults: Any) -> Plan:

@@ -60,6 +60,9 @@ class local:  # in lower case, like `contextlib.closing`: it is called to open a
     always signed: without a `secret` a random one is used. To add tasks or to read values, other
     programs need the `secret` as well; commands take it from `ZKPLAN_SECRET`.
 
+    Values of more than 32 KiB lie in a folder beside the data of the server, or in the `store` (see
+    `connect`) if one is given.
+
     At the end of the block, running tasks have `grace` seconds to end. The others are handed back
     (and lost without `data`). If it is not closed before the interpreter ends, it is closed then,
     without waiting for running tasks. Raises ZkplanError for a number out of range.
@@ -76,6 +79,7 @@ class local:  # in lower case, like `contextlib.closing`: it is called to open a
         grace: float = 5.0,
         log: str | Path | None = None,
         output: bool = True,
+        store: str | None = None,
     ) -> None:
         if type(workers) is not int or not 0 <= workers <= WORKERS_MAX:
             raise ZkplanError(f"workers must be 0 to {WORKERS_MAX}, not {workers!r}")
@@ -96,6 +100,7 @@ class local:  # in lower case, like `contextlib.closing`: it is called to open a
         self._folder = None if data is None else Path(data).expanduser().resolve()
         self.root, self._given = root, secret
         self._log, self._output = None if log is None else Path(log), output
+        self._store = store or os.environ.get("ZKPLAN_STORE")
         self._opened: ExitStack | None = None
         self._client: Client | None = None
         self._server: Lease | None = None
@@ -157,7 +162,13 @@ class local:  # in lower case, like `contextlib.closing`: it is called to open a
     def _connect(self, server: Lease, stack: ExitStack) -> Client:
         secret = self._given or server.secret
         client = stack.enter_context(
-            connect(server.hosts, self.root, secret=secret, session_timeout=SESSION_TIMEOUT_S)
+            connect(
+                server.hosts,
+                self.root,
+                secret=secret,
+                session_timeout=SESSION_TIMEOUT_S,
+                store=self._store or server.store,
+            )
         )
         client.ends_with_process = True
         if not self._given:
@@ -177,7 +188,9 @@ class local:  # in lower case, like `contextlib.closing`: it is called to open a
         command = worker_command(
             hosts, self.root, self._threads, SESSION_TIMEOUT_S, self._grace, "--quiet"
         )
-        environment = worker_environment(os.fsdecode(self._given or server.secret))
+        environment = worker_environment(
+            os.fsdecode(self._given or server.secret), self._store or server.store
+        )
         shows = show if self._output else drop
         if self._log is not None:
             self._log.touch()  # an OSError is raised here, not at the first line

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Literal
 
 from .connection import Connection
-from .errors import PlanError
+from .errors import ForeignTask, PlanError, ZkplanError
+from .functions.decorator import open_plans
+from .functions.definition import define_all
+from .functions.mapping import MapResults, specs_for
 from .inspection.dead_letters import dead_letters, retry_all, retry_task
 from .inspection.deadlock import status_of
 from .inspection.find import find_task
 from .inspection.outcomes import OutcomeSummary, kept_outcomes
+from .inspection.plan_progress import PlanProgress, plan_progress
 from .inspection.unfinished import TaskSummary, unfinished_tasks
-from .inspection.waiting import wait_for_plan
 from .protocol import control
 from .protocol.adding import NewTask
 from .protocol.author import Author
@@ -23,9 +26,12 @@ from .protocol.control import PlanStatus
 from .protocol.layout import number_of
 from .protocol.look import plan_record
 from .protocol.records import Dead, PlanRecord
-from .serialization.codec import function_name
-from .task import Task, TaskSpec, define_all
+from .tasks import Task, TaskSpec
 from .tracebacks import told_to_caller
+from .waiting.plan_async import in_thread
+from .waiting.plan_end import wait_for_plan
+from .waiting.results import kept_results, results_of
+from .waiting.watcher import Watcher
 
 #: A `with` block sends its adds when this many tasks have been kept back.
 FLUSH_TASKS = 2000
@@ -50,6 +56,7 @@ class Plan:
         #: The thread that is inside the plan's `with` block.
         self._opened_by = 0
         self._new = new
+        self._watcher = Watcher[Task]()
 
     # ---- what it is
 
@@ -132,14 +139,32 @@ class Plan:
         error says how many of the tasks, from the first on, are in the plan. To rule that out, mark
         the plan ready after the add.
         """
-        made = define_all(specs, self.path, self._client.codec, self.record.defaults)
+        made = define_all(specs, self.path, self._client.values, self.record.defaults)
         with self._lock:
             tasks = [
-                Task(self, "", spec.name or function_name(spec.fn), new)
-                for spec, new in zip(specs, made, strict=True)
+                Task(self, "", spec.called, new) for spec, new in zip(specs, made, strict=True)
             ]
             self._submit(made)
         return tasks
+
+    def map(
+        self,
+        fn: Callable[..., Any],
+        *iterables: Iterable[Any],
+        chunksize: int | Literal["auto"] = "auto",
+        **options: Any,
+    ) -> MapResults:
+        """Add calls of `fn` with the items of the iterables, as `map` would call it. Returns the
+        sequence of results.
+
+        One task makes `chunksize` calls, so that tiny calls are not a task each: with "auto" there
+        are at most 500 tasks. If one call of a task fails, the task is tried again as a whole. The
+        iterables are read to the shortest one's end before anything is written. `options` are those
+        of `add_task`; the results are kept. Raises as `add_tasks`, and ZkplanError for a wrong
+        `chunksize`.
+        """
+        specs, size, calls = specs_for(fn, iterables, chunksize, options)
+        return MapResults(self.add_tasks(specs), size, calls)
 
     def _submit(self, tasks: list[NewTask]) -> None:
         if self._pending is None:
@@ -167,6 +192,7 @@ class Plan:
             raise PlanError(self.path, f"{self.path} is already open in a `with` block")
         self._pending = []
         self._opened_by = threading.get_ident()
+        open_plans.set((*open_plans.get(), self))
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
@@ -175,6 +201,7 @@ class Plan:
                 self.mark_ready()
         finally:
             self._pending, self._opened_by = None, 0
+            open_plans.set(tuple(plan for plan in open_plans.get() if plan is not self))
             if self._new:  # the block or its adds have failed
                 self.remove()
 
@@ -259,6 +286,11 @@ class Plan:
         """
         return status_of(self._client, self.path)
 
+    def progress(self) -> PlanProgress:
+        """The tasks counted by state. It reads the plan's indexes and the claims of all workers.
+        Raises PlanNotFound."""
+        return plan_progress(self._client, self.path)
+
     def is_drained(self) -> bool:
         """Whether every task has finished. Raises PlanNotFound."""
         status = self._client.transport.run(control.status(self.path))
@@ -284,6 +316,47 @@ class Plan:
         """
         self._refuse_to_wait_inside()
         return wait_for_plan(self._client, self.path, timeout, progress, fail_fast)
+
+    async def wait_async(self, timeout: float | None = None, fail_fast: bool = False) -> PlanStatus:
+        """`wait` for coroutines: `await plan.wait_async()`. It uses one thread while it waits."""
+        self._refuse_to_wait_inside()
+        return await in_thread(
+            lambda given_up: wait_for_plan(
+                self._client, self.path, timeout, False, fail_fast, given_up
+            )
+        )
+
+    @told_to_caller
+    def results(
+        self,
+        tasks: Iterable[Task] | None = None,
+        timeout: float | None = None,
+        on_error: Literal["raise", "return"] = "raise",
+    ) -> list[Any]:
+        """Wait for the results of many tasks and return them, in the order asked.
+
+        They are read in batches while the plan runs. Without `tasks`, this waits until the plan has
+        ended, and returns all kept results by task number. `timeout` is in seconds.
+
+        The first task that fails raises as `Task.result` does. With `on_error="return"` its
+        exception stands in the list in place of its value, and so does the PlanFailed or
+        PlanCancelled of tasks that can never finish. A task whose result will not be kept raises
+        ResultNotKept before the wait. Raises ForeignTask for a task of another plan, WaitTimeout,
+        ZooKeeperUnavailable, and PlanError as `wait`.
+        """
+        if on_error not in ("raise", "return"):
+            raise ZkplanError(f'on_error must be "raise" or "return", not {on_error!r}')
+        self._refuse_to_wait_inside()
+        raises = on_error == "raise"
+        if tasks is None:
+            return kept_results(self._client, self.path, timeout, raises)
+        asked = list(tasks)
+        for task in asked:
+            if task.plan.path != self.path:
+                raise ForeignTask(
+                    task.name, f"{task!r} is not of {self.path}: ask its own plan for its result"
+                )
+        return results_of(self._client, self.path, asked, timeout, raises)
 
     def _refuse_to_wait_inside(self) -> None:
         """Raise PlanError inside the plan's own `with` block while the plan is not marked ready.

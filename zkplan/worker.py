@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from .backoff import Backoff
 from .errors import ZkplanError
-from .plan_within import PlanWithin
 from .runtime.loop import Loop
+from .runtime.plan_within import PlanWithin
 from .runtime.statistics import Statistics
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class Worker:
         self.client = client
         self._loop = Loop(
             client.transport,
-            client.codec,
+            client.values.for_worker(),
             client.paths,
             threads,
             backoff or Backoff(initial_s=0.5, max_s=5.0),

@@ -11,10 +11,11 @@ from kazoo.security import OPEN_ACL_UNSAFE, make_acl
 
 import zkplan
 from zkplan import Client, PlanFailed, WaitTimeout
-from zkplan.inspection import deadlock, waiting
+from zkplan.inspection import deadlock
 from zkplan.protocol.check import Report, check
 from zkplan.protocol.layout import Paths
 from zkplan.protocol.requests import Step
+from zkplan.waiting import patience
 
 from .support import WAIT_S, Here, blocked_plan, fail, pass_gate, wait_until, working
 
@@ -44,7 +45,7 @@ def between(monkeypatch: pytest.MonkeyPatch, gate: Path) -> Iterator[Between]:
             wait_until(lambda: has_come(plan), "what is to come between has come")
             return deadlock.dead_if_deadlocked(paths, plan_path)
 
-        monkeypatch.setattr(waiting, "dead_if_deadlocked", proved)
+        monkeypatch.setattr(patience, "dead_if_deadlocked", proved)
 
     yield when
     gate.touch()

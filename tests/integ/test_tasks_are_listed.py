@@ -193,3 +193,8 @@ def test_large_arguments_do_not_come_in_one_answer(
     assert len(list(plan.tasks())) == 80
     assert sum(sizes) > 80 * 200_000
     assert max(sizes) <= VALUES_FIRST * 201_000
+
+
+def test_an_empty_text_is_neither_number_nor_name_of_a_task(zkplan_client: Client) -> None:
+    with pytest.raises(InvalidTask, match="neither the number nor the name"):
+        zkplan_client.create_plan().task("")

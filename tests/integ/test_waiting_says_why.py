@@ -13,7 +13,7 @@ from kazoo.client import KazooClient
 
 import zkplan
 from zkplan import Client, PlanError, PlanFailed, PlanStuck, WaitTimeout, Worker, ZkplanError
-from zkplan.inspection import waiting
+from zkplan.waiting import patience
 
 from .support import (
     WAIT_S,
@@ -212,7 +212,7 @@ def test_ctrl_c_of_a_wait_says_that_a_plan_goes_on_only_if_it_does(
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(waiting._Patience, "_warn", interrupted)
+    monkeypatch.setattr(patience.Patience, "_warn", interrupted)
     with ends() if ends is not None else nullcontext(zkplan_client) as client:
         plan = client.create_plan()
         with pytest.raises(KeyboardInterrupt):
@@ -232,7 +232,7 @@ def test_a_negative_time_out_is_refused(timeout: float, zkplan_client: Client) -
 @pytest.fixture
 def no_polls(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who waits looks only when it is woken."""
-    monkeypatch.setattr(waiting, "LOOK_S", 3600.0)
+    monkeypatch.setattr(patience, "LOOK_S", 3600.0)
 
 
 @pytest.mark.usefixtures("worker", "no_polls")

@@ -15,11 +15,13 @@ from zkplan.runtime.job import Ended, Job
 from zkplan.runtime.runner import Runner
 from zkplan.serialization import codec as codecs
 from zkplan.serialization.codec import TASK, VALUE, Codec
+from zkplan.store.values import Values
 from zkplan.transport import Transport
 
 PATHS = Paths("/zkplan")
 PLAN, TASK_NUMBER = "0000000003", "0000000012"
 CODEC = Codec(b"secret")
+VALUES = Values(cast("Transport", None), CODEC)
 #: What a function did that must not have run.
 ran: list[Any] = []
 
@@ -32,7 +34,7 @@ def one_runner() -> Iterator[Runner]:
     """For a fixture. No function that it runs may ask for the transport or the plan."""
     ran.clear()
     transport, plan = cast("Transport", None), cast("Plan", None)
-    made = Runner(transport, CODEC, lambda job: plan, VanishedWorkers())
+    made = Runner(transport, VALUES, lambda job: plan, VanishedWorkers())
     yield made
     made.close()
 

@@ -106,7 +106,9 @@ def test_logs_go_to_standard_error(
 @click.command()
 @connection_options
 @output_option
-def shown(hosts: str, root: str, secret: str, connect_timeout: float, output: str) -> None:
+def shown(
+    hosts: str, root: str, secret: str, store: str, connect_timeout: float, output: str
+) -> None:
     print_facts({"hosts": hosts, "root": root, "secret": secret, "time": connect_timeout}, output)
 
 

@@ -8,7 +8,7 @@ import re
 import traceback
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -27,7 +27,9 @@ from zkplan.errors import (
 from zkplan.protocol.records import PlanRecord
 from zkplan.serialization import codec
 from zkplan.serialization.codec import Codec
+from zkplan.store.values import Values
 from zkplan.tracebacks import told_to_caller
+from zkplan.transport import Transport
 
 CLASSES = {
     name: kind
@@ -100,7 +102,7 @@ def frames_of(error: BaseException) -> list[str]:
     [([1, 2, 3], InvalidTask), ("text", InvalidTask), ([(each for each in "")], NotSerialisable)],
 )
 def test_a_task_that_is_refused_is_told_in_one_frame(args: Any, kind: type[Exception]) -> None:
-    offline: Any = SimpleNamespace(codec=Codec())
+    offline: Any = SimpleNamespace(values=Values(cast("Transport", None), Codec()))
     plan = zkplan.Plan(offline, "/zkplan/plan-0000000003", PlanRecord("", "", 0.0))
     with pytest.raises(kind) as refused:
         plan.add_task(len, args)

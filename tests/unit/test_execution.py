@@ -129,7 +129,7 @@ def test_a_result_too_large_fails_for_good_and_says_whose_it_is_and_the_way_out(
     ended = runner.run(job_of(lambda: bytes(RESULT_BYTES_MAX), options=options))
     assert failure(ended).kind == "PayloadTooLarge"
     assert "the result of task sum: " in failure(ended).message
-    assert "store the data elsewhere" in failure(ended).message
+    assert "store for large values" in failure(ended).message
     assert ended.final
 
 

@@ -29,6 +29,8 @@ from zkplan.inspection import neighbours, unfinished
 from zkplan.protocol import clearing, layout, records, shared
 from zkplan.serialization import codec as codecs
 from zkplan.serialization.codec import FAILURE, LOG, TASK, VALUE, Codec
+from zkplan.store import blob
+from zkplan.store.reference import Reference
 
 from .hostile_bytes import BODIES, ENVELOPES, HUGE, NAMES, PICKLES, as_text
 
@@ -89,6 +91,8 @@ DECODERS: dict[str, Fuzzed] = {
     "protocol.clearing._next_entry": Fuzzed(
         lambda data: clearing._next_entry(data, CLAIM, True), BODIES
     ),
+    "store.reference.Reference.from_bytes": Fuzzed(Reference.from_bytes, BODIES, RECORD),
+    "store.blob.decode": Fuzzed(blob.decode, BODIES, RECORD),
     "archive.picture.delayed_of": Fuzzed(
         lambda name: picture.delayed_of(name, "0000000001"), NAMES
     ),
@@ -103,6 +107,9 @@ ELSEWHERE_FUZZED = {
     "archive.file._Lines._line": "test_a_line_of_an_archive_is_a_record_or_refused",
     "archive.file._Lines._znode": "test_a_line_of_an_archive_is_a_record_or_refused",
     "serialization.codec.Codec.function": "codec.load_function, behind a cache",
+    "store.values.Values.load": "codec.load; what is stored has a digest, and blob.decode",
+    "store.values.Values.load_all": "the same",
+    "store.values.Values.load_function": "codec.load_function, and the same",
     "protocol.records.PlanRecord.to_bytes": "what it reads it has written",
     "protocol.load.load_ahead": "a step: it reads znodes, and decodes by Edge.from_bytes",
     "protocol.load.load": "a step: it reads znodes, and decodes by Edge.from_bytes",

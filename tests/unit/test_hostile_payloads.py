@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from zkplan.errors import PayloadUndecodable
-from zkplan.inspection import task_details, unfinished, waiting
+from zkplan.inspection import task_details, unfinished
 from zkplan.protocol.records import Failure, TaskRecord
 from zkplan.protocol.requests import Node
 from zkplan.runtime.context import Context
@@ -18,10 +18,13 @@ from zkplan.runtime.job import Job
 from zkplan.runtime.runner import Runner
 from zkplan.serialization import codec as codecs
 from zkplan.serialization.codec import FAILURE, LOG, MAGIC, TASK, VALUE, Codec
+from zkplan.store.values import Values
+from zkplan.waiting.one_result import open_outcome
 
 from .attempts import Edge, job_of
 
 OURS = Codec(b"ours")
+VALUES = Values(None, OURS)  # type: ignore[arg-type]
 RAN: list[str] = []
 
 
@@ -81,7 +84,7 @@ def job(**parts: Any) -> Job:
 
 
 def runner() -> Runner:
-    return Runner(None, OURS, None, VanishedWorkers())  # type: ignore[arg-type]
+    return Runner(None, VALUES, None, VanishedWorkers())  # type: ignore[arg-type]
 
 
 def test_the_job_of_these_tests_runs_as_it_is() -> None:
@@ -122,7 +125,7 @@ def test_a_forged_argument_or_result_is_not_decoded(envelope: bytes) -> None:
     assert left_to_others(job(arguments=[envelope]))
     assert left_to_others(job(result=envelope))
     with pytest.raises(PayloadUndecodable):
-        waiting.open_outcome(OURS, envelope, "t", "t (/p/task-1)")
+        open_outcome(VALUES, envelope, "/p/task-1", "t")
     asked_for = task_details._Values()
     told = task_details._outcome(OURS, envelope, asked_for)
     assert all("undecodable" in told[name] for name in ("outcome", "value"))

@@ -13,6 +13,7 @@ from zkplan import errors
 
 TOP = Path(__file__).parents[2]
 AUTHOR = {"connect", "local", "Client", "Plan", "Task", "TaskSpec", "PlanStatus", "WorkerRecord"}
+FUTURES = {"task", "as_completed", "wait", "Executor", "TaskInfo", "PlanProgress"}
 FUNCTIONAL = {"create_plan", "add_task", "mark_ready", "plan_completed"}
 WORKER = {"Worker", "Backoff", "Statistics"}
 WITHIN = {"current", "Context"}
@@ -27,7 +28,7 @@ RECORD = {"to_bytes", "from_bytes"}
 
 
 def test_the_public_names_are_exactly_these() -> None:
-    assert set(zkplan.__all__) == AUTHOR | FUNCTIONAL | WORKER | WITHIN | ERRORS
+    assert set(zkplan.__all__) == AUTHOR | FUTURES | FUNCTIONAL | WORKER | WITHIN | ERRORS
     assert len(zkplan.__all__) == len(set(zkplan.__all__))
     assert all(hasattr(zkplan, name) for name in zkplan.__all__)
 

@@ -11,26 +11,27 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zkplan.client import Client
 from zkplan.errors import (
     ForeignTask,
     InvalidTask,
     NotSerialisable,
     PayloadTooLarge,
     PayloadUndecodable,
-    TaskError,
 )
-from zkplan.inspection.find import find_task
+from zkplan.functions.definition import DELAY_MAX_S, EDGES_MAX, RECORD_BYTES_MAX, define
 from zkplan.plan import Plan
 from zkplan.protocol.adding import NewTask
 from zkplan.protocol.layout import rank_of
 from zkplan.protocol.records import DEFAULT_OPTIONS, TaskOptions, TaskRecord
 from zkplan.serialization import codec as codecs
 from zkplan.serialization.codec import TASK, Codec
-from zkplan.task import DELAY_MAX_S, EDGES_MAX, RECORD_BYTES_MAX, Task, TaskSpec, define
+from zkplan.store.values import Values
+from zkplan.tasks import Task, TaskSpec
+from zkplan.transport import Transport
 
 PATH = "/zkplan/plan-0000000003"
 CODEC = Codec(b"secret")
+VALUES = Values(cast("Transport", None), CODEC)
 
 
 class Somewhere:
@@ -54,7 +55,7 @@ def made(
     defaults: TaskOptions = DEFAULT_OPTIONS,
     **options: Any,
 ) -> NewTask:
-    return define(TaskSpec(fn, args, kwargs, **options), PATH, CODEC, defaults, {})
+    return define(TaskSpec(fn, args, kwargs, **options), PATH, VALUES, defaults, {})
 
 
 def record(new: NewTask) -> TaskRecord:
@@ -138,7 +139,7 @@ def test_whatever_the_shape_each_task_is_replaced_by_its_result(args: list[Any])
 
 def test_an_earlier_task_of_the_same_call_may_be_an_argument() -> None:
     first = TaskSpec(math.sqrt, (4,))
-    before = define(first, PATH, CODEC, DEFAULT_OPTIONS, {})
+    before = define(first, PATH, VALUES, DEFAULT_OPTIONS, {})
     assert made(math.sqrt, (first,)).deps == [before]
 
 
@@ -275,10 +276,10 @@ def test_too_many_edges_are_refused_with_the_way_out() -> None:
 def test_a_function_met_before_is_serialised_once() -> None:
     functions: dict[int, bytes] = {}
     spec = TaskSpec(lambda: 1)
-    define(spec, PATH, CODEC, DEFAULT_OPTIONS, functions)
+    define(spec, PATH, VALUES, DEFAULT_OPTIONS, functions)
     (known,) = functions
     functions[known] = b"Rmath:sqrt"
-    again = define(TaskSpec(spec.fn), PATH, CODEC, DEFAULT_OPTIONS, functions)
+    again = define(TaskSpec(spec.fn), PATH, VALUES, DEFAULT_OPTIONS, functions)
     assert record(again).function == b"Rmath:sqrt"
 
 
@@ -310,11 +311,6 @@ def test_a_handle_not_sent_yet_is_an_edge_to_its_definition() -> None:
     assert made(print, (handle,)).deps == [new]
     new.number = "0000000009"
     assert made(print, (handle,)).deps == ["0000000009"]
-
-
-def test_an_empty_text_is_neither_number_nor_name_of_a_task() -> None:
-    with pytest.raises(TaskError, match="neither the number nor the name"):
-        find_task(cast("Client", None), PATH, "")
 
 
 def three(a: int, b: int = 2, *, c: int = 3) -> int:

@@ -50,6 +50,14 @@ secret_option = option(
     "Sign payloads with this secret, and accept only payloads signed with it.",
     show_default=False,
 )
+store_option = option(
+    "--store",
+    str,
+    "",
+    "Where large values lie: the URL of a folder that authors and workers reach, such as "
+    "file:///FOLDER or s3://BUCKET/FOLDER.",
+    show_default=False,
+)
 timeout_option = option(
     "--connect-timeout",
     click.FloatRange(0, 3600, min_open=True),
@@ -62,8 +70,8 @@ output_option = option(
 
 
 def connection_options(function: F) -> F:
-    """--hosts, --root, --secret, --connect-timeout: enough for `open_client`."""
-    for option in (timeout_option, secret_option, root_option, hosts_option):
+    """--hosts, --root, --secret, --store, --connect-timeout: enough for `open_client`."""
+    for option in (timeout_option, store_option, secret_option, root_option, hosts_option):
         function = option(function)
     return function
 
@@ -72,6 +80,7 @@ def open_client(
     hosts: str,
     root: str,
     secret: str,
+    store: str,
     connect_timeout: float,
     *,
     creates: bool = False,
@@ -86,7 +95,9 @@ def open_client(
     log_to_stderr()
     if not creates:
         require_data(hosts)
-    return connect(hosts, root, secret=secret, connect_timeout=connect_timeout, **options)
+    return connect(
+        hosts, root, secret=secret, store=store, connect_timeout=connect_timeout, **options
+    )
 
 
 def label_of(plan: Plan) -> str:

@@ -138,6 +138,8 @@ def _supervise(
         # Not as an option: every user can read the command line of a process.
         signs = is_here and not connection["secret"]
         environment = {"ZKPLAN_SECRET": served.secret} if signs else {}
+        if connection["store"] or is_here:
+            environment["ZKPLAN_STORE"] = connection["store"] or served.store
         signing_off = SigningOff(
             lambda: open_client(**connection | {"hosts": served.find()}), session_timeout_s
         )

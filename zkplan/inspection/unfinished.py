@@ -65,12 +65,12 @@ def summaries(client: Connection, plan_path: str, numbers: list[str]) -> Iterato
     read_at = -INDEXES_AGE_S
     for start in range(0, len(numbers), TASKS_PER_READ):
         if time.monotonic() - read_at >= INDEXES_AGE_S:
-            places = client.transport.run(_places(client.paths, plan_path))
+            places = client.transport.run(places_of(client.paths, plan_path))
             read_at = time.monotonic()
         yield from _summaries(client, plan_path, places, numbers[start : start + TASKS_PER_READ])
 
 
-def _places(paths: Paths, plan_path: str) -> Step[dict[str, _Place]]:
+def places_of(paths: Paths, plan_path: str) -> Step[dict[str, _Place]]:
     """What the indexes say about the tasks of the plan, by task number."""
     plan = number_of(plan_path)
     runnable, dead, later = yield ReadMany(

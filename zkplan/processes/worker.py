@@ -72,11 +72,12 @@ def worker_command(
     return [*command, "--grace", str(grace_s), *more]
 
 
-def worker_environment(secret: str) -> dict[str, str]:
+def worker_environment(secret: str, store: str = "") -> dict[str, str]:
     """The environment for a worker: that of this process without its `ZKPLAN_…` options, and the
-    secret.
+    secret and the store.
 
     Other users of the machine cannot read it. The worker can import what this process can.
     """
     kept = {name: value for name, value in same_imports().items() if not name.startswith("ZKPLAN_")}
-    return kept | {"ZKPLAN_SECRET": secret, "PYTHONUNBUFFERED": "1"}
+    given = {"ZKPLAN_SECRET": secret, "ZKPLAN_STORE": store, "PYTHONUNBUFFERED": "1"}
+    return kept | given

@@ -23,7 +23,8 @@ class NewTask:
 
     `deps` holds a task number or another NewTask for each position. `known` maps the positions of
     finished dependencies to their sealed results. `number` is set when the transaction that creates
-    the task is known to be applied.
+    the task is known to be applied. `keep` is the option of the task, and `feeds` says that a task
+    added after it takes its result: its author knows by these whether the result will be kept.
     """
 
     label: str
@@ -32,6 +33,8 @@ class NewTask:
     deps: list[str | NewTask]
     known: dict[int, bytes] = field(default_factory=dict)
     number: str = ""
+    keep: bool | None = None
+    feeds: bool = False
 
     @property
     def k(self) -> int:

@@ -16,7 +16,7 @@ from .job import Job
 
 if TYPE_CHECKING:
     from ..plan import Plan
-    from ..task import Task
+    from ..tasks import Task
 
 #: The most log entries of one attempt. With more, no single transaction could delete the task.
 LOGS_PER_ATTEMPT = 500

@@ -66,6 +66,8 @@ class Ended:
     cannot_run: str = ""
     #: ZooKeeper has no room for what it logs; no attempt is used up.
     server_full: bool = False
+    #: Why the store of large values cannot be used; no attempt is used up.
+    store_away: str = ""
     #: The claim was gone before the function started.
     fenced: bool = False
     #: The function stopped because its result was not wanted: no attempt is used up.

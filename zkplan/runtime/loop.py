@@ -18,7 +18,7 @@ from ..errors import ServerRolledBack, ZkplanError
 from ..protocol.layout import Paths
 from ..protocol.requests import Delete, Multi
 from ..protocol.shared import Registration
-from ..serialization.codec import Codec
+from ..store.values import Values
 from ..transport import Transport
 from ..transport.mailbox import Empty, Mailbox
 from . import capacity
@@ -57,7 +57,7 @@ class Loop:
     def __init__(
         self,
         transport: Transport,
-        codec: Codec,
+        values: Values,
         paths: Paths,
         threads: int,
         backoff: Backoff,
@@ -75,7 +75,7 @@ class Loop:
             transport, steps, paths, threads, self._registered
         )
         self.vanished = vanished = VanishedWorkers()
-        self.runner = Runner(transport, codec, plan_within, vanished)
+        self.runner = Runner(transport, values, plan_within, vanished)
         self.pool = pool = ThreadPool(threads, self.runner.run, self._task_ended, self._wake)
         self.candidates = candidates = Candidates()
         kept = KeptResults()
@@ -88,7 +88,7 @@ class Loop:
             steps, membership, claims, candidates, counters, loader.take_on
         )
         self.settler = settler = Settler(
-            steps, membership, paths, codec, pool, claims, kept, candidates, counters
+            steps, membership, paths, values.codec, pool, claims, kept, candidates, counters
         )
         publisher = Publisher(steps, membership, claimer, loader, counters)
         self.committer = Committer(

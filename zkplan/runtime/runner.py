@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import inspect
+import logging
 import threading
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
+from functools import partial
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
+from ..backoff import CHANCE, Backoff
 from ..errors import (
     InvariantViolated,
     PayloadTooLarge,
     PayloadUndecodable,
     ServerFull,
+    StoredValueLost,
+    StoreUnavailable,
     TaskCancelled,
     TransactionRejected,
 )
@@ -22,7 +28,8 @@ from ..protocol import failpoints
 from ..protocol.records import Failure, TaskRecord
 from ..protocol.running import mark_started
 from ..protocol.shared import REQUEST_BYTES_MAX
-from ..serialization.codec import FAILURE, TASK, VALUE, Codec, load, task_options
+from ..serialization.codec import FAILURE, TASK, VALUE, task_options
+from ..store.values import Values
 from ..transport import Transport
 from .context import Context, running
 from .coroutines import EventLoop
@@ -33,6 +40,9 @@ if TYPE_CHECKING:
     from ..plan import Plan
 
 #: The most bytes of one result: a request without the operations that deliver it along one edge.
+logger = logging.getLogger("zkplan.worker")
+#: Seconds for which a result waits for a store that is away, before its task is handed back.
+STORE_PATIENCE_S = 30.0
 RESULT_BYTES_MAX = REQUEST_BYTES_MAX - 8 * 1024
 
 
@@ -42,11 +52,12 @@ class Runner:
     def __init__(
         self,
         transport: Transport,
-        codec: Codec,
+        values: Values,
         plan_within: Callable[[Job], Plan],
         vanished: VanishedWorkers,
     ) -> None:
-        self._transport, self._codec, self._plan_within = transport, codec, plan_within
+        self._transport, self._plan_within = transport, plan_within
+        self._values, self._codec = values, values.codec
         self.vanished = vanished
         self._event_loop = EventLoop()
         #: Held by a task for which the loss of this worker would use up the last attempt.
@@ -59,6 +70,8 @@ class Runner:
             ended = self._attempt(job)
         except PayloadUndecodable as error:
             ended = Ended(job, cannot_run=str(error))
+        except StoreUnavailable as error:
+            ended = Ended(job, store_away=str(error))
         except BaseException as error:
             ended = Ended(job, failure=describe(error, job))
         ended.seconds = time.monotonic() - started
@@ -85,7 +98,7 @@ class Runner:
         if loaded.claim.a >= options.attempts:
             lost_worker = self.vanished.before(loaded.claim)
             return Ended(job, failure=last_failure(job, codec, lost_worker), final=True)
-        values = []
+        bodies = []
         for sealed in loaded.arguments:
             kind, body = codec.open(VALUE + FAILURE, sealed)
             if kind == FAILURE:
@@ -94,9 +107,15 @@ class Runner:
                     kind="UpstreamFailed", message=f"a task it depends on failed: {cause.summary}"
                 )
                 return Ended(job, failure=failure, final=True)
-            values.append(load(body))
-        function = codec.function(record.function)
-        args, kwargs = load(record.arguments, values)
+            bodies.append(body)
+        plan_path, stored = loaded.claim.plan_path, self._values
+        try:
+            values = stored.load_all(plan_path, bodies)
+            function = codec.function(record.function, partial(stored.load_function, plan_path))
+            args, kwargs = stored.load(plan_path, record.arguments, values)
+        except StoredValueLost as error:
+            # It would be as lost the next time.
+            return Ended(job, failure=describe(error, job), final=True)
         # If the loss of this worker would use up its last attempt, a task runs beside no other such
         # task. So when the worker vanishes, only one of them is to blame.
         is_last = loaded.claim.n > loaded.claim.a and loaded.claim.a + 1 >= options.attempts
@@ -143,13 +162,31 @@ class Runner:
             return Ended(job, failure=describe(error, job))
         # A kept result holds the name of its task. A result with edges is kept only on request.
         is_kept = job.options.keep or (job.options.keep is None and not job.loaded.edges)
-        outcome = self._codec.seal_value(result, job.options.name if is_kept else "")
+        outcome = self._sealed(job, result, job.options.name if is_kept else "")
         if len(outcome) > RESULT_BYTES_MAX:
             # It would be as large the next time.
             what = f"the result of task {job.name}"
             too_large = PayloadTooLarge(what, len(outcome), RESULT_BYTES_MAX)
             return Ended(job, failure=describe(too_large, job), final=True)
         return Ended(job, outcome=outcome)
+
+    def _sealed(self, job: Job, result: Any, name: str) -> bytes:
+        """The envelope of the result. It waits for a store that is away: the function has run."""
+        claim, deadline = job.claim, time.monotonic() + STORE_PATIENCE_S
+        backoff = Backoff(0.05, 2.0, 2.0, 0.3)
+        for tries in count():
+            try:
+                return self._values.seal(claim.plan_path, f"{claim.task}.{claim.n}", result, name)
+            except StoreUnavailable as error:
+                delay_s = backoff.delay_s(tries, CHANCE.random())
+                if job.is_unwanted() or time.monotonic() + delay_s > deadline:
+                    raise
+                if not tries:
+                    logger.warning(
+                        "%s keeps its result until there is a store: %s", job.name, error
+                    )
+                time.sleep(delay_s)
+        raise AssertionError("the count never ends")
 
     def _call(
         self, context: Context, job: Job, function: Callable[..., Any], args: Any, kwargs: Any

@@ -35,12 +35,14 @@ class HandBack(NamedTuple):
     """Hand the claim back; no attempt is used up.
 
     With `cannot_run` this worker lacks something, and leaves the plan to others for a while. With
-    `no_room` ZooKeeper is full, and the plan is left alone for a moment.
+    `no_room` ZooKeeper is full, and with `store_away` the store cannot be used: the plan is left
+    alone for a moment.
     """
 
     job: Job
     cannot_run: str = ""
     no_room: bool = False
+    store_away: str = ""
 
 
 def settle(ended: Ended, codec: Codec, paths: Paths) -> Part | End | HandBack | None:
@@ -59,8 +61,8 @@ def settle(ended: Ended, codec: Codec, paths: Paths) -> Part | End | HandBack | 
             job.stop_reason or "the reason has passed meanwhile",
         )
         return HandBack(job)
-    if ended.cannot_run or ended.server_full:
-        return HandBack(job, ended.cannot_run, ended.server_full)
+    if ended.cannot_run or ended.server_full or ended.store_away:
+        return HandBack(job, ended.cannot_run, ended.server_full, ended.store_away)
     if ended.failure is not None:
         return settle_failure(job, ended.failure, codec, paths, final=ended.final)
     return Part(job.loaded, ended.outcome, job.options.keep, adds=job.adds)

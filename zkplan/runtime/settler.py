@@ -29,6 +29,8 @@ from .thread_pool import ThreadPool
 
 #: How often one part is loaded again before its task fails.
 RELOADS_MAX = 20
+#: Seconds for which a plan is left alone after its store could not be used.
+STORE_REST_S = 1.0
 logger = logging.getLogger("zkplan.worker")
 
 
@@ -85,10 +87,12 @@ class Settler:
                 self.claims.commit(settled)
             case End(job, make):
                 self.claims.end_by(job, make)
-            case HandBack(job, cannot_run, no_room):
+            case HandBack(job, cannot_run, no_room, store_away):
                 log = self._leave_to_others(job, cannot_run) if cannot_run else b""
                 if no_room:
                     self._wait_for_room(job)
+                elif store_away:
+                    self._wait_for_store(job, store_away)
                 self.claims.hand_back([job], log)
 
     def _leave_to_others(self, job: Job, why: str) -> bytes:
@@ -112,6 +116,12 @@ class Settler:
             "back and are run again; remove plans that are not needed any more, or raise the limit"
         )
         self.candidates.rest(job.claim.plan, time.monotonic())
+
+    def _wait_for_store(self, job: Job, why: str) -> None:
+        self.steps.complaints.tell(
+            f"{job.claim.plan_path}: tasks with large values go back and run later: {why}"
+        )
+        self.candidates.rest(job.claim.plan, time.monotonic() + STORE_REST_S)
 
     # ---- what commits report
 

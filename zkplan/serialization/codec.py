@@ -15,23 +15,16 @@ import io
 import pickle
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from types import ModuleType
 from typing import Any
 
 import dill
 
 from ..errors import NotSerialisable, PayloadUndecodable, ZkplanError
 from ..protocol.records import TaskOptions, TaskRecord
+from .by_value import ReduceTask, dump_by_value, is_importable_module
 from .classes import reduce_by_value
-from .global_names import global_names
-
-# dill's own function reads what `dis` prints, and replaces `sys.stdout` for all threads meanwhile.
-# Of two threads that pickled functions at once, one function lost its globals, and what others
-# printed was swallowed.
-dill.detect.nestedglobals = global_names
 
 MAGIC = b"z1"
 TASK, VALUE, FAILURE, LOG = b"T", b"V", b"E", b"L"
@@ -45,14 +38,7 @@ NAME_CHARS_MAX = 200
 FUNCTION_BYTES_CACHED = 16 * 1024 * 1024
 _HERE = bytes(sys.version_info[:2])
 
-_FILES = frozenset(
-    (io.TextIOWrapper, io.BufferedReader, io.BufferedWriter, io.BufferedRandom, io.FileIO)
-)
-#: Each process has its own of these: they need not travel.
-_STREAMS = ("<stdin>", "<stdout>", "<stderr>")
-
 _loading = threading.local()
-_dill_lock = threading.Lock()
 
 
 def argument_at(position: int) -> Any:
@@ -67,8 +53,13 @@ class _NeedsDill(Exception):
 class _CPickler(pickle.Pickler):
     """Pickles fast what can be imported, and tasks as positions; refuses the rest."""
 
-    def __init__(self, file: io.BytesIO, position_of: Callable[[Any], int | None] | None) -> None:
-        super().__init__(file, 5)
+    def __init__(
+        self,
+        file: io.BytesIO,
+        position_of: Callable[[Any], int | None] | None,
+        buffers: list[pickle.PickleBuffer] | None,
+    ) -> None:
+        super().__init__(file, 5, buffer_callback=None if buffers is None else buffers.append)
         self.position_of = position_of
         #: Only builtin data and tasks so far.
         self.is_plain = True
@@ -88,99 +79,43 @@ class _CPickler(pickle.Pickler):
             if "<locals>" in obj.__qualname__:
                 raise _NeedsDill
             return NotImplemented
-        if _is_importable_module(obj):
+        if is_importable_module(obj):
             return importlib.import_module, (obj.__name__,)
         return reduce_by_value(obj)
 
 
-def _is_importable_module(obj: Any) -> bool:
-    if type(obj) is not ModuleType or obj.__name__ == "__main__":
-        return False
-    return sys.modules.get(obj.__name__) is obj
+def dump(
+    value: Any,
+    position_of: Callable[[Any], int | None] | None = None,
+    buffers: list[pickle.PickleBuffer] | None = None,
+) -> bytes:
+    """The pickle of `value`. Raises whatever dill raises.
 
-
-class _DillPickler(dill.Pickler):  # type: ignore[misc]
-    """dill, with tasks as positions."""
-
-    def __init__(self, file: io.BytesIO, position_of: Callable[[Any], int | None] | None) -> None:
-        # recurse: carry only the globals that a function uses, not the author's whole `__main__`.
-        super().__init__(file, 5, recurse=True)
-        self.position_of = position_of
-
-    def reducer_override(self, obj: Any) -> Any:
-        if _is_importable_module(obj):
-            # dill would carry all variables of a module that does not come with Python.
-            return importlib.import_module, (obj.__name__,)
-        if type(obj) is pickle.PickleBuffer:
-            return _reduce_buffer(obj)
-        if type(obj) in _FILES and not obj.closed and getattr(obj, "name", "") not in _STREAMS:
-            # dill would open it again in the worker, and mode `w` would empty it.
-            raise TypeError(f"{obj!r} is open here only: pass its path, open it in the function")
-        position = self.position_of(obj) if self.position_of is not None else None
-        return reduce_by_value(obj) if position is None else (argument_at, (position,))
-
-
-def dump(value: Any, position_of: Callable[[Any], int | None] | None = None) -> bytes:
-    """The pickle of `value`. Raises whatever dill raises."""
+    A list `buffers` gets the large buffers of arrays and frames. They are left out of the pickle
+    then, so that they need not be copied.
+    """
     file = io.BytesIO()
-    pickler = _CPickler(file, position_of)
+    pickler = _CPickler(file, position_of, buffers)
     try:
         pickler.dump(value)
     except ZkplanError:
         raise
     except Exception:  # dill may be able to carry it, else its error is the one to tell
-        return _dump_with_dill(value, b"D", position_of)
+        if buffers is not None:
+            buffers.clear()  # dill puts all into the pickle
+        return dump_by_value(value, b"D" + _HERE, _task_reducer(position_of))
     return (b"P" if pickler.is_plain else b"C" + _HERE) + file.getvalue()
 
 
-def _reduce_buffer(buffer: pickle.PickleBuffer) -> Any:
-    """As bytes: after an empty bytearray as a buffer, Python's pickler takes each b"" for it."""
-    with buffer.raw() as view:
-        return bytes if view.readonly else bytearray, (bytes(view),)
+def _task_reducer(position_of: Callable[[Any], int | None] | None) -> ReduceTask | None:
+    if position_of is None:
+        return None
 
+    def reduce_task(obj: Any) -> Any:
+        position = position_of(obj)
+        return None if position is None else (argument_at, (position,))
 
-def _dump_with_dill(
-    value: Any, encoding: bytes, position_of: Callable[[Any], int | None] | None
-) -> bytes:
-    def dumped() -> bytes:
-        file = io.BytesIO(encoding + _HERE)
-        file.seek(3)
-        _DillPickler(file, position_of).dump(value)
-        return file.getvalue()
-
-    try:
-        return dumped()
-    except RecursionError:
-        with _functions_that_call_each_other():
-            return dumped()
-
-
-@contextmanager
-def _functions_that_call_each_other() -> Iterator[None]:
-    """Keep dill from following for ever two functions by value that call each other.
-
-    Within the block it stops at a function that it is looking at already. All other results are the
-    same: other threads that use dill meanwhile are not disturbed.
-    """
-    busy = threading.local()
-
-    def globals_used(function: Any, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        seen: set[int] = busy.__dict__.setdefault("seen", set())
-        if id(function) in seen:
-            return {}
-        seen.add(id(function))
-        try:
-            return original(function, *args, **kwargs)  # type: ignore[no-any-return]
-        finally:
-            seen.discard(id(function))
-
-    with _dill_lock:
-        original = dill.detect.globalvars
-        dill.detect.globalvars = globals_used
-        try:
-            yield
-        finally:
-            dill.detect.globalvars = original
+    return reduce_task
 
 
 def named(body: bytes, name: str) -> bytes:
@@ -197,22 +132,22 @@ def split_name(body: bytes) -> tuple[str, bytes]:
     return body[3:start].decode(errors="replace"), body[start:]
 
 
-def load(blob: bytes, values: Sequence[Any] = ()) -> Any:
-    """The value that `dump` was given, with `values` in place of its tasks.
+def load(blob: bytes | memoryview, values: Sequence[Any] = (), buffers: Sequence[Any] = ()) -> Any:
+    """The value that `dump` was given, with `values` in place of its tasks, and its `buffers`.
 
     Raises PayloadUndecodable where this process lacks something that another may have (a module,
     the author's Python version), otherwise whatever the user's own classes raise.
     """
     if blob[:1] == b"N":
-        blob = split_name(blob)[1]
+        blob = split_name(bytes(blob))[1]
     _loading.values = values
     try:
         if blob[:1] == b"P":
-            return pickle.loads(memoryview(blob)[1:])
+            return pickle.loads(memoryview(blob)[1:], buffers=buffers)
         if blob[:1] == b"D":
             return dill.loads(blob[3:])
         if blob[:1] == b"C":
-            return pickle.loads(memoryview(blob)[3:])
+            return pickle.loads(memoryview(blob)[3:], buffers=buffers)
     except (ImportError, AttributeError, pickle.UnpicklingError, EOFError) as error:
         raise PayloadUndecodable(f"{type(error).__name__}: {error}") from error
     except Exception as error:
@@ -261,7 +196,7 @@ def dump_function(function: Callable[..., Any]) -> bytes:
     """By reference where it can be imported, otherwise by value (lambdas, `__main__`)."""
     if importable(function):
         return f"R{function.__module__}:{function.__qualname__}".encode()
-    return named(_dump_with_dill(function, b"F", None), function_name(function))
+    return named(dump_by_value(function, b"F" + _HERE), function_name(function))
 
 
 def load_function(blob: bytes) -> Callable[..., Any]:
@@ -363,11 +298,13 @@ class Codec:
                 f"{type(error).__name__}: {error}"
             ) from error
 
-    def function(self, blob: bytes) -> Callable[..., Any]:
+    def function(
+        self, blob: bytes, load: Callable[[bytes], Callable[..., Any]] = load_function
+    ) -> Callable[..., Any]:
         """The decoded function; from the cache if the same bytes were decoded before."""
         found = self._functions.get(blob)
         if found is None:
-            found = load_function(blob)
+            found = load(blob)
             if len(self._functions) >= FUNCTIONS_CACHED or self._cached > FUNCTION_BYTES_CACHED:
                 self._functions.clear()
                 self._cached = 0
@@ -377,7 +314,12 @@ class Codec:
 
 
 def dump_call(
-    args: Sequence[Any], kwargs: Mapping[str, Any], position_of: Callable[[Any], int | None]
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    position_of: Callable[[Any], int | None],
+    buffers: list[pickle.PickleBuffer] | None = None,
 ) -> bytes:
-    """The arguments of a call; each task in them, at any depth, becomes its position."""
-    return dump((tuple(args), dict(kwargs)), position_of)
+    """The arguments of a call; each task in them, at any depth, becomes its position.
+
+    `buffers`: see `dump`."""
+    return dump((tuple(args), dict(kwargs)), position_of, buffers)

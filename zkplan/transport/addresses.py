@@ -14,6 +14,8 @@ import logging
 import math
 import os
 import re
+import shutil
+import tempfile
 import threading
 import time
 from collections.abc import Callable
@@ -48,12 +50,18 @@ class Lease:
     """`hosts` for ZooKeeper clients, served at least until `release`. A context manager."""
 
     def __init__(
-        self, hosts: str, release: Callable[[], None] | None = None, secret: str = ""
+        self,
+        hosts: str,
+        release: Callable[[], None] | None = None,
+        secret: str = "",
+        store: str = "",
     ) -> None:
         self.hosts = hosts
         #: What those sign with who are given none: of an embedded server, whose port is open to all
         #: users of the machine. Empty otherwise.
         self.secret = secret
+        #: The URL of the store that comes with an embedded server. Empty otherwise.
+        self.store = store
         #: Whether it is that of a folder which another process serves, as long as that one lives.
         self.is_elsewhere = False
         self._release = release
@@ -84,7 +92,7 @@ class _Elsewhere(Lease):
     """The server of a folder in another process, and what follows it when that one ends."""
 
     def __init__(self, folder: Path, hosts: str, secret: str) -> None:
-        super().__init__(hosts, secret=secret)
+        super().__init__(hosts, secret=secret, store=_store_in(folder))
         self.is_elsewhere = True
         self._folder = folder
         self._next: Lease | None = None
@@ -164,6 +172,7 @@ class _Served:
 
     server: EmbeddedServer
     secret: str
+    store: str
     leases: int = 0
 
 
@@ -279,7 +288,8 @@ def _lease_now(hosts: str, folder: Path | None, port: int) -> Lease | StorageLoc
         if served is None:
             try:
                 secret = new_secret() if folder is None else folder_secret(folder)
-                served = _Served(_start(folder, port), secret)
+                store = _store_in(folder or _in_memory())
+                served = _Served(_start(folder, port), secret, store)
             except StorageLocked as error:
                 if folder is None or (other := address_of(folder)) is None:
                     return error
@@ -289,7 +299,7 @@ def _lease_now(hosts: str, folder: Path | None, port: int) -> Lease | StorageLoc
                 raise _cannot_serve(hosts, error) from error
             _served[key] = served
         served.leases += 1
-        return Lease(served.server.hosts, lambda: _let_go(key, served), served.secret)
+        return Lease(served.server.hosts, lambda: _let_go(key, served), served.secret, served.store)
 
 
 def lease_in_memory() -> Lease:
@@ -300,7 +310,30 @@ def lease_in_memory() -> Lease:
         server = EmbeddedServer().start()
     except OSError as error:
         raise _cannot_serve(PREFIX, error) from error
-    return Lease(server.hosts, server.stop, new_secret())
+    folder = _in_memory()
+
+    def stop() -> None:
+        server.stop()
+        shutil.rmtree(folder, ignore_errors=True)
+
+    return Lease(server.hosts, stop, new_secret(), _store_in(folder))
+
+
+def _in_memory() -> Path:
+    """A folder for the store of a server in memory. It ends with this process at the latest."""
+    folder = Path(tempfile.mkdtemp(prefix="zkplan-"))
+    pid = os.getpid()
+
+    def remove() -> None:
+        if os.getpid() == pid:  # a forked child does not own it
+            shutil.rmtree(folder, ignore_errors=True)
+
+    atexit.register(remove)
+    return folder
+
+
+def _store_in(folder: Path) -> str:
+    return f"file://{folder}/store"
 
 
 def _let_go(key: str, served: _Served) -> None:

@@ -1,29 +1,22 @@
-"""A task for its author: its description, and the handle that returns its result."""
+"""Define tasks: check what the author gives, serialise it, and find its edges."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields, replace
-from typing import Any, Protocol
+from dataclasses import fields, replace
+from typing import Any
 
-from .errors import (
-    ForeignTask,
-    InvalidTask,
-    NotSerialisable,
-    PayloadTooLarge,
-    PlanError,
-    ZkplanError,
-)
-from .inspection.waiting import wait_for_result
-from .protocol.adding import NewTask
-from .protocol.layout import PRIORITY_MAX, PRIORITY_MIN, rank_of
-from .protocol.records import DEFAULT_OPTIONS, TaskOptions, TaskRecord
-from .protocol.shared import REQUEST_BYTES_MAX
-from .serialization import codec as codecs
-from .serialization.codec import NAME_CHARS_MAX, Codec, function_name
-from .tracebacks import told_to_caller
+from ..errors import ForeignTask, InvalidTask, NotSerialisable, PayloadTooLarge, ZkplanError
+from ..protocol.adding import NewTask
+from ..protocol.layout import PRIORITY_MAX, PRIORITY_MIN, rank_of
+from ..protocol.records import DEFAULT_OPTIONS, TaskOptions, TaskRecord
+from ..protocol.shared import REQUEST_BYTES_MAX
+from ..serialization import codec as codecs
+from ..serialization.codec import NAME_CHARS_MAX, function_name
+from ..store.values import Values
+from ..tasks import Task, TaskSpec
 
 #: How many bytes a task's definition may have: it shares a transaction with the task's edges.
 RECORD_BYTES_MAX = REQUEST_BYTES_MAX - 64 * 1024
@@ -31,130 +24,17 @@ RECORD_BYTES_MAX = REQUEST_BYTES_MAX - 64 * 1024
 EDGES_MAX = 50_000
 DELAY_MAX_S = 30 * 24 * 3600.0
 _OPTIONS = tuple(each.name for each in fields(TaskOptions))
-
-
-@dataclass(eq=False)
-class TaskSpec:
-    """The description of one task for `Plan.add_tasks`.
-
-    It may be an argument of a later task in the same call. Options left at None take the plan's
-    defaults. `Plan.add_task` says what each option means.
-    """
-
-    fn: Callable[..., Any]
-    args: Sequence[Any] = ()
-    kwargs: Mapping[str, Any] | None = None
-    name: str | None = None
-    attempts: int | None = None
-    retry_delay: float | None = None
-    timeout: float | None = None
-    priority: int | None = None
-    keep: bool | None = None
-    _new: NewTask | None = field(default=None, init=False, repr=False)
-
-    @property
-    def label(self) -> str:
-        """How errors name this task."""
-        function = function_name(self.fn)
-        return f"task {self.name!r} ({function})" if self.name else f"a task of {function}"
-
-
-class PlanOfTask(Protocol):
-    """What the handle of a task needs from its plan. Plan implements it."""
-
-    path: str
-
-    @property
-    def client(self) -> Any: ...
-
-    def flush(self) -> None: ...
-    def _refuse_to_wait_inside(self) -> None: ...
-    def retry_task(self, number: str) -> bool: ...
-
-
-class Task:
-    """A handle on a task. Given as an argument of another task, it stands for its result there."""
-
-    __slots__ = ("_new", "_number", "_plan", "name")
-
-    def __init__(
-        self, plan: PlanOfTask, number: str = "", name: str = "", new: NewTask | None = None
-    ) -> None:
-        self._plan = plan
-        self.name = name
-        self._number = number
-        self._new = new
-
-    @property
-    def plan(self) -> Any:
-        """The plan of this task. (The type is Any because the module of Plan imports this one.)"""
-        return self._plan
-
-    @property
-    def number(self) -> str:
-        """The ten digits in the name of its znode. Inside a `with` block this sends the adds made
-        so far."""
-        if not self._number and self._new is not None:
-            if not self._new.number:  # else a `with` block would send its adds one by one
-                self._plan.flush()
-            self._number, self._new = self._new.number, None if self._new.number else self._new
-        return self._number
-
-    @property
-    def path(self) -> str:
-        return f"{self._plan.path}/task-{self.number}"
-
-    @told_to_caller
-    def result(self, timeout: float | None = None) -> Any:
-        """Wait for the result and return it. `timeout` is in seconds.
-
-        If the task is out of attempts, this raises the function's own exception, or TaskFailed if
-        that exception cannot be restored. Raises ResultNotKept and WaitTimeout, and what
-        `Plan.wait` raises if the result can never come. Raises PlanError where the wait would never
-        end: inside the plan's own `with` block, and for a task that the running task has just
-        added.
-        """
-        self._plan._refuse_to_wait_inside()
-        if not self.number:
-            raise PlanError(
-                self._plan.path,
-                f"{self!r} is added when the task that adds it commits, so that one cannot wait "
-                "for it; give it as an argument to another task",
-            )
-        return wait_for_result(self._plan.client, self._plan.path, self.number, self.name, timeout)
-
-    def retry(self) -> bool:
-        """Make a dead task runnable again, with all its attempts. Returns False if it is not
-        dead."""
-        return self._plan.retry_task(self.number)
-
-    def _key(self) -> str | NewTask:
-        """What an edge to this task refers to: its number, or its definition if it has no number
-        yet."""
-        if self._new is not None and not self._new.number:
-            return self._new
-        return self.number
-
-    def __repr__(self) -> str:
-        number = self._number or (self._new.number if self._new is not None else "")
-        return f"<Task {self.name or number or '(not sent yet)'} of {self._plan.path}>"
-
-    def __reduce__(self) -> Any:
-        raise NotSerialisable(
-            f"{self!r} is a handle, which becomes an edge only as an argument of a task (at any "
-            "depth in lists, tuples, dicts and sets). A handle cannot be a result, nor stand in a "
-            "closure: add a task that takes it as an argument"
-        )
+_NONE: dict[str, Any] = {}
 
 
 def define_all(
-    specs: Sequence[TaskSpec], plan_path: str, codec: Codec, defaults: TaskOptions
+    specs: Sequence[TaskSpec], plan_path: str, values: Values, defaults: TaskOptions
 ) -> list[NewTask]:
     """Check and serialise tasks. Each may have those before it as arguments. Raises as `define`."""
     functions: dict[int, bytes] = {}
     signatures: dict[int, inspect.Signature | None] = {}
     try:
-        return [define(spec, plan_path, codec, defaults, functions, signatures) for spec in specs]
+        return [define(spec, plan_path, values, defaults, functions, signatures) for spec in specs]
     finally:
         for spec in specs:
             spec._new = None  # it is an argument within this call only
@@ -163,7 +43,7 @@ def define_all(
 def define(
     spec: TaskSpec,
     plan_path: str,
-    codec: Codec,
+    values: Values,
     defaults: TaskOptions,
     functions: dict[int, bytes],
     signatures: dict[int, inspect.Signature | None] | None = None,
@@ -179,7 +59,8 @@ def define(
     function = functions.get(id(spec.fn))
     if function is None:
         with _serialising(f"{spec.label}: the function {spec.fn!r}"):
-            function = functions[id(spec.fn)] = codecs.dump_function(spec.fn)
+            dumped = codecs.dump_function(spec.fn)
+        function = functions[id(spec.fn)] = values.function(plan_path, dumped)
     deps: list[str | NewTask] = []
     places: dict[str | NewTask, int] = {}
 
@@ -191,6 +72,7 @@ def define(
                     spec.label, f"{spec.label} has {value!r} as an argument, a task of another plan"
                 )
             key = value._key()
+            value._feeds = True
         elif kind is TaskSpec:
             if value._new is None:
                 raise InvalidTask(
@@ -198,6 +80,7 @@ def define(
                     f"{spec.label} has {value.label} as an argument, which is not added before it",
                 )
             key = value._new
+            key.feeds = True
         else:
             return None
         place = places.get(key)
@@ -206,7 +89,7 @@ def define(
             deps.append(key)
         return place
 
-    arguments = _dump_call(spec, position_of)
+    arguments = _dump_call(spec, plan_path, values, position_of)
     if len(deps) > EDGES_MAX:
         raise InvalidTask(
             spec.label,
@@ -214,12 +97,12 @@ def define(
             "in groups first",
         )
     body = TaskRecord(len(deps), options.to_json(), function, arguments).to_bytes()
-    record = codec.seal(codecs.TASK, body)
+    record = values.codec.seal(codecs.TASK, body)
     if len(record) > RECORD_BYTES_MAX:
         raise PayloadTooLarge(
             f"{spec.label}: its function and constant arguments", len(record), RECORD_BYTES_MAX
         )
-    spec._new = NewTask(spec.label, rank_of(options.priority), record, deps)
+    spec._new = NewTask(spec.label, rank_of(options.priority), record, deps, keep=options.keep)
     return spec._new
 
 
@@ -230,10 +113,12 @@ def _options(spec: TaskSpec, defaults: TaskOptions) -> TaskOptions:
         raise InvalidTask(
             spec.label, f"{spec.label} is a generator; return a list, or add one task for each item"
         )
+    # A function that `@zkplan.task` has decorated has options of its own.
+    own = getattr(spec.fn, "zkplan_options", _NONE)
     given = {name: value for name in _OPTIONS if (value := getattr(spec, name)) is not None}
-    if not given and defaults is DEFAULT_OPTIONS:
+    if not given and not own and defaults is DEFAULT_OPTIONS:
         return defaults
-    options = replace(defaults, **given)
+    options = replace(defaults, **{**own, **given})
     check_options(options, spec.label)
     return options
 
@@ -330,10 +215,12 @@ def _serialising(what: str) -> Iterator[None]:
         ) from error
 
 
-def _dump_call(spec: TaskSpec, position_of: Callable[[Any], int | None]) -> bytes:
+def _dump_call(
+    spec: TaskSpec, plan_path: str, values: Values, position_of: Callable[[Any], int | None]
+) -> bytes:
     kwargs = spec.kwargs or {}
     try:
-        return codecs.dump_call(spec.args, kwargs, position_of)
+        return values.dump_call(plan_path, spec.args, dict(kwargs), position_of)
     except ZkplanError:
         raise
     except Exception as error:

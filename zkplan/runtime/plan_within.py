@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from .connection import Connection
-from .errors import PayloadTooLarge, PlanError
-from .plan import Plan
-from .protocol.adding import NewTask
-from .protocol.control import PlanStatus
-from .protocol.records import PlanRecord
-from .protocol.shared import GROUP_BYTES_MAX
+from ..connection import Connection
+from ..errors import PayloadTooLarge, PlanError
+from ..plan import Plan
+from ..protocol.adding import NewTask
+from ..protocol.control import PlanStatus
+from ..protocol.records import PlanRecord
+from ..protocol.shared import GROUP_BYTES_MAX
 
 #: How many bytes the tasks that one running task adds may take: they share its commit's
 #: transaction.

@@ -1,0 +1,135 @@
+"""`zkplan.Executor` is an executor: Python's own tests of executors, and what they do not know."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+import threading
+import unittest
+from collections.abc import Iterator
+from concurrent import futures
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+import zkplan
+from zkplan import Client
+
+from .support import WAIT_S, fail, wait_until
+
+#: Tests of Python that cannot hold here, and why.
+DIFFERENT = {
+    "test_max_workers_negative": "an executor has no workers of its own: those of the root work",
+    "test_interpreter_shutdown": "makes its executor from nothing: this one needs a client",
+    "test_submit_after_interpreter_shutdown": "the same",
+    "test_hang_gh83386": "the same",
+    "test_cancel_futures": "a thread has begun a call a moment after `submit`, a worker has not",
+}
+MIXINS = ("WaitTests", "AsCompletedTests", "ExecutorTest", "ExecutorShutdownTest")
+
+
+def python_tests() -> ModuleType | None:
+    """Python's tests of executors: of this Python, or as Debian packages them."""
+    name = f"python{sys.version_info[0]}.{sys.version_info[1]}"
+    folders = [Path(unittest.__file__).parents[1], Path("/usr/lib") / name]
+    for folder in folders:
+        file = folder / "test" / "test_concurrent_futures.py"
+        if file.exists():
+            spec = importlib.util.spec_from_file_location("python_executor_tests", file)
+            assert spec is not None
+            assert spec.loader is not None
+            module = importlib.util.module_from_spec(spec)
+            sys.modules[spec.name] = module  # the functions that its tests submit are found there
+            spec.loader.exec_module(module)
+            return module
+    return None
+
+
+def cases() -> list[tuple[str, str]]:
+    found = python_tests()
+    if found is None:
+        return []
+    return [
+        (mixin, name)
+        for mixin in MIXINS
+        for name in dir(getattr(found, mixin))
+        if name.startswith("test_") and name not in DIFFERENT
+    ]
+
+
+@pytest.fixture
+def executor(zkplan_client: Client, worker: zkplan.Worker) -> Iterator[zkplan.Executor]:
+    with zkplan.Executor(zkplan_client) as made:
+        yield made
+    assert zkplan_client.plans() == [], "an executor removes its plans"
+
+
+@pytest.mark.parametrize(("mixin", "name"), cases())
+def test_pythons_own_test_passes(mixin: str, name: str, executor: zkplan.Executor) -> None:
+    tests: Any = python_tests()
+
+    class Case(getattr(tests, mixin), unittest.TestCase):  # type: ignore[misc]
+        worker_count = 5
+
+        def setUp(self) -> None:
+            self.executor = executor
+
+    result = unittest.TestResult()
+    Case(name).run(result)
+    problems = [text for _, text in (*result.errors, *result.failures)]
+    assert problems == []
+    assert result.testsRun == 1
+
+
+gate = threading.Event()
+
+
+def wait_at_the_gate() -> str:
+    gate.wait(WAIT_S)
+    return "open"
+
+
+@pytest.fixture(autouse=True)
+def _open_gate() -> Iterator[None]:
+    gate.clear()
+    yield
+    gate.set()
+
+
+def test_a_call_that_cannot_travel_fails_alone(executor: zkplan.Executor) -> None:
+    stream = executor.submit(id, (each for each in [1]))
+    good = executor.submit(abs, -1)
+    wrong = executor.submit(fail, "too many arguments")
+    assert good.result(WAIT_S) == 1
+    assert isinstance(stream.exception(WAIT_S), zkplan.NotSerialisable)
+    assert isinstance(wrong.exception(WAIT_S), zkplan.InvalidTask)
+
+
+def test_calls_after_a_pause_run_in_another_plan(
+    executor: zkplan.Executor, zkplan_client: Client
+) -> None:
+    assert executor.submit(abs, -1).result(WAIT_S) == 1
+    wait_until(lambda: not zkplan_client.plans(), "the plan has drained and is removed")
+    assert list(executor.map(abs, range(-3, 0))) == [3, 2, 1]
+
+
+def test_running_calls_end_when_the_others_are_cancelled(
+    executor: zkplan.Executor, zkplan_client: Client
+) -> None:
+    calls = [executor.submit(wait_at_the_gate) for _ in range(12)]
+    wait_until(
+        lambda: [
+            task
+            for plan in zkplan_client.plans()
+            for task in plan.tasks()
+            if task.state == "claimed"
+        ],
+        "some of them run",
+    )
+    threading.Timer(0.2, gate.set).start()
+    executor.shutdown(cancel_futures=True)
+    done, not_done = futures.wait(calls, WAIT_S)
+    assert not not_done
+    assert {call.result() for call in done if not call.cancelled()} == {"open"}

@@ -1,0 +1,1 @@
+"""Turn calls of functions into tasks: the decorator, and `Plan.map`."""

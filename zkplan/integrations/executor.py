@@ -1,0 +1,198 @@
+"""`zkplan.Executor`: the interface of `concurrent.futures`, run by the workers of a root."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+from collections.abc import Callable
+from concurrent import futures
+from typing import Any
+
+from ..client import Client
+from ..errors import PlanDrained, PlanNotFound, ResultNotKept, ZkplanError
+from ..plan import Plan
+from ..tasks import Task, TaskSpec
+from ..waiting.one_result import open_outcome
+from ..waiting.plan_tasks import Completed
+
+logger = logging.getLogger("zkplan.plan")
+
+#: The most calls that one add carries.
+BATCH_MAX = 2000
+
+
+class Executor(futures.Executor):
+    """Runs each call as a task, on the workers of the client's root.
+
+        with zkplan.local() as client, zkplan.Executor(client) as executor:
+            squares = list(executor.map(square, range(100)))
+
+    The calls survive the death of any worker. Their futures end with this process: use a plan where
+    the results must outlive it. `cancel` of a future forgets its result; a call that was sent to
+    ZooKeeper may still run. `running` is never True. It is thread-safe.
+
+    The calls are tasks of a plan. When that has drained, the next call begins another plan; a plan
+    is removed when its last future is done.
+    """
+
+    def __init__(self, client: Client, name: str = "executor", **options: Any) -> None:
+        """`options` are those of `Client.create_plan`. A call is tried once unless `attempts` says
+        otherwise."""
+        self._client, self._name = client, name
+        # With "cascade" a call that fails is over, so that the plan drains.
+        self._options = {"attempts": 1, **options, "keep": True, "on_failure": "cascade"}
+        self._queue: queue.SimpleQueue[_Call | None] = queue.SimpleQueue()
+        self._lock = threading.Condition()
+        self._is_shut = self._is_all_sent = False
+        #: Calls that were sent and whose futures are not done, by plan; a plan until it is removed.
+        self._open: dict[Plan, dict[Task, _Call]] = {}
+        self._plan: Plan | None = None
+        self._sender = threading.Thread(target=self._send_all, name="zkplan-executor", daemon=True)
+        self._sender.start()
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> futures.Future[Any]:
+        """See `concurrent.futures.Executor.submit`. What cannot travel fails the future."""
+        call = _Call(TaskSpec(fn, args, kwargs))
+        with self._lock:
+            if self._is_shut:
+                raise RuntimeError("cannot schedule new futures after shutdown")
+            self._queue.put(call)
+        return call.future
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """See `concurrent.futures.Executor.shutdown`."""
+        with self._lock:
+            first, self._is_shut = not self._is_shut, True
+        if first:
+            if cancel_futures:
+                self._cancel_queued()
+            self._queue.put(None)
+        if cancel_futures:
+            self._sender.join()
+            self._cancel_sent()
+        if wait:
+            self._sender.join()
+            with self._lock:
+                self._lock.wait_for(lambda: not self._open)
+
+    # ---- sending, in a thread of its own: calls that come together are added together
+
+    def _send_all(self) -> None:
+        while self._send_batch():
+            pass
+        with self._lock:
+            self._is_all_sent = True
+            idle = [plan for plan, calls in self._open.items() if not calls]
+        for plan in idle:
+            self._remove(plan)
+
+    def _send_batch(self) -> bool:
+        """Wait for calls and send all that are there. Returns whether more may come."""
+        batch = [self._queue.get()]
+        try:
+            while len(batch) < BATCH_MAX:
+                batch.append(self._queue.get_nowait())
+        except queue.Empty:
+            pass
+        calls = [call for call in batch if call is not None and not call.future.cancelled()]
+        try:
+            self._send(calls)
+        except ZkplanError:
+            for call in calls:  # one that cannot travel must not fail the others
+                try:
+                    self._send([call])
+                except Exception as error:
+                    call.end(error=error)
+        except Exception as error:
+            for call in calls:
+                call.end(error=error)
+        return None not in batch
+
+    def _send(self, calls: list[_Call]) -> None:
+        if not calls:
+            return
+        plan, specs = self._plan, [call.spec for call in calls]
+        try:
+            if plan is None:
+                raise PlanDrained("", "there is no plan yet")
+            tasks = plan.add_tasks(specs)
+        except (PlanDrained, PlanNotFound):
+            # It gets calls before it is ready, since an empty plan would have drained at once.
+            with self._client.create_plan(self._name, **self._options) as plan:
+                tasks = plan.add_tasks(specs)
+            self._plan = plan
+        with self._lock:
+            self._open.setdefault(plan, {}).update(zip(tasks, calls, strict=True))
+        for task in tasks:
+            task._watch(self._ended(plan, task))
+
+    def _ended(self, plan: Plan, task: Task) -> Callable[[Completed, bytes | None], None]:
+        def ended(completed: Completed, outcome: bytes | None) -> None:
+            with self._lock:
+                call = self._open.get(plan, {}).pop(task, None)
+            if call is not None:
+                try:
+                    if completed.error is not None:
+                        raise completed.error
+                    if outcome is None:
+                        raise ResultNotKept(task.name, f"the result of {task!r} is gone")
+                    call.end(open_outcome(self._client.values, outcome, task.path, task.name))
+                except Exception as error:
+                    call.end(error=error)
+            if not self._open.get(plan, True):
+                self._remove(plan)
+
+        return ended
+
+    def _remove(self, plan: Plan) -> None:
+        """Remove a plan that gets no further calls: it has drained, or the sender has ended."""
+        try:
+            if not self._is_all_sent and not plan.is_drained():
+                return
+            plan.remove()
+        except ZkplanError as error:
+            logger.warning("%s of an executor stays: %s", plan.path, error)
+        with self._lock:
+            self._open.pop(plan, None)
+            self._lock.notify_all()
+
+    # ---- cancelling
+
+    def _cancel_queued(self) -> None:
+        try:
+            while (call := self._queue.get_nowait()) is not None:
+                call.future.cancel()
+        except queue.Empty:
+            pass
+
+    def _cancel_sent(self) -> None:
+        """Let running calls end, and nothing else begin."""
+        with self._lock:
+            plans = {plan: dict(calls) for plan, calls in self._open.items()}
+        for plan, calls in plans.items():
+            try:
+                plan.pause()
+                running = {task.number for task in plan.tasks() if task.state == "claimed"}
+            except ZkplanError:
+                continue  # it has drained meanwhile
+            for task, call in calls.items():
+                if task.number not in running:
+                    call.future.cancel()
+                    self._ended(plan, task)(Completed(task.number, False), None)
+
+
+class _Call:
+    """A call on its way: what is to be run, and the future of who submitted it."""
+
+    def __init__(self, spec: TaskSpec) -> None:
+        self.spec = spec
+        self.future: futures.Future[Any] = futures.Future()
+
+    def end(self, result: Any = None, error: BaseException | None = None) -> None:
+        if not self.future.set_running_or_notify_cancel():
+            return
+        if error is None:
+            self.future.set_result(result)
+        else:
+            self.future.set_exception(error)

@@ -1,0 +1,1 @@
+"""Values by reference: those too large for the tree lie in a store that all can reach."""

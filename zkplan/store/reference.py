@@ -1,0 +1,51 @@
+"""What stands in the tree for a stored value: its name in the plan's folder, length and digest."""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+from ..errors import PayloadUndecodable
+
+#: The encoding of a value that is a reference. `serialization.codec` lists the others.
+STORED = b"S"
+_LENGTH = struct.Struct(">Q")
+_HEAD = 1 + 16 + _LENGTH.size
+
+
+class Reference(NamedTuple):
+    """`key` says who wrote the blob: `TASK.N` an attempt, `add` an author."""
+
+    key: str
+    digest: bytes
+    length: int
+
+    @property
+    def name(self) -> str:
+        """The name of the blob."""
+        return f"{self.key}-{self.digest.hex()}"
+
+    def to_bytes(self) -> bytes:
+        return STORED + self.digest + _LENGTH.pack(self.length) + self.key.encode()
+
+    @classmethod
+    def from_bytes(cls, body: bytes) -> Reference:
+        """Raises PayloadUndecodable. A key that could lead out of the plan's folder is refused."""
+        key = body[_HEAD:].decode(errors="replace")
+        if len(body) <= _HEAD or not all(part.isalnum() for part in key.split(".")):
+            raise PayloadUndecodable("the reference to a stored value is damaged")
+        return cls(key, body[1:17], _LENGTH.unpack_from(body, 17)[0])
+
+
+def key_of(name: str) -> str:
+    """The key in the name of a blob.
+
+    >>> key_of("0000000012.1-00ff")
+    '0000000012.1'
+    """
+    return name.partition("-")[0]
+
+
+def is_stored(body: bytes) -> bool:
+    """Whether a value (without its name) is a reference."""
+    return body[:1] == STORED

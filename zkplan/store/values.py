@@ -1,0 +1,241 @@
+"""Seal and open the values of plans. Those too large for the tree lie in the store.
+
+S10: the blob is written, and lasts, before the transaction that refers to it is sent.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from ..errors import (
+    NotSerialisable,
+    PayloadUndecodable,
+    PlanNotFound,
+    StoredValueLost,
+    ZkplanError,
+)
+from ..protocol.layout import number_of
+from ..protocol.records import PlanRecord
+from ..protocol.requests import ReadData, Step
+from ..serialization.codec import (
+    VALUE,
+    Codec,
+    dump,
+    dump_call,
+    load,
+    load_function,
+    named,
+    split_name,
+)
+from ..transport import Transport
+from .blob import Bytes, Part, decode, digest, encode
+from .cache import Cache
+from .files import Store
+from .reference import Reference, is_stored
+
+#: So many blobs are read at once for one task.
+READERS = 8
+#: The key of the blobs of an author.
+ADDED = "add"
+NO_STORE = (
+    "its value lies in a store, and none is configured here: give the one of its author "
+    "(connect(store=...), --store or ZKPLAN_STORE)"
+)
+
+
+class Values:
+    """The values of all plans of one client. It is thread-safe."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        codec: Codec,
+        store: Store | None = None,
+        for_ever: bool = False,
+    ) -> None:
+        """`for_ever` waits for ZooKeeper as long as it takes, as a worker does."""
+        self._transport, self.codec, self.store = transport, codec, store
+        self._for_ever = for_ever
+        self._cache = Cache()
+        self._folders: dict[str, str] = {}
+
+    def for_worker(self) -> Values:
+        """The same, but it waits for ZooKeeper as long as it takes."""
+        found = Values(self._transport, self.codec, self.store, True)
+        found._cache = self._cache
+        return found
+
+    def folder_of(self, plan_path: str) -> str:
+        """The folder of a plan in the store. It is another one for each copy of a plan.
+
+        Raises PlanNotFound.
+        """
+        folder = self._folders.get(plan_path)
+        if folder is None:
+            node = self._run(_read(plan_path))
+            if node is None:
+                raise PlanNotFound(plan_path, f"there is no plan {plan_path}")
+            uid = PlanRecord.from_bytes(node.data).uid
+            folder = f"plan-{number_of(plan_path)}-{uid}-{node.created_ms:x}"
+            self._folders[plan_path] = folder
+        return folder
+
+    # ---- seal
+
+    def seal(self, plan_path: str, key: str, value: Any, name: str = "") -> bytes:
+        """The envelope of a value. `name` is that of its task, if the value will be kept.
+
+        Raises NotSerialisable for a value that cannot travel, and StoreUnavailable.
+        """
+        if self.store is None or (value is None and not name):
+            return self.codec.seal_value(value, name)
+        try:
+            body, buffers = _dumped(value)
+            store = self._store_for(body, buffers)
+            if store is not None:
+                body = self._stored(store, plan_path, key, body, buffers)
+            elif buffers:
+                body = dump(value)
+        except ZkplanError:
+            raise
+        except Exception as error:
+            raise NotSerialisable(
+                f"a value of type {type(value).__qualname__} cannot be serialised: "
+                f"{type(error).__name__}: {error}"
+            ) from error
+        return self.codec.seal(VALUE, named(body, name) if name else body)
+
+    def dump_call(
+        self,
+        plan_path: str,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        position_of: Callable[[Any], int | None],
+    ) -> bytes:
+        """The arguments of a call; each task in them becomes its position. Raises whatever dill
+        raises, and StoreUnavailable."""
+        if self.store is None:
+            return dump_call(args, kwargs, position_of)
+        body, buffers = _dumped((tuple(args), dict(kwargs)), position_of)
+        store = self._store_for(body, buffers)
+        if store is not None:
+            return self._stored(store, plan_path, ADDED, body, buffers)
+        return dump_call(args, kwargs, position_of) if buffers else body
+
+    def function(self, plan_path: str, body: bytes) -> bytes:
+        """What a definition holds for a dumped function: itself, or a reference."""
+        store = self._store_for(body, [])
+        if store is None:
+            return body
+        name, _ = split_name(body)
+        return named(self._stored(store, plan_path, ADDED, body, []), name)
+
+    def _store_for(self, body: bytes, buffers: Sequence[pickle.PickleBuffer]) -> Store | None:
+        """The store, if there is one and the value is large enough for it."""
+        size = len(body) + sum(buffer.raw().nbytes for buffer in buffers)
+        return self.store if self.store is not None and size > self.store.inline_limit else None
+
+    def _stored(
+        self,
+        store: Store,
+        plan_path: str,
+        key: str,
+        body: bytes,
+        buffers: Sequence[pickle.PickleBuffer],
+    ) -> bytes:
+        views = [buffer.raw() for buffer in buffers]
+        parts = [Part(body), *(Part(view, view.readonly) for view in views)]
+        chunks = encode(parts)
+        reference = Reference(key, digest(chunks), sum(map(len, chunks)))
+        folder = self.folder_of(plan_path)
+        if self._cache.get(f"{folder}/{reference.name}") is None:
+            store.write(folder, reference.name, chunks)
+            if reference.length <= self._cache.entry_bytes_max:
+                self._cache.put(f"{folder}/{reference.name}", b"".join(chunks))
+        return reference.to_bytes()
+
+    # ---- open
+
+    def load(self, plan_path: str, body: bytes, values: Sequence[Any] = ()) -> Any:
+        """The value of an opened envelope, with `values` in place of its tasks.
+
+        Raises PayloadUndecodable, StoredValueLost, StoreUnavailable, and what the user's own
+        classes raise.
+        """
+        if body[:1] == b"N":
+            body = split_name(body)[1]
+        if not is_stored(body):
+            return load(body, values)
+        reference = Reference.from_bytes(body)
+        return _loaded(self._blob(plan_path, reference), values)
+
+    def load_all(self, plan_path: str, bodies: Sequence[bytes]) -> list[Any]:
+        """The values of the arguments of one task. Stored ones are read several at once."""
+        plain = [split_name(body)[1] for body in bodies]
+        if sum(map(is_stored, plain)) < 2:
+            return [self.load(plan_path, body) for body in plain]
+        found: list[Any] = []
+        with ThreadPoolExecutor(READERS, "zkplan-store") as pool:
+            for start in range(0, len(plain), READERS):
+                batch = plain[start : start + READERS]
+                blobs = pool.map(lambda body: self._blob_of(plan_path, body), batch)
+                for body, blob in zip(batch, blobs, strict=True):
+                    found.append(load(body) if blob is None else _loaded(blob, ()))
+        return found
+
+    def _blob_of(self, plan_path: str, body: bytes) -> Bytes | None:
+        return self._blob(plan_path, Reference.from_bytes(body)) if is_stored(body) else None
+
+    def load_function(self, plan_path: str, body: bytes) -> Callable[..., Any]:
+        """The function of a definition. Raises as `load`."""
+        reference = split_name(body)[1]
+        if not is_stored(reference):
+            return load_function(body)
+        blob = self._blob(plan_path, Reference.from_bytes(reference))
+        return load_function(bytes(decode(blob)[0]))
+
+    def _blob(self, plan_path: str, reference: Reference) -> Bytes:
+        store = self.store
+        if store is None:
+            raise PayloadUndecodable(NO_STORE)
+        folder = self.folder_of(plan_path)
+        place = f"{folder}/{reference.name}"
+        blob = self._cache.get(place)
+        if blob is None:
+            blob = store.read(folder, reference.name)
+            if len(blob) != reference.length or digest([blob]) != reference.digest:
+                raise StoredValueLost(
+                    f"{place} in the store {store.url} is damaged ({len(blob)} of "
+                    f"{reference.length} bytes)"
+                )
+            self._cache.put(place, blob)
+        return blob
+
+    def _run(self, step: Step[Any]) -> Any:
+        return self._transport.run(step, for_ever=self._for_ever)
+
+
+def _read(path: str) -> Step[Any]:
+    return (yield ReadData(path))
+
+
+def _dumped(
+    value: Any, position_of: Callable[[Any], int | None] | None = None
+) -> tuple[bytes, list[pickle.PickleBuffer]]:
+    """The pickle and its buffers, which lie apart so that large ones are not copied."""
+    buffers: list[pickle.PickleBuffer] = []
+    body = dump(value, position_of, buffers)
+    try:
+        for buffer in buffers:
+            buffer.raw()
+    except BufferError:  # not contiguous: only its object can put it into the pickle
+        return dump(value, position_of), []
+    return body, buffers
+
+
+def _loaded(blob: Bytes, values: Sequence[Any]) -> Any:
+    body, *buffers = decode(blob)
+    return load(memoryview(body), values, buffers)

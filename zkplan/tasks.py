@@ -1,0 +1,249 @@
+"""A task for its author: its description, and the handle that returns its result."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from .connection import Connection
+from .errors import (
+    NotSerialisable,
+    PlanError,
+    ResultNotKept,
+)
+from .inspection.task_info import TaskInfo, task_info
+from .protocol.adding import NewTask
+from .serialization import codec as codecs
+from .serialization.codec import function_name
+from .tracebacks import told_to_caller
+from .waiting.done import has_completed
+from .waiting.futures import completion
+from .waiting.one_result import failure_in, not_kept, open_outcome, wait_for_outcome
+from .waiting.watcher import Callback, Watcher
+
+
+@dataclass(eq=False)
+class TaskSpec:
+    """The description of one task for `Plan.add_tasks`.
+
+    It may be an argument of a later task in the same call. Options left at None take the plan's
+    defaults. `Plan.add_task` says what each option means.
+    """
+
+    fn: Callable[..., Any]
+    args: Sequence[Any] = ()
+    kwargs: Mapping[str, Any] | None = None
+    name: str | None = None
+    attempts: int | None = None
+    retry_delay: float | None = None
+    timeout: float | None = None
+    priority: int | None = None
+    keep: bool | None = None
+    _new: NewTask | None = field(default=None, init=False, repr=False)
+
+    @property
+    def called(self) -> str:
+        """The name of the task: that given here, that of the decorator, or the function's."""
+        own: dict[str, Any] = getattr(self.fn, "zkplan_options", {})
+        return self.name or own.get("name") or function_name(self.fn)
+
+    @property
+    def label(self) -> str:
+        """How errors name this task."""
+        function = function_name(self.fn)
+        return f"task {self.name!r} ({function})" if self.name else f"a task of {function}"
+
+
+class PlanOfTask(Protocol):
+    """What the handle of a task needs from its plan. Plan implements it."""
+
+    path: str
+
+    @property
+    def client(self) -> Any: ...
+
+    @property
+    def _watcher(self) -> Watcher[Task]: ...
+
+    def flush(self) -> None: ...
+    def _refuse_to_wait_inside(self) -> None: ...
+    def retry_task(self, number: str) -> bool: ...
+
+
+class Task:
+    """A handle on a task. Given as an argument of another task, it stands for its result there."""
+
+    __slots__ = ("_defined", "_feeds", "_keep", "_new", "_number", "_outcome", "_plan", "name")
+
+    def __init__(
+        self, plan: PlanOfTask, number: str = "", name: str = "", new: NewTask | None = None
+    ) -> None:
+        self._plan = plan
+        self.name = name
+        self._number = number
+        self._new = new
+        #: Whether this handle was made with the task, so that it knows the option `keep`.
+        self._defined = new is not None
+        self._keep = None if new is None else new.keep
+        #: Whether another task takes the result, as far as this handle knows.
+        self._feeds = False
+        #: The sealed outcome that was read together with others, until `result` takes it.
+        self._outcome: bytes | None = None
+
+    @property
+    def plan(self) -> Any:
+        """The plan of this task. (The type is Any because the module of Plan imports this one.)"""
+        return self._plan
+
+    @property
+    def number(self) -> str:
+        """The ten digits in the name of its znode. Inside a `with` block this sends the adds made
+        so far."""
+        if not self._number and self._new is not None:
+            if not self._new.number:  # else a `with` block would send its adds one by one
+                self._plan.flush()
+            self._number = self._new.number
+            if self._number:
+                self._feeds, self._new = self._feeds or self._new.feeds, None
+        return self._number
+
+    @property
+    def path(self) -> str:
+        return f"{self._plan.path}/task-{self.number}"
+
+    # ---- its outcome
+
+    @told_to_caller
+    def result(self, timeout: float | None = None) -> Any:
+        """Wait for the result and return it. `timeout` is in seconds.
+
+        If the task is out of attempts, this raises the function's own exception, or TaskFailed if
+        that exception cannot be restored. Raises ResultNotKept and WaitTimeout, and what
+        `Plan.wait` raises if the result can never come. Raises PlanError where the wait would never
+        end: inside the plan's own `with` block, and for a task that the running task has just
+        added.
+        """
+        outcome, self._outcome = self._wait(timeout), None
+        return open_outcome(self._plan.client.values, outcome, self.path, self.name)
+
+    @told_to_caller
+    def exception(self, timeout: float | None = None) -> Exception | None:
+        """Wait as `result` does, and return what that would raise about the task; None if it has
+        succeeded.
+
+        It returns PlanCancelled, PlanFailed, PlanStuck or PlanNotFound if the task can never
+        finish. It raises WaitTimeout, ZooKeeperUnavailable, and PlanError where the wait would
+        never end.
+        """
+        self._waited_for()
+        try:
+            self._outcome = self._wait(timeout)
+        except PlanError as error:
+            return error
+        except ResultNotKept:
+            return None
+        kind, body = self._plan.client.codec.open(codecs.VALUE + codecs.FAILURE, self._outcome)
+        return failure_in(body, self.path, self.name) if kind == codecs.FAILURE else None
+
+    def done(self) -> bool:
+        """Whether the task has finished, is out of attempts, or was cancelled with its plan."""
+        client, plan_path, number = self._waited_for()
+        return self._outcome is not None or has_completed(client, plan_path, number)
+
+    def running(self) -> bool:
+        """Whether a worker has claimed the task."""
+        return self.state() == "claimed"
+
+    def add_done_callback(self, fn: Callable[[Task], object]) -> None:
+        """Call `fn(task)` once when the task has completed (see `as_completed`), or at once.
+
+        The call comes from a thread that serves all tasks of this plan, so `fn` must not block. An
+        exception of `fn` is logged. `task.result()` inside `fn` needs no request.
+        """
+
+        def callback(_: object, outcome: bytes | None) -> None:
+            self._bring(outcome)
+            fn(self)
+
+        self._watch(callback)
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        """`await task` gives the result, or raises as `result` does. No thread waits for it
+        alone."""
+        return self._awaited().__await__()
+
+    async def _awaited(self) -> Any:
+        completed, outcome = await completion(self)
+        if completed.error is not None:
+            raise completed.error
+        if outcome is None:
+            raise not_kept(self.path, self.name)
+        return open_outcome(self._plan.client.values, outcome, self.path, self.name)
+
+    def _wait(self, timeout: float | None) -> bytes:
+        client, plan_path, number = self._waited_for()
+        if self._outcome is not None:
+            return self._outcome
+        return wait_for_outcome(client, plan_path, number, self.name, timeout)
+
+    def _waited_for(self) -> tuple[Connection, str, str]:
+        """Client, path of the plan, and number. Raises PlanError where a wait would never end."""
+        self._plan._refuse_to_wait_inside()
+        if not self.number:
+            raise PlanError(
+                self._plan.path,
+                f"{self!r} is added when the task that adds it commits, so that one cannot wait "
+                "for it; give it as an argument to another task",
+            )
+        return self._plan.client, self._plan.path, self.number
+
+    def _bring(self, outcome: bytes | None) -> None:
+        """Keep an outcome that was read together with others."""
+        self._outcome = outcome
+
+    def _watch(self, callback: Callback) -> Callable[[], None]:
+        self._plan._watcher.add(self, callback)
+        return lambda: self._plan._watcher.discard(self, callback)
+
+    def _is_kept(self) -> bool | None:
+        """Whether the result will be kept, as far as this handle knows; None if it does not."""
+        if self._feeds or (self._new is not None and self._new.feeds):
+            return bool(self._keep) if self._defined else None
+        return self._keep is not False if self._defined else None
+
+    # ---- what it is, and control
+
+    def state(self) -> str:
+        """`finished`, or the state that `Plan.tasks` lists for it. Raises InvalidTask if the task
+        never existed, or is gone with its plan."""
+        return self.info().state
+
+    def info(self) -> TaskInfo:
+        """What is known of the task now: state, attempts, worker, last error, progress. Raises as
+        `state`."""
+        client, plan_path, number = self._waited_for()
+        return task_info(client, plan_path, number)
+
+    def retry(self) -> bool:
+        """Make a dead task runnable again, with all its attempts. Returns False if it is not
+        dead."""
+        return self._plan.retry_task(self.number)
+
+    def _key(self) -> str | NewTask:
+        """What an edge to this task refers to: its number, or its definition if it has no number
+        yet."""
+        if self._new is not None and not self._new.number:
+            return self._new
+        return self.number
+
+    def __repr__(self) -> str:
+        number = self._number or (self._new.number if self._new is not None else "")
+        return f"<Task {self.name or number or '(not sent yet)'} of {self._plan.path}>"
+
+    def __reduce__(self) -> Any:
+        raise NotSerialisable(
+            f"{self!r} is a handle, which becomes an edge only as an argument of a task (at any "
+            "depth in lists, tuples, dicts and sets). A handle cannot be a result, nor stand in a "
+            "closure: add a task that takes it as an argument"
+        )

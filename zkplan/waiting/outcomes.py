@@ -1,0 +1,53 @@
+"""Read kept outcomes in bulk."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TypeVar
+
+from ..connection import Connection
+from ..protocol.load import VALUES_FIRST, values_next
+from ..protocol.requests import ReadData, ReadMany
+from ..transport import Transport
+from .group import Waited
+from .plan_tasks import Completed
+
+T = TypeVar("T", bound=Waited)
+
+
+def read_outcomes(
+    transport: Transport, plan_path: str, numbers: Sequence[str]
+) -> Iterator[tuple[str, bytes | None]]:
+    """Yield the number and the sealed outcome of each task, None where there is none.
+
+    It reads as it goes on, in batches whose answers are small enough for the server and for the
+    memory of the caller.
+    """
+    start, values = 0, VALUES_FIRST
+    while start < len(numbers):
+        batch = numbers[start : start + values]
+        start += len(batch)
+        reads = [ReadData(f"{plan_path}/results/{number}") for number in batch]
+        nodes = transport.ask(ReadMany(reads, strict=True))
+        values = values_next(nodes)
+        for number, node in zip(batch, nodes, strict=True):
+            yield number, None if node is None else node.data
+
+
+def with_outcomes(
+    found: list[tuple[T, Completed]],
+) -> Iterator[tuple[tuple[T, Completed], bytes | None]]:
+    """Add the sealed outcome to each task that has one. It reads as it goes on."""
+    by_plan: dict[tuple[int, str], list[tuple[T, Completed]]] = {}
+    places: dict[tuple[int, str], Connection] = {}
+    for pair in found:
+        client, plan_path, _ = pair[0]._waited_for()
+        places[id(client), plan_path] = client
+        by_plan.setdefault((id(client), plan_path), []).append(pair)
+    for key, pairs in by_plan.items():
+        kept = {completed.number: (task, completed) for task, completed in pairs if completed.kept}
+        for number, outcome in read_outcomes(places[key].transport, key[1], list(kept)):
+            yield kept[number], outcome
+        for pair in pairs:
+            if not pair[1].kept:
+                yield pair, None

@@ -1,0 +1,202 @@
+"""Patience: how long to wait for a plan, and the proof that the wait is in vain."""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from ..connection import Connection
+from ..errors import UNREACHABLE, PlanCancelled, WaitTimeout, ZkplanError, ZooKeeperError
+from ..inspection.deadlock import (
+    dead_if_deadlocked,
+    may_stand,
+    no_worker,
+    not_taken,
+    raise_in_vain,
+)
+from ..inspection.slots import no_free_slot, waiting_in_slot
+from ..inspection.workers import living_workers
+from ..protocol.control import PlanStatus
+from ..protocol.layout import number_of
+
+logger = logging.getLogger("zkplan.plan")
+
+#: One look: (True, what was waited for), or (False, the status of the plan).
+Look = Callable[[], tuple[bool, Any]]
+
+#: Seconds after which the plan is looked at without a watch: for progress, and because a watch may
+#: be lost.
+LOOK_S = 1.0
+#: After this many looks without a change, the waiter finds out whether anything can still run.
+STILL_LOOKS = 2
+#: Those after one of which nothing followed: this client may not see it, or not repair it.
+UNPROVED_LOOKS = 30
+
+
+@contextmanager
+def wake_up(
+    client: Connection, plan_path: str, woken: threading.Event | None = None
+) -> Iterator[threading.Event]:
+    """An event that is set whenever a watched znode of the plan changes."""
+    woken = threading.Event() if woken is None else woken
+
+    def listener(path: str | None) -> None:
+        if path is None or path.startswith(plan_path):
+            woken.set()
+
+    client.transport.listen(listener)
+    try:
+        with waiting_in_slot():
+            yield woken
+    finally:
+        client.transport.unlisten(listener)
+
+
+def check_timeout(timeout: float | None) -> None:
+    """Raises ZkplanError for a time-out below 0, and for NaN."""
+    if timeout is not None and not timeout >= 0:
+        raise ZkplanError(f"a time-out must be 0 or more seconds, not {timeout!r}")
+
+
+class Patience:
+    """Decides how long to wait, and notices whether the plan makes progress."""
+
+    def __init__(
+        self, client: Connection, plan_path: str, timeout: float | None, what: str
+    ) -> None:
+        check_timeout(timeout)
+        self._client, self._plan = client, plan_path
+        self._timeout, self._what = timeout, what
+        self._deadline = math.inf if timeout is None else time.monotonic() + timeout
+        self.last: PlanStatus | None = None
+        self._still = 0
+        #: Nothing could run at the last look, and yet it is unknown whether that will change.
+        self._stands = False
+        #: Why this client cannot find out whether the plan can go on.
+        self._unseen = ""
+        self._warned: set[str] = set()
+
+    @property
+    def dead(self) -> int:
+        """The number of dead tasks at the last look."""
+        return self.last.dead if self.last is not None else 0
+
+    def wait(self, look: Look, longest: float | None = None) -> Any:
+        """Look until something is found. Raises the error that says why the wait is in vain.
+
+        It looks whenever a watch fires, and after `longest` seconds. When the time is over, the
+        plan is looked at once more. Raises WaitTimeout if it can go on.
+        """
+        with wake_up(self._client, self._plan) as woken:
+            while True:
+                is_over = time.monotonic() >= self._deadline
+                found, seen = look()
+                if not found:
+                    found, seen = self.judge(seen, look, is_over)
+                if found:
+                    return seen
+                if is_over:
+                    raise WaitTimeout(f"{self._what} after {self._timeout:g} s; {self.why()}")
+                left = max(0.0, self._deadline - time.monotonic())
+                woken.wait(min(LOOK_S if longest is None else longest, left))
+                woken.clear()
+
+    def judge(self, seen: PlanStatus, look: Look, is_over: bool = False) -> tuple[bool, Any]:
+        """Judge a look that has found nothing. Returns what a further look has found.
+
+        Raises the error that says why the wait is in vain.
+        """
+        found = False
+        while not found and self._seems_in_vain(seen, is_over):
+            dead, before = self._prove(), seen
+            if dead is None:
+                break
+            # The wait is in vain only if this finds no change: it finds whatever happened before
+            # the proof.
+            found, seen = look()
+            self._stands = not found and seen[:-1] == before[:-1]
+            if self._stands:
+                self._in_vain(seen, dead, is_over)
+                break
+        return found, seen
+
+    def _seems_in_vain(self, status: PlanStatus, is_over: bool) -> bool:
+        """Whether it is to be proved that nothing can run. Warns of what keeps the plan waiting."""
+        died = status.dead > self.dead
+        moved = self.last is None or status[:-1] != self.last[:-1]
+        self.last, self._stands = status, False
+        self._still = 0 if moved else self._still + 1
+        if status.state == "cancelled":
+            raise PlanCancelled(status.path, f"{status.path} was cancelled")
+        if status.state == "defining":
+            self._warn(
+                f"{status.path} is not marked ready, so nothing of it runs until `mark_ready` or "
+                "the end of its `with` block"
+            )
+        if died or is_over:  # perhaps that was the last task that could run
+            return may_stand(status)
+        if self._still < STILL_LOOKS or status.state != "running":
+            return False
+        self._still = 0
+        if told := no_free_slot(self._client):
+            self._warn(f"{self._what}: {told}")
+        if status.runnable and not living_workers(self._client):
+            self._warn(no_worker(self._client))
+        return not status.runnable
+
+    def _prove(self) -> int | None:
+        """The number of dead tasks if no task can run; None if one can, or if that is unknown."""
+        try:
+            return self._client.transport.run(dead_if_deadlocked(self._client.paths, self._plan))
+        except UNREACHABLE:
+            raise
+        except ZooKeeperError as error:
+            self._still = -UNPROVED_LOOKS
+            self._unseen = f"this client cannot see whether the plan can go on: {error}"
+            self._warn(f"{self._plan}: {self._unseen}")
+            return None
+
+    def _in_vain(self, status: PlanStatus, dead: int, is_over: bool) -> None:
+        """Raise the error, if the reason is known."""
+        # A late look repairs nothing: another client may just be building the plan.
+        why = raise_in_vain(self._client, status, dead, repair=not is_over)
+        self._still = -UNPROVED_LOOKS
+        if why:
+            self._warn(why)
+
+    def _warn(self, message: str) -> None:
+        """Log each message once, however long the wait is."""
+        if message not in self._warned:
+            self._warned.add(message)
+            logger.warning("%s", message)
+
+    def why(self) -> str:
+        """Why the plan has not ended, as far as this client knows."""
+        status = self.last
+        if status is not None and status.state == "defining":
+            return "the plan is not marked ready, so nothing of it runs"
+        if status is not None and status.state == "paused":
+            return "the plan is paused until `resume`"
+        dead = f"{status.dead} of its tasks out of attempts; " if status and status.dead else ""
+        try:
+            if self._stands:
+                check = self._client.command(f"plan check {int(number_of(self._plan))}")
+                return dead + (
+                    f"nothing of it can run now (`{check}` tells why, and repairs what it can)"
+                )
+            if told := no_free_slot(self._client):
+                return dead + told
+            if status is not None and status.state == "running" and status.tasks:
+                workers = living_workers(self._client)
+                if not workers:
+                    return dead + no_worker(self._client)
+                if status.runnable and not any(worker.claims for worker in workers):
+                    return dead + not_taken(self._client, self._plan, status.runnable)
+        except ZooKeeperError:
+            return dead + "ZooKeeper does not answer now"
+        return dead + (self._unseen or "it goes on")

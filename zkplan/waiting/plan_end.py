@@ -1,0 +1,90 @@
+"""Wait until a plan has ended. Watches wake the waiter, and each look costs the same."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from ..connection import Connection
+from ..errors import UNREACHABLE, WaitTimeout, ZooKeeperError
+from ..inspection.deadlock import failed
+from ..inspection.progress import progress_bar
+from ..protocol.control import PlanStatus, finish
+from ..protocol.control import status as read_status
+from ..protocol.layout import number_of
+from ..protocol.requests import ReadChildren, ReadData
+from ..text import count
+from .patience import Patience
+
+logger = logging.getLogger("zkplan.plan")
+PROGRESS_LOOK_S = 0.2
+#: Up to this many dead tasks, each new one wakes the waiter, because it reads the whole list again.
+WATCHED_DEAD_MAX = 1000
+
+
+@contextmanager
+def _goes_on(client: Connection, patience: Patience) -> Iterator[None]:
+    """Say at Ctrl-C that only the wait has ended, and how to look at the plan."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        if (seen := patience.last) is not None and not client.ends_with_process:
+            name = f" ({seen.name})" if seen.name.isprintable() and seen.name else ""
+            logger.warning(
+                "%s%s goes on; only this wait has ended. To look at the plan:\n%s",
+                seen.path, name, client.command(f"plan show {int(number_of(seen.path))}"),
+            )  # fmt: skip
+        raise
+
+
+def _watch_dead(client: Connection, plan_path: str) -> None:
+    try:
+        client.transport.ask(ReadChildren(f"{plan_path}/dead", watch=True))
+    except UNREACHABLE:
+        raise
+    except ZooKeeperError:
+        # A client that may not read them sees a failure at its next look, once a second.
+        logger.debug("this client cannot watch the failures of %s", plan_path, exc_info=True)
+
+
+def wait_for_plan(
+    client: Connection,
+    plan_path: str,
+    timeout: float | None,
+    progress: bool = False,
+    fail_fast: bool = False,
+    given_up: threading.Event | None = None,
+) -> PlanStatus:
+    """See Plan.wait. It ends soon after `given_up` is set, by WaitTimeout."""
+    transport = client.transport
+    patience = Patience(client, plan_path, timeout, f"{plan_path} is not drained")
+    name = transport.run(read_status(plan_path)).name if progress else ""
+    with _goes_on(client, patience), progress_bar(name or plan_path, progress) as show:
+
+        def look() -> tuple[bool, PlanStatus]:
+            if given_up is not None and given_up.is_set():
+                raise WaitTimeout(f"nobody waits for {plan_path} any more")
+            transport.ask(ReadData(f"{plan_path}/done", watch=True))
+            transport.ask(ReadData(f"{plan_path}/ready", watch=True))
+            if fail_fast or patience.dead < WATCHED_DEAD_MAX:
+                _watch_dead(client, plan_path)
+            status = transport.run(read_status(plan_path))
+            if show is not None:
+                dead = f", {status.dead} dead" if status.dead else ""
+                show(status.finished, status.added, f"{status.runnable} runnable{dead}")
+            if fail_fast and status.dead and status.state != "done":
+                told = f"{count(status.dead, 'task')} of {plan_path} failed"
+                raise failed(client, plan_path, f"{told}; the others go on")
+            if status.state == "done" and status.dead:
+                told = f"{plan_path} is drained, {status.dead} of its tasks failed"
+                raise failed(client, plan_path, told)
+            is_empty = status.state == "running" and not status.tasks
+            if is_empty and transport.run(finish(plan_path, time.time())):
+                return look()
+            return status.state == "done", status
+
+        ended: PlanStatus = patience.wait(look, None if show is None else PROGRESS_LOOK_S)
+        return ended

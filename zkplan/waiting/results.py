@@ -1,0 +1,136 @@
+"""The results of many tasks of one plan, read in batches while the plan runs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any, Protocol, TypeVar
+
+from ..connection import Connection
+from ..errors import PayloadUndecodable, PlanFailed, ResultNotKept, WaitTimeout
+from ..protocol.layout import parse_task
+from ..protocol.load import read_all
+from ..protocol.records import TaskRecord
+from ..protocol.requests import ReadChildren, ReadData
+from ..serialization.codec import TASK, task_options
+from .group import Group, Waited
+from .one_result import not_kept, open_outcome
+from .outcomes import read_outcomes, with_outcomes
+from .patience import check_timeout
+from .plan_end import wait_for_plan
+from .plan_tasks import Completed
+
+
+class Asked(Waited, Protocol):
+    """What `results_of` needs of a task. Task implements it."""
+
+    name: str
+
+    def _is_kept(self) -> bool | None:
+        """Whether its result will be kept, None if the handle does not know."""
+
+
+T = TypeVar("T", bound=Asked)
+
+
+def results_of(
+    client: Connection,
+    plan_path: str,
+    tasks: Sequence[T],
+    timeout: float | None,
+    raises: bool,
+) -> list[Any]:
+    """See Plan.results."""
+    check_timeout(timeout)
+    deadline = None if timeout is None else time.monotonic() + timeout
+    values: dict[str, Any] = {}
+    numbers = [task._waited_for()[2] for task in tasks]
+    if raises:
+        _refuse_unkept(client, plan_path, dict(zip(numbers, tasks, strict=True)))
+    with Group[T]() as group:
+        group.add(tasks)
+        while group.open:
+            found = group.wait(deadline)
+            if not found:
+                raise WaitTimeout(
+                    f"{len(group.open)} of {len(set(numbers))} results of {plan_path} are not "
+                    f"there after {timeout:g} s; {group.why()}"
+                )
+            for (task, completed), outcome in with_outcomes(found):
+                path = f"{plan_path}/task-{completed.number}"
+                value = _value(client, path, task.name, completed, outcome, raises)
+                values[completed.number] = value
+    return [values[number] for number in numbers]
+
+
+def kept_results(
+    client: Connection, plan_path: str, timeout: float | None, raises: bool
+) -> list[Any]:
+    """Wait until the plan has ended. Return all kept results, by task number."""
+    try:
+        wait_for_plan(client, plan_path, timeout)
+    except PlanFailed:
+        if raises:
+            raise
+    names = client.transport.ask(ReadChildren(f"{plan_path}/results")) or ()
+    numbers = sorted(name for name in names if parse_task(f"task-{name}") is not None)
+    return [
+        _value(client, f"{plan_path}/task-{number}", "", Completed(number, True), outcome, raises)
+        for number, outcome in read_outcomes(client.transport, plan_path, numbers)
+        if outcome is not None  # else its task was retried meanwhile
+    ]
+
+
+def _value(
+    client: Connection,
+    path: str,
+    name: str,
+    completed: Completed,
+    outcome: bytes | None,
+    raises: bool,
+) -> Any:
+    """The value, or the error in its place unless it `raises`."""
+    try:
+        if completed.error is not None:
+            raise completed.error
+        if outcome is None:
+            raise not_kept(path, name)
+        return open_outcome(client.values, outcome, path, name)
+    except Exception as error:
+        if raises:
+            raise
+        return error
+
+
+def _refuse_unkept(client: Connection, plan_path: str, tasks: dict[str, T]) -> None:
+    """Raise ResultNotKept for results that will not be kept, as far as it can be known now."""
+    kept = {number: task._is_kept() for number, task in tasks.items()}
+    unknown = [number for number, is_kept in kept.items() if is_kept is None]
+    reads: list[ReadData | ReadChildren] = []
+    for number in unknown:
+        path = f"{plan_path}/task-{number}"
+        reads += (ReadData(path), ReadChildren(path))
+    answers = client.transport.run(read_all(reads))
+    for at, number in enumerate(unknown):
+        node, names = answers[2 * at : 2 * at + 2]
+        if node is None or names is None:
+            continue  # it has finished: its outcome is there or not
+        try:
+            record = TaskRecord.from_bytes(client.codec.open(TASK, node.data)[1])
+        except PayloadUndecodable:
+            continue  # signed with another secret, as its result will be
+        keep = task_options(record).keep
+        kept[number] = keep or (keep is None and not any(map(_is_edge, names)))
+    unkept = [number for number, is_kept in kept.items() if is_kept is False]
+    if unkept:
+        first = tasks[unkept[0]]
+        others = f" (and {len(unkept) - 1} more)" if len(unkept) > 1 else ""
+        raise ResultNotKept(
+            first.name or unkept[0],
+            f"the result of {first!r}{others} goes to its dependents and is not kept: add it with "
+            "keep=True",
+        )
+
+
+def _is_edge(name: str) -> bool:
+    return name.startswith("prov-")
