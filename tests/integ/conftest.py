@@ -9,9 +9,9 @@ from kazoo.client import KazooClient
 
 import zkplan
 from zkplan.cli import main
-from zkplan.inspection import waiting
 from zkplan.runtime import capacity, maintenance, shutdown
 from zkplan.testing.znodes import remove_tree
+from zkplan.waiting import patience
 
 from .support import Here, Ran, Run, Told, plain_client, wait_until, working
 
@@ -74,7 +74,7 @@ def told(caplog: pytest.LogCaptureFixture) -> Told:
 @pytest.fixture
 def quick_looks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who waits looks ten times a second: as many looks as usual take a tenth of the time."""
-    monkeypatch.setattr(waiting, "LOOK_S", 0.1)
+    monkeypatch.setattr(patience, "LOOK_S", 0.1)
 
 
 @pytest.fixture
