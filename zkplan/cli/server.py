@@ -29,6 +29,8 @@ _SIGNED = """\
 note: {data} has a secret of its own. Clients that use the folder as embedded:FOLDER sign with it.
 Clients that work on their plans through the port need it, too: ZKPLAN_SECRET=$(cat {file})"""
 
+_STORE = "note: large values of clients on this machine may lie beside the data: ZKPLAN_STORE={url}"
+
 
 def _address(ctx: click.Context, param: click.Parameter, value: str) -> tuple[str, int]:
     host, colon, port = value.rpartition(":")
@@ -120,6 +122,8 @@ def server(
     )
     if data is not None and (data / SECRET).exists():
         click.echo(_SIGNED.format(data=data, file=shlex.quote(str(data / SECRET))), err=True)
+    if data is not None:
+        click.echo(_STORE.format(url=shlex.quote(f"file://{data.resolve()}/store")), err=True)
     if not _is_loopback(host):
         click.echo(_WARNING.format(host=host), err=True)
     try:
