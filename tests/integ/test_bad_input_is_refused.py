@@ -51,7 +51,7 @@ def test_a_payload_too_large_is_refused_with_size_limit_and_a_way_out(
 ) -> None:
     plan = zkplan_client.create_plan()
     before = tree(znodes, plan.path)
-    with pytest.raises(PayloadTooLarge, match=r"task 'big'.*store the data elsewhere") as caught:
+    with pytest.raises(PayloadTooLarge, match=r"task 'big'.*store for large values") as caught:
         plan.add_tasks([TaskSpec(int), TaskSpec(len, [b"x" * 1_100_000], name="big")])
     assert caught.value.size > 1_100_000
     assert 900_000 < caught.value.limit < 1_048_576

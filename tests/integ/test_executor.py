@@ -59,11 +59,18 @@ def cases() -> list[tuple[str, str]]:
     ]
 
 
+@pytest.fixture(scope="module")
+def client() -> Iterator[Client]:
+    """Once, on a server of its own: what an executor needs of a server others have tested."""
+    with zkplan.local(workers=0, threads=8) as here:
+        yield here
+
+
 @pytest.fixture
-def executor(zkplan_client: Client, worker: zkplan.Worker) -> Iterator[zkplan.Executor]:
-    with zkplan.Executor(zkplan_client) as made:
+def executor(client: Client) -> Iterator[zkplan.Executor]:
+    with zkplan.Executor(client) as made:
         yield made
-    assert zkplan_client.plans() == [], "an executor removes its plans"
+    assert client.plans() == [], "an executor removes its plans"
 
 
 @pytest.mark.parametrize(("mixin", "name"), cases())
@@ -107,24 +114,19 @@ def test_a_call_that_cannot_travel_fails_alone(executor: zkplan.Executor) -> Non
     assert isinstance(wrong.exception(WAIT_S), zkplan.InvalidTask)
 
 
-def test_calls_after_a_pause_run_in_another_plan(
-    executor: zkplan.Executor, zkplan_client: Client
-) -> None:
+def test_calls_after_a_pause_run_in_another_plan(executor: zkplan.Executor, client: Client) -> None:
     assert executor.submit(abs, -1).result(WAIT_S) == 1
-    wait_until(lambda: not zkplan_client.plans(), "the plan has drained and is removed")
+    wait_until(lambda: not client.plans(), "the plan has drained and is removed")
     assert list(executor.map(abs, range(-3, 0))) == [3, 2, 1]
 
 
 def test_running_calls_end_when_the_others_are_cancelled(
-    executor: zkplan.Executor, zkplan_client: Client
+    executor: zkplan.Executor, client: Client
 ) -> None:
     calls = [executor.submit(wait_at_the_gate) for _ in range(12)]
     wait_until(
         lambda: [
-            task
-            for plan in zkplan_client.plans()
-            for task in plan.tasks()
-            if task.state == "claimed"
+            task for plan in client.plans() for task in plan.tasks() if task.state == "claimed"
         ],
         "some of them run",
     )

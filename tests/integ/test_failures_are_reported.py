@@ -103,7 +103,7 @@ def test_a_result_too_large_is_not_tried_again(zkplan_client: Client, tmp_path: 
     with zkplan_client.create_plan(attempts=3, retry_delay=0) as plan:
         task = plan.add_task(large, name="too much")
         other = plan.add_task(lambda: "fine")
-    told = "the result of task too much: 1100.*pass its address"
+    told = "the result of task too much: 1100.*store for large values"
     with pytest.raises(PayloadTooLarge, match=told) as caught:
         task.result(30)
     assert 1_100_000 <= caught.value.size < 1_101_000

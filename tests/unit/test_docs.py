@@ -143,8 +143,11 @@ def test_the_readme_is_short() -> None:
 
 def test_readme_and_guide_show_the_examples_as_they_are() -> None:
     shown = _PYTHON.findall(read("README.md")) + _PYTHON.findall(read("docs/start/guide.md"))
-    examples = [file.read_text(encoding="utf-8") for file in TOP.glob("examples/*.py")]
-    assert sorted(shown) == sorted(examples)
+    examples = {file.read_text(encoding="utf-8"): file.name for file in TOP.glob("examples/*.py")}
+    assert set(shown) <= set(examples)
+    # One that is too long for a page is named there.
+    named = {name for code, name in examples.items() if code not in shown}
+    assert all(f"`examples/{name}`" in read("docs/start/guide.md") for name in named)
 
 
 def test_the_readme_says_what_the_example_prints() -> None:

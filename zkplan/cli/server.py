@@ -27,9 +27,8 @@ SSH tunnel decide who reaches it."""
 
 _SIGNED = """\
 note: {data} has a secret of its own. Clients that use the folder as embedded:FOLDER sign with it.
-Clients that work on their plans through the port need it, too: ZKPLAN_SECRET=$(cat {file})"""
-
-_STORE = "note: large values of clients on this machine may lie beside the data: ZKPLAN_STORE={url}"
+Clients that work on their plans through the port need it, too: ZKPLAN_SECRET=$(cat {file}),
+and for large values on this machine ZKPLAN_STORE={store}"""
 
 
 def _address(ctx: click.Context, param: click.Parameter, value: str) -> tuple[str, int]:
@@ -121,9 +120,14 @@ def server(
         limits=limits,
     )
     if data is not None and (data / SECRET).exists():
-        click.echo(_SIGNED.format(data=data, file=shlex.quote(str(data / SECRET))), err=True)
-    if data is not None:
-        click.echo(_STORE.format(url=shlex.quote(f"file://{data.resolve()}/store")), err=True)
+        click.echo(
+            _SIGNED.format(
+                data=data,
+                file=shlex.quote(str(data / SECRET)),
+                store=shlex.quote(f"file://{data.resolve()}/store"),
+            ),
+            err=True,
+        )
     if not _is_loopback(host):
         click.echo(_WARNING.format(host=host), err=True)
     try:

@@ -112,7 +112,9 @@ class Store:
     def _write_file(self, path: str, chunks: Sequence[Bytes]) -> None:
         """The rename makes it whole, the two fsync make it last: a reference follows."""
         folder = os.path.dirname(path)
-        os.makedirs(folder, mode=0o700, exist_ok=True)
+        if not os.path.isdir(folder):
+            os.makedirs(self._root, mode=0o700, exist_ok=True)
+            os.makedirs(folder, mode=0o700, exist_ok=True)
         draft = f"{path}.{secrets.token_hex(4)}.part"
         try:
             with open(draft, "wb") as file:

@@ -14,6 +14,7 @@ import logging
 import math
 import os
 import re
+import secrets
 import shutil
 import tempfile
 import threading
@@ -320,8 +321,12 @@ def lease_in_memory() -> Lease:
 
 
 def _in_memory() -> Path:
-    """A folder for the store of a server in memory. It ends with this process at the latest."""
-    folder = Path(tempfile.mkdtemp(prefix="zkplan-"))
+    """The name of a folder for the store of a server in memory.
+
+    The store makes it when it writes there, and it ends with this process at the latest, unless
+    that is killed.
+    """
+    folder = Path(tempfile.gettempdir()) / f"zkplan-{secrets.token_hex(8)}"
     pid = os.getpid()
 
     def remove() -> None:

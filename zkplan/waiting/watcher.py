@@ -7,7 +7,6 @@ import threading
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-from ..errors import ZkplanError
 from .group import Group, Waited
 from .outcomes import with_outcomes
 from .plan_tasks import Completed
@@ -67,7 +66,7 @@ class Watcher(Generic[T]):
                     group.add(fresh)
                     for (_, completed), outcome in with_outcomes(group.look()):
                         self._tell(completed, outcome)
-                except ZkplanError as error:
+                except Exception as error:
                     self._tell_all(error)
                     continue
                 group.pause()
