@@ -96,6 +96,8 @@ class Executor(futures.Executor):
         except queue.Empty:
             pass
         calls = [call for call in batch if call is not None and not call.future.cancelled()]
+        is_last = None in batch
+        batch.clear()  # a result must not live on because its future is known here
         try:
             self._send(calls)
         except ZkplanError:
@@ -107,7 +109,7 @@ class Executor(futures.Executor):
         except Exception as error:
             for call in calls:
                 call.end(error=error)
-        return None not in batch
+        return not is_last
 
     def _send(self, calls: list[_Call]) -> None:
         if not calls:
@@ -124,6 +126,7 @@ class Executor(futures.Executor):
             self._plan = plan
         with self._lock:
             self._open.setdefault(plan, {}).update(zip(tasks, calls, strict=True))
+        calls.clear()
         for task in tasks:
             task._watch(self._ended(plan, task))
 
