@@ -38,6 +38,8 @@ from .reference import Reference, is_stored
 
 #: So many blobs are read at once for one task.
 READERS = 8
+#: The folders of so many plans are remembered.
+FOLDERS_MAX = 10_000
 #: The key of the blobs of an author.
 ADDED = "add"
 NO_STORE = (
@@ -80,6 +82,8 @@ class Values:
                 raise PlanNotFound(plan_path, f"there is no plan {plan_path}")
             uid = PlanRecord.from_bytes(node.data).uid
             folder = f"plan-{number_of(plan_path)}-{uid}-{node.created_ms:x}"
+            if len(self._folders) >= FOLDERS_MAX:
+                self._folders.clear()
             self._folders[plan_path] = folder
         return folder
 
