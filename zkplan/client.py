@@ -155,6 +155,7 @@ class Client(Connection):
     def close(self) -> None:
         """Close the connection. The last client of an embedded server in a folder also stops the
         server."""
+        self.sweeper.close()
         self.transport.close()
         if self._server is not None:
             self._server.release()

@@ -7,6 +7,7 @@ import shlex
 from .errors import ZkplanError
 from .protocol.layout import Paths
 from .serialization.codec import Codec
+from .store.end import Sweeper
 from .store.files import Store
 from .store.values import Values
 from .transport import Transport
@@ -32,6 +33,8 @@ class Connection:
         self.codec = Codec(secret)
         #: The values of plans; large ones lie in the store, if one is given.
         self.values = Values(transport, self.codec, store)
+        #: Told of plans that are done: it deletes what they leave in the store.
+        self.sweeper = Sweeper(transport, self.values)
         #: The codec for exported plans. An embedded server's own secret is never used for them.
         self.file_codec = self.codec
         #: Whether this process has the server in its memory, or the workers: its plans end with it.

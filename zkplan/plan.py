@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
@@ -26,10 +25,12 @@ from .protocol.control import PlanStatus
 from .protocol.layout import number_of
 from .protocol.look import plan_record
 from .protocol.records import Dead, PlanRecord
+from .store.compare import check_blobs
+from .store.end import remove
 from .tasks import Task, TaskSpec
 from .tracebacks import told_to_caller
 from .waiting.plan_async import in_thread
-from .waiting.plan_end import wait_for_plan
+from .waiting.plan_end import end_if_drained, wait_for_plan
 from .waiting.results import kept_results, results_of
 from .waiting.watcher import Watcher
 
@@ -231,8 +232,9 @@ class Plan:
         self._client.transport.run(control.change_state(self.path, "cancelled"))
 
     def remove(self) -> int:
-        """Cancel the plan and delete it. Returns how many unfinished tasks were deleted."""
-        return self._client.transport.run(control.remove(self.path))
+        """Cancel the plan and delete it, with its values in the store. Returns how many unfinished
+        tasks were deleted."""
+        return remove(self._client.transport, self._client.values, self.path)
 
     def retry(self) -> int:
         """Make all dead tasks runnable again, with all their attempts. Returns how many.
@@ -295,7 +297,7 @@ class Plan:
         """Whether every task has finished. Raises PlanNotFound."""
         status = self._client.transport.run(control.status(self.path))
         if status.state == "running" and not status.tasks:
-            return self._client.transport.run(control.finish(self.path, time.time()))
+            return end_if_drained(self._client, self.path)
         return status.state == "done"
 
     @told_to_caller
@@ -373,9 +375,13 @@ class Plan:
             )
 
     def check(self, repair: bool = True) -> Report:
-        """Check the whole plan against the invariants. With `repair`, repair what may be
-        repaired."""
-        return self._client.transport.run(check(self._client.paths, self.number, repair))
+        """Check the whole plan against the invariants, and its values in the store. With `repair`,
+        repair what may be repaired, and delete values that nothing needs. Raises
+        StoreUnavailable."""
+        client = self._client
+        report = client.transport.run(check(client.paths, self.number, repair))
+        check_blobs(client.transport, client.paths, client.values, self.number, repair, report)
+        return report
 
     def __repr__(self) -> str:
         return f"<Plan {self.path}>"

@@ -43,6 +43,7 @@ class Worker:
             threads,
             backoff or Backoff(initial_s=0.5, max_s=5.0),
             lambda job: PlanWithin(client, job.claim.plan_path, job.plan, job.claim.task, job.adds),
+            client.sweeper.plan_is_done,
         )
         self._thread: threading.Thread | None = None
         self._failure: BaseException | None = None

@@ -12,9 +12,11 @@ from typing import Any
 
 import pytest
 
+from zkplan.archive.blobs import Piece
 from zkplan.archive.file import ArchiveWriter, Header, open_archive
 from zkplan.archive.picture import Znode, delayed_of
 from zkplan.errors import PayloadUndecodable, ZkplanError
+from zkplan.store.blob import digest
 
 HEADER = Header("nightly", "c0ffee", "paused", 2, 9, "/zkplan/plan-0000000003", 1.5)
 ZNODES = [
@@ -40,7 +42,7 @@ def write(file: Path, znodes: list[Znode] = ZNODES) -> Path:
     return file
 
 
-def read(file: Path) -> tuple[Header, list[Znode]]:
+def read(file: Path) -> tuple[Header, list[Znode | Piece]]:
     with open_archive(file) as (header, znodes):
         return header, list(znodes)
 
@@ -152,7 +154,7 @@ def test_foreign_files_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_newer_format_is_refused_and_says_what_to_do(tmp_path: Path) -> None:
-    assert "upgrade" in refusal(forged(tmp_path / "plan", head={"format": 2}))
+    assert "upgrade" in refusal(forged(tmp_path / "plan", head={"format": 3}))
 
 
 def test_two_files_glued_together_are_refused(tmp_path: Path) -> None:
@@ -210,3 +212,36 @@ def test_a_delayed_entry_gets_the_number_of_its_new_plan() -> None:
         "0000000042",
         "5000-0000000005.1.1",
     )
+
+
+BLOB = bytes(range(256)) * 20
+NAME = f"0000000005.1-{digest([BLOB]).hex()}"
+
+
+def packed_with(file: Path, *pieces: Piece) -> Path:
+    with ArchiveWriter(file, HEADER, blobs=True) as writer:
+        writer.add(ZNODES[0])
+        for piece in pieces:
+            writer.add_piece(piece)
+        writer.add(ZNODES[1])
+        writer.finish()
+    return file
+
+
+def test_blobs_are_read_in_pieces_before_the_znodes_that_follow(tmp_path: Path) -> None:
+    pieces = [Piece(NAME, BLOB[:1000]), Piece(NAME, BLOB[1000:])]
+    _, items = read(packed_with(tmp_path / "plan", *pieces))
+    assert items == [ZNODES[0], *pieces, ZNODES[1]]
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        [Piece(NAME, BLOB[:-1])],
+        [Piece(NAME, BLOB[1000:]), Piece(NAME, BLOB[:1000])],
+        [Piece(NAME, BLOB[:1000]), Piece(NAME[:-1] + "?", BLOB[1000:])],
+        [Piece("../secret", BLOB)],
+    ],
+)
+def test_a_blob_that_its_name_does_not_fit_is_refused(pieces: list[Piece], tmp_path: Path) -> None:
+    assert "blob" in refusal(packed_with(tmp_path / "plan", *pieces))

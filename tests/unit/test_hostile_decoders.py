@@ -263,7 +263,7 @@ def test_a_line_of_an_archive_is_a_record_or_refused(header: bytes, line: bytes)
     except PayloadUndecodable:
         pass
     with pytest.raises(PayloadUndecodable):
-        list(lines.znodes())
+        list(lines.items())
 
 
 def test_a_file_that_is_no_archive_is_refused(tmp_path: Path) -> None:

@@ -14,14 +14,24 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..connection import Connection
-from ..errors import PayloadUndecodable, PlanDrained, PlanError, WaitTimeout, ZkplanError
+from ..errors import (
+    PayloadUndecodable,
+    PlanDrained,
+    PlanError,
+    PlanNotFound,
+    WaitTimeout,
+    ZkplanError,
+)
 from ..plan import Plan
 from ..protocol import control
 from ..protocol.clearing import clear_claims, orphaned_claims
 from ..protocol.layout import Paths, number_of
 from ..protocol.records import PlanRecord
-from ..protocol.requests import Step
+from ..protocol.requests import ReadData, Step
 from ..serialization.codec import FAILURE, LOG, TASK, VALUE, Codec
+from ..store.end import remove as remove_plan
+from ..store.files import Store
+from .blobs import Complete, Packer, Piece, Unpacker
 from .file import ArchiveWriter, Header, open_archive
 from .picture import Survey, Znode, read_plan, retire, survey
 from .restore import begin, fill, find_twin
@@ -93,9 +103,9 @@ def export_plan(
     except OSError as error:
         raise ZkplanError(f"{target} cannot be written: {error.strerror or error}") from error
     if remove:
-        _read_through(target, None)
+        _read_through(target, None, client.values.store)
         client.transport.run(retire(plan.path, found.stand))
-        client.transport.run(control.remove(client.paths.plan(plan.number)))
+        remove_plan(client.transport, client.values, client.paths.plan(plan.number))
     return written
 
 
@@ -144,10 +154,16 @@ def _write(plan: Plan, found: Survey, target: Path) -> Exported | None:
     header = Header(
         record.name, record.uid, found.stand.state, tasks, found.creates, plan.path, time.time()
     )
-    with ArchiveWriter(target, header) as writer:
+    values = client.values
+    store, folder = values.store, values.known_folder_of(plan.path)
+    has_blobs = store is not None and folder != "" and bool(store.names(folder))
+    with ArchiveWriter(target, header, has_blobs) as writer:
         writer.add(Znode("", found.record))
+        packer = Packer(values, plan.path)
 
         def add(znode: Znode) -> None:
+            for piece in packer.pieces(znode) if _kinds(znode) else ():
+                writer.add_piece(piece)
             writer.add(_signed_anew(znode, client.codec, client.file_codec))
 
         first = run(read_plan(paths, number, found.ranks, add))
@@ -175,7 +191,8 @@ def import_plan(
     workers check that).
     """
     source = Path(file)
-    header = _read_through(source, None if any_secret else client.file_codec)
+    store = client.values.store
+    header = _read_through(source, None if any_secret else client.file_codec, store)
     transport, paths = client.transport, client.paths
     twin = None if copy else transport.run(find_twin(paths, header.uid))
     if twin is not None:
@@ -184,25 +201,33 @@ def import_plan(
             f"the plan in {source} is there already, as {twin}: remove that one first, or ask for "
             "a second plan (--copy), whose tasks then run a second time",
         )
-    with open_archive(source) as (header, znodes):
-        first = next(znodes, None)
-        record = PlanRecord.from_bytes(first.data) if first is not None else None
-        if first is None or first.path or record is None:
+    with open_archive(source) as (header, items):
+        first = next(items, None)
+        if not isinstance(first, Znode) or first.path:
             raise PayloadUndecodable(f"{source} cannot be imported: it does not begin with a plan")
+        record = PlanRecord.from_bytes(first.data)
         number, mark = transport.run(begin(paths, record))
+        unpacker = None
         try:
+            home = transport.ask(ReadData(paths.plan(number)))
+            if home is None:
+                raise PlanNotFound(paths.plan(number), "it was removed while it was imported")
+            unpacker = Unpacker(store, paths.plan(number), record.uid, home.created_ms)
+            znodes = unpacker.znodes(items)
             signed = (_signed_anew(znode, client.file_codec, client.codec) for znode in znodes)
             transport.run(fill(paths, number, mark, header.creates, first.data, signed))
         except BaseException:
-            _remove_half(client, number)
+            _remove_half(client, number, unpacker)
             raise
     return number
 
 
-def _remove_half(client: Connection, number: str) -> None:
+def _remove_half(client: Connection, number: str, unpacker: Unpacker | None) -> None:
     path = client.paths.plan(number)
     try:
         client.transport.run(control.remove(path))
+        if unpacker is not None:
+            unpacker.undo()
     except ZkplanError as error:
         logger.warning(
             "%s is only half imported and could not be removed (%s): `%s`",
@@ -210,10 +235,16 @@ def _remove_half(client: Connection, number: str) -> None:
         )  # fmt: skip
 
 
-def _read_through(file: Path, codec: Codec | None) -> Header:
-    """Check the whole file, and with `codec` the signature of each payload."""
-    with open_archive(file) as (header, znodes):
-        for znode in znodes:
+def _read_through(file: Path, codec: Codec | None, store: Store | None) -> Header:
+    """Check the whole file, and with `codec` the signature of each payload. Blobs need a store."""
+    complete = Complete(file, store)
+    with open_archive(file) as (header, items):
+        for znode in items:
+            if isinstance(znode, Piece):
+                complete.see_piece(znode)
+                continue
+            if _kinds(znode):
+                complete.see(znode)
             if znode.path.startswith("task-") and int(number_of(znode.path[:15])) >= header.creates:
                 raise PayloadUndecodable(f"{file} cannot be imported: its counter is damaged")
             if codec is not None:

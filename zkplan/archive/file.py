@@ -9,6 +9,12 @@
 
 The digest covers all bytes before the last line. So a file that was cut short, changed or glued
 together is refused before anything in it is used. `zcat FILE | less` shows the file.
+
+A blob of a plan with a store stands before the first znode that refers to it, in pieces:
+
+    {"blob": "0000000005.1-0f3a...", "base64": "emti..."}
+
+Its name holds the digest of its bytes, which is checked, too. Only such a file has format 2.
 """
 
 from __future__ import annotations
@@ -27,9 +33,12 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 from ..errors import PayloadUndecodable, ZkplanError
+from ..store.blob import Digest
+from .blobs import Piece
 from .picture import Znode
 
-FORMAT = 1
+#: Of a file without blobs, and of one with blobs.
+FORMAT, FORMAT_WITH_BLOBS = 1, 2
 KIND = "plan archive"
 ABOUT = (
     "A plan of zkplan: one line for each znode, its path below the plan, its data as text or "
@@ -48,6 +57,8 @@ _SHAPE = re.compile(
     rf"results/{_NUMBER}|task-{_NUMBER}(/[A-Za-z][\w.-]{{0,200}})?",
     re.ASCII,
 )
+
+_BLOB = re.compile(rf"({_NUMBER}\.[0-9]{{1,10}}|add)-[0-9a-f]{{32}}", re.ASCII)
 
 
 class Header(NamedTuple):
@@ -70,7 +81,8 @@ class ArchiveWriter:
     """Writes a file beside `target`, and renames it to `target` once it is complete and on the
     disk."""
 
-    def __init__(self, target: Path, header: Header) -> None:
+    def __init__(self, target: Path, header: Header, blobs: bool = False) -> None:
+        """`blobs`: `add_piece` may be called."""
         self._target, self._origin = target, header.origin
         self._half = target.with_name(f".{target.name}.{os.getpid()}.half")
         self._digest = hashlib.sha256()
@@ -80,7 +92,8 @@ class ArchiveWriter:
         # The header has no name and no time, so that equal plans give equal bytes.
         self._file = gzip.GzipFile("", "wb", 6, self._raw, 0)
         self.znodes = 0
-        head = {"zkplan": KIND, "format": FORMAT, "about": ABOUT, **header._asdict()}
+        written = FORMAT_WITH_BLOBS if blobs else FORMAT
+        head = {"zkplan": KIND, "format": written, "about": ABOUT, **header._asdict()}
         self._write(head)
 
     def add(self, znode: Znode) -> None:
@@ -99,6 +112,10 @@ class ArchiveWriter:
             line["version"] = znode.version
         self._write(line)
         self.znodes += 1
+
+    def add_piece(self, piece: Piece) -> None:
+        """All pieces of one blob follow each other, before the znodes that refer to it."""
+        self._write({"blob": piece.blob, "base64": base64.b64encode(piece.data).decode()})
 
     def _write(self, line: dict[str, Any]) -> None:
         data = json.dumps(line, separators=(",", ":")).encode() + b"\n"
@@ -133,8 +150,8 @@ class ArchiveWriter:
 
 
 @contextmanager
-def open_archive(file: Path) -> Iterator[tuple[Header, Iterator[Znode]]]:
-    """The header and the znodes of an archive, in order.
+def open_archive(file: Path) -> Iterator[tuple[Header, Iterator[Znode | Piece]]]:
+    """The header of an archive, its znodes and the pieces of blobs, in order.
 
     Raises PayloadUndecodable, which says what is wrong with the file, and ZkplanError if it cannot
     be read. Damage may show only after the last znode, so trust nothing before the end.
@@ -145,7 +162,7 @@ def open_archive(file: Path) -> Iterator[tuple[Header, Iterator[Znode]]]:
         raise ZkplanError(f"{file} cannot be read: {error.strerror or error}") from error
     with unpacked:
         lines = _Lines(file, unpacked)
-        yield lines.header(), lines.znodes()
+        yield lines.header(), lines.items()
 
 
 class _Lines:
@@ -184,9 +201,10 @@ class _Lines:
         line = self._line()
         if line.get("zkplan") != KIND:
             raise self._wrong("it is not a plan exported by zkplan")
-        if line.get("format") != FORMAT:
+        if line.get("format") not in (FORMAT, FORMAT_WITH_BLOBS):
             raise self._wrong(
-                f"it has format {line.get('format')!r}, this zkplan reads {FORMAT}: upgrade zkplan"
+                f"it has format {line.get('format')!r}, this zkplan reads {FORMAT_WITH_BLOBS} at "
+                "most: upgrade zkplan"
             )
         header = Header(*(line.get(name) for name in Header._fields))  # type: ignore[arg-type]
         numbers = (header.tasks, header.creates)
@@ -196,9 +214,23 @@ class _Lines:
             raise self._wrong("its header is damaged")
         return header
 
-    def znodes(self) -> Iterator[Znode]:
-        count, task = 0, ""
-        while "end" not in (line := self._line()):
+    def items(self) -> Iterator[Znode | Piece]:
+        count, task, blob, digest = 0, "", "", Digest()
+        while True:
+            line = self._line()
+            if blob and line.get("blob") != blob:
+                if blob.rpartition("-")[2] != digest.hex():
+                    raise self._wrong(f"the blob {blob} is damaged")
+                blob = ""
+            if "end" in line:
+                break
+            if "blob" in line:
+                piece = self._piece(line)
+                if not blob:
+                    blob, digest = piece.blob, Digest()
+                digest.update(piece.data)
+                yield piece
+                continue
             znode = self._znode(line)
             here, _, name = znode.path.partition("/")
             if here.startswith("task-"):
@@ -213,6 +245,15 @@ class _Lines:
             raise self._wrong("its checksum is wrong: the file was damaged or changed")
         if self._read():
             raise self._wrong("there is data after its end")
+
+    def _piece(self, line: dict[str, Any]) -> Piece:
+        blob = line["blob"]
+        if type(blob) is not str or not _BLOB.fullmatch(blob):
+            raise self._wrong(f"{blob!r:.100} is not the name of a blob")
+        try:
+            return Piece(blob, base64.b64decode(line.get("base64", b"!"), validate=True))
+        except (TypeError, ValueError):
+            raise self._wrong(f"the data of the blob {blob} is damaged") from None
 
     def _znode(self, line: dict[str, Any]) -> Znode:
         path, version = line.get("znode"), line.get("version", 0)

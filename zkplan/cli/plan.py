@@ -117,10 +117,13 @@ def check(plan: str, output: str, repair: bool, **connection: Any) -> None:
         "tasks": report.tasks,
         "created": report.created,
         "published": report.published,
+        "unreferenced": report.unreferenced,
+        "deleted": report.deleted,
         "problems": report.problems,
     }
     if output == "table":
-        told = {name: "\n".join(facts.pop(name)) for name in ("created", "published", "problems")}
+        lists = ("created", "published", "unreferenced", "deleted", "problems")
+        told = {name: "\n".join(facts.pop(name)) for name in lists}
         facts |= {name: text for name, text in told.items() if text} or {"found": "nothing"}
     print_facts(facts, output)
     if report.problems:

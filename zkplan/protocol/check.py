@@ -50,6 +50,7 @@ class Report:
 
     `published` and `created` are repairs; `problems` need a person. `shut` lists tasks that wait
     for a repair which an access list forbids to this client; they are among the problems, too.
+    `unreferenced` are blobs in the store that nothing needs, `deleted` those that were deleted.
     """
 
     tasks: int = 0
@@ -59,6 +60,8 @@ class Report:
     shut: list[str] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     waiting: dict[str, list[str]] = field(default_factory=dict)
+    unreferenced: list[str] = field(default_factory=list)
+    deleted: list[str] = field(default_factory=list)
 
 
 def check(paths: Paths, plan: str, repair: bool = True) -> Step[Report]:

@@ -62,6 +62,7 @@ class Loop:
         threads: int,
         backoff: Backoff,
         plan_within: Callable[[Job], Plan],
+        plan_is_done: Callable[[str], None],
     ) -> None:
         self._transport, self._paths = transport, paths
         self._inbox: Mailbox[Callable[[], None]] = Mailbox()
@@ -90,7 +91,7 @@ class Loop:
         self.settler = settler = Settler(
             steps, membership, paths, values.codec, pool, claims, kept, candidates, counters
         )
-        publisher = Publisher(steps, membership, claimer, loader, counters)
+        publisher = Publisher(steps, membership, claimer, loader, counters, plan_is_done)
         self.committer = Committer(
             steps, membership, claims, claimer, loader, prefetch, settler, publisher
         )

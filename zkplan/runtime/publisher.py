@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -26,6 +27,8 @@ class Publisher:
     claimer: Claimer
     loader: Loader
     counters: Counters
+    #: Told of each plan that is done.
+    done: Callable[[str], None]
     #: Plans that are being checked for their end. True: a task ended meanwhile, so check once more.
     _finishing: dict[str, bool] = field(default_factory=dict)
 
@@ -68,7 +71,10 @@ class Publisher:
         self._finishing[plan_path] = False
 
         def looked(done: bool) -> None:
-            if self._finishing.pop(plan_path) and not done:
+            again = self._finishing.pop(plan_path)
+            if done:
+                self.done(plan_path)
+            elif again:
                 self.finish(plan_path)
 
         step = control.finish(plan_path, time.time())

@@ -115,7 +115,11 @@ class Runner:
             args, kwargs = stored.load(plan_path, record.arguments, values)
         except StoredValueLost as error:
             # It would be as lost the next time.
-            return Ended(job, failure=describe(error, job), final=True)
+            lost = StoredValueLost(
+                f"{job.name} needs a value that is gone: {error}. Restore the file, then retry the "
+                f"task (`zkplan plan retry {int(loaded.claim.plan)}`), or create the plan anew"
+            )
+            return Ended(job, failure=describe(lost, job), final=True)
         # If the loss of this worker would use up its last attempt, a task runs beside no other such
         # task. So when the worker vanishes, only one of them is to blame.
         is_last = loaded.claim.n > loaded.claim.a and loaded.claim.a + 1 >= options.attempts

@@ -256,6 +256,14 @@ def describe_function(blob: bytes) -> str:
     return f"{name_of_function(blob)} (by value)".strip()
 
 
+def unsealed(sealed: bytes) -> tuple[bytes, bytes]:
+    """(kind, body) of a payload, whoever signed it: nothing of it may be decoded. Raises
+    PayloadUndecodable."""
+    if sealed[:2] != MAGIC or len(sealed) < _HEAD:
+        raise PayloadUndecodable("not a payload of zkplan, or of a newer format")
+    return sealed[2:3], sealed[_HEAD:]
+
+
 class Codec:
     """Seals and opens payloads under one secret; caches decoded functions."""
 

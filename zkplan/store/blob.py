@@ -41,12 +41,25 @@ def encode(parts: Sequence[Part]) -> list[Bytes]:
     return [MAGIC + _COUNT.pack(len(parts)) + b"".join(heads), *chunks]
 
 
-def digest(chunks: Sequence[Bytes]) -> bytes:
+class Digest:
     """What a reference says of the blob, so that a damaged or another one is never decoded."""
-    hashed = hashlib.blake2b(digest_size=DIGEST_BYTES)
+
+    def __init__(self) -> None:
+        self._hashed = hashlib.blake2b(digest_size=DIGEST_BYTES)
+
+    def update(self, chunk: Bytes) -> None:
+        self._hashed.update(chunk)
+
+    def hex(self) -> str:
+        return self._hashed.hexdigest()
+
+
+def digest(chunks: Sequence[Bytes]) -> bytes:
+    """The digest of a whole blob."""
+    found = Digest()
     for chunk in chunks:
-        hashed.update(chunk)
-    return hashed.digest()
+        found.update(chunk)
+    return bytes.fromhex(found.hex())
 
 
 def decode(blob: Bytes) -> list[Bytes]:

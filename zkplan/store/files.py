@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ..errors import StoredValueLost, StoreUnavailable, ZkplanError
 from .blob import Bytes
+from .reference import PART
 
 #: A larger value goes to the store, unless another limit is given; and the largest limit.
 INLINE_LIMIT, INLINE_LIMIT_MAX = 32 * 1024, 512 * 1024
@@ -46,7 +47,7 @@ class Store:
     def __repr__(self) -> str:
         return f"<Store {self.url}>"
 
-    def write(self, folder: str, name: str, chunks: Sequence[Bytes]) -> None:
+    def write(self, folder: str, name: str, chunks: Iterable[Bytes]) -> None:
         """Raises StoreUnavailable: it is away, full, or read-only."""
         path = self._path(folder, name)
         try:
@@ -109,13 +110,13 @@ class Store:
     def _path(self, folder: str, name: str = "") -> str:
         return "/".join(part for part in (self._root.rstrip("/"), folder, name) if part)
 
-    def _write_file(self, path: str, chunks: Sequence[Bytes]) -> None:
+    def _write_file(self, path: str, chunks: Iterable[Bytes]) -> None:
         """The rename makes it whole, the two fsync make it last: a reference follows."""
         folder = os.path.dirname(path)
         if not os.path.isdir(folder):
             os.makedirs(self._root, mode=0o700, exist_ok=True)
             os.makedirs(folder, mode=0o700, exist_ok=True)
-        draft = f"{path}.{secrets.token_hex(4)}.part"
+        draft = f"{path}.{secrets.token_hex(4)}{PART}"
         try:
             with open(draft, "wb") as file:
                 _write(file, chunks)
@@ -138,7 +139,7 @@ class Store:
         )
 
 
-def _write(file: Any, chunks: Sequence[Bytes]) -> None:
+def _write(file: Any, chunks: Iterable[Bytes]) -> None:
     for chunk in chunks:
         view = memoryview(chunk)
         for start in range(0, len(view), CHUNK_BYTES):

@@ -9,6 +9,8 @@ from ..errors import PayloadUndecodable
 
 #: The encoding of a value that is a reference. `serialization.codec` lists the others.
 STORED = b"S"
+#: The key of the blobs of an author, and how the name of a blob ends that is being written.
+ADDED, PART = "add", ".part"
 _LENGTH = struct.Struct(">Q")
 _HEAD = 1 + 16 + _LENGTH.size
 

@@ -34,14 +34,12 @@ from ..transport import Transport
 from .blob import Bytes, Part, decode, digest, encode
 from .cache import Cache
 from .files import Store
-from .reference import Reference, is_stored
+from .reference import ADDED, Reference, is_stored
 
 #: So many blobs are read at once for one task.
 READERS = 8
 #: The folders of so many plans are remembered.
 FOLDERS_MAX = 10_000
-#: The key of the blobs of an author.
-ADDED = "add"
 NO_STORE = (
     "its value lies in a store, and none is configured here: give the one of its author "
     "(connect(store=...), --store or ZKPLAN_STORE)"
@@ -81,11 +79,18 @@ class Values:
             if node is None:
                 raise PlanNotFound(plan_path, f"there is no plan {plan_path}")
             uid = PlanRecord.from_bytes(node.data).uid
-            folder = f"plan-{number_of(plan_path)}-{uid}-{node.created_ms:x}"
+            folder = folder_name(plan_path, uid, node.created_ms)
             if len(self._folders) >= FOLDERS_MAX:
                 self._folders.clear()
             self._folders[plan_path] = folder
         return folder
+
+    def known_folder_of(self, plan_path: str) -> str:
+        """The same; empty where there is no store, no such plan, or one of a newer zkplan."""
+        try:
+            return self.folder_of(plan_path) if self.store is not None else ""
+        except (PlanNotFound, PayloadUndecodable):
+            return ""
 
     # ---- seal
 
@@ -174,7 +179,7 @@ class Values:
         if not is_stored(body):
             return load(body, values)
         reference = Reference.from_bytes(body)
-        return _loaded(self._blob(plan_path, reference), values)
+        return _loaded(self.blob(plan_path, reference), values)
 
     def load_all(self, plan_path: str, bodies: Sequence[bytes]) -> list[Any]:
         """The values of the arguments of one task. Stored ones are read several at once."""
@@ -191,17 +196,21 @@ class Values:
         return found
 
     def _blob_of(self, plan_path: str, body: bytes) -> Bytes | None:
-        return self._blob(plan_path, Reference.from_bytes(body)) if is_stored(body) else None
+        return self.blob(plan_path, Reference.from_bytes(body)) if is_stored(body) else None
 
     def load_function(self, plan_path: str, body: bytes) -> Callable[..., Any]:
         """The function of a definition. Raises as `load`."""
         reference = split_name(body)[1]
         if not is_stored(reference):
             return load_function(body)
-        blob = self._blob(plan_path, Reference.from_bytes(reference))
+        blob = self.blob(plan_path, Reference.from_bytes(reference))
         return load_function(bytes(decode(blob)[0]))
 
-    def _blob(self, plan_path: str, reference: Reference) -> Bytes:
+    def blob(self, plan_path: str, reference: Reference) -> Bytes:
+        """The bytes in the store, as its reference says they are.
+
+        Raises PayloadUndecodable if there is no store, StoredValueLost, StoreUnavailable.
+        """
         store = self.store
         if store is None:
             raise PayloadUndecodable(NO_STORE)
@@ -220,6 +229,14 @@ class Values:
 
     def _run(self, step: Step[Any]) -> Any:
         return self._transport.run(step, for_ever=self._for_ever)
+
+
+def folder_name(plan_path: str, uid: str, created_ms: int) -> str:
+    """
+    >>> folder_name("/zkplan/plan-0000000004", "c0ffee", 255)
+    'plan-0000000004-c0ffee-ff'
+    """
+    return f"plan-{number_of(plan_path)}-{uid}-{created_ms:x}"
 
 
 def _read(path: str) -> Step[Any]:

@@ -6,7 +6,7 @@ import logging
 from typing import Any
 
 from ..connection import Connection
-from ..errors import PlanCancelled, PlanNotFound, ResultNotKept, TaskFailed
+from ..errors import PlanCancelled, PlanNotFound, ResultNotKept, StoredValueLost, TaskFailed
 from ..protocol.control import status as read_status
 from ..protocol.records import Failure, control_from_bytes
 from ..protocol.requests import ReadData, ReadMany
@@ -66,7 +66,11 @@ def open_outcome(values: Values, sealed: bytes, path: str, name: str) -> Any:
     task."""
     kind, body = values.codec.open(VALUE + FAILURE, sealed)
     if kind == VALUE:
-        return values.load(path.rpartition("/")[0], body)
+        try:
+            return values.load(path.rpartition("/")[0], body)
+        except StoredValueLost as error:
+            told = f"the result of {label_of(path, name)} is gone: {error}. Restore the file"
+            raise StoredValueLost(told) from None
     raise failure_in(body, path, name)
 
 

@@ -50,6 +50,14 @@ def _watch_dead(client: Connection, plan_path: str) -> None:
         logger.debug("this client cannot watch the failures of %s", plan_path, exc_info=True)
 
 
+def end_if_drained(client: Connection, plan_path: str) -> bool:
+    """End the plan if no task is left. Returns whether it is done."""
+    done = bool(client.transport.run(finish(plan_path, time.time())))
+    if done:
+        client.sweeper.plan_is_done(plan_path)
+    return done
+
+
 def wait_for_plan(
     client: Connection,
     plan_path: str,
@@ -82,7 +90,7 @@ def wait_for_plan(
                 told = f"{plan_path} is drained, {status.dead} of its tasks failed"
                 raise failed(client, plan_path, told)
             is_empty = status.state == "running" and not status.tasks
-            if is_empty and transport.run(finish(plan_path, time.time())):
+            if is_empty and end_if_drained(client, plan_path):
                 return look()
             return status.state == "done", status
 

@@ -1,0 +1,378 @@
+"""Values that lie in a store are as good as others, go when nobody needs them, and are missed."""
+
+from __future__ import annotations
+
+import logging
+import operator
+import shutil
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import zkplan
+from zkplan import Client, PlanFailed, ZkplanError
+from zkplan.archive import export_plan, import_plan
+from zkplan.errors import PayloadUndecodable, StoredValueLost, StoreUnavailable
+
+from .moving import client_elsewhere
+from .stores import Place, key_of
+from .support import Here, note, notes, wait_until, working
+
+
+@pytest.fixture
+def here(zookeeper_hosts: str, zkplan_root: str) -> Here:
+    return zookeeper_hosts, zkplan_root
+
+
+@pytest.fixture
+def place(here: Here, tmp_path: Path) -> Place:
+    return Place(here, tmp_path / "store")
+
+
+@pytest.fixture
+def client(place: Place) -> Iterator[Client]:
+    with place.client() as client:
+        yield client
+
+
+def noted(file: str, name: str, *values: Any) -> str:
+    note(file, name)
+    return name + "".join(map(str, values))
+
+
+def wait_for(file: str) -> str:
+    wait_until(Path(file).exists, "the gate opens")
+    return "through"
+
+
+# ---- they come and go
+
+
+def test_every_value_lies_in_the_store_and_arrives(place: Place, client: Client) -> None:
+    with client.create_plan() as plan:
+        first = plan.add_task(operator.add, [[1], [2]], keep=True)
+        last = plan.add_task(operator.add, [first, [3]])
+    with place.working():
+        assert plan.results([first, last], 30) == [[1, 2], [1, 2, 3]]
+    assert key_of(last) in place.keys(plan)
+    assert [
+        len(client.transport.client.get(f"{plan.path}/results/{t.number}")[0]) < 200
+        for t in (first, last)
+    ] == [True, True]
+
+
+def test_a_plan_that_is_done_keeps_only_the_blobs_of_kept_results(
+    place: Place, client: Client
+) -> None:
+    with client.create_plan() as plan:
+        first = plan.add_task(operator.add, [[1], [2]])
+        last = plan.add_task(operator.add, [first, [3]])
+    assert set(place.keys(plan)) == {"add"}
+    with place.working():
+        plan.wait(30)
+        place.wait_for_keys(plan, key_of(last))
+    assert last.result(5) == [1, 2, 3]
+
+
+def test_an_author_that_ends_a_plan_sweeps_it(place: Place, client: Client) -> None:
+    """As if the worker that committed the last task had died before it looked for the end."""
+    with client.create_plan() as plan:
+        pass
+    place.folder_of(plan).mkdir(parents=True)
+    (place.folder_of(plan) / f"0000000005.0-{'0' * 32}").touch()
+    assert plan.is_drained()
+    place.wait_for_keys(plan)
+
+
+def test_the_end_of_a_client_waits_for_the_sweep(place: Place) -> None:
+    with place.client() as client, place.working():
+        with client.create_plan() as plan:
+            plan.add_task(operator.add, [[1], [2]], keep=False)
+        plan.wait(30)
+    assert place.blobs(plan) == []
+
+
+def test_a_sweep_that_fails_is_only_logged(
+    place: Place, client: Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    with client.create_plan() as plan:
+        plan.add_task(operator.add, [[1], [2]], keep=False)
+    with place.working(), caplog.at_level(logging.WARNING, "zkplan.store"):
+        place.folder_of(plan)  # known, before the store goes
+        plan.wait(30)
+        place.wait_for_keys(plan)
+        place.take_away()
+        client.sweeper.plan_is_done(plan.path)
+        wait_until(lambda: "its blobs are not swept" in caplog.text, "the failure is logged")
+
+
+def test_without_a_store_a_finished_plan_starts_no_thread(here: Here) -> None:
+    with zkplan.connect(*here) as client, working(*here):
+        with client.create_plan() as plan:
+            plan.add_task(abs, [-1])
+        plan.wait(30)
+        client.sweeper.plan_is_done(plan.path)
+        names = [thread.name for thread in threading.enumerate()]
+    # An embedded server of another test may have one.
+    assert not client.sweeper._is_running, names
+
+
+def test_a_removed_plan_leaves_no_folder(place: Place, client: Client) -> None:
+    with client.create_plan() as plan:
+        plan.add_task(operator.add, [[1], [2]])
+    folder = place.folder_of(plan)
+    assert folder.exists()
+    assert plan.remove() == 1
+    assert not folder.exists()
+
+
+def test_a_plan_is_removed_though_its_store_is_away_and_a_warning_names_the_folder(
+    place: Place, client: Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    with client.create_plan() as plan:
+        plan.add_task(operator.add, [[1], [2]])
+    folder = place.folder_of(plan)
+    place.take_away()
+    assert plan.remove() == 1
+    assert folder.name in caplog.text
+    assert client.plans() == []
+
+
+# ---- faults
+
+
+def damage(place: Place, plan: zkplan.Plan, key: str) -> None:
+    (blob,) = (name for name in place.blobs(plan) if name.startswith(f"{key}-"))
+    file = place.folder_of(plan) / blob
+    file.write_bytes(file.read_bytes()[:-1] + b"?")
+
+
+@pytest.mark.parametrize("how", ["gone", "damaged"])
+def test_a_blob_that_is_lost_fails_its_task_and_says_the_way_out(
+    place: Place, client: Client, how: str, tmp_path: Path
+) -> None:
+    with client.create_plan(retry_delay=0) as plan:
+        task = plan.add_task(noted, [str(tmp_path / "ran"), "sum"], name="the sum")
+    plan.pause()
+    saved = tmp_path / "saved"
+    shutil.copytree(place.folder_of(plan), saved)
+    for name in place.blobs(plan):
+        file = place.folder_of(plan) / name
+        file.unlink() if how == "gone" else file.write_bytes(b"zkb1" + file.read_bytes())
+    (place.folder_of(plan) / "another").touch()
+    plan.resume()
+    with place.working():
+        with pytest.raises(StoredValueLost) as lost:
+            task.result(30)
+        for said in ("the sum", "Restore the file", f"zkplan plan retry {int(plan.number)}"):
+            assert said in str(lost.value)
+        assert notes(tmp_path / "ran") == []
+        shutil.copytree(saved, place.folder_of(plan), dirs_exist_ok=True)
+        assert plan.retry() == 1
+        assert task.result(30) == "sum"
+
+
+def test_a_kept_result_that_is_lost_names_its_task(place: Place, client: Client) -> None:
+    with client.create_plan() as plan:
+        task = plan.add_task(operator.add, [[1], [2]], name="the sum")
+    with place.working():
+        plan.wait(30)
+    damage(place, plan, key_of(task))
+    with place.client() as other, pytest.raises(StoredValueLost, match=r"the sum.*Restore"):
+        other.plan(plan.path).task("the sum").result(5)
+
+
+def test_a_worker_without_a_store_leaves_the_task_to_others_and_says_why(
+    place: Place, client: Client, here: Here, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    with client.create_plan(attempts=1) as plan:
+        task = plan.add_task(noted, [str(tmp_path / "ran"), "done"])
+    with working(*here):
+        wait_until(lambda: "left to others" in caplog.text, "the worker says why")
+        assert "none is configured here" in caplog.text
+        with place.working():
+            assert task.result(30) == "done"
+    assert notes(tmp_path / "ran") == ["done"]
+
+
+@pytest.mark.parametrize("how", ["away", "another one"])
+def test_a_worker_whose_store_is_away_hands_back_and_goes_on_when_it_is_there(
+    place: Place, client: Client, how: str, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    with client.create_plan(attempts=1) as plan:
+        task = plan.add_task(noted, [str(tmp_path / "ran"), "done"])
+    if how == "away":
+        place.take_away()
+    else:
+        folder = place.folder_of(plan)
+        folder.rename(tmp_path / "elsewhere")
+    with place.working():
+        wait_until(lambda: "go back and run later" in caplog.text, "tasks go back")
+        wait_until(lambda: task.state() == "runnable", "the task is runnable again")
+        if how == "away":
+            place.bring_back()
+        else:
+            (tmp_path / "elsewhere").rename(folder)
+        assert task.result(30) == "done"
+    assert notes(tmp_path / "ran") == ["done"]
+
+
+def start_and_wait(file: str, gate: str) -> str:
+    note(file, "started")
+    return wait_for(gate)
+
+
+def test_a_result_waits_for_a_store_that_went_away_while_its_task_ran(
+    place: Place, client: Client, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    file, gate = tmp_path / "ran", tmp_path / "gate"
+    with client.create_plan(attempts=1) as plan:
+        task = plan.add_task(start_and_wait, [str(file), str(gate)])
+    with place.working():
+        wait_until(lambda: notes(file), "the task runs")
+        place.take_away()
+        gate.touch()
+        wait_until(lambda: "keeps its result until there is a store" in caplog.text, "it waits")
+        place.bring_back()
+        assert task.result(30) == "through"
+    assert notes(file) == ["started"]
+
+
+def test_an_author_whose_store_is_away_adds_nothing(place: Place, client: Client) -> None:
+    plan = client.create_plan()
+    place.folder.mkdir(exist_ok=True)
+    place.take_away()
+    with pytest.raises(StoreUnavailable, match="cannot be written"):
+        plan.add_task(operator.add, [[1], [2]])
+    assert plan.status().tasks == 0
+
+
+# ---- check
+
+
+def test_a_check_reports_a_blob_that_is_gone_and_whose_it_is(place: Place, client: Client) -> None:
+    with client.create_plan() as plan:
+        kept = plan.add_task(operator.add, [[1], [2]], name="the sum")
+        dead = plan.add_task(operator.truediv, [1, 0], name="fails", attempts=1)
+        plan.add_task(operator.neg, [dead], name="waits")
+    with place.working(), pytest.raises(PlanFailed):
+        plan.wait(30)
+    assert plan.check().problems == []
+    for name in place.blobs(plan):
+        (place.folder_of(plan) / name).unlink()
+    said = "\n".join(plan.check(repair=False).problems)
+    for part in ("(the sum): its result", "(waits): its function", key_of(kept)):
+        assert part in said
+
+
+def test_a_check_deletes_only_blobs_that_nobody_can_refer_to(
+    place: Place, client: Client, tmp_path: Path
+) -> None:
+    gate = tmp_path / "gate"
+    with client.create_plan() as plan:
+        task = plan.add_task(wait_for, [str(gate)])
+    digest = "0" * 32
+    with place.working():
+        wait_until(task.running, "the task runs")
+        folder = place.folder_of(plan)
+        live = f"{task.number}.0-{digest}"
+        names = [live, f"{task.number}.7-{digest}", f"add-{digest}", f"add-{digest}.ab.part"]
+        for name in [*names, "foreign"]:
+            (folder / name).touch()
+        before = set(place.blobs(plan))
+        assert plan.check(repair=False).unreferenced == [f"{task.number}.7-{digest}"]
+        assert set(place.blobs(plan)) == before
+        assert plan.check().deleted == [f"{task.number}.7-{digest}"]
+        assert set(place.blobs(plan)) == before - {f"{task.number}.7-{digest}"}
+        plan.cancel()
+        assert set(plan.check().deleted) == {f"add-{digest}", f"add-{digest}.ab.part"}
+        gate.touch()
+
+
+# ---- archive
+
+
+def test_a_plan_with_blobs_moves_with_them(place: Place, client: Client, tmp_path: Path) -> None:
+    with client.create_plan() as plan:
+        first = plan.add_task(operator.add, [[1], [2]], keep=True)
+    with place.working():
+        plan.results([first], 30)
+    done = plan
+    with client.create_plan("goes on") as plan:
+        first = plan.add_task(noted, [str(tmp_path / "ran"), "first"], keep=True, name="first")
+        middle = plan.add_task(wait_for, [str(tmp_path / "gate")], attempts=1, name="middle")
+        plan.add_task(noted, [str(tmp_path / "ran"), "last", first, middle], name="last")
+    with place.working(grace=0.1):
+        first.result(30)
+        plan.pause()
+    export_plan(plan, tmp_path / "plan", wait=10, remove=True)
+    export_plan(done, tmp_path / "done")
+    target = Place((place.here[0], f"{place.here[1]}-elsewhere"), tmp_path / "other store")
+    with client_elsewhere(*place.here), target.client() as other:
+        found = other.plan(int(import_plan(other, tmp_path / "plan")))
+        again = other.plan(int(import_plan(other, tmp_path / "plan", copy=True)))
+        kept = other.plan(int(import_plan(other, tmp_path / "done")))
+        assert target.folder_of(found) != target.folder_of(again)
+        assert target.blobs(found) == target.blobs(again)
+        assert found.check().problems == again.check().problems == []
+        assert kept.results(timeout=5) == [[1, 2]]
+        shutil.rmtree(place.folder)
+        (tmp_path / "gate").touch()
+        found.resume()
+        again.remove()
+        with target.working():
+            assert found.task("last").result(30) == "lastfirstthrough"
+            found.wait(30)
+    assert sorted(notes(tmp_path / "ran")) == ["first", "last"]
+
+
+def test_a_target_without_a_store_refuses_before_it_writes_anything(
+    place: Place, client: Client, here: Here, tmp_path: Path
+) -> None:
+    plan = client.create_plan("large")
+    plan.add_task(operator.add, [[1], [2]])
+    export_plan(plan, tmp_path / "plan")
+    plan.remove()
+    with zkplan.connect(*here) as bare:
+        with pytest.raises(ZkplanError, match="need a store"):
+            import_plan(bare, tmp_path / "plan")
+        assert bare.plans() == []
+
+
+def test_an_export_without_the_store_or_with_a_lost_blob_leaves_no_file(
+    place: Place, client: Client, here: Here, tmp_path: Path
+) -> None:
+    plan = client.create_plan("large")
+    plan.add_task(operator.add, [[1], [2]])
+    with zkplan.connect(*here) as bare, pytest.raises(PayloadUndecodable, match="none is config"):
+        export_plan(bare.plan(plan.path), tmp_path / "plan")
+    for name in place.blobs(plan):
+        (place.folder_of(plan) / name).unlink()
+    (place.folder_of(plan) / "another").touch()
+    with place.client() as other, pytest.raises(StoredValueLost, match="cannot be exported"):
+        export_plan(other.plan(plan.path), tmp_path / "plan")
+    assert not (tmp_path / "plan").exists()
+
+
+def test_an_import_that_fails_leaves_no_folder(
+    place: Place, client: Client, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    plan = client.create_plan("large")
+    plan.add_task(operator.add, [[1], [2]])
+    export_plan(plan, tmp_path / "plan", remove=True)
+    real, calls = client.values.store.write, []  # type: ignore[union-attr]
+
+    def full(*arguments: Any) -> None:
+        real(*arguments)
+        calls.append(arguments)
+        raise StoreUnavailable("the store is full")
+
+    monkeypatch.setattr(client.values.store, "write", full)
+    with pytest.raises(StoreUnavailable, match="full"):
+        import_plan(client, tmp_path / "plan")
+    assert calls
+    assert client.plans() == []
+    assert list(place.folder.iterdir()) == []

@@ -1,0 +1,186 @@
+"""Compare the blobs of a plan with what refers to them: what is gone, and what is left over."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from ..errors import PayloadUndecodable
+from ..protocol.check import Report
+from ..protocol.layout import Paths, number_of, parse_claim, parse_task
+from ..protocol.load import read_all
+from ..protocol.look import names_on_claims_nodes
+from ..protocol.records import TaskRecord, control_from_bytes
+from ..protocol.requests import Applied, Check, Multi, ReadChildren, ReadData, ReadMany, Step
+from ..serialization.codec import TASK, VALUE, split_name, task_options, unsealed
+from ..transport import Transport
+from .reference import ADDED, PART, Reference, is_stored, key_of
+from .values import Values
+
+TASKS_PER_BATCH = 300
+References = Callable[[bytes], list[str]]
+
+
+class Holder(NamedTuple):
+    """A znode whose data refer to a blob."""
+
+    path: str
+    data: bytes
+
+
+class Compared(NamedTuple):
+    """`held` maps each blob that is referred to to one such znode. `unreferenced` are those of the
+    blobs given that nothing refers to, and never will."""
+
+    held: dict[str, Holder]
+    unreferenced: list[str]
+
+
+def references_in(sealed: bytes) -> list[Reference]:
+    """What an envelope refers to. Its signature is not checked: nothing is decoded."""
+    try:
+        kind, body = unsealed(sealed)
+        if kind == TASK:
+            record = TaskRecord.from_bytes(body)
+            bodies = [split_name(record.function)[1], record.arguments]
+        else:
+            bodies = [split_name(body)[1]] if kind == VALUE else []
+        return [Reference.from_bytes(part) for part in bodies if is_stored(part)]
+    except PayloadUndecodable:
+        return []  # whoever is to open it says so
+
+
+def names_in(sealed: bytes) -> list[str]:
+    """The names of the blobs that an envelope refers to."""
+    return [reference.name for reference in references_in(sealed)]
+
+
+def compare(
+    paths: Paths, plan: str, names: Sequence[str], references: References = names_in
+) -> Step[Compared]:
+    """Read all of a plan that may refer to blobs. `names` are its blobs, listed before this starts.
+
+    A blob `TASK.N` is left over if the claim N, which its writer held, stands nowhere, and nothing
+    refers to the blob. The claim was made before the blob was written. So it is seen here, or has
+    ended: by a commit, whose references are read after it, or without one. References do not move
+    any more once their task is gone. While it stands they are in its `result`, where they stay. A
+    task that ends between these reads keeps its blobs until the next check.
+    """
+    path = paths.plan(plan)
+    # A member that is behind shows what was true before the blobs were listed. After its answer to
+    # a transaction it shows what is true now.
+    if not isinstance((yield Multi([Check(path)])), Applied):
+        return Compared({}, [])  # the plan was removed
+    standing = set()
+    for _, name in (yield from names_on_claims_nodes(paths, strict=True)):
+        claim = parse_claim(name)
+        if claim is not None and claim.plan == plan:
+            standing.add(f"{claim.task}.{claim.n}")
+    done, ready, children = yield ReadMany(
+        [ReadData(f"{path}/done"), ReadData(f"{path}/ready"), ReadChildren(path)], strict=True
+    )
+    held: dict[str, Holder] = {}
+    tasks = sorted(name for name in children or () if parse_task(name) is not None)
+    gone: set[str] = set()
+    for start in range(0, len(tasks), TASKS_PER_BATCH):
+        batch = tasks[start : start + TASKS_PER_BATCH]
+        gone |= yield from _read_tasks(path, batch, references, held)
+    kept = (yield ReadChildren(f"{path}/results")) or []
+    yield from _read(_paths(f"{path}/results", sorted(kept)), references, held)
+    has_ended = done is not None or (
+        ready is not None and control_from_bytes(ready.data) == "cancelled"
+    )
+    unreferenced = [
+        name for name in names if name not in held and _is_over(name, has_ended, standing, gone)
+    ]
+    return Compared(held, unreferenced)
+
+
+def _read_tasks(
+    path: str, batch: list[str], references: References, held: dict[str, Holder]
+) -> Step[set[str]]:
+    """Read tasks with their arguments. Returns the numbers of those that ended meanwhile."""
+    gone: set[str] = set()
+    wanted = [f"{path}/{task}" for task in batch]
+    listed = yield ReadMany([ReadChildren(task) for task in wanted], strict=True)
+    for task, names in zip(list(wanted), listed, strict=True):
+        if names is None:
+            gone.add(number_of(task))
+            continue
+        inner = [name for name in names if name == "result" or name.startswith("arg-")]
+        wanted += _paths(task, inner)
+    for at in (yield from _read(wanted, references, held)):
+        parent, _, name = at.rpartition("/")
+        if name == "result":
+            gone.add(number_of(parent))
+    return gone
+
+
+def _paths(path: str, names: list[str]) -> list[str]:
+    return [f"{path}/{name}" for name in names]
+
+
+def _read(wanted: list[str], references: References, held: dict[str, Holder]) -> Step[list[str]]:
+    """Note what the znodes refer to. Returns those that are gone."""
+    nodes = yield from read_all([ReadData(path) for path in wanted])
+    gone = []
+    for path, node in zip(wanted, nodes, strict=True):
+        if node is None:
+            gone.append(path)
+            continue
+        for name in references(node.data):
+            held.setdefault(name, Holder(path, node.data))
+    return gone
+
+
+def _is_over(name: str, has_ended: bool, standing: set[str], gone: set[str]) -> bool:
+    """Whether nobody can refer to that blob any more, as far as nothing was seen to do so."""
+    key = key_of(name)
+    if key == ADDED or name.endswith(PART):
+        return has_ended  # whoever writes it may be alive
+    task, _, n = key.partition(".")
+    is_of_task = len(task) == 10 and task.isdecimal() and n.isdecimal()
+    return is_of_task and key not in standing and task not in gone
+
+
+# ---- what `zkplan plan check` says
+
+
+def check_blobs(
+    transport: Transport, paths: Paths, values: Values, plan: str, repair: bool, report: Report
+) -> None:
+    """Add to `report` which blobs of a plan are gone, and which are left over. `repair` deletes
+    those. Does nothing without a store. Raises StoreUnavailable."""
+    store, plan_path = values.store, paths.plan(plan)
+    folder = values.known_folder_of(plan_path)
+    if store is None or not folder:
+        return
+    names = store.names(folder)
+    found = transport.run(compare(paths, plan, names))
+    if repair:
+        store.delete(folder, found.unreferenced)
+        report.deleted += found.unreferenced
+    else:
+        report.unreferenced += found.unreferenced
+    if found.held.keys() <= set(names):
+        return
+    # What was written, or ended, since the blobs were listed is no problem.
+    now = set(store.names(folder))
+    missing = [(name, holder) for name, holder in found.held.items() if name not in now]
+    nodes = transport.run(read_all([ReadData(holder.path) for _, holder in missing]))
+    for (name, holder), node in zip(missing, nodes, strict=True):
+        if node is not None and node.data == holder.data:
+            report.problems.append(f"{_told(holder)} in the store is gone: restore {folder}/{name}")
+
+
+def _told(holder: Holder) -> str:
+    """Whose value it is, and which."""
+    *_, parent, name = holder.path.split("/")
+    kind, body = unsealed(holder.data)
+    if kind == TASK:
+        called = task_options(TaskRecord.from_bytes(body)).name
+        return f"{name} ({called}): its function or its constant arguments" if called else name
+    if parent == "results":
+        called = split_name(body)[0]
+        return f"task-{name}{f' ({called})' if called else ''}: its result"
+    return f"{parent}: its {name}"
