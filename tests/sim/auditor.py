@@ -1,4 +1,4 @@
-"""The invariants S1 to S9, S14 and L1, judged after every accepted transaction on what it touched.
+"""The invariants S1 to S10, S14 and L1, judged after every accepted transaction on what it touched.
 
 The auditor knows two things: the tree, and the history of what the tree accepted. It keeps an index
 of where each task stands, so that judging a transaction costs as much as the transaction, not as
@@ -17,6 +17,7 @@ from zkplan.protocol.requests import Create, Delete, Op, SetData
 from zkplan.protocol.shared import pending_dependents
 
 from .network import Fiber
+from .store import Blobs
 from .story import FAILED, Meant, Violation
 
 #: Kinds of fibers whose deletions of claims are releases on behalf of a worker that is gone.
@@ -39,8 +40,8 @@ class Transaction(NamedTuple):
 class Auditor:
     """Judges each accepted transaction. `root` is the root of the tree of plans."""
 
-    def __init__(self, tree: Tree, root: str) -> None:
-        self.root = root
+    def __init__(self, tree: Tree, root: str, blobs: Blobs) -> None:
+        self.root, self.blobs = root, blobs
         self.nodes = tree._nodes  # read directly: the tree's own reads copy
         self.names: dict[str, Meant] = {}
         self.tasks: dict[str, Meant] = {}
@@ -86,6 +87,7 @@ class Auditor:
             ):
                 plans.add(path.rpartition("/")[0])
             if path.startswith(self._plans):
+                self._refer(op, path)
                 self._in_plan(made, op, path)
             elif path.startswith(self._claims_nodes):
                 self._standing(made, op, path)
@@ -104,6 +106,15 @@ class Auditor:
                 task.alive = False
                 if not task.removed:
                     self._judge_end(task)
+
+    def _refer(self, op: Op, path: str) -> None:
+        if type(op) is Delete:
+            self.blobs.deleted(path)
+        elif type(op) is Create:
+            plan, _, child = path[len(self._plans) :].partition("/")
+            is_task = child.startswith("task-") and "/" not in child
+            task = self.names.get(op.data.decode()) if is_task else None
+            self.blobs.created(path, plan, op.data, task)
 
     def _claims_before(self, ops: Sequence[Op]) -> dict[str, str]:
         found = {}

@@ -15,6 +15,7 @@ from zkplan.protocol.adding import NewTask
 from zkplan.protocol.layout import PLAN_FIXED
 from zkplan.protocol.records import OnFailure, PlanRecord, State
 
+from . import store
 from .story import Meant, Violation
 
 if TYPE_CHECKING:
@@ -132,6 +133,8 @@ def _add(world: World, author: authoring.Author, tasks: list[Meant]) -> Generato
     tasks = [task for task in tasks if all(dep.number or dep in tasks for dep in task.deps)]
     new = new_tasks(tasks, world.rng)
     going_on = True
+    names = [name for task in tasks if (name := store.added_by(task))]
+    yield from store.writes(author.plan_path[-10:], names)
     try:
         yield from author.add(new)
     except ResultNotKept:

@@ -68,6 +68,13 @@ def plans_to_check(world: World) -> list[str]:
     ]
 
 
+def plans_to_compare(world: World) -> list[str]:
+    """Somebody asks for a check of their blobs."""
+    if not world.has_store:
+        return []
+    return [plan.number for plan in world.plans if plan.number and world.chance(0.01)]
+
+
 def vacant(world: World) -> bool:
     claims_nodes = world.nodes[world.paths.claims].children
     return (

@@ -28,10 +28,12 @@ from zkplan.protocol.requests import (
     Refused,
     SetData,
 )
+from zkplan.store import compare, end
 
+from . import store
 from .mix import Patch, replaced
 from .network import Fiber
-from .story import Violation
+from .story import STORED, Violation
 from .world import ROOT, World
 
 #: Where entries of active plans lie, and what gives one to a plan of plain creates.
@@ -221,6 +223,30 @@ def _add_nothing(*_: object) -> list[Op]:
     return []
 
 
+def _send_first(write: Answers, send: Callable[[], None]) -> Answers:
+    """The reference is sent before the blob is written."""
+    send()
+    yield from write
+
+
+def _delete_with_the_first_consumer(*arguments: Any) -> Answers:
+    """Whoever commits a task deletes the blobs of its arguments."""
+    report = yield from _real_commit(*arguments)
+    for part in report.done:
+        names = [data[1:].decode() for data in part.loaded.arguments if data[:1] == STORED]
+        yield store.DeleteBlobs(part.loaded.claim.plan, names)
+    return report
+
+
+def _sweep_all(names: Any, _kept: object) -> list[str]:
+    return list(names)
+
+
+def _no_claims(*_: Any, **__: Any) -> Answers:
+    yield from ()
+    return []
+
+
 MUTANTS = (
     Mutant("commit fenced by owner only", _fence_by_owner_only),
     Mutant(
@@ -289,7 +315,7 @@ MUTANTS = (
     ),
 )
 #: Found here alone. For real processes the scan mends what the index lacks, and an entry too many
-#: costs a look; the data of a `dep-` is for people.
+#: costs a look; the data of a `dep-` is for people; the workload of chaos has no store.
 SIMULATION_ONLY = (
     Mutant("dep- that names another task", _dep_that_names_the_next),
     Mutant(
@@ -304,4 +330,14 @@ SIMULATION_ONLY = (
         _without(lambda fiber, op: fiber.kind == "index" and op.path.endswith(("/ready", "/done"))),
     ),
     Mutant("index entry without a new version of ready", _index_unnoticed),
+    Mutant("reference before its blob", patches=((store, "write_first", _send_first),)),
+    Mutant(
+        "blob deleted with its first consumer",
+        patches=((committing, "commit", _delete_with_the_first_consumer),),
+    ),
+    Mutant("sweep that deletes kept results", patches=((end, "swept", _sweep_all),)),
+    Mutant(
+        "check of blobs without the claims",
+        patches=((compare, "names_on_claims_nodes", _no_claims),),
+    ),
 )

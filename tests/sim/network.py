@@ -36,6 +36,8 @@ from zkplan.protocol.requests import (
     Ticket,
 )
 
+from .store import REQUESTS, WRITES, Blobs
+
 _SERVER_OPS: dict[type, Callable[..., server.Op]] = {
     Create: server.Create,
     Delete: server.Delete,
@@ -129,6 +131,7 @@ class Network:
         self.split_reads = False
         self.late: list[Late] = []
         self.open: set[int] = set()
+        self.blobs = Blobs()
         self.note = note
         #: A mutant changes operations here; it must keep their number, answers are by position.
         self.rewrite: Callable[[Fiber, Sequence[Op]], Sequence[Op]] | None = None
@@ -163,7 +166,7 @@ class Network:
     def crash(self, client: Client) -> int:
         """The process vanishes: what it sent may still arrive. Gives the session, still open."""
         for call in client.queue:
-            if type(call.request) is Multi and self.rng.random() < 0.5:
+            if type(call.request) in (Multi, *WRITES) and self.rng.random() < 0.5:
                 self.late.append(Late(client.session, call))
             if self.rng.random() < 0.3:
                 break
@@ -208,7 +211,7 @@ class Network:
         """The first request of a client's queue meets the server, or a fault."""
         call = client.queue[0]
         request = call.request
-        if type(request) is not Multi:
+        if type(request) is not Multi and type(request) not in WRITES:
             self._read(client, call)
             return
         faults = self.faults
@@ -229,6 +232,11 @@ class Network:
                 self.late.append(Late(client.session, call))
                 self._break(client)
                 return
+        if type(request) is not Multi:
+            client.queue.popleft()
+            self._say(call, "")
+            self._answer(call, self.blobs.execute(request))
+            return
         if self._is_full(call, request.ops):
             outcome: Applied | Refused = Refused(0, Reason.FULL, request.ops[0].path)
         else:
@@ -255,9 +263,11 @@ class Network:
     def deliver_late(self, at: int) -> None:
         """A copy that stayed in the network arrives; nobody waits for its answer."""
         copy = self.late.pop(at)
-        if copy.session in self.open:
-            assert type(copy.call.request) is Multi
-            outcome = self.execute(copy.call.fiber, copy.call.request.ops, copy.session)
+        request = copy.call.request
+        if type(request) is not Multi:
+            self._say(copy.call, f"(late copy) {self.blobs.execute(request)}")
+        elif copy.session in self.open:
+            outcome = self.execute(copy.call.fiber, request.ops, copy.session)
             self._say(copy.call, f"(late copy) {outcome}")
 
     def execute(self, fiber: Fiber, ops: Sequence[Op], session: int) -> Applied | Refused:
@@ -279,6 +289,8 @@ class Network:
             if type(call.request) is Multi:
                 outcome = self.execute(call.fiber, call.request.ops, client.session)
                 self._say(call, f"(answer lost) {outcome}")
+            elif type(call.request) in WRITES:
+                self._say(call, f"(answer lost) {self.blobs.execute(call.request)}")
             if self.rng.random() < 0.5:
                 break
 
@@ -299,6 +311,8 @@ class Network:
             if len(partial) < len(reads):
                 return
             answer: Any = partial
+        elif type(request) in REQUESTS:
+            answer = self.blobs.execute(request)
         else:
             answer = self._read_one(request)  # type: ignore[arg-type]
         client.queue.popleft()

@@ -6,6 +6,8 @@ import hashlib
 from dataclasses import dataclass, field
 
 FAILED = b"F"
+#: The outcome lies in the store, and this refers to it (`store.sealed`).
+STORED = b"S"
 
 
 class Violation(AssertionError):
@@ -18,7 +20,7 @@ class Meant:
 
     `fixed` is the outcome that the tree accepted, `delivered` says that it went to a dependent.
     `numbers` counts the znodes created for it,
-    `commits` the transactions that finished it.
+    `commits` the transactions that finished it. `stored` says that its values are large.
     """
 
     name: str
@@ -27,6 +29,7 @@ class Meant:
     keep: bool | None = None
     adds: list[Meant] = field(default_factory=list)
     foreign: bool = False
+    stored: bool = False
     acknowledged: bool = False
     path: str = ""
     number: str = ""
@@ -61,4 +64,6 @@ class Meant:
         known = [argument for argument in arguments if argument is not None]
         if len(known) < len(arguments):
             return False
+        if outcome.startswith(STORED):
+            outcome = b"v" + outcome.rpartition(b"-")[2]
         return outcome in (self.outcome(known), self.failure)

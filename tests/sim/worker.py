@@ -27,7 +27,7 @@ from zkplan.protocol.requests import ReadChildren, ReadData, Step
 from zkplan.protocol.running import mark_started, write_log
 from zkplan.protocol.shared import NO_ALLOWANCE, Allowance, Claim, Dependent, Registration
 
-from . import duties
+from . import duties, store
 from .loads import judge_arguments, judge_loaded
 from .network import Client
 from .story import FAILED, Meant
@@ -58,6 +58,8 @@ class Worker:
         self.old_pending: list[str] = []
         #: What a full server had no room to publish.
         self.owed: list[tuple[list[Dependent], str]] = []
+        #: Tasks that have run and whose blobs are being written.
+        self.writing = 0
         self._registering = False
         self._looking = False
         self._lives = count()
@@ -65,7 +67,8 @@ class Worker:
 
     @property
     def held(self) -> int:
-        return len(self.to_load) + len(self.to_reload) + len(self.finished) + len(self.to_fail)
+        waiting = len(self.to_load) + len(self.to_reload) + len(self.to_fail)
+        return waiting + self.writing + len(self.finished)
 
     # What there is to do.
 
@@ -126,6 +129,7 @@ class Worker:
             ("finish", self._finish, duties.plans_to_finish(world)),
             ("check", self._check, duties.plans_to_check(world)),
             ("index", self._index, duties.plans_to_index(world)),
+            ("compare", self._compare, duties.plans_to_compare(world)),
         ):
             options += [partial(self._start_on, plan, kind, script) for plan in plans]
         return options
@@ -231,6 +235,9 @@ class Worker:
                 if not (yield from mark_started(item.claim)):
                     continue
                 item.others.append(f"started-{item.claim.n}")
+            task = self.world.names[item.record.decode()]
+            if item.result is None and not (yield from store.opened(self.world, item, task)):
+                continue
             self._run(item)
 
     def _reload(self, parts: list[Part]) -> Script:
@@ -256,10 +263,21 @@ class Worker:
             else:
                 self.to_fail.append((claim, task))
         else:
-            part = self._part(item, task, task.outcome(item.arguments))
+            outcome = store.sealed(task, claim, task.outcome(item.arguments))
+            part = self._part(item, task, outcome)
             if task.adds:
                 part.adds = self.world.new_tasks(task.adds)
-            self.finished.append(part)
+            names = store.blobs_of(task, outcome)
+            if not names:
+                self.finished.append(part)
+                return
+            self.writing += 1
+            write = store.writes(claim.plan, names)
+            self._start("write", store.write_first(write, partial(self._written, part)))
+
+    def _written(self, part: Part) -> None:
+        self.writing -= 1
+        self.finished.append(part)
 
     def _part(self, item: Loaded, task: Meant, outcome: bytes) -> Part:
         dead = b""
@@ -388,8 +406,12 @@ class Worker:
         if due:
             yield from promote(paths, due)
 
-    def _finish(self, plan: str) -> Step[Any]:
-        return control.finish(self.world.paths.plan(plan), 0.0)
+    def _finish(self, plan: str) -> Script:
+        if (yield from control.finish(self.world.paths.plan(plan), 0.0)) and self.world.has_store:
+            yield from store.sweep(self.world, plan)
+
+    def _compare(self, plan: str) -> Step[Any]:
+        return store.check(self.world, plan)
 
     def _index(self, plan: str) -> Step[Any]:
         return find_unindexed(self.world.paths, [plan])

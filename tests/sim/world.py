@@ -17,7 +17,7 @@ from zkplan.protocol.layout import Paths
 from zkplan.protocol.membership import sign_off
 from zkplan.protocol.records import control_from_bytes
 
-from . import authors
+from . import authors, store
 from .auditor import REMOVES, Auditor
 from .authors import Plan
 from .ending import judge
@@ -46,7 +46,7 @@ class World:
         self.rng = rng = random.Random(seed)
         self.network = Network(rng, note)
         self.paths = Paths(ROOT)
-        self.auditor = Auditor(self.network.tree, ROOT)
+        self.auditor = Auditor(self.network.tree, ROOT, self.network.blobs)
         self.nodes = self.auditor.nodes
         self.names = self.auditor.names
         self.mix = draw_mix(rng)
@@ -56,6 +56,7 @@ class World:
         #: leave that to be found; otherwise whoever ends the last task ends the plan.
         lost = self.mix.crashes + self.mix.author_crashes + self.mix.removes
         self.awaited = bool(lost) or random.Random(f"awaited {seed}").random() < AWAITED
+        self.has_store = random.Random(f"store {seed}").random() < store.SHARE
         self.now = 0
         self.plans: list[Plan] = []
         self.workers: list[Worker] = []
@@ -74,9 +75,9 @@ class World:
         return probability > 0.0 and not self.calm and self.rng.random() < probability
 
     def expect(self, task: Meant) -> None:
-        self.auditor.expect(task)
-        for inner in task.adds:
-            self.auditor.expect(inner)
+        for each in (task, *task.adds):
+            each.stored = self.has_store and store.is_chosen(each)
+            self.auditor.expect(each)
 
     def created(self, plan: Plan, number: str) -> None:
         plan.number = number

@@ -1,0 +1,92 @@
+"""Scenarios of other modules hold where every value lies in a store, also in other processes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from zkplan.client import connect
+
+from . import test_a_plan_grows_while_it_runs as growing
+from . import test_failures_are_reported as failing
+from . import test_no_work_is_lost as lost
+from . import test_plans_move_between_servers as moving
+from . import test_results_flow_down_the_edges as flowing
+from .test_no_work_is_lost import client  # noqa: F401 - a fixture
+from .test_plans_move_between_servers import (  # noqa: F401 - fixtures
+    elsewhere,
+    embedded_hosts,
+    places,
+)
+
+#: For processes: no option of the command sets the limit.
+_CUSTOMIZE = 'import zkplan.client\nzkplan.client.connect.__kwdefaults__["inline_limit"] = 0\n'
+
+
+@pytest.fixture(autouse=True)
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    folder, code = tmp_path / "all values", tmp_path / "code"
+    code.mkdir()
+    (code / "sitecustomize.py").write_text(_CUSTOMIZE)
+    monkeypatch.setenv("ZKPLAN_STORE", f"file://{folder}")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(code), *_paths()]))
+    assert connect.__kwdefaults__ is not None
+    monkeypatch.setitem(connect.__kwdefaults__, "inline_limit", 0)
+    yield folder
+    assert folder.exists(), "nothing of this scenario went to the store"
+
+
+def _paths() -> list[str]:
+    given = os.environ.get("PYTHONPATH")
+    return [given] if given else []
+
+
+@pytest.mark.usefixtures("nothing_stalls", "worker")
+class TestWithAWorkerBeside:
+    """Edges, wide deliveries, cascades, retries and adds by running tasks."""
+
+    test_many = staticmethod(flowing.test_one_task_feeds_many_and_many_feed_one)
+    test_join = staticmethod(flowing.test_a_join_of_thousands_is_defined_behind_a_hold)
+    test_kept = staticmethod(flowing.test_results_of_the_last_tasks_are_kept_and_others_on_request)
+    test_retry = staticmethod(failing.test_a_dead_task_runs_again_when_it_is_retried)
+    test_cascade = staticmethod(failing.test_a_cascade_hands_the_failure_down_and_the_plan_drains)
+    test_original = staticmethod(
+        failing.test_a_dead_task_gives_the_original_exception_and_the_remote_traceback
+    )
+    test_adds = staticmethod(growing.test_a_running_task_adds_tasks_that_add_tasks)
+    test_late = staticmethod(growing.test_a_finished_task_with_a_kept_result_may_be_an_argument)
+    test_upon_finished = staticmethod(
+        growing.test_a_running_task_depends_on_finished_tasks_of_its_plan
+    )
+    test_upon_itself = staticmethod(
+        growing.test_the_result_of_the_adding_task_is_an_argument_of_what_it_adds
+    )
+
+
+class TestWithProcesses:
+    """Workers that are killed or late, and plans that move."""
+
+    test_kills = staticmethod(lost.test_workers_are_killed_at_random_moments)
+    test_paused = staticmethod(
+        lost.test_a_worker_paused_past_its_session_cannot_commit_and_works_on
+    )
+    test_to_and_fro = staticmethod(
+        moving.test_a_plan_moved_to_and_fro_while_it_runs_runs_each_task_once
+    )
+
+    @pytest.mark.usefixtures("nothing_stalls")
+    @pytest.mark.parametrize(("origin", "target"), [("here", "another root"), ("here", "embedded")])
+    def test_a_half_run_plan_goes_on_elsewhere(
+        self,
+        origin: str,
+        target: str,
+        places: dict[str, Any],  # noqa: F811 - the fixture
+        tmp_path: Path,
+    ) -> None:
+        moving.test_a_half_run_plan_goes_on_where_it_was_imported(
+            origin, target, 5, places, tmp_path
+        )

@@ -1,0 +1,174 @@
+"""The store beside the tree: blobs that are written, read and deleted by requests of their own.
+
+They may be lost and late as transactions are. A reference is `STASK.N-DIGEST`; the definition of a
+task refers to `add-NAME`, where its author has put it into the store.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections import Counter
+from collections.abc import Callable, Generator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from zkplan.protocol.shared import Claim
+from zkplan.store import compare, end
+
+from .story import FAILED, STORED, Meant, Violation
+
+if TYPE_CHECKING:
+    from zkplan.protocol.load import Loaded
+
+    from .world import World
+
+Script = Generator[Any, Any, None]
+#: The share of runs with a store.
+SHARE = 0.3
+
+
+class WriteBlob(NamedTuple):
+    """Write one blob of a plan, whole. Answer: True."""
+
+    plan: str
+    name: str
+
+
+class ReadBlob(NamedTuple):
+    """Answer: whether it is there."""
+
+    plan: str
+    name: str
+
+
+class ListBlobs(NamedTuple):
+    """Answer: the names of the plan's blobs, in order."""
+
+    plan: str
+
+
+class DeleteBlobs(NamedTuple):
+    """Delete some; those that are gone are no error. Answer: True."""
+
+    plan: str
+    names: Sequence[str]
+
+
+WRITES: tuple[type, ...] = (WriteBlob, DeleteBlobs)
+REQUESTS: tuple[type, ...] = (*WRITES, ReadBlob, ListBlobs)
+
+
+class Blobs:
+    """What lies in the store. It judges S10 in every state: no reference without its blob."""
+
+    def __init__(self) -> None:
+        self._there: set[tuple[str, str]] = set()
+        self._held_by: dict[str, tuple[str, str]] = {}
+        self._holders: Counter[tuple[str, str]] = Counter()
+
+    def execute(self, request: Any) -> Any:
+        if type(request) is WriteBlob:
+            self._there.add((request.plan, request.name))
+        elif type(request) is ReadBlob:
+            return (request.plan, request.name) in self._there
+        elif type(request) is ListBlobs:
+            return sorted(name for plan, name in self._there if plan == request.plan)
+        else:
+            for name in request.names:
+                if self._holders[request.plan, name]:
+                    raise Violation(f"S10 {name} is deleted, and the tree refers to it")
+                self._there.discard((request.plan, name))
+        return True
+
+    def created(self, path: str, plan: str, data: bytes, task: Meant | None) -> None:
+        """A znode of that plan was created; `task` if it is that task's own."""
+        name = ""
+        if task is not None:
+            name = added_by(task)
+        elif data.startswith(STORED):
+            name = data[1:].decode()
+        if not name:
+            return
+        if (plan, name) not in self._there:
+            raise Violation(f"S10 {path} refers to {name}, which is not in the store")
+        self._held_by[path] = plan, name
+        self._holders[plan, name] += 1
+
+    def deleted(self, path: str) -> None:
+        held = self._held_by.pop(path, None)
+        if held is not None:
+            self._holders[held] -= 1
+
+
+# What is stored.
+
+
+def is_chosen(task: Meant) -> bool:
+    """Two of three tasks of a run with a store have large values."""
+    return zlib.crc32(task.record) % 3 > 0
+
+
+def added_by(task: Meant) -> str:
+    """The blob of its definition; empty if it is in the tree."""
+    return f"add-{task.name}" if task.stored and not task.foreign else ""
+
+
+def sealed(task: Meant, claim: Claim, outcome: bytes) -> bytes:
+    """What stands in the tree for the outcome of that claim. A failure is never stored."""
+    if not task.stored or outcome.startswith(FAILED):
+        return outcome
+    return STORED + f"{claim.task}.{claim.n}-".encode() + outcome[1:]
+
+
+def names_in(world: World, data: bytes) -> list[str]:
+    """As `compare.names_in` for the data of this simulation."""
+    if data.startswith(STORED):
+        return [data[1:].decode()]
+    task = world.names.get(data.decode(errors="replace"))
+    name = added_by(task) if task is not None else ""
+    return [name] if name else []
+
+
+# Scripts.
+
+
+def write_first(write: Script, send: Callable[[], None]) -> Script:
+    """S10: what refers to the blobs is sent once they are written."""
+    yield from write
+    send()
+
+
+def writes(plan: str, names: Sequence[str]) -> Script:
+    for name in names:
+        yield WriteBlob(plan, name)
+
+
+def blobs_of(task: Meant, outcome: bytes) -> list[str]:
+    """What a worker writes for a task that has run: its result, and the tasks that it adds."""
+    result = [outcome[1:].decode()] if outcome.startswith(STORED) else []
+    return result + [name for inner in task.adds if (name := added_by(inner))]
+
+
+def opened(world: World, item: Loaded, task: Meant) -> Generator[Any, Any, bool]:
+    """Read what a task needs. False where it is gone and the task is not this worker's any more."""
+    names = [added_by(task)] if added_by(task) else []
+    names += [data[1:].decode() for data in item.arguments if data.startswith(STORED)]
+    for name in names:
+        if not (yield ReadBlob(item.claim.plan, name)):
+            if item.claim.path in world.nodes and not task.removed:
+                raise Violation(f"S10 {task.name} needs {name}, which is not in the store")
+            return False
+    return True
+
+
+def sweep(world: World, plan: str) -> Script:
+    """A plan is done."""
+    names = yield ListBlobs(plan)
+    if names:
+        yield DeleteBlobs(plan, (yield from end.leftovers(world.paths.plan(plan), names)))
+
+
+def check(world: World, plan: str) -> Script:
+    """`zkplan plan check`."""
+    names = yield ListBlobs(plan)
+    found = yield from compare.compare(world.paths, plan, names, lambda data: names_in(world, data))
+    yield DeleteBlobs(plan, found.unreferenced)
