@@ -18,7 +18,6 @@ from . import test_plans_move_between_servers as moving
 from . import test_results_flow_down_the_edges as flowing
 from .test_no_work_is_lost import client  # noqa: F401 - a fixture
 from .test_plans_move_between_servers import (  # noqa: F401 - fixtures
-    elsewhere,
     embedded_hosts,
     places,
 )

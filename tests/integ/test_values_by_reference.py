@@ -17,7 +17,6 @@ from zkplan import Client, PlanFailed, ZkplanError
 from zkplan.archive import export_plan, import_plan
 from zkplan.errors import PayloadUndecodable, StoredValueLost, StoreUnavailable
 
-from .moving import client_elsewhere
 from .stores import Place, key_of
 from .support import Here, note, notes, wait_until, working
 
@@ -295,7 +294,9 @@ def test_a_check_deletes_only_blobs_that_nobody_can_refer_to(
 # ---- archive
 
 
-def test_a_plan_with_blobs_moves_with_them(place: Place, client: Client, tmp_path: Path) -> None:
+def test_a_plan_with_blobs_moves_with_them(
+    place: Place, client: Client, there: Here, tmp_path: Path
+) -> None:
     with client.create_plan() as plan:
         first = plan.add_task(operator.add, [[1], [2]], keep=True)
     with place.working():
@@ -310,8 +311,8 @@ def test_a_plan_with_blobs_moves_with_them(place: Place, client: Client, tmp_pat
         plan.pause()
     export_plan(plan, tmp_path / "plan", wait=10, remove=True)
     export_plan(done, tmp_path / "done")
-    target = Place((place.here[0], f"{place.here[1]}-elsewhere"), tmp_path / "other store")
-    with client_elsewhere(*place.here), target.client() as other:
+    target = Place(there, tmp_path / "other store")
+    with target.client() as other:
         found = other.plan(int(import_plan(other, tmp_path / "plan")))
         again = other.plan(int(import_plan(other, tmp_path / "plan", copy=True)))
         kept = other.plan(int(import_plan(other, tmp_path / "done")))

@@ -41,9 +41,10 @@ class Auditor:
     """Judges each accepted transaction. `root` is the root of the tree of plans."""
 
     def __init__(self, tree: Tree, root: str, blobs: Blobs) -> None:
-        self.root, self.blobs = root, blobs
+        self.root = root
+        self.blobs = blobs
         self.nodes = tree._nodes  # read directly: the tree's own reads copy
-        self.names: dict[str, Meant] = {}
+        self.names = blobs.names
         self.tasks: dict[str, Meant] = {}
         self.removed_plans: set[str] = set()
         #: Plans of plain creates that nobody has found yet.
@@ -73,6 +74,7 @@ class Auditor:
     def applied(self, fiber: Fiber, ops: Sequence[Op], results: list[Any]) -> None:
         made = Transaction(fiber, self._claims_before(ops), {}, [])
         plans: set[str] = set()
+        blobs = self.blobs
         for op, result in zip(ops, results, strict=True):
             kind = type(op)
             path = op.path
@@ -87,7 +89,7 @@ class Auditor:
             ):
                 plans.add(path.rpartition("/")[0])
             if path.startswith(self._plans):
-                self._refer(op, path)
+                blobs.applied(op, path, path[len(self._plans) :])
                 self._in_plan(made, op, path)
             elif path.startswith(self._claims_nodes):
                 self._standing(made, op, path)
@@ -106,15 +108,6 @@ class Auditor:
                 task.alive = False
                 if not task.removed:
                     self._judge_end(task)
-
-    def _refer(self, op: Op, path: str) -> None:
-        if type(op) is Delete:
-            self.blobs.deleted(path)
-        elif type(op) is Create:
-            plan, _, child = path[len(self._plans) :].partition("/")
-            is_task = child.startswith("task-") and "/" not in child
-            task = self.names.get(op.data.decode()) if is_task else None
-            self.blobs.created(path, plan, op.data, task)
 
     def _claims_before(self, ops: Sequence[Op]) -> dict[str, str]:
         found = {}

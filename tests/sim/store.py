@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Generator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from zkplan.protocol.requests import Create, Delete, Op
 from zkplan.protocol.shared import Claim
 from zkplan.store import compare, end
 
@@ -61,6 +62,8 @@ class Blobs:
     """What lies in the store. It judges S10 in every state: no reference without its blob."""
 
     def __init__(self) -> None:
+        #: The tasks, as they were meant, by name.
+        self.names: dict[str, Meant] = {}
         self._there: set[tuple[str, str]] = set()
         self._held_by: dict[str, tuple[str, str]] = {}
         self._holders: Counter[tuple[str, str]] = Counter()
@@ -79,24 +82,24 @@ class Blobs:
                 self._there.discard((request.plan, name))
         return True
 
-    def created(self, path: str, plan: str, data: bytes, task: Meant | None) -> None:
-        """A znode of that plan was created; `task` if it is that task's own."""
-        name = ""
-        if task is not None:
-            name = added_by(task)
-        elif data.startswith(STORED):
-            name = data[1:].decode()
-        if not name:
-            return
-        if (plan, name) not in self._there:
-            raise Violation(f"S10 {path} refers to {name}, which is not in the store")
-        self._held_by[path] = plan, name
-        self._holders[plan, name] += 1
+    def applied(self, op: Op, path: str, below: str) -> None:
+        """An operation on a znode of a plan; `below` is its path from the plan's number on."""
+        if type(op) is Delete:
+            held = self._held_by.pop(path, None)
+            if held is not None:
+                self._holders[held] -= 1
+        elif type(op) is Create:
+            plan, _, child = below.partition("/")
+            task = self.names.get(op.data.decode()) if _is_task(child) else None
+            for name in names_in(op.data, task):
+                if (plan, name) not in self._there:
+                    raise Violation(f"S10 {path} refers to {name}, which is not in the store")
+                self._held_by[path] = plan, name
+                self._holders[plan, name] += 1
 
-    def deleted(self, path: str) -> None:
-        held = self._held_by.pop(path, None)
-        if held is not None:
-            self._holders[held] -= 1
+
+def _is_task(child: str) -> bool:
+    return child.startswith("task-") and "/" not in child
 
 
 # What is stored.
@@ -119,11 +122,10 @@ def sealed(task: Meant, claim: Claim, outcome: bytes) -> bytes:
     return STORED + f"{claim.task}.{claim.n}-".encode() + outcome[1:]
 
 
-def names_in(world: World, data: bytes) -> list[str]:
-    """As `compare.names_in` for the data of this simulation."""
+def names_in(data: bytes, task: Meant | None) -> list[str]:
+    """What a znode refers to; `task` if it is the definition of that one."""
     if data.startswith(STORED):
         return [data[1:].decode()]
-    task = world.names.get(data.decode(errors="replace"))
     name = added_by(task) if task is not None else ""
     return [name] if name else []
 
@@ -170,5 +172,10 @@ def sweep(world: World, plan: str) -> Script:
 def check(world: World, plan: str) -> Script:
     """`zkplan plan check`."""
     names = yield ListBlobs(plan)
-    found = yield from compare.compare(world.paths, plan, names, lambda data: names_in(world, data))
+    found = yield from compare.compare(
+        world.paths,
+        plan,
+        names,
+        lambda data: names_in(data, world.names.get(data.decode(errors="replace"))),
+    )
     yield DeleteBlobs(plan, found.unreferenced)

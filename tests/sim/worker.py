@@ -12,22 +12,18 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from zkplan.errors import PlanCancelled, ResultNotKept, ServerFull
-from zkplan.protocol import check as checking
 from zkplan.protocol import claim as claiming
-from zkplan.protocol import clearing, control, ending, membership, publish, wide_delivery
 from zkplan.protocol import commit as committing
+from zkplan.protocol import ending, look, membership, publish, wide_delivery
 from zkplan.protocol import load as loading
-from zkplan.protocol.active import find_unindexed
 from zkplan.protocol.commit import Part
-from zkplan.protocol.layout import parse_delayed
 from zkplan.protocol.load import FirstReads, Loaded, Reading
-from zkplan.protocol.look import look, promote
 from zkplan.protocol.records import Dead
-from zkplan.protocol.requests import ReadChildren, ReadData, Step
+from zkplan.protocol.requests import ReadData, Step
 from zkplan.protocol.running import mark_started, write_log
 from zkplan.protocol.shared import NO_ALLOWANCE, Allowance, Claim, Dependent, Registration
 
-from . import duties, store
+from . import duties, maintenance, store
 from .loads import judge_arguments, judge_loaded
 from .network import Client
 from .story import FAILED, Meant
@@ -85,8 +81,8 @@ class Worker:
     def _start(self, kind: str, script: Step[Any], under: dict[str, str] | None = None) -> None:
         self.world.network.start(self.client, kind, script, under or {})
 
-    def _start_on(self, plan: str, kind: str, script: Callable[[str], Step[Any]]) -> None:
-        self._start(kind, script(plan))
+    def _start_on(self, plan: str, kind: str, script: Callable[[World, str], Step[Any]]) -> None:
+        self._start(kind, script(self.world, plan))
 
     def _options(self) -> list[Callable[[], None]]:
         world = self.world
@@ -122,14 +118,14 @@ class Worker:
         world = self.world
         options: list[Callable[[], None]] = []
         if duties.vacant(world) or world.chance(world.mix.spurious):
-            options.append(lambda: self._start("clear", self._clear()))
+            options.append(lambda: self._start("clear", maintenance.clear(world)))
         if duties.due(world):
-            options.append(lambda: self._start("promote", self._promote()))
+            options.append(lambda: self._start("promote", maintenance.promote(world)))
         for kind, script, plans in (
-            ("finish", self._finish, duties.plans_to_finish(world)),
-            ("check", self._check, duties.plans_to_check(world)),
-            ("index", self._index, duties.plans_to_index(world)),
-            ("compare", self._compare, duties.plans_to_compare(world)),
+            ("finish", maintenance.finish, duties.plans_to_finish(world)),
+            ("check", maintenance.check, duties.plans_to_check(world)),
+            ("index", maintenance.index, duties.plans_to_index(world)),
+            ("compare", store.check, duties.plans_to_compare(world)),
         ):
             options += [partial(self._start_on, plan, kind, script) for plan in plans]
         return options
@@ -202,7 +198,7 @@ class Worker:
 
     def _claim(self, plan: str) -> Script:
         plan_path = self.world.paths.plan(plan)
-        seen = yield from look(plan_path)
+        seen = yield from look.look(plan_path)
         me = self.me
         if seen.state != "running":
             self.versions.pop(plan_path, None)
@@ -320,7 +316,7 @@ class Worker:
             self.old_pending.append(report.pending)
         for part in (*report.done, *report.fenced):
             if not part.loaded.edges:
-                yield from self._finish(part.loaded.claim.plan)
+                yield from maintenance.finish(self.world, part.loaded.claim.plan)
 
     def _publish(self, full: list[Dependent], pending: str, allowance: Allowance) -> Script:
         me = self.me
@@ -369,7 +365,7 @@ class Worker:
             self._fail_later(part)
             return
         if done:
-            yield from self._finish(part.loaded.claim.plan)
+            yield from maintenance.finish(self.world, part.loaded.claim.plan)
 
     def _fail_later(self, part: Part) -> None:
         self.to_fail.append((part.loaded.claim, self.world.names[part.loaded.record.decode()]))
@@ -388,35 +384,3 @@ class Worker:
 
     def _log(self, claim: Claim) -> Script:
         yield from write_log(claim, b"progress")
-
-    def _clear(self) -> Script:
-        paths = self.world.paths
-        _, vacant = yield from clearing.orphaned_claims(paths)
-        if self.world.chance(self.world.mix.spurious):
-            # A lagging server shows a claims node and not yet its worker: the guard must notice.
-            vacant = (yield ReadChildren(paths.claims)) or []
-        for worker in vacant:
-            yield from clearing.clear_claims(paths, worker)
-
-    def _promote(self) -> Script:
-        paths = self.world.paths
-        names = (yield ReadChildren(paths.delayed)) or []
-        found = [(name, later) for name in names if (later := parse_delayed(name)) is not None]
-        due = [item for item in found if item[1].due_ms <= self.world.now]
-        if due:
-            yield from promote(paths, due)
-
-    def _finish(self, plan: str) -> Script:
-        if (yield from control.finish(self.world.paths.plan(plan), 0.0)) and self.world.has_store:
-            yield from store.sweep(self.world, plan)
-
-    def _compare(self, plan: str) -> Step[Any]:
-        return store.check(self.world, plan)
-
-    def _index(self, plan: str) -> Step[Any]:
-        return find_unindexed(self.world.paths, [plan])
-
-    def _check(self, plan: str) -> Script:
-        report = yield from checking.check(self.world.paths, plan)
-        if not report.done and not report.tasks:
-            yield from self._finish(plan)

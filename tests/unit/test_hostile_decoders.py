@@ -30,6 +30,7 @@ from zkplan.protocol import clearing, layout, records, shared
 from zkplan.serialization import codec as codecs
 from zkplan.serialization.codec import FAILURE, LOG, TASK, VALUE, Codec
 from zkplan.store import blob
+from zkplan.store.compare import references_in
 from zkplan.store.reference import Reference
 
 from .hostile_bytes import BODIES, ENVELOPES, HUGE, NAMES, PICKLES, as_text
@@ -91,8 +92,6 @@ DECODERS: dict[str, Fuzzed] = {
     "protocol.clearing._next_entry": Fuzzed(
         lambda data: clearing._next_entry(data, CLAIM, True), BODIES
     ),
-    "store.reference.Reference.from_bytes": Fuzzed(Reference.from_bytes, BODIES, RECORD),
-    "store.blob.decode": Fuzzed(blob.decode, BODIES, RECORD),
     "archive.picture.delayed_of": Fuzzed(
         lambda name: picture.delayed_of(name, "0000000001"), NAMES
     ),
@@ -101,15 +100,19 @@ DECODERS: dict[str, Fuzzed] = {
     "inspection.unfinished._name_of": Fuzzed(
         lambda data: unfinished._name_of(CODEC, data), ENVELOPES
     ),
+    "store.reference.Reference.from_bytes": Fuzzed(Reference.from_bytes, BODIES, RECORD),
+    "store.compare.references_in": Fuzzed(references_in, ENVELOPES),
+    "store.blob.decode": Fuzzed(blob.decode, BODIES, RECORD),
 }
 #: Decoders whose fuzz test is not of that shape: where it is.
 ELSEWHERE_FUZZED = {
     "archive.file._Lines._line": "test_a_line_of_an_archive_is_a_record_or_refused",
     "archive.file._Lines._znode": "test_a_line_of_an_archive_is_a_record_or_refused",
+    "archive.file._Lines._piece": "test_a_line_of_an_archive_is_a_record_or_refused",
+    "store.values.Values.load": "codec.load, of a body or of blob.decode",
+    "store.values.Values.load_all": "codec.load, of bodies or of blob.decode",
+    "store.values.Values.load_function": "codec.load_function, of a body or of blob.decode",
     "serialization.codec.Codec.function": "codec.load_function, behind a cache",
-    "store.values.Values.load": "codec.load; what is stored has a digest, and blob.decode",
-    "store.values.Values.load_all": "the same",
-    "store.values.Values.load_function": "codec.load_function, and the same",
     "protocol.records.PlanRecord.to_bytes": "what it reads it has written",
     "protocol.load.load_ahead": "a step: it reads znodes, and decodes by Edge.from_bytes",
     "protocol.load.load": "a step: it reads znodes, and decodes by Edge.from_bytes",

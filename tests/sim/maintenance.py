@@ -1,0 +1,52 @@
+"""What any worker of the simulation does besides running tasks: clear, promote, finish, check."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import TYPE_CHECKING, Any
+
+from zkplan.protocol import active, clearing, control, look
+from zkplan.protocol import check as checking
+from zkplan.protocol.layout import parse_delayed
+from zkplan.protocol.requests import ReadChildren, Step
+
+from . import store
+
+if TYPE_CHECKING:
+    from .world import World
+
+Script = Generator[Any, Any, None]
+
+
+def clear(world: World) -> Script:
+    paths = world.paths
+    _, vacant = yield from clearing.orphaned_claims(paths)
+    if world.chance(world.mix.spurious):
+        # A lagging server shows a claims node and not yet its worker: the guard must notice.
+        vacant = (yield ReadChildren(paths.claims)) or []
+    for worker in vacant:
+        yield from clearing.clear_claims(paths, worker)
+
+
+def promote(world: World) -> Script:
+    paths = world.paths
+    names = (yield ReadChildren(paths.delayed)) or []
+    found = [(name, later) for name in names if (later := parse_delayed(name)) is not None]
+    due = [item for item in found if item[1].due_ms <= world.now]
+    if due:
+        yield from look.promote(paths, due)
+
+
+def finish(world: World, plan: str) -> Script:
+    if (yield from control.finish(world.paths.plan(plan), 0.0)) and world.has_store:
+        yield from store.sweep(world, plan)
+
+
+def index(world: World, plan: str) -> Step[Any]:
+    return active.find_unindexed(world.paths, [plan])
+
+
+def check(world: World, plan: str) -> Script:
+    report = yield from checking.check(world.paths, plan)
+    if not report.done and not report.tasks:
+        yield from finish(world, plan)
