@@ -1,0 +1,76 @@
+"""A store on a local folder and on another file system of fsspec: what it keeps, and its errors."""
+
+from __future__ import annotations
+
+import secrets
+from pathlib import Path
+
+import pytest
+
+from zkplan.errors import StoredValueLost, StoreUnavailable, ZkplanError
+from zkplan.store.files import INLINE_LIMIT_MAX, Store
+
+
+@pytest.fixture(params=["file", "memory"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
+    url = f"file://{tmp_path}/store" if request.param == "file" else "memory://store"
+    return Store(f"{url}/{secrets.token_hex(4)}")
+
+
+def test_what_was_written_is_read_and_listed(store: Store) -> None:
+    store.write("plan-1", "a-00", [b"one", bytearray(b"two"), memoryview(b"three")])
+    store.write("plan-1", "b-00", (part for part in (b"x", b"y")))
+    assert (store.read("plan-1", "a-00"), store.read("plan-1", "b-00")) == (b"onetwothree", b"xy")
+    assert store.names("plan-1") == ["a-00", "b-00"]
+    assert store.names("plan-2") == []
+
+
+def test_blobs_and_folders_are_deleted_and_may_be_gone_already(store: Store) -> None:
+    for name in ("a-00", "b-00"):
+        store.write("plan-1", name, [b"data"])
+    store.write("plan-2", "a-00", [b"data"])
+    store.delete("plan-1", ["a-00", "gone"])
+    assert store.names("plan-1") == ["b-00"]
+    for _ in range(2):
+        store.delete_folder("plan-1")
+        assert store.names("plan-1") == []
+    assert store.names("plan-2") == ["a-00"]
+
+
+def test_a_blob_that_is_gone_is_told_from_a_store_that_is_another_one(store: Store) -> None:
+    with pytest.raises(StoreUnavailable, match="another store"):
+        store.read("plan-1", "a-00")
+    store.write("plan-1", "b-00", [b"data"])
+    with pytest.raises(StoredValueLost, match="plan-1/a-00"):
+        store.read("plan-1", "a-00")
+
+
+def test_a_store_that_is_away_says_which_and_what_was_to_be_done(tmp_path: Path) -> None:
+    (tmp_path / "store").write_text("no folder")
+    store = Store(f"file://{tmp_path}/store")
+    for attempt in (
+        lambda: store.write("plan-1", "a-00", [b"data"]),
+        lambda: store.read("plan-1", "a-00"),
+        lambda: store.names("plan-1"),
+        lambda: store.delete("plan-1", ["a-00"]),
+    ):
+        with pytest.raises(StoreUnavailable, match=f"{tmp_path}/store"):
+            attempt()
+
+
+def test_a_write_that_fails_leaves_nothing(tmp_path: Path) -> None:
+    store = Store(f"file://{tmp_path}/store")
+    with pytest.raises(StoreUnavailable):
+        store.write("plan-1", "a-00", [b"data", 7])  # type: ignore[list-item]
+    assert list((tmp_path / "store" / "plan-1").iterdir()) == []
+
+
+@pytest.mark.parametrize("limit", [-1, INLINE_LIMIT_MAX + 1, 1.5, True])
+def test_a_limit_out_of_range_is_refused(limit: int, tmp_path: Path) -> None:
+    with pytest.raises(ZkplanError, match="inline_limit"):
+        Store(f"file://{tmp_path}", limit)
+
+
+def test_a_url_that_nothing_knows_is_refused_with_the_way_out() -> None:
+    with pytest.raises(ZkplanError, match="file:///FOLDER"):
+        Store("nothing://of/that")
