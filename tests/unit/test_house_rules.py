@@ -145,7 +145,6 @@ TYPES_NARROWED = {
     "embedded/service.py": {"isinstance(request, ask.Multi)"},
     "protocol/author.py": {"isinstance(answer, Refused)"},
     "protocol/wide_delivery.py": {"loaded.result is not None"},
-    "store/values.py": {"store is not None"},
 }
 
 
