@@ -156,7 +156,7 @@ class local:  # in lower case, like `contextlib.closing`: it is called to open a
             self._opened, self._pid = stack.pop_all(), os.getpid()
             self._client, self._server = client, server
         # Registered last, so that it runs first, while the server is still there.
-        atexit.register(self._end, KeyboardInterrupt)
+        atexit.register(self._end, KeyboardInterrupt())
         return client
 
     def _connect(self, server: Lease, stack: ExitStack) -> Client:
@@ -208,19 +208,21 @@ class local:  # in lower case, like `contextlib.closing`: it is called to open a
         nothing here."""
         self._end(None)
 
-    def _end(self, kind: type[BaseException] | None) -> None:
+    def _end(self, error: BaseException | None) -> None:
         opened, self._opened = self._opened, None
         self._client = self._server = None
         # In a forked child all of this belongs to the parent.
         if opened is not None and os.getpid() == self._pid:
             atexit.unregister(self._end)
-            opened.__exit__(kind, None if kind is None else kind(), None)
+            opened.__exit__(None if error is None else type(error), error, None)
 
     def __enter__(self) -> Client:
         return self.start()
 
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        self._end(kind)
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, *_: object
+    ) -> None:
+        self._end(error)
 
 
 @contextmanager

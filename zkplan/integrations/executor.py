@@ -44,6 +44,9 @@ class Executor(futures.Executor):
         self._options = {"attempts": 1, **options, "keep": True, "on_failure": "cascade"}
         self._queue: queue.SimpleQueue[_Call | None] = queue.SimpleQueue()
         self._lock = threading.Condition()
+        #: Held while calls are added and noted, and while a plan is removed: it must not go with
+        #: calls that were added to it meanwhile and have ended already.
+        self._plan_lock = threading.Lock()
         self._is_shut = self._is_all_sent = False
         #: Calls that were sent and whose futures are not done, by plan; a plan until it is removed.
         self._open: dict[Plan, dict[Task, _Call]] = {}
@@ -83,9 +86,9 @@ class Executor(futures.Executor):
             pass
         with self._lock:
             self._is_all_sent = True
-            idle = [plan for plan, calls in self._open.items() if not calls]
-        for plan in idle:
-            self._remove(plan)
+            plans = list(self._open)
+        for plan in plans:
+            self._remove_unused(plan)
 
     def _send_batch(self) -> bool:
         """Wait for calls and send all that are there. Returns whether more may come."""
@@ -114,18 +117,20 @@ class Executor(futures.Executor):
     def _send(self, calls: list[_Call]) -> None:
         if not calls:
             return
-        plan, specs = self._plan, [call.spec for call in calls]
-        try:
-            if plan is None:
-                raise PlanDrained("", "there is no plan yet")
-            tasks = plan.add_tasks(specs)
-        except (PlanDrained, PlanNotFound):
-            # It gets calls before it is ready, since an empty plan would have drained at once.
-            with self._client.create_plan(self._name, **self._options) as plan:
+        specs = [call.spec for call in calls]
+        with self._plan_lock:
+            plan = self._plan
+            try:
+                if plan is None:
+                    raise PlanDrained("", "there is no plan yet")
                 tasks = plan.add_tasks(specs)
-            self._plan = plan
-        with self._lock:
-            self._open.setdefault(plan, {}).update(zip(tasks, calls, strict=True))
+            except (PlanDrained, PlanNotFound):
+                # It gets calls before it is ready, since an empty plan would have drained at once.
+                with self._client.create_plan(self._name, **self._options) as plan:
+                    tasks = plan.add_tasks(specs)
+                self._plan = plan
+            with self._lock:
+                self._open.setdefault(plan, {}).update(zip(tasks, calls, strict=True))
         calls.clear()
         for task in tasks:
             task._watch(self._ended(plan, task))
@@ -143,22 +148,25 @@ class Executor(futures.Executor):
                     call.end(open_outcome(self._client.values, outcome, task.path, task.name))
                 except Exception as error:
                     call.end(error=error)
-            if not self._open.get(plan, True):
-                self._remove(plan)
+            self._remove_unused(plan)
 
         return ended
 
-    def _remove(self, plan: Plan) -> None:
-        """Remove a plan that gets no further calls: it has drained, or the sender has ended."""
-        try:
-            if not self._is_all_sent and not plan.is_drained():
+    def _remove_unused(self, plan: Plan) -> None:
+        """Remove a plan whose calls have all ended, if it gets no further ones: it has drained, or
+        all calls were sent."""
+        with self._plan_lock:
+            if self._open.get(plan, True):
                 return
-            plan.remove()
-        except ZkplanError as error:
-            logger.warning("%s of an executor stays: %s", plan.path, error)
-        with self._lock:
-            self._open.pop(plan, None)
-            self._lock.notify_all()
+            try:
+                if not self._is_all_sent and not plan.is_drained():
+                    return
+                plan.remove()
+            except ZkplanError as error:
+                logger.warning("%s of an executor stays: %s", plan.path, error)
+            with self._lock:
+                self._open.pop(plan, None)
+                self._lock.notify_all()
 
     # ---- cancelling
 
