@@ -65,6 +65,14 @@ def test_without_worker_processes_tasks_run_on_threads_of_this_one() -> None:
         assert run_double(client) == (42, os.getpid())
 
 
+def test_an_error_of_the_block_comes_out_of_it_whatever_arguments_it_has() -> None:
+    with (
+        pytest.raises(zkplan.PlanNotFound, match="no plan named"),
+        zkplan.local(workers=0) as client,
+    ):
+        client.plan("missing")
+
+
 def test_two_blocks_share_nothing() -> None:
     with zkplan.local(workers=0) as one, zkplan.local(workers=0) as other:
         one.create_plan("of the first")

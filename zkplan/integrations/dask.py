@@ -1,4 +1,4 @@
-"""A Dask scheduler: each task of a Dask graph is one task of a plan, run by the workers of a root."""
+"""A Dask scheduler: each task of a Dask graph is a task of a plan, run by the workers of a root."""
 
 from __future__ import annotations
 
@@ -167,8 +167,17 @@ class _Graph:
     @property
     def label(self) -> str:
         """It says whether two graphs have the same tasks and the same results."""
-        told = "\n".join([*sorted(map(str, self.tasks)), "", *map(str, self.asked)])
-        return f"dask graph {hashlib.blake2b(told.encode(), digest_size=16).hexdigest()}"
+        told = [*sorted(map(self._told, self.tasks)), "", *map(self._told, self.asked)]
+        digest = hashlib.blake2b("\n".join(told).encode(), digest_size=16)
+        return f"dask graph {digest.hexdigest()}"
+
+    def _told(self, key: Any) -> str:
+        """The key; for the task that joins the blocks of an array or bag, what it joins.
+
+        Dask gives that task another key in each process.
+        """
+        joined = self._nodes[key].dependencies if str(key).startswith("finalize-") else ()
+        return f"finalize {sorted(map(str, joined))}" if joined else str(key)
 
     def source(self, key: Any) -> Any:
         """The key that an alias stands for, at last; any other key itself."""

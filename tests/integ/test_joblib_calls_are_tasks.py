@@ -1,0 +1,107 @@
+"""`joblib.Parallel` and scikit-learn run their calls on workers; so does `zkplan.Executor`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+import zkplan
+from zkplan import Client, ZkplanError
+
+from .support import wait_until
+
+pytest.importorskip("joblib", reason="joblib is not installed: pip install zkplan[joblib]")
+
+import joblib
+
+from zkplan.integrations.joblib import register
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[Client]:
+    with zkplan.local(workers=2, threads=3) as connected:
+        yield connected
+
+
+@pytest.fixture
+def backend(client: Client) -> Iterator[None]:
+    """The backend is chosen within the test. No plan may be left after it."""
+    register()
+    with joblib.parallel_config(backend="zkplan", client=client):
+        yield
+    wait_until(lambda: client.plans() == [], "no plan is left")
+
+
+def square(x: int) -> int:
+    return x * x
+
+
+def fail_at_30(x: int) -> int:
+    if x == 30:
+        raise LookupError("on purpose")
+    return x
+
+
+@pytest.mark.usefixtures("backend")
+def test_results_come_in_the_order_of_the_calls() -> None:
+    calls = [joblib.delayed(square)(x) for x in range(500)]
+    assert joblib.Parallel()(calls) == [x * x for x in range(500)]
+    assert list(joblib.Parallel(return_as="generator")(calls)) == [x * x for x in range(500)]
+    with joblib.Parallel(n_jobs=2) as parallel:
+        assert [sum(parallel(calls[:3])), sum(parallel(calls[:3]))] == [5, 5]
+
+
+@pytest.mark.usefixtures("backend")
+def test_the_exception_of_a_call_ends_the_others_and_is_raised_here() -> None:
+    with pytest.raises(LookupError, match="on purpose") as caught:
+        joblib.Parallel()(joblib.delayed(fail_at_30)(x) for x in range(1000))
+    assert "in fail_at_30" in str(caught.value.__cause__)
+
+
+@pytest.mark.usefixtures("backend")
+def test_the_number_of_jobs_is_that_of_the_slots_of_the_workers() -> None:
+    assert [joblib.effective_n_jobs(n) for n in (-1, -2, 9)] == [6, 5, 9]
+
+
+def test_without_a_client_or_a_worker_the_error_says_what_to_do() -> None:
+    register()
+    with pytest.raises(ZkplanError, match="needs a client"):
+        joblib.parallel_config(backend="zkplan")
+    with (
+        zkplan.connect("embedded:") as alone,
+        joblib.parallel_config(backend="zkplan", client=alone),
+        pytest.raises(ZkplanError, match="no worker is registered"),
+    ):
+        joblib.Parallel()([joblib.delayed(square)(1)])
+
+
+@pytest.mark.usefixtures("backend")
+def test_a_grid_search_of_scikit_learn_finds_what_it_finds_without_workers() -> None:
+    pytest.importorskip("sklearn", reason="scikit-learn is not installed")
+    from sklearn.datasets import load_iris
+    from sklearn.model_selection import GridSearchCV
+    from sklearn.svm import SVC
+
+    measured, kinds = load_iris(return_X_y=True)
+
+    def best(n_jobs: int) -> tuple[dict[str, object], float]:
+        search = GridSearchCV(SVC(), {"C": [0.1, 1, 10], "gamma": ["scale", 0.1]}, n_jobs=n_jobs)
+        search.fit(measured, kinds)
+        return search.best_params_, search.best_score_
+
+    assert best(-1) == best(1)
+
+
+def test_a_call_that_comes_when_the_plan_has_just_drained_is_not_lost(client: Client) -> None:
+    with zkplan.Executor(client) as executor:
+        for x in range(300):
+            assert executor.submit(square, x).result(30) == x * x
+    assert client.plans() == []
+
+
+def test_no_plan_of_failed_calls_is_left_by_an_executor(client: Client) -> None:
+    executor = zkplan.Executor(client)
+    assert isinstance(executor.submit(fail_at_30, 30).exception(30), LookupError)
+    executor.shutdown(wait=False, cancel_futures=True)
+    wait_until(lambda: client.plans() == [], "no plan is left")
