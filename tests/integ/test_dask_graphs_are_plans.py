@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import pickle
 import random
@@ -90,6 +91,17 @@ def test_a_shuffle_by_tasks_works_and_one_on_disk_is_refused(get: ZkplanSchedule
         pytest.raises(InvalidTask, match=r'"dataframe.shuffle.method": "tasks"'),
     ):
         shuffled().compute(scheduler=get)
+    groups = dask.bag.from_sequence(range(9), npartitions=3).groupby(
+        lambda x: x % 2, shuffle="disk"
+    )
+    with pytest.raises(InvalidTask, match="files of one machine"):
+        groups.compute(scheduler=get)
+
+
+def test_the_configuration_of_dask_may_hold_the_scheduler(get: ZkplanScheduler) -> None:
+    with dask.config.set(scheduler=get):
+        assert copy.deepcopy(dask.config.config)["scheduler"] is get
+        assert dask.delayed(inc)(1).compute() == 2
 
 
 def test_the_exception_of_the_function_is_raised_here(get: ZkplanScheduler) -> None:

@@ -6,10 +6,11 @@ import hashlib
 import logging
 import threading
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from dask._task_spec import Alias, DataNode, GraphNode, convert_legacy_graph, cull
+from dask._task_spec import Task as DaskTask
 from dask.core import flatten
 from dask.local import nested_get
 from dask.order import order
@@ -81,6 +82,10 @@ class ZkplanScheduler:
                 plan, tasks = self._attach(graph) or self._create(graph)
             values.update(zip(graph.asked, self._results(plan, tasks), strict=True))
         return nested_get(keys, {key: values[graph.source(key)] for key in graph.keys})
+
+    def __deepcopy__(self, memo: object) -> ZkplanScheduler:
+        """Itself: `distributed` copies the configuration of Dask, in which this may stand."""
+        return self
 
     def _attach(self, graph: _Graph) -> tuple[Plan, list[Task]] | None:
         """The plan of this name and its tasks for the keys that are asked for, if it is there."""
@@ -229,9 +234,23 @@ def _task_name(key: Any) -> str:
     return text if len(text) <= NAME_CHARS_MAX else f"{text[: NAME_CHARS_MAX - 1]}…"
 
 
+def _functions(node: Any) -> Iterator[Any]:
+    """All functions that a node calls, also those of nodes that were fused into it."""
+    if isinstance(node, DaskTask):
+        yield node.func
+        for part in (*node.args, *node.kwargs.values()):
+            for inner in part.values() if isinstance(part, dict) else (part,):
+                yield from _functions(inner)
+
+
+def _is_file_here(function: Any) -> bool:
+    package = str(getattr(function, "__module__", "")).partition(".")[0]
+    return package == "partd" or type(function).__name__ == "maybe_buffered_partd"
+
+
 def _refuse_disk(key: Any, node: GraphNode) -> None:
     """A shuffle on disk appends to files of one machine. A second attempt would append again."""
-    if type(getattr(node, "func", None)).__name__ == "maybe_buffered_partd":
+    if any(map(_is_file_here, _functions(node))):
         raise InvalidTask(
             str(key),
             "Dask would shuffle through files of one machine, which other workers do not see and a "
