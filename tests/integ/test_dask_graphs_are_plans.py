@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -138,6 +139,14 @@ def test_a_second_author_takes_the_results_of_the_plan_of_that_name(
     assert ZkplanScheduler(client, "twice", keep_plan=True)(graph, ["b"]) == (2,)
     assert ZkplanScheduler(client, "twice")(graph, ["b"]) == (2,)
     assert notes(file) == ["ran"]
+    assert client.plans() == []
+
+
+def test_threads_that_compute_under_one_name_all_get_the_result(client: Client) -> None:
+    get = ZkplanScheduler(client, "shared")
+    with ThreadPoolExecutor(4) as threads:
+        found = threads.map(lambda _: get({"a": (inc, 1), "b": (inc, "a")}, "b"), range(8))
+        assert list(found) == [3] * 8
     assert client.plans() == []
 
 

@@ -7,6 +7,7 @@ import logging
 import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from dask._task_spec import Alias, DataNode, GraphNode, convert_legacy_graph, cull
@@ -64,8 +65,11 @@ class ZkplanScheduler:
             "timeout": timeout,
             "priority": priority,
         }
-        #: Two threads that compute under one name must not make two plans.
-        self._lock = threading.Lock()
+        #: Held while a plan with a name is used: two threads must not make two, and none may be
+        #: removed while another thread reads it.
+        self._lock: AbstractContextManager[Any] = (
+            threading.Lock() if name is not None else nullcontext()
+        )
 
     def __call__(self, dsk: Any, keys: Any, **_: Any) -> Any:
         """Compute the values of `keys`, a key or a list of keys at any depth. Dask calls this.
@@ -80,7 +84,7 @@ class ZkplanScheduler:
         if graph.asked:
             with self._lock:
                 plan, tasks = self._attach(graph) or self._create(graph)
-            values.update(zip(graph.asked, self._results(plan, tasks), strict=True))
+                values.update(zip(graph.asked, self._results(plan, tasks), strict=True))
         return nested_get(keys, {key: values[graph.source(key)] for key in graph.keys})
 
     def __deepcopy__(self, memo: object) -> ZkplanScheduler:
