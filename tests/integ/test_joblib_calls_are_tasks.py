@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 import zkplan
 from zkplan import Client, ZkplanError
 
-from .support import wait_until
+from .support import die_once, note, wait_until
 
 pytest.importorskip("joblib", reason="joblib is not installed: pip install zkplan[joblib]")
 
@@ -43,6 +44,12 @@ def fail_at_30(x: int) -> int:
     return x
 
 
+def note_or_die(file: Path, x: int) -> int:
+    note(file, str(x))
+    die_once(file, 20)
+    return x
+
+
 @pytest.mark.usefixtures("backend")
 def test_results_come_in_the_order_of_the_calls() -> None:
     calls = [joblib.delayed(square)(x) for x in range(500)]
@@ -57,6 +64,15 @@ def test_the_exception_of_a_call_ends_the_others_and_is_raised_here() -> None:
     with pytest.raises(LookupError, match="on purpose") as caught:
         joblib.Parallel()(joblib.delayed(fail_at_30)(x) for x in range(1000))
     assert "in fail_at_30" in str(caught.value.__cause__)
+
+
+@pytest.mark.usefixtures("backend")
+def test_a_call_whose_worker_is_killed_runs_on_another_one(client: Client, tmp_path: Path) -> None:
+    file = tmp_path / "runs"
+    calls = (joblib.delayed(note_or_die)(file, x) for x in range(60))
+    assert joblib.Parallel()(calls) == list(range(60))
+    assert Path(f"{file}-died").exists()
+    wait_until(lambda: len(client.workers()) == 2, "there is another worker in its place")
 
 
 @pytest.mark.usefixtures("backend")
