@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from contextlib import ExitStack
@@ -19,11 +20,14 @@ from .compare import compare
 from .growth import growth
 from .kills import kills
 from .limits import measure_limits
+from .peers.comparison import compare_with_peers
 from .report import Report, show, to_json
 from .suite import WORKLOADS, Bench
 
-GROWTH, KILLS, SERVER = "growth", "kills", "server"
-NAMES = [*WORKLOADS, GROWTH, KILLS, SERVER]
+GROWTH, KILLS, SERVER, PEERS = "growth", "kills", "server", "peers"
+#: The peers are measured only where they are asked for: they are no part of zkplan.
+ALWAYS = [*WORKLOADS, GROWTH, KILLS, SERVER]
+NAMES = [*ALWAYS, PEERS]
 RUNS = 3
 FAILED, UNREACHABLE, TIMED_OUT = 1, 3, 4
 
@@ -33,7 +37,15 @@ def _chosen(ctx: click.Context, option: click.Parameter, value: str) -> list[str
     unknown = sorted(set(chosen) - set(NAMES))
     if unknown:
         raise click.BadParameter(f"{', '.join(unknown)}: there are {', '.join(NAMES)}")
-    return [name for name in NAMES if name in chosen] or NAMES
+    return [name for name in NAMES if name in chosen] or ALWAYS
+
+
+def _interpreter(ctx: click.Context, option: click.Parameter, value: str) -> str:
+    path = Path(value) / "bin" / "python" if Path(value).is_dir() else Path(value)
+    if not os.access(path, os.X_OK):
+        raise click.BadParameter(f"{path} is no program: name a virtual environment")
+    # Not resolved: a link is what tells an interpreter its environment.
+    return str(path.absolute())
 
 
 @click.command()
@@ -43,7 +55,8 @@ def _chosen(ctx: click.Context, option: click.Parameter, value: str) -> list[str
     default="",
     callback=_chosen,
     metavar="NAME,...",
-    help=f"Of {', '.join(NAMES)}; all but the last measure the limits of the server first.",
+    help=f"Of {', '.join(NAMES)}; all but the last two measure the limits of the server first.  "
+    f"[default: all but {PEERS}]",
 )
 @click.option(
     "--runs",
@@ -69,6 +82,13 @@ def _chosen(ctx: click.Context, option: click.Parameter, value: str) -> list[str
     help="Seconds that the first connection may take.",
 )
 @click.option(
+    "--peers-python",
+    default=sys.executable,
+    metavar="PATH",
+    callback=_interpreter,
+    help="The environment that has Dask and Ray, or its interpreter.  [default: this one]",
+)
+@click.option(
     "--json",
     "file",
     type=click.Path(dir_okay=False, writable=True, path_type=Path),
@@ -81,6 +101,7 @@ def main(
     wanted: str | None,
     hosts: str | None,
     connect_timeout_s: float,
+    peers_python: str,
     file: Path | None,
 ) -> None:
     """Measure zkplan's speed, beside the limits of the servers that it runs on.
@@ -104,7 +125,7 @@ def main(
         if hosts:
             # Here and not in a process of a measurement, whose error would be harder to read.
             zkplan.connect(hosts, connect_timeout=connect_timeout_s).close()
-        _measure(servers.names(wanted, hosts), hosts, only, report)
+        _measure(servers.names(wanted, hosts), hosts, only, peers_python, report)
     except (zkplan.ZooKeeperUnavailable, ServerDidNotStart, FileNotFoundError) as error:
         _end(str(error), UNREACHABLE)
     except zkplan.WaitTimeout as error:
@@ -119,20 +140,34 @@ def main(
     show(report, Console())
 
 
-def _measure(names: list[str], hosts: str | None, workloads: list[str], report: Report) -> None:
+def _measure(
+    names: list[str],
+    hosts: str | None,
+    workloads: list[str],
+    peers_python: str,
+    report: Report,
+) -> None:
     """The plan workloads on one server after the other, each alone; then both servers in turns."""
-    on_plans = [workload for workload in workloads if workload != SERVER]
+    on_plans = [workload for workload in workloads if workload not in (SERVER, PEERS)]
     if on_plans:
         for name in names:
             with servers.served(name, hosts) as server:
                 report.servers[name] = server.version
-                bench = Bench(name, server.hosts, server.pid, report.runs, report.quick, _tell)
-                _measure_plans(bench, on_plans, report)
-    if SERVER in workloads:
-        with ExitStack() as stack:
-            found = [stack.enter_context(servers.served(name, hosts)) for name in names]
-            report.servers.update({server.name: server.version for server in found})
+                _measure_plans(_bench(server, report), on_plans, report)
+    if SERVER not in workloads and PEERS not in workloads:
+        return
+    with ExitStack() as stack:
+        found = [stack.enter_context(servers.served(name, hosts)) for name in names]
+        report.servers.update({server.name: server.version for server in found})
+        if SERVER in workloads:
             report.rows += compare(found, report.runs, report.quick, _tell)
+        if PEERS in workloads:
+            benches = [_bench(server, report) for server in found]
+            report.rows += compare_with_peers(benches, peers_python, report.servers)
+
+
+def _bench(server: servers.Served, report: Report) -> Bench:
+    return Bench(server.name, server.hosts, server.pid, report.runs, report.quick, _tell)
 
 
 def _measure_plans(bench: Bench, workloads: list[str], report: Report) -> None:

@@ -1,10 +1,11 @@
-"""A client process that is ready before the measurement begins, and tells what it measured."""
+"""A process that is ready before the measurement begins, and tells what it measured."""
 
 from __future__ import annotations
 
 import json
 import subprocess
 import sys
+from contextlib import suppress
 from types import TracebackType
 from typing import Any
 
@@ -14,12 +15,15 @@ _END_TIMEOUT_S = 120.0
 class ClientProcess:
     """A module of this package: it says `ready`, waits for a line, measures, prints a JSON object.
 
+    `python` is the interpreter that runs it.
+
     It ends by itself when this process does, for then its input ends.
     """
 
-    def __init__(self, module: str, *arguments: str) -> None:
+    def __init__(self, module: str, *arguments: str, python: str = sys.executable) -> None:
+        self._module = f"{__package__}.{module}"
         self._process = subprocess.Popen(
-            [sys.executable, "-m", f"{__package__}.{module}", *arguments],
+            [python, "-m", self._module, *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -29,11 +33,14 @@ class ClientProcess:
         """Until it is connected and has prepared everything; RuntimeError where it ended."""
         self._line()
 
-    def begin(self) -> None:
-        """Let it measure."""
+    def begin(self, request: str = "begin") -> None:
+        """Let it measure what the line asks for. RuntimeError where it has ended."""
         assert self._process.stdin is not None
-        self._process.stdin.write("begin\n")
-        self._process.stdin.flush()
+        try:
+            self._process.stdin.write(f"{request}\n")
+            self._process.stdin.flush()
+        except BrokenPipeError:
+            raise self._ended() from None
 
     def result(self) -> dict[str, Any]:
         """What it measured; waits for it. RuntimeError where it ended without."""
@@ -51,7 +58,8 @@ class ClientProcess:
     ) -> None:
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:
-                pipe.close()
+                with suppress(BrokenPipeError):  # it has ended, and that was told
+                    pipe.close()
         try:
             self._process.wait(_END_TIMEOUT_S)
         except subprocess.TimeoutExpired:
@@ -62,5 +70,8 @@ class ClientProcess:
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line:
-            raise RuntimeError("a client that measures the server ended; its error is above")
+            raise self._ended()
         return line
+
+    def _ended(self) -> RuntimeError:
+        return RuntimeError(f"{self._module} ended; its error is above")

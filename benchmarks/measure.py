@@ -1,4 +1,4 @@
-"""One run of one graph, timed from the first call of submission to the end of waiting."""
+"""One run of one graph, timed to the end of waiting, or until the author has the values."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Run:
 
     `submission_s` is from `create_plan` to `mark_ready`, `execution_s` from there to the end of
     `wait`. `cpu_s` says who used the processors from beginning to end; "others" are processes that
-    have nothing to do with the run.
+    have nothing to do with the run. `values_s` is of another run, see `time_values`.
     """
 
     tasks: int
@@ -28,6 +28,7 @@ class Run:
     execution_s: float
     statistics: dict[str, int] = field(default_factory=dict)
     cpu_s: dict[str, float] = field(default_factory=dict)
+    values_s: float | None = None
 
     @property
     def total_s(self) -> float:
@@ -79,3 +80,24 @@ def run_shape(pool: Pool, shape: Shape, server: int | None) -> Run:
         statistics={name: counted[name] - before[name] for name in counted},
         cpu_s=cpu,
     )
+
+
+def time_values(pool: Pool, shape: Shape) -> float:
+    """Seconds from `create_plan` until the author has the values of all leaves.
+
+    It reads them while the plan runs, and so the run is another one than that of `run_shape`,
+    whose execution is not to be disturbed. Raises as that does, and what `Plan.results` raises.
+    """
+    before = pool.statistics()
+    gc.collect()
+    began = time.perf_counter()
+    plan = pool.client.create_plan(shape.name)
+    tasks = plan.add_tasks(shape.build())
+    plan.mark_ready()
+    values = plan.results([tasks[index] for index in shape.expected], timeout=RUN_TIMEOUT_S)
+    seconds = time.perf_counter() - began
+    pool.require_running()
+    pool.statistics_once(before["committed"] + shape.tasks)
+    shape.check_values(values)
+    plan.remove()
+    return seconds

@@ -74,12 +74,13 @@ def _rows(report: Report) -> Table:
             "total",
             "execution",
             "submission",
+            "values",
             "target total (execution)",
         ),
         *("met?", "conflicts", "refusals", "disturbance", "note"),
     )
     for row in report.rows:
-        figures = (row.total, row.execution, row.submission)
+        figures = (row.total, row.execution, row.submission, row.values)
         counts = (row.conflicts, row.refusals)
         table.add_row(
             row.name,

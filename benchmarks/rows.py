@@ -45,6 +45,8 @@ class Row:
     total: float | None = None
     execution: float | None = None
     submission: float | None = None
+    #: From the first call until the author has the values of all leaves.
+    values: float | None = None
     target: str = ""
     met: bool | None = None
     conflicts: int | None = None
@@ -72,12 +74,14 @@ def figure(unit: str, tasks: int, seconds: float) -> float:
 def row_of(name: str, unit: str, runs: Sequence[Run], target: Target | None = None) -> Row:
     """The medians, figure by figure: total, execution and submission may be those of three runs."""
     tasks = runs[0].tasks
+    values = [run.values_s for run in runs if run.values_s is not None]
     row = Row(
         name,
         unit,
         total=figure(unit, tasks, median(run.total_s for run in runs)),
         execution=figure(unit, tasks, median(run.execution_s for run in runs)),
         submission=figure(unit, tasks, median(run.submission_s for run in runs)),
+        values=figure(unit, tasks, median(values)) if values else None,
         conflicts=int(median(run.statistics["conflicts"] for run in runs)),
         refusals=int(median(run.statistics["refusals"] for run in runs)),
         disturbance=median(run.cpu_s["others"] / run.total_s for run in runs),

@@ -5,13 +5,13 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import zkplan
 from zkplan.testing.znodes import remove_tree
 
 from . import shapes
-from .measure import Run, run_shape
+from .measure import Run, run_shape, time_values
 from .pool import Pool
 from .rows import Row, Target, ratio_row, row_of
 from .servers import ZOOKEEPER
@@ -64,8 +64,19 @@ class Bench:
     def target(self, target: Target) -> Target | None:
         return target if self.is_judged else None
 
-    def measure(self, pairs: Sequence[tuple[Pool, Shape]], count: int = 0) -> list[list[Run]]:
-        """`count` runs (0: as many as asked for) of each pair; a first turn warms up, not counted.
+    def measure_one(self, pool: Pool, shape: Shape) -> list[Run]:
+        """Runs of one workload, each followed by one that ends when the author has the values."""
+        runs = []
+        for turn in range(1 + self.runs):
+            run = self._run(pool, shape, turn)
+            run = replace(run, values_s=time_values(pool, shape))
+            self.tell(f"{self.server}: {shape.name}: {run.values_s:.3f} s to the values")
+            if turn:
+                runs.append(run)
+        return runs
+
+    def measure(self, pairs: Sequence[tuple[Pool, Shape]], count: int) -> list[list[Run]]:
+        """`count` runs of each pair; a first turn warms up and does not count.
 
         They take turns, and every other turn is in reverse, so that a disturbance hits all alike
         and none has the better place.
@@ -73,15 +84,18 @@ class Bench:
         runs: list[list[Run]] = [[] for _ in pairs]
         for turn in range(1 + (count or self.runs)):
             for index, (pool, shape) in list(enumerate(pairs))[:: -1 if turn % 2 else 1]:
-                run = run_shape(pool, shape, self.server_pid)
-                what = f"{self.server}: {shape.name}, {pool.processes} x {pool.threads}"
-                self.tell(
-                    f"{what}: {run.total_s:.3f} s (execution {run.execution_s:.3f} s)"
-                    + ("" if turn else ", warm-up")
-                )
+                run = self._run(pool, shape, turn)
                 if turn:
                     runs[index].append(run)
         return runs
+
+    def _run(self, pool: Pool, shape: Shape, turn: int) -> Run:
+        run = run_shape(pool, shape, self.server_pid)
+        self.tell(
+            f"{self.server}: {shape.name}, {pool.processes} x {pool.threads}: {run.total_s:.3f} s "
+            f"(execution {run.execution_s:.3f} s)" + ("" if turn else ", warm-up")
+        )
+        return run
 
 
 def independent(bench: Bench) -> list[Row]:
@@ -112,7 +126,7 @@ def stress(bench: Bench) -> list[Row]:
 
 def _one(bench: Bench, shape: Shape, unit: str, target: Target, threads: int = 8) -> list[Row]:
     with bench.pool(threads=threads) as pool:
-        (runs,) = bench.measure([(pool, shape)])
+        runs = bench.measure_one(pool, shape)
     return [row_of(shape.name, unit, runs, bench.target(target))]
 
 
@@ -147,7 +161,7 @@ def hot_join(bench: Bench) -> list[Row]:
     """Four worker processes whose tasks all deliver to one."""
     shape = shapes.hot_join(bench.size(1000, 50))
     with bench.pool(processes=4) as pool:
-        (runs,) = bench.measure([(pool, shape)])
+        runs = bench.measure_one(pool, shape)
     row = row_of(f"{shape.name}, 4 processes", "tasks/s", runs)
     if bench.is_judged:
         most = int(STORM * shape.tasks)

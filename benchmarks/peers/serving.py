@@ -1,0 +1,61 @@
+"""The side of the other executor: it is asked for runs of graphs, and tells how long each took.
+
+This module and those that use it import nothing but the other executor and the standard library:
+they run where zkplan is not installed.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ..functions import depth, nothing, successor, total, zero
+
+#: Runs the calls of a graph, and returns the values of its leaves, in their order.
+Way = Callable[[Sequence[tuple[Callable[..., Any], list[int]]], list[int]], list[Any]]
+
+
+def total_of(*values: int) -> int:
+    return total(list(values))
+
+
+FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "nothing": nothing,
+    "zero": zero,
+    "successor": successor,
+    "depth": depth,
+    "total": total_of,
+}
+
+
+def serve(
+    start: Callable[[], None], ways: dict[str, Way], settle: Callable[[], None] = lambda: None
+) -> None:
+    """Answer each line of the input, a graph and the way to run it, by the time and the values.
+
+    `settle` returns when nothing of a run is left that could disturb the next one.
+    """
+    # What the executor prints goes to the standard error: the answers have the output alone.
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    start()
+    _tell(answers, {"ways": list(ways)})
+    for line in sys.stdin:
+        asked = json.loads(line)
+        calls = [(FUNCTIONS[name], needed) for name, needed in asked["calls"]]
+        gc.collect()
+        began = time.perf_counter()
+        values = ways[asked["way"]](calls, asked["leaves"])
+        seconds = time.perf_counter() - began
+        settle()
+        _tell(answers, {"seconds": seconds, "values": values})
+
+
+def _tell(answers: Any, answer: dict[str, Any]) -> None:
+    answers.write(json.dumps(answer) + "\n")
+    answers.flush()
