@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import venv
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -50,7 +51,8 @@ def test_a_quick_benchmark_measures_what_is_asked_for_and_writes_a_complete_repo
     assert [row["name"] for row in report["rows"]] == ["independent 200", "chain 20"]
     for row in report["rows"]:
         assert row["server"] == server
-        assert min(row["total"], row["execution"], row["submission"]) > 0
+        figures = ("total", "execution", "submission", "values")
+        assert min(row[figure] for figure in figures) > 0
         assert len(row["runs"]) == report["runs"] == 1
         assert row["runs"][0]["statistics"]["committed"] == row["runs"][0]["tasks"]
     kinds = {(limit["kind"], limit["clients"]) for limit in report["limits"]}
@@ -83,6 +85,29 @@ def test_the_two_servers_are_compared_request_by_request(server: str, tmp_path: 
         assert any(name.startswith(what) for name in rest), what
 
 
+def test_peers_that_are_not_installed_are_skipped_and_the_others_compared(tmp_path: Path) -> None:
+    python = venv_without_peers(tmp_path)
+    file = tmp_path / "report.json"
+    options = ("--server", "embedded", "--peers-python", str(python), "--json", str(file))
+    ended = benchmarks("--quick", "--only", "peers", *options)
+    assert ended.returncode == 0, ended.stderr
+    rows = json.loads(file.read_text())["rows"]
+    skipped = {row["name"]: row["note"] for row in rows if not row["unit"]}
+    assert set(skipped) == {"dask", "ray"}
+    assert all("pip install" in note and str(python) in note for note in skipped.values())
+    measured = {row["name"]: row for row in rows if row["unit"]}
+    graphs = {"independent 200", "random 100 x 2", "map-reduce 1-50-1", "chain 20", "random 30 x 3"}
+    assert set(measured) == graphs
+    for row in measured.values():
+        assert row["server"] == "embedded"
+        assert row["values"] > 0
+
+
+def venv_without_peers(folder: Path) -> Path:
+    venv.create(folder / "empty", with_pip=False)
+    return folder / "empty" / "bin" / "python"
+
+
 NOBODY = ("--quick", "--only", "chain", "--hosts", f"127.0.0.1:{free_port()}")
 
 
@@ -91,9 +116,15 @@ NOBODY = ("--quick", "--only", "chain", "--hosts", f"127.0.0.1:{free_port()}")
     [
         (("--server", "embedded", "--hosts", "127.0.0.1:2181"), 2, ["--hosts"]),
         (("--only", "independant"), 2, ["independant", "independent"]),
+        (("--only", "peers", "--peers-python", "/none/such"), 2, ["/none/such", "environment"]),
         ((*NOBODY, "--connect-timeout", "1"), 3, ["ZooKeeper"]),
     ],
-    ids=["a given ZooKeeper and only the embedded server", "unknown workload", "no answer"],
+    ids=[
+        "a given ZooKeeper and only the embedded server",
+        "unknown workload",
+        "no such environment",
+        "no answer",
+    ],
 )
 def test_a_benchmark_that_cannot_run_says_why_by_its_code(
     arguments: tuple[str, ...], code: int, told: list[str]
