@@ -58,7 +58,8 @@ class local:  # in lower case, like `contextlib.closing`: it is called to open a
     `log` gets them instead. Other programs reach the plans by `hosts` and `root`: `zkplan plan ls
     --hosts HOSTS`. Other users of the machine can reach the port of the server, so payloads are
     always signed: without a `secret` a random one is used. To add tasks or to read values, other
-    programs need the `secret` as well; commands take it from `ZKPLAN_SECRET`.
+    programs need the `secret` as well, and for large ones the `store`; commands take them from
+    `ZKPLAN_SECRET` and `ZKPLAN_STORE`.
 
     Values of more than 32 KiB lie in a folder beside the data of the server, or in the `store` (see
     `connect`) if one is given.
@@ -126,6 +127,13 @@ class local:  # in lower case, like `contextlib.closing`: it is called to open a
         if self._server is None:
             raise _not_started()
         return os.fsdecode(self._given or self._server.secret)
+
+    @property
+    def store(self) -> str:
+        """Where large values lie, for other programs (ZKPLAN_STORE). Raises as `client` does."""
+        if self._server is None:
+            raise _not_started()
+        return self._store or self._server.store
 
     def start(self) -> Client:
         """Start everything and return the connected client. After `close` it may be started again.

@@ -112,3 +112,11 @@ def test_bad_input_of_a_map_writes_nothing(zkplan_client: Client) -> None:
         with pytest.raises(zkplan.ZkplanError, match="chunksize"):
             plan.map(double, [1], chunksize=size)  # type: ignore[arg-type]
     assert plan.status().added == 0
+
+
+def test_the_results_of_a_map_are_no_argument(zkplan_client: Client) -> None:
+    plan = zkplan_client.create_plan()
+    found = plan.map(double, [1, 2])
+    with pytest.raises(zkplan.NotSerialisable, match="pass its `tasks`"):
+        plan.add_task(sum, [found])
+    assert plan.status().added == 2

@@ -18,7 +18,7 @@ from zkplan.archive import export_plan, import_plan
 from zkplan.errors import PayloadUndecodable, StoredValueLost, StoreUnavailable
 
 from .stores import Place, key_of
-from .support import Here, note, notes, wait_until, working
+from .support import Here, described, note, notes, wait_until, working
 
 
 @pytest.fixture
@@ -377,3 +377,24 @@ def test_an_import_that_fails_leaves_no_folder(
     assert calls
     assert client.plans() == []
     assert list(place.folder.iterdir()) == []
+
+
+def test_the_function_of_a_map_is_stored_once(place: Place, client: Client) -> None:
+    large = bytes(1000)
+    with client.create_plan() as plan:
+        found = plan.map(lambda number: len(large) + number, range(6), chunksize=2)
+    # One for the function, and one for the constant arguments of each task.
+    assert place.keys(plan) == ["add"] * 4
+    with place.working():
+        assert list(found) == [1000 + number for number in range(6)]
+
+
+def test_a_value_in_the_store_is_shown_with_its_size(place: Place, client: Client) -> None:
+    with client.create_plan() as plan:
+        task = plan.add_task(bytes, [5])
+    with place.working():
+        task.result(30)
+    assert described(task, values=True)["value"] == repr(bytes(5))
+    [outcome] = plan.outcomes()
+    folder = place.folder_of(plan)
+    assert outcome.size in [path.stat().st_size for path in folder.iterdir()]

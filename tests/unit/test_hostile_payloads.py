@@ -126,7 +126,7 @@ def test_a_forged_argument_or_result_is_not_decoded(envelope: bytes) -> None:
     assert left_to_others(job(result=envelope))
     with pytest.raises(PayloadUndecodable):
         open_outcome(VALUES, envelope, "/p/task-1", "t")
-    asked_for = task_details._Values()
+    asked_for = task_details._Values(VALUES, "/p")
     told = task_details._outcome(OURS, envelope, asked_for)
     assert all("undecodable" in told[name] for name in ("outcome", "value"))
     assert len(asked_for.failed) == 1
@@ -139,7 +139,7 @@ def test_a_forged_log_is_not_decoded(envelope: bytes) -> None:
     assert Context(damaged, nothing, OURS, nothing).logs == []
     assert last_failure(damaged, OURS, "").kind == "WorkerLost"
     node = Node(envelope, 0, 0, 0, 0, 0, 0)
-    asked_for = task_details._Values()
+    asked_for = task_details._Values(VALUES, "/p")
     for values in (None, asked_for):
         assert "undecodable" in task_details._entry(OURS, node, values=values)
     assert len(asked_for.failed) == 1
@@ -157,7 +157,7 @@ def test_what_a_value_raises_where_it_is_shown_is_told() -> None:
         def __repr__(self) -> str:
             raise RuntimeError("not to be shown")
 
-    values = task_details._Values()
+    values = task_details._Values(VALUES, "/p")
     shown = values.text(codecs.dump(Shy()))
     assert shown == "(undecodable: RuntimeError: not to be shown)"
     assert values.failed == ["RuntimeError: not to be shown"]

@@ -75,3 +75,14 @@ def test_a_limit_out_of_range_is_refused(limit: int, tmp_path: Path) -> None:
 def test_a_url_that_nothing_knows_is_refused_with_the_way_out() -> None:
     with pytest.raises(ZkplanError, match="file:///FOLDER"):
         Store("nothing://of/that")
+
+
+def test_a_folder_that_was_there_and_is_gone_is_not_made_anew(tmp_path: Path) -> None:
+    store = Store(f"file://{tmp_path}/store")
+    store.write("plan-1", "a-00", [b"one"])
+    (tmp_path / "store").rename(tmp_path / "unmounted")
+    with pytest.raises(StoreUnavailable, match="is gone"):
+        store.write("plan-1", "b-00", [b"two"])
+    (tmp_path / "unmounted").rename(tmp_path / "store")
+    store.write("plan-1", "b-00", [b"two"])
+    assert store.names("plan-1") == ["a-00", "b-00"]

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, overload
 
-from ..errors import ZkplanError
+from ..errors import NotSerialisable, ZkplanError
 from ..serialization.codec import function_name
 from ..tasks import Task, TaskSpec
 from ..waiting.outcomes import read_outcomes
@@ -47,10 +48,12 @@ def specs_for(
     if size == 1:
         return [TaskSpec(fn, args, **options) for args in calls], 1, len(calls)
     name = options.pop("name", None) or function_name(fn)
+    # One object for all tasks: its bytes are made, and stored, once.
+    chunk = functools.partial(run_chunk, fn)
     specs = [
         TaskSpec(
-            run_chunk,
-            (fn, calls[start : start + size]),
+            chunk,
+            (calls[start : start + size],),
             name=f"{name}[{start}:{min(start + size, len(calls))}]",
             **options,
         )
@@ -95,6 +98,15 @@ class MapResults(Sequence[Any]):
             if task._outcome is None:
                 self._read_ahead(self.tasks[at : at + AHEAD])
             yield from self._values(task)
+
+    def __repr__(self) -> str:
+        return f"<MapResults of {len(self)} calls in {len(self.tasks)} tasks>"
+
+    def __reduce__(self) -> Any:
+        raise NotSerialisable(
+            f"{self!r} cannot be an argument or a result: pass its `tasks`, each of which becomes "
+            f"{'a value' if self.chunksize == 1 else f'a list of {self.chunksize} values'}"
+        )
 
     def _values(self, task: Task) -> list[Any]:
         value = task.result()

@@ -13,6 +13,7 @@ from ..protocol.look import index_names
 from ..protocol.records import Dead
 from ..protocol.requests import Node, ReadData, ReadMany
 from ..serialization.codec import FAILURE, VALUE, Codec, split_name
+from ..store.reference import value_size
 from ..transport import Transport
 
 
@@ -67,7 +68,7 @@ def _summary(codec: Codec, number: str, node: Node) -> OutcomeSummary:
     if kind == FAILURE:
         return OutcomeSummary(number, "failure", len(body), "", when)
     name, value = split_name(body)
-    return OutcomeSummary(number, "result", len(value), name, when)
+    return OutcomeSummary(number, "result", value_size(value), name, when)
 
 
 def _with_names(

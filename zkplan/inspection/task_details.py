@@ -17,10 +17,11 @@ from ..serialization.codec import (
     VALUE,
     Codec,
     describe_function,
-    load,
     split_name,
     task_options,
 )
+from ..store.reference import value_size
+from ..store.values import Values
 from ..text import date_time
 from .neighbours import dependencies, dependents
 from .unfinished import TaskSummary, summaries
@@ -50,7 +51,7 @@ def describe_task(
             f"{task_path} does not exist: finished without a kept result, or never added",
         )
     facts: dict[str, Any] = {"path": task_path}
-    shown = _Values() if values else None
+    shown = _Values(client.values, plan_path) if values else None
     if node is not None and names is not None:
         facts |= _definition(codec, node.data)
         around = _surroundings(client, task_path, names, people)
@@ -141,12 +142,13 @@ def _owner(client: Connection, task_path: str, worker: str) -> dict[str, Any]:
 class _Values:
     """Shows values as Python writes them, and collects why some cannot be decoded here."""
 
-    def __init__(self) -> None:
+    def __init__(self, values: Values, plan_path: str) -> None:
+        self._values, self._plan = values, plan_path
         self.failed: list[str] = []
 
     def text(self, body: bytes) -> str:
         try:
-            return repr(load(body))
+            return repr(self._values.load(self._plan, body))
         except PayloadUndecodable as error:
             return self.refused(str(error))
         except Exception as error:  # a user's class may raise anything
@@ -185,6 +187,6 @@ def _outcome(codec: Codec, sealed: bytes, values: _Values | None = None) -> dict
         return {"outcome": told} | ({"value": values.refused(str(error))} if values else {})
     if failure is not None:
         return {"outcome": f"failed: {failure.summary}\n{failure.traceback}".rstrip()}
-    size = len(split_name(body)[1])
+    size = value_size(split_name(body)[1])
     told = f"a result of {size} bytes (Task.result() reads it, --values shows it)"
     return {"outcome": told} | ({"value": values.text(body)} if values else {})

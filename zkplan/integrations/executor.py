@@ -63,6 +63,11 @@ class Executor(futures.Executor):
             self._queue.put(call)
         return call.future
 
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        # Ctrl-C must not wait for calls that have not begun.
+        stopped = kind is not None and issubclass(kind, KeyboardInterrupt)
+        self.shutdown(cancel_futures=stopped)
+
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """See `concurrent.futures.Executor.shutdown`."""
         with self._lock:

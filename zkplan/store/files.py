@@ -43,6 +43,7 @@ class Store:
                 "others need the package of fsspec for them, such as s3fs)"
             ) from error
         self._is_local = "file" in _names(self._fs.protocol)
+        self._was_there = self._is_local and os.path.isdir(self._root)
 
     def __repr__(self) -> str:
         return f"<Store {self.url}>"
@@ -114,8 +115,12 @@ class Store:
         """The rename makes it whole, the two fsync make it last: a reference follows."""
         folder = os.path.dirname(path)
         if not os.path.isdir(folder):
+            if self._was_there and not os.path.isdir(self._root):
+                # Made anew, it would hide the values that come back with the old one.
+                raise FileNotFoundError(f"its folder {self._root} is gone, unmounted perhaps")
             os.makedirs(self._root, mode=0o700, exist_ok=True)
             os.makedirs(folder, mode=0o700, exist_ok=True)
+            self._was_there = True
         draft = f"{path}.{secrets.token_hex(4)}{PART}"
         try:
             with open(draft, "wb") as file:

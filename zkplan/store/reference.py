@@ -48,6 +48,14 @@ def key_of(name: str) -> str:
     return name.partition("-")[0]
 
 
+def value_size(body: bytes) -> int:
+    """The size of a value in bytes, also if it lies in the store (as it is stored there)."""
+    try:
+        return Reference.from_bytes(body).length if is_stored(body) else len(body)
+    except PayloadUndecodable:
+        return len(body)
+
+
 def is_stored(body: bytes) -> bool:
     """Whether a value (without its name) is a reference."""
     return body[:1] == STORED

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ..connection import Connection
 from ..errors import PlanError
@@ -63,8 +63,10 @@ class PlanTasks:
         """
         found: list[Completed] = []
 
-        def look() -> tuple[bool, PlanStatus]:
+        def look() -> tuple[bool, Any]:
             found.extend(self._close(self._kept()))
+            if not self.open:
+                return True, None
             status = self._client.transport.run(read_status(self._plan))
             found.extend(self._close(self._gone(status)))
             return bool(found), status

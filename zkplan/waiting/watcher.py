@@ -34,7 +34,7 @@ class Watcher(Generic[T]):
             self._fresh.append(task)
             self._callbacks.setdefault(number, []).append(callback)
             if self._group is not None:
-                self._group.woken.set()
+                self._group.hurry()
                 return
             self._group = Group()
         threading.Thread(
