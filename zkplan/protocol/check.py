@@ -7,6 +7,9 @@ author died while it defined them.
 
 from __future__ import annotations
 
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
 
@@ -42,13 +45,16 @@ from .shared import READS_PER_REQUEST
 TASKS_PER_BATCH = 300
 #: The most foreign znodes that a report names.
 STRANGE_MAX = 20
+#: The most waiting tasks that it names, the oldest first.
+WAITING_MAX = 1000
 
 
 @dataclass(slots=True)
 class Report:
     """The result of a check.
 
-    `published` and `created` are repairs; `problems` need a person. `shut` lists tasks that wait
+    `published` and `created` are repairs; `problems` need a person. `waiting` maps tasks that wait
+    to their edges, at most WAITING_MAX of them. `shut` lists tasks that wait
     for a repair which an access list forbids to this client; they are among the problems, too.
     `unreferenced` are blobs in the store that nothing needs, `deleted` those that were deleted.
     """
@@ -74,18 +80,21 @@ def check(paths: Paths, plan: str, repair: bool = True) -> Step[Report]:
         if names is not None and repair:
             yield from _leave_index(plan_path)
         return report
+    others = {name for name in names if parse_task(name) is None}
     if repair:
-        yield from _adopt(plan_path, set(names), report)
-    tasks = sorted(name for name in names if parse_task(name) is not None)
+        yield from _adopt(plan_path, others, report)
+    # Numbers in eight bytes each: a worker checks huge plans too, and must stay small.
+    tasks = array("Q", sorted(int(found) for name in names if (found := parse_task(name))))
+    del names
     report.tasks = len(tasks)
-    for name in sorted(set(names).difference(tasks, PLAN_FIXED, ("ready",)))[:STRANGE_MAX]:
+    for name in sorted(others.difference(PLAN_FIXED, ("ready",)))[:STRANGE_MAX]:
         report.problems.append(
             f"{name}: is not a znode of zkplan, and counts as a task that never ends: delete it"
         )
-    suspects: list[str] = []
+    suspects = array("Q")
     feeds: dict[str, list[str]] = {}
     for start in range(0, len(tasks), TASKS_PER_BATCH):
-        batch = tasks[start : start + TASKS_PER_BATCH]
+        batch = [f"task-{task:010d}" for task in tasks[start : start + TASKS_PER_BATCH]]
         reads: list[ReadData | ReadChildren] = []
         for name in batch:
             reads += (ReadData(f"{plan_path}/{name}/ready"), ReadChildren(f"{plan_path}/{name}"))
@@ -98,10 +107,10 @@ def check(paths: Paths, plan: str, repair: bool = True) -> Step[Report]:
                 edges += [(name, child) for child in children if child.startswith("prov-")]
         yield from _read_edges(plan_path, edges, feeds)
     _find_cycle(report, feeds)
-    placed = (yield from _placed(paths, plan)) if suspects else set()
-    for name in suspects:
-        if number_of(name) not in placed:
-            yield from _publish_forgotten(plan_path, name, repair, report)
+    if suspects:
+        suspects = yield from _not_placed(paths, plan, suspects)
+    for task in suspects:
+        yield from _publish_forgotten(plan_path, f"task-{task:010d}", repair, report)
     return report
 
 
@@ -140,7 +149,7 @@ def _leave_index(plan_path: str) -> Step[None]:
 
 
 def _inspect(
-    report: Report, suspects: list[str], name: str, ready: Node | None, children: list[str]
+    report: Report, suspects: array[int], name: str, ready: Node | None, children: list[str]
 ) -> None:
     if ready is None:
         report.problems.append(f"{name}: has no `ready`, so it is not fully defined")
@@ -154,9 +163,10 @@ def _inspect(
     elif k < 0:
         report.problems.append(f"{name}: its `ready` does not hold K, the number of its edges")
     elif deps:
-        report.waiting[name] = deps
+        if len(report.waiting) < WAITING_MAX:
+            report.waiting[name] = deps
     else:
-        suspects.append(name)
+        suspects.append(int(number_of(name)))
 
 
 def _read_edges(
@@ -185,22 +195,29 @@ def _find_cycle(report: Report, feeds: dict[str, list[str]]) -> None:
         report.problems.append(f"a cycle, which can never run: {cycle}")
 
 
-def _placed(paths: Paths, plan: str) -> Step[set[str]]:
-    """The tasks of the plan that are in an index: claimed, delayed, runnable or dead.
+def _not_placed(paths: Paths, plan: str, tasks: array[int]) -> Step[array[int]]:
+    """Those of `tasks`, sorted numbers, that are in no index: claimed, delayed, runnable or dead.
 
     The indexes are read in the order in which tasks move, so that a task that moves meanwhile is
     seen at least once.
     """
     plan_path = paths.plan(plan)
-    found: set[str] = set()
+    placed = bytearray(len(tasks))
+
+    def place(found: Iterable[str]) -> None:
+        for number in map(int, found):
+            at = bisect_left(tasks, number)
+            if at < len(tasks) and tasks[at] == number:
+                placed[at] = 1
+
     for _ in range(2):
         claims_nodes = (yield ReadChildren(paths.claims)) or []
         held = yield ReadMany(
             [ReadChildren(paths.claims_of(claims_node)) for claims_node in claims_nodes]
         )
         for names in held:
-            claims = [parse_claim(name) for name in names or ()]
-            found |= {claim.task for claim in claims if claim is not None and claim.plan == plan}
+            claims = map(parse_claim, names or ())
+            place(claim.task for claim in claims if claim is not None and claim.plan == plan)
         later, runnable, dead = yield ReadMany(
             [
                 ReadChildren(paths.delayed),
@@ -208,12 +225,13 @@ def _placed(paths: Paths, plan: str) -> Step[set[str]]:
                 ReadChildren(f"{plan_path}/dead"),
             ]
         )
-        delayed = [parse_delayed(name) for name in later or ()]
-        found |= {item.entry.task for item in delayed if item is not None and item.plan == plan}
-        entries = [parse_entry(name) for name in runnable or ()]
-        found |= {entry.task for entry in entries if entry is not None}
-        found |= set(dead or ())
-    return found
+        delayed = map(parse_delayed, later or ())
+        place(item.entry.task for item in delayed if item is not None and item.plan == plan)
+        place(entry.task for entry in map(parse_entry, runnable or ()) if entry is not None)
+        place(name for name in dead or () if name.isascii() and name.isdecimal())
+    return array(
+        "Q", (task for task, is_placed in zip(tasks, placed, strict=True) if not is_placed)
+    )
 
 
 def _publish_forgotten(plan_path: str, name: str, repair: bool, report: Report) -> Step[None]:

@@ -141,7 +141,7 @@ class Candidates:
         best: PlanView | None = None
         longest = (False, 0.0)
         for view in self.views.values():
-            if not view.idle or int(view.number) % count != place:
+            if not view.is_idle(now) or int(view.number) % count != place:
                 continue
             if view.check_s == 0.0:
                 view.check_at, view.check_s = now + first_s, first_s

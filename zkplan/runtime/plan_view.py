@@ -9,16 +9,20 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 
 from ..protocol.layout import parse_entry
 from ..protocol.look import PlanLook
 from ..protocol.records import PlanRecord, State
 
-#: Entries kept of a listing. More would only grow old; the listing is repeated when they are used
-#: up.
-CANDIDATES_MAX = 16_384
+#: Entries kept of a listing; it is repeated when they are used up. A busy worker claims so many in
+#: REFRESH_MAX_S, so that a huge plan is not listed more often than its listings grow old. They take
+#: 5 MB.
+CANDIDATES_MAX = 65_536
+#: Names of a listing are sorted in with those that are kept, so many at a time.
+_BATCH = 16_384
 #: A listing that may be outdated is repeated after this many seconds before more of it is claimed,
 #: because a task that was taken over, or one of a high priority, goes first.
 REFRESH_S, REFRESH_MAX_S = 1.0, 30.0
@@ -73,6 +77,8 @@ class PlanView:
     stale: bool = False
     #: What is left of the listing belongs to other shares.
     stolen: bool = False
+    #: Until then, a listing that is used up does not say that nothing is left to claim.
+    busy_until: float = float("-inf")
     #: When urgent entries were last tried.
     urgent_tried_at: float = float("-inf")
     #: Tasks that this worker could not run. They are tried last, or no other would be tried.
@@ -93,11 +99,14 @@ class PlanView:
     def running(self) -> bool:
         return self.state == "running"
 
-    @property
-    def idle(self) -> bool:
-        """Whether the plan runs but has nothing to claim, or was never checked."""
-        stands_still = self.adopt or not (self.own or self.steal_at)
-        return self.running and not self.finished and stands_still
+    def is_idle(self, now: float) -> bool:
+        """Whether the plan runs but has nothing to claim, or was never checked.
+
+        A long listing that is used up is no sign of that: the next one is under way, or will be
+        asked for as soon as a slot is free. A check of such a plan would read all of it.
+        """
+        has_work = self.own or self.steal_at or now < self.busy_until
+        return self.running and not self.finished and (self.adopt or not has_work)
 
     def update(
         self,
@@ -118,17 +127,17 @@ class PlanView:
         self.state, self.version = look.state, look.version
         self.looking = False
         self.adopt = look.state == "running" and look.names is None
-        names: Sequence[str] = (look.names or ()) if self.running else ()
+        names = _Names((look.names or ()) if self.running else ())
         if self.strange:
             # If they stayed in the listing, this worker would look for ever.
             if len(self.strange) < STRANGE_MAX:
-                names = [name for name in names if name not in self.strange]
+                names = _Names(names, lambda name: name not in self.strange)
             else:
-                names = [name for name in names if self._is_entry(name)]
+                names = _Names(names, self._is_entry)
         long = len(names) >= NEARLY_EMPTY
         if self.cannot_run:
-            others = [name for name in names if name[5:15] not in self.cannot_run]
-            names = others or names
+            others = _Names(names, lambda name: name[5:15] not in self.cannot_run)
+            names = others if len(others) else names
         # A worker that takes from other shares goes on with that: a new listing must not make it
         # wait again.
         stealing = self.steal_at is not None and now >= self.steal_at
@@ -137,7 +146,7 @@ class PlanView:
         self.stolen = not mine and bool(names) and stealing
         if self.stolen:
             # The end of the list, which the worker of that share reaches last.
-            mine = sorted(names)[len(names) // 2 :][:CANDIDATES_MAX]
+            mine = _first(names, min((len(names) + 1) // 2, CANDIDATES_MAX), reverse=True)[::-1]
         urgent: list[str] = []
         # Once a second, so that short listings do not make all workers collide each time. Not in a
         # plan that was left alone for long: the urgent task may be the one that kept this worker
@@ -146,6 +155,7 @@ class PlanView:
             urgent, self.urgent_tried_at = _urgent(names, mine[0], *share), now
         self.own = deque([*urgent, *mine, *_last_of_others(names, spare - len(mine), *share)])
         self.offered = False
+        self.busy_until = now + REFRESH_MAX_S if long else float("-inf")
         self.listed_at, self.listing_names = now, (LISTING_NAMES + len(names)) * share[1]
         if self.own or not names:
             self.steal_at = None
@@ -236,19 +246,49 @@ class PlanView:
         return self.must_look or (self.steal_at is not None and now >= self.steal_at)
 
 
+class _Names:
+    """The names of a listing, or those of them that `keep` lets pass.
+
+    They are decoded each time: a list of all names of a huge plan would take more memory than the
+    worker has besides.
+    """
+
+    def __init__(
+        self, names: Collection[str] | _Names, keep: Callable[[str], bool] | None = None
+    ) -> None:
+        self._names, self._keep = names, keep
+        self._count = len(names) if keep is None else sum(map(keep, names))
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names) if self._keep is None else filter(self._keep, self._names)
+
+
 def _share_of(names: Iterable[str], me: int, count: int, *, newest_first: bool) -> list[str]:
-    """The first entries of this worker's share, sorted. Reads the names once, without a copy of
-    all."""
+    """The first entries of this worker's share, sorted."""
     order = (lambda name: -_number(name)) if newest_first else None
-    mine: list[str] = []
-    for name in names:
-        if count < 2 or _number(name) % count == me:
-            mine.append(name)
-            if len(mine) >= 2 * CANDIDATES_MAX:
-                mine.sort(key=order)
-                del mine[CANDIDATES_MAX:]
-    mine.sort(key=order)
-    return mine[:CANDIDATES_MAX]
+    if count > 1:
+        names = (name for name in names if _number(name) % count == me)
+    return _first(names, CANDIDATES_MAX, order)
+
+
+def _first(
+    names: Iterable[str],
+    most: int,
+    order: Callable[[str], int] | None = None,
+    *,
+    reverse: bool = False,
+) -> list[str]:
+    """The first `most` names in that order. Holds one batch more than that at a time, not all."""
+    first: list[str] = []
+    names = iter(names)
+    while batch := list(islice(names, _BATCH)):
+        first += batch
+        first.sort(key=order, reverse=reverse)
+        del first[most:]
+    return first
 
 
 def _urgent(names: Iterable[str], first: str, me: int, count: int) -> list[str]:
@@ -259,14 +299,15 @@ def _urgent(names: Iterable[str], first: str, me: int, count: int) -> list[str]:
     found = (
         name
         for name in names
-        if (name[:4] < rank or (name[15:18] != ".0." and name < first))
+        if name < first
+        and (name[:4] < rank or name[15:18] != ".0.")
         and _number(name) % count != me
         and parse_entry(name) is not None
     )
     return heapq.nsmallest(URGENT_MAX, found)
 
 
-def _last_of_others(names: Sequence[str], most: int, me: int, count: int) -> list[str]:
+def _last_of_others(names: _Names, most: int, me: int, count: int) -> list[str]:
     """The last entries of others' shares, at most `most`, where that is all but few entries."""
     if most <= 0 or count < 2 or len(names) >= NEARLY_EMPTY:
         return []

@@ -30,6 +30,10 @@ REQUEST_BYTES_MAX = 1_048_000
 
 #: A list of so many children stays packed.
 LONG_LIST = 2000
+#: Its names are decoded in blocks of so many bytes, where each is so short that its length is one
+#: byte which UTF-8 leaves alone.
+_BLOCK_BYTES, _PLAIN_BYTES = 65_536, 128
+_NULLS = b"\0\0\0"
 
 _int = struct.Struct("!i")
 _head = struct.Struct("!iBi")
@@ -221,27 +225,53 @@ def unpack_names(buffer: bytes, offset: int) -> tuple[Sequence[str], int]:
             end = start + unpack(buffer, end)[0]
             names.append(buffer[start:end].decode())
         return names, end
+    longest = 0
     for _ in range(count):
-        end += 4 + unpack(buffer, end)[0]
-    return LongList(buffer[start:end], count), end
+        size = unpack(buffer, end)[0]
+        if size > longest:  # not `max`: this goes over each name of a huge list
+            longest = size
+        end += 4 + size
+    return LongList(buffer, start, end, count, longest), end
 
 
 class LongList(Sequence[str]):
-    """Thousands of names, kept as they came over the wire: a fifth of the memory of a list."""
+    """Thousands of names, kept as they came over the wire: a fifth of the memory of a list.
 
-    def __init__(self, packed: bytes, count: int) -> None:
-        self._packed = packed
-        self._count = count
+    `buffer[start:end]` holds them, the longest has `longest` bytes. The buffer is not copied: the
+    answer would be in memory twice.
+    """
+
+    def __init__(self, buffer: bytes, start: int, end: int, count: int, longest: int) -> None:
+        self._buffer, self._start, self._end = buffer, start, end
+        self._count, self._longest = count, longest
 
     def __len__(self) -> int:
         return self._count
 
     def __iter__(self) -> Iterator[str]:
-        packed, at, unpack = self._packed, 0, _int.unpack_from
-        while at < len(packed):
+        return self._in_blocks() if self._longest < _PLAIN_BYTES else self._one_by_one()
+
+    def _in_blocks(self) -> Iterator[str]:
+        """Decode many at once, which is several times faster.
+
+        A name holds no null, and its length before it has three of them and one byte. So three
+        nulls stand where a name begins, and nowhere else.
+        """
+        buffer, at, end = self._buffer, self._start, self._end
+        while at < end:
+            cut = buffer.find(_NULLS, at + _BLOCK_BYTES, end)
+            cut = cut if cut >= 0 else end
+            block = buffer[at:cut].decode()
+            at = cut
+            for name in block.split("\0\0\0")[1:]:
+                yield name[1:]
+
+    def _one_by_one(self) -> Iterator[str]:
+        buffer, at, unpack = self._buffer, self._start, _int.unpack_from
+        while at < self._end:
             start = at + 4
-            at = start + unpack(packed, at)[0]
-            yield packed[start:at].decode()
+            at = start + unpack(buffer, at)[0]
+            yield buffer[start:at].decode()
 
     @overload
     def __getitem__(self, index: int) -> str: ...

@@ -1,0 +1,140 @@
+"""What a worker needs of a listing with very many names stays small beside the listing itself."""
+
+from __future__ import annotations
+
+import random
+import struct
+import tracemalloc
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from zkplan.protocol.check import Report, check
+from zkplan.protocol.layout import Paths
+from zkplan.protocol.look import PlanLook
+from zkplan.protocol.requests import Node, ReadChildren, ReadData, ReadMany, Request
+from zkplan.runtime.plan_view import CANDIDATES_MAX, STEAL_AFTER_S, STRANGE_MAX, PlanView
+from zkplan.transport.step_runner import run_step
+from zkplan.transport.wire import LONG_LIST, LongList, unpack_names
+
+from .listings import names, running, view
+
+#: As lists of str, these names alone would take 16 MB.
+MANY = 200_000
+LITTLE_BYTES = 10_000_000
+#: A check reads each task, so it gets fewer: as lists and sets of str, they would take 20 MB.
+CHECKED, CHECK_BYTES = 60_000, 4_000_000
+SHARE = (1, 2)
+
+
+def packed(texts: Sequence[str]) -> bytes:
+    encoded = [text.encode() for text in texts]
+    parts = (struct.pack("!i", len(text)) + text for text in encoded)
+    return struct.pack("!i", len(encoded)) + b"".join(parts)
+
+
+@pytest.fixture(scope="module")
+def listing() -> Sequence[str]:
+    found = names(*range(MANY))
+    random.Random(1).shuffle(found)
+    return unpack_names(packed(found), 0)[0]
+
+
+@contextmanager
+def little_memory(most: int = LITTLE_BYTES) -> Iterator[None]:
+    tracemalloc.start()
+    try:
+        yield
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < most
+
+
+def with_strange_names(seen: PlanView) -> None:
+    seen.strange.update(names(1, 2))
+
+
+def with_more_strange_names_than_are_remembered(seen: PlanView) -> None:
+    seen.strange.update(map(str, range(STRANGE_MAX)))
+
+
+def with_a_task_that_cannot_run_here(seen: PlanView) -> None:
+    seen.cannot_run.add("0000000001")
+
+
+@pytest.mark.parametrize(
+    "prepare",
+    [
+        lambda seen: None,
+        with_strange_names,
+        with_more_strange_names_than_are_remembered,
+        with_a_task_that_cannot_run_here,
+    ],
+)
+def test_of_a_huge_listing_only_what_is_next_is_held(
+    listing: Sequence[str], prepare: Callable[[PlanView], None]
+) -> None:
+    seen = view()
+    prepare(seen)
+    with little_memory():
+        seen.update(PlanLook("running", 0, listing), SHARE, 100.0)
+    left_out = {name[5:15] for name in seen.strange} | seen.cannot_run
+    wanted = [name for name in names(*range(1, MANY, 2)) if name[5:15] not in left_out]
+    assert list(seen.own) == wanted[:CANDIDATES_MAX]
+
+
+def test_of_a_huge_listing_of_others_the_end_is_taken(listing: Sequence[str]) -> None:
+    seen = view()
+    others = (MANY, MANY + 1)  # no task number falls to this share
+    with little_memory():
+        seen.update(PlanLook("running", 0, listing), others, 100.0)
+        assert not seen.own
+        seen.update(PlanLook("running", 0, listing), others, 100.0 + STEAL_AFTER_S)
+    assert list(seen.own) == names(*range(MANY - CANDIDATES_MAX, MANY))
+
+
+@pytest.mark.parametrize(
+    "odd", ["x", "ä" * 40, "y" * 127, "y" * 128, "y" * 400, "y" * 70_000, "5000-0000000001.10.2"]
+)
+def test_long_lists_are_decoded_as_short_ones_are(odd: str) -> None:
+    texts = [*names(*range(2 * LONG_LIST)), odd, *names(7, 8), odd]
+    body = b"before" + packed(texts)
+    found, end = unpack_names(body + b"after", 6)
+    assert isinstance(found, LongList)
+    assert (list(found), len(found), end) == (texts, len(texts), len(body))
+    assert list(unpack_names(packed(texts[-4:]), 0)[0]) == texts[-4:]
+
+
+def test_the_check_of_a_huge_plan_holds_no_list_of_its_tasks() -> None:
+    tasks = unpack_names(packed([f"task-{number:010d}" for number in range(CHECKED)]), 0)[0]
+    runnable = unpack_names(packed(names(*range(CHECKED))), 0)[0]
+    ready = Node(b"0", 1, 0, 0, 0, 0, 0)
+
+    def read(request: Request) -> Any:
+        if isinstance(request, ReadMany):
+            return [read(each) for each in request.reads]
+        if isinstance(request, ReadData):
+            return ready
+        assert isinstance(request, ReadChildren)
+        if request.path.endswith("runnable"):
+            return runnable
+        if request.path == "/r/plan-0000000001":
+            return tasks
+        return ["ready"] if "/task-" in request.path else []
+
+    with little_memory(CHECK_BYTES):
+        step = check(Paths("/r"), "0000000001", repair=False)
+        assert run_step(step, read, lambda answer: answer) == Report(tasks=CHECKED)
+
+
+def test_a_long_listing_that_is_used_up_does_not_make_the_plan_idle() -> None:
+    seen = view()
+    seen.update(running(names(*range(100))), (0, 1), 10.0)
+    seen.take(100)
+    assert not seen.is_idle(10.0)
+    seen.update(running(names(1)), (0, 1), 11.0)
+    seen.take(1)
+    assert seen.is_idle(11.0)
