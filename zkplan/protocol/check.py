@@ -8,12 +8,11 @@ author died while it defined them.
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_left
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from graphlib import CycleError, TopologicalSorter
 
 from .active import cleared, entering
+from .cycles import Feeds, place_of
 from .layout import (
     PLAN_FIXED,
     Entry,
@@ -92,7 +91,7 @@ def check(paths: Paths, plan: str, repair: bool = True) -> Step[Report]:
             f"{name}: is not a znode of zkplan, and counts as a task that never ends: delete it"
         )
     suspects = array("Q")
-    feeds: dict[str, list[str]] = {}
+    feeds = Feeds(tasks)
     for start in range(0, len(tasks), TASKS_PER_BATCH):
         batch = [f"task-{task:010d}" for task in tasks[start : start + TASKS_PER_BATCH]]
         reads: list[ReadData | ReadChildren] = []
@@ -106,7 +105,9 @@ def check(paths: Paths, plan: str, repair: bool = True) -> Step[Report]:
             if any(child.startswith("dep-") for child in children or ()):
                 edges += [(name, child) for child in children if child.startswith("prov-")]
         yield from _read_edges(plan_path, edges, feeds)
-    _find_cycle(report, feeds)
+    if cycle := feeds.cycle():
+        shown = " -> ".join(f"task-{task:010d}" for task in cycle)
+        report.problems.append(f"a cycle, which can never run: {shown}")
     if suspects:
         suspects = yield from _not_placed(paths, plan, suspects)
     for task in suspects:
@@ -169,30 +170,17 @@ def _inspect(
         suspects.append(int(number_of(name)))
 
 
-def _read_edges(
-    plan_path: str, edges: list[tuple[str, str]], feeds: dict[str, list[str]]
-) -> Step[None]:
-    """Maps each waiting task to its dependents: only these can be in a cycle."""
+def _read_edges(plan_path: str, edges: list[tuple[str, str]], feeds: Feeds) -> Step[None]:
+    """Note the dependents of each waiting task: only these can be in a cycle."""
     for start in range(0, len(edges), READS_PER_REQUEST):
         chunk = edges[start : start + READS_PER_REQUEST]
         nodes = yield ReadMany([ReadData(f"{plan_path}/{name}/{prov}") for name, prov in chunk])
         for (name, _), node in zip(chunk, nodes, strict=True):
             if node is not None:
                 at = node.data.find(b"task-")
-                if at >= 0:
-                    feeds.setdefault(name, []).append(
-                        node.data[at : at + 15].decode(errors="replace")
-                    )
-
-
-def _find_cycle(report: Report, feeds: dict[str, list[str]]) -> None:
-    """Report the first cycle among waiting tasks."""
-    try:
-        TopologicalSorter(feeds).prepare()
-    except CycleError as error:
-        # It takes what follows a task for what goes before it, so its cycle runs backwards.
-        cycle = " -> ".join(reversed(error.args[1]))
-        report.problems.append(f"a cycle, which can never run: {cycle}")
+                found = parse_task(node.data[at : at + 15].decode(errors="replace"))
+                if at >= 0 and found is not None:
+                    feeds.add(int(number_of(name)), int(found))
 
 
 def _not_placed(paths: Paths, plan: str, tasks: array[int]) -> Step[array[int]]:
@@ -206,8 +194,8 @@ def _not_placed(paths: Paths, plan: str, tasks: array[int]) -> Step[array[int]]:
 
     def place(found: Iterable[str]) -> None:
         for number in map(int, found):
-            at = bisect_left(tasks, number)
-            if at < len(tasks) and tasks[at] == number:
+            at = place_of(tasks, number)
+            if at is not None:
                 placed[at] = 1
 
     for _ in range(2):
