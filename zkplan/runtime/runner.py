@@ -39,10 +39,10 @@ from .job import Ended, Job
 if TYPE_CHECKING:
     from ..plan import Plan
 
-#: The most bytes of one result: a request without the operations that deliver it along one edge.
 logger = logging.getLogger("zkplan.worker")
 #: Seconds for which a result waits for a store that is away, before its task is handed back.
 STORE_PATIENCE_S = 30.0
+#: The most bytes of one result: a request without the operations that deliver it along one edge.
 RESULT_BYTES_MAX = REQUEST_BYTES_MAX - 8 * 1024
 
 
@@ -176,21 +176,27 @@ class Runner:
 
     def _sealed(self, job: Job, result: Any, name: str) -> bytes:
         """The envelope of the result. It waits for a store that is away: the function has run."""
-        claim, deadline = job.claim, time.monotonic() + STORE_PATIENCE_S
+        claim = job.claim
+        seal = partial(self._values.seal, claim.plan_path, f"{claim.task}.{claim.n}", result, name)
+        try:
+            return seal()
+        except StoreUnavailable as error:
+            logger.warning("%s keeps its result until there is a store: %s", job.name, error)
+            return self._sealed_later(job, seal, error)
+
+    def _sealed_later(self, job: Job, seal: Callable[[], bytes], error: StoreUnavailable) -> bytes:
+        deadline = time.monotonic() + STORE_PATIENCE_S
         backoff = Backoff(0.05, 2.0, 2.0, 0.3)
         for tries in count():
+            delay_s = backoff.delay_s(tries, CHANCE.random())
+            if job.is_unwanted() or time.monotonic() + delay_s > deadline:
+                break
+            time.sleep(delay_s)
             try:
-                return self._values.seal(claim.plan_path, f"{claim.task}.{claim.n}", result, name)
-            except StoreUnavailable as error:
-                delay_s = backoff.delay_s(tries, CHANCE.random())
-                if job.is_unwanted() or time.monotonic() + delay_s > deadline:
-                    raise
-                if not tries:
-                    logger.warning(
-                        "%s keeps its result until there is a store: %s", job.name, error
-                    )
-                time.sleep(delay_s)
-        raise AssertionError("the count never ends")
+                return seal()
+            except StoreUnavailable as again:
+                error = again
+        raise error
 
     def _call(
         self, context: Context, job: Job, function: Callable[..., Any], args: Any, kwargs: Any
