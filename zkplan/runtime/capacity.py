@@ -39,6 +39,9 @@ class Capacity:
         #: all look long.
         self._task_log_s = 0.0
         self._task_bytes = 0.0
+        #: What follows from the averages, where more is runnable and where it is not: it is asked
+        #: for many times between two tasks that end. None: they have changed.
+        self._ahead: tuple[int, int] | None = None
         #: When a task ended, or more began: monotonic.
         self.last_end = 0.0
 
@@ -48,11 +51,13 @@ class Capacity:
         self._task_s += _NEWEST * (seconds - self._task_s)
         self._task_log_s += _NEWEST * (math.log(max(seconds, 1e-6)) - self._task_log_s)
         self._task_bytes += _NEWEST * (size - self._task_bytes)
+        self._ahead = None
 
     def stalled(self, now: float) -> None:
         """Claim nothing ahead until short tasks have ended here: it would only be handed back."""
         self.last_end = now
         self._task_s = max(self._task_s, STALLED_S)
+        self._ahead = None
 
     @property
     def are_long(self) -> bool:
@@ -70,12 +75,15 @@ class Capacity:
         """
         if uncommitted_bytes >= UNCOMMITTED_BYTES_MAX:
             return 0
-        behind = max(0, uncommitted - UNCOMMITTED_MAX)
-        return self.threads + self._ahead(plenty) - held - behind
+        ahead = self._ahead or self._claimed_ahead()
+        free = self.threads + ahead[not plenty] - held
+        return free if uncommitted <= UNCOMMITTED_MAX else free - (uncommitted - UNCOMMITTED_MAX)
 
-    def _ahead(self, plenty: bool) -> int:
-        if self._task_s >= STALLED_S or (self.are_long and not plenty):
-            return 0
-        by_time = AHEAD_S * self.threads / max(self._task_s, 1e-6)
-        by_size = AHEAD_BYTES_MAX / max(self._task_bytes, 1.0)
-        return int(min(AHEAD_MAX, by_time, by_size))
+    def _claimed_ahead(self) -> tuple[int, int]:
+        ahead = 0
+        if self._task_s < STALLED_S:
+            by_time = AHEAD_S * self.threads / max(self._task_s, 1e-6)
+            by_size = AHEAD_BYTES_MAX / max(self._task_bytes, 1.0)
+            ahead = int(min(AHEAD_MAX, by_time, by_size))
+        self._ahead = ahead, 0 if self.are_long else ahead
+        return self._ahead

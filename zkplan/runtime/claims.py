@@ -71,15 +71,17 @@ class Claims:
 
     def free(self, *, plenty: bool = True) -> int:
         """How many more tasks to claim; `plenty`: more is runnable than this worker takes."""
-        pool, held = self._pool, self.held
-        if self._kept.is_met or not pool.slots:
+        pool = self._pool
+        slots, in_pool = pool.slots, pool.waiting + len(pool.running)
+        held = self.claiming + self.allowed + self.loading + in_pool
+        if self._kept.is_met or not slots:
             # However much waits for a commit, only further commits can make room. And if no slot is
             # left, nothing is claimed ahead.
-            return pool.slots - held
+            return slots - held
         # What ran and is not settled is in a commit, or waits for one.
-        uncommitted = max(0, len(self.jobs) - pool.waiting - len(pool.running))
+        uncommitted = len(self.jobs) - in_pool
         free = self.capacity.free(held, uncommitted, self.uncommitted_bytes, plenty=plenty)
-        return free - (pool.count - pool.slots)
+        return free - (pool.count - slots)
 
     @property
     def spare(self) -> int:

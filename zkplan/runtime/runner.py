@@ -177,11 +177,12 @@ class Runner:
     def _sealed(self, job: Job, result: Any, name: str) -> bytes:
         """The envelope of the result. It waits for a store that is away: the function has run."""
         claim = job.claim
-        seal = partial(self._values.seal, claim.plan_path, f"{claim.task}.{claim.n}", result, name)
+        key = f"{claim.task}.{claim.n}"
         try:
-            return seal()
+            return self._values.seal(claim.plan_path, key, result, name)
         except StoreUnavailable as error:
             logger.warning("%s keeps its result until there is a store: %s", job.name, error)
+            seal = partial(self._values.seal, claim.plan_path, key, result, name)
             return self._sealed_later(job, seal, error)
 
     def _sealed_later(self, job: Job, seal: Callable[[], bytes], error: StoreUnavailable) -> bytes:

@@ -183,8 +183,8 @@ class Values:
 
     def load_all(self, plan_path: str, bodies: Sequence[bytes]) -> list[Any]:
         """The values of the arguments of one task. Stored ones are read several at once."""
-        if not bodies:
-            return []
+        if self.store is None or len(bodies) < 2:
+            return [self.load(plan_path, body) for body in bodies]
         plain = [split_name(body)[1] for body in bodies]
         if sum(map(is_stored, plain)) < 2:
             return [self.load(plan_path, body) for body in plain]
