@@ -245,7 +245,7 @@ def played(scenario: Scenario, mutant: str, folder: Path) -> list[str]:
     with (
         Cluster(settings, folder) as cluster,
         Validator(cluster) as validator,
-        zkplan.connect(cluster.servers.hosts, ROOT, connect_timeout=60.0) as client,
+        cluster.connect(connect_timeout=60.0) as client,
         ExitStack() as stack,
     ):
         run = ScenarioRun(cluster, validator, client, stack)
