@@ -118,7 +118,7 @@ class Cluster:
         #: processes have in their environment.
         self.store: Place | None = None
         self.store_disk: Disk | None = None
-        self._with_store: dict[str, str] = {}
+        self.with_store: dict[str, str] = {}
         #: Process ID to its exit code; the negative number of the signal that ended it.
         self.endings: dict[int, int | None] = {}
         (folder / POKES).mkdir()
@@ -155,7 +155,7 @@ class Cluster:
         self.store_disk = Disk.mounted(place, stack)
         self.store = Place((self.servers.hosts, ROOT), place / "values")
         self.store.folder.mkdir()
-        self._with_store = environment(self.store.folder, self.folder / "code")
+        self.with_store = environment(self.store.folder, self.folder / "code")
 
     def connect(self, **options: Any) -> zkplan.Client:
         """A client of this process; with the store, if the run has one."""
@@ -191,7 +191,7 @@ class Cluster:
             inherited = dict(os.environ)
             if process.role == "worker" and self.settings.points:
                 inherited[VARIABLE] = self.settings.points
-            inherited |= ONE_HEAP | self._with_store | dict(more or {})
+            inherited |= ONE_HEAP | self.with_store | dict(more or {})
             inherited["PYTHONFAULTHANDLER"] = "1"
             if process.long_lived:
                 inherited[LONG_LIVED] = "1"

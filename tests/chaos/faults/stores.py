@@ -33,8 +33,8 @@ class StoreBroken(Fault):
 
     waits_s = 15.0
     locks = LOCK
-    #: What the error says that workers tell.
-    says = ""
+    #: What the errors say that workers tell.
+    says: tuple[str, ...] = ()
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
@@ -51,7 +51,8 @@ class StoreBroken(Fault):
         return OF_STORE
 
     def took_effect(self, cluster: Cluster) -> bool:
-        return any(self.says in self._new_in(log) for log in cluster.folder.glob("*.log"))
+        new = "".join(map(self._new_in, cluster.folder.glob("*.log")))
+        return any(each in new for each in self.says)
 
     def _new_in(self, log: Path) -> str:
         with log.open(errors="replace") as file:
@@ -65,7 +66,7 @@ class StoreBroken(Fault):
 class StoreAway(StoreBroken):
     """Its folder is gone, and what stands in its place is none."""
 
-    says = "Not a directory"
+    says = ("Not a directory", "unmounted perhaps")
 
     def set_broken(self, cluster: Cluster, broken: bool) -> None:
         assert cluster.store is not None
@@ -87,7 +88,7 @@ class StoreDisk(StoreBroken):
 
 
 class StoreFull(StoreDisk):
-    says = "No space left"
+    says = ("No space left",)
 
     def set_full_or_read_only(self, disk: Disk, broken: bool) -> None:
         if broken:
@@ -97,7 +98,7 @@ class StoreFull(StoreDisk):
 
 
 class StoreReadOnly(StoreDisk):
-    says = "Read-only file system"
+    says = ("Read-only file system",)
 
     def set_full_or_read_only(self, disk: Disk, broken: bool) -> None:
         disk.set_writable(not broken)

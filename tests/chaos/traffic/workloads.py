@@ -366,6 +366,7 @@ SCENARIO_PLANS: dict[str, Workload] = {
     "one": _plan([Item("T")]),
     "one slow": _plan([Item("T", seconds=1.5)]),
     "diamond": _plan([Item("a"), Item("b", ("a",)), Item("c", ("a",)), Item("d", ("b", "c"))]),
+    "shared": _plan([Item("a"), Item("b", ("a",)), Item("c", ("a",), seconds=3.0)]),
     "join": _plan([Item("r0"), Item("r1"), Item("T", ("r0", "r1"))]),
     "adding itself": _plan([Item("p", adds=(Item("p/0", ("p",)),))]),
     "wide adding": _plan([Item("top", pad=_PAD_BYTES, adds=(Item("top/0"),)), *_LEAVES]),

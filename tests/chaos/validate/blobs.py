@@ -28,15 +28,15 @@ class Blobs:
         self.plans = self.references = self.swept = self.checked = 0
 
     def missing(self, plan: zkplan.Plan) -> list[str]:
-        """What the tree refers to and the store has not. Nobody may remove the plan meanwhile."""
+        """What the tree refers to and the store has not. Raises StoreUnavailable, PlanNotFound."""
         if self._place is None:
             return []
         held = _held(plan)
-        there = set(self._place.blobs(plan))
+        there = set(_names(plan))
         lost = {path: names for path, names in held.items() if not names <= there}
-        # What was committed meanwhile refers to nothing any more.
+        # What stands still stood when the blob was not there; what was committed, or removed, had
+        # been before that.
         again = _references(plan.client, sorted(lost))
-        there = set(self._place.blobs(plan))
         return [
             f"S10 {path} refers to {', '.join(sorted(names - there))}, which is not in the store"
             for path, names in again.items()
