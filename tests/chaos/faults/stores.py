@@ -134,7 +134,9 @@ class BlobLost(Fault):
         self._client = cluster.connect(connect_timeout=_CONNECT_S, patience=_PATIENCE_S)
         plan = self._plan = self._client.create_plan("blob lost", retry_delay=0)
         self._task = plan.add_task(sum, [[*range(_ITEMS)]], name="reader")
-        self._blob = store.folder_of(plan) / chance.choice(store.blobs(plan))
+        # That of its argument: workers may remember the function, by the same digest.
+        blobs = [store.folder_of(plan) / name for name in store.blobs(plan)]
+        self._blob = max(blobs, key=lambda blob: blob.stat().st_size)
         self._bytes = self._blob.read_bytes()
         if self._damage:
             at = chance.randrange(len(self._bytes))
