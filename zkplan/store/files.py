@@ -97,6 +97,15 @@ class Store:
             raise self._unavailable(f"{folder} cannot be listed", error) from error
         return sorted(path.rstrip("/").rpartition("/")[2] for path in paths)
 
+    def look(self, folder: str) -> None:
+        """Raise StoreUnavailable if it cannot be used now. It costs the same for any folder."""
+        try:
+            self._fs.info(self._path(folder))
+        except FileNotFoundError:
+            self._must_stand(f"{folder} cannot be found")
+        except Exception as error:
+            raise self._unavailable(f"{folder} cannot be found", error) from error
+
     def delete(self, folder: str, names: Sequence[str]) -> None:
         """Delete blobs; those that are gone already are no error. Raises StoreUnavailable."""
         for name in names:

@@ -105,7 +105,7 @@ class Values:
 
         def look() -> None:
             try:
-                store.names(folder)
+                store.look(folder)
                 found.append("")
             except StoreUnavailable as error:
                 found.append(str(error))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import time
+import threading
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -43,10 +43,11 @@ class Disk:
 
     def set_writable(self, writable: bool) -> None:
         """While somebody writes a file it cannot be made read-only, so this tries again."""
+        pause = threading.Event()
         for _ in range(_TRIES):
             if self._remounted("rw" if writable else "ro"):
                 return
-            time.sleep(_BETWEEN_S)
+            pause.wait(_BETWEEN_S)
         raise OSError(f"{self.folder} cannot be mounted anew")
 
     def free(self) -> None:

@@ -23,9 +23,9 @@ class Blobs:
 
     def __init__(self, place: Place | None) -> None:
         self._place = place
-        #: Plans that were judged at rest, and the references in them. In the folders of so many
-        #: plans that were done nothing was left over; in those of the others a check deleted it.
-        self.plans = self.references = self.swept = self.checked = 0
+        #: Plans that were judged at rest, the references in them, and in the folders of how many
+        #: something was left that a check had to delete.
+        self.plans = self.references = self.checked = 0
 
     def missing(self, plan: zkplan.Plan) -> list[str]:
         """What the tree refers to and the store has not. Raises StoreUnavailable, PlanNotFound."""
@@ -50,7 +50,6 @@ class Blobs:
         found, before = self.missing(plan), set(_names(plan))
         held = set().union(*_held(plan).values())
         self.plans, self.references = self.plans + 1, self.references + len(held)
-        self.swept += before <= held
         self.checked += not before <= held
         plan.check()
         # A late attempt may have written more since; that is deleted with the plan.

@@ -73,7 +73,10 @@ def refused_by_the_store(history: RunHistory) -> Iterator[str]:
         for number, batch in plan.batches.items():
             for_it = batch.state == "refused" and batch.error.startswith("StoreUnavailable")
             if for_it and not history.store_fails(batch.begun, batch.answered):
-                yield f"S10: {name}: add {number} was refused, and no fault had hit: {batch.error}"
+                yield (
+                    f"S10 adds are refused only without a store: {name}: add {number} was refused, "
+                    f"and no fault had hit: {batch.error}"
+                )
 
 
 def unplanned(history: RunHistory) -> Iterator[str]:
