@@ -21,6 +21,7 @@ _QUICK_CHAOS = {
     "test_faults_excuse_whom_they_touch.py",
     "test_faults_take_effect.py",
     "test_runs_fail_when_they_should.py",
+    "test_the_store_is_judged.py",
     "test_what_is_removed_is_gone.py",
 }
 #: The chaos tests that run with every change: some faults, and mutants beside the real protocol.

@@ -35,13 +35,15 @@ def _say(text: str) -> None:
 
 def _chosen(parser: argparse.ArgumentParser, options: argparse.Namespace) -> list[Entry]:
     if options.faults is None:
-        return for_kind(options.kind)
+        return for_kind(options.kind, options.store)
     names = [name.strip() for name in options.faults.split(",") if name.strip()]
     for name in names:
         if name not in CATALOGUE:
             parser.error(f"no fault is named {name!r}; --list shows them")
         if options.kind not in CATALOGUE[name].kinds:
             parser.error(f"the fault {name!r} does not apply to {options.kind}")
+        if CATALOGUE[name].store and not options.store:
+            parser.error(f"the fault {name!r} needs --store")
     return [CATALOGUE[name] for name in names]
 
 
@@ -100,6 +102,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--shape", choices=["", *SHAPES], default="", help=f"of every plan{_NO_DEFAULT}")
     add("--points", default="", help=f"failpoints armed in every worker{_NO_DEFAULT}")
     add("--long-lived", action="store_true", help=f"add processes that no fault ends{_NO_DEFAULT}")
+    add("--store", action="store_true", help=f"every value lies in a store{_NO_DEFAULT}")
     add("--mutant", choices=["", *NAMES], default="", help=f"a broken protocol{_NO_DEFAULT}")
     return parser
 
@@ -109,14 +112,15 @@ def main(arguments: list[str]) -> int:
     options = parser.parse_args(arguments)
     if options.list:
         for entry in CATALOGUE.values():
-            _say(f"{entry.name:34}  {entry.does} ({', '.join(entry.kinds)})")
+            kinds = ", ".join([*entry.kinds, *["with --store"] * entry.store])
+            _say(f"{entry.name:34}  {entry.does} ({kinds})")
         return 0
     entries = _chosen(parser, options)
     seed = options.seed if options.seed is not None else time.time_ns() % 1_000_000
     _say(f"seed {seed}")
     logging.getLogger("kazoo").setLevel(logging.CRITICAL)
     size = (options.workers, options.threads, options.session_timeout, options.backlog)
-    what = (options.long_lived, options.points, options.shape, options.mutant)
+    what = (options.long_lived, options.points, options.shape, options.mutant, options.store)
     settings = Settings(options.kind, seed, *size, *what)
     for each in _SIGNALS:
         signal.signal(each, _end_orderly)

@@ -130,6 +130,13 @@ def refuse_after_the_first(e: PlanEvidence) -> None:
         del e.plan.executions[key]
 
 
+def refuse_for_the_store(e: PlanEvidence, hit: bool = False) -> None:
+    """One more add is refused, with or without a fault of the store."""
+    e.plan.batches[9] = Batch([], True, "refused", "StoreUnavailable('away')", answered=NOW)
+    if hit:
+        fault(e, NOW - 1, aim=Target(store=True))
+
+
 def add_by(e: PlanEvidence, maker: str) -> None:
     added = next(each for each in e.everything if each.by)
     other = add_run(e, again(e.by_uid[added.by], 7), raised="died" * (maker == "failed"))
@@ -227,9 +234,9 @@ def live(
 ) -> Execution:
     """Give the dead task, or the one of that key, other claims: `N.A` and how each ended.
 
-    `f` failed, `r` returned (as the last run did), `n` ended in no known way, `l` was killed, `b`
-    was handed back by a worker told to stop so long after the begin, `c` returned, and its commit
-    was refused. The dead letter is `N.A`, too.
+    `f` failed, `s` had no store, `r` returned (as the last run did), `n` ended in no known way, `l`
+    was killed, `b` was handed back by a worker told to stop so long after the begin, `c` returned,
+    and its commit was refused. The dead letter is `N.A`, too.
     All the time faults `hit` actors of these names. A poke for memory came so long before the last
     claim. The outcome of a retry after claim 2 was `retried`. Gives the first claim back.
     """
@@ -242,7 +249,9 @@ def live(
         if how != "r":
             failed = how == "f"
             put(made, uid=f"claim {n}", pid=70 + int(n), planned=failed)
-            put(made, raised="PlannedFailure" * failed, ended=made.ended if how in "cfn" else None)
+            put(made, raised="PlannedFailure" * failed, ended=made.ended if how in "cfns" else None)
+        if how == "s":
+            put(made, raised="StoreUnavailable", handed_back=True)
         if how == "c":
             fault(e, began, began + 1.0, Target(pids=[made.pid], refuses=True))
         ends = {"l": e.history._kills, "b": e.history._stops}.get(how)

@@ -155,7 +155,7 @@ class Run:
             self._mend()
 
     def broken(self) -> list[str]:
-        return [*self.outcome.violations, *self.validator.violations, *self.cluster.too_slow]
+        return [*self.outcome.violations, *self.validator.violations, *self.cluster.violations]
 
     def finish(self) -> Outcome:
         """No more faults: every plan has to end, every process too, and nothing may be left."""
@@ -282,7 +282,7 @@ class Run:
         while time.monotonic() < deadline and len(self.validator.orphans()) > 2 * living:
             self._pause.wait(_TICK_S)
         self.cluster.stop(last, "the end")
-        self.outcome.violations += self.validator.orphans()
+        self.outcome.violations += [*self.validator.orphans(), *self.validator.left_in_store()]
 
     def _spend(self, seconds: float) -> None:
         until = time.monotonic() + seconds

@@ -131,7 +131,7 @@ def measure(settings: Settings, kills: int, stops: int, folder: Path) -> tuple[l
         series = [measured.killed(kills)] if kills else []
         series += [measured.stopped(stops)] if stops else []
         validator.check_history()
-        return series, "; ".join([*validator.violations, *cluster.too_slow])
+        return series, "; ".join([*validator.violations, *cluster.violations])
 
 
 def main(arguments: list[str]) -> int:

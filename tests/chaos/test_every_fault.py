@@ -24,6 +24,8 @@ SESSION_S = 1.5
 #: would repeat what no fault had disturbed.
 SAMPLE_SESSION_S = 8.0
 SHOWN_S = 0.3
+#: The faults of the store are played on clusters of their own.
+WITH_STORE = " with store"
 #: From the healing of a fault to the end of every plan that stood then.
 BOUND_S = 60.0
 
@@ -33,7 +35,14 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     wanted = metafunc.config.getoption("--zookeeper-kind")
     kinds: list[Kind] = [kind for kind in KINDS if wanted in ("both", kind)]
     if "fault" in metafunc.fixturenames:
+        pairs: list[tuple[str, str]]
         pairs = [(kind, entry.name) for kind in kinds for entry in for_kind(kind)]
+        pairs += [
+            (f"{kind}{WITH_STORE}", entry.name)
+            for kind in kinds
+            for entry in for_kind(kind, store=True)
+            if entry.store
+        ]
         metafunc.parametrize(("chaos", "fault"), pairs, indirect=["chaos"], scope="module")
     elif "chaos" in metafunc.fixturenames:
         metafunc.parametrize("chaos", kinds, indirect=True, scope="module")
@@ -50,13 +59,16 @@ def chaos(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Run]:
     """A run under way on that kind of server."""
-    kind: Kind = request.param
+    kind: Kind = request.param.removesuffix(WITH_STORE)
+    store = request.param != kind
     skip_without(kind)
     logging.getLogger("kazoo").setLevel(logging.CRITICAL)
     folder: Path = tmp_path_factory.mktemp(f"chaos-{kind}")
     with ExitStack() as stack:
         session_s = SAMPLE_SESSION_S if is_sample(request.session) else SESSION_S
-        settings = Settings(kind, SEED, workers=3, session_s=session_s, backlog=3, shape=BRIEF)
+        settings = Settings(
+            kind, SEED, workers=3, session_s=session_s, backlog=3, shape=BRIEF, store=store
+        )
         cluster = stack.enter_context(opened(settings, folder))
         run = Run(cluster, stack.enter_context(Validator(cluster, SHOWN_S)))
         run.warm_up()

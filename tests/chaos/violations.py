@@ -107,6 +107,10 @@ TABLE: dict[str, list[Row]] = {
         (hub, lambda e: put(to.wide(e), state="refused", error="ResultNotKept('T')"), "can be had"),
         (hub, lambda e: e.plan.batches.update({9: Batch([], True, "refused", "PlanDrained")}), ""),
     ],
+    "S10 adds are refused only without a store": [
+        (hub, to.refuse_for_the_store, "and no fault had hit"),
+        (hub, lambda e: to.refuse_for_the_store(e, hit=True), ""),
+    ],
     "S4 an attempt adds with its commit": [
         (adding, lambda e: to.add_by(e, "nobody"), "was added by nobody, which is None"),
         (adding, lambda e: to.add_by(e, "failed"), "was added by other, which is"),
@@ -158,6 +162,9 @@ TABLE: dict[str, list[Row]] = {
     ],
     "S8 attempts are counted right": [
         (doomed, lambda e: to.live(e, "0.0f 1.1b 2.2f", "2.3"), "with 2 attempts used up, not [1]"),
+        # Who cannot use the store uses up no attempt.
+        (doomed, lambda e: to.live(e, "0.0s 1.0f 2.1s 3.1f 4.2f", "4.3"), ""),
+        (doomed, lambda e: to.live(e, "0.0s 1.1f 2.2f", "2.3"), "with 1 attempts used up, not [0]"),
         # The first loss after failures is free, for nobody noted the start; the next one is not.
         (doomed, lambda e: to.live(e, "0.0f 1.1l 2.1f 3.2f", "3.3"), ""),
         (doomed, lambda e: to.live(e, "0.0f 1.1l 2.2f", "2.3"), "began with 2 attempts"),

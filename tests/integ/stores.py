@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,6 +12,17 @@ import zkplan
 from zkplan import Client, Plan
 
 from .support import Here, wait_until, working
+
+#: For processes: no option of a command sets the limit.
+_CUSTOMIZE = 'import zkplan.client\nzkplan.client.connect.__kwdefaults__["inline_limit"] = 0\n'
+
+
+def environment(store: Path, code: Path) -> dict[str, str]:
+    """The variables with which a process puts every value into `store`; `code` is a new folder."""
+    code.mkdir()
+    (code / "sitecustomize.py").write_text(_CUSTOMIZE)
+    paths = [str(code), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return {"ZKPLAN_STORE": f"file://{store}", "PYTHONPATH": os.pathsep.join(paths)}
 
 
 class Place:

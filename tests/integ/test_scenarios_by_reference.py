@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,32 +15,23 @@ from . import test_failures_are_reported as failing
 from . import test_no_work_is_lost as lost
 from . import test_plans_move_between_servers as moving
 from . import test_results_flow_down_the_edges as flowing
+from .stores import environment
 from .test_no_work_is_lost import client  # noqa: F401 - a fixture
 from .test_plans_move_between_servers import (  # noqa: F401 - fixtures
     embedded_hosts,
     places,
 )
 
-#: For processes: no option of the command sets the limit.
-_CUSTOMIZE = 'import zkplan.client\nzkplan.client.connect.__kwdefaults__["inline_limit"] = 0\n'
-
 
 @pytest.fixture(autouse=True)
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    folder, code = tmp_path / "all values", tmp_path / "code"
-    code.mkdir()
-    (code / "sitecustomize.py").write_text(_CUSTOMIZE)
-    monkeypatch.setenv("ZKPLAN_STORE", f"file://{folder}")
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(code), *_paths()]))
+    folder = tmp_path / "all values"
+    for name, value in environment(folder, tmp_path / "code").items():
+        monkeypatch.setenv(name, value)
     assert connect.__kwdefaults__ is not None
     monkeypatch.setitem(connect.__kwdefaults__, "inline_limit", 0)
     yield folder
     assert folder.exists(), "nothing of this scenario went to the store"
-
-
-def _paths() -> list[str]:
-    given = os.environ.get("PYTHONPATH")
-    return [given] if given else []
 
 
 @pytest.mark.usefixtures("nothing_stalls", "worker")

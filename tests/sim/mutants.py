@@ -314,8 +314,8 @@ MUTANTS = (
         patches=((wide_delivery, "_fix_result", _mark_with_the_result),),
     ),
 )
-#: Found here alone. For real processes the scan mends what the index lacks, and an entry too many
-#: costs a look; the data of a `dep-` is for people; the workload of chaos has no store.
+#: For real processes the scan mends what the index lacks, and an entry too many costs a look; the
+#: data of a `dep-` is for people.
 SIMULATION_ONLY = (
     Mutant("dep- that names another task", _dep_that_names_the_next),
     Mutant(
@@ -330,6 +330,10 @@ SIMULATION_ONLY = (
         _without(lambda fiber, op: fiber.kind == "index" and op.path.endswith(("/ready", "/done"))),
     ),
     Mutant("index entry without a new version of ready", _index_unnoticed),
+)
+#: Of values in a store. The first two change the store of the simulation; those of real processes
+#: are in tests/chaos/traffic/mutated.py.
+OF_STORE = (
     Mutant("reference before its blob", patches=((store, "write_first", _send_first),)),
     Mutant(
         "blob deleted with its first consumer",

@@ -6,14 +6,14 @@ import sys
 
 import pytest
 
-from .mutants import MUTANTS, SIMULATION_ONLY, Mutant, first_seed_that_finds
+from .mutants import MUTANTS, OF_STORE, SIMULATION_ONLY, Mutant, first_seed_that_finds
 from .world import run
 
 #: Within so many seeds every mutant must be found.
 SEEDS_MAX = 12_000
 
 
-ALL = (*MUTANTS, *SIMULATION_ONLY)
+ALL = (*MUTANTS, *SIMULATION_ONLY, *OF_STORE)
 
 
 @pytest.mark.parametrize("mutant", ALL, ids=lambda mutant: mutant.name.replace(" ", "-"))

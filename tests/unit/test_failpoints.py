@@ -48,6 +48,14 @@ def test_an_armed_point_delays_and_others_do_not(
     assert slept == delays
 
 
+def test_a_point_that_is_made_to_fail_raises_an_error_of_the_system() -> None:
+    failpoints.arm("here=fail:1:1")
+    failpoints.reach("here")
+    for _ in range(2):
+        with pytest.raises(OSError, match="made to fail at here"):
+            failpoints.reach("here")
+
+
 @pytest.mark.parametrize("text", ["here", "here=jump", "here=sleep", "=stop", "here=sleep:long"])
 def test_a_text_of_another_form_is_refused(text: str) -> None:
     with pytest.raises(ValueError):

@@ -62,7 +62,7 @@ def not_taken(client: Connection, plan_path: str, count: int) -> str:
 
 
 def _refusal(client: Connection, task: str) -> str:
-    """The reason that a worker logged for not decoding that task; empty if none can be read."""
+    """The reason that a worker logged for not running that task; empty if none can be read."""
     names = client.transport.ask(ReadChildren(task)) or ()
     logs = sorted(name for name in names if name.startswith("log-"))
     node = client.transport.ask(ReadData(f"{task}/{logs[-1]}")) if logs else None
@@ -72,9 +72,11 @@ def _refusal(client: Connection, task: str) -> str:
         failure = Failure.from_bytes(client.codec.open(FAILURE, node.data)[1])
     except PayloadUndecodable:  # a progress note, or signed with another secret
         return ""
+    name = task.rpartition("/")[2]
+    if failure.kind == "StoreUnavailable":
+        return f"{name} waits for the store of {failure.worker}: {failure.message}"
     if failure.kind != "PayloadUndecodable":
         return ""
-    name = task.rpartition("/")[2]
     return f"{name} cannot be decoded by {failure.worker}: {failure.message}"
 
 

@@ -2,13 +2,14 @@
 
 The environment arms them, in worker processes too:
 `ZKPLAN_FAILPOINTS="commit.sent=sleep:0.2:0.1,claim.loaded=stop"`. Actions: `sleep:SECONDS`, `stop`
-(SIGSTOP to itself, once) and `kill` (SIGKILL). Each may end with `:PROBABILITY` or
-`:PROBABILITY:PASSES`; then nothing happens at that many first passes. The name `*` arms every point
-that is not named.
+(SIGSTOP to itself, once), `kill` (SIGKILL) and `fail` (an OSError). Each may end with
+`:PROBABILITY` or `:PROBABILITY:PASSES`; then nothing happens at that many first passes. The name
+`*` arms every point that is not named.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import time
@@ -53,6 +54,9 @@ def arm(text: str) -> None:
             tell(name, action)
             time.sleep(seconds)
             return
+        if action == "fail":
+            tell(name, action)
+            raise OSError(errno.EIO, f"made to fail at {name}")
         # Only once: a process that was continued must not stop at its next pass.
         if points.pop(armed, None) is not None:
             tell(name, action)
@@ -64,8 +68,11 @@ def arm(text: str) -> None:
 def _parsed(part: str) -> tuple[str, _Armed]:
     name, _, rest = part.strip().partition("=")
     action, *numbers = rest.split(":")
-    if not name or action not in ("sleep", *_SIGNALS) or (action == "sleep" and not numbers):
-        raise ValueError(f"{VARIABLE}: {part!r} is not NAME=sleep:SECONDS, NAME=stop or NAME=kill")
+    known = action in ("sleep", "fail", *_SIGNALS)
+    if not name or not known or (action == "sleep" and not numbers):
+        raise ValueError(
+            f"{VARIABLE}: {part!r} is not NAME=sleep:SECONDS, NAME=stop, NAME=kill or NAME=fail"
+        )
     seconds = float(numbers.pop(0)) if action == "sleep" else 0.0
     probability = float(numbers.pop(0)) if numbers else 1.0
     return name, (action, seconds, probability, int(numbers[0]) if numbers else 0)

@@ -78,6 +78,11 @@ def cannot_run(job: Job, why: str) -> Failure:
     return Failure("PayloadUndecodable", why, "", job.worker, job.claim.n, time.time())
 
 
+def store_away(job: Job, why: str) -> Failure:
+    """The log entry of a task that waits for the store. It uses up no attempt."""
+    return Failure("StoreUnavailable", why, "", job.worker, job.claim.n, time.time())
+
+
 def last_failure(job: Job, codec: Codec, lost_worker: str) -> Failure:
     """Why a task is out of attempts: its last failure, or that its workers vanished.
 

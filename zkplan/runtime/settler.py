@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 from ..errors import ZkplanError
@@ -47,6 +47,8 @@ class Settler:
     kept: KeptResults
     candidates: Candidates
     counters: Counters
+    #: The plans whose tasks wait for the store, until one of them has run.
+    _without_store: set[str] = field(default_factory=set)
 
     # ---- attempts
 
@@ -83,7 +85,8 @@ class Settler:
 
     def _carry_out(self, settled: Part | End | HandBack) -> None:
         match settled:
-            case Part():
+            case Part(loaded):
+                self._without_store.discard(loaded.claim.plan)
                 self.claims.commit(settled)
             case End(job, make):
                 self.claims.end_by(job, make)
@@ -92,7 +95,7 @@ class Settler:
                 if no_room:
                     self._wait_for_room(job)
                 elif store_away:
-                    self._wait_for_store(job, store_away)
+                    log = self._wait_for_store(job, store_away)
                 self.claims.hand_back([job], log)
 
     def _leave_to_others(self, job: Job, why: str) -> bytes:
@@ -117,11 +120,17 @@ class Settler:
         )
         self.candidates.rest(job.claim.plan, time.monotonic())
 
-    def _wait_for_store(self, job: Job, why: str) -> None:
-        self.steps.complaints.tell(
-            f"{job.claim.plan_path}: tasks with large values go back and run later: {why}"
+    def _wait_for_store(self, job: Job, why: str) -> bytes:
+        """Returns the log entry for the task: the author learns from it what the plan waits for."""
+        plan = job.claim.plan
+        self.candidates.rest(plan, time.monotonic() + STORE_REST_S)
+        if plan in self._without_store:
+            return b""  # once, not with every hand-back: so the tasks and the log stay small
+        self._without_store.add(plan)
+        logger.warning(
+            "%s: tasks with large values go back and run later: %s", job.claim.plan_path, why
         )
-        self.candidates.rest(job.claim.plan, time.monotonic() + STORE_REST_S)
+        return self.codec.seal(FAILURE, failures.store_away(job, why).to_bytes())
 
     # ---- what commits report
 

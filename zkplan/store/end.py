@@ -7,7 +7,7 @@ import threading
 from collections import deque
 from collections.abc import Collection, Sequence
 
-from ..errors import ZkplanError
+from ..errors import PlanNotFound, ZkplanError
 from ..protocol import control
 from ..protocol.requests import ReadChildren, ReadData, Step
 from ..transport import Transport
@@ -27,16 +27,26 @@ def remove(transport: Transport, values: Values, plan_path: str) -> int:
     A store that is away costs a warning: the plan is removed all the same.
     """
     folder = values.known_folder_of(plan_path)
-    removed = transport.run(control.remove(plan_path))
-    if values.store is not None and folder:
-        try:
-            values.store.delete_folder(folder)
-        except ZkplanError as error:
-            logger.warning(
-                "%s is removed, but not its folder %s, which may be deleted by hand: %s",
-                *(plan_path, folder, error),
-            )
-    return int(removed)
+    try:
+        removed = int(transport.run(control.remove(plan_path)))
+    except PlanNotFound:
+        # The folder is known all the same: an earlier removal here had no answer.
+        _delete_folder(values, plan_path, folder)
+        raise
+    _delete_folder(values, plan_path, folder)
+    return removed
+
+
+def _delete_folder(values: Values, plan_path: str, folder: str) -> None:
+    if values.store is None or not folder:
+        return
+    try:
+        values.store.delete_folder(folder)
+    except ZkplanError as error:
+        logger.warning(
+            "%s is removed, but not its folder %s, which may be deleted by hand: %s",
+            *(plan_path, folder, error),
+        )
 
 
 def leftovers(plan_path: str, names: Sequence[str]) -> Step[list[str]]:

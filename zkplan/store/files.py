@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ..errors import StoredValueLost, StoreUnavailable, ZkplanError
+from ..protocol import failpoints
 from .blob import Bytes
 from .reference import PART
 
@@ -57,6 +58,8 @@ class Store:
             else:
                 with self._fs.open(path, "wb") as file:
                     _write(file, chunks)
+        except StoreUnavailable:
+            raise
         except Exception as error:
             raise self._unavailable(f"{name} cannot be written", error) from error
 
@@ -64,14 +67,18 @@ class Store:
         """Raises StoredValueLost if there is no such blob, StoreUnavailable if that is unknown."""
         path = self._path(folder, name)
         try:
+            failpoints.reach("store.read")
             with self._fs.open(path, "rb") as file:
                 return _read(file, int(file.size))
-        except FileNotFoundError:
-            if not self.names(folder):
+        except FileNotFoundError as error:
+            names = self.names(folder)
+            if not names:
                 raise StoreUnavailable(
                     f"the store {self.url} has nothing of {folder}: its author uses another store, "
                     "or the folder was deleted"
                 ) from None
+            if name in names:  # the store was away, and came back just now
+                raise self._unavailable(f"{name} could not be read", error) from error
             raise StoredValueLost(
                 f"{folder}/{name} is not in the store {self.url} any more"
             ) from None
@@ -84,10 +91,20 @@ class Store:
             self._fs.invalidate_cache()
             paths = self._fs.ls(self._path(folder), detail=False)
         except FileNotFoundError:
+            self._must_stand(f"{folder} cannot be listed")
             return []
         except Exception as error:
             raise self._unavailable(f"{folder} cannot be listed", error) from error
         return sorted(path.rstrip("/").rpartition("/")[2] for path in paths)
+
+    def look(self, folder: str) -> None:
+        """Raise StoreUnavailable if it cannot be used now. It costs the same for any folder."""
+        try:
+            self._fs.info(self._path(folder))
+        except FileNotFoundError:
+            self._must_stand(f"{folder} cannot be found")
+        except Exception as error:
+            raise self._unavailable(f"{folder} cannot be found", error) from error
 
     def delete(self, folder: str, names: Sequence[str]) -> None:
         """Delete blobs; those that are gone already are no error. Raises StoreUnavailable."""
@@ -104,7 +121,7 @@ class Store:
         try:
             self._fs.rm(self._path(folder), recursive=True)
         except FileNotFoundError:
-            return
+            self._must_stand(f"{folder} cannot be deleted")
         except Exception as error:
             raise self._unavailable(f"{folder} cannot be deleted", error) from error
 
@@ -115,9 +132,8 @@ class Store:
         """The rename makes it whole, the two fsync make it last: a reference follows."""
         folder = os.path.dirname(path)
         if not os.path.isdir(folder):
-            if self._was_there and not os.path.isdir(self._root):
-                # Made anew, it would hide the values that come back with the old one.
-                raise FileNotFoundError(f"its folder {self._root} is gone, unmounted perhaps")
+            # Made anew, it would hide the values that come back with the old one.
+            self._must_stand(f"{os.path.basename(path)} cannot be written")
             os.makedirs(self._root, mode=0o700, exist_ok=True)
             os.makedirs(folder, mode=0o700, exist_ok=True)
             self._was_there = True
@@ -127,6 +143,7 @@ class Store:
                 _write(file, chunks)
                 file.flush()
                 os.fsync(file.fileno())
+            failpoints.reach("store.write")
             os.replace(draft, path)
         except BaseException:
             if os.path.exists(draft):
@@ -137,6 +154,14 @@ class Store:
             os.fsync(handle)
         finally:
             os.close(handle)
+        failpoints.reach("store.written")
+
+    def _must_stand(self, what: str) -> None:
+        """Raise StoreUnavailable if this process has seen the folder of the store, and it is
+        gone."""
+        if self._was_there and not os.path.isdir(self._root):
+            gone = FileNotFoundError(f"its folder {self._root} is gone, unmounted perhaps")
+            raise self._unavailable(what, gone)
 
     def _unavailable(self, what: str, error: Exception) -> StoreUnavailable:
         return StoreUnavailable(

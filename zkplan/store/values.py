@@ -6,6 +6,7 @@ S10: the blob is written, and lasts, before the transaction that refers to it is
 from __future__ import annotations
 
 import pickle
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -15,6 +16,7 @@ from ..errors import (
     PayloadUndecodable,
     PlanNotFound,
     StoredValueLost,
+    StoreUnavailable,
     ZkplanError,
 )
 from ..protocol.layout import number_of
@@ -38,6 +40,8 @@ from .reference import ADDED, Reference, is_stored
 
 #: So many blobs are read at once for one task.
 READERS = 8
+#: How long to wait for a sign of a store that may be away.
+SIGN_S = 2.0
 #: The folders of so many plans are remembered.
 FOLDERS_MAX = 10_000
 NO_STORE = (
@@ -91,6 +95,26 @@ class Values:
             return self.folder_of(plan_path) if self.store is not None else ""
         except (PlanNotFound, PayloadUndecodable):
             return ""
+
+    def why_away(self, plan_path: str) -> str:
+        """Why this client cannot use the store now; empty if it can, or if there is none."""
+        store, folder = self.store, self.known_folder_of(plan_path)
+        if store is None:
+            return ""
+        found = [f"the store {store.url} gives no answer"]
+
+        def look() -> None:
+            try:
+                store.look(folder)
+                found.append("")
+            except StoreUnavailable as error:
+                found.append(str(error))
+
+        # A file system whose server is gone may block for ever.
+        looking = threading.Thread(target=look, name="zkplan-store-look", daemon=True)
+        looking.start()
+        looking.join(SIGN_S)
+        return found[-1]
 
     # ---- seal
 

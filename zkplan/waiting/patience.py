@@ -192,6 +192,8 @@ class Patience:
             if told := no_free_slot(self._client):
                 return dead + told
             if status is not None and status.state == "running" and status.tasks:
+                if told := self._client.values.why_away(self._plan):
+                    return dead + told
                 workers = living_workers(self._client)
                 if not workers:
                     return dead + no_worker(self._client)

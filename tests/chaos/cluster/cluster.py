@@ -12,11 +12,12 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from kazoo.client import KazooClient
 
 import zkplan
+from tests.integ.stores import Place, environment
 from tests.integ.support import IN_CHECKOUT, wait_until
 from tests.sim.world import ROOT
 from zkplan.processes.watched import WatchedProcess
@@ -26,6 +27,7 @@ from zkplan.stress.history import Recorder
 from ..traffic import author, waiter
 from ..traffic.mutated import BROKEN
 from ..traffic.tasks import LONG_LIVED, ONE_HEAP, POKES
+from .disk import Disk
 from .link import Link
 from .servers import Kind, Servers
 
@@ -63,6 +65,8 @@ class Settings:
     shape: str = ""
     #: The broken variant of the protocol that workers or authors run; empty: the real protocol.
     mutant: str = ""
+    #: Every value lies in a store, on a file system of its own where that can be mounted.
+    store: bool = False
     #: Tick of the servers: sessions end at multiples of it.
     tick_ms: int = 250
     #: Starts no process: a scenario starts them one by one.
@@ -107,8 +111,14 @@ class Cluster:
         self._lock = threading.RLock()
         #: Held while a plan is judged or removed, so that nobody removes a plan under judgement.
         self.gavel = threading.Lock()
-        #: Violations: processes that did not stop in time. Unexpected ends are in the journal.
-        self.too_slow: list[str] = []
+        #: Violations: processes that did not stop in time, and what a fault itself finds.
+        #: Unexpected ends are in the journal.
+        self.violations: list[str] = []
+        #: The store of a run that has one, its file system if one could be mounted, and what its
+        #: processes have in their environment.
+        self.store: Place | None = None
+        self.store_disk: Disk | None = None
+        self.with_store: dict[str, str] = {}
         #: Process ID to its exit code; the negative number of the signal that ended it.
         self.endings: dict[int, int | None] = {}
         (folder / POKES).mkdir()
@@ -117,6 +127,8 @@ class Cluster:
         with ExitStack() as stack:
             self.servers = Servers(self.settings.kind, stack, self.settings.tick_ms)
             stack.callback(self.servers.keep_logs, self.folder)
+            if self.settings.store:
+                self._make_store(stack)
             names: list[tuple[str, Role]] = [
                 *((f"worker{n}", "worker") for n in range(self.settings.workers)),
                 *(("author", "author"), ("waiter", "waiter")),
@@ -126,7 +138,7 @@ class Cluster:
             for process in self.processes:
                 stack.callback(process.link.close)
                 stack.callback(self._end, process)
-            with zkplan.connect(self.servers.hosts, ROOT, connect_timeout=_START_S) as client:
+            with self.connect(connect_timeout=_START_S) as client:
                 client.prepare()
             for process in () if self.settings.start_nobody else self.processes:
                 self.start(process)
@@ -136,6 +148,19 @@ class Cluster:
     def __exit__(self, *_: object) -> None:
         self._stack.close()
         self.journal.close()
+
+    def _make_store(self, stack: ExitStack) -> None:
+        place = self.folder / "store"
+        place.mkdir()
+        self.store_disk = Disk.mounted(place, stack)
+        self.store = Place((self.servers.hosts, ROOT), place / "values")
+        self.store.folder.mkdir()
+        self.with_store = environment(self.store.folder, self.folder / "code")
+
+    def connect(self, **options: Any) -> zkplan.Client:
+        """A client of this process; with the store, if the run has one."""
+        store = self.store.options if self.store is not None else {}
+        return zkplan.connect(self.servers.hosts, ROOT, **store, **options)
 
     # ---- the processes
 
@@ -155,8 +180,8 @@ class Cluster:
 
     # ---- start, end, pause
 
-    def start(self, process: Process, environment: Mapping[str, str] | None = None) -> None:
-        """Start it, unless it runs or is paused."""
+    def start(self, process: Process, more: Mapping[str, str] | None = None) -> None:
+        """Start it, unless it runs or is paused; with `more` in its environment."""
         with self._lock:
             if process.running is not None:
                 return
@@ -166,7 +191,7 @@ class Cluster:
             inherited = dict(os.environ)
             if process.role == "worker" and self.settings.points:
                 inherited[VARIABLE] = self.settings.points
-            inherited |= ONE_HEAP | dict(environment or {})
+            inherited |= ONE_HEAP | self.with_store | dict(more or {})
             inherited["PYTHONFAULTHANDLER"] = "1"
             if process.long_lived:
                 inherited[LONG_LIVED] = "1"
@@ -205,7 +230,7 @@ class Cluster:
         how = why if ended else f"{why}, but too slow"
         self._ended(process, running, left, how, killed=not ended)
         if not ended:
-            self.too_slow.append(f"{process.name} did not end within {within_s:g} s of SIGTERM")
+            self.violations.append(f"{process.name} did not end within {within_s:g} s of SIGTERM")
         elif running.exit_code != -signal.SIGTERM or self._is_ready(process):
             # Before it is ready it has no handler for the signal.
             self._judge_end(process, running, told=True)

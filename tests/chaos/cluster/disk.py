@@ -1,16 +1,17 @@
-"""A file system for the data of a server alone, which can be made full."""
+"""A file system for the data of a server alone, or for a store: it can be full or read-only."""
 
 from __future__ import annotations
 
 import os
 import shutil
 import subprocess
+import threading
 from contextlib import ExitStack
 from pathlib import Path
 
 #: A tmpfs takes only the memory of what it holds; half an hour of faults writes 1 to 2 GB.
 _SIZE_BYTES = 8 * 1024**3
-_TRIES = 50
+_TRIES, _BETWEEN_S = 50, 0.01
 
 
 class Disk:
@@ -40,10 +41,22 @@ class Disk:
                 return
         raise OSError(f"{self.folder} cannot be made smaller")
 
+    def set_writable(self, writable: bool) -> None:
+        """While somebody writes a file it cannot be made read-only, so this tries again."""
+        pause = threading.Event()
+        for _ in range(_TRIES):
+            if self._remounted("rw" if writable else "ro"):
+                return
+            pause.wait(_BETWEEN_S)
+        raise OSError(f"{self.folder} cannot be mounted anew")
+
     def free(self) -> None:
         """Give back all the room."""
         self._resized(_SIZE_BYTES)
 
     def _resized(self, size_bytes: int) -> bool:
-        remount = ["mount", "-o", f"remount,size={size_bytes}", str(self.folder)]
+        return self._remounted(f"size={size_bytes}")
+
+    def _remounted(self, option: str) -> bool:
+        remount = ["mount", "-o", f"remount,{option}", str(self.folder)]
         return subprocess.run(remount, capture_output=True).returncode == 0

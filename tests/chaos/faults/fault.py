@@ -106,13 +106,17 @@ class Sessions:
 
 @dataclass(frozen=True)
 class Entry:
-    """A fault of the catalogue; `does` is its description, `weight` how often it is drawn."""
+    """A fault of the catalogue; `does` is its description, `weight` how often it is drawn.
+
+    One that needs a run with a `store` is drawn in such a run alone.
+    """
 
     name: str
     does: str
     make: Callable[[str], Fault]
     kinds: Sequence[Kind] = KINDS
     weight: int = 2
+    store: bool = False
 
     def fault(self) -> Fault:
         return self.make(self.name)
@@ -128,12 +132,14 @@ def enter(
     *arguments: Any,
     kinds: Sequence[Kind] = KINDS,
     weight: int = 2,
+    store: bool = False,
     **more: Any,
 ) -> None:
     """Put the fault `make(name, *arguments, **more)` into the catalogue."""
     if name in CATALOGUE:
         raise ValueError(f"two faults are named {name!r}")
-    CATALOGUE[name] = Entry(name, does, partial(_made, make, arguments, more), kinds, weight)
+    made = partial(_made, make, arguments, more)
+    CATALOGUE[name] = Entry(name, does, made, kinds, weight, store)
 
 
 def _made(
@@ -142,9 +148,9 @@ def _made(
     return make(name, *arguments, **more)
 
 
-def for_kind(kind: Kind) -> list[Entry]:
-    """The faults that apply to that kind of server."""
-    return [entry for entry in CATALOGUE.values() if kind in entry.kinds]
+def for_kind(kind: Kind, store: bool = False) -> list[Entry]:
+    """The faults that apply to that kind of server; those of the store with one alone."""
+    return [entry for entry in CATALOGUE.values() if kind in entry.kinds and store >= entry.store]
 
 
 def wait_a_while(ready: Callable[[], bool]) -> None:

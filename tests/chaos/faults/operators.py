@@ -8,10 +8,10 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import nullcontext, suppress
 
 import zkplan
-from tests.sim.world import ROOT
 
 from ..cluster.cluster import Cluster
 from ..traffic.operator import GOING, Operator
+from ..traffic.workloads import workloads_in
 from .fault import Fault, enter
 from .target import NOBODY, Target
 
@@ -50,7 +50,7 @@ class Operating(Fault):
 
     def _look_for_plans(self, cluster: Cluster, chance: random.Random) -> None:
         try:
-            with zkplan.connect(cluster.servers.hosts, ROOT, patience=_PATIENCE_S) as client:
+            with cluster.connect(patience=_PATIENCE_S) as client:
                 operator = Operator(client, cluster.journal)
                 while not self._done.is_set() and not self._healed.is_set():
                     with cluster.gavel if self.judges_wait else nullcontext():
@@ -62,7 +62,7 @@ class Operating(Fault):
             return  # an operation without an answer stays open in the journal
 
     def _look(self, operator: Operator, chance: random.Random) -> None:
-        plans = operator.client.plans()
+        plans = workloads_in(operator.client)
         if self.rivals == 1:  # rivals meet at the same plans
             chance.shuffle(plans)
         most = chance.randint(*self.most)
@@ -109,9 +109,7 @@ class PlansPaused(Operating):
         """Resume the plans. Raises ZooKeeperUnavailable without servers; then it is called
         again."""
         super().heal(cluster)
-        with zkplan.connect(
-            cluster.servers.hosts, ROOT, connect_timeout=_CONNECT_S, patience=_CONNECT_S
-        ) as client:
+        with cluster.connect(connect_timeout=_CONNECT_S, patience=_CONNECT_S) as client:
             operator = Operator(client, cluster.journal)
             for path in self._paused:
                 with suppress(zkplan.PlanNotFound):  # it came to its end meanwhile

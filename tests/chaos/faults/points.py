@@ -46,6 +46,8 @@ POINTS = {
     "finish.between": Setup(most=_ALL),
     "clear.listed": Setup(most=_ALL, trigger="task.before=stop"),
     "clear.pending": Setup("diamonds", _ALL, "publish.before=stop"),
+    "store.write": Setup(),
+    "store.written": Setup(),
 }
 AUTHOR_POINTS = {"add.before": Setup(), "wide_join.between": Setup("huge join")}
 
@@ -91,6 +93,11 @@ class AtPoint(Fault):
         self._pokes: dict[Process, Poke] = {}
         #: The worker that gets the trigger, until it has got it.
         self._trigger: Process | None = None
+
+    def unable(self, cluster: Cluster) -> str:
+        # A reference is small.
+        is_wide = cluster.store is not None and self.shape == "wide delivery"
+        return "with a store the delivery fits one transaction" if is_wide else ""
 
     def inject(self, cluster: Cluster, chance: random.Random) -> None:
         processes = cluster.endable(self.role)
@@ -144,8 +151,8 @@ class AtPoint(Fault):
             cluster.start(process)
 
 
-class Delays(Fault):
-    """All points delay some workers now and then; tasks arm and disarm their workers."""
+class NowAndThen(Fault):
+    """Points act in some workers now and then; tasks arm and disarm their workers."""
 
     lasts = (1.5, 2.5)
     waits_s = 15.0
@@ -178,8 +185,9 @@ for _point, _setup in (POINTS | AUTHOR_POINTS).items():
     for _verb, _action, _signal in (("pauses", "stop", "SIGSTOP"), ("dies", "kill", "SIGKILL")):
         _does = f"{_signal} inside the step, between two requests of it"
         _name = f"{_who} {_verb} at point {_point}"
-        enter(_name, _does, AtPoint, _point, _action, _setup, weight=1)
+        _stored = _point.startswith("store.")
+        enter(_name, _does, AtPoint, _point, _action, _setup, weight=1, store=_stored)
 _does = "half a second at one of 20 passes of any point, in all workers that faults may end"
-enter("delays at all points", _does, Delays, "*=sleep:0.5:0.05", _ALL, weight=4)
+enter("delays at all points", _does, NowAndThen, "*=sleep:0.5:0.05", _ALL, weight=4)
 _does = "a quarter of a second at one of 4 passes"
-enter("delays at all points of one worker", _does, Delays, "*=sleep:0.25:0.25", 1, weight=4)
+enter("delays at all points of one worker", _does, NowAndThen, "*=sleep:0.25:0.25", 1, weight=4)

@@ -16,7 +16,8 @@ class Target:
     process that takes the poke names itself. `codes` are the exit codes with which it may end those
     processes (a signal is negative); a process that ends by another code died of something else.
     A fault that `hands_back` tells workers to stop: no attempt is used up by it. One that `refuses`
-    may have the server refuse a commit: then that attempt has failed.
+    may have the server refuse a commit: then that attempt has failed. One of the `store` keeps
+    anybody from using it for a while, which uses up no attempt.
     """
 
     everybody: bool = False
@@ -26,6 +27,7 @@ class Target:
     codes: Sequence[int] = ()
     hands_back: bool = False
     refuses: bool = False
+    store: bool = False
 
     def facts(self) -> dict[str, Any]:
         """For the journal."""

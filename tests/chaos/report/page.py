@@ -117,6 +117,7 @@ def _facts(outcome: Outcome) -> dict[str, object]:
         "values followed to the one execution that returned them (S4)": scope.values,
         "kept results compared with the oracle (S4)": scope.kept,
         "answers to waiters compared with the commits (S7)": scope.waits,
+        **_stored(outcome),
         "returned too late, and fenced": judged.effects.fenced.total(),
         "faults": _faults(outcome),
         "faults without effect": _listed(outcome.without_effect),
@@ -128,6 +129,18 @@ def _facts(outcome: Outcome) -> dict[str, object]:
             "; ".join(outcome.mismatches) or "none"
         ),
         "**violations**": f"**{len(outcome.violations)}**",
+    }
+
+
+def _stored(outcome: Outcome) -> dict[str, object]:
+    if not outcome.settings.store:
+        return {}
+    blobs = outcome.validator.blobs
+    return {
+        "plans at rest, their references compared with the store (S10)": (
+            f"{blobs.plans}, {blobs.references} references"
+        ),
+        "of these with files that nothing refers to, which a check deletes": blobs.checked,
     }
 
 

@@ -68,6 +68,8 @@ def _shows(
 @_shows("edge on a task of the same commit", "adding itself", "L3")
 @_shows("wide delivery that loses adds", "wide adding", "L3")
 @_shows("mark made with the result", "wide end", "S4")
+@_shows("blob deleted with its first consumer", "shared", "S10", store=True)
+@_shows("sweep that deletes kept results", "one", "S10", store=True)
 def undisturbed(play: ScenarioRun) -> None:
     """One worker, one plan, no fault."""
     play.start("author", "worker0")
@@ -276,3 +278,21 @@ def death_after_the_last_edge(play: ScenarioRun) -> None:
     play.start("author")
     play.kill_at("worker0", "wide.delivered")
     play.start("worker1")
+
+
+@_shows("reference before its blob", "one", "S10", session_s=1.5, store=True)
+def death_after_a_commit(play: ScenarioRun) -> None:
+    """A worker dies as soon as it has committed."""
+    play.start("author")
+    play.kill_at("worker0", "commit.made")
+    play.start("worker1")
+
+
+@_shows("check of blobs without the claims", "one", "S10", session_s=LASTING_S, store=True)
+def check_before_the_commit(play: ScenarioRun) -> None:
+    """An operator has a plan checked while a result lies in the store and is not committed."""
+    play.start("author")
+    play.stop_at("worker0", "commit.before")
+    operator = play.operator("plan", "check", play.plan.number)
+    play.until(lambda: not operator.is_running(), "the check is done")
+    play.resume("worker0")

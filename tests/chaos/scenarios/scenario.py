@@ -9,7 +9,7 @@ import os
 import sys
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -42,7 +42,7 @@ class Scenario:
     """One race, on plans of that name in SCENARIO_PLANS.
 
     `altered`: a change of every worker, with and without a mutant. `soon_s`: the bound of L2, where
-    slots are always free.
+    slots are always free. `store`: every value lies in a store.
     """
 
     play: Callable[[ScenarioRun], None]
@@ -50,6 +50,7 @@ class Scenario:
     session_s: float = 5.0
     altered: str = ""
     soon_s: float = float("inf")
+    store: bool = False
 
 
 class Found(Exception):
@@ -118,7 +119,7 @@ class ScenarioRun:
     def link(self, name: str) -> Link:
         return self._process(name).link
 
-    def operator(self, *command: str, points: str) -> WatchedProcess:
+    def operator(self, *command: str, points: str = "") -> WatchedProcess:
         """Run a `zkplan` command, with the broken protocol if there is one."""
         mutant = self.cluster.settings.mutant
         program = ["tests.chaos.traffic.mutated", mutant] if mutant else ["zkplan"]
@@ -126,7 +127,7 @@ class ScenarioRun:
         process = WatchedProcess(
             [*IN_CHECKOUT, sys.executable, "-m", *program, *command, *hosts],
             self.cluster.folder / "operator.log",
-            os.environ | {VARIABLE: points},
+            os.environ | self.cluster.with_store | {VARIABLE: points},
         )
         self._stack.callback(process.end, 0)
         return process
@@ -214,6 +215,9 @@ class ScenarioRun:
 
     def _look(self) -> None:
         self._found += self._tree.look()
+        with suppress(zkplan.PlanNotFound):  # the validator removes what it has judged
+            for plan in self.client.plans():
+                self._found += self.validator.blobs.missing(plan)
         if self._found or self.validator.violations:
             raise Found
 
@@ -241,11 +245,12 @@ def played(scenario: Scenario, mutant: str, folder: Path) -> list[str]:
         mutant="+".join(name for name in (mutant, scenario.altered) if name),
         start_nobody=True,
         soon_s=scenario.soon_s,
+        store=scenario.store,
     )
     with (
         Cluster(settings, folder) as cluster,
         Validator(cluster) as validator,
-        zkplan.connect(cluster.servers.hosts, ROOT, connect_timeout=60.0) as client,
+        cluster.connect(connect_timeout=60.0) as client,
         ExitStack() as stack,
     ):
         run = ScenarioRun(cluster, validator, client, stack)

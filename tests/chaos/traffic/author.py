@@ -25,6 +25,15 @@ _WANTED = "wanted-shape"
 _POLL_S = 0.05
 #: The death of a worker uses up an attempt; no task may end because of its workers.
 _ATTEMPTS = 60
+#: Refusals of an add, after which its author gives the plan up.
+_REFUSED = (
+    zkplan.PlanDrained,
+    zkplan.PlanCancelled,
+    zkplan.ResultNotKept,
+    zkplan.StoreUnavailable,
+)
+#: How long it makes no plan after its store could not be used.
+_REST_S = 0.5
 #: An add of fewer operations is one transaction.
 _ATOMIC_OPS = 300
 
@@ -90,7 +99,7 @@ class Author:
         self.journal.write("add begun", keys=keys, atomic=atomic, **facts)
         try:
             added = plan.add_tasks(specs)
-        except (zkplan.PlanDrained, zkplan.PlanCancelled, zkplan.ResultNotKept) as error:
+        except _REFUSED as error:
             told = {"error": repr(error)[:300], "added": error.added}
             self.journal.write("add refused", **told, **facts)
             raise
@@ -118,6 +127,8 @@ class Author:
                 self.author(Workload.make(seed, self.shape))
             except zkplan.PlanDrained:
                 continue  # a growing plan ended before all of it was added
+            except zkplan.StoreUnavailable:
+                threading.Event().wait(_REST_S)
             except zkplan.ZooKeeperUnavailable as error:
                 self.journal.write("unavailable", error=repr(error)[:300])
         self.journal.write("author stopped")

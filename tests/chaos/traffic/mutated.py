@@ -6,18 +6,22 @@ sends; or one of ALTERED; or several names joined by `+`. PROGRAM is worker, aut
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any, NoReturn
 
 from kazoo.exceptions import KazooException
 
-from tests.sim.mutants import MUTANTS, Mutant
+from tests.sim.mutants import MUTANTS, OF_STORE, Mutant
 from tests.sim.world import ROOT
 from zkplan.cli import main as zkplan_main
 from zkplan.protocol import clearing, failpoints, running
+from zkplan.protocol.commit import Committed
 from zkplan.protocol.layout import Paths, parse_claim
 from zkplan.protocol.requests import (
     Check,
@@ -31,7 +35,10 @@ from zkplan.protocol.requests import (
     Step,
 )
 from zkplan.runtime.maintenance import PlanCheck
+from zkplan.runtime.settler import Settler
 from zkplan.serialization import codec
+from zkplan.store.compare import names_in
+from zkplan.store.files import Store
 from zkplan.transport import Transport
 
 from . import author
@@ -41,9 +48,12 @@ BROKEN = {
     "add without identity": "author",
     "wide join that settles all its positions": "author",
     "retry without its witness": "operator",
+    "check of blobs without the claims": "operator",
 }
+#: Longer than from a commit to the next step of its worker.
+_LATE_S = 10.0
 FENCE = "commit fenced by owner only"
-NAMES = tuple(mutant.name for mutant in MUTANTS)
+NAMES = tuple(mutant.name for mutant in (*MUTANTS, *OF_STORE))
 
 
 def kind_of(ops: Sequence[Op]) -> str:
@@ -139,6 +149,37 @@ def _full_at_first() -> None:
     Transport.submit = submit  # type: ignore[method-assign]
 
 
+def _write_late() -> None:
+    """What refers to a blob is sent first; the blob follows, if the process lives so long."""
+    real = Store.write
+
+    def write(self: Store, folder: str, name: str, chunks: Iterable[Any]) -> None:
+        late = threading.Timer(_LATE_S, real, (self, folder, name, [*map(bytes, chunks)]))
+        late.daemon = True
+        late.start()
+
+    Store.write = write  # type: ignore[method-assign]
+
+
+def _delete_with_the_first_consumer() -> None:
+    """Whoever commits a task deletes the blobs of its arguments."""
+    real, store = Settler.committed, Path(os.environ["ZKPLAN_STORE"].removeprefix("file://"))
+
+    def committed(self: Settler, report: Committed) -> None:
+        real(self, report)
+        for loaded in [part.loaded for part in report.done]:
+            for name in [name for sealed in loaded.arguments for name in names_in(sealed)]:
+                for blob in store.glob(f"plan-{loaded.claim.plan}-*/{name}"):
+                    blob.unlink(missing_ok=True)
+
+    Settler.committed = committed  # type: ignore[method-assign]
+
+
+#: Mutants of the simulation whose patches change its own store.
+OF_REAL_STORE: dict[str, Callable[[], None]] = {
+    "reference before its blob": _write_late,
+    "blob deleted with its first consumer": _delete_with_the_first_consumer,
+}
 #: Changes that are no mutants of the simulation: a second line of defence taken away, a worse
 #: server, or a break outside of the protocol.
 ALTERED: dict[str, Callable[[], None]] = {
@@ -207,10 +248,11 @@ def _replace(module: ModuleType, name: str, instead: object) -> None:
 def main(arguments: list[str]) -> NoReturn:
     name, role, *rest = arguments
     for each in name.split("+"):
-        if each in ALTERED:
-            ALTERED[each]()
+        if each in ALTERED or each in OF_REAL_STORE:
+            (ALTERED | OF_REAL_STORE)[each]()
         else:
-            break_protocol(next(mutant for mutant in MUTANTS if mutant.name == each))
+            known = (*MUTANTS, *OF_STORE)
+            break_protocol(next(mutant for mutant in known if mutant.name == each))
     if role == "author":
         sys.exit(author.main(rest))
     zkplan_main([role, *rest])

@@ -80,8 +80,11 @@ def run(facts: dict[str, Any], values: Sequence[Value], plan: str, folder: str, 
         if item.adds:
             _add(item, here.task, plan, folder, uid)
     except BaseException as error:
-        planned = isinstance(error, PlannedFailure)
-        journal.write("raised", uid=uid, planned=planned, error=repr(error)[:300])
+        how = {
+            "planned": isinstance(error, PlannedFailure),
+            "handed_back": isinstance(error, zkplan.StoreUnavailable),
+        }
+        journal.write("raised", uid=uid, **how, error=repr(error)[:300])
         raise
     journal.write("end", uid=uid, **FOOTPRINT.noted())
     return item.key, digest, uid, here.attempt, pad_of(item.key, item.pad)

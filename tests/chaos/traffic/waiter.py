@@ -11,6 +11,7 @@ import zkplan
 from zkplan.stress.history import Recorder, recorder_here
 
 from .memory import FOOTPRINT
+from .workloads import workloads_in
 
 STOP = "waiters-stop"
 _POLL_S = 0.1
@@ -60,7 +61,7 @@ def main(arguments: list[str]) -> int:
     ) as client:
         while not (options.folder / STOP).exists():
             try:
-                plans = client.plans()
+                plans = workloads_in(client)
                 seen &= {plan.path for plan in plans}  # a plan that is gone does not come back
                 for plan in plans:
                     if plan.path not in seen and wait_for(plan, journal):

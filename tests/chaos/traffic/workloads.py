@@ -1,4 +1,4 @@
-"""Plans made from seeds, and the oracle: every argument, result and fate. Pure."""
+"""Plans made from seeds, and the oracle: every argument, result and fate."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal, NamedTuple
+
+import zkplan
 
 #: How a task ends. A `cut` task depends on a dead one and is never executed.
 Fate = Literal["finished", "dead", "cut"]
@@ -21,6 +23,7 @@ _RETRY_S = 2.0
 #: What each task takes on a busy machine: 50 tasks a second.
 _TASK_S = 0.02
 BRIEF = "brief"
+PREFIX = "chaos-"
 _BRIEF_S = 0.05
 
 
@@ -131,7 +134,7 @@ class Workload:
 
     @property
     def name(self) -> str:
-        return f"chaos-{self.seed}"
+        return f"{PREFIX}{self.seed}"
 
     @property
     def ready_after(self) -> int:
@@ -186,6 +189,11 @@ class Workload:
                 continue  # it is never added
             found[item.key] = "cut" if lost else "dead" if item.doomed else "finished"
         return found
+
+
+def workloads_in(client: zkplan.Client) -> list[zkplan.Plan]:
+    """The plans that authors have made; others are those of faults."""
+    return [plan for plan in client.plans() if plan.name.startswith(PREFIX)]
 
 
 def parent_of(key: str) -> str | None:
@@ -358,6 +366,7 @@ SCENARIO_PLANS: dict[str, Workload] = {
     "one": _plan([Item("T")]),
     "one slow": _plan([Item("T", seconds=1.5)]),
     "diamond": _plan([Item("a"), Item("b", ("a",)), Item("c", ("a",)), Item("d", ("b", "c"))]),
+    "shared": _plan([Item("a"), Item("b", ("a",)), Item("c", ("a",), seconds=3.0)]),
     "join": _plan([Item("r0"), Item("r1"), Item("T", ("r0", "r1"))]),
     "adding itself": _plan([Item("p", adds=(Item("p/0", ("p",)),))]),
     "wide adding": _plan([Item("top", pad=_PAD_BYTES, adds=(Item("top/0"),)), *_LEAVES]),

@@ -55,6 +55,7 @@ def miscounted(
             if (
                 goes_on
                 and run.raised
+                and not run.handed_back
                 and run.a + 1 == most
                 and not evidence.may_be_lost(run, until)
             ):
@@ -74,7 +75,7 @@ def _died(
 ) -> Iterator[str]:
     """A task dies by its last attempt, or is not run any more where that one was lost."""
     most = attempts_of(evidence.plan.workload.items[key])
-    if last is not None and (not last.raised or letter.a != last.a + 1):
+    if last is not None and (not last.raised or last.handed_back or letter.a != last.a + 1):
         yield f"task {key} died with {letter.a} attempts used up, after {last} with {last.a}"
     if letter.a != most:
         yield f"task {key} died with {letter.a} attempts used up of {most}, its last was {last}"
@@ -118,7 +119,8 @@ class _Count:
         marked = int(run.n > run.a)
         found = set[int]()
         if run.raised:
-            found.add(1)  # or a dead letter, and no claim follows
+            # Else, or a dead letter, and no claim follows.
+            found.add(0 if run.handed_back else 1)
         if self._evidence.history.lacked_memory(run.began, run.ended or until, run.pid):
             found.add(1)  # it could not write that down, or its result
         if self._evidence.was_lost(run, until):

@@ -85,6 +85,11 @@ class RunHistory(History[Execution]):
         """Whether a fault may have had the server refuse that process a commit in between."""
         return any(each.aim.refuses for each in self._windows_of(pid, begin, end))
 
+    def store_fails(self, begin: float, end: float) -> bool:
+        """Whether a fault may have kept processes from using the store in between, or before."""
+        windows = list(self.windows)
+        return any(each.aim.store and each.overlaps(begin - _POKED_S, end) for each in windows)
+
     def stopped(self, pid: int, begin: float, end: float) -> bool:
         """Whether that process was told to stop, and what it still ran was given back in between.
 
@@ -267,6 +272,7 @@ class RunHistory(History[Execution]):
             bisect.insort(self.ended_at, line["at"])
             return
         execution.planned = line.get("planned", False)
+        execution.handed_back = line.get("handed_back", False)
         if not execution.planned:
             told = {"execution": str(execution), "pid": execution.pid}
             self.unplanned.append({**line, **told})

@@ -68,6 +68,13 @@ class Operations:
         # As a list first: whoever reads the histories adds to it.
         return [name for name in list(self.of_plan) if self.ending(name) == "removed"]
 
+    def removal_begun(self, plan: str) -> float:
+        """When operators began to remove it; if one had no answer, nobody knows what it did."""
+        found = [each for each in self.of_plan.get(plan, ()) if each.what == "remove"]
+        if not all(each.outcome for each in found):
+            return float("-inf")
+        return min((each.begun for each in found), default=float("-inf"))
+
     def was_removed(self, plan: str, before: float) -> bool:
         """Whether an operator was told by then that it is removed."""
         return any(

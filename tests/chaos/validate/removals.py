@@ -33,6 +33,8 @@ class _Removal:
     looks: int = 0
     error: str = ""
     is_told: bool = False
+    #: When it was first tried to remove it.
+    begun: float = float("inf")
 
     @property
     def is_under_way(self) -> bool:
@@ -40,10 +42,11 @@ class _Removal:
 
 
 class Removed(NamedTuple):
-    """A plan that is gone, and when we were told so."""
+    """A plan that is gone, when we were told so, and when its removal had begun."""
 
     name: str
     at: float
+    begun: float
 
 
 class Removals:
@@ -66,6 +69,7 @@ class Removals:
         """Have it removed, unless that is under way; waits a moment for the end."""
         removal = self._removal(plan.path)
         if not removal.is_under_way:
+            removal.begun = min(removal.begun, time.monotonic())
             thread = threading.Thread(target=self._remove, args=(plan, removal), daemon=True)
             removal.thread = thread
             thread.start()
@@ -85,11 +89,11 @@ class Removals:
             removal.error = repr(error)[:200]
             self._say(removal, plan.name, plan.path, "cannot be removed")
             return
-        self.is_gone(plan.name, plan.path)
+        self.is_gone(plan.name, plan.path, removal.begun)
 
-    def is_gone(self, name: str, path: str) -> None:
+    def is_gone(self, name: str, path: str, begun: float) -> None:
         """A removal was acknowledged, or a look after a sync has shown that it is gone."""
-        self.done[path] = Removed(name, time.monotonic())
+        self.done[path] = Removed(name, time.monotonic(), begun)
 
     def stands(self, name: str, path: str, how: str, began: float) -> None:
         """It stands at this look, of which a sync came first, though it should be gone.

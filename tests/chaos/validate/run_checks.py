@@ -24,6 +24,7 @@ def violations_of_run(history: RunHistory) -> Iterator[str]:
     yield from late_executions(history)
     yield from wrong_deaths(history)
     yield from wrong_refusals(history)
+    yield from refused_by_the_store(history)
     yield from unplanned(history)
 
 
@@ -66,6 +67,18 @@ def wrong_refusals(history: RunHistory) -> Iterator[str]:
                 )
 
 
+def refused_by_the_store(history: RunHistory) -> Iterator[str]:
+    """S10: an add is refused for the store only where a fault kept its author from it."""
+    for name, plan in list(history.plans.items()):
+        for number, batch in plan.batches.items():
+            for_it = batch.state == "refused" and batch.error.startswith("StoreUnavailable")
+            if for_it and not history.store_fails(batch.begun, batch.answered):
+                yield (
+                    f"S10 adds are refused only without a store: {name}: add {number} was refused, "
+                    f"and no fault had hit: {batch.error}"
+                )
+
+
 def unplanned(history: RunHistory) -> Iterator[str]:
     """Tasks that raised what they should not, and waits that broke, where no fault explains it."""
     for line in list(history.unplanned):
@@ -94,6 +107,8 @@ def _told(line: Line) -> str:
 
 def _is_explained(history: RunHistory, line: Line) -> bool:
     error, at = line["error"], line["at"]
+    if line["event"] == "raised" and error.startswith("StoreUnavailable"):
+        return history.store_fails(at, at)
     if line["event"] == "raised":
         return history.lacked_memory(at, at, line["pid"]) and any(
             each in error for each in _NO_MEMORY

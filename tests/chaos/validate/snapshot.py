@@ -19,7 +19,7 @@ from zkplan.protocol.layout import (
 )
 from zkplan.protocol.requests import ReadChildren, ReadData, ReadMany
 from zkplan.protocol.shared import pending_dependents
-from zkplan.serialization.codec import FAILURE, VALUE, load
+from zkplan.serialization.codec import FAILURE, VALUE
 from zkplan.stress.harness import remains_of
 from zkplan.stress.validate.evidence import Kept, Remains
 
@@ -103,7 +103,7 @@ def remains_at_end(client: zkplan.Client, plan: zkplan.Plan, added: int) -> Plan
         for number, node in zip(chunk, client.transport.ask(ReadMany(reads)), strict=True):
             kind, body = client.codec.open(VALUE + FAILURE, node.data)
             if kind == VALUE:
-                key, digest, uid, *_ = load(body)
+                key, digest, uid, *_ = client.values.load(plan.path, body)
                 remains.kept.append(Kept(key, digest, uid, number))
             else:
                 failed.append(number)

@@ -10,11 +10,12 @@ from contextlib import suppress
 from typing import Any
 
 import zkplan
-from tests.sim.world import ROOT
 from zkplan.protocol.requests import ReadChildren, ReadMany
 
 from ..cluster.cluster import Cluster
 from ..traffic.operator import GOING, Operator
+from ..traffic.workloads import workloads_in
+from .blobs import Blobs
 from .checks import committed_numbers, violations
 from .evidence import PlanEvidence
 from .history import RunHistory
@@ -50,6 +51,7 @@ class Validator:
         self._checking = threading.Lock()
         self.takeovers: list[Takeover] = []
         self.effects, self.coverage = Effects(), Coverage()
+        self.blobs = Blobs(cluster.store)
         self.shapes: Counter[str] = Counter()
         self.tasks = self.executions = self.finished = self.half_defined = 0
         #: Names of the plans that stood at the last look, and when that began.
@@ -67,9 +69,7 @@ class Validator:
         self._thread = threading.Thread(target=self._run, name="validator", daemon=True)
 
     def __enter__(self) -> Validator:
-        self._client = zkplan.connect(
-            self.cluster.servers.hosts, ROOT, connect_timeout=60.0, patience=5.0
-        )
+        self._client = self.cluster.connect(connect_timeout=60.0, patience=5.0)
         self._thread.start()
         return self
 
@@ -110,7 +110,7 @@ class Validator:
                 self.violations.append(text)
                 self.cluster.ask_where(pid)
         sync(self._client, self._client.paths.root)
-        plans = self._client.plans()
+        plans = workloads_in(self._client)
         self._removals.listed({plan.path for plan in plans})
         for plan in plans:
             history = self.history.plans.get(plan.name)
@@ -131,7 +131,13 @@ class Validator:
         """
         try:
             self._look_at(plan, history, began)
-        except (zkplan.ZooKeeperUnavailable, zkplan.PlanNotFound) as error:
+        except zkplan.StoredValueLost as error:
+            self.violations.append(f"S10 {plan.name}: {error}")
+        except (
+            zkplan.ZooKeeperUnavailable,
+            zkplan.StoreUnavailable,
+            zkplan.PlanNotFound,
+        ) as error:
             self._errors[plan.name] = repr(error)[:200]
             if isinstance(error, zkplan.ZooKeeperUnavailable):
                 self._removals.no_answer()
@@ -249,6 +255,7 @@ class Validator:
             if ending == "removed":
                 return
             remains, stopped = remains_at_end(self._client, plan, added), {}
+            self.violations += self.blobs.judge(plan)
             if snapshot is not None:
                 if ending is None:
                     self.violations.append(f"S9: {plan.name} is cancelled, and nobody cancelled it")
@@ -270,7 +277,7 @@ class Validator:
         path = self.history.operations.of_plan[name][0].path
         if traces_of(self._client, path) or not self.history.has_left(history):
             return False
-        self._removals.is_gone(name, path)
+        self._removals.is_gone(name, path, self.history.operations.removal_begun(name))
         self._check(history, PlanRemains(), ending="removed")
         return True
 
@@ -369,3 +376,9 @@ class Validator:
             for place, children in zip(places, names, strict=True)
             for name in children or ()
         ]
+
+    def left_in_store(self) -> list[str]:
+        """What removals have left there; asked once nobody is left who may write."""
+        if self.cluster.store is None:
+            return []
+        return [*self.blobs.left(self._client, self._removals.done, self.history)]

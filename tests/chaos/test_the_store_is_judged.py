@@ -1,0 +1,117 @@
+"""What stands in the tree and what lies in the store of a run are compared, and both are blamed."""
+
+from __future__ import annotations
+
+import operator
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import zkplan
+from tests.integ.stores import Place
+from zkplan.embedded import EmbeddedServer
+from zkplan.errors import StoreUnavailable
+
+from .faults.target import EVERYBODY, Target
+from .validate.blobs import Blobs
+from .validate.history import RunHistory
+from .validate.removals import Removed
+from .validate.windows import Window
+
+
+@pytest.fixture
+def place(zk_server: EmbeddedServer, tmp_path: Path) -> Place:
+    return Place((zk_server.hosts, f"/{tmp_path.name}"), tmp_path / "store")
+
+
+@pytest.fixture
+def client(place: Place) -> Iterator[zkplan.Client]:
+    with place.client() as client:
+        yield client
+
+
+@pytest.fixture
+def plan(client: zkplan.Client) -> zkplan.Plan:
+    """Its one task refers to two blobs, and will never run."""
+    plan = client.create_plan("chaos-1")
+    plan.add_task(operator.add, [[1], [2]])
+    plan.cancel()
+    return plan
+
+
+@pytest.fixture
+def blobs(place: Place) -> Blobs:
+    return Blobs(place)
+
+
+def test_a_plan_with_all_its_blobs_is_not_blamed(blobs: Blobs, plan: zkplan.Plan) -> None:
+    assert blobs.judge(plan) == []
+    assert (blobs.plans, blobs.references, blobs.checked) == (1, 2, 0)
+
+
+def test_a_reference_without_its_blob_is_found(
+    blobs: Blobs, place: Place, plan: zkplan.Plan
+) -> None:
+    (place.folder_of(plan) / place.blobs(plan)[0]).unlink()
+    (found,) = blobs.missing(plan)
+    assert found.startswith("S10")
+
+
+def test_a_store_that_is_away_has_lost_nothing(
+    blobs: Blobs, place: Place, plan: zkplan.Plan
+) -> None:
+    place.take_away()
+    with pytest.raises(StoreUnavailable):
+        blobs.missing(plan)
+
+
+def test_a_blob_that_a_check_leaves_is_found(
+    blobs: Blobs, place: Place, plan: zkplan.Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (place.folder_of(plan) / f"add-{'0' * 32}").touch()
+    assert blobs.judge(plan) == []
+    assert (blobs.checked, len(place.blobs(plan))) == (1, 2)
+    (place.folder_of(plan) / f"add-{'0' * 32}").touch()
+    monkeypatch.setattr(plan, "check", lambda: None)
+    (found,) = blobs.judge(plan)
+    assert found.startswith("S10 after a check")
+
+
+AFTER, FAULT = 5.0, Window("a fault", 0.0, Target(store=True))
+
+
+@pytest.mark.parametrize(
+    ("written", "known", "windows", "found"),
+    [
+        (-AFTER, True, [], "was removed, and not its"),
+        (AFTER, True, [], ""),
+        (-AFTER, True, [FAULT], ""),
+        (-AFTER, True, [Window("a fault", 0.0, EVERYBODY)], "was removed, and not its"),
+        (-AFTER, False, [], "its plan is not known"),
+    ],
+)
+def test_a_folder_that_a_removal_leaves_needs_an_excuse(
+    blobs: Blobs,
+    place: Place,
+    plan: zkplan.Plan,
+    tmp_path: Path,
+    written: float,
+    known: bool,
+    windows: list[Window],
+    found: str,
+) -> None:
+    folder, client, now = place.folder_of(plan), plan.client, time.monotonic()
+    removed = {plan.path: Removed("chaos-1", now + 1, now)} if known else {}
+    history = RunHistory(tmp_path)
+    history.windows = windows
+    assert list(blobs.left(client, removed, history)) == [], "while the plan stands"
+    plan.remove()
+    folder.mkdir()
+    (folder / "blob").touch()
+    at = time.time() + written
+    os.utime(folder / "blob", (at, at))
+    told = list(blobs.left(client, removed, history))
+    assert [found in text for text in told] == [True] * bool(found), told

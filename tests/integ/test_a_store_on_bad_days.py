@@ -1,0 +1,110 @@
+"""A store that comes and goes: what is told of it is right, and nothing is left behind."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import zkplan
+from zkplan import Client
+from zkplan.errors import PlanNotFound, StoreUnavailable, ZooKeeperUnavailable
+from zkplan.protocol import control
+from zkplan.store.files import Store
+
+from .stores import Place
+from .support import Here, wait_until
+
+
+@pytest.fixture
+def here(zookeeper_hosts: str, zkplan_root: str) -> Here:
+    return zookeeper_hosts, zkplan_root
+
+
+@pytest.fixture
+def place(here: Here, tmp_path: Path) -> Place:
+    return Place(here, tmp_path / "store")
+
+
+@pytest.fixture
+def client(place: Place) -> Iterator[Client]:
+    with place.client() as client:
+        yield client
+
+
+def said_by(wait: Callable[[float], Any]) -> str:
+    with pytest.raises(zkplan.WaitTimeout) as ended:
+        wait(0.2)
+    return str(ended.value)
+
+
+def test_a_value_is_not_lost_that_could_not_be_read_before_its_store_came_back(
+    place: Place, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with client.create_plan() as plan:
+        plan.add_task(operator.add, [[1], [2]])
+    store, (blob, *_) = Store(place.options["store"]), place.blobs(plan)
+    real = store._fs.open
+
+    def away(path: str, mode: str) -> Any:
+        monkeypatch.setattr(store._fs, "open", real)
+        raise FileNotFoundError(path)
+
+    monkeypatch.setattr(store._fs, "open", away)
+    with pytest.raises(StoreUnavailable, match="could not be read"):
+        store.read(place.folder_of(plan).name, blob)
+    assert store.read(place.folder_of(plan).name, blob)
+
+
+def test_a_folder_that_is_not_mounted_is_named_and_not_taken_for_an_empty_one(
+    place: Place, client: Client, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    with client.create_plan() as plan:
+        plan.add_task(operator.add, [[1], [2]])
+    folder = place.folder_of(plan)
+    place.folder.rename(tmp_path / "not mounted")
+    with pytest.raises(StoreUnavailable, match="unmounted perhaps"):
+        plan.check()
+    assert plan.remove() == 1
+    assert f"not its folder {folder.name}" in caplog.text
+
+
+@pytest.mark.parametrize("how", ["away", "another one"])
+def test_a_wait_that_ends_says_that_the_plan_waits_for_the_store(
+    place: Place, client: Client, here: Here, how: str, tmp_path: Path
+) -> None:
+    with client.create_plan() as plan:
+        task = plan.add_task(operator.add, [[1], [2]])
+    other = Place(here, tmp_path / "other")
+    if how == "away":
+        place.take_away()
+    with (place if how == "away" else other).working():
+        wait_until(lambda: "StoreUnavailable" in task.info().last_error, "the worker has told")
+        named = f"the store file://{place.folder if how == 'away' else other.folder} "
+        # Between two tries the task is claimed for a moment.
+        wait_until(lambda: named in said_by(plan.wait), "the plan's wait names the store")
+        wait_until(lambda: named in said_by(task.result), "the task's wait names it")
+
+
+def test_a_removal_without_an_answer_deletes_the_folder_when_it_is_repeated(
+    place: Place, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with client.create_plan() as plan:
+        plan.add_task(operator.add, [[1], [2]])
+    folder, real = place.folder_of(plan), control.remove
+
+    def unanswered(plan_path: str) -> Any:
+        yield from real(plan_path)
+        raise ZooKeeperUnavailable("no answer")
+
+    monkeypatch.setattr(control, "remove", unanswered)
+    with pytest.raises(ZooKeeperUnavailable):
+        plan.remove()
+    monkeypatch.undo()
+    assert folder.exists()
+    with pytest.raises(PlanNotFound):
+        plan.remove()
+    assert not folder.exists()
