@@ -6,7 +6,7 @@ one; the others change an answer on its way back, or leave a step out.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -149,6 +149,7 @@ def _nothing_is_full(*_: object) -> Answers:
 
 _real_load = loading.load
 _real_commit = committing.commit
+_real_sort_out = committing._sort_out
 _real_settle = adding.settle_finished
 _real_added = adding.added_ops
 _real_fix = wide_delivery._fix_result
@@ -217,6 +218,53 @@ def _mark_with_the_result(part: Part) -> Answers:
 def _lend_nothing(plan_path: str, tasks: Any, first: int, _finishing: object) -> list[Op]:
     """Added tasks wait for a task that ends in the same transaction."""
     return _real_added(plan_path, tasks, first, {})
+
+
+class _UnfencedRun(committing._Commit):
+    """A run does not delete the claim of its first task: only what follows is in the way."""
+
+    def __init__(self, me: Any, parts: Sequence[Part], allowance: Any) -> None:
+        super().__init__(me, parts, allowance)
+        runs = {part.loaded.claim.path for part in parts if part.run}
+        self.ops = [NOTHING if type(op) is Delete and op.path in runs else op for op in self.ops]
+
+
+class _UnguardedRun(committing._Commit):
+    """A run is committed whatever became of its plan meanwhile."""
+
+    def __init__(self, me: Any, parts: Sequence[Part], allowance: Any) -> None:
+        super().__init__(me, parts, allowance)
+        if any(part.run for part in parts):
+            self.ops = [
+                NOTHING if type(op) is Check and op.path.endswith("/ready") else op
+                for op in self.ops
+            ]
+
+
+def _new_edges_go_too(
+    report: Any, rest: list[Part], owner: int, answer: Refused, *others: Any
+) -> Answers:
+    """What came below a task of a run meanwhile is deleted with it, and nobody is given it."""
+    run = rest[owner].run
+    grown = [part for part in run if part.loaded.claim.task_path == answer.path]
+    if not grown:
+        yield from _real_sort_out(report, rest, owner, answer, *others)
+        return
+    loaded = grown[0].loaded
+    edges = {name for name, _ in loaded.edges}
+    loaded.others = [name for name in (yield ReadChildren(answer.path)) or () if name not in edges]
+
+
+def _fenced_run_goes_on(
+    report: Any, rest: list[Part], owner: int, answer: Refused, *others: Any
+) -> Answers:
+    """A worker whose first task was taken away commits the next one of the run all the same."""
+    part = rest[owner]
+    if part.run and answer.path == part.loaded.claim.path:
+        task = part.run[0].loaded.claim.task_path
+        provs = [Delete(f"{task}/{name}") for name, _ in part.run[0].loaded.edges]
+        yield Multi([*provs, *part.run[0].end_ops()])
+    yield from _real_sort_out(report, rest, owner, answer, *others)
 
 
 def _add_nothing(*_: object) -> list[Op]:
@@ -314,9 +362,15 @@ MUTANTS = (
         patches=((wide_delivery, "_fix_result", _mark_with_the_result),),
     ),
 )
-#: Found here alone. For real processes the scan mends what the index lacks, and an entry too many
-#: costs a look; the data of a `dep-` is for people; the workload of chaos has no store.
+#: Found here alone. The workload of chaos has no store and no pure tasks. For real processes the scan
+#: mends what the index lacks, and an entry too many costs a look; the data of a `dep-` is for people.
 SIMULATION_ONLY = (
+    Mutant("run without the fence", patches=((committing, "_Commit", _UnfencedRun),)),
+    Mutant("run without check of the plan", patches=((committing, "_Commit", _UnguardedRun),)),
+    Mutant(
+        "run that takes new edges with it", patches=((committing, "_sort_out", _new_edges_go_too),)
+    ),
+    Mutant("fenced run that goes on", patches=((committing, "_sort_out", _fenced_run_goes_on),)),
     Mutant("dep- that names another task", _dep_that_names_the_next),
     Mutant(
         "ready without its index entry",

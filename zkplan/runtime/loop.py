@@ -238,7 +238,7 @@ class Loop:
         while self._ended:
             ended = self._ended.popleft()
             # A task that cannot run here has not run.
-            self.counters.executed += not ended.cannot_run
+            self.counters.executed += (not ended.cannot_run) + len(ended.run)
             size = len(ended.outcome) + sum(map(len, ended.job.loaded.arguments))
             self.claims.capacity.ended(ended.seconds, size, now)
             if not ended.job.abandoned:

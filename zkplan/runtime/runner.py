@@ -35,6 +35,7 @@ from .context import Context, running
 from .coroutines import EventLoop
 from .failures import VanishedWorkers, describe, last_failure
 from .job import Ended, Job
+from .run_ahead import RunAhead
 
 if TYPE_CHECKING:
     from ..plan import Plan
@@ -60,11 +61,22 @@ class Runner:
         self._values, self._codec = values, values.codec
         self.vanished = vanished
         self._event_loop = EventLoop()
+        self._ahead = RunAhead(transport, self._codec, self._once)
         #: Held by a task for which the loss of this worker would use up the last attempt.
         self._last_attempt = threading.Lock()
 
     def run(self, job: Job) -> Ended:
-        """Run the function of `job` once. Never raises: the returned value says what happened."""
+        """Run `job`, and the pure tasks that may run behind it. Never raises: the returned value
+        says what happened."""
+        ended = self._once(job)
+        started = time.monotonic()
+        if job.options.pure:
+            self._ahead.run(ended)
+            ended.seconds += time.monotonic() - started
+        return ended
+
+    def _once(self, job: Job) -> Ended:
+        """Run the function of `job` once. Never raises."""
         job.started = started = time.monotonic()
         try:
             ended = self._attempt(job)
@@ -83,7 +95,8 @@ class Runner:
     def _attempt(self, job: Job) -> Ended:
         loaded, codec = job.loaded, self._codec
         record = TaskRecord.from_bytes(codec.open(TASK, loaded.record)[1])
-        job.options = options = task_options(record)
+        job.options, job.function = task_options(record), record.function
+        options = job.options
         if loaded.result is not None:
             # An earlier claim has stored the result: only the delivery is left.
             kind, body = codec.open(VALUE + FAILURE, loaded.result)
