@@ -166,10 +166,10 @@ def test_a_fenced_run_leaves_nothing_and_runs_again(
             tasks = chain(plan, gated)
         assert gate.reached.wait(30)
         # As the clearing of a worker that counts as gone does it.
-        desk = f"{here[1]}/claims/{worker.id}"
-        (claim,) = (name for name in znodes.get_children(desk) if "pending" not in name)
+        node = f"{here[1]}/claims/{worker.id}"
+        (claim,) = (name for name in znodes.get_children(node) if "pending" not in name)
         release = znodes.transaction()
-        release.delete(f"{desk}/{claim}")
+        release.delete(f"{node}/{claim}")
         release.delete(f"{plan.path}/task-{tasks[0].number}/owner")
         release.create(f"{plan.path}/runnable/5000-{tasks[0].number}.1.0")
         assert not [item for item in release.commit() if isinstance(item, Exception)]

@@ -76,7 +76,9 @@ class Loop:
             transport, steps, paths, threads, self._registered
         )
         self.vanished = vanished = VanishedWorkers()
-        self.runner = Runner(transport, values, plan_within, vanished)
+        self.runner = Runner(
+            transport, values, plan_within, vanished, lambda: self.pool.waiting > 0
+        )
         self.pool = pool = ThreadPool(threads, self.runner.run, self._task_ended, self._wake)
         self.candidates = candidates = Candidates()
         kept = KeptResults()

@@ -56,12 +56,14 @@ class Runner:
         values: Values,
         plan_within: Callable[[Job], Plan],
         vanished: VanishedWorkers,
+        is_busy: Callable[[], bool],
     ) -> None:
+        """`is_busy` says whether tasks wait for a slot."""
         self._transport, self._plan_within = transport, plan_within
         self._values, self._codec = values, values.codec
         self.vanished = vanished
         self._event_loop = EventLoop()
-        self._ahead = RunAhead(transport, self._codec, self._once)
+        self._ahead = RunAhead(transport, self._codec, self._once, is_busy)
         #: Held by a task for which the loss of this worker would use up the last attempt.
         self._last_attempt = threading.Lock()
 
