@@ -17,7 +17,7 @@ from zkplan.protocol.requests import Create, Delete, Op, SetData
 from zkplan.protocol.shared import pending_dependents
 
 from .network import Fiber
-from .store import Blobs
+from .store import Blobs, sealed
 from .story import FAILED, Meant, Violation
 
 #: Kinds of fibers whose deletions of claims are releases on behalf of a worker that is gone.
@@ -221,7 +221,10 @@ class Auditor:
                 self._judge_claim(made, task)
             if task.pure and task.fixed is None:
                 # A later task of this run shows by its outcome whether that was right.
-                task.fixed = task.outcome([dep.fixed or b"" for dep in task.deps])
+                outcome = task.outcome([dep.fixed or b"" for dep in task.deps])
+                claim = parse_claim(made.claims.get(path, "").rpartition("/")[2])
+                n = claim.n if claim is not None else 0
+                task.fixed = sealed(task, f"{task.number}.{n}", outcome)
             made.ended.append(task)
 
     def _judge_claim(self, made: Transaction, task: Meant) -> None:

@@ -15,6 +15,7 @@ from zkplan.protocol import commit as committing
 from zkplan.protocol import load as loading
 from zkplan.protocol.commit import Part
 from zkplan.protocol.layout import DELIVERED, Entry, parse_claim, parse_entry
+from zkplan.protocol.load import Loaded
 from zkplan.protocol.publish import Published
 from zkplan.protocol.requests import (
     Applied,
@@ -30,10 +31,10 @@ from zkplan.protocol.requests import (
 )
 from zkplan.store import compare, end
 
-from . import store
+from . import runs, store
 from .mix import Patch, replaced
 from .network import Fiber
-from .story import STORED, Violation
+from .story import STORED, Meant, Violation
 from .world import ROOT, World
 
 #: Where entries of active plans lie, and what gives one to a plan of plain creates.
@@ -286,6 +287,13 @@ def _delete_with_the_first_consumer(*arguments: Any) -> Answers:
     return report
 
 
+def _write_ahead(task: Meant, item: Loaded) -> Generator[Any, Any, bytes]:
+    """A task without a claim writes its result to the store, too."""
+    outcome = store.sealed(task, f"{item.claim.task}.0", task.outcome(item.arguments))
+    yield from store.writes(item.claim.plan, store.blobs_of(task, outcome))
+    return outcome
+
+
 def _sweep_all(names: Any, _kept: object) -> list[str]:
     return list(names)
 
@@ -372,6 +380,7 @@ SIMULATION_ONLY = (
         "run that takes new edges with it", patches=((committing, "_sort_out", _new_edges_go_too),)
     ),
     Mutant("fenced run that goes on", patches=((committing, "_sort_out", _fenced_run_goes_on),)),
+    Mutant("run that writes to the store", patches=((runs, "outcome_ahead", _write_ahead),)),
     Mutant("dep- that names another task", _dep_that_names_the_next),
     Mutant(
         "ready without its index entry",

@@ -6,7 +6,10 @@ from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
 
 from zkplan.protocol.commit import Part
-from zkplan.protocol.load import following, load_ahead
+from zkplan.protocol.load import Loaded, following, load_ahead
+
+from . import store
+from .story import FAILED, Meant
 
 if TYPE_CHECKING:
     from .world import World
@@ -44,5 +47,18 @@ def _run_behind(world: World, first: Part, versions: dict[str, int]) -> Script:
         item = reading.run_ahead(following(claim, edge), edge.position, part.outcome)
         if item is None or not task.pure or world.chance(world.mix.failing):
             return  # it is claimed, and its failure counted, in the ordinary way
+        if not (yield from store.opened(world, item, task, claim.path)):
+            return
+        outcome = yield from outcome_ahead(task, item)
+        if not outcome:
+            return
         first.version = version
-        first.run.append(Part(item, task.outcome(item.arguments), task.keep))
+        first.run.append(Part(item, outcome, task.keep))
+
+
+def outcome_ahead(task: Meant, item: Loaded) -> Generator[Any, Any, bytes]:
+    """The result of a task without a claim; empty if it is too large for the tree, for then no
+    blob is written (S10)."""
+    yield from ()
+    outcome = task.outcome(item.arguments)
+    return b"" if task.stored and not outcome.startswith(FAILED) else outcome

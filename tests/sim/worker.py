@@ -232,7 +232,9 @@ class Worker:
                     continue
                 item.others.append(f"started-{item.claim.n}")
             task = self.world.names[item.record.decode()]
-            if item.result is None and not (yield from store.opened(self.world, item, task)):
+            if item.result is None and not (
+                yield from store.opened(self.world, item, task, item.claim.path)
+            ):
                 continue
             self._run(item)
 
@@ -259,7 +261,7 @@ class Worker:
             else:
                 self.to_fail.append((claim, task))
         else:
-            outcome = store.sealed(task, claim, task.outcome(item.arguments))
+            outcome = store.sealed(task, f"{claim.task}.{claim.n}", task.outcome(item.arguments))
             part = self._part(item, task, outcome)
             if task.adds:
                 part.adds = self.world.new_tasks(task.adds)

@@ -88,6 +88,8 @@ class Ended:
     server_full: bool = False
     #: Why the store of large values cannot be used; no attempt is used up.
     store_away: str = ""
+    #: It was run ahead, and has a result for the store: only a task with a claim writes there.
+    needs_claim: bool = False
     #: The claim was gone before the function started.
     fenced: bool = False
     #: The function stopped because its result was not wanted: no attempt is used up.

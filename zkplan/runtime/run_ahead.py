@@ -17,7 +17,8 @@ from ..protocol.commit import Part
 from ..protocol.load import Loaded, Reading, following, load_ahead
 from ..protocol.records import TaskOptions, TaskRecord
 from ..protocol.shared import GROUP_BYTES_MAX
-from ..serialization.codec import TASK, Codec, task_options
+from ..serialization.codec import TASK, Codec, split_name, task_options, unsealed
+from ..store.reference import is_stored
 from ..transport import Transport
 from .job import Ended, Job
 
@@ -57,7 +58,8 @@ class RunAhead:
     ) -> None:
         self._is_busy = is_busy
         self._transport, self._codec, self._run_once = transport, codec, run_once
-        #: Seconds by function; guesses by plan. Each access is one atomic operation of a dict.
+        #: Seconds by function, infinite where it gives large results; guesses by plan. Each access
+        #: is one atomic operation of a dict.
         self._seconds: dict[bytes, float] = {}
         self._guesses: dict[str, int] = {}
         #: By plan: how many tasks lead no run from now on, after so many that led none in a row.
@@ -112,7 +114,7 @@ class RunAhead:
             next_ended = self._run_once(next_job)
             self._note(next_job, next_ended)
             if not next_ended.outcome or job.abandoned:
-                return  # a failure counts only under a claim of its own
+                return  # a failure counts, and a blob is kept, only under a claim of its own
             before, outcome = loaded, next_ended.outcome
             size += len(outcome)
             ended.run.append(Part(loaded, outcome, next_job.options.keep))
@@ -127,10 +129,18 @@ class RunAhead:
         return usual_s is not None and time.monotonic() + usual_s <= until
 
     def _note(self, job: Job, ended: Ended) -> None:
-        if job.options.pure and ended.outcome and job.function:
+        if job.options.pure and job.function and (ended.outcome or ended.needs_claim):
             if len(self._seconds) >= KNOWN_MAX:
                 self._seconds.clear()
-            self._seconds[job.function] = ended.seconds
+            # Behind another task it would run in vain: a run has no room for such a result.
+            is_large = ended.needs_claim or _is_large(ended.outcome)
+            self._seconds[job.function] = float("inf") if is_large else ended.seconds
+
+
+def _is_large(outcome: bytes) -> bool:
+    if len(outcome) >= RUN_BYTES_MAX:
+        return True
+    return is_stored(split_name(unsealed(outcome)[1])[1])
 
 
 def _may_lead(ended: Ended) -> bool:

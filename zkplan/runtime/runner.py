@@ -182,6 +182,8 @@ class Runner:
         # A kept result holds the name of its task. A result with edges is kept only on request.
         is_kept = job.options.keep or (job.options.keep is None and not job.loaded.edges)
         outcome = self._sealed(job, result, job.options.name if is_kept else "")
+        if not outcome:
+            return Ended(job, needs_claim=True)
         if len(outcome) > RESULT_BYTES_MAX:
             # It would be as large the next time.
             what = f"the result of task {job.name}"
@@ -190,12 +192,17 @@ class Runner:
         return Ended(job, outcome=outcome)
 
     def _sealed(self, job: Job, result: Any, name: str) -> bytes:
-        """The envelope of the result. It waits for a store that is away: the function has run."""
+        """The envelope of the result. It waits for a store that is away: the function has run.
+
+        S10: its claim is what keeps a blob from the check. So a task that is run ahead writes none,
+        and a result for the store is empty here.
+        """
         claim, deadline = job.claim, time.monotonic() + STORE_PATIENCE_S
+        key = f"{claim.task}.{claim.n}" if job.leader is None else ""
         backoff = Backoff(0.05, 2.0, 2.0, 0.3)
         for tries in count():
             try:
-                return self._values.seal(claim.plan_path, f"{claim.task}.{claim.n}", result, name)
+                return self._values.seal(claim.plan_path, key, result, name)
             except StoreUnavailable as error:
                 delay_s = backoff.delay_s(tries, CHANCE.random())
                 if job.is_unwanted() or time.monotonic() + delay_s > deadline:
