@@ -12,13 +12,18 @@ from kazoo.client import KazooClient
 
 import zkplan
 from zkplan import Client, InvalidTask, Plan, Task, TaskError
+from zkplan.archive import export_plan, import_plan
 from zkplan.runtime import run_ahead
+from zkplan.store.files import Store
 
-from .support import Here, WorkerProcess, note, notes, wait_until, working
+from .stores import Place, key_of
+from .support import Here, WorkerProcess, described, note, notes, wait_until, working
 
 LENGTH = 30
 #: The value at which a function of `gated` waits.
-GATE = 10
+GATE = 11
+#: The value from which `next_of` makes a large result.
+SURPRISE = 22
 
 
 class Gate:
@@ -48,6 +53,22 @@ def failing_once(value: int, file: str) -> int:
 def noted(value: int, file: str) -> int:
     note(file, str(value))
     return value + 1
+
+
+def next_of(value: int | bytes) -> int | bytes:
+    """The number after that one; one result is large, though it is not said before."""
+    number = int.from_bytes(value, "big") if isinstance(value, bytes) else value
+    gated(number)
+    return number + 1 if number != SURPRISE else (number + 1).to_bytes(3000, "big")
+
+
+def large(value: int) -> bytes:
+    return (value + 1).to_bytes(3000, "big")
+
+
+@pytest.fixture
+def place(here: Here, tmp_path: Path) -> Place:
+    return Place(here, tmp_path / "store", inline_limit=2000)
 
 
 @pytest.fixture
@@ -144,6 +165,92 @@ def test_a_run_of_a_cancelled_plan_is_not_committed(
     with zkplan_client.create_plan(pure=True) as other:
         last = chain(other, step)[-1]
     ends_well(other, last)
+
+
+def test_no_result_is_written_to_the_store_without_a_claim(
+    place: Place, gate: type[Gate], znodes: KazooClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written: list[tuple[str, bool]] = []
+    write = Store.write
+
+    def judged(store: Store, folder: str, name: str, chunks: Any) -> None:
+        key, root = name.partition("-")[0], f"{place.here[1]}/claims"
+        claims = [c for w in znodes.get_children(root) for c in znodes.get_children(f"{root}/{w}")]
+        written.append((key, any(f"-{key}." in claim for claim in claims)))
+        write(store, folder, name, chunks)
+
+    monkeypatch.setattr(Store, "write", judged)
+    with place.client() as client, place.working():
+        with client.create_plan(pure=True) as plan:
+            tasks = [plan.add_task(next_of, (0,))]
+            for index in range(1, LENGTH):
+                tasks.append(plan.add_task(large if index % 5 == 0 else next_of, (tasks[-1],)))
+        assert gate.reached.wait(30)
+        # It runs behind a task whose result is written, and not committed.
+        assert tasks[GATE].state() == "waiting"
+        plan.check()
+        assert place.keys(plan)[-1] == key_of(tasks[GATE - 1])
+        gate.opened.set()
+        ends_well(plan, tasks[-1])
+    assert written == [(key_of(task), True) for task in (*tasks[5:21:5], tasks[22], tasks[25])]
+
+
+def test_a_failed_task_of_a_chain_takes_those_behind_it_along(
+    zkplan_client: Client, worker: zkplan.Worker, tmp_path: Path
+) -> None:
+    with zkplan_client.create_plan(pure=True, attempts=1, on_failure="cascade") as plan:
+        tasks = chain(plan, failing_once, str(tmp_path / "notes"))
+    with pytest.raises(zkplan.PlanFailed):
+        plan.wait(30)
+    kinds = {number: letter.error.partition(":")[0] for number, letter in plan.dead()}
+    assert list(kinds) == [task.number for task in tasks[GATE:]]
+    assert list(kinds.values()) == ["ValueError"] + ["UpstreamFailed"] * (LENGTH - GATE - 1)
+    assert plan.check().problems == []
+
+
+def test_a_task_with_a_time_out_runs_under_a_claim_of_its_own(
+    zkplan_client: Client, worker: zkplan.Worker, gate: type[Gate]
+) -> None:
+    with zkplan_client.create_plan(pure=True) as plan:
+        tasks = [plan.add_task(step, (0,))]
+        for index in range(1, LENGTH):
+            timeout = 0.3 if index == GATE else None
+            tasks.append(plan.add_task(gated, (tasks[-1],), attempts=1, timeout=timeout))
+    dead = wait_until(lambda: list(plan.dead()), "its time is over")
+    assert [number for number, _ in dead] == [tasks[GATE].number]
+    gate.opened.set()
+    plan.retry()
+    ends_well(plan, tasks[-1])
+
+
+def test_tasks_that_run_ahead_are_shown_as_waiting(
+    zkplan_client: Client, worker: zkplan.Worker, gate: type[Gate]
+) -> None:
+    with zkplan_client.create_plan(pure=True) as plan:
+        tasks = chain(plan, gated)
+    assert gate.reached.wait(30)
+    states = [task.state() for task in tasks]
+    first = states.index("claimed")
+    assert states == ["finished"] * first + ["claimed"] + ["waiting"] * (LENGTH - first - 1)
+    assert first < GATE
+    assert not tasks[GATE].running()
+    gate.opened.set()
+    ends_well(plan, tasks[-1])
+
+
+def test_the_option_moves_with_the_plan(
+    zkplan_client: Client, elsewhere: Client, there: Here, tmp_path: Path
+) -> None:
+    plan = zkplan_client.create_plan(pure=True)
+    tasks = chain(plan, step)
+    file = tmp_path / "plan.zkp"
+    export_plan(plan, file)
+    moved = elsewhere.plan(import_plan(elsewhere, file))
+    assert described(moved.task(tasks[-1].number))["pure"]
+    moved.mark_ready()
+    with working(*there) as running:
+        ends_well(moved, moved.task(tasks[-1].number))
+        assert running.statistics().steps < LENGTH
 
 
 def test_an_edge_added_to_a_task_of_a_run_gets_its_result(

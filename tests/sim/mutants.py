@@ -370,7 +370,7 @@ MUTANTS = (
         patches=((wide_delivery, "_fix_result", _mark_with_the_result),),
     ),
 )
-#: Found here alone. The workload of chaos has no store and no pure tasks. For real processes the
+#: Found here alone: those of runs and of the store. For real processes the
 #: scan mends what the index lacks, and an entry too many costs a look; the data of a `dep-` is for
 #: people.
 SIMULATION_ONLY = (

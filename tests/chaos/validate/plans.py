@@ -17,7 +17,8 @@ class Execution(history.Execution):
 
     `a` attempts were used up when it was claimed. It ran as task `number`, which the execution `by`
     has added, or an author where that is empty. `damaged` names the arguments of which bytes were
-    wrong. What it raised was `planned` by the workload.
+    wrong. What it raised was `planned` by the workload. One that ran `ahead` had no claim of its
+    own, and tells N and A as those of the first.
     """
 
     a: int = 0
@@ -25,6 +26,7 @@ class Execution(history.Execution):
     by: str = ""
     damaged: list[str] = field(default_factory=list)
     planned: bool = False
+    ahead: bool = False
 
 
 @dataclass
