@@ -28,8 +28,7 @@ REMOVES = "remove"
 class Transaction(NamedTuple):
     """One accepted transaction: who sent it, and what it touched, as far as that is known.
 
-    `claims` are those that it deletes, by task: they were current when it was applied. `ended` are
-    the tasks that it has finished so far.
+    `claims` are those that it deletes, by task: they were current. `ended` are finished so far.
     """
 
     fiber: Fiber
@@ -221,10 +220,9 @@ class Auditor:
                 self._judge_claim(made, task)
             if task.pure and task.fixed is None:
                 # A later task of this run shows by its outcome whether that was right.
-                outcome = task.outcome([dep.fixed or b"" for dep in task.deps])
                 claim = parse_claim(made.claims.get(path, "").rpartition("/")[2])
-                n = claim.n if claim is not None else 0
-                task.fixed = sealed(task, f"{task.number}.{n}", outcome)
+                key = f"{task.number}.{claim.n if claim is not None else 0}"
+                task.fixed = sealed(task, key, task.outcome([d.fixed or b"" for d in task.deps]))
             made.ended.append(task)
 
     def _judge_claim(self, made: Transaction, task: Meant) -> None:

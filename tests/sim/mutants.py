@@ -6,7 +6,7 @@ one; the others change an answer on its way back, or leave a step out.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +15,6 @@ from zkplan.protocol import commit as committing
 from zkplan.protocol import load as loading
 from zkplan.protocol.commit import Part
 from zkplan.protocol.layout import DELIVERED, Entry, parse_claim, parse_entry
-from zkplan.protocol.load import Loaded
 from zkplan.protocol.publish import Published
 from zkplan.protocol.requests import (
     Applied,
@@ -31,17 +30,16 @@ from zkplan.protocol.requests import (
 )
 from zkplan.store import compare, end
 
-from . import runs, store
+from . import broken_runs, runs, store
+from .broken_runs import NOTHING
 from .mix import Patch, replaced
 from .network import Fiber
-from .story import STORED, Meant, Violation
+from .story import STORED, Violation
 from .world import ROOT, World
 
 #: Where entries of active plans lie, and what gives one to a plan of plain creates.
 _INDEX, _FINDS = f"{ROOT}/active/", ("index", "check")
 _WORKERS = f"{ROOT}/workers/"
-#: Stands where an operation was taken out: answers are by position.
-NOTHING = Check(ROOT)
 
 Rewrite = Callable[[World, Fiber, Op], Op]
 
@@ -150,7 +148,6 @@ def _nothing_is_full(*_: object) -> Answers:
 
 _real_load = loading.load
 _real_commit = committing.commit
-_real_sort_out = committing._sort_out
 _real_settle = adding.settle_finished
 _real_added = adding.added_ops
 _real_fix = wide_delivery._fix_result
@@ -221,53 +218,6 @@ def _lend_nothing(plan_path: str, tasks: Any, first: int, _finishing: object) ->
     return _real_added(plan_path, tasks, first, {})
 
 
-class _UnfencedRun(committing._Commit):
-    """A run does not delete the claim of its first task: only what follows is in the way."""
-
-    def __init__(self, me: Any, parts: Sequence[Part], allowance: Any) -> None:
-        super().__init__(me, parts, allowance)
-        runs = {part.loaded.claim.path for part in parts if part.run}
-        self.ops = [NOTHING if type(op) is Delete and op.path in runs else op for op in self.ops]
-
-
-class _UnguardedRun(committing._Commit):
-    """A run is committed whatever became of its plan meanwhile."""
-
-    def __init__(self, me: Any, parts: Sequence[Part], allowance: Any) -> None:
-        super().__init__(me, parts, allowance)
-        if any(part.run for part in parts):
-            self.ops = [
-                NOTHING if type(op) is Check and op.path.endswith("/ready") else op
-                for op in self.ops
-            ]
-
-
-def _new_edges_go_too(
-    report: Any, rest: list[Part], owner: int, answer: Refused, *others: Any
-) -> Answers:
-    """What came below a task of a run meanwhile is deleted with it, and nobody is given it."""
-    run = rest[owner].run
-    grown = [part for part in run if part.loaded.claim.task_path == answer.path]
-    if not grown:
-        yield from _real_sort_out(report, rest, owner, answer, *others)
-        return
-    loaded = grown[0].loaded
-    edges = {name for name, _ in loaded.edges}
-    loaded.others = [name for name in (yield ReadChildren(answer.path)) or () if name not in edges]
-
-
-def _fenced_run_goes_on(
-    report: Any, rest: list[Part], owner: int, answer: Refused, *others: Any
-) -> Answers:
-    """A worker whose first task was taken away commits the next one of the run all the same."""
-    part = rest[owner]
-    if part.run and answer.path == part.loaded.claim.path:
-        task = part.run[0].loaded.claim.task_path
-        provs = [Delete(f"{task}/{name}") for name, _ in part.run[0].loaded.edges]
-        yield Multi([*provs, *part.run[0].end_ops()])
-    yield from _real_sort_out(report, rest, owner, answer, *others)
-
-
 def _add_nothing(*_: object) -> list[Op]:
     return []
 
@@ -285,13 +235,6 @@ def _delete_with_the_first_consumer(*arguments: Any) -> Answers:
         names = [data[1:].decode() for data in part.loaded.arguments if data[:1] == STORED]
         yield store.DeleteBlobs(part.loaded.claim.plan, names)
     return report
-
-
-def _write_ahead(task: Meant, item: Loaded) -> Generator[Any, Any, bytes]:
-    """A task without a claim writes its result to the store, too."""
-    outcome = store.sealed(task, f"{item.claim.task}.0", task.outcome(item.arguments))
-    yield from store.writes(item.claim.plan, store.blobs_of(task, outcome))
-    return outcome
 
 
 def _sweep_all(names: Any, _kept: object) -> list[str]:
@@ -370,17 +313,23 @@ MUTANTS = (
         patches=((wide_delivery, "_fix_result", _mark_with_the_result),),
     ),
 )
-#: Found here alone: those of runs and of the store. For real processes the
-#: scan mends what the index lacks, and an entry too many costs a look; the data of a `dep-` is for
-#: people.
+#: Found here alone: those of runs and of the store, and those of which real processes take no harm:
+#: their scan mends what the index lacks, an entry too many costs a look, a `dep-` is for people.
 SIMULATION_ONLY = (
-    Mutant("run without the fence", patches=((committing, "_Commit", _UnfencedRun),)),
-    Mutant("run without check of the plan", patches=((committing, "_Commit", _UnguardedRun),)),
+    Mutant("run without the fence", patches=((committing, "_Commit", broken_runs.Unfenced),)),
     Mutant(
-        "run that takes new edges with it", patches=((committing, "_sort_out", _new_edges_go_too),)
+        "run without check of the plan", patches=((committing, "_Commit", broken_runs.Unguarded),)
     ),
-    Mutant("fenced run that goes on", patches=((committing, "_sort_out", _fenced_run_goes_on),)),
-    Mutant("run that writes to the store", patches=((runs, "outcome_ahead", _write_ahead),)),
+    Mutant(
+        "run that takes new edges with it",
+        patches=((committing, "_sort_out", broken_runs.new_edges_go_too),),
+    ),
+    Mutant(
+        "fenced run that goes on", patches=((committing, "_sort_out", broken_runs.fenced_goes_on),)
+    ),
+    Mutant(
+        "run that writes to the store", patches=((runs, "outcome_ahead", broken_runs.write_ahead),)
+    ),
     Mutant("dep- that names another task", _dep_that_names_the_next),
     Mutant(
         "ready without its index entry",
