@@ -109,6 +109,21 @@ def test_a_chain_gives_the_same_results(zkplan_client: Client, here: Here, pure:
     assert [outcome.number for outcome in plan.outcomes()] == [tasks[-1].number]
 
 
+def test_without_the_option_nothing_is_read_or_run_ahead(
+    zkplan_client: Client, worker: zkplan.Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Any] = []
+    monkeypatch.setattr(run_ahead.RunAhead, "run", lambda _, ended: asked.append(ended))
+    with zkplan_client.create_plan() as plan:
+        tasks = chain(plan, step)
+    ends_well(plan, tasks[-1])
+    assert asked == []
+    with zkplan_client.create_plan(pure=True) as plan:
+        tasks = chain(plan, step)
+    ends_well(plan, tasks[-1])
+    assert len(asked) == LENGTH
+
+
 def test_results_within_a_run_are_kept_on_request(
     zkplan_client: Client, worker: zkplan.Worker
 ) -> None:
