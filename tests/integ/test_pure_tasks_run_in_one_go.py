@@ -72,12 +72,17 @@ def place(here: Here, tmp_path: Path) -> Place:
 
 
 @pytest.fixture
-def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Gate]]:
-    """A closed gate; what waits there may be held back for as long as it takes."""
-    Gate.reached.clear()
-    Gate.opened.clear()
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A task may be held back for as long as it takes, however busy the machine is."""
     monkeypatch.setattr(run_ahead, "HELD_MAX_S", 60.0)
     monkeypatch.setattr(run_ahead, "HELD_S", 60.0)
+
+
+@pytest.fixture
+def gate(patient: None) -> Iterator[type[Gate]]:
+    """A closed gate."""
+    Gate.reached.clear()
+    Gate.opened.clear()
     yield Gate
     Gate.opened.set()
 
@@ -96,6 +101,7 @@ def ends_well(plan: Plan, last: Task, value: int = LENGTH) -> None:
     assert plan.status().tasks == 0
 
 
+@pytest.mark.usefixtures("patient")
 @pytest.mark.parametrize("pure", [False, True])
 def test_a_chain_gives_the_same_results(zkplan_client: Client, here: Here, pure: bool) -> None:
     with working(*here) as worker:
@@ -253,6 +259,7 @@ def test_tasks_that_run_ahead_are_shown_as_waiting(
     ends_well(plan, tasks[-1])
 
 
+@pytest.mark.usefixtures("patient")
 def test_the_option_moves_with_the_plan(
     zkplan_client: Client, elsewhere: Client, there: Here, tmp_path: Path
 ) -> None:
