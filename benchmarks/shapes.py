@@ -89,16 +89,17 @@ def map_reduce(width: int) -> Shape:
     return Shape(f"map-reduce 1-{width:,}-1", width + 2, build, {width + 1: width})
 
 
-def chain(hops: int) -> Shape:
+def chain(hops: int, pure: bool = False) -> Shape:
     """Each task depends on the one before it."""
 
     def build() -> list[TaskSpec]:
-        specs = [TaskSpec(zero)]
+        specs = [TaskSpec(zero, pure=pure)]
         for _ in range(hops - 1):
-            specs.append(TaskSpec(successor, [specs[-1]]))
+            specs.append(TaskSpec(successor, [specs[-1]], pure=pure))
         return specs
 
-    return Shape(f"chain {hops:,}", hops, build, {hops - 1: hops - 1})
+    name = f"chain {hops:,}{', pure' if pure else ''}"
+    return Shape(name, hops, build, {hops - 1: hops - 1})
 
 
 def hot_join(width: int) -> Shape:

@@ -114,8 +114,10 @@ def map_reduce(bench: Bench) -> list[Row]:
 
 
 def chain(bench: Bench) -> list[Row]:
-    shape = shapes.chain(bench.size(500, 20))
-    return _one(bench, shape, "ms/hop", Target(1.2, higher=False))
+    """The second one is of pure tasks."""
+    hops = bench.size(500, 20)
+    plain = _one(bench, shapes.chain(hops), "ms/hop", Target(1.2, higher=False))
+    return plain + _one(bench, shapes.chain(hops, pure=True), "ms/hop", None)
 
 
 def stress(bench: Bench) -> list[Row]:
@@ -124,10 +126,12 @@ def stress(bench: Bench) -> list[Row]:
     return _one(bench, shape, "s", Target(0.19, higher=False), threads=5)
 
 
-def _one(bench: Bench, shape: Shape, unit: str, target: Target, threads: int = 8) -> list[Row]:
+def _one(
+    bench: Bench, shape: Shape, unit: str, target: Target | None, threads: int = 8
+) -> list[Row]:
     with bench.pool(threads=threads) as pool:
         runs = bench.measure_one(pool, shape)
-    return [row_of(shape.name, unit, runs, bench.target(target))]
+    return [row_of(shape.name, unit, runs, bench.target(target) if target else None)]
 
 
 def processes(bench: Bench) -> list[Row]:

@@ -52,6 +52,7 @@ class Client(Connection):
         timeout: float | None = None,
         priority: int = 0,
         keep: bool | None = None,
+        pure: bool = False,
         on_failure: OnFailure = "hold",
     ) -> Plan:
         """Create an empty plan. The options are the defaults for its tasks; see `Plan.add_task`.
@@ -62,7 +63,7 @@ class Client(Connection):
 
         Raises InvalidTask for an option or a name out of range.
         """
-        defaults = TaskOptions("", attempts, retry_delay, timeout, priority, keep)
+        defaults = TaskOptions("", attempts, retry_delay, timeout, priority, keep, pure)
         check_options(defaults, "the plan's defaults")
         if on_failure not in ("hold", "cascade"):
             raise InvalidTask("", f'on_failure must be "hold" or "cascade", not {on_failure!r}')

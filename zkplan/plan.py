@@ -108,6 +108,7 @@ class Plan:
         timeout: float | None = None,
         priority: int | None = None,
         keep: bool | None = None,
+        pure: bool | None = None,
     ) -> Task:
         """Add one task.
 
@@ -120,6 +121,9 @@ class Plan:
         part of up to 30 %, so that tasks that failed together are not retried together. `timeout`
         limits one attempt, in seconds. A task with a higher `priority` runs earlier. `keep=True`
         keeps the result for `Task.result`; by default a result is kept if no other task takes it.
+        `pure=True` promises that the same arguments give the same result, and that nothing else
+        depends on how often the function runs. Chains of such tasks cost a worker little more than
+        their functions.
         An option left at None takes the plan's default.
 
         Raises InvalidTask (also if the arguments do not fit the function), ForeignTask,
@@ -127,7 +131,9 @@ class Plan:
         PlanCancelled, PlanNotFound, and ResultNotKept if a dependency has finished and its result
         is gone.
         """
-        spec = TaskSpec(fn, args, kwargs, name, attempts, retry_delay, timeout, priority, keep)
+        spec = TaskSpec(
+            fn, args, kwargs, name, attempts, retry_delay, timeout, priority, keep, pure
+        )
         return self.add_tasks([spec])[0]
 
     @told_to_caller

@@ -40,6 +40,7 @@ class TaskSpec:
     timeout: float | None = None
     priority: int | None = None
     keep: bool | None = None
+    pure: bool | None = None
     _new: NewTask | None = field(default=None, init=False, repr=False)
 
     @property

@@ -36,6 +36,7 @@ def graphs(size: Callable[[int, int], int]) -> list[Graph]:
         Graph(shapes.random(size(5000, 100), 2), "tasks/s", 2.5),
         Graph(shapes.map_reduce(size(1000, 50)), "s", 1.5),
         Graph(shapes.chain(size(500, 20)), "ms/hop", 1.0),
+        Graph(shapes.chain(size(500, 20), pure=True), "ms/hop", 4.0),
         Graph(shapes.random(size(100, 30), size(10, 3)), "s", 1.5),
     ]
 

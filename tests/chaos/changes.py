@@ -70,6 +70,22 @@ def add_run(e: PlanEvidence, run: Execution, **facts: Any) -> Execution:
     return made
 
 
+def run_ahead(e: PlanEvidence) -> Execution:
+    """A committed execution had no claim of its own: the claim of one before it was its fence."""
+    found = next(each for each in e.everything if each.got and e.plan.workload.items[each.key].pure)
+    found.ahead = True
+    return found
+
+
+def drop_a_run(e: PlanEvidence) -> None:
+    """Before it was committed, a task and the one behind it have run ahead in vain."""
+    first = run_ahead(e)
+    second = next(each for each in e.everything if first.uid in each.got)
+    before = {"ahead": True, "began": first.began - 0.4, "ended": first.began - 0.3}
+    add_run(e, first, uid="dropped", **before)
+    add_run(e, second, uid="dropped too", **before | {"got": ["dropped"]})
+
+
 def keep(e: PlanEvidence, made: Execution) -> None:
     e.remains.kept.append(Kept(made.key, made.digest, made.uid, made.number))
 

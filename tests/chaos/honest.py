@@ -93,6 +93,7 @@ chain = done("chain", 1)
 hub = done("hub", 0)
 failing = done("failing", 0)
 diamonds = done("diamonds", 0)
+pure = done("pure chain", 0)
 #: Its second add is answered while the plan runs.
 defined_late = done("held join", 0)
 #: With a task of three attempts that is dead, and one that needs it.

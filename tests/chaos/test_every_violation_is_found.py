@@ -32,7 +32,7 @@ ROWS = [
     for check, rows in TABLE.items()
     for row in rows
 ]
-SHAPES = ["adding", "failing", "random", "growing", "hub", "huge join"]
+SHAPES = ["adding", "failing", "random", "growing", "hub", "huge join", "pure chain"]
 HONEST: dict[str, Callable[[Path], Any]] = {
     **{f"{shape} {seed}": done(shape, seed) for shape in SHAPES for seed in range(5)},
     **{each.__name__: each for each in (held, cancelled, removed, stressed)},

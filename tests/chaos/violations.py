@@ -33,6 +33,7 @@ from .honest import (
     operation,
     operations_of,
     prompt,
+    pure,
     removed,
     retry,
     winner,
@@ -56,7 +57,8 @@ LATE = operation("resume", answered=None, outcome="", seen={"late": ["claims/cla
 TABLE: dict[str, list[Row]] = {
     # ---- of every plan
     "S4 results are fixed once": [
-        (adding, lambda e: to.keep(e, to.add_run(e, again(winner(e), 9))), "was committed 2 times")
+        (adding, lambda e: to.keep(e, to.add_run(e, again(winner(e), 9))), "was committed 2 times"),
+        (pure, to.drop_a_run, ""),
     ],
     "S4 values come from executions": [
         (adding, lambda e: needy(e).got.__setitem__(0, "nobody"), "which nobody made"),
@@ -68,7 +70,12 @@ TABLE: dict[str, list[Row]] = {
         (drawn, lambda e: needy(e, 2).got.reverse(), "as that of"),
     ],
     "S5 the last claim commits": [
-        (adding, lambda e: to.add_run(e, winner(e), n=9, uid="late"), "had a later claim")
+        (adding, lambda e: to.add_run(e, winner(e), n=9, uid="late"), "had a later claim"),
+        (
+            pure,
+            lambda e: to.add_run(e, to.run_ahead(e), ahead=False, n=1, uid="late"),
+            "had a later",
+        ),
     ],
     "S3 arguments are exact": [
         (adding, lambda e: needy(e).got.pop(), "of 1 arguments"),

@@ -17,7 +17,7 @@ from zkplan.protocol.requests import Create, Delete, Op, SetData
 from zkplan.protocol.shared import pending_dependents
 
 from .network import Fiber
-from .store import Blobs
+from .store import Blobs, sealed
 from .story import FAILED, Meant, Violation
 
 #: Kinds of fibers whose deletions of claims are releases on behalf of a worker that is gone.
@@ -28,13 +28,14 @@ REMOVES = "remove"
 class Transaction(NamedTuple):
     """One accepted transaction: who sent it, and what it touched, as far as that is known.
 
-    `claims` are those that it deletes, by task: they were current when it was applied.
+    `claims` are those that it deletes, by task: they were current. `ended` are finished so far.
     """
 
     fiber: Fiber
     claims: dict[str, str]
     touched: dict[str, Meant]
     edges: list[str]
+    ended: list[Meant]
 
 
 class Auditor:
@@ -72,7 +73,7 @@ class Auditor:
                 raise Violation(f"S6 {path} is ephemeral")
 
     def applied(self, fiber: Fiber, ops: Sequence[Op], results: list[Any]) -> None:
-        made = Transaction(fiber, self._claims_before(ops), {}, [])
+        made = Transaction(fiber, self._claims_before(ops), {}, [], [])
         plans: set[str] = set()
         blobs = self.blobs
         for op, result in zip(ops, results, strict=True):
@@ -213,13 +214,34 @@ class Auditor:
             task.commits += 1
             if task.commits > 1:
                 raise Violation(f"S4 {task.name} is committed twice")
-            self._judge_claim(made, task)
+            if task.pure and path not in made.claims and path not in made.fiber.under:
+                self._judge_run(made, task)
+            else:
+                self._judge_claim(made, task)
+            if task.pure and task.fixed is None:
+                # A later task of this run shows by its outcome whether that was right.
+                claim = parse_claim(made.claims.get(path, "").rpartition("/")[2])
+                key = f"{task.number}.{claim.n if claim is not None else 0}"
+                task.fixed = sealed(task, key, task.outcome([d.fixed or b"" for d in task.deps]))
+            made.ended.append(task)
 
     def _judge_claim(self, made: Transaction, task: Meant) -> None:
         """S5: what fixes or finishes a task must be sent under its current claim."""
         relied_on, current = made.fiber.under.get(task.path, "no claim"), made.claims.get(task.path)
         if relied_on != current:
             raise Violation(f"S5 {task.name} is finished under {relied_on}, current is {current}")
+
+    def _judge_run(self, made: Transaction, task: Meant) -> None:
+        """S5, S9: a pure task ends without a claim only right behind the pure one it waited for."""
+        before = [dep for dep in task.deps if dep in made.ended]
+        if not (len(before) == 1 and before[0].pure and before[0] is made.ended[-1]):
+            raise Violation(f"S5 {task.name} is finished without a claim, and not in a run")
+        if not all(dep.commits for dep in task.deps):
+            raise Violation(f"S3 {task.name} has run without all its arguments")
+        ready = self.nodes.get(f"{task.path.rpartition('/')[0]}/ready")
+        if ready is None or control_from_bytes(ready.data) != "running":
+            raise Violation(f"S9 {task.name} is committed in a run while its plan does not run")
+        before[0].delivered = True
 
     def _in_task(self, made: Transaction, op: Op, task_path: str, child: str) -> None:
         task = self.tasks.get(task_path)

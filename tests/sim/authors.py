@@ -40,13 +40,14 @@ class Plan:
 def graph(world: World, plan: Plan, size: int) -> list[Meant]:
     """A random graph of `size` tasks, in an order in which they can be added."""
     rng = world.rng
-    shape = rng.choice(SHAPES)
+    shape = rng.choice(("chain", *SHAPES) if world.pure else SHAPES)
     tasks: list[Meant] = []
     for index in range(size):
         deps = _deps(rng, shape, tasks, index == size - 1)
         keep = rng.choice((None, None, True, False))
         task = Meant(f"{plan.name}.{len(plan.tasks) + index}", deps, rng.randint(1, 3), keep)
-        if world.chance(world.mix.adds):
+        task.pure = world.pure and rng.random() < 0.85
+        if not task.pure and world.chance(world.mix.adds):
             task.adds = _inner(rng, task, rng.randint(1, 2), list(tasks))
         tasks.append(task)
         world.expect(task)

@@ -9,6 +9,9 @@ from zkplan.protocol.records import control_from_bytes
 if TYPE_CHECKING:
     from .world import World
 
+#: How likely somebody asks for a check of the blobs of a plan, each time a worker may do something.
+COMPARED = 0.08
+
 
 def plans_to_look_at(world: World) -> list[str]:
     """As a watch on `runnable` of an active plan would tell; of another one now and then, for
@@ -72,7 +75,7 @@ def plans_to_compare(world: World) -> list[str]:
     """Somebody asks for a check of their blobs."""
     if not world.has_store:
         return []
-    return [plan.number for plan in world.plans if plan.number and world.chance(0.01)]
+    return [plan.number for plan in world.plans if plan.number and world.chance(COMPARED)]
 
 
 def vacant(world: World) -> bool:

@@ -30,7 +30,8 @@ from zkplan.protocol.requests import (
 )
 from zkplan.store import compare, end
 
-from . import store
+from . import broken_runs, runs, store
+from .broken_runs import NOTHING
 from .mix import Patch, replaced
 from .network import Fiber
 from .story import STORED, Violation
@@ -39,8 +40,6 @@ from .world import ROOT, World
 #: Where entries of active plans lie, and what gives one to a plan of plain creates.
 _INDEX, _FINDS = f"{ROOT}/active/", ("index", "check")
 _WORKERS = f"{ROOT}/workers/"
-#: Stands where an operation was taken out: answers are by position.
-NOTHING = Check(ROOT)
 
 Rewrite = Callable[[World, Fiber, Op], Op]
 
@@ -314,9 +313,23 @@ MUTANTS = (
         patches=((wide_delivery, "_fix_result", _mark_with_the_result),),
     ),
 )
-#: For real processes the scan mends what the index lacks, and an entry too many costs a look; the
-#: data of a `dep-` is for people.
+#: Found here alone: those of runs, and those of which real processes take no harm:
+#: their scan mends what the index lacks, an entry too many costs a look, a `dep-` is for people.
 SIMULATION_ONLY = (
+    Mutant("run without the fence", patches=((committing, "_Commit", broken_runs.Unfenced),)),
+    Mutant(
+        "run without check of the plan", patches=((committing, "_Commit", broken_runs.Unguarded),)
+    ),
+    Mutant(
+        "run that takes new edges with it",
+        patches=((committing, "_sort_out", broken_runs.new_edges_go_too),),
+    ),
+    Mutant(
+        "fenced run that goes on", patches=((committing, "_sort_out", broken_runs.fenced_goes_on),)
+    ),
+    Mutant(
+        "run that writes to the store", patches=((runs, "outcome_ahead", broken_runs.write_ahead),)
+    ),
     Mutant("dep- that names another task", _dep_that_names_the_next),
     Mutant(
         "ready without its index entry",

@@ -12,7 +12,6 @@ from collections.abc import Callable, Generator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from zkplan.protocol.requests import Create, Delete, Op
-from zkplan.protocol.shared import Claim
 from zkplan.store import compare, end
 
 from .story import FAILED, STORED, Meant, Violation
@@ -115,11 +114,11 @@ def added_by(task: Meant) -> str:
     return f"add-{task.name}" if task.stored and not task.foreign else ""
 
 
-def sealed(task: Meant, claim: Claim, outcome: bytes) -> bytes:
-    """What stands in the tree for the outcome of that claim. A failure is never stored."""
+def sealed(task: Meant, key: str, outcome: bytes) -> bytes:
+    """What stands in the tree for an outcome; `key` is TASK.N. A failure is never stored."""
     if not task.stored or outcome.startswith(FAILED):
         return outcome
-    return STORED + f"{claim.task}.{claim.n}-".encode() + outcome[1:]
+    return STORED + f"{key}-".encode() + outcome[1:]
 
 
 def names_in(data: bytes, task: Meant | None) -> list[str]:
@@ -150,13 +149,14 @@ def blobs_of(task: Meant, outcome: bytes) -> list[str]:
     return result + [name for inner in task.adds if (name := added_by(inner))]
 
 
-def opened(world: World, item: Loaded, task: Meant) -> Generator[Any, Any, bool]:
-    """Read what a task needs. False where it is gone and the task is not this worker's any more."""
+def opened(world: World, item: Loaded, task: Meant, claim_path: str) -> Generator[Any, Any, bool]:
+    """Read what a task needs. False where it is gone, and with it the claim under which it runs:
+    the task is not this worker's any more."""
     names = [added_by(task)] if added_by(task) else []
     names += [data[1:].decode() for data in item.arguments if data.startswith(STORED)]
     for name in names:
         if not (yield ReadBlob(item.claim.plan, name)):
-            if item.claim.path in world.nodes and not task.removed:
+            if claim_path in world.nodes and not task.removed:
                 raise Violation(f"S10 {task.name} needs {name}, which is not in the store")
             return False
     return True

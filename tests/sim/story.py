@@ -27,6 +27,7 @@ class Meant:
     deps: list[Meant]
     attempts: int = 3
     keep: bool | None = None
+    pure: bool = False
     adds: list[Meant] = field(default_factory=list)
     foreign: bool = False
     stored: bool = False

@@ -26,6 +26,7 @@ from zkplan.protocol.shared import NO_ALLOWANCE, Allowance, Claim, Dependent, Re
 from . import duties, maintenance, store
 from .loads import judge_arguments, judge_loaded
 from .network import Client
+from .runs import run_ahead
 from .story import FAILED, Meant
 
 if TYPE_CHECKING:
@@ -191,9 +192,8 @@ class Worker:
             self.me = None
 
     def _allowance(self) -> Allowance:
-        free = self.slots - self.held
-        if free <= 0 or self.stopping or not self.world.mix.claims_directly:
-            return NO_ALLOWANCE
+        direct = self.world.mix.claims_directly and not self.stopping
+        free = max(0, self.slots - self.held) if direct else 0
         return Allowance(free, dict(self.versions))
 
     def _claim(self, plan: str) -> Script:
@@ -232,7 +232,9 @@ class Worker:
                     continue
                 item.others.append(f"started-{item.claim.n}")
             task = self.world.names[item.record.decode()]
-            if item.result is None and not (yield from store.opened(self.world, item, task)):
+            if item.result is None and not (
+                yield from store.opened(self.world, item, task, item.claim.path)
+            ):
                 continue
             self._run(item)
 
@@ -259,7 +261,7 @@ class Worker:
             else:
                 self.to_fail.append((claim, task))
         else:
-            outcome = store.sealed(task, claim, task.outcome(item.arguments))
+            outcome = store.sealed(task, f"{claim.task}.{claim.n}", task.outcome(item.arguments))
             part = self._part(item, task, outcome)
             if task.adds:
                 part.adds = self.world.new_tasks(task.adds)
@@ -297,6 +299,7 @@ class Worker:
             self.finished += narrow
             return
         pending_records, self.old_pending = self.old_pending, []
+        yield from run_ahead(world, narrow, self.versions)
         ahead = yield from self._read_ahead(narrow)
         report = yield from committing.commit(me, narrow, pending_records, self._allowance())
         for claim in report.inherited:
@@ -315,7 +318,7 @@ class Worker:
         elif report.pending:
             self.old_pending.append(report.pending)
         for part in (*report.done, *report.fenced):
-            if not part.loaded.edges:
+            if part.may_end_plan:
                 yield from maintenance.finish(self.world, part.loaded.claim.plan)
 
     def _publish(self, full: list[Dependent], pending: str, allowance: Allowance) -> Script:
@@ -332,7 +335,7 @@ class Worker:
     def _read_ahead(self, parts: list[Part]) -> Generator[Any, Any, dict[str, Reading]]:
         """Read dependents that this worker may inherit, some time before they are its own."""
         found: dict[str, Reading] = {}
-        for part in parts:
+        for part in [first.last for first in parts]:
             tasks = [edge.task for _, edge in part.loaded.edges if edge.k == 1]
             if tasks and self.world.chance(self.world.mix.ahead):
                 plan_path = part.loaded.claim.plan_path
@@ -343,7 +346,7 @@ class Worker:
     def _inherit(self, claim: Claim, ahead: dict[str, Reading], done: list[Part]) -> None:
         reading = ahead.get(claim.task_path)
         if reading is not None:
-            for part in done:
+            for part in [first.last for first in done]:
                 for _, edge in part.loaded.edges:
                     if (part.loaded.claim.plan, edge.task) == (claim.plan, claim.task):
                         item = reading.inherited(claim, edge.position, part.outcome)
@@ -360,12 +363,11 @@ class Worker:
             )
         except ServerFull:
             self.to_reload.append(part)
-            return
         except (PlanCancelled, ResultNotKept):
             self._fail_later(part)
-            return
-        if done:
-            yield from maintenance.finish(self.world, part.loaded.claim.plan)
+        else:
+            if done:
+                yield from maintenance.finish(self.world, part.loaded.claim.plan)
 
     def _fail_later(self, part: Part) -> None:
         self.to_fail.append((part.loaded.claim, self.world.names[part.loaded.record.decode()]))

@@ -35,6 +35,8 @@ SLOWNESS = 0.97
 SUPERVISED = 0.4
 #: The share of runs without losses in which somebody waits for the plans.
 AWAITED = 0.3
+#: The share of runs with pure tasks.
+PURE = 0.3
 #: After the faults everything must drain in so many steps.
 DRAIN_STEPS = 6000
 
@@ -55,6 +57,8 @@ class World:
         #: Whether somebody looks now and then whether a plan is done, as a waiter does. A crash may
         #: leave that to be found; otherwise whoever ends the last task ends the plan.
         lost = self.mix.crashes + self.mix.author_crashes + self.mix.removes
+        #: Whether most tasks are pure, so that workers run chains of them ahead.
+        self.pure = random.Random(f"pure {seed}").random() < PURE
         self.awaited = bool(lost) or random.Random(f"awaited {seed}").random() < AWAITED
         self.has_store = random.Random(f"store {seed}").random() < store.SHARE
         self.now = 0

@@ -68,6 +68,7 @@ def task(
     timeout: float | None = None,
     priority: int | None = None,
     keep: bool | None = None,
+    pure: bool | None = None,
 ) -> Callable[[Callable[..., Any]], TaskFunction]: ...
 def task(fn: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     """Make a function whose calls in the `with` block of a plan add tasks.
@@ -97,7 +98,7 @@ def task(fn: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     return decorate if fn is None else decorate(fn)
 
 
-OPTIONS = ("name", "attempts", "retry_delay", "timeout", "priority", "keep")
+OPTIONS = ("name", "attempts", "retry_delay", "timeout", "priority", "keep", "pure")
 
 
 def _signature(fn: Callable[..., Any]) -> inspect.Signature | None:

@@ -201,6 +201,7 @@ def check_options(options: TaskOptions, label: str) -> None:
         options.keep is None or type(options.keep) is bool,
         f"keep must be True, False or None, not {options.keep!r}",
     )
+    demand(type(options.pure) is bool, f"pure must be True or False, not {options.pure!r}")
 
 
 @contextmanager

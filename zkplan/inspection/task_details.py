@@ -126,6 +126,7 @@ def _definition(codec: Codec, sealed: bytes) -> dict[str, Any]:
         "retry_delay": options.retry_delay,
         "timeout": options.timeout,
         "priority": options.priority,
+        "pure": options.pure,
     }
 
 

@@ -182,3 +182,9 @@ def _check_goes_on(plan_path: str) -> Step[None]:
             plan_path,
             f"{plan_path} has run all its tasks, or is being removed; create a new plan for more",
         )
+
+
+def being_removed(plan_path: str) -> PlanCancelled:
+    return PlanCancelled(
+        plan_path, f"{plan_path} is being removed: its tasks can add no more tasks"
+    )

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from ..errors import PayloadTooLarge, PlanCancelled, ZkplanError
+from ..errors import PayloadTooLarge, ZkplanError
 from . import failpoints
-from .adding import NewTask, added_ops, dep_number, next_number, settle_all
+from .adding import NewTask, added_ops, being_removed, dep_number, next_number, settle_all
 from .claim import new_claim, take_ops
-from .edges import delivery_ops, publish_ops
+from .edges import delivery_ops, is_added, publish_ops
 from .foreign import with_below
 from .layout import DELIVERED, PENDING
 from .load import Loaded
@@ -60,6 +60,10 @@ class Part:
 
     With `keep` None an outcome is kept if it went to no dependent. `dead` is the dead letter of a
     failure that goes down the edges. `adds` are the tasks that the function added.
+
+    `run` are the pure tasks that this worker has run after it, in order, each with the result of
+    the one before. They have no claims: they are committed with this part while the `ready` of the
+    plan has that `version`, or not at all.
     """
 
     loaded: Loaded
@@ -67,6 +71,10 @@ class Part:
     keep: bool | None = None
     dead: bytes = b""
     adds: list[NewTask] = field(default_factory=list)
+    run: list[Part] = field(default_factory=list)
+    version: int = -1
+    #: A run was dropped. An earlier copy of the transaction may have committed it all the same.
+    was_cut: bool = False
     #: How often it was read again because it had changed, and because of somebody else's znodes.
     reloads: int = 0
     foreign: int = 0
@@ -82,10 +90,25 @@ class Part:
         return not (self.loaded.edges or self._lent or DELIVERED in self.loaded.others)
 
     @property
+    def last(self) -> Part:
+        """The part whose outcome goes down edges: the last of the run, or this one."""
+        return self.run[-1] if self.run else self
+
+    @property
+    def may_end_plan(self) -> bool:
+        return not self.last.loaded.edges or self.was_cut
+
+    def cut(self) -> None:
+        """Drop the results of the run: its tasks are pure, and run again in the ordinary way."""
+        self.was_cut = self.was_cut or bool(self.run)
+        self.run = []
+
+    @property
     def op_count(self) -> int:
         loaded = self.loaded
         return (
             8
+            + sum(part.op_count for part in self.run)
             + 9 * len(loaded.edges)
             + len(loaded.others)
             + len(loaded.below)
@@ -102,6 +125,7 @@ class Part:
             + len(self.outcome) * (edges + 2 + self._lent)
             + 60 * edges
             + sum(task.size for task in self.adds)
+            + sum(part.size for part in self.run)
         )
 
     @property
@@ -179,10 +203,18 @@ class _Commit(Draft):
         self._checks = self.guard(me, guarded)
 
     def _finish(self, part: Part, allowance: Allowance, guarded: dict[str, int]) -> None:
-        loaded, ops = part.loaded, self.ops
-        claim = loaded.claim
-        plan_path = claim.plan_path
-        ops += loaded.release_ops()
+        ops, plan_path = self.ops, part.loaded.claim.plan_path
+        ops += part.loaded.release_ops()
+        *before, part = part, *part.run
+        for each in before:
+            # S2, S3: both ends of the edge to the next task go here, and that task with them.
+            ops += [
+                Delete(f"{each.loaded.claim.task_path}/{prov}") for prov, _ in each.loaded.edges
+            ]
+            ops += each.end_ops()
+            # S9: the tasks after the first are not claimed, so they need the check of a claim.
+            guarded[plan_path] = allowance.versions[plan_path]
+        loaded, claim = part.loaded, part.loaded.claim
         for prov, edge in loaded.edges:
             ops += delivery_ops(plan_path, claim.task_path, prov, edge, part.outcome)
             target = Dependent(claim.plan, edge.task, edge.k, edge.rank)
@@ -208,7 +240,8 @@ class _Commit(Draft):
                 path = part.loaded.claim.plan_path
                 finishing = {
                     other.loaded.claim.task: other.outcome
-                    for other in parts
+                    for first in parts
+                    for other in (first, *first.run)
                     if other.loaded.claim.plan_path == path
                 }
                 self.ops += added_ops(path, part.adds, counts[path], finishing)
@@ -248,6 +281,7 @@ def commit(
         yield from _learn_numbers(report, rest, next_tasks)
         if not rest:
             break
+        _drop_runs(rest, allowance)
         draft = _Commit(me, rest, allowance)
         draft.add_tasks(rest, next_tasks)
         draft.settle_pending(pending_records)
@@ -258,6 +292,7 @@ def commit(
             # It needs kept results that were found only now. Built again, it is delivered wide.
             largest = max(rest, key=lambda part: part.size)
             rest.remove(largest)
+            largest.cut()
             report.stale.append(largest)
             continue
         if isinstance(answer, Applied):
@@ -273,6 +308,7 @@ def commit(
         if answer.reason is Reason.FULL:
             # Parts that free more than they take go on, and make room for the others.
             allowance, error = NO_ALLOWANCE, rejected("committing results", answer)
+            _drop_runs(rest, allowance)
             growing = [p for p in rest if p.adds] or [p for p in rest if p.growth > 0] or rest
             report.no_room += [(part, error) for part in growing]
             rest = [part for part in rest if part not in growing]
@@ -285,6 +321,7 @@ def commit(
             # Another worker settled it. An old pending record is never worth a result.
             pending_records = [pending for pending in pending_records if pending != answer.path]
         elif owner == _PENDING:
+            _drop_runs(rest, NO_ALLOWANCE)
             report.worker_gone = True
             report.stale += rest
             return report
@@ -292,6 +329,13 @@ def commit(
             yield from _sort_out(report, rest, owner, answer, next_tasks)
     report.old_pending = pending_records  # nothing was applied: they stand
     return report
+
+
+def _drop_runs(parts: list[Part], allowance: Allowance) -> None:
+    """Drop the runs of plans that were paused, cancelled or changed since."""
+    for part in parts:
+        if part.run and allowance.versions.get(part.loaded.claim.plan_path) != part.version:
+            part.cut()
 
 
 def _settled(
@@ -327,6 +371,8 @@ def _sort_out(
         report.fenced.append(rest.pop(owner))
     elif answer.path == f"{claim.task_path}/owner" and missing:
         loaded.owner = False
+    elif part.run:
+        part.cut()  # a task of the run changed, or this one: then it is refused again, alone
     elif answer.reason is Reason.NOT_EMPTY and answer.path != claim.task_path:
         # zkplan makes no znodes below a claim or below a child of a task: somebody else did.
         part.foreign += 1
@@ -340,7 +386,7 @@ def _sort_out(
             loaded.below = below
     elif answer.path in loaded.below:
         loaded.below = []  # gone, by itself or with what is above it
-    elif part.adds and missing and _is_add(answer.path, part):
+    elif part.adds and missing and is_added(answer.path, claim.plan_path, loaded.edges):
         next_tasks.pop(claim.plan_path, None)
         if answer.path.endswith("/prov-"):
             error = yield from or_error(settle_all(claim.plan_path, part.adds))
@@ -352,16 +398,3 @@ def _sort_out(
         error = rejected(f"committing {claim.task_path}", answer)
     if error is not None:
         report.poison.append((rest.pop(owner), error))
-
-
-def being_removed(plan_path: str) -> PlanCancelled:
-    return PlanCancelled(
-        plan_path, f"{plan_path} is being removed: its tasks can add no more tasks"
-    )
-
-
-def _is_add(path: str, part: Part) -> bool:
-    """Whether a refused path belongs to tasks that the part adds, not to its own delivery."""
-    own = {f"{part.loaded.claim.plan_path}/task-{edge.task}" for _, edge in part.loaded.edges}
-    parent = path.rpartition("/")[0]
-    return path.endswith(("/prov-", "/ready")) and parent not in own

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from .records import Edge
 from .requests import Create, Delete, Op, SetData
 from .shared import Dependent
@@ -38,3 +40,9 @@ def publish_ops(plan_path: str, target: Dependent, *, entry: bool = True) -> lis
     if entry:
         ops.append(Create(f"{plan_path}/runnable/{target.entry.name}"))
     return ops
+
+
+def is_added(path: str, plan_path: str, edges: Sequence[tuple[str, Edge]]) -> bool:
+    """Whether a refused path is of tasks that are added, not of a delivery along `edges`."""
+    own = {f"{plan_path}/task-{edge.task}" for _, edge in edges}
+    return path.endswith(("/prov-", "/ready")) and path.rpartition("/")[0] not in own

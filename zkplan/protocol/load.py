@@ -132,6 +132,36 @@ class Reading:
         self.owner = True
         return self.loaded(claim)
 
+    def run_ahead(self, claim: Claim, position: str, value: bytes) -> Loaded | None:
+        """The task with `value` as its last argument, before any transaction delivers that.
+
+        `claim` says which task it is; it is no znode. The commit deletes the `dep-` of the argument
+        with the other children. Returns None if the task cannot be run ahead.
+        """
+        if "incomplete" in self.others:
+            return None
+        loaded = self.inherited(claim, position, value)
+        if loaded is None or loaded.damage:
+            return None
+        loaded.others.remove(f"arg-{position}")
+        loaded.others.append(f"dep-{position}")
+        loaded.owner = False
+        return loaded
+
+
+def following(before: Claim, edge: Edge) -> Claim:
+    """What stands for a claim while the dependent at `edge` is run ahead. No znode has its path."""
+    return Claim(
+        plan=before.plan,
+        task=edge.task,
+        rank=edge.rank,
+        n=0,
+        a=0,
+        path=f"{before.path.rpartition('/')[0]}/ahead-{edge.task}",
+        plan_path=before.plan_path,
+        task_path=f"{before.plan_path}/task-{edge.task}",
+    )
+
 
 #: The answers to `first_reads`, which were sent right after the transaction that made the claims.
 FirstReads = list[Any]

@@ -64,7 +64,7 @@ def _seconds(value: Any, what: str) -> float:
 @dataclass(frozen=True, slots=True)
 class TaskOptions:
     """How a task is run. Times are in seconds. With `keep` None, a result that no task takes is
-    kept."""
+    kept. `pure` promises the same result for the same arguments, and no other effect."""
 
     name: str = ""
     attempts: int = 3
@@ -72,6 +72,7 @@ class TaskOptions:
     timeout: float | None = None
     priority: int = 0
     keep: bool | None = None
+    pure: bool = False
 
     def to_json(self) -> bytes:
         """Only what differs from the defaults: most tasks store two bytes."""
@@ -114,6 +115,7 @@ class TaskOptions:
             and number(self.retry_delay, 0)
             and (self.timeout is None or (number(self.timeout, 0) and self.timeout > 0))
             and (self.keep is None or type(self.keep) is bool)
+            and type(self.pure) is bool
         )
 
 

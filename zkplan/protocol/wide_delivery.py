@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 
 from ..errors import PayloadUndecodable, ServerFull, TransactionRejected
 from . import failpoints
-from .adding import added_ops, next_number, settle_all
-from .commit import Part, being_removed
+from .adding import added_ops, being_removed, next_number, settle_all
+from .commit import Part
 from .edges import delivery_ops
 from .foreign import with_below
 from .layout import DELIVERED, PENDING

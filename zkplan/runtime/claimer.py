@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from ..protocol.claim import Claimed, claim
 from ..protocol.commit import Part
 from ..protocol.load import FirstReads
-from ..protocol.shared import NO_ALLOWANCE, Allowance, Claim, Registration
+from ..protocol.shared import Allowance, Claim, Registration
 from .candidates import Candidates
 from .claims import Claims
 from .membership import Membership
@@ -113,8 +113,6 @@ class Claimer:
     def allowance(self, parts: Sequence[Part], most: int, ending: int, taken: int = 0) -> Allowance:
         """As `allow`, but not counted."""
         claims = self.claims
-        if self.membership.me is None or claims.draining or not self.membership.answers:
-            return NO_ALLOWANCE
         versions = {}
         plenty = True
         for part in parts:
@@ -122,6 +120,8 @@ class Claimer:
             if view is not None and view.running:
                 versions[view.path] = view.version
                 plenty = plenty and self._is_plenty(view)
+        if self.membership.me is None or claims.draining or not self.membership.answers:
+            return Allowance(0, versions)  # the versions are for runs of pure tasks
         free = claims.free(plenty=plenty) - taken
         return Allowance(min(most, max(0, free, ending if plenty else 0)), versions)
 

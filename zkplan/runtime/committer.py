@@ -57,6 +57,8 @@ class Committer:
             if self._committing and len(parts) < GROUP_WORTH and self.claims.held:
                 return  # more is about to end: let it share the transaction
             self._committing += 1
+            if not parts[0].fits:
+                parts[0].cut()  # what is delivered wide is delivered alone
             if parts[0].fits:
                 self._commit(me, self._group())
             else:
@@ -77,7 +79,7 @@ class Committer:
 
     def _commit(self, me: Registration, parts: list[Part]) -> None:
         old_pending, self._old_pending = self._old_pending, []
-        single = sum(edge.k == 1 for part in parts for _, edge in part.loaded.edges)
+        single = sum(edge.k == 1 for part in parts for _, edge in part.last.loaded.edges)
         allowance = self.claimer.allow(parts, single, len(parts))
         committed = partial(self._committed, me, allowance)
         self.steps.start(commit(me, parts, old_pending, allowance), committed)
@@ -106,7 +108,7 @@ class Committer:
         # If a commit is sent twice, its first copy may have ended the last task and fences the
         # second.
         ended = (*report.done, *report.fenced)
-        for plan_path in {part.loaded.claim.plan_path for part in ended if not part.loaded.edges}:
+        for plan_path in {part.loaded.claim.plan_path for part in ended if part.may_end_plan}:
             self.publisher.finish(plan_path)
         self.loader.take_on(unread)
         # Done last, because other threads run these only when this thread waits again.

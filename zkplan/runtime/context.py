@@ -34,13 +34,21 @@ class Context:
         self._unsettled: dict[_LogEntry, None] = {}
         self._log_refused: ServerFull | None = None
         self.worker = job.worker
-        #: The fencing number N, which grows with every claim of this task. Pass it to the systems
-        #: that you write to.
-        self.attempt = job.claim.n
+
+    @property
+    def attempt(self) -> int:
+        """The fencing number N, which grows with every claim of this task. Pass it to the systems
+        that you write to. Raises TaskError in a pure task."""
+        self._refuse_if_pure("asks for its attempt number")
+        return self._job.claim.n
 
     @property
     def plan(self) -> Plan:
-        """The plan of this task. Tasks that you add to it become part of this task's commit."""
+        """The plan of this task. Tasks that you add to it become part of this task's commit.
+
+        Raises TaskError in a pure task.
+        """
+        self._refuse_if_pure("uses its plan")
         return self._plan_within(self._job)
 
     @property
@@ -60,9 +68,9 @@ class Context:
 
     def check(self) -> None:
         """Raise TaskCancelled if `cancelled` is True."""
-        if self._job.stop_reason:
+        if self._job.why_stop:
             self._job.heeded = True
-            raise TaskCancelled(self.name, f"{self.name}: {self._job.stop_reason}")
+            raise TaskCancelled(self.name, f"{self.name}: {self._job.why_stop}")
 
     def log(self, value: Any) -> Awaitable[None]:
         """Store a progress note or a checkpoint with the task. The next attempt finds it in `logs`.
@@ -74,8 +82,10 @@ class Context:
 
         Raises TaskCancelled if the claim is gone, NotSerialisable, PayloadTooLarge,
         TransactionRejected if an access list forbids the entry, and ServerFull. If the function
-        does not catch ServerFull, it runs again later, and no attempt is used up.
+        does not catch ServerFull, it runs again later, and no attempt is used up. Raises TaskError
+        in a pure task.
         """
+        self._refuse_if_pure("logs")
         job, codec = self._job, self._codec
         if job.log_count >= LOGS_PER_ATTEMPT:
             raise TaskError(
@@ -103,6 +113,15 @@ class Context:
             except PayloadUndecodable:
                 continue
         return found
+
+    def _refuse_if_pure(self, what: str) -> None:
+        if self._job.options.pure:
+            raise TaskError(
+                self.name,
+                f"{self.name} is added with pure=True, and {what}: a pure task depends on its "
+                "arguments alone, and may run more often than its attempts say. Add it without "
+                "pure=True",
+            )
 
     def _finish_logs(self) -> None:
         """Wait for the entries that nobody awaited. Raises as `log` does."""

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from ..protocol.adding import NewTask
+from ..protocol.commit import Part
 from ..protocol.load import Loaded
 from ..protocol.records import Failure, PlanRecord, TaskOptions
 from ..protocol.shared import Claim
@@ -31,6 +32,16 @@ class Job:
     #: Cancels a coroutine whose result is not needed any more. A thread cannot be cancelled.
     cancel: Callable[[], object] = bool
     plan: PlanRecord | None = None
+    #: The version of the plan's `ready` under which it started.
+    version: int = -1
+    #: The definition's function, by which its usual time is known.
+    function: bytes = b""
+    #: Set while pure tasks run behind it on its slot: how it ended, and when that is committed
+    #: even if one of them still runs.
+    held: Ended | None = None
+    held_until: float = float("inf")
+    #: The claimed task behind which this pure one runs, without a claim of its own.
+    leader: Job | None = None
 
     @property
     def claim(self) -> Claim:
@@ -43,7 +54,13 @@ class Job:
 
     def is_unwanted(self) -> bool:
         """Whether the result is not wanted any more."""
-        return bool(self.stop_reason) or self.heeded
+        leader = self.leader
+        return bool(self.why_stop) or self.heeded or (leader is not None and leader.abandoned)
+
+    @property
+    def why_stop(self) -> str:
+        """Why the function should stop; empty if it need not."""
+        return self.stop_reason or (self.leader.stop_reason if self.leader is not None else "")
 
     @property
     def worker(self) -> str:
@@ -53,11 +70,14 @@ class Job:
 
 @dataclass(slots=True)
 class Ended:
-    """How an attempt ended. Exactly one of the fields from `outcome` (sealed) on is set."""
+    """How an attempt ended. Exactly one of the fields from `outcome` (sealed) on is set,
+    and with it `run`."""
 
     job: Job
     seconds: float = 0.0
     outcome: bytes = b""
+    #: The pure tasks that ran behind it.
+    run: list[Part] = field(default_factory=list)
     failure: Failure | None = None
     #: No further attempt can change the failure: it came down an edge, no attempts are left, or the
     #: result is too large.
@@ -68,6 +88,8 @@ class Ended:
     server_full: bool = False
     #: Why the store of large values cannot be used; no attempt is used up.
     store_away: str = ""
+    #: It was run ahead, and has a result for the store: only a task with a claim writes there.
+    needs_claim: bool = False
     #: The claim was gone before the function started.
     fenced: bool = False
     #: The function stopped because its result was not wanted: no attempt is used up.

@@ -73,7 +73,8 @@ class Loader:
         jobs = []
         for job in [Job(item) for item in loaded]:
             view = self.candidates.views.get(job.claim.plan)
-            job.plan = view.record if view is not None else None
+            if view is not None:
+                job.plan, job.version = view.record, view.version
             if view is None or not view.running:
                 self.claims.hand_back([job])  # paused, cancelled or removed since it was claimed
             else:

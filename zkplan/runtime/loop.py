@@ -76,7 +76,9 @@ class Loop:
             transport, steps, paths, threads, self._registered
         )
         self.vanished = vanished = VanishedWorkers()
-        self.runner = Runner(transport, values, plan_within, vanished)
+        self.runner = Runner(
+            transport, values, plan_within, vanished, lambda: self.pool.waiting > 0
+        )
         self.pool = pool = ThreadPool(threads, self.runner.run, self._task_ended, self._wake)
         self.candidates = candidates = Candidates()
         kept = KeptResults()
@@ -238,7 +240,7 @@ class Loop:
         while self._ended:
             ended = self._ended.popleft()
             # A task that cannot run here has not run.
-            self.counters.executed += not ended.cannot_run
+            self.counters.executed += (not ended.cannot_run) + len(ended.run)
             size = len(ended.outcome) + sum(map(len, ended.job.loaded.arguments))
             self.claims.capacity.ended(ended.seconds, size, now)
             if not ended.job.abandoned:

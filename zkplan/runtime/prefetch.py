@@ -56,7 +56,13 @@ class Prefetch:
         it.
         """
         for part in parts:
-            batch = self._batches.get(part.loaded.claim.task_path)
+            task_path = part.loaded.claim.task_path
+            if part.run:
+                # Its dependents were run, and are committed with it. Theirs are claimed next.
+                self.forget(part.loaded.claim)
+                self._read(task_path, part.last.loaded.edges, FURTHER_MAX)
+                continue
+            batch = self._batches.get(task_path)
             if batch is not None:
                 batch.further = True
                 if batch.arrived:
@@ -100,10 +106,11 @@ class Prefetch:
                 batches.append(batch)
             if not report.inherited:
                 continue
-            for _, edge in part.loaded.edges:
+            last = part.last
+            for _, edge in last.loaded.edges:
                 if edge.k == 1:
                     path = f"{part.loaded.claim.plan_path}/task-{edge.task}"
-                    sources[path] = (batch, edge.position, part.outcome)
+                    sources[path] = (batch, edge.position, last.outcome)
         ready: list[Loaded] = []
         unread: list[Claim] = []
         on_the_way = 0

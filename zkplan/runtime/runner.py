@@ -35,6 +35,7 @@ from .context import Context, running
 from .coroutines import EventLoop
 from .failures import VanishedWorkers, describe, last_failure
 from .job import Ended, Job
+from .run_ahead import RunAhead
 
 if TYPE_CHECKING:
     from ..plan import Plan
@@ -55,16 +56,29 @@ class Runner:
         values: Values,
         plan_within: Callable[[Job], Plan],
         vanished: VanishedWorkers,
+        is_busy: Callable[[], bool],
     ) -> None:
+        """`is_busy` says whether tasks wait for a slot."""
         self._transport, self._plan_within = transport, plan_within
         self._values, self._codec = values, values.codec
         self.vanished = vanished
         self._event_loop = EventLoop()
+        self._ahead = RunAhead(transport, self._codec, self._once, is_busy)
         #: Held by a task for which the loss of this worker would use up the last attempt.
         self._last_attempt = threading.Lock()
 
     def run(self, job: Job) -> Ended:
-        """Run the function of `job` once. Never raises: the returned value says what happened."""
+        """Run `job`, and the pure tasks that may run behind it. Never raises: the returned value
+        says what happened."""
+        ended = self._once(job)
+        started = time.monotonic()
+        if job.options.pure:
+            self._ahead.run(ended)
+            ended.seconds += time.monotonic() - started
+        return ended
+
+    def _once(self, job: Job) -> Ended:
+        """Run the function of `job` once. Never raises."""
         job.started = started = time.monotonic()
         try:
             ended = self._attempt(job)
@@ -83,7 +97,8 @@ class Runner:
     def _attempt(self, job: Job) -> Ended:
         loaded, codec = job.loaded, self._codec
         record = TaskRecord.from_bytes(codec.open(TASK, loaded.record)[1])
-        job.options = options = task_options(record)
+        job.options, job.function = task_options(record), record.function
+        options = job.options
         if loaded.result is not None:
             # An earlier claim has stored the result: only the delivery is left.
             kind, body = codec.open(VALUE + FAILURE, loaded.result)
@@ -167,6 +182,8 @@ class Runner:
         # A kept result holds the name of its task. A result with edges is kept only on request.
         is_kept = job.options.keep or (job.options.keep is None and not job.loaded.edges)
         outcome = self._sealed(job, result, job.options.name if is_kept else "")
+        if not outcome:
+            return Ended(job, needs_claim=True)
         if len(outcome) > RESULT_BYTES_MAX:
             # It would be as large the next time.
             what = f"the result of task {job.name}"
@@ -175,9 +192,13 @@ class Runner:
         return Ended(job, outcome=outcome)
 
     def _sealed(self, job: Job, result: Any, name: str) -> bytes:
-        """The envelope of the result. It waits for a store that is away: the function has run."""
+        """The envelope of the result. It waits for a store that is away: the function has run.
+
+        S10: its claim is what keeps a blob from the check. So a task that is run ahead writes none,
+        and a result for the store is empty here.
+        """
         claim = job.claim
-        key = f"{claim.task}.{claim.n}"
+        key = f"{claim.task}.{claim.n}" if job.leader is None else ""
         try:
             return self._values.seal(claim.plan_path, key, result, name)
         except StoreUnavailable as error:

@@ -65,7 +65,12 @@ def settle(ended: Ended, codec: Codec, paths: Paths) -> Part | End | HandBack | 
         return HandBack(job, ended.cannot_run, ended.server_full, ended.store_away)
     if ended.failure is not None:
         return settle_failure(job, ended.failure, codec, paths, final=ended.final)
-    return Part(job.loaded, ended.outcome, job.options.keep, adds=job.adds)
+    return Part(
+        *(job.loaded, ended.outcome, job.options.keep),
+        adds=job.adds,
+        run=list(ended.run),
+        version=job.version,
+    )
 
 
 def settle_failure(

@@ -63,7 +63,12 @@ class Settler:
 
     def end_overdue(self, now: float) -> None:
         """End the claims of tasks that timed out. Their threads cannot be stopped; what they return
-        is dropped."""
+        is dropped. A task behind which pure ones run is held back for a moment at most."""
+        for job in [job for job in list(self.pool.running) if now > job.held_until]:
+            if job.held is not None:
+                self.pool.write_off(job)
+                self.counters.executed += 1 + len(job.held.run)
+                self.ended(job.held)
         for job in [job for job in list(self.pool.running) if now > job.deadline]:
             self.write_off(job, "it ran longer than its time-out")
             self._failed(job, failures.time_out(job))
@@ -137,7 +142,7 @@ class Settler:
     def committed(self, report: Committed) -> None:
         """Settle each part of a commit."""
         claims = self.claims
-        self.counters.committed += len(report.done)
+        self.counters.committed += sum(1 + len(part.run) for part in report.done)
         self.counters.refusals += report.refusals
         poison = [part for part, _ in report.poison]
         refused = [part for part, _ in report.no_room]

@@ -104,9 +104,12 @@ class ThreadPool:
             )
 
     def next_deadline(self) -> float:
-        """The monotonic time, in seconds, at which the first running job times out."""
+        """The monotonic time, in seconds, at which the first running job times out, or is not held
+        back any longer."""
         # A copy: the slots' threads add and remove jobs meanwhile.
-        return min((job.deadline for job in list(self.running)), default=float("inf"))
+        return min(
+            (min(job.deadline, job.held_until) for job in list(self.running)), default=float("inf")
+        )
 
     def close(self) -> None:
         for _ in range(self._threads):

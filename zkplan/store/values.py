@@ -121,6 +121,8 @@ class Values:
     def seal(self, plan_path: str, key: str, value: Any, name: str = "") -> bytes:
         """The envelope of a value. `name` is that of its task, if the value will be kept.
 
+        Without a `key` nothing is written to the store: empty for a value that belongs there.
+
         Raises NotSerialisable for a value that cannot travel, and StoreUnavailable.
         """
         if self.store is None or (value is None and not name):
@@ -129,6 +131,8 @@ class Values:
             body, buffers = _dumped(value)
             store = self._store_for(body, buffers)
             if store is not None:
+                if not key:
+                    return b""
                 body = self._stored(store, plan_path, key, body, buffers)
             elif buffers:
                 body = dump(value)

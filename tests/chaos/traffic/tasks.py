@@ -53,6 +53,8 @@ def run(facts: dict[str, Any], values: Sequence[Value], plan: str, folder: str, 
     Wrong arguments are recorded and not raised: only the checks know what is right.
     """
     item, here = Item.of(facts), zkplan.current()
+    # What the public API does not tell: the attempts that are used up, and all of a pure task.
+    claim, is_ahead = here._job.claim, here._job.leader is not None
     journal = recorder_here(folder)
     uid = uuid.uuid4().hex[:16]
     damaged = [value[0] for value in values if value[4] != pad_of(value[0], len(value[4]))]
@@ -61,9 +63,10 @@ def run(facts: dict[str, Any], values: Sequence[Value], plan: str, folder: str, 
         "begin",
         plan=plan,
         key=item.key,
-        number=here.task.number,
-        n=here.attempt,
-        a=here._job.claim.a,  # the public API does not tell the attempts that are used up
+        number=claim.task,
+        n=claim.n,
+        a=claim.a,
+        ahead=is_ahead,
         worker=here.worker,
         pid=os.getpid(),
         uid=uid,
@@ -75,8 +78,8 @@ def run(facts: dict[str, Any], values: Sequence[Value], plan: str, folder: str, 
     try:
         obey_a_poke(Path(folder) / POKES, journal)
         threading.Event().wait(item.seconds)
-        if item.doomed or here.attempt < item.fails:
-            raise PlannedFailure(f"{item.key} attempt {here.attempt}")
+        if item.doomed or claim.n < item.fails:
+            raise PlannedFailure(f"{item.key} attempt {claim.n}")
         if item.adds:
             _add(item, here.task, plan, folder, uid)
     except BaseException as error:
@@ -87,7 +90,7 @@ def run(facts: dict[str, Any], values: Sequence[Value], plan: str, folder: str, 
         journal.write("raised", uid=uid, **how, error=repr(error)[:300])
         raise
     journal.write("end", uid=uid, **FOOTPRINT.noted())
-    return item.key, digest, uid, here.attempt, pad_of(item.key, item.pad)
+    return item.key, digest, uid, claim.n, pad_of(item.key, item.pad)
 
 
 def spec(
@@ -96,7 +99,10 @@ def spec(
     """The task of an item, added to `tasks`, where the tasks that it needs are by key."""
     needed = [tasks[key] for key in item.needs]
     made = zkplan.TaskSpec(
-        run, [item.facts(), needed, plan, folder, by], name=item.key, attempts=attempts_of(item)
+        *(run, [item.facts(), needed, plan, folder, by]),
+        name=item.key,
+        attempts=attempts_of(item),
+        pure=item.pure,
     )
     tasks[item.key] = made
     return made

@@ -31,7 +31,7 @@ class Item(NamedTuple):
     """One task. Its key is unique in its plan; a task added by task `7` is `7/0`, `7/1`, ….
 
     It fails while its attempt number is below `fails`, or always where it is `doomed`. `attempts`
-    0: as many as its plan says.
+    0: as many as its plan says. A `pure` one may be run ahead of its claim.
     """
 
     key: str
@@ -42,6 +42,7 @@ class Item(NamedTuple):
     doomed: bool = False
     adds: tuple[Item, ...] = ()
     attempts: int = 0
+    pure: bool = False
 
     def facts(self) -> dict[str, Any]:
         """As data of builtin types, which can be decoded without this class."""
@@ -164,8 +165,12 @@ class Workload:
 
     def forget(self) -> None:
         """Free the memory of what can be computed again."""
-        for name in ("items", "digests", "fates"):
+        for name in ("items", "has_pure", "digests", "fates"):
             vars(self).pop(name, None)
+
+    @cached_property
+    def has_pure(self) -> bool:
+        return any(item.pure for item in self.items.values())
 
     @cached_property
     def items(self) -> dict[str, Item]:
@@ -232,6 +237,17 @@ def _chain(chance: random.Random) -> list[Item]:
             items.append(Item(key, above, chance.choice([0.0, 0.0, 0.01, 0.05])))
             above = (key,)
     return items
+
+
+def _pure_chain(chance: random.Random) -> list[Item]:
+    """Chains of which most tasks are pure, with some that fail, and ends that meet in one."""
+    items = []
+    for item in _chain(chance):
+        fails = chance.choices([0, 1], [95, 5])[0]
+        seconds = min(item.seconds, 0.01)
+        items.append(item._replace(seconds=seconds, fails=fails, pure=chance.random() < 0.9))
+    needed = {key for item in items for key in item.needs}
+    return [*items, _join("end", [item for item in items if item.key not in needed])]
 
 
 def _join(key: str, items: Sequence[Item]) -> Item:
@@ -350,6 +366,7 @@ SHAPES: dict[str, tuple[int, Callable[[random.Random], list[Item]]]] = {
     "long": (5, _long),
     "steady": (0, _steady),
     "held": (5, _held),
+    "pure chain": (8, _pure_chain),
 }
 
 

@@ -25,7 +25,7 @@ def attempts_are_counted_right(evidence: PlanEvidence) -> Iterator[str]:
         for each in evidence.operations
         if each.what == "retry" and each.may_have_happened
     }
-    for key in sorted({*evidence.plan.executions, *evidence.dead} - retried):
+    for key in sorted({*evidence.executions, *evidence.dead} - retried):
         if evidence.fate(key) != "cut":
             letter = evidence.remains.letters.get(key)
             yield from miscounted(evidence, key, {letter: float("inf")} if letter else {})
@@ -39,7 +39,7 @@ def miscounted(
     After each death but the last it was retried, with all its attempts.
     """
     item = evidence.plan.workload.items.get(key)
-    runs = sorted(evidence.plan.executions.get(key, []), key=lambda each: each.n)
+    runs = sorted(evidence.executions.get(key, []), key=lambda each: each.n)
     first, since = 0, evidence.plan.begun
     for letter, at in [*sorted(deaths.items()), (None, float("inf"))]:
         life = [each for each in runs if first <= each.n <= (letter.n if letter else each.n)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
@@ -14,6 +14,7 @@ from ..traffic.workloads import Workload, parent_of
 from .history import RunHistory
 from .operations import Ending, Operation
 from .plans import Execution, PlanHistory
+from .runs import without_dropped
 from .snapshot import PlanRemains, PlanSnapshot
 
 #: A commit is sent when its function has ended, and again until it is answered. A fault that begins
@@ -67,8 +68,15 @@ class PlanEvidence(Evidence[Execution]):
         return expected_of(self.plan.workload)
 
     @property
-    def executions(self) -> dict[str, list[Execution]]:
-        return self.plan.executions
+    def executions(self) -> Mapping[str, list[Execution]]:
+        return self._accepted if self.plan.workload.has_pure else self.plan.executions
+
+    @cached_property
+    def _accepted(self) -> Mapping[str, list[Execution]]:
+        kept = {each.uid for each in self.remains.kept}
+        # Of a removed plan nobody knows what stood.
+        unknown = self.plan.executions.keys() if self.ending == "removed" else self.standing
+        return without_dropped(self.plan.executions, kept, unknown)
 
     @property
     def name(self) -> str:

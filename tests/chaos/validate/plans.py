@@ -18,7 +18,8 @@ class Execution(history.Execution):
     `a` attempts were used up when it was claimed. It ran as task `number`, which the execution `by`
     has added, or an author where that is empty. `damaged` names the arguments of which bytes were
     wrong. What it raised was `planned` by the workload, or the task is `handed_back` for it, which
-    uses up no attempt: it could not use the store.
+    uses up no attempt: it could not use the store. One that ran `ahead` had no claim
+    of its own, and tells N and A as those of the first.
     """
 
     a: int = 0
@@ -27,6 +28,7 @@ class Execution(history.Execution):
     damaged: list[str] = field(default_factory=list)
     planned: bool = False
     handed_back: bool = False
+    ahead: bool = False
 
 
 @dataclass

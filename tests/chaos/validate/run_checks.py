@@ -40,6 +40,8 @@ def late_executions(history: RunHistory) -> Iterator[str]:
         yield from (f"S3: {name}: {found}" for found in wrong)
         if execution.damaged:
             yield f"S3: {name}: {execution} got damaged bytes from {execution.damaged}"
+        if execution.ahead:
+            continue  # it has no claim, and is dropped
         n = (plan.committed or {}).get(execution.key)
         if n is not None and execution.n >= n:
             yield f"S4: {name}: {execution} began after attempt {n} was committed"
