@@ -160,9 +160,10 @@ class Plan:
 
         One task makes `chunksize` calls, so that tiny calls are not a task each: with "auto" there
         are at most 500 tasks. If one call of a task fails, the task is tried again as a whole. The
-        iterables are read to the shortest one's end before anything is written. `options` are those
-        of `add_task`; the results are kept. Raises as `add_tasks`, and ZkplanError for a wrong
-        `chunksize`.
+        iterables are read to the shortest one's end before anything is written; without an end
+        within five million calls they are refused. `options` are those of `add_task`; the results
+        are kept. Raises as `add_tasks`, and ZkplanError for a wrong `chunksize` and for too many
+        calls.
         """
         specs, size, calls = specs_for(fn, iterables, chunksize, options)
         return MapResults(self.add_tasks(specs), size, calls)
