@@ -57,7 +57,7 @@ async def each(tasks):
     async for task in zkplan.as_completed(tasks): pass
 with zkplan.connect('{hosts}', root='{root}') as client:
     plan = client.plan('idle')
-    task = plan.task(0)
+    task = plan.task('int')
     print('waits', flush=True)
     {wait}
 """
