@@ -1,0 +1,57 @@
+"""The folder for the store of a server in memory: it ends with its process, also if that is
+killed."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import secrets
+import shutil
+import stat
+import tempfile
+from pathlib import Path
+
+NAME = "zkplan-memory-"
+
+
+class PassingFolder:
+    """A folder of this process below the temporary folder, until `remove` or the end.
+
+    If the process is killed, the next one that makes such a folder deletes it: the kernel has freed
+    its lock by then. Raises OSError.
+    """
+
+    def __init__(self) -> None:
+        from ..embedded.lock import FolderLock
+
+        below = Path(tempfile.gettempdir())
+        _sweep(below)
+        made = Path(tempfile.mkdtemp(prefix="new-zkplan-", dir=below))
+        self._lock, self._pid = FolderLock(made), os.getpid()
+        # It gets its name locked, so that no other process takes it for one that is left over.
+        self.path = made.rename(below / f"{NAME}{secrets.token_hex(8)}")
+        atexit.register(self.remove)
+
+    def remove(self) -> None:
+        """Delete it with all that it holds. May be called again."""
+        if os.getpid() == self._pid:  # a forked child does not own it
+            atexit.unregister(self.remove)
+            shutil.rmtree(self.path, ignore_errors=True)
+            self._lock.forget()
+
+
+def _sweep(below: Path) -> None:
+    """Delete the folders that killed processes of this user have left."""
+    from ..embedded.lock import FolderLock
+    from ..embedded.storage_errors import StorageLocked
+
+    for folder in below.glob(f"{NAME}*"):
+        try:
+            found = folder.lstat()
+            if found.st_uid != os.geteuid() or not stat.S_ISDIR(found.st_mode):
+                continue
+            lock = FolderLock(folder)
+        except (StorageLocked, OSError):
+            continue  # its process lives, or has just deleted it
+        shutil.rmtree(folder, ignore_errors=True)
+        lock.forget()
