@@ -376,9 +376,9 @@ class Plan:
             )
 
     def check(self, repair: bool = True) -> Report:
-        """Check the whole plan against the invariants, and its values in the store. With `repair`,
-        repair what may be repaired, and delete values that nothing needs. Raises
-        StoreUnavailable."""
+        """Check the whole plan against the invariants, and its values in the store: up to 1 GiB of
+        them are read, to find damaged ones. With `repair`, repair what may be repaired, and delete
+        values that nothing needs. Raises StoreUnavailable."""
         client = self._client
         report = client.transport.run(check(client.paths, self.number, repair))
         check_blobs(client.transport, client.paths, client.values, self.number, repair, report)

@@ -16,6 +16,7 @@ import zkplan
 from zkplan import Client, PlanFailed, ZkplanError
 from zkplan.archive import export_plan, import_plan
 from zkplan.errors import PayloadUndecodable, StoredValueLost, StoreUnavailable
+from zkplan.store import compare
 
 from .stores import Place, key_of
 from .support import Here, described, note, notes, wait_until, working
@@ -252,7 +253,10 @@ def test_an_author_whose_store_is_away_adds_nothing(place: Place, client: Client
 # ---- check
 
 
-def test_a_check_reports_a_blob_that_is_gone_and_whose_it_is(place: Place, client: Client) -> None:
+@pytest.mark.parametrize("how", ["gone", "damaged"])
+def test_a_check_reports_a_blob_that_is_lost_and_whose_it_is(
+    place: Place, client: Client, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with client.create_plan() as plan:
         kept = plan.add_task(operator.add, [[1], [2]], name="the sum")
         dead = plan.add_task(operator.truediv, [1, 0], name="fails", attempts=1)
@@ -261,10 +265,18 @@ def test_a_check_reports_a_blob_that_is_gone_and_whose_it_is(place: Place, clien
         plan.wait(30)
     assert plan.check().problems == []
     for name in place.blobs(plan):
-        (place.folder_of(plan) / name).unlink()
-    said = "\n".join(plan.check(repair=False).problems)
-    for part in ("(the sum): its result", "(waits): its function", key_of(kept)):
+        file = place.folder_of(plan) / name
+        file.unlink() if how == "gone" else file.write_bytes(file.read_bytes()[::-1])
+    report = plan.check(repair=False)
+    said = "\n".join(report.problems)
+    for part in ("(the sum): its result", "(waits): its function", key_of(kept), f"is {how}"):
         assert part in said
+    assert report.unread == 0
+    if how == "damaged":  # with less to read it says what it has not read
+        monkeypatch.setattr(compare, "READ_BYTES_MAX", 0)
+        bounded = plan.check(repair=False)
+        assert len(bounded.problems) == 1
+        assert bounded.unread == len(report.problems) - 1
 
 
 def test_a_check_deletes_only_blobs_that_nobody_can_refer_to(

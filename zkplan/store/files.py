@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ..errors import StoredValueLost, StoreUnavailable, ZkplanError
-from .blob import Bytes
+from .blob import Bytes, Digest
 from .reference import PART
 
 #: A larger value goes to the store, unless another limit is given; and the largest limit.
@@ -77,6 +77,21 @@ class Store:
             ) from None
         except Exception as error:
             raise self._unavailable(f"{name} cannot be read", error) from error
+
+    def digest(self, folder: str, name: str) -> tuple[str, int] | None:
+        """The digest of a blob and its length, read in chunks; None if there is no such blob.
+        Raises StoreUnavailable."""
+        found, length = Digest(), 0
+        try:
+            with self._fs.open(self._path(folder, name), "rb") as file:
+                while chunk := file.read(CHUNK_BYTES):
+                    found.update(chunk)
+                    length += len(chunk)
+        except FileNotFoundError:
+            return None
+        except Exception as error:
+            raise self._unavailable(f"{name} cannot be read", error) from error
+        return found.hex(), length
 
     def names(self, folder: str) -> list[str]:
         """The blobs of a plan, and what a writer that died has left. Raises StoreUnavailable."""
