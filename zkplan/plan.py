@@ -69,6 +69,8 @@ class Plan:
 
     @property
     def number(self) -> str:
+        """The ten digits in the name of its znode, a text. `int(plan.number)` is the number that
+        commands print."""
         return number_of(self.path)
 
     @property
