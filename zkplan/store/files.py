@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ..errors import StoredValueLost, StoreUnavailable, ZkplanError
+from ..transport.passing_folder import is_passing
 from .blob import Bytes, Digest
 from .reference import PART
 
@@ -21,8 +22,8 @@ class Store:
     """Reads and writes blobs by name. It is thread-safe.
 
     A blob is written whole or not at all, and it is durable when `write` returns, as far as the
-    file system can promise that. Blobs are never changed: a name is only written again with the
-    same bytes.
+    file system can promise that; but for the store of a server in memory, which ends with it. Blobs
+    are never changed: a name is only written again with the same bytes.
     """
 
     def __init__(self, url: str, inline_limit: int = INLINE_LIMIT) -> None:
@@ -43,6 +44,8 @@ class Store:
                 "others need the package of fsspec for them, such as s3fs)"
             ) from error
         self._is_local = "file" in _names(self._fs.protocol)
+        #: Beside a server in memory nothing has to outlast a power cut.
+        self._lasts = not (self._is_local and is_passing(self._root))
         self._was_there = self._is_local and os.path.isdir(self._root)
 
     def __repr__(self) -> str:
@@ -141,12 +144,15 @@ class Store:
             with open(draft, "wb") as file:
                 _write(file, chunks)
                 file.flush()
-                os.fsync(file.fileno())
+                if self._lasts:
+                    os.fsync(file.fileno())
             os.replace(draft, path)
         except BaseException:
             if os.path.exists(draft):
                 os.unlink(draft)
             raise
+        if not self._lasts:
+            return
         handle = os.open(folder, os.O_RDONLY)
         try:
             os.fsync(handle)
