@@ -133,8 +133,9 @@ def bench(arguments: list[str]) -> None:
 
 
 def docs(arguments: list[str]) -> None:
-    """write the list of modules in docs/internals/architecture.md"""
+    """write the lists of modules and of command options in docs"""
     ARCHITECTURE.write_text(with_modules(ARCHITECTURE.read_text("utf-8")), "utf-8")
+    run("python", "-m", "tests.unit.command_options")
 
 
 def with_modules(page: str) -> str:

@@ -69,6 +69,8 @@ class Plan:
 
     @property
     def number(self) -> str:
+        """The ten digits in the name of its znode, a text. `int(plan.number)` is the number that
+        commands print."""
         return number_of(self.path)
 
     @property
@@ -166,9 +168,10 @@ class Plan:
 
         One task makes `chunksize` calls, so that tiny calls are not a task each: with "auto" there
         are at most 500 tasks. If one call of a task fails, the task is tried again as a whole. The
-        iterables are read to the shortest one's end before anything is written. `options` are those
-        of `add_task`; the results are kept. Raises as `add_tasks`, and ZkplanError for a wrong
-        `chunksize`.
+        iterables are read to the shortest one's end before anything is written; without an end
+        within five million calls they are refused. `options` are those of `add_task`; the results
+        are kept. Raises as `add_tasks`, and ZkplanError for a wrong `chunksize` and for too many
+        calls.
         """
         specs, size, calls = specs_for(fn, iterables, chunksize, options)
         return MapResults(self.add_tasks(specs), size, calls)
@@ -381,9 +384,9 @@ class Plan:
             )
 
     def check(self, repair: bool = True) -> Report:
-        """Check the whole plan against the invariants, and its values in the store. With `repair`,
-        repair what may be repaired, and delete values that nothing needs. Raises
-        StoreUnavailable."""
+        """Check the whole plan against the invariants, and its values in the store: up to 1 GiB of
+        them are read, to find damaged ones. With `repair`, repair what may be repaired, and delete
+        values that nothing needs. Raises StoreUnavailable."""
         client = self._client
         report = client.transport.run(check(client.paths, self.number, repair))
         check_blobs(client.transport, client.paths, client.values, self.number, repair, report)

@@ -19,7 +19,9 @@ from .serialization.codec import function_name
 from .tracebacks import told_to_caller
 from .waiting.done import has_completed
 from .waiting.futures import completion
+from .waiting.kept import refuse_unkept
 from .waiting.one_result import failure_in, not_kept, open_outcome, wait_for_outcome
+from .waiting.plan_async import in_thread
 from .waiting.watcher import Callback, Watcher
 
 
@@ -120,12 +122,13 @@ class Task:
         """Wait for the result and return it. `timeout` is in seconds.
 
         If the task is out of attempts, this raises the function's own exception, or TaskFailed if
-        that exception cannot be restored. Raises ResultNotKept and WaitTimeout, and what
-        `Plan.wait` raises if the result can never come. Raises PlanError where the wait would never
-        end: inside the plan's own `with` block, and for a task that the running task has just
-        added.
+        that exception cannot be restored or the last attempt ran out of time. If the result will
+        not be kept, it raises ResultNotKept before the wait. Raises WaitTimeout if the time of this
+        wait is over, and what `Plan.wait` raises if the result can never come. Raises PlanError
+        where the wait would never end: inside the plan's own `with` block, and for a task that the
+        running task has just added.
         """
-        outcome, self._outcome = self._wait(timeout), None
+        outcome, self._outcome = self._wait(timeout, value=True), None
         return open_outcome(self._plan.client.values, outcome, self.path, self.name)
 
     @told_to_caller
@@ -139,7 +142,7 @@ class Task:
         """
         self._waited_for()
         try:
-            self._outcome = self._wait(timeout)
+            self._outcome = self._wait(timeout, value=False)
         except PlanError as error:
             return error
         except ResultNotKept:
@@ -175,6 +178,9 @@ class Task:
         return self._awaited().__await__()
 
     async def _awaited(self) -> Any:
+        client, plan_path, number = self._waited_for()
+        if self._outcome is None and self._is_kept() is not True:
+            await in_thread(lambda _: refuse_unkept(client, plan_path, {number: self}))
         completed, outcome = await completion(self)
         if completed.error is not None:
             raise completed.error
@@ -182,11 +188,11 @@ class Task:
             raise not_kept(self.path, self.name)
         return open_outcome(self._plan.client.values, outcome, self.path, self.name)
 
-    def _wait(self, timeout: float | None) -> bytes:
+    def _wait(self, timeout: float | None, value: bool) -> bytes:
         client, plan_path, number = self._waited_for()
         if self._outcome is not None:
             return self._outcome
-        return wait_for_outcome(client, plan_path, number, self.name, timeout)
+        return wait_for_outcome(client, plan_path, number, self, timeout, value)
 
     def _waited_for(self) -> tuple[Connection, str, str]:
         """Client, path of the plan, and number. Raises PlanError where a wait would never end."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 
 import zkplan
 from zkplan import Client
+from zkplan.functions import mapping
 
 from .support import WAIT_S, note, notes
 
@@ -112,6 +114,19 @@ def test_bad_input_of_a_map_writes_nothing(zkplan_client: Client) -> None:
         with pytest.raises(zkplan.ZkplanError, match="chunksize"):
             plan.map(double, [1], chunksize=size)  # type: ignore[arg-type]
     assert plan.status().added == 0
+
+
+def test_a_map_without_an_end_is_refused_and_writes_nothing(
+    zkplan_client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mapping, "CALLS_MAX", 1000)
+    plan, numbers = zkplan_client.create_plan(), itertools.count()
+    with pytest.raises(zkplan.ZkplanError, match=r"at most 1,000 calls.*islice"):
+        plan.map(abs, (number for number in numbers))
+    assert next(numbers) == 1001
+    assert plan.status().added == 0
+    # The shortest iterable ends a map.
+    assert len(plan.map(max, numbers, range(1000))) == 1000
 
 
 def test_the_results_of_a_map_are_no_argument(zkplan_client: Client) -> None:

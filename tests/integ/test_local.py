@@ -237,10 +237,14 @@ SCRIPT = """
 import os, select, sys, zkplan, beside
 def here(x):
     return beside.double(x)
+def large(_):
+    return bytes(100_000)
 with zkplan.local(workers=2) as client:
     with client.create_plan() as plan:
         answer = plan.add_task(here, (21,))
+        stored = plan.add_task(large, (21,))
     assert answer.result(timeout=30) == 42
+    assert len(stored.result(timeout=30)) == 100_000
     print(*(worker.pid for worker in client.workers()), flush=True)
     if len(sys.argv) > 1:
         # Not by one read: a signal that comes just before it is noticed only behind it.
@@ -266,7 +270,9 @@ def test_workers_can_import_what_a_script_can_and_add_no_noise(script: Path) -> 
 @pytest.mark.parametrize(
     "number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL], ids=str
 )
-def test_no_signal_leaves_a_worker_or_a_file(number: signal.Signals, script: Path) -> None:
+def test_no_signal_leaves_a_worker_nor_a_file_beyond_the_next_start(
+    number: signal.Signals, script: Path
+) -> None:
     temporary, said = script.parent / "temporary", script.parent / "said"
     temporary.mkdir()
     with (
@@ -287,4 +293,23 @@ def test_no_signal_leaves_a_worker_or_a_file(number: signal.Signals, script: Pat
         program.send_signal(number)
         assert program.wait(30) == -number
     wait_until(lambda: not any(map(is_running, pids)), "the workers have ended")
+    if number != signal.SIGINT:  # a process that is killed deletes nothing: the next one does
+        assert list(temporary.glob("zkplan-memory-*/store/*/*"))
+        run_python(str(script), env={"TMPDIR": str(temporary)})
     assert list(temporary.iterdir()) == []
+
+
+def test_the_values_of_a_block_that_stands_outlive_the_start_of_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with zkplan.local(workers=0) as client:
+        with client.create_plan() as plan:
+            task = plan.add_task(bytes, [100_000])
+        plan.wait(30)
+        with zkplan.local(workers=0):
+            pass
+        run_python("-c", "import zkplan; zkplan.local(0).start()", env={"TMPDIR": str(tmp_path)})
+        assert len(list(tmp_path.glob("zkplan-memory-*/store/*/*"))) == 1
+        assert len(task.result(30)) == 100_000
+    assert list(tmp_path.iterdir()) == []

@@ -314,3 +314,31 @@ def test_a_signal_drains_a_worker_process(
     assert task.result(10) == "open"
     assert znodes.get_children(f"{zkplan_client.root}/claims") == []
     plan.wait(10)
+
+
+def runs_until_told(file: str, raises: bool) -> None:
+    note(file, "runs")
+    wait_until(lambda: zkplan.current().cancelled, "the task is told")
+    note(file, "told")
+    if raises:
+        zkplan.current().check()
+
+
+@pytest.mark.parametrize("raises", [False, True], ids=["returns", "raises"])
+def test_a_task_of_a_removed_plan_is_told_and_nobody_is_warned_of_its_end(
+    raises: bool,
+    here: Here,
+    zkplan_client: Client,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    file = tmp_path / "ran"
+    caplog.set_level("INFO", "zkplan")
+    with working(*here):
+        with zkplan_client.create_plan() as plan:
+            plan.add_task(runs_until_told, [str(file), raises])
+        wait_until(lambda: notes(file) == ["runs"], "it runs")
+        plan.remove()
+        wait_until(lambda: "lost the claim" in caplog.text, "the worker knows that it was in vain")
+    assert notes(file) == ["runs", "told"]
+    assert not [each for each in caplog.records if each.levelname not in ("INFO", "DEBUG")]

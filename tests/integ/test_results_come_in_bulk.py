@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, FIRST_EXCEPTION
 from typing import Any
 
@@ -106,9 +106,26 @@ def test_what_is_not_kept_is_refused_before_the_wait(zkplan_client: Client) -> N
         plan.add_task(str, [first])
         dropped = plan.add_task(wait_at_the_gate, keep=False)
     for task in (first, dropped, *(plan.task(each.number) for each in (first, dropped))):
-        with pytest.raises(zkplan.ResultNotKept, match="not kept"):
-            plan.results([task], WAIT_S)
+        for ask in (lambda task: plan.results([task]), Task.result, awaited):
+            with pytest.raises(zkplan.ResultNotKept, match="not kept"):
+                ask(task)
     assert plan.status().finished == 0
+
+
+def awaited(task: Task) -> Any:
+    return asyncio.run(task._awaited())
+
+
+def test_a_failure_is_raised_though_the_result_would_not_be_kept(
+    failing: tuple[Plan, dict[str, Task]],
+) -> None:
+    plan, _ = failing
+    with plan.client.create_plan(attempts=1, keep=False) as plan:
+        task = plan.add_task(fail)
+    assert isinstance(task.exception(WAIT_S), ValueError)
+    for ask in (lambda task: plan.results([task]), Task.result, awaited):
+        with pytest.raises(ValueError, match="on purpose"):
+            ask(plan.task(task.number))
 
 
 def test_a_task_of_another_plan_is_refused(zkplan_client: Client) -> None:
@@ -146,6 +163,57 @@ def test_tasks_of_several_plans_complete_in_their_own_order(zkplan_client: Clien
         if len(seen) == 2:
             gate.set()
     assert seen == [1, 1, "late", "late"]
+
+
+def test_tasks_of_two_servers_are_told_apart(zkplan_client: Client) -> None:
+    with zkplan.connect("embedded:", root=zkplan_client.root) as other:
+        tasks = []
+        for client in (zkplan_client, other):
+            with client.create_plan() as plan:
+                tasks.append(plan.add_task(abs, [-1]))
+        assert tasks[0].path == tasks[1].path
+        assert list(zkplan.as_completed(tasks[:1] * 2, WAIT_S)) == tasks[:1]
+        with zkplan.Worker(other, threads=1):
+            assert set(zkplan.as_completed(tasks, WAIT_S)) == set(tasks)
+
+
+async def first_of(tasks: list[Task]) -> Any:
+    return await anext(aiter(zkplan.as_completed(tasks, WAIT_S)))
+
+
+def called_back(task: Task) -> Any:
+    done = threading.Event()
+    task.add_done_callback(lambda _: done.set())
+    assert done.wait(WAIT_S)
+    return task.result()
+
+
+@pytest.mark.parametrize(
+    "wait",
+    [
+        lambda task: task.result(),
+        lambda task: task.plan.results([task]),
+        lambda task: task.plan.results(),
+        lambda task: task.plan.wait(),
+        lambda task: asyncio.run(task._awaited()),
+        lambda task: asyncio.run(task.plan.wait_async()),
+        lambda task: asyncio.run(first_of([task])).result(),
+        lambda task: zkplan.wait([task]).done.pop().result(),
+        called_back,
+    ],
+    ids=["result", "results", "all results", "plan", "await", "async", "each", "wait", "callback"],
+)
+def test_every_wait_ends_when_its_plan_is_removed(
+    wait: Callable[[Task], Any], zkplan_client: Client
+) -> None:
+    with zkplan_client.create_plan() as plan:
+        task = plan.add_task(wait_at_the_gate)
+    wait_until(task.running, "it runs")
+    remover = threading.Timer(0.3, plan.remove)
+    remover.start()
+    with pytest.raises((zkplan.PlanCancelled, zkplan.PlanNotFound)):
+        wait(task)
+    remover.join()
 
 
 @pytest.mark.parametrize("act", ["cancel", "remove"])
@@ -233,9 +301,13 @@ def test_callbacks_are_called_once_and_one_that_raises_is_logged(
     def breaks(task: Task) -> None:
         raise RuntimeError("my callback")
 
+    def exits(task: Task) -> None:
+        raise SystemExit("my exit")
+
     with zkplan_client.create_plan() as plan:
         task = plan.add_task(wait_at_the_gate, [5])
     task.add_done_callback(breaks)
+    task.add_done_callback(exits)
     task.add_done_callback(note)
     task.add_done_callback(note)
     gate.set()
@@ -244,6 +316,7 @@ def test_callbacks_are_called_once_and_one_that_raises_is_logged(
     assert done.wait(WAIT_S)
     assert told == [5, 5, 5]
     assert "my callback" in caplog.text
+    assert "my exit" in caplog.text
     wait_until(
         lambda: not [t for t in threading.enumerate() if t.name == "zkplan-watcher"],
         "the thread ends with the last callback",

@@ -51,6 +51,52 @@ def test_ctrl_c_of_a_wait_is_not_a_failed_plan(
     assert f"(idle) goes on; only this wait has ended. To look at the plan:\n{look}" in said
 
 
+MAIN = """
+import asyncio, zkplan
+async def each(tasks):
+    async for task in zkplan.as_completed(tasks): pass
+with zkplan.connect('{hosts}', root='{root}') as client:
+    plan = client.plan('idle')
+    task = plan.task('int')
+    print('waits', flush=True)
+    {wait}
+"""
+WAITS = {
+    "result": "task.result()",
+    "exception": "task.exception()",
+    "results": "plan.results([task])",
+    "all results": "plan.results()",
+    "as completed": "list(zkplan.as_completed([task]))",
+    "wait": "zkplan.wait([task])",
+    "await": "asyncio.run(task._awaited())",
+    "await each": "asyncio.run(each([task]))",
+    "await plan": "asyncio.run(plan.wait_async())",
+}
+
+
+@pytest.mark.parametrize("wait", WAITS.values(), ids=list(WAITS))
+def test_ctrl_c_ends_each_of_the_waits_in_python(
+    wait: str, zkplan_client: Client, zookeeper_hosts: str, tmp_path: Path
+) -> None:
+    with zkplan_client.create_plan("idle") as plan:
+        plan.add_task(int)
+    log = tmp_path / "log"
+    main = MAIN.format(hosts=zookeeper_hosts, root=zkplan_client.root, wait=wait)
+    process = WatchedProcess([*IN_CHECKOUT, sys.executable, "-c", main], log)
+    try:
+        # It warns once it waits.
+        wait_until(lambda: "no worker is registered" in log.read_text(), "it waits")
+        process.send(signal.SIGINT)
+        assert exit_code(process) == -signal.SIGINT
+    finally:
+        process.end(0)
+    said = log.read_text()
+    assert "KeyboardInterrupt" in said
+    is_async = "asyncio" in wait  # there the coroutine is cancelled
+    assert is_async or said.count("goes on; only this wait has ended. To look at the plan:") == 1
+    assert plan.status().state == "running"
+
+
 def test_ctrl_c_of_a_worker_that_is_connecting_ends_it(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         host = f"127.0.0.1:{silent.getsockname()[1]}"

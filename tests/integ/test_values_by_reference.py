@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import zkplan
-from zkplan import Client, PlanFailed, ZkplanError
+from zkplan import Client, ZkplanError
 from zkplan.archive import export_plan, import_plan
 from zkplan.errors import PayloadUndecodable, StoredValueLost, StoreUnavailable
 
@@ -247,48 +247,6 @@ def test_an_author_whose_store_is_away_adds_nothing(place: Place, client: Client
     with pytest.raises(StoreUnavailable, match="cannot be written"):
         plan.add_task(operator.add, [[1], [2]])
     assert plan.status().tasks == 0
-
-
-# ---- check
-
-
-def test_a_check_reports_a_blob_that_is_gone_and_whose_it_is(place: Place, client: Client) -> None:
-    with client.create_plan() as plan:
-        kept = plan.add_task(operator.add, [[1], [2]], name="the sum")
-        dead = plan.add_task(operator.truediv, [1, 0], name="fails", attempts=1)
-        plan.add_task(operator.neg, [dead], name="waits")
-    with place.working(), pytest.raises(PlanFailed):
-        plan.wait(30)
-    assert plan.check().problems == []
-    for name in place.blobs(plan):
-        (place.folder_of(plan) / name).unlink()
-    said = "\n".join(plan.check(repair=False).problems)
-    for part in ("(the sum): its result", "(waits): its function", key_of(kept)):
-        assert part in said
-
-
-def test_a_check_deletes_only_blobs_that_nobody_can_refer_to(
-    place: Place, client: Client, tmp_path: Path
-) -> None:
-    gate = tmp_path / "gate"
-    with client.create_plan() as plan:
-        task = plan.add_task(wait_for, [str(gate)])
-    digest = "0" * 32
-    with place.working():
-        wait_until(task.running, "the task runs")
-        folder = place.folder_of(plan)
-        live = f"{task.number}.0-{digest}"
-        names = [live, f"{task.number}.7-{digest}", f"add-{digest}", f"add-{digest}.ab.part"]
-        for name in [*names, "foreign"]:
-            (folder / name).touch()
-        before = set(place.blobs(plan))
-        assert plan.check(repair=False).unreferenced == [f"{task.number}.7-{digest}"]
-        assert set(place.blobs(plan)) == before
-        assert plan.check().deleted == [f"{task.number}.7-{digest}"]
-        assert set(place.blobs(plan)) == before - {f"{task.number}.7-{digest}"}
-        plan.cancel()
-        assert set(plan.check().deleted) == {f"add-{digest}", f"add-{digest}.ab.part"}
-        gate.touch()
 
 
 # ---- archive

@@ -14,6 +14,8 @@ import pytest
 
 from zkplan.cli import cli
 
+from .command_options import PAGE, with_options
+
 TOP = Path(__file__).parents[2]
 PAGES = sorted(
     [
@@ -69,6 +71,11 @@ def test_every_command_is_documented() -> None:
     text = read("docs/start/reference.md")
     missing = [path for path in commands(cli, "zkplan") if f"`{path}`" not in text]
     assert not missing
+
+
+def test_the_table_of_options_is_what_the_commands_say() -> None:
+    page = PAGE.read_text("utf-8")
+    assert with_options(page) == page, "run `python3 dev.py docs`"
 
 
 @pytest.mark.parametrize("invariant", INVARIANTS)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from zkplan.errors import PayloadUndecodable
-from zkplan.inspection import task_details, unfinished
+from zkplan.inspection import task_details, task_info, unfinished
 from zkplan.protocol.records import Failure, TaskRecord
 from zkplan.protocol.requests import Node
 from zkplan.runtime.context import Context
@@ -110,7 +110,7 @@ def left_to_others(damaged: Job) -> str:
 @pytest.mark.parametrize("envelope", forged(TASK))
 def test_a_forged_definition_is_not_run(envelope: bytes) -> None:
     assert left_to_others(job(record=envelope))
-    assert "undecodable" in task_details._definition(OURS, envelope)["function"]
+    assert "undecodable" in task_info._definition(OURS, envelope)[0]
     assert unfinished._name_of(OURS, envelope) is None
 
 

@@ -119,12 +119,15 @@ def check(plan: str, output: str, repair: bool, **connection: Any) -> None:
         "published": report.published,
         "unreferenced": report.unreferenced,
         "deleted": report.deleted,
+        "unread": report.unread,
         "problems": report.problems,
     }
     if output == "table":
         lists = ("created", "published", "unreferenced", "deleted", "problems")
         told = {name: "\n".join(facts.pop(name)) for name in lists}
         facts |= {name: text for name, text in told.items() if text} or {"found": "nothing"}
+        if not report.unread:
+            del facts["unread"]
     print_facts(facts, output)
     if report.problems:
         raise SystemExit(1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
 from typing import Any, overload
 
 from ..errors import NotSerialisable, ZkplanError
@@ -14,6 +15,8 @@ from ..waiting.outcomes import read_outcomes
 
 #: With chunksize="auto" the calls make at most so many tasks.
 TASKS_MAX = 500
+#: At most so many calls: more are most likely an iterable without an end, which fills the memory.
+CALLS_MAX = 5_000_000
 #: Iterating reads the outcomes of so many tasks ahead, but no more than so many bytes.
 AHEAD, AHEAD_BYTES = 100, 8 * 1024 * 1024
 
@@ -42,7 +45,12 @@ def specs_for(
     """The tasks, the number of calls in each, and the number of calls. Raises ZkplanError."""
     if chunksize != "auto" and not (type(chunksize) is int and chunksize >= 1):
         raise ZkplanError(f'chunksize must be "auto" or a number from 1 on, not {chunksize!r}')
-    calls = list(zip(*iterables, strict=False))
+    calls = list(islice(zip(*iterables, strict=False), CALLS_MAX + 1))
+    if len(calls) > CALLS_MAX:
+        raise ZkplanError(
+            f"a map has at most {CALLS_MAX:,} calls: do its iterables have no end? Give it a part "
+            "of them (itertools.islice), or several maps"
+        )
     size = -(-len(calls) // TASKS_MAX) or 1 if chunksize == "auto" else int(chunksize)
     options = {**getattr(fn, "zkplan_options", {}), **options, "keep": True}
     if size == 1:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from ..connection import Connection
@@ -41,22 +41,34 @@ def kept_outcomes(client: Connection, plan_path: str) -> Iterator[OutcomeSummary
     return _summaries(client.transport, client.codec, plan_path, chosen)
 
 
+def outcome_nodes(
+    transport: Transport, plan_path: str, numbers: Sequence[str], strict: bool
+) -> Iterator[list[tuple[str, Node | None]]]:
+    """Read the kept outcomes of tasks, None where there is none.
+
+    It reads as it goes on, in batches whose answers are small enough for the server and for the
+    memory of the caller: a value may have 1 MB. `strict`: see ReadMany.
+    """
+    start, count = 0, VALUES_FIRST
+    while start < len(numbers):
+        batch = numbers[start : start + count]
+        start += count
+        reads = [ReadData(f"{plan_path}/results/{number}") for number in batch]
+        nodes = transport.ask(ReadMany(reads, strict))
+        count = values_next(nodes)
+        yield list(zip(batch, nodes, strict=True))
+
+
 def _summaries(
     transport: Transport, codec: Codec, plan_path: str, chosen: list[str]
 ) -> Iterator[OutcomeSummary]:
-    start, count = 0, VALUES_FIRST
-    while start < len(chosen):
-        batch = chosen[start : start + count]
-        start += count
-        nodes = transport.ask(ReadMany([ReadData(f"{plan_path}/results/{name}") for name in batch]))
+    for batch in outcome_nodes(transport, plan_path, chosen, strict=False):
         here = [
             _summary(codec, number, node)
-            for number, node in zip(batch, nodes, strict=True)
+            for number, node in batch
             if node is not None  # else its task was retried meanwhile
         ]
         yield from _with_names(transport, plan_path, here)
-        # Nothing else limits the size of the answer, and a value may have 1 MB.
-        count = values_next(nodes)
 
 
 def _summary(codec: Codec, number: str, node: Node) -> OutcomeSummary:

@@ -1,4 +1,4 @@
-"""All facts about one task. Users' values are decoded only on request."""
+"""`zkplan task show`: what is known of one task, as text. Values are decoded only on request."""
 
 from __future__ import annotations
 
@@ -7,23 +7,14 @@ from typing import Any
 from ..connection import Connection
 from ..errors import InvalidTask, PayloadUndecodable
 from ..protocol.layout import number_of
-from ..protocol.load import read_all
-from ..protocol.records import Failure, TaskRecord
-from ..protocol.requests import Node, ReadChildren, ReadData, ReadMany
-from ..serialization.codec import (
-    FAILURE,
-    LOG,
-    TASK,
-    VALUE,
-    Codec,
-    describe_function,
-    split_name,
-    task_options,
-)
+from ..protocol.records import Failure
+from ..protocol.requests import Node
+from ..serialization.codec import FAILURE, LOG, VALUE, Codec, split_name
 from ..store.reference import value_size
 from ..store.values import Values
 from ..text import date_time
 from .neighbours import dependencies, dependents
+from .task_info import TaskInfo, TaskRead, info_of, read_task
 from .unfinished import TaskSummary, summaries
 
 #: Facts that are lines of text for people, and lists for programs.
@@ -39,30 +30,23 @@ def describe_task(
     Python writes them. Decoding runs code of whoever wrote them. The list `undecoded` says why some
     could not be decoded. Raises InvalidTask if the task does not exist.
     """
-    transport, codec = client.transport, client.codec
+    codec = client.codec
     plan_path, number = task_path.rpartition("/")[0], number_of(task_path)
-    kept = ReadData(f"{plan_path}/results/{number}")
-    node, names, outcome = transport.ask(
-        ReadMany([ReadData(task_path), ReadChildren(task_path), kept])
-    )
-    if node is None and outcome is None:
-        raise InvalidTask(
-            number,
-            f"{task_path} does not exist: finished without a kept result, or never added",
-        )
+    read = read_task(client, plan_path, number)
+    info, outcome = info_of(codec, number, read), read.outcome
+    if read.summary is None and outcome is None:
+        raise InvalidTask(number, f"{task_path} does not exist: finished without a kept result")
     facts: dict[str, Any] = {"path": task_path}
     shown = _Values(client.values, plan_path) if values else None
-    if node is not None and names is not None:
-        facts |= _definition(codec, node.data)
-        around = _surroundings(client, task_path, names, people)
-        if not around:
-            return describe_task(client, task_path, people, values)  # finished meanwhile
-        facts |= around
-        logs = [f"{task_path}/{name}" for name in sorted(names) if name.startswith("log-")]
-        nodes = transport.run(read_all([ReadData(path) for path in logs]))
-        facts["log"] = [_entry(codec, found, people, shown) for found in nodes if found is not None]
+    if read.summary is None:
+        facts["state"] = info.state
     else:
-        facts["state"] = "finished"
+        neighbours = _neighbours(client, task_path, read, people)
+        if not neighbours:
+            return describe_task(client, task_path, people, values)  # finished meanwhile
+        facts |= _definition(info) | _state(info, people) | neighbours
+        facts["arrived"] = info.arrived
+        facts["log"] = [_entry(codec, found, people, shown) for found in read.logs]
     if outcome is not None:
         facts |= _outcome(codec, outcome.data, shown)
     if people:
@@ -72,13 +56,30 @@ def describe_task(
     return facts
 
 
-def _surroundings(
-    client: Connection, task_path: str, names: list[str], people: bool
-) -> dict[str, Any]:
-    """The state of the task and its neighbours; empty if the task is gone."""
+def _definition(info: TaskInfo) -> dict[str, Any]:
+    if info.attempts is None:
+        return {"function": info.function}
+    names = ("name", "function", "attempts", "retry_delay", "timeout", "priority", "pure")
+    return {name: getattr(info, name) for name in names}
+
+
+def _state(info: TaskInfo, people: bool) -> dict[str, Any]:
+    facts: dict[str, Any] = {"state": info.state, "attempts_used": info.attempts_used}
+    if info.due is not None:
+        facts["due"] = date_time(info.due, people)
+    if info.state == "claimed":
+        attempt = "" if info.attempt is None else str(info.attempt)
+        facts |= {"worker": info.worker, "attempt": attempt}
+    if info.since is not None:
+        facts["since"] = date_time(info.since, people)
+    return facts
+
+
+def _neighbours(client: Connection, task_path: str, read: TaskRead, people: bool) -> dict[str, Any]:
+    """The tasks at the other ends of its edges; empty if the task is gone."""
     plan_path, number = task_path.rpartition("/")[0], number_of(task_path)
-    provs = [name for name in names if name.startswith("prov-")]
-    deps = [name for name in names if name.startswith("dep-")]
+    provs = [name for name in read.names if name.startswith("prov-")]
+    deps = [name for name in read.names if name.startswith("dep-")]
     sides = {
         "waits_for": dependencies(client.transport, plan_path, number, deps),
         "feeds": dependents(client.transport, task_path, provs),
@@ -87,19 +88,13 @@ def _surroundings(
     found = {each.number: each for each in summaries(client, plan_path, [number, *numbers])}
     if number not in found:
         return {}
-    me = found[number]
-    facts: dict[str, Any] = {"state": me.state, "attempts_used": me.attempts}
-    if me.due is not None:
-        facts["due"] = date_time(me.due, people)
-    if me.state == "claimed":
-        facts |= _owner(client, task_path, me.worker)
+    facts: dict[str, Any] = {}
     for name, side in sides.items():
         facts[name] = [_named(found[each], people) for each in side.tasks if each in found]
         if not people:
             facts[f"{name}_count"] = len(deps if name == "waits_for" else provs)
         elif side.more:
             facts[name].append(f"… and {side.more:,} more" + (f", {side.why}" if side.why else ""))
-    facts["arrived"] = sum(name.startswith("arg-") for name in names)
     return facts
 
 
@@ -111,33 +106,6 @@ def _named(found: TaskSummary, people: bool) -> str | dict[str, Any]:
         return seen | ({"due": due} if due else {})
     parts = [f"task-{found.number}", found.name or "", found.state, f"(due {due})" if due else ""]
     return " ".join(part for part in parts if part)
-
-
-def _definition(codec: Codec, sealed: bytes) -> dict[str, Any]:
-    try:
-        record = TaskRecord.from_bytes(codec.open(TASK, sealed)[1])
-        options = task_options(record)
-    except PayloadUndecodable as error:
-        return {"function": f"(undecodable: {error})"}
-    return {
-        "name": options.name,
-        "function": describe_function(record.function),
-        "attempts": options.attempts,
-        "retry_delay": options.retry_delay,
-        "timeout": options.timeout,
-        "priority": options.priority,
-        "pure": options.pure,
-    }
-
-
-def _owner(client: Connection, task_path: str, worker: str) -> dict[str, Any]:
-    """Which worker has claimed it, with which fencing number, unless the claim has ended
-    meanwhile."""
-    node = client.transport.ask(ReadData(f"{task_path}/owner"))
-    owner, _, attempt = (
-        (node.data if node is not None else b"").decode(errors="replace").partition(" ")
-    )
-    return {"worker": worker or owner, "attempt": attempt}
 
 
 class _Values:

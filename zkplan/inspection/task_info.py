@@ -1,9 +1,10 @@
-"""What is known of one task, for programs."""
+"""What is known of one task, for programs and for `zkplan task show`."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..connection import Connection
 from ..errors import InvalidTask, PayloadUndecodable, PlanNotFound
@@ -21,7 +22,9 @@ from ..serialization.codec import (
     split_name,
     task_options,
 )
-from .unfinished import summaries
+from .unfinished import TaskSummary, summaries
+
+_OPTIONS = ("attempts", "retry_delay", "timeout", "priority", "pure")
 
 
 @dataclass(frozen=True)
@@ -30,10 +33,12 @@ class TaskInfo:
 
     `state` is `finished` or one of the states of `Plan.tasks`. `name` is None if it cannot be read
     here. `attempts` is how often the task may run (None for a finished task), `attempts_used` how
-    many of these are used up. A claimed task has the `worker` that claimed it and `since` when; a
-    delayed one has `due`, when it becomes runnable. `waits_for` counts the results that have not
-    arrived, `feeds` the tasks that take its own. `last_error` is the text of the last failure that
-    is kept, empty if there is none. `failed` says that a finished or dead task has failed for good.
+    many of these are used up. A claimed task has the `worker` that claimed it, `since` when, and
+    `attempt`, its fencing number; a delayed one has `due`, when it becomes runnable. `waits_for`
+    counts the results that have not arrived, `arrived` those that have, `feeds` the tasks that take
+    its own. `last_error` is the text of the last failure that is kept, empty if there is none.
+    `failed` says that a finished or dead task has failed for good. `retry_delay`, `timeout`,
+    `priority` and `pure` are its options.
     """
 
     number: str
@@ -49,6 +54,12 @@ class TaskInfo:
     feeds: int = 0
     last_error: str = ""
     failed: bool = False
+    attempt: int | None = None
+    arrived: int = 0
+    retry_delay: float = 0.0
+    timeout: float | None = None
+    priority: int = 0
+    pure: bool = False
     _notes: tuple[bytes, ...] = ()
 
     def progress(self) -> list[Any]:
@@ -59,8 +70,28 @@ class TaskInfo:
         return [load(note) for note in self._notes]
 
 
+class TaskRead(NamedTuple):
+    """The znodes of one task at one moment. Only an unfinished task has a `definition`, `names`
+    (its children) and a `summary`."""
+
+    outcome: Node | None
+    definition: bytes = b""
+    names: tuple[str, ...] = ()
+    summary: TaskSummary | None = None
+    owner: Node | None = None
+    logs: tuple[Node, ...] = ()
+
+    def count(self, prefix: str) -> int:
+        return sum(name.startswith(prefix) for name in self.names)
+
+
 def task_info(client: Connection, plan_path: str, number: str) -> TaskInfo:
     """See Task.info."""
+    return info_of(client.codec, number, read_task(client, plan_path, number))
+
+
+def read_task(client: Connection, plan_path: str, number: str) -> TaskRead:
+    """Raises PlanNotFound, and InvalidTask if the task never existed."""
     path = f"{plan_path}/task-{number}"
     while True:
         plan, node, names, owner, outcome = client.transport.ask(
@@ -79,29 +110,44 @@ def task_info(client: Connection, plan_path: str, number: str) -> TaskInfo:
         if node is None or names is None:
             if int(number) >= (plan.cversion + plan.child_count) // 2:
                 raise InvalidTask(number, f"{path} does not exist: it was never added")
-            return _finished(client.codec, number, outcome)
+            return TaskRead(outcome)
         found = next(summaries(client, plan_path, [number]), None)
         if found is not None:
             break  # else it has finished meanwhile
     logs = [f"{path}/{name}" for name in sorted(names) if name.startswith("log-")]
     nodes = client.transport.run(read_all([ReadData(log) for log in logs]))
-    errors, notes = _logs(client.codec, [each for each in nodes if each is not None])
-    function, attempts = _definition(client.codec, node.data)
+    shown = tuple(each for each in nodes if each is not None)
+    return TaskRead(outcome, node.data, tuple(names), found, owner, shown)
+
+
+def info_of(codec: Codec, number: str, read: TaskRead) -> TaskInfo:
+    found = read.summary
+    if found is None:
+        return _finished(codec, number, read.outcome)
+    errors, notes = _logs(codec, read.logs)
+    function, options = _definition(codec, read.definition)
+    worker, attempt, since = found.worker, None, None
+    if read.owner is not None and found.state == "claimed":
+        named, _, n = read.owner.data.decode(errors="replace").partition(" ")
+        worker, attempt = worker or named, int(n) if n.isdecimal() else None
+        since = read.owner.created_ms / 1000
     return TaskInfo(
         number,
         found.name,
         function,
         found.state,
-        attempts,
-        found.attempts,
-        found.worker,
-        owner.created_ms / 1000 if owner is not None and found.state == "claimed" else None,
-        found.due,
-        sum(name.startswith("dep-") for name in names),
-        sum(name.startswith("prov-") for name in names),
-        errors[-1] if errors else "",
-        found.state == "dead",
-        notes,
+        attempts_used=found.attempts,
+        worker=worker,
+        since=since,
+        due=found.due,
+        waits_for=read.count("dep-"),
+        feeds=read.count("prov-"),
+        last_error=errors[-1] if errors else "",
+        failed=found.state == "dead",
+        attempt=attempt,
+        arrived=read.count("arg-"),
+        **options,
+        _notes=notes,
     )
 
 
@@ -120,15 +166,17 @@ def _finished(codec: Codec, number: str, outcome: Node | None) -> TaskInfo:
     return TaskInfo(number, name or None, "", "finished", last_error=error, failed=failed)
 
 
-def _definition(codec: Codec, sealed: bytes) -> tuple[str, int | None]:
+def _definition(codec: Codec, sealed: bytes) -> tuple[str, dict[str, Any]]:
+    """The text for its function, and its options; none if they cannot be read here."""
     try:
         record = TaskRecord.from_bytes(codec.open(TASK, sealed)[1])
-        return describe_function(record.function), task_options(record).attempts
-    except PayloadUndecodable:
-        return "", None
+        options = task_options(record)
+    except PayloadUndecodable as error:
+        return f"(undecodable: {error})", {}
+    return describe_function(record.function), {name: getattr(options, name) for name in _OPTIONS}
 
 
-def _logs(codec: Codec, nodes: list[Node]) -> tuple[list[str], tuple[bytes, ...]]:
+def _logs(codec: Codec, nodes: Sequence[Node]) -> tuple[list[str], tuple[bytes, ...]]:
     """The texts of failures, and the bodies of progress notes."""
     errors, notes = [], []
     for node in nodes:

@@ -56,6 +56,7 @@ class Report:
     to their edges, at most WAITING_MAX of them. `shut` lists tasks that wait
     for a repair which an access list forbids to this client; they are among the problems, too.
     `unreferenced` are blobs in the store that nothing needs, `deleted` those that were deleted.
+    `unread` counts the blobs that were not compared with their digests, since there are too many.
     """
 
     tasks: int = 0
@@ -67,6 +68,7 @@ class Report:
     waiting: dict[str, list[str]] = field(default_factory=dict)
     unreferenced: list[str] = field(default_factory=list)
     deleted: list[str] = field(default_factory=list)
+    unread: int = 0
 
 
 def check(paths: Paths, plan: str, repair: bool = True) -> Step[Report]:

@@ -33,6 +33,7 @@ HAND_BACK = "it is not handed back"
 #: What a worker says for each time that it hands claims back unasked; `zkplan stress` counts these.
 HANDED_BACK = "waited behind tasks that hold all slots"
 SILENCE = "ZooKeeper does not answer: its claim may be lost"
+CANCELLED, REMOVED = "its plan was cancelled", "its plan was removed"
 logger = logging.getLogger("zkplan.worker")
 
 
@@ -112,32 +113,38 @@ class Claims:
         self._prefetch.forget(claim)
         self._kept.settled(claim)
 
-    def lost(self, claim: Claim, what: str, name: str = "") -> None:
-        """The claim is gone; `what` became of what was to come of it, `name` is its task's."""
-        job = self.jobs.get(claim.path)
-        name = name or (job.options.name if job is not None else "")
+    def lost(self, claim: Claim, what: str, job: Job | None = None) -> None:
+        """The claim is gone; `what` became of what was to come of it."""
+        job = job or self.jobs.get(claim.path)
+        name = job.options.name if job is not None else ""
         number = f"task-{claim.task}"
         self.end(claim)
         self._counters.fenced += 1
+        reason = job.stop_reason if job is not None else ""
+        expected = what is UNSTARTED or reason in (CANCELLED, REMOVED)
         # A lost answer can hide that this worker's own commit ended the claim: not always a loss.
+        unknown = (
+            "another worker took it over, the plan was removed, or an earlier copy of the same "
+            "transaction was applied"
+        )
         logger.log(
-            logging.INFO if what is UNSTARTED else logging.WARNING,
-            "lost the claim of %s of %s, attempt %d, so %s: another worker took it over, the plan "
-            "was removed, or an earlier copy of the same transaction was applied",
+            logging.INFO if expected else logging.WARNING,
+            "lost the claim of %s of %s, attempt %d, so %s: %s",
             f"{name} ({number})" if name not in ("", number) else number,
             claim.plan_path,
             claim.n,
             what,
+            reason if reason in (CANCELLED, REMOVED) else unknown,
         )
 
     def end_by(self, job: Job, make: Callable[[], Step[bool]]) -> None:
         """End the claim by a step that says whether it was still held."""
-        claim, name = job.claim, job.options.name
+        claim = job.claim
         self.end(claim)
 
         def ended(held: bool) -> None:
             if not held:
-                self.lost(claim, FAILURE, name)
+                self.lost(claim, FAILURE, job)
 
         self._steps.until_done(make, ended, f"{claim.task_path} stays claimed")
 
@@ -157,7 +164,7 @@ class Claims:
                 for claim in claims:  # those that are handed back are not any more
                     self._steps.until_done(partial(hand_back, [claim], log), lambda _: None, what)
             elif held < len(jobs) == 1:
-                self.lost(claims[0], HAND_BACK, jobs[0].options.name)
+                self.lost(claims[0], HAND_BACK, jobs[0])
             elif held < len(jobs):
                 self._counters.fenced += len(jobs) - held
                 many = count(len(jobs) - held, "claim")

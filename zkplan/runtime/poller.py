@@ -13,7 +13,7 @@ from ..protocol.look import PlanLook, look
 from ..protocol.records import PlanRecord
 from ..protocol.requests import ReadData, Step
 from .candidates import Candidates
-from .claims import Claims
+from .claims import CANCELLED, REMOVED, Claims
 from .failures import VanishedWorkers
 from .kept_results import KeptResults
 from .membership import Membership
@@ -120,9 +120,15 @@ class Poller:
         if view.state != "running" and before == "running":
             self.claims.withdraw(view.number)
         if view.state == "cancelled" and before != "cancelled":
-            for job in self.claims.jobs.values():
-                if job.claim.plan == view.number:
-                    job.stop_reason = "its plan was cancelled"
+            self._tell(view, CANCELLED)
+        elif found is not None and view.state is None and before is not None:
+            self._tell(view, REMOVED)  # so soon after it was cancelled that nobody saw that
+
+    def _tell(self, view: PlanView, why: str) -> None:
+        """Tell the running tasks of a plan that they are not wanted any more."""
+        for job in self.claims.jobs.values():
+            if job.claim.plan == view.number and job.stop_reason != CANCELLED:
+                job.stop_reason = why
 
 
 def _look(view: PlanView, watch: bool) -> Step[PlanLook]:

@@ -14,10 +14,13 @@ from ..protocol.records import TaskRecord, control_from_bytes
 from ..protocol.requests import Applied, Check, Multi, ReadChildren, ReadData, ReadMany, Step
 from ..serialization.codec import TASK, VALUE, split_name, task_options, unsealed
 from ..transport import Transport
-from .reference import ADDED, PART, Reference, is_stored, key_of
+from .files import Store
+from .reference import ADDED, PART, Reference, digest_of, is_stored, key_of
 from .values import Values
 
 TASKS_PER_BATCH = 300
+#: A check reads so many bytes of blobs, to find those that are damaged.
+READ_BYTES_MAX = 1024**3
 References = Callable[[bytes], list[str]]
 
 
@@ -149,8 +152,8 @@ def _is_over(name: str, has_ended: bool, standing: set[str], gone: set[str]) -> 
 def check_blobs(
     transport: Transport, paths: Paths, values: Values, plan: str, repair: bool, report: Report
 ) -> None:
-    """Add to `report` which blobs of a plan are gone, and which are left over. `repair` deletes
-    those. Does nothing without a store. Raises StoreUnavailable."""
+    """Add to `report` which blobs of a plan are gone or damaged, and which are left over. `repair`
+    deletes the last. Does nothing without a store. Raises StoreUnavailable."""
     store, plan_path = values.store, paths.plan(plan)
     folder = values.known_folder_of(plan_path)
     if store is None or not folder:
@@ -162,15 +165,32 @@ def check_blobs(
         report.deleted += found.unreferenced
     else:
         report.unreferenced += found.unreferenced
-    if found.held.keys() <= set(names):
-        return
-    # What was written, or ended, since the blobs were listed is no problem.
-    now = set(store.names(folder))
-    missing = [(name, holder) for name, holder in found.held.items() if name not in now]
-    nodes = transport.run(read_all([ReadData(holder.path) for _, holder in missing]))
-    for (name, holder), node in zip(missing, nodes, strict=True):
+    wrong = _damaged(store, folder, sorted(found.held.keys() & set(names)), report)
+    if not found.held.keys() <= set(names):
+        # What was written, or ended, since the blobs were listed is no problem.
+        now = set(store.names(folder))
+        wrong |= {name: "is gone" for name in found.held if name not in now}
+    nodes = transport.run(read_all([ReadData(found.held[name].path) for name in wrong]))
+    for (name, what), node in zip(wrong.items(), nodes, strict=True):
+        holder = found.held[name]
         if node is not None and node.data == holder.data:
-            report.problems.append(f"{_told(holder)} in the store is gone: restore {folder}/{name}")
+            report.problems.append(f"{_told(holder)} in the store {what}: restore {folder}/{name}")
+
+
+def _damaged(store: Store, folder: str, names: list[str], report: Report) -> dict[str, str]:
+    """Which blobs have other bytes than their names say. It reads no more than READ_BYTES_MAX and
+    one blob, and counts the others."""
+    wrong, size = {}, 0
+    for at, name in enumerate(names):
+        if size > READ_BYTES_MAX:
+            report.unread = len(names) - at
+            break
+        read = store.digest(folder, name)
+        if read is not None:  # else it has just been deleted
+            size += read[1]
+            if read[0] != digest_of(name):
+                wrong[name] = f"is damaged (it has {read[1]} bytes)"
+    return wrong
 
 
 def _told(holder: Holder) -> str:

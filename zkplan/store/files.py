@@ -9,7 +9,8 @@ from typing import Any
 
 from ..errors import StoredValueLost, StoreUnavailable, ZkplanError
 from ..protocol import failpoints
-from .blob import Bytes
+from ..transport.passing_folder import is_passing
+from .blob import Bytes, Digest
 from .reference import PART
 
 #: A larger value goes to the store, unless another limit is given; and the largest limit.
@@ -22,8 +23,8 @@ class Store:
     """Reads and writes blobs by name. It is thread-safe.
 
     A blob is written whole or not at all, and it is durable when `write` returns, as far as the
-    file system can promise that. Blobs are never changed: a name is only written again with the
-    same bytes.
+    file system can promise that; but for the store of a server in memory, which ends with it. Blobs
+    are never changed: a name is only written again with the same bytes.
     """
 
     def __init__(self, url: str, inline_limit: int = INLINE_LIMIT) -> None:
@@ -44,6 +45,8 @@ class Store:
                 "others need the package of fsspec for them, such as s3fs)"
             ) from error
         self._is_local = "file" in _names(self._fs.protocol)
+        #: Beside a server in memory nothing has to outlast a power cut.
+        self._lasts = not (self._is_local and is_passing(self._root))
         self._was_there = self._is_local and os.path.isdir(self._root)
 
     def __repr__(self) -> str:
@@ -84,6 +87,21 @@ class Store:
             ) from None
         except Exception as error:
             raise self._unavailable(f"{name} cannot be read", error) from error
+
+    def digest(self, folder: str, name: str) -> tuple[str, int] | None:
+        """The digest of a blob and its length, read in chunks; None if there is no such blob.
+        Raises StoreUnavailable."""
+        found, length = Digest(), 0
+        try:
+            with self._fs.open(self._path(folder, name), "rb") as file:
+                while chunk := file.read(CHUNK_BYTES):
+                    found.update(chunk)
+                    length += len(chunk)
+        except FileNotFoundError:
+            return None
+        except Exception as error:
+            raise self._unavailable(f"{name} cannot be read", error) from error
+        return found.hex(), length
 
     def names(self, folder: str) -> list[str]:
         """The blobs of a plan, and what a writer that died has left. Raises StoreUnavailable."""
@@ -142,18 +160,20 @@ class Store:
             with open(draft, "wb") as file:
                 _write(file, chunks)
                 file.flush()
-                os.fsync(file.fileno())
+                if self._lasts:
+                    os.fsync(file.fileno())
             failpoints.reach("store.write")
             os.replace(draft, path)
         except BaseException:
             if os.path.exists(draft):
                 os.unlink(draft)
             raise
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+        if self._lasts:
+            handle = os.open(folder, os.O_RDONLY)
+            try:
+                os.fsync(handle)
+            finally:
+                os.close(handle)
         failpoints.reach("store.written")
 
     def _must_stand(self, what: str) -> None:

@@ -48,6 +48,15 @@ def key_of(name: str) -> str:
     return name.partition("-")[0]
 
 
+def digest_of(name: str) -> str:
+    """The digest in the name of a blob.
+
+    >>> digest_of("0000000012.1-00ff")
+    '00ff'
+    """
+    return name.rpartition("-")[2]
+
+
 def value_size(body: bytes) -> int:
     """The size of a value in bytes, also if it lies in the store (as it is stored there)."""
     try:

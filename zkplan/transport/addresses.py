@@ -14,9 +14,6 @@ import logging
 import math
 import os
 import re
-import secrets
-import shutil
-import tempfile
 import threading
 import time
 from collections.abc import Callable
@@ -26,6 +23,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import ZkplanError, ZooKeeperUnavailable
 from .kazoo_private import stopped
+from .passing_folder import PassingFolder
 
 if TYPE_CHECKING:
     from kazoo.client import KazooClient
@@ -289,7 +287,7 @@ def _lease_now(hosts: str, folder: Path | None, port: int) -> Lease | StorageLoc
         if served is None:
             try:
                 secret = new_secret() if folder is None else folder_secret(folder)
-                store = _store_in(folder or _in_memory())
+                store = _store_in(folder or PassingFolder().path)
                 served = _Served(_start(folder, port), secret, store)
             except StorageLocked as error:
                 if folder is None or (other := address_of(folder)) is None:
@@ -308,33 +306,16 @@ def lease_in_memory() -> Lease:
     from ..embedded import EmbeddedServer, new_secret
 
     try:
+        folder = PassingFolder()
         server = EmbeddedServer().start()
     except OSError as error:
         raise _cannot_serve(PREFIX, error) from error
-    folder = _in_memory()
 
     def stop() -> None:
         server.stop()
-        shutil.rmtree(folder, ignore_errors=True)
+        folder.remove()
 
-    return Lease(server.hosts, stop, new_secret(), _store_in(folder))
-
-
-def _in_memory() -> Path:
-    """The name of a folder for the store of a server in memory.
-
-    The store makes it when it writes there, and it ends with this process at the latest, unless
-    that is killed.
-    """
-    folder = Path(tempfile.gettempdir()) / f"zkplan-{secrets.token_hex(8)}"
-    pid = os.getpid()
-
-    def remove() -> None:
-        if os.getpid() == pid:  # a forked child does not own it
-            shutil.rmtree(folder, ignore_errors=True)
-
-    atexit.register(remove)
-    return folder
+    return Lease(server.hosts, stop, new_secret(), _store_in(folder.path))
 
 
 def _store_in(folder: Path) -> str:

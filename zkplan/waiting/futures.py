@@ -50,7 +50,8 @@ class AsCompleted(Generic[T]):
 
     def __init__(self, tasks: Iterable[T], timeout: float | None) -> None:
         check_timeout(timeout)
-        self._tasks = {task._waited_for()[1:]: task for task in tasks}
+        #: By client, too: plans of two roots or servers may have the same path.
+        self._tasks = {_identity(task): task for task in tasks}
         self._timeout = timeout
         self._deadline = None if timeout is None else time.monotonic() + timeout
 
@@ -93,6 +94,11 @@ class AsCompleted(Generic[T]):
             f"{left} of {len(self._tasks)} tasks have not completed after {self._timeout:g} s; "
             f"{why}"
         )
+
+
+def _identity(task: Future) -> tuple[int, str, str]:
+    client, plan_path, number = task._waited_for()
+    return id(client), plan_path, number
 
 
 def _call_soon(loop: asyncio.AbstractEventLoop, call: Callable[..., object], *args: object) -> None:

@@ -18,6 +18,8 @@ from .plan_tasks import Completed, PlanTasks
 LOOKING_SHARE = 0.25
 #: Seconds between two looks at least.
 GAP_S = 0.005
+#: At Ctrl-C so many of the plans are named.
+TOLD_MAX = 3
 
 
 class Waited(Protocol):
@@ -55,6 +57,10 @@ class Group(Generic[T]):
         trace: TracebackType | None,
     ) -> None:
         self._stack.close()
+        if kind is not None and issubclass(kind, KeyboardInterrupt):
+            waiting = [plan for plan in self._plans.values() if plan.open]
+            for plan in waiting[:TOLD_MAX]:
+                plan.patience.tell_that_it_goes_on()
 
     def add(self, tasks: Iterable[T]) -> None:
         """Wait for these tasks, too. A task that is given twice is waited for once."""

@@ -9,18 +9,23 @@ from ..connection import Connection
 from ..errors import PlanCancelled, PlanNotFound, ResultNotKept, StoredValueLost, TaskFailed
 from ..protocol.control import status as read_status
 from ..protocol.records import Failure, control_from_bytes
-from ..protocol.requests import ReadData, ReadMany
+from ..protocol.requests import ReadChildren, ReadData, ReadMany
 from ..serialization.codec import FAILURE, VALUE, load
 from ..store.values import Values
+from .kept import Keeps, is_kept, will_not_be_kept
 from .patience import Patience
 
 logger = logging.getLogger("zkplan.plan")
 
 
 def wait_for_outcome(
-    client: Connection, plan_path: str, number: str, name: str, timeout: float | None
+    client: Connection, plan_path: str, number: str, task: Keeps, timeout: float | None, value: bool
 ) -> bytes:
-    """Wait for the sealed outcome of a task. Raises as Task.result."""
+    """Wait for the sealed outcome of a task. Raises as Task.result.
+
+    With `value`, a task whose result will not be kept raises ResultNotKept before the wait.
+    """
+    name = task.name
     transport = client.transport
     path, outcome_path = f"{plan_path}/task-{number}", f"{plan_path}/results/{number}"
     patience = Patience(client, plan_path, timeout, f"there is no result of {label_of(path, name)}")
@@ -39,12 +44,19 @@ def wait_for_outcome(
             if control is not None and control_from_bytes(control.data) == "cancelled":
                 raise PlanCancelled(plan_path, f"{plan_path} was cancelled")
             raise not_kept(path, name)
+        if value and patience.last is None:  # the first look
+            names = transport.ask(ReadChildren(path)) or ()
+            if is_kept(client.codec, task, live.data, names) is False:
+                if transport.ask(ReadChildren(outcome_path)) is not None:
+                    return look()  # it has just ended
+                raise will_not_be_kept(number, task)
         transport.ask(ReadData(path, watch=True))
         if transport.ask(ReadData(outcome_path, watch=True)) is not None:
             return look()
         return False, transport.run(read_status(plan_path))
 
-    outcome: bytes = patience.wait(look)
+    with patience.told_at_ctrl_c():
+        outcome: bytes = patience.wait(look)
     return outcome
 
 

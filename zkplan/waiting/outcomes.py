@@ -6,8 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TypeVar
 
 from ..connection import Connection
-from ..protocol.load import VALUES_FIRST, values_next
-from ..protocol.requests import ReadData, ReadMany
+from ..inspection.outcomes import outcome_nodes
 from ..transport import Transport
 from .group import Waited
 from .plan_tasks import Completed
@@ -20,17 +19,10 @@ def read_outcomes(
 ) -> Iterator[tuple[str, bytes | None]]:
     """Yield the number and the sealed outcome of each task, None where there is none.
 
-    It reads as it goes on, in batches whose answers are small enough for the server and for the
-    memory of the caller.
+    It reads in batches as it goes on.
     """
-    start, values = 0, VALUES_FIRST
-    while start < len(numbers):
-        batch = numbers[start : start + values]
-        start += len(batch)
-        reads = [ReadData(f"{plan_path}/results/{number}") for number in batch]
-        nodes = transport.ask(ReadMany(reads, strict=True))
-        values = values_next(nodes)
-        for number, node in zip(batch, nodes, strict=True):
+    for batch in outcome_nodes(transport, plan_path, numbers, strict=True):
+        for number, node in batch:
             yield number, None if node is None else node.data
 
 

@@ -169,6 +169,27 @@ class Patience:
         if why:
             self._warn(why)
 
+    @contextmanager
+    def told_at_ctrl_c(self) -> Iterator[None]:
+        """Say at Ctrl-C that only the wait has ended."""
+        try:
+            yield
+        except KeyboardInterrupt:
+            self.tell_that_it_goes_on()
+            raise
+
+    def tell_that_it_goes_on(self) -> None:
+        """Say that only the wait has ended, and how to look at the plan, if it outlives this
+        process."""
+        seen = self.last
+        if seen is None or self._client.ends_with_process:
+            return
+        name = f" ({seen.name})" if seen.name.isprintable() and seen.name else ""
+        logger.warning(
+            "%s%s goes on; only this wait has ended. To look at the plan:\n%s",
+            *(seen.path, name, self._client.command(f"plan show {int(number_of(seen.path))}")),
+        )
+
     def _warn(self, message: str) -> None:
         """Log each message once, however long the wait is."""
         if message not in self._warned:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 from ..connection import Connection
 from ..errors import UNREACHABLE, WaitTimeout, ZooKeeperError
@@ -14,7 +12,6 @@ from ..inspection.deadlock import failed
 from ..inspection.progress import progress_bar
 from ..protocol.control import PlanStatus, finish
 from ..protocol.control import status as read_status
-from ..protocol.layout import number_of
 from ..protocol.requests import ReadChildren, ReadData
 from ..text import count
 from .patience import Patience
@@ -23,21 +20,6 @@ logger = logging.getLogger("zkplan.plan")
 PROGRESS_LOOK_S = 0.2
 #: Up to this many dead tasks, each new one wakes the waiter, because it reads the whole list again.
 WATCHED_DEAD_MAX = 1000
-
-
-@contextmanager
-def _goes_on(client: Connection, patience: Patience) -> Iterator[None]:
-    """Say at Ctrl-C that only the wait has ended, and how to look at the plan."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        if (seen := patience.last) is not None and not client.ends_with_process:
-            name = f" ({seen.name})" if seen.name.isprintable() and seen.name else ""
-            logger.warning(
-                "%s%s goes on; only this wait has ended. To look at the plan:\n%s",
-                seen.path, name, client.command(f"plan show {int(number_of(seen.path))}"),
-            )  # fmt: skip
-        raise
 
 
 def _watch_dead(client: Connection, plan_path: str) -> None:
@@ -70,7 +52,7 @@ def wait_for_plan(
     transport = client.transport
     patience = Patience(client, plan_path, timeout, f"{plan_path} is not drained")
     name = transport.run(read_status(plan_path)).name if progress else ""
-    with _goes_on(client, patience), progress_bar(name or plan_path, progress) as show:
+    with patience.told_at_ctrl_c(), progress_bar(name or plan_path, progress) as show:
 
         def look() -> tuple[bool, PlanStatus]:
             if given_up is not None and given_up.is_set():

@@ -44,7 +44,7 @@ class PlanTasks:
         self._client, self._plan = client, plan_path
         #: The numbers of the tasks that have not completed, as far as is known.
         self.open: set[str] = set()
-        self._patience = Patience(client, plan_path, None, f"tasks of {plan_path} are waited for")
+        self.patience = Patience(client, plan_path, None, f"tasks of {plan_path} are waited for")
         #: How many finished tasks had no kept outcome when the open ones were last looked for.
         self._unkept = -1
 
@@ -54,7 +54,7 @@ class PlanTasks:
 
     def why(self) -> str:
         """Why the open tasks have not completed, as far as this client knows."""
-        return self._patience.why()
+        return self.patience.why()
 
     def look(self) -> list[Completed]:
         """Return what has completed since the last look, and set the watches.
@@ -74,7 +74,7 @@ class PlanTasks:
         try:
             looked, status = look()
             if not looked:
-                self._patience.judge(status, look)
+                self.patience.judge(status, look)
         except PlanError as error:
             found += self._close([Completed(number, False, error) for number in sorted(self.open)])
         return found

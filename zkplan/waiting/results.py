@@ -7,13 +7,11 @@ from collections.abc import Sequence
 from typing import Any, Protocol, TypeVar
 
 from ..connection import Connection
-from ..errors import PayloadUndecodable, PlanFailed, ResultNotKept, WaitTimeout
+from ..errors import PlanFailed, WaitTimeout
 from ..protocol.layout import parse_task
-from ..protocol.load import read_all
-from ..protocol.records import TaskRecord
-from ..protocol.requests import ReadChildren, ReadData
-from ..serialization.codec import TASK, task_options
+from ..protocol.requests import ReadChildren
 from .group import Group, Waited
+from .kept import Keeps, refuse_unkept
 from .one_result import not_kept, open_outcome
 from .outcomes import read_outcomes, with_outcomes
 from .patience import check_timeout
@@ -21,13 +19,8 @@ from .plan_end import wait_for_plan
 from .plan_tasks import Completed
 
 
-class Asked(Waited, Protocol):
+class Asked(Waited, Keeps, Protocol):
     """What `results_of` needs of a task. Task implements it."""
-
-    name: str
-
-    def _is_kept(self) -> bool | None:
-        """Whether its result will be kept, None if the handle does not know."""
 
 
 T = TypeVar("T", bound=Asked)
@@ -46,7 +39,7 @@ def results_of(
     values: dict[str, Any] = {}
     numbers = [task._waited_for()[2] for task in tasks]
     if raises:
-        _refuse_unkept(client, plan_path, dict(zip(numbers, tasks, strict=True)))
+        refuse_unkept(client, plan_path, dict(zip(numbers, tasks, strict=True)))
     with Group[T]() as group:
         group.add(tasks)
         while group.open:
@@ -100,37 +93,3 @@ def _value(
         if raises:
             raise
         return error
-
-
-def _refuse_unkept(client: Connection, plan_path: str, tasks: dict[str, T]) -> None:
-    """Raise ResultNotKept for results that will not be kept, as far as it can be known now."""
-    kept = {number: task._is_kept() for number, task in tasks.items()}
-    unknown = [number for number, is_kept in kept.items() if is_kept is None]
-    reads: list[ReadData | ReadChildren] = []
-    for number in unknown:
-        path = f"{plan_path}/task-{number}"
-        reads += (ReadData(path), ReadChildren(path))
-    answers = client.transport.run(read_all(reads))
-    for at, number in enumerate(unknown):
-        node, names = answers[2 * at : 2 * at + 2]
-        if node is None or names is None:
-            continue  # it has finished: its outcome is there or not
-        try:
-            record = TaskRecord.from_bytes(client.codec.open(TASK, node.data)[1])
-        except PayloadUndecodable:
-            continue  # signed with another secret, as its result will be
-        keep = task_options(record).keep
-        kept[number] = keep or (keep is None and not any(map(_is_edge, names)))
-    unkept = [number for number, is_kept in kept.items() if is_kept is False]
-    if unkept:
-        first = tasks[unkept[0]]
-        others = f" (and {len(unkept) - 1} more)" if len(unkept) > 1 else ""
-        raise ResultNotKept(
-            first.name or unkept[0],
-            f"the result of {first!r}{others} goes to its dependents and is not kept: add it with "
-            "keep=True",
-        )
-
-
-def _is_edge(name: str) -> bool:
-    return name.startswith("prov-")

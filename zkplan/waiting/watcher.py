@@ -77,7 +77,7 @@ class Watcher(Generic[T]):
         for callback in waiting:
             try:
                 callback(completed, outcome)
-            except Exception:
+            except BaseException:  # SystemExit, too: the others still wait to be told
                 logger.exception("a callback for task-%s failed", completed.number)
 
     def _tell_all(self, error: Exception) -> None:

@@ -1,0 +1,81 @@
+"""`zkplan plan check` and the store: which values are lost, and which nobody needs."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from zkplan import Client, PlanFailed
+from zkplan.store import compare
+
+from .stores import Place, key_of
+from .support import wait_until
+
+
+@pytest.fixture
+def place(zookeeper_hosts: str, zkplan_root: str, tmp_path: Path) -> Place:
+    return Place((zookeeper_hosts, zkplan_root), tmp_path / "store")
+
+
+@pytest.fixture
+def client(place: Place) -> Iterator[Client]:
+    with place.client() as client:
+        yield client
+
+
+def wait_for(file: str) -> str:
+    wait_until(Path(file).exists, "the gate opens")
+    return "through"
+
+
+@pytest.mark.parametrize("how", ["gone", "damaged"])
+def test_a_check_reports_a_blob_that_is_lost_and_whose_it_is(
+    place: Place, client: Client, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with client.create_plan() as plan:
+        kept = plan.add_task(operator.add, [[1], [2]], name="the sum")
+        dead = plan.add_task(operator.truediv, [1, 0], name="fails", attempts=1)
+        plan.add_task(operator.neg, [dead], name="waits")
+    with place.working(), pytest.raises(PlanFailed):
+        plan.wait(30)
+    assert plan.check().problems == []
+    for name in place.blobs(plan):
+        file = place.folder_of(plan) / name
+        file.unlink() if how == "gone" else file.write_bytes(file.read_bytes()[::-1])
+    report = plan.check(repair=False)
+    said = "\n".join(report.problems)
+    for part in ("(the sum): its result", "(waits): its function", key_of(kept), f"is {how}"):
+        assert part in said
+    assert report.unread == 0
+    if how == "damaged":  # with less to read it says what it has not read
+        monkeypatch.setattr(compare, "READ_BYTES_MAX", 0)
+        bounded = plan.check(repair=False)
+        assert len(bounded.problems) == 1
+        assert bounded.unread == len(report.problems) - 1
+
+
+def test_a_check_deletes_only_blobs_that_nobody_can_refer_to(
+    place: Place, client: Client, tmp_path: Path
+) -> None:
+    gate = tmp_path / "gate"
+    with client.create_plan() as plan:
+        task = plan.add_task(wait_for, [str(gate)])
+    digest = "0" * 32
+    with place.working():
+        wait_until(task.running, "the task runs")
+        folder = place.folder_of(plan)
+        live = f"{task.number}.0-{digest}"
+        names = [live, f"{task.number}.7-{digest}", f"add-{digest}", f"add-{digest}.ab.part"]
+        for name in [*names, "foreign"]:
+            (folder / name).touch()
+        before = set(place.blobs(plan))
+        assert plan.check(repair=False).unreferenced == [f"{task.number}.7-{digest}"]
+        assert set(place.blobs(plan)) == before
+        assert plan.check().deleted == [f"{task.number}.7-{digest}"]
+        assert set(place.blobs(plan)) == before - {f"{task.number}.7-{digest}"}
+        plan.cancel()
+        assert set(plan.check().deleted) == {f"add-{digest}", f"add-{digest}.ab.part"}
+        gate.touch()
