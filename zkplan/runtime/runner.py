@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import logging
 import threading
 import time
 from collections.abc import Callable
@@ -24,6 +23,7 @@ from ..errors import (
     TransactionRejected,
 )
 from ..inspection.slots import worker_here
+from ..log import get_logger
 from ..protocol import failpoints
 from ..protocol.records import Failure, TaskRecord
 from ..protocol.running import mark_started
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from ..plan import Plan
 
 #: The most bytes of one result: a request without the operations that deliver it along one edge.
-logger = logging.getLogger("zkplan.worker")
+logger = get_logger("zkplan.worker")
 #: Seconds for which a result waits for a store that is away, before its task is handed back.
 STORE_PATIENCE_S = 30.0
 RESULT_BYTES_MAX = REQUEST_BYTES_MAX - 8 * 1024

@@ -6,12 +6,12 @@ log.
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
+from ..log import get_logger
 from ..protocol.commit import Part
 from ..protocol.ending import fail_again, fail_for_good
 from ..protocol.layout import Paths
@@ -21,7 +21,7 @@ from ..serialization.codec import FAILURE, Codec
 from .job import Ended, Job
 from .retry_delay import retry_delay_s
 
-logger = logging.getLogger("zkplan.worker")
+logger = get_logger("zkplan.worker")
 
 
 class End(NamedTuple):

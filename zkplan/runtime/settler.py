@@ -5,12 +5,12 @@ Such a part is read again, fails alone, or is kept until there is room.
 
 from __future__ import annotations
 
-import logging
 import time
 from dataclasses import dataclass
 from functools import partial
 
 from ..errors import ZkplanError
+from ..log import get_logger
 from ..protocol.commit import Committed, Part
 from ..protocol.layout import Paths
 from ..protocol.load import Loaded, load
@@ -31,7 +31,7 @@ from .thread_pool import ThreadPool
 RELOADS_MAX = 20
 #: Seconds for which a plan is left alone after its store could not be used.
 STORE_REST_S = 1.0
-logger = logging.getLogger("zkplan.worker")
+logger = get_logger("zkplan.worker")
 
 
 @dataclass(eq=False)

@@ -10,7 +10,7 @@ from typing import Any
 from kazoo.client import KazooClient
 
 from ..errors import ZkplanError, ZooKeeperUnavailable
-from .complaints import ComplaintLogger, why
+from .complaints import why
 from .kazoo_client import logger, make_client
 from .repairs import repair
 from .rollback import RollbackWatch
@@ -55,9 +55,9 @@ def open_transport(
     _check_options(kazoo_options)
     _check_hosts(hosts)
     retry = {"connection_retry": {"max_tries": -1, "delay": 0.1, "backoff": 2, "max_delay": 1}}
-    complaints = ComplaintLogger(kazoo_options.get("logger") or logger, {})
+    told = kazoo_options.get("logger") or logger
     try:
-        client = make_client(hosts, session_timeout_s, retry | options, complaints)
+        client = make_client(hosts, session_timeout_s, retry | options, told)
     except ValueError as error:
         raise _malformed(hosts, str(error)) from error
     explain_mismatches(client)
