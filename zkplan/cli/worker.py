@@ -13,6 +13,7 @@ import click
 from ..processes.line import LowerEnd
 from ..processes.signing_off import SigningOff
 from ..protocol.records import WorkerRecord
+from ..runtime.failures import MESSAGES
 from ..text import date_time
 from ..transport.addresses import is_embedded, lease
 from ..worker import THREADS_DEFAULT, THREADS_MAX, Worker
@@ -63,12 +64,19 @@ _ENDS_WITHIN_S = 30
     is_flag=True,
     help="Log only warnings of zkplan itself. What tasks log stays the same.",
 )
+@click.option(
+    "--log-messages",
+    is_flag=True,
+    help="Log the messages of exceptions that tasks raise, not only their types. They may hold "
+    "arguments.",
+)
 def worker(
     threads: int,
     processes: int,
     session_timeout: float,
     grace: float,
     quiet: bool,
+    log_messages: bool,
     **connection: Any,
 ) -> None:
     """Claim and run the tasks of every ready plan.
@@ -86,6 +94,8 @@ def worker(
     log_to_stderr()
     if quiet:
         logging.getLogger("zkplan").setLevel(logging.WARNING)
+    if log_messages:
+        MESSAGES.setLevel(logging.INFO)
     if processes > 1:
         _supervise(connection, processes, session_timeout, grace)
         return
