@@ -12,6 +12,7 @@ import click
 
 from ..processes.line import LowerEnd
 from ..processes.signing_off import SigningOff
+from ..processes.worker import SECRET_VARIABLE
 from ..protocol.records import WorkerRecord
 from ..runtime.failures import MESSAGES
 from ..text import date_time
@@ -100,6 +101,8 @@ def worker(
         _supervise(connection, processes, session_timeout, grace)
         return
     line = LowerEnd()
+    # Neither tasks nor what they start inherit it. This process has read it.
+    os.environ.pop(SECRET_VARIABLE, None)
     sys.path.insert(0, os.getcwd())
     client = open_client(**connection, creates=True, session_timeout=session_timeout)
     try:
@@ -146,8 +149,8 @@ def _supervise(
         is_here = is_embedded(hosts) and not served.is_elsewhere
         extra = ["--hosts", served.hosts] if is_here else []
         # Not as an option: every user can read the command line of a process.
-        signs = is_here and not connection["secret"]
-        environment = {"ZKPLAN_SECRET": served.secret} if signs else {}
+        secret = connection["secret"] or (served.secret if is_here else "")
+        environment = {SECRET_VARIABLE: secret} if secret else {}
         if connection["store"] or is_here:
             environment["ZKPLAN_STORE"] = connection["store"] or served.store
         signing_off = SigningOff(

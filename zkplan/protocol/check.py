@@ -247,8 +247,7 @@ def _publish_forgotten(plan_path: str, name: str, repair: bool, report: Report) 
             if answer.reason not in (Reason.NO_NODE, Reason.NODE_EXISTS, Reason.BAD_VERSION):
                 report.shut.append(name)
                 report.problems.append(
-                    f"{name}: can be run, but is in no index and cannot be put there: "
-                    f"{answer.path}: {answer.reason.value}"
+                    f"{name}: can be run, but is in no index and cannot be put there: {answer.told}"
                 )
             return  # published or finished meanwhile, or as it was
     report.published.append(name)
