@@ -55,6 +55,18 @@ def printable(text: str) -> str:
     )
 
 
+def without_login(url: str) -> str:
+    """A URL for people, without a user and a password.
+
+    >>> without_login("s3://key:word@bucket/folder"), without_login("file:///folder")
+    ('s3://***@bucket/folder', 'file:///folder')
+    """
+    scheme, found, rest = url.partition("://")
+    place, slash, path = rest.partition("/")
+    login, at, host = place.rpartition("@")
+    return f"{scheme}{found}{'***@' if login else at}{host}{slash}{path}"
+
+
 def one_line(text: str) -> str:
     """The same, with line ends and tabs escaped, too.
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ..errors import StoredValueLost, StoreUnavailable, ZkplanError
+from ..text import without_login
 from .blob import Bytes
 from .reference import PART
 
@@ -32,15 +33,18 @@ class Store:
             raise ZkplanError(
                 f"inline_limit must be 0 to {INLINE_LIMIT_MAX} bytes, not {inline_limit!r}"
             )
-        self.url, self.inline_limit = url, inline_limit
+        self.inline_limit = inline_limit
+        #: For people: without a password.
+        self.url = without_login(url)
         import fsspec  # here: most processes have no store
 
         try:
             self._fs, self._root = fsspec.core.url_to_fs(url)
         except (ImportError, ValueError) as error:
             raise ZkplanError(
-                f"the store {url!r} cannot be used: {error} (`file:///FOLDER` needs nothing; "
-                "others need the package of fsspec for them, such as s3fs)"
+                f"the store {self.url!r} cannot be used: {str(error).replace(url, self.url)} "
+                "(`file:///FOLDER` needs nothing; others need the package of fsspec for them, such "
+                "as s3fs)"
             ) from error
         self._is_local = "file" in _names(self._fs.protocol)
         self._was_there = self._is_local and os.path.isdir(self._root)
