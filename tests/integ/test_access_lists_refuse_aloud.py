@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import click
 import pytest
@@ -67,7 +67,7 @@ def world(
     request: pytest.FixtureRequest, zookeeper_hosts: str, zkplan_root: str, tmp_path: Path
 ) -> Iterator[World]:
     root = f"{zkplan_root}-{request.param}"
-    options = {
+    options: dict[str, Any] = {
         "auth_data": LOGIN,
         "default_acl": READERS if request.param == "readable" else CREATOR_ALL_ACL,
     }
@@ -107,7 +107,9 @@ def test_every_command_that_reads_or_writes_plans_is_tried() -> None:
 
 def test_a_command_without_rights_says_which_is_missing_where(world: World, run: Run) -> None:
     """At d18eeb0 `plan retry` said "0 tasks runnable again" and ended with 0."""
-    tried = {f"{name} {rest}": None for name, rest in READING.items()}
+    tried: dict[str, tuple[str, str] | None] = {
+        f"{name} {rest}": None for name, rest in READING.items()
+    }
     tried |= {f"{name} {rest}": (right, at) for name, (rest, right, at) in WRITING.items()}
     is_readable = world.here[1].endswith("readable")
     for words, lacks in tried.items():
