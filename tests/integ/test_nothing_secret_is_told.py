@@ -272,15 +272,21 @@ def test_no_traceback_of_an_error_of_ours_shows_a_planted_value(
 
 @pytest.mark.parametrize("processes", ["1", "2"])
 def test_tasks_processes_and_logs_of_a_worker_have_no_planted_value(
-    processes: str, zookeeper_hosts: str, zkplan_root: str, tmp_path: Path
+    processes: str,
+    zookeeper_hosts: str,
+    zkplan_root: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """At d18eeb0 tasks found it in their environment, `ps` in all children, the log in messages."""
+    given = ["--processes", processes]
+    if processes == "1":
+        monkeypatch.setenv("ZKPLAN_SECRET", SECRET)
+    else:
+        given += ["--secret", SECRET]
     with (
         zkplan.connect(zookeeper_hosts, zkplan_root, secret=SECRET) as client,
-        WorkerProcess(
-            *(zookeeper_hosts, zkplan_root, tmp_path, "--secret", SECRET),
-            *("--processes", processes),
-        ) as worker,
+        WorkerProcess(zookeeper_hosts, zkplan_root, tmp_path, *given) as worker,
     ):
         worker.wait_ready(int(processes))
         living = [found.pid for found in client.workers()]
