@@ -6,12 +6,14 @@ import importlib
 import io
 import logging
 import pkgutil
+import sys
 from collections.abc import Iterator
 
 import pytest
 
 import zkplan
 from zkplan.cli.terminal import PrintableFormatter
+from zkplan.inspection.progress import progress_bar
 from zkplan.log import get_logger
 from zkplan.transport.complaints import ComplaintLogger
 
@@ -80,3 +82,17 @@ def test_what_kazoo_logs_of_requests_holds_no_login_and_no_value(plain: io.Strin
         logger.log(5, "Read response %r", request)
     assert "xid=7" in plain.getvalue()
     assert "canary" not in plain.getvalue()
+
+
+def test_a_name_cannot_drive_the_terminal_from_a_progress_bar(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    terminal = io.StringIO()
+    monkeypatch.setattr(terminal, "isatty", lambda: True)
+    monkeypatch.setattr(sys, "stderr", terminal)
+    with progress_bar("[bold]plan\n\x1b]0;title\x07") as show:
+        assert show is not None
+        show(1, 2, "[red]detail")
+    shown = terminal.getvalue()
+    assert r"[bold]plan\n\x1b]0;title\x07" in shown
+    assert "[red]detail" in shown
