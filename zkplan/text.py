@@ -56,12 +56,14 @@ def printable(text: str) -> str:
 
 
 def without_login(url: str) -> str:
-    """A URL for people, without a user and a password.
+    """A URL, or a host, for people: without a user and a password.
 
     >>> without_login("s3://key:word@bucket/folder"), without_login("file:///folder")
     ('s3://***@bucket/folder', 'file:///folder')
+    >>> without_login("me:word@zk1:2181/chroot")
+    '***@zk1:2181/chroot'
     """
-    scheme, found, rest = url.partition("://")
+    scheme, found, rest = url.rpartition("://")
     place, slash, path = rest.partition("/")
     login, at, host = place.rpartition("@")
     return f"{scheme}{found}{'***@' if login else at}{host}{slash}{path}"

@@ -241,7 +241,7 @@ CAUSES: dict[type[errors.ZkplanError], Callable[[Closed], Any]] = {
     errors.TransactionRejected: refuse,
     errors.ServerFull: fill,
     errors.WaitTimeout: lambda c: c.plans["defining"].wait(0),
-    errors.ZkplanError: lambda c: zkplan.connect("host:0", secret=SECRET, auth_data=LOGIN),
+    errors.ZkplanError: lambda c: zkplan.connect(f"zk1,me:{PASSWORD}@zk2:2181", secret=SECRET),
 }
 #: Errors that need a fault to come about. Their texts are made of paths, numbers and names.
 FAULTS = {errors.PlanStuck, errors.InvariantViolated, errors.StoredValueLost, errors.TaskCancelled}
