@@ -130,6 +130,15 @@ def test_a_command_without_rights_says_which_is_missing_where(world: World, run:
     assert world.owner.plan("paused").status().state == "paused"
 
 
+@pytest.mark.parametrize("command", ["demo", "stress"])
+def test_a_run_that_may_not_create_its_root_says_so(world: World, command: str, run: Run) -> None:
+    hosts, chroot = world.here
+    said = run(command, "--hosts", f"{hosts}{chroot}")
+    assert said.code == 2, said
+    right = "create" if chroot.endswith("readable") else "(read|create)"
+    assert re.search(f"the right `{right}` is missing on ", said.err), said
+
+
 def test_a_plan_that_may_not_be_read_does_not_hide_the_others(
     zkplan_client: Client, zookeeper_hosts: str, run: Run
 ) -> None:
