@@ -72,6 +72,9 @@ class Runner:
             ended = Ended(job, cannot_run=str(error), shown=undecodable_for_log(error))
         except StoreUnavailable as error:
             ended = Ended(job, store_away=str(error))
+        except InvariantViolated as error:
+            # zkplan's own words, of znodes: an operator must see them.
+            ended = Ended(job, failure=describe(error, job), shown=str(error))
         except BaseException as error:
             ended = Ended(job, failure=describe(error, job))
         ended.seconds = time.monotonic() - started
