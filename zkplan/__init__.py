@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from .backoff import Backoff
 from .client import Client, connect
 from .errors import (
+    AccessDenied,
     ClientClosed,
     ForeignTask,
     InvalidTask,
@@ -130,6 +131,7 @@ __all__ = [
     "ServerRolledBack",
     "ServerFull",
     "TransactionRejected",
+    "AccessDenied",
     "WaitTimeout",
     "InvariantViolated",
 ]

@@ -16,7 +16,7 @@ from .inspection.roots import hint_at_root
 from .inspection.workers import living_workers
 from .plan import Plan
 from .protocol.author import create_plan, ensure_root
-from .protocol.look import plan_records, readable_record
+from .protocol.look import plan_records, readable_record, refuse_hidden
 from .protocol.records import OnFailure, PlanRecord, TaskOptions, WorkerRecord
 from .protocol.requests import ReadData
 from .serialization.codec import Codec
@@ -102,6 +102,7 @@ class Client(Connection):
                 if record is not None and record.name == text
             ]
             if not named:
+                self.transport.run(refuse_hidden(self.paths))
                 told = f"there is no plan named {text!r} under {self.root}"
                 raise PlanNotFound(text, told + hint_at_root(self))
             if only and len(named) > 1:

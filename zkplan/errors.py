@@ -24,6 +24,7 @@ ZkplanError
 │   ├── ClientClosed
 │   ├── ServerRolledBack           ZooKeeper was restored from an older state
 │   └── TransactionRejected
+│       ├── AccessDenied      an access list lacks a right
 │       └── ServerFull        its quota or limit is reached
 ├── WaitTimeout               also a TimeoutError
 └── InvariantViolated         a bug in zkplan or a damaged tree; nothing more was written
@@ -183,6 +184,21 @@ UNREACHABLE = (ZooKeeperUnavailable, ClientClosed, ServerRolledBack)
 
 class TransactionRejected(ZooKeeperError):
     """ZooKeeper refused a transaction for a reason unknown to the protocol. Nothing was written."""
+
+
+class AccessDenied(TransactionRejected):
+    """An access list does not allow a read or a write. Nothing was written.
+
+    `path` is the znode whose list lacks the right, and `right` the right: read, write, create or
+    delete. To create or delete a znode takes a right on its parent.
+    """
+
+    def __init__(self, path: str, right: str, what: str) -> None:
+        super().__init__(
+            f"{what}: the right `{right}` is missing on {path}: connect with the login with which "
+            "the tree was made (`auth_data`), or have the right added"
+        )
+        self.path, self.right = path, right
 
 
 class ServerFull(TransactionRejected):

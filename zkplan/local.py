@@ -194,7 +194,9 @@ class local:  # in lower case, like `contextlib.closing`: it is called to open a
         # If another process serves the folder, each worker follows that server by itself.
         hosts = f"{PREFIX}{self._folder}" if server.is_elsewhere else server.hosts
         command = worker_command(
-            hosts, self.root, self._threads, SESSION_TIMEOUT_S, self._grace, "--quiet"
+            *(hosts, self.root, self._threads, SESSION_TIMEOUT_S, self._grace),
+            # Whoever reads this output is the author of the tasks.
+            *("--quiet", "--log-messages"),
         )
         environment = worker_environment(
             os.fsdecode(self._given or server.secret), self._store or server.store

@@ -1,4 +1,9 @@
-"""Text for people: counted nouns, dates with their age."""
+"""Text for people: counted nouns, dates with their age, and foreign text made printable.
+
+Whoever may write the tree chooses the names, errors and tracebacks in it. Unescaped, such a text
+could move the cursor, change the colours or the title of the terminal, or pretend to be other
+lines.
+"""
 
 from __future__ import annotations
 
@@ -34,3 +39,40 @@ def date_time(seconds: float, people: bool) -> str:
     if people:
         return f"{local.isoformat(' ', 'seconds')} ({age(time.time() - seconds)})"
     return local.astimezone().isoformat(timespec="seconds")
+
+
+def printable(text: str) -> str:
+    """Control characters as Python writes them, but for line ends and tabs.
+
+    >>> printable("a\\x1b[2J\\n"), printable("\\u202e")
+    ('a\\\\x1b[2J\\n', '\\\\u202e')
+    """
+    if text.isprintable():
+        return text
+    return "".join(
+        each if each.isprintable() or each in "\n\t" else each.encode("unicode_escape").decode()
+        for each in text
+    )
+
+
+def without_login(url: str) -> str:
+    """A URL, or a host, for people: without a user and a password.
+
+    >>> without_login("s3://key:word@bucket/folder"), without_login("file:///folder")
+    ('s3://***@bucket/folder', 'file:///folder')
+    >>> without_login("me:word@zk1:2181/chroot")
+    '***@zk1:2181/chroot'
+    """
+    scheme, found, rest = url.rpartition("://")
+    place, slash, path = rest.partition("/")
+    login, at, host = place.rpartition("@")
+    return f"{scheme}{found}{'***@' if login else at}{host}{slash}{path}"
+
+
+def one_line(text: str) -> str:
+    """The same, with line ends and tabs escaped, too.
+
+    >>> one_line("failed\\n12:00:00 INFO all is well")
+    'failed\\\\n12:00:00 INFO all is well'
+    """
+    return printable(text).replace("\n", "\\n").replace("\t", "\\t")

@@ -34,16 +34,39 @@ def test_an_argument_that_cannot_be_serialised_is_named(
     plan = zkplan_client.create_plan()
     before = tree(znodes, plan.path)
     with pytest.raises(
-        NotSerialisable, match=r"task 'sum up' \(sum\): its argument 1 \(<generator"
+        NotSerialisable, match=r"task 'sum up' \(sum\): its argument 1, a generator,"
     ):
         plan.add_task(sum, [1, items()], name="sum up")
     with pytest.raises(
-        NotSerialisable, match=r"a task of dict: its argument 'deep' \(\[\{'x': <gen"
+        NotSerialisable, match=r"a task of dict: its argument 'deep', a list, .*generator"
     ):
         plan.add_task(dict, kwargs={"fine": 1, "deep": [{"x": items()}]})
     with pytest.raises(NotSerialisable, match="'second'"):
         plan.add_tasks([TaskSpec(int, name="first"), TaskSpec(sum, [items()], name="second")])
     assert tree(znodes, plan.path) == before
+
+
+def nested(levels: int) -> list[Any]:
+    made: list[Any] = []
+    for _ in range(levels):
+        made = [made]
+    return made
+
+
+def test_an_argument_nested_too_deeply_is_named_and_a_result_is_a_failure(
+    zkplan_client: Client, znodes: KazooClient, worker: zkplan.Worker
+) -> None:
+    plan = zkplan_client.create_plan(attempts=1)
+    before = tree(znodes, plan.path)
+    with pytest.raises(NotSerialisable, match=r"its argument 1, a list, .*nested too deeply"):
+        plan.add_task(max, [1, nested(100_000)])
+    with pytest.raises(NotSerialisable, match=r"its argument 'deep', a dict, .*nested too deeply"):
+        plan.add_task(dict, kwargs={"deep": {"x": nested(2000)}})
+    assert tree(znodes, plan.path) == before
+    task = plan.add_task(nested, [100_000])
+    plan.mark_ready()
+    with pytest.raises(NotSerialisable, match="RecursionError"):
+        task.result(30)
 
 
 def test_a_payload_too_large_is_refused_with_size_limit_and_a_way_out(

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
+import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -48,6 +51,60 @@ def test_hung_threads_are_bounded_told_of_and_leave_their_tasks_to_others(
         wait_until(lambda: plan.status().runnable == 0, "the others run here")
         wait_until(lambda: slots(before) <= THREADS, "the threads of the hung functions have ended")
         assert plan.status().dead == 2 * THREADS
+    plan.remove()
+
+
+class Slow:
+    """An argument whose unpickling returns only once the gate is open."""
+
+    def __init__(self, file: Path, gate: Path) -> None:
+        self.given = str(file), str(gate)
+
+    def __reduce__(self) -> Any:
+        return hang, self.given
+
+
+def imported_slowly(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A function of a module whose import returns only once the gate is open."""
+    (folder / "slow_to_import.py").write_text(
+        "def work(): return 7\n"
+        "from tests.integ.test_functions_that_never_return import hang\n"
+        f"hang({str(folder / 'began')!r}, {str(folder / 'gate')!r})\n"
+    )
+    monkeypatch.syspath_prepend(str(folder))
+    (folder / "gate").touch()
+    found = importlib.import_module("slow_to_import").work
+    (folder / "gate").unlink()
+    return found
+
+
+@pytest.mark.parametrize("phase", ["decoding its arguments", "importing its function"])
+def test_a_hung_decoding_or_import_costs_an_attempt_and_frees_its_slot(
+    phase: str,
+    zkplan_client: Client,
+    here: Here,
+    tmp_path: Path,
+    told: Told,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    if phase.startswith("decoding"):
+        spec = zkplan.TaskSpec(len, [Slow(tmp_path / "began", tmp_path / "gate")])
+    else:
+        spec = zkplan.TaskSpec(imported_slowly(tmp_path, monkeypatch))
+    plan = zkplan_client.create_plan("hangs", attempts=2, retry_delay=0, timeout=0.3)
+    (task,) = plan.add_tasks([spec])
+    after = plan.add_task(abs, [-1])
+    sys.modules.pop("slow_to_import", None)  # a worker imports it anew
+    plan.mark_ready()
+    with working(*here, 1) as worker:
+        told("is out of attempts: TimeoutError: " + phase)
+        with pytest.raises(zkplan.TaskFailed, match=f"{phase} took longer than its time-out"):
+            task.result(10)
+        (letter,) = [letter for _, letter in plan.dead()]
+        assert letter.a == 2
+        (tmp_path / "gate").touch()  # what hung goes on, and nobody calls the function
+        assert after.result(10) == 1
+        assert worker.statistics().committed == 1
     plan.remove()
 
 

@@ -114,9 +114,25 @@ def test_a_check_that_may_not_publish_a_task_does_not_say_that_it_did(
     assert not report.published
     (problem,) = report.problems
     assert problem.startswith(f"{name}: can be run, but is in no index")
-    assert problem.endswith("not allowed by the access list")
+    assert problem.endswith(
+        f"not allowed by the access list: the right `create` is missing on {built.path}/runnable"
+    )
     znodes.set_acls(f"{built.path}/runnable", OPEN_ACL_UNSAFE)
     assert plan.check().published == [name]
+
+
+def test_a_check_that_may_not_give_a_plan_what_it_lacks_says_so(
+    zkplan_client: Client, znodes: KazooClient
+) -> None:
+    built = Builder(zkplan_client, znodes, fixed=False)
+    built.task(int)
+    built.ready()
+    znodes.set_acls(built.path, [make_acl("world", "anyone", read=True, admin=True)])
+    report = zkplan_client.plan(built.path).check()
+    assert report.shut == [built.path]
+    assert f"the right `create` is missing on {built.path}" in report.problems[0]
+    znodes.set_acls(built.path, OPEN_ACL_UNSAFE)
+    assert "runnable" in zkplan_client.plan(built.path).check().created
 
 
 @quickly

@@ -156,7 +156,7 @@ def test_log_lines_and_tracebacks_cannot_drive_a_terminal() -> None:
     except ValueError:
         record = logging.LogRecord("x", 20, "x.py", 1, "of %s", ("\x9bm",), sys.exc_info())
     said = PrintableFormatter("%(message)s").format(record)
-    assert said.startswith("of \\x9bm\nTraceback")
+    assert said.startswith("of \\x9bm\n  | Traceback")
     assert said.endswith("ValueError: \\x1b[2J")
 
 

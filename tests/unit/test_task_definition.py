@@ -257,7 +257,9 @@ def test_an_error_while_an_argument_is_reduced_is_told() -> None:
         def __reduce__(self) -> Any:
             raise LookupError("stays here")
 
-    with pytest.raises(NotSerialisable, match=r"argument 0 .*LookupError: stays here"):
+    with pytest.raises(
+        NotSerialisable, match=r"argument 0, a .*Stubborn, .*LookupError: stays here"
+    ):
         made(print, (Stubborn(),))
 
 

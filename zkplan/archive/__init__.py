@@ -8,7 +8,6 @@ runs the incomplete plan (`zkplan.archive.restore`).
 
 from __future__ import annotations
 
-import logging
 import time
 from pathlib import Path
 from typing import NamedTuple
@@ -22,6 +21,7 @@ from ..errors import (
     WaitTimeout,
     ZkplanError,
 )
+from ..log import get_logger
 from ..plan import Plan
 from ..protocol import control
 from ..protocol.clearing import clear_claims, orphaned_claims
@@ -36,7 +36,7 @@ from .file import ArchiveWriter, Header, open_archive
 from .picture import Survey, Znode, read_plan, retire, survey
 from .restore import begin, fill, find_twin
 
-logger = logging.getLogger("zkplan.archive")
+logger = get_logger("zkplan.archive")
 
 #: How often a plan that changes while it is read is read again before the export gives up.
 READINGS_MAX = 5

@@ -23,6 +23,7 @@ from ..errors import (
     ZkplanError,
     ZooKeeperUnavailable,
 )
+from ..log import continued
 from .terminal import printable
 
 _SETTINGS = {
@@ -67,7 +68,10 @@ def exit_code(error: ZkplanError) -> int:
 
 def end(message: str, code: int) -> NoReturn:
     """Say why a command ends, on stderr, and end it with this exit code."""
-    click.echo(f"zkplan: {printable(message)}", err=True)
+    first, *more = message.split("\n")
+    # Part of a message may come from the tree, so no further line may look like one of its own.
+    rest = [continued("\n".join(more))] if more else []
+    click.echo("\n".join([f"zkplan: {printable(first)}", *rest]), err=True)
     sys.exit(code)
 
 

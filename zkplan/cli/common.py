@@ -15,6 +15,7 @@ from ..connection import DEFAULT_ROOT
 from ..errors import PayloadUndecodable
 from ..inspection.roots import hint_at_root
 from ..plan import Plan
+from ..text import one_line
 from ..transport.addresses import require_data
 from .terminal import PrintableFormatter, printable
 
@@ -178,8 +179,8 @@ def print_facts(facts: dict[str, Any], output: str) -> None:
 
 
 def _cell(value: Any) -> str:
-    """Escape line ends, because a row is one line."""
-    return _text(value).replace("\n", "\\n")
+    """Escape line ends and tabs, because a row is one line."""
+    return one_line(_text(value))
 
 
 def _text(value: Any) -> str:

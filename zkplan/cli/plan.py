@@ -13,9 +13,11 @@ from ..archive import export_plan, import_plan
 from ..client import Client
 from ..plan import Plan
 from ..protocol.control import PlanStatus
+from ..protocol.look import refuse_hidden
 from ..protocol.records import Dead
 from ..text import count, date_time
 from ..transport.addresses import folder_of, is_embedded
+from . import EXIT_FAILED, EXIT_USAGE
 from .common import (
     connection_options,
     label_of,
@@ -58,6 +60,8 @@ def list_plans(output: str, **connection: Any) -> None:
         print_rows(rows, output, _COLUMNS)
         if not rows:
             tell_none("plan", client, connection["hosts"])
+        # Those that may be read are listed all the same.
+        client.transport.run(refuse_hidden(client.paths))
 
 
 @plan.command()
@@ -130,7 +134,8 @@ def check(plan: str, output: str, repair: bool, **connection: Any) -> None:
             del facts["unread"]
     print_facts(facts, output)
     if report.problems:
-        raise SystemExit(1)
+        # A repair that an access list forbids is among them.
+        raise SystemExit(EXIT_USAGE if report.shut else EXIT_FAILED)
 
 
 @plan.command("export")

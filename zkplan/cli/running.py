@@ -6,7 +6,7 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from ..errors import ZkplanError
+from ..errors import AccessDenied, ZkplanError
 from ..testing.embedded_process import EmbeddedServerProcess
 from ..testing.loopback import server_version
 from ..testing.provide import Provided, of_our_own
@@ -41,6 +41,7 @@ def zookeeper_for(command: str, hosts: str | None) -> Iterator[Provided]:
     except ServerDidNotStart as error:
         end(str(error), EXIT_UNREACHABLE)
     except ZkplanError as error:
-        # This is no usage error, so whatever else happened, the run has failed.
+        # This is no usage error, so the run has failed, unless it was not allowed to begin.
         code = exit_code(error)
-        end(str(error), EXIT_FAILED if code == EXIT_USAGE else code)
+        is_failed = code == EXIT_USAGE and not isinstance(error, AccessDenied)
+        end(str(error), EXIT_FAILED if is_failed else code)

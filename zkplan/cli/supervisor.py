@@ -43,7 +43,8 @@ class Supervisor:
     ) -> None:
         self._grace_s, self._signing_off = grace_s, signing_off
         self._signals = _Signals()
-        self._command = [sys.executable, "-m", "zkplan", *sys.argv[1:], "--processes", "1", *extra]
+        given = without_secret(sys.argv[1:])
+        self._command = [sys.executable, "-m", "zkplan", *given, "--processes", "1", *extra]
         self._environment = {**os.environ, **environment}
         self._crew = Crew(self._start, count, self._has_ended)
         #: A process registered, or it ran long enough to show that usage and address are right.
@@ -79,6 +80,22 @@ class Supervisor:
             # Wrong usage, or no ZooKeeper from the start: a new process would fail in the same way.
             raise SystemExit(process.exit_code)
         self._signing_off.has_ended(process)
+
+
+def without_secret(arguments: Sequence[str]) -> list[str]:
+    """The arguments of a command without `--secret`: every user can read those of a process.
+
+    >>> without_secret(["worker", "--secret", "x", "--threads=2", "--secret=y"])
+    ['worker', '--threads=2']
+    """
+    kept: list[str] = []
+    rest = iter(arguments)
+    for each in rest:
+        if each == "--secret":
+            next(rest, None)
+        elif not each.startswith("--secret="):
+            kept.append(each)
+    return kept
 
 
 class _Signals:

@@ -1,25 +1,22 @@
-"""Escape text from the tree before a terminal shows it.
-
-Whoever may write the tree chooses the names, errors and tracebacks in it. Unescaped, such a text
-could move the cursor, change the colours or the title of the terminal, or pretend to be other
-lines.
-"""
+"""What the commands write on a terminal: log lines of any logger, made printable."""
 
 from __future__ import annotations
 
 import logging
 
+from ..log import CONTINUED, continued
+from ..text import printable
 
-def printable(text: str) -> str:
-    """Control characters as Python writes them, but for line ends and tabs."""
-    return "".join(
-        each if each.isprintable() or each in "\n\t" else each.encode("unicode_escape").decode()
-        for each in text
-    )
+__all__ = ["PrintableFormatter", "printable"]
 
 
 class PrintableFormatter(logging.Formatter):
-    """Log lines, with their tracebacks, as printable text."""
+    """Printable log lines; each further line of a record is marked.
+
+    So what tasks and libraries log cannot forge a line of zkplan's either.
+    """
 
     def format(self, record: logging.LogRecord) -> str:
-        return printable(super().format(record))
+        first, *more = super().format(record).split("\n")
+        rest = continued("\n".join(line.removeprefix(CONTINUED) for line in more))
+        return f"{printable(first)}\n{rest}" if more else printable(first)

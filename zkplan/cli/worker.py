@@ -12,7 +12,9 @@ import click
 
 from ..processes.line import LowerEnd
 from ..processes.signing_off import SigningOff
+from ..processes.worker import SECRET_VARIABLE
 from ..protocol.records import WorkerRecord
+from ..runtime.failures import MESSAGES
 from ..text import date_time
 from ..transport.addresses import is_embedded, lease
 from ..worker import THREADS_DEFAULT, THREADS_MAX, Worker
@@ -63,12 +65,19 @@ _ENDS_WITHIN_S = 30
     is_flag=True,
     help="Log only warnings of zkplan itself. What tasks log stays the same.",
 )
+@click.option(
+    "--log-messages",
+    is_flag=True,
+    help="Log the messages of exceptions that tasks raise, not only their types. They may hold "
+    "arguments.",
+)
 def worker(
     threads: int,
     processes: int,
     session_timeout: float,
     grace: float,
     quiet: bool,
+    log_messages: bool,
     **connection: Any,
 ) -> None:
     """Claim and run the tasks of every ready plan.
@@ -86,10 +95,14 @@ def worker(
     log_to_stderr()
     if quiet:
         logging.getLogger("zkplan").setLevel(logging.WARNING)
+    if log_messages:
+        MESSAGES.setLevel(logging.INFO)
     if processes > 1:
         _supervise(connection, processes, session_timeout, grace)
         return
     line = LowerEnd()
+    # Neither tasks nor what they start inherit it. This process has read it.
+    os.environ.pop(SECRET_VARIABLE, None)
     sys.path.insert(0, os.getcwd())
     client = open_client(**connection, creates=True, session_timeout=session_timeout)
     try:
@@ -136,8 +149,8 @@ def _supervise(
         is_here = is_embedded(hosts) and not served.is_elsewhere
         extra = ["--hosts", served.hosts] if is_here else []
         # Not as an option: every user can read the command line of a process.
-        signs = is_here and not connection["secret"]
-        environment = {"ZKPLAN_SECRET": served.secret} if signs else {}
+        secret = connection["secret"] or (served.secret if is_here else "")
+        environment = {SECRET_VARIABLE: secret} if secret else {}
         if connection["store"] or is_here:
             environment["ZKPLAN_STORE"] = connection["store"] or served.store
         signing_off = SigningOff(

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import logging
 import os
 import time
 from typing import Any
@@ -25,6 +24,8 @@ from zkplan.embedded.storage import Saved, Storage
 from zkplan.embedded.storage_errors import StorageError
 from zkplan.embedded.words import Traffic, answer_word
 
+from ..log import get_logger
+
 # Where an expiry comes so late, the server was stopped or got no CPU: see Sessions.forgive.
 _AWAY_MS = 500
 # asyncio accepts so many connections in a row, and reports each of them that fails.
@@ -33,7 +34,7 @@ _ACCEPTED_IN_A_ROW = 8
 _BACKLOG = 1024
 _COMPLAINT_S = 1.0
 
-logger = logging.getLogger("zkplan.embedded")
+logger = get_logger("zkplan.embedded")
 
 
 class Server:

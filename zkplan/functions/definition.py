@@ -58,7 +58,7 @@ def define(
     _check_call(spec, {} if signatures is None else signatures)
     function = functions.get(id(spec.fn))
     if function is None:
-        with _serialising(f"{spec.label}: the function {spec.fn!r}"):
+        with _serialising(f"{spec.label}: the function {function_name(spec.fn)}"):
             dumped = codecs.dump_function(spec.fn)
         function = functions[id(spec.fn)] = values.function(plan_path, dumped)
     deps: list[str | NewTask] = []
@@ -108,7 +108,7 @@ def define(
 
 def _options(spec: TaskSpec, defaults: TaskOptions) -> TaskOptions:
     if not callable(spec.fn):
-        raise InvalidTask(spec.label, f"a task needs a function, not {spec.fn!r}")
+        raise InvalidTask(spec.label, f"a task needs a function, not {_kind(spec.fn)}")
     if inspect.isgeneratorfunction(spec.fn) or inspect.isasyncgenfunction(spec.fn):
         raise InvalidTask(
             spec.label, f"{spec.label} is a generator; return a list, or add one task for each item"
@@ -129,7 +129,7 @@ def _check_arguments(spec: TaskSpec) -> None:
     ):
         raise InvalidTask(
             spec.label,
-            f"{spec.label}: its arguments must be a list or tuple, not {spec.args!r:.100}",
+            f"{spec.label}: its arguments must be a list or tuple, not {_kind(spec.args)}",
         )
     if spec.kwargs is not None and not (
         isinstance(spec.kwargs, Mapping) and all(isinstance(name, str) for name in spec.kwargs)
@@ -137,7 +137,7 @@ def _check_arguments(spec: TaskSpec) -> None:
         raise InvalidTask(
             spec.label,
             f"{spec.label}: its keyword arguments must be a dict with names, not "
-            f"{spec.kwargs!r:.100}",
+            f"{_kind(spec.kwargs)}",
         )
 
 
@@ -204,12 +204,23 @@ def check_options(options: TaskOptions, label: str) -> None:
     demand(type(options.pure) is bool, f"pure must be True or False, not {options.pure!r}")
 
 
+def _kind(value: Any) -> str:
+    """What an error says of a value: its type. Errors go to logs, and values may be secret."""
+    name = type(value).__qualname__
+    return f"{'an' if name[0] in 'aeiou' else 'a'} {name}"
+
+
 @contextmanager
 def _serialising(what: str) -> Iterator[None]:
     try:
         yield
     except ZkplanError:
         raise
+    except RecursionError as error:
+        raise NotSerialisable(
+            f"{what} cannot be serialised: it is nested too deeply, or holds itself in a way that "
+            "pickle cannot follow; keep it flat, for example as a list of its parts"
+        ) from error
     except Exception as error:
         raise NotSerialisable(
             f"{what} cannot be serialised: {type(error).__name__}: {error}"
@@ -227,7 +238,7 @@ def _dump_call(
     except Exception as error:
         failure = error
     for name, value in (*enumerate(spec.args), *kwargs.items()):
-        with _serialising(f"{spec.label}: its argument {name!r} ({value!r:.100})"):
+        with _serialising(f"{spec.label}: its argument {name!r}, {_kind(value)},"):
             codecs.dump(value, position_of)
     with _serialising(f"{spec.label}: its arguments"):
         raise failure

@@ -6,6 +6,8 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from ..text import one_line
+
 #: Shows how many tasks of how many have finished, and a detail.
 Show = Callable[[int, int, str], None]
 
@@ -23,14 +25,14 @@ def progress_bar(title: str, wanted: bool = True) -> Iterator[Show | None]:
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     columns = (
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         MofNCompleteColumn(),
-        TextColumn("{task.fields[detail]}"),
+        TextColumn("{task.fields[detail]}", markup=False),
         TimeElapsedColumn(),
     )
     with Progress(*columns, console=Console(stderr=True), transient=False) as bar:
-        row = bar.add_task(title, total=None, detail="")
+        row = bar.add_task(one_line(title), total=None, detail="")
 
         def show(finished: int, total: int, detail: str) -> None:
             bar.update(row, completed=finished, total=total, detail=detail)

@@ -17,7 +17,7 @@ def hint_at_root(client: Connection) -> str:
     if _roots(client, parent, [name]):
         return ""
     # Read in a batch, an unreadable root (by an access list) is only missing, and raises nothing.
-    (names,) = client.transport.ask(ReadMany([ReadChildren(parent or "/")]))
+    (names,) = client.transport.ask(ReadMany([ReadChildren(parent or "/")], strict=False))
     what = "there is no such root" if name not in (names or ()) else "it is not a root of zkplan"
     others = sorted(other for other in names or () if other != name)[:LOOKED_AT]
     found = [f"{parent}/{other}" for other in _roots(client, parent, others)]
@@ -27,6 +27,6 @@ def hint_at_root(client: Connection) -> str:
 def _roots(client: Connection, parent: str, names: list[str]) -> list[str]:
     """The znodes that look like a root of zkplan."""
     reads = [ReadData(f"{parent}/{name}/{mark}") for name in names for mark in _MARKS]
-    nodes = client.transport.ask(ReadMany(reads)) if reads else []
+    nodes = client.transport.ask(ReadMany(reads, strict=False)) if reads else []
     made = [node is not None for node in nodes]
     return [name for at, name in enumerate(names) if all(made[len(_MARKS) * at :][: len(_MARKS)])]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import logging
 import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -19,12 +18,13 @@ from dask.sizeof import sizeof
 
 from ..client import Client
 from ..errors import InvalidTask, PlanError, PlanFailed, PlanNotFound, ZkplanError
+from ..log import get_logger
 from ..plan import Plan
 from ..protocol.layout import PRIORITY_MAX
 from ..serialization.codec import NAME_CHARS_MAX
 from ..tasks import Task, TaskSpec
 
-logger = logging.getLogger("zkplan.plan")
+logger = get_logger("zkplan.plan")
 
 #: Larger data that several tasks take is a task of its own, so that it is sent once.
 SHARED_BYTES = 32 * 1024

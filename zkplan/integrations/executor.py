@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import queue
 import threading
 from collections.abc import Callable
@@ -11,12 +10,13 @@ from typing import Any
 
 from ..client import Client
 from ..errors import PlanDrained, PlanNotFound, ResultNotKept, ZkplanError
+from ..log import get_logger
 from ..plan import Plan
 from ..tasks import Task, TaskSpec
 from ..waiting.one_result import open_outcome
 from ..waiting.plan_tasks import Completed
 
-logger = logging.getLogger("zkplan.plan")
+logger = get_logger("zkplan.plan")
 
 #: The most calls that one add carries.
 BATCH_MAX = 2000

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import signal
 import threading
 import time
@@ -13,9 +12,10 @@ from multiprocessing.connection import wait
 
 from ..backoff import CHANCE, Backoff
 from ..errors import WaitTimeout, ZkplanError
+from ..log import get_logger
 from .worker import WorkerProcess
 
-logger = logging.getLogger("zkplan.processes")
+logger = get_logger("zkplan.processes")
 
 #: A process that lived for less than this counts as having died young.
 YOUNG_S = 10.0

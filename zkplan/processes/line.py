@@ -8,13 +8,14 @@ it died: then the kernel closes the upper end.
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 import socket
 import threading
 from collections.abc import Callable
 
-logger = logging.getLogger("zkplan.processes")
+from ..log import get_logger
+
+logger = get_logger("zkplan.processes")
 
 #: The environment variable that holds the descriptor of the lower end.
 _LINE_FD = "ZKPLAN_SUPERVISOR_FD"

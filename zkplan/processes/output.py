@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import sys
 import threading
@@ -13,7 +12,9 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO
 
-logger = logging.getLogger("zkplan.processes")
+from ..log import get_logger
+
+logger = get_logger("zkplan.processes")
 
 _TAIL_LINES = 25
 #: How long to wait for the end of the output of a dead process: its own children may go on writing.

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Callable
 
 from ..backoff import CHANCE, Backoff
 from ..client import Client
+from ..log import get_logger
 from ..protocol.membership import sign_off
 from .worker import WorkerProcess
 
-logger = logging.getLogger("zkplan.processes")
+logger = get_logger("zkplan.processes")
 
 _RETRY = Backoff(initial_s=0.2, max_s=5.0)
 #: A server that was away gives sessions their whole time-out again, so try for this many time-outs.

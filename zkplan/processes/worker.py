@@ -12,6 +12,9 @@ from .line import UpperEnd
 from .output import Relay
 from .watched import WatchedProcess, same_imports
 
+#: The environment variable that holds the secret. `zkplan worker` removes it before tasks run.
+SECRET_VARIABLE = "ZKPLAN_SECRET"
+
 
 class WorkerProcess(WatchedProcess):
     """See WatchedProcess. Over a line it reports the ID of its worker, and notices our end."""
@@ -79,5 +82,5 @@ def worker_environment(secret: str, store: str = "") -> dict[str, str]:
     Other users of the machine cannot read it. The worker can import what this process can.
     """
     kept = {name: value for name, value in same_imports().items() if not name.startswith("ZKPLAN_")}
-    given = {"ZKPLAN_SECRET": secret, "ZKPLAN_STORE": store, "PYTHONUNBUFFERED": "1"}
+    given = {SECRET_VARIABLE: secret, "ZKPLAN_STORE": store, "PYTHONUNBUFFERED": "1"}
     return kept | given

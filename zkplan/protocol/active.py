@@ -103,7 +103,4 @@ def _index(plan_path: str, ready: Node, found: Scanned) -> Step[None]:
         return
     yield from cleared(plan_path, answer)  # the next scan tries again
     if answer.reason not in (Reason.NO_NODE, Reason.NODE_EXISTS, Reason.BAD_VERSION):
-        found.shut.append(
-            f"{plan_path} is ready, but cannot be put into the index: {answer.path}: "
-            f"{answer.reason.value}"
-        )
+        found.shut.append(f"{plan_path} is ready, but cannot be put into the index: {answer.told}")

@@ -36,6 +36,7 @@ from .requests import (
     ReadData,
     ReadMany,
     Reason,
+    Refused,
     SetData,
     Step,
 )
@@ -54,7 +55,8 @@ class Report:
 
     `published` and `created` are repairs; `problems` need a person. `waiting` maps tasks that wait
     to their edges, at most WAITING_MAX of them. `shut` lists tasks that wait
-    for a repair which an access list forbids to this client; they are among the problems, too.
+    for a repair, and the plan itself if it does, which an access list forbids to this client; they
+    are among the problems, too.
     `unreferenced` are blobs in the store that nothing needs, `deleted` those that were deleted.
     `unread` counts the blobs that were not compared with their digests, since there are too many.
     """
@@ -79,7 +81,7 @@ def check(paths: Paths, plan: str, repair: bool = True) -> Step[Report]:
     if names is None or "done" in names:
         report.done = True
         if names is not None and repair:
-            yield from _leave_index(plan_path)
+            yield from _leave_index(plan_path, report)
         return report
     others = {name for name in names if parse_task(name) is None}
     if repair:
@@ -139,16 +141,23 @@ def _adopt(plan_path: str, names: set[str], report: Report) -> Step[None]:
     if isinstance(answer, Applied):
         report.created += missing if entry is not None else [*missing, "its entry in the index"]
     else:
-        yield from cleared(plan_path, answer)
+        yield from _not_repaired(plan_path, answer, report)
 
 
-def _leave_index(plan_path: str) -> Step[None]:
+def _not_repaired(plan_path: str, answer: Refused, report: Report) -> Step[None]:
+    """What others changed meanwhile is left to the next check; a missing right is a problem."""
+    if not (yield from cleared(plan_path, answer)) and answer.reason is Reason.NO_AUTH:
+        report.shut.append(plan_path)
+        report.problems.append(f"the znodes that zkplan needs cannot be put right: {answer.told}")
+
+
+def _leave_index(plan_path: str, report: Report) -> Step[None]:
     """Delete an index entry that somebody has made for a plan that is done, which stays done."""
     entry_path = active_entry(plan_path)
     if (yield ReadData(entry_path)) is not None:
         answer = yield Multi([Delete(entry_path)])
         if not isinstance(answer, Applied):
-            yield from cleared(plan_path, answer)
+            yield from _not_repaired(plan_path, answer, report)
 
 
 def _inspect(
@@ -249,8 +258,7 @@ def _publish_forgotten(plan_path: str, name: str, repair: bool, report: Report) 
             if answer.reason not in (Reason.NO_NODE, Reason.NODE_EXISTS, Reason.BAD_VERSION):
                 report.shut.append(name)
                 report.problems.append(
-                    f"{name}: can be run, but is in no index and cannot be put there: "
-                    f"{answer.path}: {answer.reason.value}"
+                    f"{name}: can be run, but is in no index and cannot be put there: {answer.told}"
                 )
             return  # published or finished meanwhile, or as it was
     report.published.append(name)

@@ -363,7 +363,7 @@ def _sort_out(
 ) -> Step[None]:
     """Decide what to do with a part, given which of its operations was refused."""
     part = rest[owner]
-    part.refused_by = f"{answer.path}: {answer.reason.value}"
+    part.refused_by = answer.told
     loaded, claim = part.loaded, part.loaded.claim
     missing = answer.reason is Reason.NO_NODE
     error: ZkplanError | None = None

@@ -54,6 +54,15 @@ def plan_records(paths: Paths) -> Step[list[tuple[str, PlanRecord | None]]]:
     ]
 
 
+def refuse_hidden(paths: Paths) -> Step[None]:
+    """Raise AccessDenied if there is a plan under the root that this client may not read."""
+    found = [paths.plan(number) for number in (yield from list_plans(paths))]
+    nodes = yield from read_all([ReadData(path) for path in found], strict=False)
+    for path, node in zip(found, nodes, strict=True):
+        if node is None:
+            yield ReadData(path)  # removed meanwhile, or refused
+
+
 def plan_record(plan_path: str) -> Step[PlanRecord]:
     """The record of a plan. Raises PlanNotFound, PayloadUndecodable."""
     node = yield ReadData(plan_path)
@@ -85,7 +94,7 @@ def index_names(plan_path: str, index: str) -> Step[list[str]]:
     return sorted(names or ())
 
 
-def names_on_claims_nodes(paths: Paths, strict: bool = False) -> Step[list[tuple[str, str]]]:
+def names_on_claims_nodes(paths: Paths, strict: bool | None = None) -> Step[list[tuple[str, str]]]:
     """Each worker that has a claims node, with each name on it: claims and pending records.
 
     `strict`: see ReadMany.
@@ -134,5 +143,5 @@ def promote(paths: Paths, due: list[tuple[str, Delayed]]) -> Step[dict[str, str]
             # The plan was removed, or the entry exists already: the delayed entry is not needed.
             yield Multi([Delete(f"{paths.delayed}/{name}")])
         elif answer.reason is not Reason.NO_NODE:  # another worker has moved it
-            shut[name] = f"{answer.path}: {answer.reason.value}"
+            shut[name] = answer.told
     return shut

@@ -72,14 +72,16 @@ class ReadChildren(NamedTuple):
 class ReadMany(NamedTuple):
     """Many reads in one round trip, in this order, without watches. Answer: a list of answers.
 
-    None stands for a missing znode. Unless `strict`, it also stands for one that an access list
-    forbids to read, because one such znode must not hide all others. With `strict` the whole
-    request raises ZooKeeperError for it, as a single read does. A step needs that if it does
-    something final because a znode is gone.
+    None stands for a missing znode. With `strict` False it also stands for one that an access list
+    forbids to read, where one such znode must not hide all others. With True the whole request
+    raises AccessDenied for it, as a single read does. A step needs that if it does something final
+    because a znode is gone. With None it is True where somebody waits for the step: an author or a
+    command must not take what it may not read for what is gone. In the loop of a worker it is
+    False.
     """
 
     reads: Sequence[ReadData | ReadChildren]
-    strict: bool = False
+    strict: bool | None = None
 
 
 class Send(NamedTuple):
@@ -142,6 +144,20 @@ class Refused(NamedTuple):
     reason: Reason
     path: str
     repeated: bool = False
+    #: The right that an access list lacks, where the reason is NO_AUTH and it is known.
+    right: str = ""
+
+    @property
+    def place(self) -> str:
+        """The znode whose access list lacks the right."""
+        is_above = self.right in ("create", "delete")
+        return (self.path.rpartition("/")[0] or "/") if is_above else self.path
+
+    @property
+    def told(self) -> str:
+        """What was refused, and why."""
+        lack = f": the right `{self.right}` is missing on {self.place}" if self.right else ""
+        return f"{self.path}: {self.reason.value}{lack}"
 
 
 class Node(NamedTuple):

@@ -6,13 +6,14 @@ from ..errors import PayloadUndecodable
 from . import failpoints
 from .layout import Entry
 from .records import Dead
-from .requests import Applied, Create, Delete, Multi, Op, ReadData, ReadMany, Step
+from .requests import Applied, Create, Delete, Multi, Op, ReadData, ReadMany, Reason, Step
+from .shared import rejected
 
 
 def retry(plan_path: str, task: str) -> Step[bool]:
     """Make a dead task runnable again, with all its attempts. Returns False if it is not dead.
 
-    Raises PayloadUndecodable if its dead letter is damaged.
+    Raises PayloadUndecodable if its dead letter is damaged, and TransactionRejected.
     """
     names = (f"dead/{task}", f"results/{task}", f"task-{task}")
     dead, outcome, node = yield ReadMany([ReadData(f"{plan_path}/{name}") for name in names])
@@ -36,4 +37,8 @@ def retry(plan_path: str, task: str) -> Step[bool]:
         ops.insert(1, Delete(f"{plan_path}/results/{task}"))
     failpoints.reach("retry.between")
     answer = yield Multi(ops)
-    return isinstance(answer, Applied) or answer.repeated
+    if isinstance(answer, Applied) or answer.repeated:
+        return True
+    if answer.reason not in (Reason.NO_NODE, Reason.NODE_EXISTS):
+        raise rejected(f"retrying task {task} of {plan_path}", answer)
+    return False  # somebody else has retried it meanwhile

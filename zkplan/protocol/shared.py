@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from ..errors import UNREACHABLE, ServerFull, TransactionRejected, ZkplanError
+from ..errors import UNREACHABLE, AccessDenied, ServerFull, TransactionRejected, ZkplanError
 from .layout import Entry, Paths
 from .requests import Check, Op, Reason, Refused, Request, Step, T
 
@@ -142,13 +142,13 @@ def rejected(doing: str, answer: Refused) -> TransactionRejected:
     """The error for a transaction that was refused for good: what was refused, why, and what to
     do."""
     what = f"{doing} was refused: {answer.path}: {answer.reason.value}"
+    if answer.right:
+        return AccessDenied(answer.place, answer.right, what)
     if answer.reason is Reason.FULL:
         return ServerFull(
             f"{what} (a quota, or --max-znodes or --max-bytes of `zkplan server`): remove plans "
             "that are not needed any more, or raise the limit"
         )
-    if answer.reason is Reason.NO_AUTH:
-        what += ": connect with the credentials with which the tree was made (`auth_data`)"
     return TransactionRejected(what)
 
 

@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from functools import partial
 
+from ..log import get_logger
 from ..protocol.commit import Part
 from ..protocol.ending import hand_back
 from ..protocol.load import Loaded
@@ -34,7 +35,7 @@ HAND_BACK = "it is not handed back"
 HANDED_BACK = "waited behind tasks that hold all slots"
 SILENCE = "ZooKeeper does not answer: its claim may be lost"
 CANCELLED, REMOVED = "its plan was cancelled", "its plan was removed"
-logger = logging.getLogger("zkplan.worker")
+logger = get_logger("zkplan.worker")
 
 
 class Claims:

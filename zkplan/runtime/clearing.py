@@ -6,11 +6,11 @@ workers do not all do the same, and nothing waits for a worker that is gone.
 
 from __future__ import annotations
 
-import logging
 import time
 import zlib
 from dataclasses import dataclass, field
 
+from ..log import get_logger
 from ..protocol.clearing import Cleared, clear_claims, orphaned_claims
 from ..protocol.layout import Paths
 from ..protocol.requests import ReadChildren, Step
@@ -21,7 +21,7 @@ from .membership import Membership
 from .statistics import Counters
 from .steps import Steps
 
-logger = logging.getLogger("zkplan.worker")
+logger = get_logger("zkplan.worker")
 
 #: Claims nodes are looked at this often even when no watch fired; watches can be lost with a
 #: connection.

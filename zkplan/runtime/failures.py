@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import time
 import traceback
 from collections.abc import Set
 
 from ..errors import PayloadUndecodable
+from ..log import get_logger
 from ..protocol.records import Failure
 from ..protocol.shared import Claim
 from ..serialization.codec import FAILURE, Codec, dump
@@ -14,6 +16,13 @@ from .job import Job
 
 TRACEBACK_CHARS_MAX = 16_000
 EXCEPTION_BYTES_MAX = 32 * 1024
+#: The most of a message that a line of the log holds.
+LOGGED_CHARS_MAX = 500
+#: With its level at INFO or lower, the log of a worker has the messages of exceptions, too.
+MESSAGES = get_logger("zkplan.worker.messages")
+MESSAGES.setLevel(logging.CRITICAL + 1)
+#: Packages whose errors of decoding hold the names of what is missing, and no values.
+_DECODERS = ("zkplan", "importlib", "_frozen_importlib", "pickle", "dill")
 #: The most tasks whose vanished worker is remembered, to name it if they are out of attempts.
 LOSSES_MAX = 10_000
 
@@ -67,9 +76,41 @@ def describe(error: BaseException, job: Job) -> Failure:
     )
 
 
+def for_log(failure: Failure, job: Job, shown: str = "") -> str:
+    """What the worker's log says of a failure. `shown`: a text of zkplan's own.
+
+    The message of a user's exception may hold arguments, and logs are read by more people than the
+    tree. So only its type is told, unless the level of MESSAGES says otherwise.
+    """
+    is_own = not failure.traceback and not failure.exception
+    if is_own or MESSAGES.isEnabledFor(logging.INFO):
+        return failure.summary[:LOGGED_CHARS_MAX]
+    if shown:
+        return f"{failure.kind}: {shown}"[:LOGGED_CHARS_MAX]
+    task = f"{int(job.claim.plan)} {int(job.claim.task)}"
+    return f"{failure.kind} (`zkplan task show {task}` shows its message)"
+
+
+def undecodable_for_log(error: PayloadUndecodable) -> str:
+    """What the worker's log says of a task that it cannot decode.
+
+    That a module or a name is missing is told. The message of an exception that code of the user
+    raised, while it was imported or made a value, is left out.
+    """
+    text, cause = str(error), error.__cause__
+    if cause is None or MESSAGES.isEnabledFor(logging.INFO):
+        return text[:LOGGED_CHARS_MAX]
+    frames = list(traceback.walk_tb(cause.__traceback__))
+    module = str(frames[-1][0].f_globals.get("__name__", "")) if frames else ""
+    if module.partition(".")[0] in _DECODERS:
+        return text[:LOGGED_CHARS_MAX]
+    return text.removesuffix(f": {cause}")[:LOGGED_CHARS_MAX]
+
+
 def time_out(job: Job) -> Failure:
-    """The failure record of a function that ran too long."""
-    what = f"it ran longer than its time-out of {job.options.timeout or 0.0:g} s"
+    """The failure record of an attempt that took too long."""
+    took = f"{job.preparing} took" if job.preparing else "it ran"
+    what = f"{took} longer than its time-out of {job.options.timeout or 0.0:g} s"
     return Failure("TimeoutError", what, "", job.worker, job.claim.n, time.time())
 
 

@@ -23,6 +23,8 @@ class Job:
     stop_reason: str = ""
     #: Monotonic times at which it started and at which it must end; 0 and infinity until known.
     started: float = 0.0
+    #: What its time-out ends now, before its function runs; empty while the function runs.
+    preparing: str = ""
     deadline: float = float("inf")
     #: The worker has given the claim away: what the function still returns is dropped.
     abandoned: bool = False
@@ -84,6 +86,9 @@ class Ended:
     final: bool = False
     #: Why this worker cannot run it; no attempt is used up.
     cannot_run: str = ""
+    #: What the worker's log may say of the failure, or of why it cannot run.
+    #: Empty: see `failures.for_log`.
+    shown: str = ""
     #: ZooKeeper has no room for what it logs; no attempt is used up.
     server_full: bool = False
     #: Why the store of large values cannot be used; no attempt is used up.

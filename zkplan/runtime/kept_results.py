@@ -7,9 +7,8 @@ worker prefers the newest tasks.
 
 from __future__ import annotations
 
-import logging
-
 from ..errors import ZkplanError
+from ..log import get_logger
 from ..protocol.shared import Claim
 
 #: The most results that are kept here, and the most bytes. Beyond that a task is handed back and
@@ -19,7 +18,7 @@ KEPT_BYTES_MAX = 64 * 1024 * 1024
 #: Seconds before a result is tried again: the first delay, doubled each time up to the second.
 REST_FIRST_S, REST_MAX_S = 0.5, 10.0
 
-logger = logging.getLogger("zkplan.worker")
+logger = get_logger("zkplan.worker")
 
 
 class KeptResults:

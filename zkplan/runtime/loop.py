@@ -7,7 +7,6 @@ What other threads share with it, such as the thread pool, locks for itself.
 
 from __future__ import annotations
 
-import logging
 import time
 from collections import deque
 from collections.abc import Callable
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from ..backoff import Backoff
 from ..errors import ServerRolledBack, ZkplanError
+from ..log import get_logger
 from ..protocol.layout import Paths
 from ..protocol.requests import Delete, Multi
 from ..protocol.shared import Registration
@@ -48,7 +48,7 @@ from .thread_pool import ThreadPool
 if TYPE_CHECKING:
     from ..plan import Plan
 
-logger = logging.getLogger("zkplan.worker")
+logger = get_logger("zkplan.worker")
 
 
 class Loop:

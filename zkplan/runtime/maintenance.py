@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from ..backoff import CHANCE, Backoff
+from ..log import get_logger
 from ..protocol.active import Scanned
 from ..protocol.check import Report, check
 from ..protocol.layout import Paths
@@ -22,7 +22,7 @@ from .plan_scan import PlanScan
 from .plan_view import PlanView
 from .steps import Steps
 
-logger = logging.getLogger("zkplan.worker")
+logger = get_logger("zkplan.worker")
 
 #: Seconds between two looks for a plan whose check is due.
 CHECK_PERIOD_S = 1.0

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import itertools
-import logging
 import os
 import socket
 import time
 from collections.abc import Callable
 
 from ..errors import TransactionRejected, ZooKeeperUnavailable
+from ..log import get_logger
 from ..protocol.layout import Paths
 from ..protocol.membership import register, unregister
 from ..protocol.records import WorkerRecord
@@ -22,7 +22,7 @@ from .steps import Complaints, Steps
 
 #: The longest delay, in seconds, before a refused registration is tried again.
 REGISTER_REST_MAX_S = 5.0
-logger = logging.getLogger("zkplan.worker")
+logger = get_logger("zkplan.worker")
 
 
 class Membership:

@@ -6,12 +6,12 @@ those that ran behind it, or it alone; then their results are dropped, and they 
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from ..errors import ZkplanError
+from ..log import get_logger
 from ..protocol import failpoints
 from ..protocol.commit import Part
 from ..protocol.load import Loaded, Reading, following, load_ahead
@@ -38,7 +38,7 @@ KNOWN_MAX = 1000
 #: Twice as many tasks lead no run each time that nothing could run, but at most 2 to that power.
 VAIN_MAX = 5
 
-logger = logging.getLogger("zkplan.worker")
+logger = get_logger("zkplan.worker")
 
 
 class RunAhead:

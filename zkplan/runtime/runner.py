@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import logging
 import threading
 import time
 from collections.abc import Callable
@@ -24,6 +23,7 @@ from ..errors import (
     TransactionRejected,
 )
 from ..inspection.slots import worker_here
+from ..log import get_logger
 from ..protocol import failpoints
 from ..protocol.records import Failure, TaskRecord
 from ..protocol.running import mark_started
@@ -33,14 +33,14 @@ from ..store.values import Values
 from ..transport import Transport
 from .context import Context, running
 from .coroutines import EventLoop
-from .failures import VanishedWorkers, describe, last_failure
+from .failures import VanishedWorkers, describe, last_failure, undecodable_for_log
 from .job import Ended, Job
 from .run_ahead import RunAhead
 
 if TYPE_CHECKING:
     from ..plan import Plan
 
-logger = logging.getLogger("zkplan.worker")
+logger = get_logger("zkplan.worker")
 #: Seconds for which a result waits for a store that is away, before its task is handed back.
 STORE_PATIENCE_S = 30.0
 #: The most bytes of one result: a request without the operations that deliver it along one edge.
@@ -83,9 +83,12 @@ class Runner:
         try:
             ended = self._attempt(job)
         except PayloadUndecodable as error:
-            ended = Ended(job, cannot_run=str(error))
+            ended = Ended(job, cannot_run=str(error), shown=undecodable_for_log(error))
         except StoreUnavailable as error:
             ended = Ended(job, store_away=str(error))
+        except InvariantViolated as error:
+            # zkplan's own words, of znodes: an operator must see them.
+            ended = Ended(job, failure=describe(error, job), shown=str(error))
         except BaseException as error:
             ended = Ended(job, failure=describe(error, job))
         ended.seconds = time.monotonic() - started
@@ -123,23 +126,39 @@ class Runner:
                 )
                 return Ended(job, failure=failure, final=True)
             bodies.append(body)
-        plan_path, stored = loaded.claim.plan_path, self._values
         try:
-            values = stored.load_all(plan_path, bodies)
-            function = codec.function(record.function, partial(stored.load_function, plan_path))
-            args, kwargs = stored.load(plan_path, record.arguments, values)
+            function, args, kwargs = self._prepare(job, record, bodies)
         except StoredValueLost as error:
             # It would be as lost the next time.
             lost = StoredValueLost(
                 f"{job.name} needs a value that is gone: {error}. Restore the file, then retry the "
                 f"task (`zkplan plan retry {int(loaded.claim.plan)}`), or create the plan anew"
             )
-            return Ended(job, failure=describe(lost, job), final=True)
+            return Ended(job, failure=describe(lost, job), final=True, shown=str(lost))
         # If the loss of this worker would use up its last attempt, a task runs beside no other such
         # task. So when the worker vanishes, only one of them is to blame.
         is_last = loaded.claim.n > loaded.claim.a and loaded.claim.a + 1 >= options.attempts
         with self._last_attempt if is_last else nullcontext():
             return self._run_function(job, function, args, kwargs)
+
+    def _prepare(
+        self, job: Job, record: TaskRecord, bodies: list[bytes]
+    ) -> tuple[Callable[..., Any], Any, Any]:
+        """The function and its arguments. Code of the user runs here, which may hang: an import, or
+        a class that makes its value. So the time-out counts here, too; the function has all of it
+        once more."""
+        plan_path, stored = job.claim.plan_path, self._values
+        if job.options.timeout is not None:
+            job.deadline = time.monotonic() + job.options.timeout
+        job.preparing = "importing its function"
+        function = self._codec.function(record.function, partial(stored.load_function, plan_path))
+        job.preparing = "decoding its arguments"
+        values = stored.load_all(plan_path, bodies)
+        args, kwargs = stored.load(plan_path, record.arguments, values)
+        # What comes next, such as a turn among last attempts, is no fault of the task.
+        job.deadline = float("inf")
+        job.preparing = ""
+        return function, args, kwargs
 
     def _run_function(
         self, job: Job, function: Callable[..., Any], args: Any, kwargs: Any
@@ -188,7 +207,8 @@ class Runner:
             # It would be as large the next time.
             what = f"the result of task {job.name}"
             too_large = PayloadTooLarge(what, len(outcome), RESULT_BYTES_MAX)
-            return Ended(job, failure=describe(too_large, job), final=True)
+            failure = describe(too_large, job)
+            return Ended(job, failure=failure, final=True, shown=str(too_large))
         return Ended(job, outcome=outcome)
 
     def _sealed(self, job: Job, result: Any, name: str) -> bytes:

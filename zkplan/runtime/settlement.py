@@ -6,22 +6,23 @@ log.
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
+from ..log import get_logger
 from ..protocol.commit import Part
 from ..protocol.ending import fail_again, fail_for_good
 from ..protocol.layout import Paths
 from ..protocol.records import Dead, Failure
 from ..protocol.requests import Step
 from ..serialization.codec import FAILURE, Codec
+from .failures import for_log
 from .job import Ended, Job
 from .retry_delay import retry_delay_s
 
-logger = logging.getLogger("zkplan.worker")
+logger = get_logger("zkplan.worker")
 
 
 class End(NamedTuple):
@@ -43,6 +44,8 @@ class HandBack(NamedTuple):
     cannot_run: str = ""
     no_room: bool = False
     store_away: str = ""
+    #: What the log says in place of `cannot_run`.
+    shown: str = ""
 
 
 def settle(ended: Ended, codec: Codec, paths: Paths) -> Part | End | HandBack | None:
@@ -62,9 +65,11 @@ def settle(ended: Ended, codec: Codec, paths: Paths) -> Part | End | HandBack | 
         )
         return HandBack(job)
     if ended.cannot_run or ended.server_full or ended.store_away:
-        return HandBack(job, ended.cannot_run, ended.server_full, ended.store_away)
+        away = ended.store_away
+        return HandBack(job, ended.cannot_run, ended.server_full, away, ended.shown)
     if ended.failure is not None:
-        return settle_failure(job, ended.failure, codec, paths, final=ended.final)
+        failure, shown = ended.failure, ended.shown
+        return settle_failure(job, failure, codec, paths, final=ended.final, shown=shown)
     return Part(
         *(job.loaded, ended.outcome, job.options.keep),
         adds=job.adds,
@@ -81,11 +86,12 @@ def settle_failure(
     *,
     final: bool = False,
     deliverable: bool = True,
+    shown: str = "",
 ) -> Part | End:
     """Decide what follows from a failure. `final`: no further attempt can change it.
 
     A part that is returned goes down the edges. That needs a failure that is `deliverable`, and a
-    plan whose `on_failure` says so.
+    plan whose `on_failure` says so. `shown`: see `failures.for_log`.
     """
     claim, options = job.claim, job.options
     sealed = codec.seal(FAILURE, failure.to_bytes())
@@ -96,13 +102,14 @@ def settle_failure(
             claim.plan_path,
             claim.a + 1,
             options.attempts,
-            failure.summary,
+            for_log(failure, job, shown),
         )
         delay_s = retry_delay_s(options, claim.a)
         due_ms = int((time.time() + delay_s) * 1000) if options.retry_delay > 0 else None
         delay_ms = int(delay_s * 1000)
         return End(job, partial(fail_again, claim, sealed, due_ms, paths.delayed, delay_ms))
-    logger.warning("%s of %s is out of attempts: %s", job.name, claim.plan_path, failure.summary)
+    told = for_log(failure, job, shown)
+    logger.warning("%s of %s is out of attempts: %s", job.name, claim.plan_path, told)
     # If losses have used up all attempts, this claim only found that out, and is no attempt itself.
     used_up = min(claim.a + 1, max(claim.a, options.attempts))
     summary = failure.summary[:500]

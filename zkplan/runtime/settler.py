@@ -5,12 +5,12 @@ Such a part is read again, fails alone, or is kept until there is room.
 
 from __future__ import annotations
 
-import logging
 import time
 from dataclasses import dataclass, field
 from functools import partial
 
 from ..errors import ZkplanError
+from ..log import get_logger
 from ..protocol.commit import Committed, Part
 from ..protocol.layout import Paths
 from ..protocol.load import Loaded, load
@@ -31,7 +31,7 @@ from .thread_pool import ThreadPool
 RELOADS_MAX = 20
 #: Seconds for which a plan is left alone after its store could not be used.
 STORE_REST_S = 1.0
-logger = logging.getLogger("zkplan.worker")
+logger = get_logger("zkplan.worker")
 
 
 @dataclass(eq=False)
@@ -70,8 +70,9 @@ class Settler:
                 self.counters.executed += 1 + len(job.held.run)
                 self.ended(job.held)
         for job in [job for job in list(self.pool.running) if now > job.deadline]:
+            failure = failures.time_out(job)
             self.write_off(job, "it ran longer than its time-out")
-            self._failed(job, failures.time_out(job))
+            self._failed(job, failure)
 
     def write_off(self, job: Job, why: str) -> None:
         """Stop waiting for its function."""
@@ -79,10 +80,10 @@ class Settler:
         self.counters.written_off += 1
         self.pool.write_off(job)
 
-    def _failed(self, job: Job, failure: Failure, *, held: bool = False) -> None:
+    def _failed(self, job: Job, failure: Failure, *, held: bool = False, shown: str = "") -> None:
         self.counters.failed += 1
         settled = settle_failure(
-            *(job, failure, self.codec, self.paths), final=held, deliverable=not held
+            *(job, failure, self.codec, self.paths), final=held, deliverable=not held, shown=shown
         )
         self._carry_out(settled)
 
@@ -95,15 +96,15 @@ class Settler:
                 self.claims.commit(settled)
             case End(job, make):
                 self.claims.end_by(job, make)
-            case HandBack(job, cannot_run, no_room, store_away):
-                log = self._leave_to_others(job, cannot_run) if cannot_run else b""
+            case HandBack(job, cannot_run, no_room, store_away, shown):
+                log = self._leave_to_others(job, cannot_run, shown) if cannot_run else b""
                 if no_room:
                     self._wait_for_room(job)
                 elif store_away:
                     log = self._wait_for_store(job, store_away)
                 self.claims.hand_back([job], log)
 
-    def _leave_to_others(self, job: Job, why: str) -> bytes:
+    def _leave_to_others(self, job: Job, why: str, shown: str) -> bytes:
         """Returns the log entry for the task."""
         claim = job.claim
         view = self.candidates.views.get(claim.plan)
@@ -113,7 +114,8 @@ class Settler:
             self.candidates.file(view)
         if not first:
             return b""  # once, not with every hand-back: so the task stays small
-        logger.warning("%s cannot run here and is left to others: %s", claim.task_path, why)
+        told = shown or why
+        logger.warning("%s cannot run here and is left to others: %s", claim.task_path, told)
         return self.codec.seal(FAILURE, failures.cannot_run(job, why).to_bytes())
 
     def _wait_for_room(self, job: Job) -> None:
@@ -177,7 +179,8 @@ class Settler:
         job = self.claims.job_of(part.loaded)
         # A failure that cannot be delivered either makes the task dead: it would be retried for
         # ever.
-        self._failed(job, failures.describe(error, job), held=bool(part.dead))
+        failure = failures.describe(error, job)
+        self._failed(job, failure, held=bool(part.dead), shown=str(error))
 
     def _keep(self, part: Part, error: ZkplanError) -> None:
         """ZooKeeper has no room for it: commit it later."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from dataclasses import dataclass
 
+from ..log import get_logger
 from ..text import count
 from .claims import Claims
 from .membership import Membership
@@ -18,7 +18,7 @@ SIGN_OFF_S = 2.0
 #: How long after its grace a worker waits at least for the answers to its commits.
 DELIVER_S = 5.0
 
-logger = logging.getLogger("zkplan.worker")
+logger = get_logger("zkplan.worker")
 
 
 @dataclass(eq=False)

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import heapq
 import itertools
-import logging
 import time
 from collections.abc import Callable
 from typing import TypeVar
 
 from ..errors import ZkplanError
+from ..log import get_logger
 from ..protocol.requests import Step
 from ..protocol.shared import or_error
 from ..transport import Transport
@@ -22,7 +22,7 @@ from .statistics import Counters
 
 T = TypeVar("T")
 D = TypeVar("D")
-logger = logging.getLogger("zkplan.worker")
+logger = get_logger("zkplan.worker")
 
 #: Seconds before a step is retried: the first delay, doubled each time up to the second.
 REST_FIRST_S, REST_MAX_S = 1.0, 60.0

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import logging
 import queue
 import threading
 from collections.abc import Callable
 
+from ..log import get_logger
 from .job import Ended, Job
 from .threads import DaemonThread
 
-logger = logging.getLogger("zkplan.worker")
+logger = get_logger("zkplan.worker")
 
 
 class ThreadPool:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections import deque
 from collections.abc import Collection, Sequence
 
 from ..errors import PlanNotFound, ZkplanError
+from ..log import get_logger
 from ..protocol import control
 from ..protocol.requests import ReadChildren, ReadData, Step
 from ..transport import Transport
@@ -18,7 +18,7 @@ from .values import Values
 CLOSE_S = 5.0
 #: How long the thread waits for another plan before it ends.
 IDLE_S = 1.0
-logger = logging.getLogger("zkplan.store")
+logger = get_logger("zkplan.store")
 
 
 def remove(transport: Transport, values: Values, plan_path: str) -> int:

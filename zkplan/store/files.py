@@ -9,6 +9,7 @@ from typing import Any
 
 from ..errors import StoredValueLost, StoreUnavailable, ZkplanError
 from ..protocol import failpoints
+from ..text import without_login
 from ..transport.passing_folder import is_passing
 from .blob import Bytes, Digest
 from .reference import PART
@@ -34,15 +35,18 @@ class Store:
             raise ZkplanError(
                 f"inline_limit must be 0 to {INLINE_LIMIT_MAX} bytes, not {inline_limit!r}"
             )
-        self.url, self.inline_limit = url, inline_limit
+        self.inline_limit = inline_limit
+        #: For people: without a password.
+        self.url = without_login(url)
         import fsspec  # here: most processes have no store
 
         try:
             self._fs, self._root = fsspec.core.url_to_fs(url)
         except (ImportError, ValueError) as error:
             raise ZkplanError(
-                f"the store {url!r} cannot be used: {error} (`file:///FOLDER` needs nothing; "
-                "others need the package of fsspec for them, such as s3fs)"
+                f"the store {self.url!r} cannot be used: {str(error).replace(url, self.url)} "
+                "(`file:///FOLDER` needs nothing; others need the package of fsspec for them, such "
+                "as s3fs)"
             ) from error
         self._is_local = "file" in _names(self._fs.protocol)
         #: Beside a server in memory nothing has to outlast a power cut.

@@ -116,6 +116,7 @@ def run(hosts: str, settings: Settings, tell: Tell = lambda _done, _kills: None)
                 connect_timeout=settings.connect_timeout_s,
             )
         )
+        client.prepare()  # where an access list forbids that, it is told before a worker starts
         processes = settings.workers if settings.supervised else 1
         command = worker_command(
             hosts,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import secrets
 import time
@@ -19,6 +18,8 @@ from zkplan.testing.server_process import ServerDidNotStart
 from zkplan.testing.servers import ZooKeeperServer
 from zkplan.testing.znodes import remove_tree
 
+from ..log import get_logger
+
 HOSTS_VARIABLE = "ZKPLAN_TEST_HOSTS"
 CONTAINER_IMAGE = "zookeeper:3.9"
 NO_ZOOKEEPER = (
@@ -27,7 +28,7 @@ NO_ZOOKEEPER = (
 )
 _CONTAINER_DEADLINE_S = 60.0
 
-logger = logging.getLogger("zkplan.testing")
+logger = get_logger("zkplan.testing")
 
 
 class Provided(NamedTuple):

@@ -10,7 +10,6 @@ all go on there, with their sessions.
 from __future__ import annotations
 
 import atexit
-import logging
 import math
 import os
 import re
@@ -22,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import ZkplanError, ZooKeeperUnavailable
+from ..log import get_logger
 from .kazoo_private import stopped
 from .passing_folder import PassingFolder
 
@@ -42,7 +42,7 @@ _SEARCH_S = 0.2
 #: server that is restarted would otherwise find it in use.
 _RETURN_S = 2.0
 
-logger = logging.getLogger("zkplan.transport.addresses")
+logger = get_logger("zkplan.transport.addresses")
 
 
 class Lease:

@@ -10,16 +10,24 @@ from typing import Any
 
 from kazoo.client import KazooClient
 
+from ..log import without_values
+
 #: Warnings without a reason: that kazoo gives up because it is closed, or that it tries again.
 _EMPTY = ("Failed connecting", "Transition to CONNECTING")
 
 
 class ComplaintLogger(logging.LoggerAdapter):  # type: ignore[type-arg]
-    """Passes on what kazoo logs, and keeps its last warning while there is no connection."""
+    """Passes on what kazoo logs, and keeps its last warning while there is no connection.
+
+    Below INFO kazoo logs each request and answer whole: logins, and the pickles of all arguments.
+    Only their types are passed on, whichever logger the user gave.
+    """
 
     complaint = ""
 
     def log(self, level: int, msg: object, *args: object, **kwargs: Any) -> None:
+        if level < logging.INFO:
+            args = tuple(map(without_values, args))
         super().log(level, msg, *args, **kwargs)
         if level >= logging.WARNING and not str(msg).startswith(_EMPTY):
             text = str(msg) % args if args else str(msg)

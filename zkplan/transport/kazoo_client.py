@@ -14,11 +14,13 @@ from kazoo.client import KazooClient
 from kazoo.handlers.threading import SequentialThreadingHandler
 
 from ..backoff import CHANCE
+from ..log import get_logger
+from .complaints import ComplaintLogger
 from .kazoo_private import draw_from, session_timeout_s
 
 #: What kazoo says about connections; zkplan tells by itself what a user must know. Without a
 #: handler, Python would print its warnings in programs that never set up logging.
-logger = logging.getLogger("zkplan.kazoo")
+logger = get_logger("zkplan.kazoo")
 logger.addHandler(logging.NullHandler())
 
 #: kazoo itself waits this long for its connection to end, or as long as the session time-out; a
@@ -54,7 +56,8 @@ def make_client(
 ) -> KazooClient:
     """A client that is not started. Raises ValueError for malformed hosts."""
     handler = {"handler": Handler()} if hasattr(select, "poll") else {}
-    return KazooClient(hosts, timeout=session_timeout_s, **{**handler, **options, "logger": logger})
+    told = {"logger": ComplaintLogger(logger, {})}
+    return KazooClient(hosts, timeout=session_timeout_s, **{**handler, **options, **told})
 
 
 def stop(client: KazooClient) -> None:

@@ -10,7 +10,8 @@ from typing import Any
 from kazoo.client import KazooClient
 
 from ..errors import ZkplanError, ZooKeeperUnavailable
-from .complaints import ComplaintLogger, why
+from ..text import without_login
+from .complaints import why
 from .kazoo_client import logger, make_client
 from .repairs import repair
 from .rollback import RollbackWatch
@@ -55,9 +56,9 @@ def open_transport(
     _check_options(kazoo_options)
     _check_hosts(hosts)
     retry = {"connection_retry": {"max_tries": -1, "delay": 0.1, "backoff": 2, "max_delay": 1}}
-    complaints = ComplaintLogger(kazoo_options.get("logger") or logger, {})
+    told = kazoo_options.get("logger") or logger
     try:
-        client = make_client(hosts, session_timeout_s, retry | options, complaints)
+        client = make_client(hosts, session_timeout_s, retry | options, told)
     except ValueError as error:
         raise _malformed(hosts, str(error)) from error
     explain_mismatches(client)
@@ -103,7 +104,7 @@ def _check_hosts(hosts: str) -> None:
         try:
             parts = urllib.parse.urlsplit(f"zookeeper://{address.strip()}")
             if not parts.hostname or parts.port == 0 or "@" in address:
-                raise _malformed(hosts, f"{address!r} is no host:port")
+                raise _malformed(hosts, f"{without_login(address)!r} is no host:port")
         except ValueError as error:  # of urlsplit, or of a port that is no number
             raise _malformed(hosts, str(error)) from None
     if chroot and not all(chroot.rstrip("/").split("/")):
@@ -111,7 +112,8 @@ def _check_hosts(hosts: str) -> None:
 
 
 def _malformed(hosts: str, why: str) -> ZkplanError:
+    told = ",".join(map(without_login, hosts.split(",")))
     return ZkplanError(
-        f"{hosts!r} is not a list of ZooKeeper hosts ({why}); write host:port, several with commas "
+        f"{told!r} is not a list of ZooKeeper hosts ({why}); write host:port, several with commas "
         "between, and a chroot after the last: zk1:2181,zk2:2181/team"
     )

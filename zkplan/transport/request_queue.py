@@ -17,8 +17,8 @@ from typing import Any
 from kazoo import exceptions
 from kazoo.client import KazooClient, KazooState
 
-from ..errors import ZkplanError, ZooKeeperError
-from ..protocol.requests import ReadData, ReadMany, Request
+from ..errors import AccessDenied, ZkplanError, ZooKeeperError
+from ..protocol.requests import ReadChildren, ReadData, ReadMany, Request
 from . import kazoo_private
 from .calls import Call, CombinedAnswer, Done
 from .packets import DataPacket, Packer, TransactionPacket
@@ -249,8 +249,9 @@ def _refused(request: Request, error: exceptions.ZookeeperError) -> ZooKeeperErr
         return ZooKeeperError("ZooKeeper refused the credentials")
     if isinstance(error, exceptions.NoAuthError):
         path = error.args[0] if error.args else getattr(request, "path", "it")
-        return ZooKeeperError(
-            f"an access list does not let this client read {path}: "
-            "connect with the credentials with which the tree was made (`auth_data`)"
-        )
-    return ZooKeeperError(f"ZooKeeper answered {type(error).__name__}: {request!r:.200}")
+        return AccessDenied(path, "read", f"an access list does not let this client read {path}")
+    # Not the request itself: it holds the payloads of tasks.
+    where = f" for {request.path}" if isinstance(request, ReadData | ReadChildren) else ""
+    return ZooKeeperError(
+        f"ZooKeeper answered {type(error).__name__} to a {type(request).__name__}{where}"
+    )

@@ -11,13 +11,13 @@ lost. The same is asked when a session begins in place of one that expired.
 from __future__ import annotations
 
 import _thread
-import logging
 import os
 import threading
 from collections.abc import Callable
 
 from kazoo.client import KazooClient, KazooState
 
+from ..log import get_logger
 from .kazoo_client import stop
 from .kazoo_private import stopped
 from .transport import Transport
@@ -26,7 +26,7 @@ from .transport import Transport
 ASK_MAX_S = 60.0
 _CONNECT_S = 5.0
 
-logger = logging.getLogger("zkplan.transport")
+logger = get_logger("zkplan.transport")
 
 
 class RollbackWatch:

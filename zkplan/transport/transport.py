@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from kazoo.client import KazooClient
 
 from ..errors import ClientClosed, ServerRolledBack, ZooKeeperUnavailable
-from ..protocol.requests import Request, Step
+from ..protocol.requests import ReadMany, Request, Step
 from . import kazoo_private
 from .calls import Call, Done
 from .complaints import why
@@ -122,6 +122,8 @@ class Transport:
         start_step(step, self.submit, post, done)
 
     def _post(self, request: Request) -> _Posted:
+        if type(request) is ReadMany and request.strict is None:
+            request = request._replace(strict=True)  # somebody waits for what it says
         box: Mailbox[Any] = Mailbox()
         return box, self.submit(request, lambda answer, error: box.put((answer, error)))
 

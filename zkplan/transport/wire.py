@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, overload
 from ..errors import PayloadTooLarge
 from ..protocol.requests import (
     Applied,
+    Check,
     Create,
     Delete,
     Node,
@@ -55,6 +56,13 @@ _REASONS = {
     -110: Reason.NODE_EXISTS,
     -111: Reason.NOT_EMPTY,
     -125: Reason.FULL,
+}
+#: The right that each operation takes.
+_RIGHTS: dict[type[Op], str] = {
+    Create: "create",
+    Delete: "delete",
+    SetData: "write",
+    Check: "read",
 }
 _ROLLED_BACK, _NO_NODE = 0, -101
 
@@ -139,7 +147,9 @@ class MultiPacket:
             return Applied(results, self.repeated)
         index, error = culprit if culprit is not None else (0, 0)
         reason = _REASONS.get(error, Reason.OTHER)
-        return Refused(index, reason, self.ops[index].path, self.repeated)
+        op = self.ops[index]
+        right = _RIGHTS[type(op)] if reason is Reason.NO_AUTH else ""
+        return Refused(index, reason, op.path, self.repeated, right)
 
 
 def refusal(buffer: bytes, offset: int) -> int:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 from typing import Any
 
 from ..connection import Connection
 from ..errors import PlanCancelled, PlanNotFound, ResultNotKept, StoredValueLost, TaskFailed
+from ..log import get_logger
 from ..protocol.control import status as read_status
 from ..protocol.records import Failure, control_from_bytes
 from ..protocol.requests import ReadChildren, ReadData, ReadMany
@@ -15,7 +15,7 @@ from ..store.values import Values
 from .kept import Keeps, is_kept, will_not_be_kept
 from .patience import Patience
 
-logger = logging.getLogger("zkplan.plan")
+logger = get_logger("zkplan.plan")
 
 
 def wait_for_outcome(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 import threading
 import time
@@ -21,10 +20,11 @@ from ..inspection.deadlock import (
 )
 from ..inspection.slots import no_free_slot, waiting_in_slot
 from ..inspection.workers import living_workers
+from ..log import get_logger
 from ..protocol.control import PlanStatus
 from ..protocol.layout import number_of
 
-logger = logging.getLogger("zkplan.plan")
+logger = get_logger("zkplan.plan")
 
 #: One look: (True, what was waited for), or (False, the status of the plan).
 Look = Callable[[], tuple[bool, Any]]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 
@@ -10,13 +9,14 @@ from ..connection import Connection
 from ..errors import UNREACHABLE, WaitTimeout, ZooKeeperError
 from ..inspection.deadlock import failed
 from ..inspection.progress import progress_bar
+from ..log import get_logger
 from ..protocol.control import PlanStatus, finish
 from ..protocol.control import status as read_status
 from ..protocol.requests import ReadChildren, ReadData
 from ..text import count
 from .patience import Patience
 
-logger = logging.getLogger("zkplan.plan")
+logger = get_logger("zkplan.plan")
 PROGRESS_LOOK_S = 0.2
 #: Up to this many dead tasks, each new one wakes the waiter, because it reads the whole list again.
 WATCHED_DEAD_MAX = 1000

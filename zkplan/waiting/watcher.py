@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
+from ..log import get_logger
 from .group import Group, Waited
 from .outcomes import with_outcomes
 from .plan_tasks import Completed
 
-logger = logging.getLogger("zkplan.plan")
+logger = get_logger("zkplan.plan")
 
 T = TypeVar("T", bound=Waited)
 #: Gets what has completed, and the sealed outcome of it if that is kept. It must not block.

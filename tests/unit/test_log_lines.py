@@ -1,0 +1,98 @@
+"""A line of the log is one printable line, whoever formats it, and holds no login."""
+
+from __future__ import annotations
+
+import importlib
+import io
+import logging
+import pkgutil
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+import zkplan
+from zkplan.cli.terminal import PrintableFormatter
+from zkplan.inspection.progress import progress_bar
+from zkplan.log import get_logger
+from zkplan.transport.complaints import ComplaintLogger
+
+FORGED = "gone\n12:00:00 INFO zkplan.worker: all is well\r\x1b[2J\u2028\u202e\x85"
+
+
+@pytest.fixture
+def plain() -> Iterator[io.StringIO]:
+    """What the user's own handler writes for the loggers of zkplan, with Python's own formatter."""
+    written = io.StringIO()
+    handler = logging.StreamHandler(written)
+    handler.setFormatter(logging.Formatter("%(levelname)s %(message)s"))
+    loggers = [logging.getLogger("zkplan"), logging.getLogger("zkplan.kazoo")]
+    before = [logger.level for logger in loggers]
+    loggers[0].addHandler(handler)
+    for logger in loggers:
+        logger.setLevel(1)
+    yield written
+    loggers[0].removeHandler(handler)
+    for logger, level in zip(loggers, before, strict=True):
+        logger.setLevel(level)
+
+
+def test_a_record_is_one_printable_line_with_any_formatter(plain: io.StringIO) -> None:
+    get_logger("zkplan.worker").warning("%s of %s", FORGED, "/zkplan/plan-1")
+    (line,) = plain.getvalue().splitlines()
+    assert line.isprintable()
+    assert r"gone\n12:00:00 INFO zkplan.worker: all is well\r\x1b[2J\u2028\u202e\x85 of" in line
+
+
+def test_each_line_of_a_traceback_is_marked_as_no_line_of_the_log(plain: io.StringIO) -> None:
+    try:
+        raise ValueError(FORGED)
+    except ValueError:
+        get_logger("zkplan.worker").exception("it ends")
+    first, *more = plain.getvalue().split("\n")[:-1]
+    assert first == "ERROR it ends"
+    assert any("all is well" in line for line in more)
+    assert all(line.startswith("  | ") and line.isprintable() for line in more)
+
+
+def test_a_record_of_a_task_cannot_look_like_one_of_zkplan() -> None:
+    record = logging.LogRecord("app", logging.INFO, "app.py", 1, "%s", (FORGED,), None)
+    _, *more = PrintableFormatter("%(message)s").format(record).split("\n")
+    assert more
+    assert all(line.startswith("  | ") and line.isprintable() for line in more)
+
+
+def test_every_logger_of_zkplan_escapes_what_it_is_given() -> None:
+    for module in pkgutil.walk_packages(zkplan.__path__, "zkplan."):
+        if not module.name.startswith(("zkplan.__main__", "zkplan.testing", "zkplan.integrations")):
+            importlib.import_module(module.name)
+    loggers = [
+        found
+        for name, found in logging.Logger.manager.loggerDict.items()
+        if name.startswith("zkplan.") and isinstance(found, logging.Logger)
+    ]
+    assert len(loggers) >= 6
+    assert [each.name for each in loggers if not each.filters] == []
+
+
+def test_what_kazoo_logs_of_requests_holds_no_login_and_no_value(plain: io.StringIO) -> None:
+    logger = ComplaintLogger(get_logger("zkplan.kazoo"), {})
+    for request in ("Auth(auth='me:canary')", ["canary"], b"canary", {"data": "canary"}):
+        logger.debug("Sending request(xid=%s): %s", 7, request)
+        logger.log(5, "Read response %r", request)
+    assert "xid=7" in plain.getvalue()
+    assert "canary" not in plain.getvalue()
+
+
+def test_a_name_cannot_drive_the_terminal_from_a_progress_bar(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    terminal = io.StringIO()
+    monkeypatch.setattr(terminal, "isatty", lambda: True)
+    monkeypatch.setattr(sys, "stderr", terminal)
+    with progress_bar("[bold]plan\n\x1b]0;title\x07") as show:
+        assert show is not None
+        show(1, 2, "[red]detail")
+    shown = terminal.getvalue()
+    assert r"[bold]plan\n\x1b]0;title\x07" in shown
+    assert "[red]detail" in shown
