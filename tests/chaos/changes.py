@@ -146,11 +146,9 @@ def refuse_after_the_first(e: PlanEvidence) -> None:
         del e.plan.executions[key]
 
 
-def refuse_for_the_store(e: PlanEvidence, hit: bool = False) -> None:
-    """One more add is refused, with or without a fault of the store."""
+def refuse_for_the_store(e: PlanEvidence) -> None:
+    """One more add is refused."""
     e.plan.batches[9] = Batch([], True, "refused", "StoreUnavailable('away')", answered=NOW)
-    if hit:
-        fault(e, NOW - 1, aim=Target(store=True))
 
 
 def add_by(e: PlanEvidence, maker: str) -> None:

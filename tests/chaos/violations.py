@@ -116,7 +116,14 @@ TABLE: dict[str, list[Row]] = {
     ],
     "S10 adds are refused only without a store": [
         (hub, to.refuse_for_the_store, "and no fault had hit"),
-        (hub, lambda e: to.refuse_for_the_store(e, hit=True), ""),
+        (
+            hub,
+            lambda e: (
+                to.fault(e, NOW - 1, aim=Target(store=True)),
+                to.refuse_for_the_store(e),
+            ),
+            "",
+        ),
     ],
     "S4 an attempt adds with its commit": [
         (adding, lambda e: to.add_by(e, "nobody"), "was added by nobody, which is None"),
