@@ -12,6 +12,7 @@ from . import archive
 from .connection import DEFAULT_ROOT, Connection
 from .errors import InvalidTask, PlanError, PlanNotFound
 from .functions.definition import check_options
+from .inspection.access import warn_if_open
 from .inspection.roots import hint_at_root
 from .inspection.workers import living_workers
 from .plan import Plan
@@ -23,7 +24,8 @@ from .serialization.codec import Codec
 from .store.files import INLINE_LIMIT, Store
 from .tracebacks import told_to_caller
 from .transport import open_transport
-from .transport.addresses import Lease, folder_of, is_embedded, lease
+from .transport.addresses import folder_of, is_embedded, lease
+from .transport.leases import Lease
 
 if TYPE_CHECKING:
     from kazoo.client import KazooClient
@@ -217,6 +219,7 @@ def connect(
             connect_timeout_s=connect_timeout,
             patience_s=patience,
             verify_hostname=verify_hostname,
+            own_login=None if server is None else server.login,
             **kazoo_options,
         )
         opened.callback(transport.close)
@@ -232,5 +235,6 @@ def connect(
         if server is not None:
             server.follow(transport.client)
         client._server = server
+        warn_if_open(client)
         opened.pop_all()
     return client

@@ -248,6 +248,15 @@ class Connection(asyncio.Protocol):
         self._timer.cancel()
         self._take = partial(self.host.service.handle, self.peer)
         self.host.service.connect(self.peer, request)
+        if not self.peer.is_let_in:
+            # Who never logs in does not keep its place among the connections for ever.
+            self._timer = asyncio.get_running_loop().call_later(
+                self.host.limits.handshake_s, self._abort_stranger
+            )
+
+    def _abort_stranger(self) -> None:
+        if not self.peer.is_let_in:
+            self.abort()
 
     def _take_impossible_length(self, word: bytes) -> None:
         # Where the first frame would have its length, an administrator may send four letters.

@@ -14,11 +14,13 @@ import os
 import time
 from typing import Any
 
+from zkplan.embedded.announced import Announcement
 from zkplan.embedded.connection import Connection
 from zkplan.embedded.limits import Settings
-from zkplan.embedded.listening import listening_socket
+from zkplan.embedded.listening import is_loopback, listening_socket
 from zkplan.embedded.loading import load
 from zkplan.embedded.peer import Peer
+from zkplan.embedded.secret import Access
 from zkplan.embedded.service import Service
 from zkplan.embedded.sessions import Sessions
 from zkplan.embedded.storage import Saved, Storage
@@ -39,8 +41,11 @@ logger = logging.getLogger("zkplan.embedded")
 class Server:
     """One server; `start`, `ended` and `close` belong to one event loop."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, access: Access) -> None:
+        """`access` is told to the programs of this user, where it listens on loopback."""
         self.settings = settings
+        self._access = access
+        self._announcement: Announcement | None = None
         self.limits = settings.limits
         self.received_bytes = 0
         self.unread_bytes = 0
@@ -72,10 +77,14 @@ class Server:
                 sock=endpoint,
                 backlog=_ACCEPTED_IN_A_ROW,
                 start_serving=False,
+                ssl=self.settings.tls,
+                ssl_handshake_timeout=self.limits.handshake_s if self.settings.tls else None,
             )
             self.host, self.port = endpoint.getsockname()[:2]
             if self._storage is not None:
                 self._storage.publish_address(f"{self.host}:{self.port}")
+            if any(self._access) and is_loopback(self.host):
+                self._announcement = Announcement(self.host, self.port, self._access)
             # Nothing slow may follow before `start_serving`: sessions must not lose the time that
             # the start takes.
             self.sessions.restore(saved.last_session, saved.sessions, _now_ms())
@@ -92,6 +101,8 @@ class Server:
         self.ended.set()
         for timer in self._timers.values():
             timer.cancel()
+        if self._announcement is not None:
+            self._announcement.withdraw()
         if self._listener is not None:
             self._listener.close()
         try:
@@ -119,7 +130,7 @@ class Server:
             make_password=os.urandom,
         )
         self._stored_zxid = self.tree.zxid
-        self.service = Service(self.tree, self.sessions, self.limits)
+        self.service = Service(self.tree, self.sessions, self.limits, self.settings.logins)
         return saved
 
     def _unexpected(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:

@@ -7,7 +7,7 @@ to be stored is in the changes of `tree` and `sessions`. Whoever runs it (server
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, get_args
 
 from zkplan.embedded import acl, wire, wire_answers
@@ -16,13 +16,16 @@ from zkplan.embedded.jute import MARSHALLING
 from zkplan.embedded.limits import Limits
 from zkplan.embedded.peer import Peer
 from zkplan.embedded.reading import Reads
-from zkplan.embedded.records import LimitError, MultiFailed, Op, TreeError
+from zkplan.embedded.records import LimitError, MultiFailed, NoAuthError, Op, TreeError
 from zkplan.embedded.sessions import PASSWORD_BYTES, Session, Sessions
 from zkplan.embedded.tree import Tree
 
 # Error codes that are no TreeError's.
 UNIMPLEMENTED = -6
 AUTH_FAILED = -115
+
+# What is answered to those who have not logged in where a login is needed.
+_OF_STRANGERS = frozenset((ask.AddAuth, ask.Ping, ask.CloseSession))
 
 
 class Service:
@@ -32,8 +35,13 @@ class Service:
     sent.
     """
 
-    def __init__(self, tree: Tree, sessions: Sessions, limits: Limits) -> None:
+    def __init__(
+        self, tree: Tree, sessions: Sessions, limits: Limits, logins: Collection[str] = ()
+    ) -> None:
+        """Whoever proves none of `logins` (`user:password`) is refused everything. Without any,
+        everybody is let in."""
         self.tree = tree
+        self._let_in = {acl.digest_identity(login) for login in logins}
         self.sessions = sessions
         self.limits = limits
         self.out: list[tuple[Peer, bytes | None]] = []
@@ -70,6 +78,7 @@ class Service:
             # older copy of this one. Silence and a closed connection send it to another server.
             self._close(peer)
             return
+        peer.is_let_in = not self._let_in
         session = self._session_for(peer, request)
         answer: tuple[int, int, bytes] = 0, 0, bytes(PASSWORD_BYTES)
         if session is not None:
@@ -150,6 +159,10 @@ class Service:
             return
         kind = type(request)
         peer.last_request = kind.__name__
+        if not peer.is_let_in and kind not in _OF_STRANGERS:
+            # As where an access list refuses: a client knows what is missing, and may log in yet.
+            self._send(peer, wire_answers.error_reply(xid, self.tree.zxid, NoAuthError.code))
+            return
         handler = self._handlers.get(kind)
         if handler is None:
             self._handle_rare(peer, xid, request)
@@ -180,6 +193,7 @@ class Service:
             if identity is not None and len(peer.identities) < self.limits.identities:
                 if identity not in peer.identities:
                     peer.identities += (identity,)
+                peer.is_let_in = peer.is_let_in or identity in self._let_in
                 self._send(peer, wire_answers.error_reply(xid, 0, 0))
             else:
                 self._send(peer, wire_answers.error_reply(xid, 0, AUTH_FAILED))

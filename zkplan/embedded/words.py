@@ -58,9 +58,16 @@ class Subject(Protocol):
 
 
 def answer_word(word: bytes, server: Subject) -> bytes | None:
-    """The answer to `word`; None where it is no four-letter word of this server."""
+    """The answer to `word`; None where it is no four-letter word of this server.
+
+    Nobody can log in with a word. So a server that needs a login tells by them only that it lives.
+    """
     answer = _ANSWERS.get(word)
-    return None if answer is None else answer(server).encode()
+    if answer is None:
+        return None
+    if server.settings.logins and word not in _OF_STRANGERS:
+        return f"{word.decode()} is not executed because it is not in the whitelist.\n".encode()
+    return answer(server).encode()
 
 
 def _srvr(server: Subject) -> str:
@@ -186,6 +193,7 @@ def _open_files() -> int:
         return -1  # as the real server says where it cannot know
 
 
+_OF_STRANGERS = (b"ruok", b"isro")
 _ANSWERS: dict[bytes, Callable[[Subject], str]] = {
     b"ruok": lambda _: "imok",
     b"isro": lambda _: "rw",
