@@ -72,7 +72,9 @@ class Connection(asyncio.Protocol):
         if not self.host.opened(self):
             transport.abort()
             return
-        transport.set_write_buffer_limits(high=0)  # tell at once when the client does not read
+        # Tell at once when the client does not read. Over TLS asyncio would pause at 0 with nothing
+        # in its buffer, and go on in the middle of a write.
+        transport.set_write_buffer_limits(high=1 if transport.get_extra_info("sslcontext") else 0)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._timer.cancel()

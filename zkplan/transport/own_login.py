@@ -58,6 +58,7 @@ def _check_owner(connection: Any, *, listens: bool) -> None:
     owner = owner_of_peer(connection, listens=listens)
     if owner is not None and owner not in (0, os.geteuid()):
         host, port = connection.getpeername()[:2]
+        connection.close()
         raise ConnectionDropped(
             f"user {owner} of this machine listens at {host}:{port}, where a server of yours was: "
             "nothing is sent there; start your server at another port"
