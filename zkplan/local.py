@@ -56,11 +56,10 @@ class local:  # in lower case, like `contextlib.closing`: it is called to open a
     its server is used. Without `data` the plans are in memory and are lost at the end of the block.
 
     The output and the logs of tasks are shown here, line by line. `output=False` drops them; a file
-    `log` gets them instead. Other programs reach the plans by `hosts` and `root`: `zkplan plan ls
-    --hosts HOSTS`. Other users of the machine can reach the port of the server, so payloads are
-    always signed: without a `secret` a random one is used. To add tasks or to read values, other
-    programs need the `secret` as well, and for large ones the `store`; commands take them from
-    `ZKPLAN_SECRET` and `ZKPLAN_STORE`.
+    `log` gets them instead. Your other programs reach the plans by `hosts` and `root`: `zkplan plan
+    ls --hosts HOSTS`. They find the login of the server, its secret and the store by themselves.
+    Other users of the machine can find none of them, and the server refuses everything without its
+    login. Payloads are always signed: without a `secret` with a random one.
 
     Values of more than 32 KiB lie in a folder beside the data of the server, or in the `store` (see
     `connect`) if one is given.

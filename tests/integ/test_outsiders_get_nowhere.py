@@ -117,7 +117,8 @@ def test_a_login_of_its_own_closes_every_kind_of_znode(
         for other in others:
             assert allowed(other, paths, TRIES) == []
         assert not root_access(client).is_open
-        for options in ({}, {"auth_data": [("digest", "mallory:guess")]}):
+        mallory: dict[str, Any] = {"auth_data": [("digest", "mallory:guess")]}
+        for options in ({}, mallory):
             with (
                 zkplan.connect(zookeeper_hosts, root, **options) as other_client,
                 pytest.raises(ZkplanError),
