@@ -196,12 +196,11 @@ def connect(
 
     All times are in seconds. `session_timeout` is how long the tasks of a dead worker wait until
     others take them over; `patience` is how long one request may stay without an answer. With
-    `secret`, payloads are signed, and only payloads signed with it are accepted. Without it, an
-    `embedded:` address has a secret of its own, in a folder the file `secret`. `kazoo_options` go
+    `secret`, payloads are signed, and only payloads signed with it are accepted; a closed server of
+    this user on this machine has one of its own, and is logged in to by itself. `kazoo_options` go
     to KazooClient (auth_data, use_ssl, ca, default_acl, logger, …). With a login (`auth_data`,
-    `sasl_options`) what this client creates is its own alone, unless `default_acl` says otherwise.
-    A closed server of this user on this machine is logged in to by itself. Over TLS (`use_ssl`) the
-    certificate of a server must name the host given in `hosts`, unless `verify_hostname` is False.
+    `sasl_options`) what this client creates is its own alone, or as `default_acl` says. Over TLS
+    the certificate of a server must name the host in `hosts`, unless `verify_hostname` is False.
 
     `store` is where values of more than `inline_limit` bytes lie: the URL of a folder that authors
     and workers reach, `file:///FOLDER` or any other that fsspec knows. Without it the variable

@@ -54,5 +54,5 @@ def test_plans_run_over_tls_for_whom_the_server_lets_in_alone(tmp_path: Path) ->
             with pytest.raises((ZooKeeperUnavailable, ZkplanError)):
                 zkplan.connect(server.hosts, connect_timeout=2, **good | wrong).close()
         with socket.create_connection((server.host, server.port), 5) as plain:
-            plain.sendall(b"ruok")
+            plain.sendall(b"ruok" + b"\n" * 20)  # enough for the header of TLS
             assert b"imok" not in plain.recv(100)

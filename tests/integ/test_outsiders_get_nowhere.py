@@ -51,8 +51,7 @@ def fail() -> None:
 
 
 def wait_for(file: str) -> None:
-    while not Path(file).exists():
-        time.sleep(0.01)
+    wait_until(Path(file).exists, "the test lets it go on", 60)
 
 
 @pytest.fixture

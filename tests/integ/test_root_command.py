@@ -9,7 +9,7 @@ from kazoo.security import OPEN_ACL_UNSAFE
 
 import zkplan
 
-from .support import Here, Run, working
+from .support import Here, Run, tree, working
 
 ALICE = [("digest", "alice:wonder")]
 _OPEN = OPEN_ACL_UNSAFE  # so that the fixture of the root can remove it
@@ -61,10 +61,10 @@ def test_init_creates_a_closed_root(here: Here, run_as_alice: Run) -> None:
     assert (made.code, made.err) == (0, "")
     with zkplan.connect(hosts, f"{root}/of/alice", auth_data=ALICE) as owner:
         raw = owner.transport.client
-        for path in (root, f"{root}/of", f"{root}/of/alice"):
-            (entry,) = raw.get_acls(path)[0]
+        for path in tree(raw, root):
+            (entry,) = raw.get_acls(f"{root}{path}")[0]
             assert entry.id.scheme == "digest"
-            raw.set_acls(path, _OPEN)
+            raw.set_acls(f"{root}{path}", _OPEN)
 
 
 def test_without_a_login_nothing_is_closed(run: Run) -> None:
