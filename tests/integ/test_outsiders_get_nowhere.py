@@ -126,7 +126,9 @@ def test_a_login_of_its_own_closes_every_kind_of_znode(
 
 
 @pytest.mark.timeout(120)
-def test_a_closed_server_refuses_every_request_without_its_login(tmp_path: Path) -> None:
+def test_a_closed_server_refuses_every_request_without_its_login(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     with EmbeddedServer(tmp_path / "data") as server:
         with (
             zkplan.connect(server.hosts) as client,
@@ -139,6 +141,7 @@ def test_a_closed_server_refuses_every_request_without_its_login(tmp_path: Path)
             for other in others:
                 assert allowed(other, paths, TRIES_ON_A_CLOSED_SERVER) == []
             assert [znode for znode in tree(owner, "/zkplan") if "other" in znode] == []
+        assert "which has not logged in: GetChildren '/'" in caplog.text
         for word in ("srvr", "stat", "cons", "dump", "mntr", "conf", "envi", "wchs"):
             assert b"not in the whitelist" in ask(server, word)
         assert ask(server, "ruok") == b"imok"

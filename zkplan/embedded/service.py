@@ -7,6 +7,7 @@ to be stored is in the changes of `tree` and `sessions`. Whoever runs it (server
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection
 from typing import Any, get_args
 
@@ -24,8 +25,13 @@ from zkplan.embedded.tree import Tree
 UNIMPLEMENTED = -6
 AUTH_FAILED = -115
 
+# Strangers could fill the log: of many that are refused one is told of.
+_TOLD_EVERY_MS = 10_000
 # What is answered to those who have not logged in where a login is needed.
 _OF_STRANGERS = frozenset((ask.AddAuth, ask.Ping, ask.CloseSession))
+
+
+logger = logging.getLogger("zkplan.embedded")
 
 
 class Service:
@@ -47,7 +53,7 @@ class Service:
         self.out: list[tuple[Peer, bytes | None]] = []
         self.held_bytes = 0  # of the frames in `out`; whoever takes them sets it to 0
         self.received = 0
-        self._now_ms = 0
+        self._now_ms = self._tell_again_ms = 0
         self._wall_ms = 0
         self._peers: dict[int, Peer] = {}  # by session
         self._reads = Reads(tree, limits.answer_bytes).handlers
@@ -160,8 +166,7 @@ class Service:
         kind = type(request)
         peer.last_request = kind.__name__
         if not peer.is_let_in and kind not in _OF_STRANGERS:
-            # As where an access list refuses: a client knows what is missing, and may log in yet.
-            self._send(peer, wire_answers.error_reply(xid, self.tree.zxid, NoAuthError.code))
+            self._refuse_stranger(peer, xid, request)
             return
         handler = self._handlers.get(kind)
         if handler is None:
@@ -207,6 +212,19 @@ class Service:
             # As a real server: an answer that is not of its log, and the end of the connection.
             self._send(peer, wire_answers.error_reply(xid, -1, UNIMPLEMENTED))
             self._close(peer)
+
+    def _refuse_stranger(self, peer: Peer, xid: int, request: ask.Request) -> None:
+        # As where an access list refuses: a client knows what is missing, and may log in yet.
+        self._send(peer, wire_answers.error_reply(xid, self.tree.zxid, NoAuthError.code))
+        if self._now_ms >= self._tell_again_ms:
+            self._tell_again_ms = self._now_ms + _TOLD_EVERY_MS
+            logger.warning(
+                "refused a client at %s port %s, which has not logged in: %s %.200r",
+                peer.address,
+                peer.port,
+                peer.last_request,
+                getattr(request, "path", ""),
+            )
 
     def _refuse_frame(self, peer: Peer, error: wire.WireError) -> None:
         if error.xid is None:
