@@ -25,7 +25,7 @@ from zkplan.embedded.service import Service
 from zkplan.embedded.sessions import Sessions
 from zkplan.embedded.storage import Saved, Storage
 from zkplan.embedded.storage_errors import StorageError
-from zkplan.embedded.words import Traffic, answer_word
+from zkplan.embedded.words import Traffic, answer_stranger, answer_word
 
 # Where an expiry comes so late, the server was stopped or got no CPU: see Sessions.forgive.
 _AWAY_MS = 500
@@ -202,7 +202,7 @@ class Server:
 
     def word(self, word: bytes) -> bytes | None:
         """The answer to four letters; None if they are no word."""
-        return answer_word(word, self)
+        return (answer_stranger if self.settings.logins else answer_word)(word, self)
 
     # Commit, then send.
 

@@ -58,16 +58,16 @@ class Subject(Protocol):
 
 
 def answer_word(word: bytes, server: Subject) -> bytes | None:
-    """The answer to `word`; None where it is no four-letter word of this server.
-
-    Nobody can log in with a word. So a server that needs a login tells by them only that it lives.
-    """
+    """The answer to `word`; None where it is no four-letter word of this server."""
     answer = _ANSWERS.get(word)
-    if answer is None:
-        return None
-    if server.settings.logins and word not in _OF_STRANGERS:
+    return None if answer is None else answer(server).encode()
+
+
+def answer_stranger(word: bytes, server: Subject) -> bytes | None:
+    """The same of a server that needs a login, which no word can bring: it tells that it lives."""
+    if word in _ANSWERS and word not in _OF_STRANGERS:
         return f"{word.decode()} is not executed because it is not in the whitelist.\n".encode()
-    return answer(server).encode()
+    return answer_word(word, server)
 
 
 def _srvr(server: Subject) -> str:
