@@ -57,5 +57,5 @@ class InMemoryServer(ServerProcess):
         super().__init__(None, None)
         self._command = [
             *(sys.executable, "-m", "zkplan", "server"),
-            *("--listen", f"{LOOPBACK}:{self.port}"),
+            *("--listen", f"{LOOPBACK}:{self.port}", "--open"),
         ]

@@ -12,6 +12,7 @@ from . import archive
 from .connection import DEFAULT_ROOT, Connection
 from .errors import InvalidTask, PlanError, PlanNotFound
 from .functions.definition import check_options
+from .inspection.access import warn_if_open
 from .inspection.roots import hint_at_root
 from .inspection.workers import living_workers
 from .plan import Plan
@@ -23,7 +24,8 @@ from .serialization.codec import Codec
 from .store.files import INLINE_LIMIT, Store
 from .tracebacks import told_to_caller
 from .transport import open_transport
-from .transport.addresses import Lease, folder_of, is_embedded, lease
+from .transport.addresses import folder_of, is_embedded, lease
+from .transport.leases import Lease
 
 if TYPE_CHECKING:
     from kazoo.client import KazooClient
@@ -196,10 +198,11 @@ def connect(
 
     All times are in seconds. `session_timeout` is how long the tasks of a dead worker wait until
     others take them over; `patience` is how long one request may stay without an answer. With
-    `secret`, payloads are signed, and only payloads signed with it are accepted. Without it, an
-    `embedded:` address has a secret of its own, in a folder the file `secret`. `kazoo_options` go
-    to KazooClient (auth_data, use_ssl, ca, default_acl, logger, …). Over TLS (`use_ssl`) the
-    certificate of a server must name the host given in `hosts`, unless `verify_hostname` is False.
+    `secret`, payloads are signed, and only payloads signed with it are accepted; a closed server of
+    this user on this machine has one of its own, and is logged in to by itself. `kazoo_options` go
+    to KazooClient (auth_data, use_ssl, ca, default_acl, logger, …). With a login (`auth_data`,
+    `sasl_options`) what this client creates is its own alone, or as `default_acl` says. Over TLS
+    the certificate of a server must name the host in `hosts`, unless `verify_hostname` is False.
 
     `store` is where values of more than `inline_limit` bytes lie: the URL of a folder that authors
     and workers reach, `file:///FOLDER` or any other that fsspec knows. Without it the variable
@@ -219,6 +222,7 @@ def connect(
             connect_timeout_s=connect_timeout,
             patience_s=patience,
             verify_hostname=verify_hostname,
+            own_login=None if server is None else server.login,
             **kazoo_options,
         )
         opened.callback(transport.close)
@@ -234,5 +238,6 @@ def connect(
         if server is not None:
             server.follow(transport.client)
         client._server = server
+        warn_if_open(client)
         opened.pop_all()
     return client

@@ -15,7 +15,8 @@ from .client import Client, connect
 from .connection import DEFAULT_ROOT
 from .errors import ZkplanError
 from .serialization.codec import Codec
-from .transport.addresses import PREFIX, Lease, lease_folder, lease_in_memory
+from .transport.addresses import PREFIX, lease_folder, lease_in_memory
+from .transport.leases import Lease
 from .worker import THREADS_MAX, Worker
 
 if TYPE_CHECKING:
@@ -55,11 +56,10 @@ class local:  # in lower case, like `contextlib.closing`: it is called to open a
     its server is used. Without `data` the plans are in memory and are lost at the end of the block.
 
     The output and the logs of tasks are shown here, line by line. `output=False` drops them; a file
-    `log` gets them instead. Other programs reach the plans by `hosts` and `root`: `zkplan plan ls
-    --hosts HOSTS`. Other users of the machine can reach the port of the server, so payloads are
-    always signed: without a `secret` a random one is used. To add tasks or to read values, other
-    programs need the `secret` as well, and for large ones the `store`; commands take them from
-    `ZKPLAN_SECRET` and `ZKPLAN_STORE`.
+    `log` gets them instead. Your other programs reach the plans by `hosts` and `root`: `zkplan plan
+    ls --hosts HOSTS`. They find the login of the server, its secret and the store by themselves.
+    Other users of the machine can find none of them, and the server refuses everything without its
+    login. Payloads are always signed: without a `secret` with a random one.
 
     Values of more than 32 KiB lie in a folder beside the data of the server, or in the `store` (see
     `connect`) if one is given.
@@ -122,6 +122,16 @@ class local:  # in lower case, like `contextlib.closing`: it is called to open a
         return self._server.find()
 
     @property
+    def login(self) -> str:
+        """`user:password` of the server, for other ZooKeeper clients. Raises as `client` does.
+
+        Keep it secret. zkplan's own programs of the same user find it by themselves.
+        """
+        if self._server is None:
+            raise _not_started()
+        return self._server.login()
+
+    @property
     def secret(self) -> str:
         """The secret that signs payloads. Keep it secret. Raises as `client` does."""
         if self._server is None:
@@ -168,12 +178,11 @@ class local:  # in lower case, like `contextlib.closing`: it is called to open a
         return client
 
     def _connect(self, server: Lease, stack: ExitStack) -> Client:
-        secret = self._given or server.secret
         client = stack.enter_context(
             connect(
-                server.hosts,
+                self._address(server),
                 self.root,
-                secret=secret,
+                secret=self._given or server.secret,
                 session_timeout=SESSION_TIMEOUT_S,
                 store=self._store or server.store,
             )
@@ -181,8 +190,11 @@ class local:  # in lower case, like `contextlib.closing`: it is called to open a
         client.ends_with_process = True
         if not self._given:
             client.file_codec = Codec()
-        server.follow(client.transport.client)
         return client
+
+    def _address(self, server: Lease) -> str:
+        # If another process serves the folder, each client follows that server by itself.
+        return f"{PREFIX}{self._folder}" if server.is_elsewhere else server.hosts
 
     def _crew(self, server: Lease, stack: ExitStack) -> Crew:
         # Imported here: who only wants a client does not load it.
@@ -191,8 +203,7 @@ class local:  # in lower case, like `contextlib.closing`: it is called to open a
         from .processes.signing_off import SigningOff
         from .processes.worker import WorkerProcess, worker_command, worker_environment
 
-        # If another process serves the folder, each worker follows that server by itself.
-        hosts = f"{PREFIX}{self._folder}" if server.is_elsewhere else server.hosts
+        hosts = self._address(server)
         command = worker_command(
             *(hosts, self.root, self._threads, SESSION_TIMEOUT_S, self._grace),
             # Whoever reads this output is the author of the tasks.

@@ -38,6 +38,7 @@ from .honest import (
     retry,
     winner,
 )
+from .validate.evidence import PlanEvidence
 from .validate.plans import Batch
 from .validate.snapshot import DeadLetter
 
@@ -51,6 +52,12 @@ NO_ANSWER = "heard ZooKeeperUnavailable"
 LOST = "nothing had disturbed"
 AFTER_3 = "died after 3 attempts"
 LATE = operation("resume", answered=None, outcome="", seen={"late": ["claims/claim"]})
+
+
+def _refuse_for_a_fault_of_the_store(e: PlanEvidence) -> None:
+    to.fault(e, NOW - 1, aim=Target(store=True))
+    to.refuse_for_the_store(e)
+
 
 #: By its check: an honest history, a change, and a piece of the violation that must be found.
 #: Without a piece nothing may be found: it is no violation.
@@ -116,14 +123,7 @@ TABLE: dict[str, list[Row]] = {
     ],
     "S10 adds are refused only without a store": [
         (hub, to.refuse_for_the_store, "and no fault had hit"),
-        (
-            hub,
-            lambda e: (
-                to.fault(e, NOW - 1, aim=Target(store=True)),
-                to.refuse_for_the_store(e),
-            ),
-            "",
-        ),
+        (hub, _refuse_for_a_fault_of_the_store, ""),
     ],
     "S4 an attempt adds with its commit": [
         (adding, lambda e: to.add_by(e, "nobody"), "was added by nobody, which is None"),

@@ -80,6 +80,7 @@ class CrashServer(ServerProcess):
         self._server = [
             *(*program, "server", "--listen", f"{LOOPBACK}:{self.port}"),
             *("--data", str(self.data), "--durability", durability, "--tick-time", str(TICK_MS)),
+            "--open",
         ]
         self._log_start = 0
 

@@ -6,6 +6,7 @@ import os
 import shutil
 import sqlite3
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -25,13 +26,15 @@ from zkplan.embedded import (
 _SCRATCH = ("lock", "address", "zkplan.db-shm")
 _PAGE_BYTES = 4096
 FRAME_BYTES = 24 + _PAGE_BYTES
+#: Clients of these tests do not log in.
+opened = partial(EmbeddedServer, is_open=True)
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """The data folder of a server that was stopped after some writes."""
     data = tmp_path / "data"
-    with EmbeddedServer(data) as server, Client(server.hosts) as client:
+    with opened(data) as server, Client(server.hosts) as client:
         for number in range(300):
             client.done(ask.create(f"/node-{number}", b"x" * 200))
     return data
@@ -96,16 +99,16 @@ def test_a_damaged_folder_is_refused_and_left_as_it_was(
     before = contents(folder)
     for _ in range(2):
         with pytest.raises(error, match=words) as caught:
-            EmbeddedServer(folder).start()
+            opened(folder).start()
         assert str(folder) in str(caught.value)
         assert contents(folder) == before
 
 
 def test_a_second_server_on_a_folder_is_refused_and_the_first_goes_on(folder: Path) -> None:
-    with EmbeddedServer(folder) as first:
+    with opened(folder) as first:
         assert address_of(folder) == first.hosts
         with pytest.raises(StorageLocked, match="another server") as caught:
-            EmbeddedServer(folder).start()
+            opened(folder).start()
         assert caught.value.by_server
         for part in (str(folder), str(os.getpid()), first.hosts):
             assert part in str(caught.value)
@@ -124,7 +127,7 @@ def durability(request: pytest.FixtureRequest) -> str:
 def killed(durability: str, tmp_path: Path) -> Path:
     """What `kill -9` leaves of a server that answered thirty creates since its last checkpoint."""
     data, copy = tmp_path / "data", tmp_path / "killed"
-    with EmbeddedServer(data, durability=durability) as server, Client(server.hosts) as client:
+    with opened(data, durability=durability) as server, Client(server.hosts) as client:
         for number in range(30):
             client.done(ask.create(f"/{number}", b"x" * 3000))
         shutil.copytree(data, copy)
@@ -133,7 +136,7 @@ def killed(durability: str, tmp_path: Path) -> Path:
 
 def names_in(folder: Path) -> int:
     """How many of the thirty are there."""
-    with EmbeddedServer(folder) as server, Client(server.hosts) as client:
+    with opened(folder) as server, Client(server.hosts) as client:
         return sum(client.once(ask.exists(f"/{number}")).error == 0 for number in range(30))
 
 
@@ -167,7 +170,7 @@ def test_a_log_that_lost_answered_writes_is_refused(killed: Path, what: str) -> 
     before = contents(killed)
     for _ in range(2):
         with pytest.raises(StorageDamaged, match="Restore a copy") as caught:
-            EmbeddedServer(killed).start()
+            opened(killed).start()
         assert str(killed) in str(caught.value)
         assert " log" in str(caught.value)
         assert contents(killed) == before
@@ -181,11 +184,11 @@ def test_a_torn_end_of_the_log_without_an_answer_is_no_damage(killed: Path) -> N
 
 def test_an_older_copy_of_the_database_alone_is_refused(folder: Path) -> None:
     older = (folder / "zkplan.db").read_bytes()
-    with EmbeddedServer(folder) as server, Client(server.hosts) as client:
+    with opened(folder) as server, Client(server.hosts) as client:
         client.done(ask.create("/newer"))
     (folder / "zkplan.db").write_bytes(older)
     with pytest.raises(StorageDamaged, match="is an older copy"):
-        EmbeddedServer(folder).start()
+        opened(folder).start()
 
 
 def test_after_a_power_cut_the_note_counts_for_a_durable_server_only(
@@ -199,23 +202,23 @@ def test_after_a_power_cut_the_note_counts_for_a_durable_server_only(
         assert names_in(killed) == 0
     else:
         with pytest.raises(StorageDamaged, match="cut or taken away"):
-            EmbeddedServer(killed).start()
+            opened(killed).start()
 
 
 @pytest.mark.parametrize("text", ["", "12 x\n", "no note"])
 def test_a_note_that_no_server_wrote_is_refused(folder: Path, text: str) -> None:
     (folder / "answered").write_text(text)
     with pytest.raises(StorageDamaged, match="its note answered is not one"):
-        EmbeddedServer(folder).start()
+        opened(folder).start()
 
 
 def test_without_its_note_a_folder_starts_and_later_clients_are_turned_away(killed: Path) -> None:
     (killed / "zkplan.db-wal").unlink()
     with pytest.raises(StorageDamaged, match=f"without the missing writes, delete {killed}"):
-        EmbeddedServer(killed).start()
+        opened(killed).start()
     (killed / "answered").unlink()
     assert names_in(killed) == 0
-    with EmbeddedServer(killed) as older, pytest.raises(Closed):
+    with opened(killed) as older, pytest.raises(Closed):
         Client(older.hosts, zxid=31)
 
 
@@ -223,5 +226,5 @@ def test_a_note_that_cannot_be_read_is_told_as_such(folder: Path) -> None:
     (folder / "answered").unlink()
     (folder / "answered").mkdir()
     with pytest.raises(StorageError, match=r"reading .*zkplan.db failed: .*answered") as caught:
-        EmbeddedServer(folder).start()
+        opened(folder).start()
     assert type(caught.value) is StorageError

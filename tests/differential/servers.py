@@ -54,5 +54,6 @@ def embedded_server() -> Iterator[Address]:
         min_session_timeout_ms=MIN_TIMEOUT_MS,
         max_session_timeout_ms=MAX_TIMEOUT_MS,
         sweep_s=NO_SWEEP_MS / 1000,
+        is_open=True,
     ) as server:
         yield server.host, server.port

@@ -248,8 +248,8 @@ def answers_gather_for_a_client_that_does_not_read(self: Any) -> bool:
 
 
 @around(Server, "__init__", "test_long_requests_of_one_client_leave_turns_to_others")
-def long_requests_are_handled_in_one_go(real: Any, self: Any, settings: Any) -> None:
-    real(self, settings._replace(limits=settings.limits._replace(turn_s=1e6)))
+def long_requests_are_handled_in_one_go(real: Any, self: Any, settings: Any, *more: Any) -> None:
+    real(self, settings._replace(limits=settings.limits._replace(turn_s=1e6)), *more)
 
 
 @instead(Connection, "close", "test_a_client_that_does_not_read_is_disconnected_after_its_session")

@@ -28,7 +28,7 @@ QUICK = {"tick_time_ms": 50, "min_session_timeout_ms": 100, "max_session_timeout
 
 def serving(data: Path | None = None, **options: Any) -> EmbeddedServer:
     """A server with time-outs from 100 ms; `with` starts it in a thread."""
-    return EmbeddedServer(data, **{**QUICK, **options})
+    return EmbeddedServer(data, **{**QUICK, "is_open": True, **options})
 
 
 class Gate:

@@ -29,7 +29,7 @@ ROOT = "/full"
 def limited(**limits: int) -> Iterator[Client]:
     """A client of an embedded server with these limits."""
     with (
-        EmbeddedServer(limits=Limits()._replace(**limits)) as server,
+        EmbeddedServer(limits=Limits()._replace(**limits), is_open=True) as server,
         zkplan.connect(server.hosts, root=ROOT) as client,
     ):
         client.prepare()

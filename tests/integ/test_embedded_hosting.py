@@ -6,10 +6,12 @@ import os
 import signal
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from kazoo.client import KazooClient
 
 from zkplan.embedded import EmbeddedServer, address_of, hosting
 from zkplan.embedded.server import Server
@@ -20,6 +22,10 @@ from .support import plain_client, wait_until
 
 def serving_threads() -> list[threading.Thread]:
     return [one for one in threading.enumerate() if one.name == "zkplan-embedded"]
+
+
+def owner_of(server: EmbeddedServer) -> AbstractContextManager[KazooClient]:
+    return plain_client(server.hosts, auth_data=[("digest", server.login)])
 
 
 def test_a_start_that_ctrl_c_interrupts_leaves_no_server(
@@ -52,7 +58,7 @@ def test_a_start_that_ctrl_c_interrupts_leaves_no_server(
         interrupter.join()
     wait_until(lambda: set(serving_threads()) <= others, "it has ended by itself")
     assert address_of(tmp_path) is None
-    with server, plain_client(server.hosts) as client:
+    with server, owner_of(server) as client:
         assert client.exists("/zookeeper")
 
 
@@ -78,7 +84,7 @@ def test_a_server_that_is_ending_does_not_run_and_is_started_anew_after_its_end(
         assert not again.done()
         go_on.set()
         again.result(30)
-    with server, plain_client(server.hosts) as client:
+    with server, owner_of(server) as client:
         assert client.exists("/zookeeper")
     assert server.fatal is None
     assert not server.is_running()
@@ -102,7 +108,7 @@ def test_a_server_on_ipv6_is_found_by_clients(tmp_path: Path) -> None:
         pytest.skip("this machine has no IPv6")
     with server:
         assert address_of(tmp_path) == server.hosts
-        with plain_client(server.hosts) as client:
+        with owner_of(server) as client:
             assert client.exists("/zookeeper")
 
 

@@ -1,4 +1,4 @@
-"""Whoever reaches the port of a server on loopback, but not its secret, runs nothing there."""
+"""Whoever has the login of a server on loopback, but not its secret, runs nothing there."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from zkplan.embedded import EmbeddedServer
 from zkplan.protocol.requests import ReadChildren
 from zkplan.serialization.codec import VALUE, Codec
 
-from .support import WorkerProcess, plain_client, started, wait_until, working
+from .support import WorkerProcess, started, wait_until, working
 
 
 def mark(file: str) -> str:
@@ -36,8 +36,8 @@ def wait_refused(plan: Plan) -> None:
 
 
 def attack(hosts: str, root: str, file: Path) -> None:
-    """Add a task as another user of the machine can, and wait until a worker has met it."""
-    with zkplan.connect(hosts, root) as foreign:
+    """Add a task as one who has stolen the login alone, and wait until a worker has met it."""
+    with zkplan.connect(hosts, root, secret="of another") as foreign:
         with foreign.create_plan("attack") as plan:
             plan.add_task(mark, (str(file),))
         wait_refused(plan)
@@ -109,7 +109,8 @@ def test_a_secret_of_the_user_wins(tmp_path: Path) -> None:
 
 def test_a_folder_that_held_plans_before_goes_on_without_a_secret(tmp_path: Path) -> None:
     """Those who reach it by host and port sign with nothing, and work on with those who do not."""
-    with EmbeddedServer(tmp_path / "data") as server, zkplan.connect(server.hosts) as client:
+    data = tmp_path / "data"
+    with EmbeddedServer(data, is_open=True) as server, zkplan.connect(server.hosts) as client:
         with client.create_plan() as plan:
             task = plan.add_task(mark, (str(tmp_path / "own"),))
         with working(f"embedded:{tmp_path}/data", "/zkplan"):
@@ -135,7 +136,8 @@ def test_a_foreign_task_in_a_run_of_a_command_does_not_run(
         assert process.stdout is not None
         told = iter(process.stdout)
         hosts = next(match[1] for line in told if (match := re.search(r" at ([\d.:]+)", line)))
-        with plain_client(hosts) as znodes:
+        with zkplan.connect(hosts) as client:
+            znodes = client.transport.client
             (name,) = wait_until(
                 lambda: [each for each in znodes.get_children("/") if each.startswith("zkplan-")],
                 "its root is there",

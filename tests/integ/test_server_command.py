@@ -46,7 +46,8 @@ def test_it_says_its_address_and_ends_cleanly_with_a_signal(number: signal.Signa
             client.create_plan("of this moment")
         server.send_signal(number)
         output, errors = server.communicate(timeout=DEADLINE_S)
-    assert (server.returncode, output, errors) == (0, "", "")
+    assert (server.returncode, output) == (0, "")
+    assert errors.startswith("note: it lets in whoever logs in")
 
 
 def test_a_client_that_stays_connected_does_not_keep_it_from_ending() -> None:
@@ -114,12 +115,19 @@ def test_a_damaged_folder_is_refused_in_one_line(tmp_path: Path) -> None:
     assert str(tmp_path) in done.stderr
 
 
-def test_listening_for_other_machines_prints_a_warning() -> None:
-    with served(listen="0.0.0.0:0") as server:
+def test_it_refuses_other_machines_without_tls_and_login_unless_open(tmp_path: Path) -> None:
+    done = refused("--listen", "0.0.0.0:0")
+    assert done.returncode == 2
+    assert "it needs TLS and a login" in done.stderr
+    done = refused("--listen", "0.0.0.0:0", "--data", str(tmp_path))
+    assert done.returncode == 2
+    assert "it needs TLS. Give" in done.stderr
+    assert not list(tmp_path.iterdir())
+    with served("--open", listen="0.0.0.0:0") as server:
         first_line(server)
         server.send_signal(signal.SIGTERM)
         _, errors = server.communicate(timeout=DEADLINE_S)
-    assert "without TLS and without a password" in errors
+    assert "warning: it is open: anyone who can reach 0.0.0.0" in errors
 
 
 @pytest.mark.parametrize(
@@ -150,12 +158,12 @@ def test_a_limit_of_znodes_refuses_writes_and_the_server_lives(tmp_path: Path) -
             assert [found.name for found in client.plans()] == ["too large"]
 
 
-def test_it_says_where_the_secret_of_its_folder_lies(tmp_path: Path) -> None:
+def test_it_says_where_the_login_of_its_folder_lies(tmp_path: Path) -> None:
     data = tmp_path / "my data"
-    with zkplan.connect(f"embedded:{data}"):
-        pass
     with served("--data", str(data)) as server:
         first_line(server)
+        assert (data / "login").stat().st_mode & 0o777 == 0o600
         server.send_signal(signal.SIGTERM)
         _, errors = server.communicate(timeout=DEADLINE_S)
-    assert f"ZKPLAN_SECRET=$(cat '{data}/secret')" in errors
+    assert f"need a digest login: {data}/login" in errors
+    assert (data / "login").read_text().strip() not in errors

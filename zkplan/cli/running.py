@@ -34,7 +34,7 @@ def zookeeper_for(command: str, hosts: str | None) -> Iterator[Provided]:
         else:
             # The server runs in a process of its own. Here it would share the interpreter with the
             # harness.
-            with EmbeddedServerProcess() as started:
+            with EmbeddedServerProcess(is_open=False) as started:
                 yield of_our_own(started.hosts, f"started for zkplan {command}")
     except KeyboardInterrupt:
         end("interrupted; nothing of it is left behind", EXIT_INTERRUPTED)

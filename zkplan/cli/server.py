@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import errno
-import ipaddress
-import shlex
 import socket
+import ssl
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,15 +19,18 @@ if TYPE_CHECKING:
 
 #: Start of the line that is printed once clients can connect. Programs read the address after it.
 READY = "zkplan server at "
-_WARNING = """\
-warning: it listens on {host}, without TLS and without a password: anyone who can reach it can read
-and change every plan, and so run code on the workers. Listen on 127.0.0.1, or let a firewall or an
-SSH tunnel decide who reaches it."""
+_OPEN = """\
+warning: it is open: anyone who can reach {host} can read, change and delete every plan, and run
+code on workers that have no secret."""
 
-_SIGNED = """\
-note: {data} has a secret of its own. Clients that use the folder as embedded:FOLDER sign with it.
-Clients that work on their plans through the port need it, too: ZKPLAN_SECRET=$(cat {file}),
-and for large values on this machine ZKPLAN_STORE={store}"""
+_CLOSED = """\
+note: it lets in whoever logs in. Your own zkplan programs on this machine do so by themselves, by
+the address or by embedded:FOLDER. Other clients need a digest login: {login}"""
+
+_REFUSED = """\
+{host} can be reached from other machines, so {lacks}. Give --tls-cert and --tls-key, and a login by
+--data FOLDER (which keeps one in FOLDER/login) or --login-file FILE; or listen on 127.0.0.1; or let
+everybody in with --open"""
 
 
 def _address(ctx: click.Context, param: click.Parameter, value: str) -> tuple[str, int]:
@@ -76,6 +78,33 @@ def _folder(ctx: click.Context, param: click.Parameter, value: str | None) -> Pa
     help="A dead session ends at most this many milliseconds after its time-out.",
 )
 @click.option(
+    "--open",
+    "is_open",
+    is_flag=True,
+    help="Let everybody in who can reach the server. Without it clients have to log in, and a "
+    "server that other machines can reach needs TLS.",
+)
+@click.option(
+    "--login-file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Also let in the logins in this file: one user:password on each line.",
+)
+@click.option(
+    "--tls-cert",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Serve over TLS with this certificate (PEM).",
+)
+@click.option(
+    "--tls-key",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="The key of the certificate (PEM).",
+)
+@click.option(
+    "--tls-client-ca",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Take only clients with a certificate of this authority (PEM). They log in besides.",
+)
+@click.option(
     "--max-connections", type=click.IntRange(1), help="Allow at most this many open connections."
 )
 @click.option("--max-znodes", type=click.IntRange(1), help="Allow at most this many znodes.")
@@ -87,6 +116,11 @@ def server(
     data: Path | None,
     durability: str,
     tick_time_ms: int,
+    is_open: bool,
+    login_file: Path | None,
+    tls_cert: Path | None,
+    tls_key: Path | None,
+    tls_client_ca: Path | None,
     max_connections: int | None,
     max_znodes: int | None,
     max_bytes: int | None,
@@ -95,14 +129,19 @@ def server(
 
     When clients can connect, the command prints one line with the address. The server is one
     process on one disk, without replication. To move to an ensemble, change only the --hosts of
-    clients and workers. Exit codes: 0 stopped, 1 the disk failed, the port is taken, or the folder
+    clients and workers. Your own zkplan programs on this machine log in by themselves; nobody else
+    is let in. Exit codes: 0 stopped, 1 the disk failed, the port is taken, or the folder
     is damaged or in use.
     """
     # Imported here: no other command needs a server to be loaded.
     from ..embedded import EmbeddedServer, Limits
-    from ..embedded.secret import SECRET
+    from ..embedded.listening import is_loopback
 
     log_to_stderr()
+    logins = _logins(login_file)
+    if is_open and logins:
+        raise click.UsageError("--open lets everybody in: give no --login-file with it")
+    tls = _tls(tls_cert, tls_key, tls_client_ca)
     chosen = {"connections": max_connections, "znodes": max_znodes, "tree_bytes": max_bytes}
     limits = Limits()._replace(**{name: most for name, most in chosen.items() if most is not None})
     host, port = listen
@@ -111,6 +150,12 @@ def server(
         _try_address(host, port)
     except OSError as error:
         end(_told(host, port, error), EXIT_FAILED)
+    if not (is_open or is_loopback(host)):
+        lacks = [] if tls else ["TLS"]
+        lacks += [] if logins or data else ["a login"]
+        if lacks:
+            why = f"it needs {' and '.join(lacks)}"
+            raise click.UsageError(_REFUSED.format(host=host, lacks=why))
     made = EmbeddedServer(
         data,
         host=host,
@@ -118,18 +163,15 @@ def server(
         durability=durability,
         tick_time_ms=tick_time_ms,
         limits=limits,
+        is_open=is_open,
+        logins=logins,
+        tls=tls,
+        store=f"file://{data.resolve()}/store" if data else "",
     )
-    if data is not None and (data / SECRET).exists():
-        click.echo(
-            _SIGNED.format(
-                data=data,
-                file=shlex.quote(str(data / SECRET)),
-                store=shlex.quote(f"file://{data.resolve()}/store"),
-            ),
-            err=True,
-        )
-    if not _is_loopback(host):
-        click.echo(_WARNING.format(host=host), err=True)
+    if is_open:
+        click.echo(_OPEN.format(host=host), err=True)
+    else:
+        click.echo(_CLOSED.format(login=_where(data, login_file)), err=True)
     try:
         code = made.run(lambda ready: click.echo(_ready_line(ready, data, durability)))
     except OSError as error:
@@ -173,8 +215,40 @@ def _ready_line(server: EmbeddedServer, data: Path | None, durability: str) -> s
     return f"{READY}{server.hosts}, data in {data.resolve()} ({means})"
 
 
-def _is_loopback(host: str) -> bool:
+def _logins(file: Path | None) -> list[str]:
+    """The lines of a file of logins."""
+    if file is None:
+        return []
+    found = [line.strip() for line in file.read_text().splitlines() if line.strip()]
+    for number, login in enumerate(found, 1):
+        user, colon, password = login.partition(":")
+        if not (user and colon and password):
+            raise click.UsageError(f"{file}: entry {number} is not user:password")
+    if not found:
+        raise click.UsageError(f"{file}: there is no login in it: write user:password")
+    return found
+
+
+def _tls(
+    certificate: Path | None, key: Path | None, client_ca: Path | None
+) -> ssl.SSLContext | None:
+    from ..embedded import server_tls
+
+    if certificate is None and key is None and client_ca is None:
+        return None
+    if certificate is None or key is None:
+        raise click.UsageError("TLS needs both --tls-cert and --tls-key")
     try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
+        return server_tls(certificate, key, client_ca)
+    except OSError as error:
+        files = ", ".join(str(file) for file in (certificate, key, client_ca) if file)
+        raise click.UsageError(f"{files}: no certificate, key or CA: {error}") from None
+
+
+def _where(data: Path | None, login_file: Path | None) -> str:
+    """Where the logins stand that a client of another kind may use."""
+    from ..embedded.secret import LOGIN
+
+    files = [str(data / LOGIN)] if data else []
+    files += [str(login_file)] if login_file else []
+    return " or ".join(files) or "give --login-file, and use one of it"

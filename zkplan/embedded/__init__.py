@@ -2,28 +2,35 @@
 
 EmbeddedServer     serves any ZooKeeper client, in a thread or as a process
 Limits             what it refuses before it is in danger
+Access             the login of a closed server, and what its owner signs with
 address_of(folder) where the server of a data folder listens now
-folder_secret(folder), new_secret()
-                   what is signed with where the port is open to all users of the machine
+folder_access(folder), announced(host, port)
+                   what its owner finds in the folder, or by the address of a server that runs
+server_tls(certificate, key, client_ca)
+                   TLS of a server's end
 StorageError       the data folder cannot be used: StorageLocked (another server has it),
                    StorageDamaged, or the disk failed
 """
 
 from __future__ import annotations
 
+from zkplan.embedded.announced import announced
 from zkplan.embedded.hosting import EmbeddedServer
 from zkplan.embedded.limits import Limits
 from zkplan.embedded.lock import address_of
-from zkplan.embedded.secret import folder_secret, new_secret
+from zkplan.embedded.secret import Access, folder_access
 from zkplan.embedded.storage_errors import StorageDamaged, StorageError, StorageLocked
+from zkplan.embedded.tls import server_tls
 
 __all__ = [
+    "Access",
     "EmbeddedServer",
     "Limits",
     "StorageDamaged",
     "StorageError",
     "StorageLocked",
     "address_of",
-    "folder_secret",
-    "new_secret",
+    "announced",
+    "folder_access",
+    "server_tls",
 ]

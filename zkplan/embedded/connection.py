@@ -72,7 +72,9 @@ class Connection(asyncio.Protocol):
         if not self.host.opened(self):
             transport.abort()
             return
-        transport.set_write_buffer_limits(high=0)  # tell at once when the client does not read
+        # Tell at once when the client does not read. Over TLS asyncio would pause at 0 with nothing
+        # in its buffer, and go on in the middle of a write.
+        transport.set_write_buffer_limits(high=1 if transport.get_extra_info("sslcontext") else 0)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._timer.cancel()
@@ -248,6 +250,15 @@ class Connection(asyncio.Protocol):
         self._timer.cancel()
         self._take = partial(self.host.service.handle, self.peer)
         self.host.service.connect(self.peer, request)
+        if not self.peer.is_let_in:
+            # Who never logs in does not keep its place among the connections for ever.
+            self._timer = asyncio.get_running_loop().call_later(
+                self.host.limits.handshake_s, self._abort_stranger
+            )
+
+    def _abort_stranger(self) -> None:
+        if not self.peer.is_let_in:
+            self.abort()
 
     def _take_impossible_length(self, word: bytes) -> None:
         # Where the first frame would have its length, an administrator may send four letters.

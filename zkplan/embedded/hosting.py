@@ -6,15 +6,25 @@ import asyncio
 import gc
 import os
 import signal
+import ssl
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from concurrent.futures import Future
 from pathlib import Path
 
 from zkplan.embedded.limits import Limits, Settings
-from zkplan.embedded.listening import allow_descriptors
+from zkplan.embedded.listening import allow_descriptors, is_loopback
+from zkplan.embedded.secret import (
+    Access,
+    folder_access,
+    folder_login,
+    folder_secret,
+    new_login,
+    new_secret,
+)
 from zkplan.embedded.server import Server
+from zkplan.embedded.storage import make_folder
 
 DURABILITIES = ("durable", "fast")
 
@@ -30,9 +40,14 @@ class EmbeddedServer:
             KazooClient(server.hosts).start()
 
     `port` 0 takes a free one, kept for later starts of the same object. Session time-outs are
-    negotiated between the two bounds, all in milliseconds. There is no TLS, and access is only as
-    restricted as the access control lists of the nodes: listen on loopback. Several threads may use
-    it.
+    negotiated between the two bounds, all in milliseconds. Several threads may use it.
+
+    It is closed: a client that has not logged in may ask nothing. `login` is what a KazooClient
+    gives as `auth_data=[("digest", server.login)]`; `zkplan.connect` and the commands of the same
+    user on this machine find it by themselves. Whoever logs in may do what the access lists of the
+    nodes allow. `logins` are more of them, each `user:password`. With `is_open`, everybody who can
+    reach it is let in: for tests, and where a firewall decides. `tls` encrypts; see
+    `server_tls`.
     """
 
     def __init__(
@@ -47,8 +62,17 @@ class EmbeddedServer:
         max_session_timeout_ms: int = 60_000,
         sweep_s: float = 10.0,
         limits: Limits | None = None,
+        is_open: bool = False,
+        logins: Collection[str] = (),
+        tls: ssl.SSLContext | None = None,
+        store: str = "",
     ) -> None:
-        """Prepare a server; nothing is opened yet. Raises ValueError for an unknown durability."""
+        """Prepare a server; nothing is opened yet. `store` is told to clients with the login.
+
+        Raises ValueError for an unknown durability, and for `logins` of an open server.
+        """
+        if is_open and logins:
+            raise ValueError("an open server asks for no login: give it none of `logins`")
         if durability not in DURABILITIES:
             raise ValueError(
                 f"durability must be one of {', '.join(DURABILITIES)}, not {durability!r}; "
@@ -57,6 +81,11 @@ class EmbeddedServer:
         self.data = None if data is None else Path(data)
         self.host = host
         self.port = port
+        self._is_open, self._logins = is_open, frozenset(logins)
+        #: In memory both end with this object; a folder keeps its own.
+        self._access = Access(
+            "" if is_open else new_login(), "" if is_open else new_secret(), store
+        )
         self._settings = Settings(
             self.data,
             durability == "durable",
@@ -65,6 +94,7 @@ class EmbeddedServer:
             max_session_timeout_ms,
             sweep_s,
             limits or Limits(),
+            tls=tls,
         )
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
@@ -75,6 +105,16 @@ class EmbeddedServer:
     def hosts(self) -> str:
         """The connection string for clients: host:port (a port of 0 is known after the start)."""
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    @property
+    def access(self) -> Access:
+        """What clients need; of a server with a data folder it is known from the first start on."""
+        return self._access
+
+    @property
+    def login(self) -> str:
+        """`user:password` of the owner; empty where the server is open. Keep it secret."""
+        return self.access.login
 
     @property
     def fatal(self) -> BaseException | None:
@@ -178,7 +218,11 @@ class EmbeddedServer:
     async def _serve(
         self, on_started: Callable[[], None], signals: tuple[signal.Signals, ...] = ()
     ) -> None:
-        server = Server(self._settings)
+        if self.data is not None:
+            self._access = self._access_of(self.data)
+        login = self._access.login
+        logins = self._logins | {login} if login else frozenset()
+        server = Server(self._settings._replace(logins=logins), self._access)
         loop = asyncio.get_running_loop()
         for number in signals:
             loop.add_signal_handler(number, server.ended.set)
@@ -190,6 +234,16 @@ class EmbeddedServer:
             await server.ended.wait()
         finally:
             await server.close()
+
+    def _access_of(self, folder: Path) -> Access:
+        """That of the data folder, made where it is missing. Raises OSError."""
+        if self._is_open:
+            # What is signed already stays so; but who comes by the port alone has no secret.
+            return folder_access(folder, self._access.store)._replace(login="")
+        # The secret is for this machine alone: others do not find it.
+        secret = folder_secret(folder) if is_loopback(self.host) else ""
+        make_folder(folder)
+        return Access(folder_login(folder), secret, self._access.store)
 
     def _forget_after_fork(self) -> None:
         # Copies of the sockets in a child would keep clients waiting after the server has ended.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from pathlib import Path
 from typing import NamedTuple
 
@@ -61,3 +62,7 @@ class Settings(NamedTuple):
     #: How often containers and nodes with a time to live are looked at.
     sweep_s: float
     limits: Limits
+    #: `user:password` of those who may ask anything; empty: everybody who can reach the server.
+    logins: frozenset[str] = frozenset()
+    #: TLS of the server's end; None: none.
+    tls: ssl.SSLContext | None = None

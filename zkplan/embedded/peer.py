@@ -12,6 +12,7 @@ class Peer:
     __slots__ = (
         "address",
         "identities",
+        "is_let_in",
         "last_request",
         "leaving",
         "port",
@@ -26,6 +27,7 @@ class Peer:
         self.address = address
         self.port = port
         self.identities: tuple[Identity, ...] = (Identity("ip", address),)
+        self.is_let_in = False  # whether it may ask anything besides
         self.session: Session | None = None
         self.session_id = 0  # stays when the session has ended
         self.leaving = False  # no request is answered any more

@@ -13,16 +13,18 @@ import os
 import time
 from typing import Any
 
+from zkplan.embedded.announced import Announcement
 from zkplan.embedded.connection import Connection
 from zkplan.embedded.limits import Settings
-from zkplan.embedded.listening import listening_socket
+from zkplan.embedded.listening import is_loopback, listening_socket
 from zkplan.embedded.loading import load
 from zkplan.embedded.peer import Peer
+from zkplan.embedded.secret import Access
 from zkplan.embedded.service import Service
 from zkplan.embedded.sessions import Sessions
 from zkplan.embedded.storage import Saved, Storage
 from zkplan.embedded.storage_errors import StorageError
-from zkplan.embedded.words import Traffic, answer_word
+from zkplan.embedded.words import Traffic, answer_stranger, answer_word
 
 from ..log import get_logger
 
@@ -40,8 +42,11 @@ logger = get_logger("zkplan.embedded")
 class Server:
     """One server; `start`, `ended` and `close` belong to one event loop."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, access: Access) -> None:
+        """`access` is told to the programs of this user, where it listens on loopback."""
         self.settings = settings
+        self._access = access
+        self._announcement: Announcement | None = None
         self.limits = settings.limits
         self.received_bytes = 0
         self.unread_bytes = 0
@@ -73,10 +78,14 @@ class Server:
                 sock=endpoint,
                 backlog=_ACCEPTED_IN_A_ROW,
                 start_serving=False,
+                ssl=self.settings.tls,
+                ssl_handshake_timeout=self.limits.handshake_s if self.settings.tls else None,
             )
             self.host, self.port = endpoint.getsockname()[:2]
             if self._storage is not None:
                 self._storage.publish_address(f"{self.host}:{self.port}")
+            if any(self._access) and is_loopback(self.host):
+                self._announcement = Announcement(self.host, self.port, self._access)
             # Nothing slow may follow before `start_serving`: sessions must not lose the time that
             # the start takes.
             self.sessions.restore(saved.last_session, saved.sessions, _now_ms())
@@ -93,6 +102,8 @@ class Server:
         self.ended.set()
         for timer in self._timers.values():
             timer.cancel()
+        if self._announcement is not None:
+            self._announcement.withdraw()
         if self._listener is not None:
             self._listener.close()
         try:
@@ -120,7 +131,7 @@ class Server:
             make_password=os.urandom,
         )
         self._stored_zxid = self.tree.zxid
-        self.service = Service(self.tree, self.sessions, self.limits)
+        self.service = Service(self.tree, self.sessions, self.limits, self.settings.logins)
         return saved
 
     def _unexpected(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
@@ -192,7 +203,7 @@ class Server:
 
     def word(self, word: bytes) -> bytes | None:
         """The answer to four letters; None if they are no word."""
-        return answer_word(word, self)
+        return (answer_stranger if self.settings.logins else answer_word)(word, self)
 
     # Commit, then send.
 

@@ -7,7 +7,8 @@ to be stored is in the changes of `tree` and `sessions`. Whoever runs it (server
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Collection
 from typing import Any, get_args
 
 from zkplan.embedded import acl, wire, wire_answers
@@ -16,13 +17,21 @@ from zkplan.embedded.jute import MARSHALLING
 from zkplan.embedded.limits import Limits
 from zkplan.embedded.peer import Peer
 from zkplan.embedded.reading import Reads
-from zkplan.embedded.records import LimitError, MultiFailed, Op, TreeError
+from zkplan.embedded.records import LimitError, MultiFailed, NoAuthError, Op, TreeError
 from zkplan.embedded.sessions import PASSWORD_BYTES, Session, Sessions
 from zkplan.embedded.tree import Tree
 
 # Error codes that are no TreeError's.
 UNIMPLEMENTED = -6
 AUTH_FAILED = -115
+
+# Strangers could fill the log: of many that are refused one is told of.
+_TOLD_EVERY_MS = 10_000
+# What is answered to those who have not logged in where a login is needed.
+_OF_STRANGERS = frozenset((ask.AddAuth, ask.Ping, ask.CloseSession))
+
+
+logger = logging.getLogger("zkplan.embedded")
 
 
 class Service:
@@ -32,14 +41,19 @@ class Service:
     sent.
     """
 
-    def __init__(self, tree: Tree, sessions: Sessions, limits: Limits) -> None:
+    def __init__(
+        self, tree: Tree, sessions: Sessions, limits: Limits, logins: Collection[str] = ()
+    ) -> None:
+        """Whoever proves none of `logins` (`user:password`) is refused everything. Without any,
+        everybody is let in."""
         self.tree = tree
+        self._let_in = {acl.digest_identity(login) for login in logins}
         self.sessions = sessions
         self.limits = limits
         self.out: list[tuple[Peer, bytes | None]] = []
         self.held_bytes = 0  # of the frames in `out`; whoever takes them sets it to 0
         self.received = 0
-        self._now_ms = 0
+        self._now_ms = self._tell_again_ms = 0
         self._wall_ms = 0
         self._peers: dict[int, Peer] = {}  # by session
         self._reads = Reads(tree, limits.answer_bytes).handlers
@@ -70,6 +84,7 @@ class Service:
             # older copy of this one. Silence and a closed connection send it to another server.
             self._close(peer)
             return
+        peer.is_let_in = not self._let_in
         session = self._session_for(peer, request)
         answer: tuple[int, int, bytes] = 0, 0, bytes(PASSWORD_BYTES)
         if session is not None:
@@ -150,6 +165,9 @@ class Service:
             return
         kind = type(request)
         peer.last_request = kind.__name__
+        if not peer.is_let_in and kind not in _OF_STRANGERS:
+            self._refuse_stranger(peer, xid, request)
+            return
         handler = self._handlers.get(kind)
         if handler is None:
             self._handle_rare(peer, xid, request)
@@ -180,6 +198,7 @@ class Service:
             if identity is not None and len(peer.identities) < self.limits.identities:
                 if identity not in peer.identities:
                     peer.identities += (identity,)
+                peer.is_let_in = peer.is_let_in or identity in self._let_in
                 self._send(peer, wire_answers.error_reply(xid, 0, 0))
             else:
                 self._send(peer, wire_answers.error_reply(xid, 0, AUTH_FAILED))
@@ -193,6 +212,19 @@ class Service:
             # As a real server: an answer that is not of its log, and the end of the connection.
             self._send(peer, wire_answers.error_reply(xid, -1, UNIMPLEMENTED))
             self._close(peer)
+
+    def _refuse_stranger(self, peer: Peer, xid: int, request: ask.Request) -> None:
+        # As where an access list refuses: a client knows what is missing, and may log in yet.
+        self._send(peer, wire_answers.error_reply(xid, self.tree.zxid, NoAuthError.code))
+        if self._now_ms >= self._tell_again_ms:
+            self._tell_again_ms = self._now_ms + _TOLD_EVERY_MS
+            logger.warning(
+                "refused a client at %s port %s, which has not logged in: %s %.200r",
+                peer.address,
+                peer.port,
+                peer.last_request,
+                getattr(request, "path", ""),
+            )
 
     def _refuse_frame(self, peer: Peer, error: wire.WireError) -> None:
         if error.xid is None:

@@ -63,6 +63,13 @@ def answer_word(word: bytes, server: Subject) -> bytes | None:
     return None if answer is None else answer(server).encode()
 
 
+def answer_stranger(word: bytes, server: Subject) -> bytes | None:
+    """The same of a server that needs a login, which no word can bring: it tells that it lives."""
+    if word in _ANSWERS and word not in _OF_STRANGERS:
+        return f"{word.decode()} is not executed because it is not in the whitelist.\n".encode()
+    return answer_word(word, server)
+
+
 def _srvr(server: Subject) -> str:
     return f"Zookeeper version: {VERSION}\n{_status(server)}"
 
@@ -186,6 +193,7 @@ def _open_files() -> int:
         return -1  # as the real server says where it cannot know
 
 
+_OF_STRANGERS = (b"ruok", b"isro")
 _ANSWERS: dict[bytes, Callable[[Subject], str]] = {
     b"ruok": lambda _: "imok",
     b"isro": lambda _: "rw",

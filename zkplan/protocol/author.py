@@ -49,7 +49,9 @@ def ensure_root(paths: Paths) -> Step[None]:
     above = ["/".join(parts[:end]) for end in range(2, len(parts) + 1)]
     for path in (*above, *wanted):
         answer = yield Multi([Create(path)])
-        if isinstance(answer, Refused) and answer.reason is not Reason.NODE_EXISTS:
+        # Who may not create what is above the root finds it there, or is told with the next path.
+        known = (Reason.NODE_EXISTS, *([Reason.NO_AUTH] if len(path) < len(paths.root) else []))
+        if isinstance(answer, Refused) and answer.reason not in known:
             raise rejected(f"creating {path}", answer)
 
 

@@ -125,7 +125,7 @@ def crash_at_every_step(
         server = stack.enter_context(EmbeddedServer())
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="zkplan-crashes-")))
         forkserver = stack.enter_context(closing(_Forkserver(folder)))
-        runs = _Runs(server.hosts, forkserver, build, outcome, timeout, folder)
+        runs = _Runs(server.hosts, server.login, forkserver, build, outcome, timeout, folder)
         undisturbed = runs.run(0, False)
         report = CrashReport(undisturbed.ending)
         for number in range(1, len(undisturbed.transactions) + 1):
@@ -185,13 +185,13 @@ class _Runs:
     """Runs of one plan, each under a root of its own."""
 
     hosts: str
+    login: str
     forkserver: _Forkserver
     build: Callable[[Client], Plan]
     outcome: Callable[[Plan], Any]
     timeout_s: float
     folder: Path
     roots: Iterator[int] = field(default_factory=itertools.count)
-    #: Other users of the machine can reach the server.
     secret: str = field(default_factory=lambda: secrets.token_hex(32))
 
     def run(self, number: int, after: bool) -> _Ran:
@@ -203,7 +203,7 @@ class _Runs:
             plan = _built(self.build(hasty))
             plan.mark_ready()
             deadline = time.monotonic() + self.timeout_s
-            place = {"hosts": self.hosts, "root": root, "secret": self.secret}
+            place = {"hosts": self.hosts, "root": root, "secret": self.secret, "login": self.login}
             how = in_background(lambda: _how_it_ends(plan, self.timeout_s))
             for worker in itertools.count():
                 will = self.folder / f"{root[1:]}-{worker}"
@@ -221,7 +221,8 @@ class _Runs:
     def _end_session(self, will: _Will) -> None:
         """What its time-out would do, at once: the process is dead, nobody else speaks for it."""
         if will.session is not None:
-            kazoo = KazooClient(self.hosts, client_id=will.session)
+            logs_in = [("digest", self.login)]
+            kazoo = KazooClient(self.hosts, client_id=will.session, auth_data=logs_in)
             kazoo.start()
             kazoo.stop()
             kazoo.close()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from zkplan.testing.loopback import LOOPBACK
+from zkplan.testing.loopback import LOOPBACK, is_serving
 from zkplan.testing.server_process import ServerProcess
 
 
@@ -19,15 +19,24 @@ class EmbeddedServerProcess(ServerProcess):
         durability: str = "durable",
         port: int | None = None,
         data: Path | None = None,
+        is_open: bool = True,
     ) -> None:
         """Prepare a server; nothing is started yet.
 
         A session ends at most `tick_time_ms` after its time-out. `data` is a folder that outlives
-        the server; without it the data go with `close`.
+        the server; without it the data go with `close`. It is open to every user of the machine,
+        for tests with clients of other kinds, unless `is_open` is False: then `zkplan.connect` logs
+        in to it.
         """
         super().__init__(port, data)
         self._command = [
             *(sys.executable, "-m", "zkplan", "server"),
             *("--listen", f"{LOOPBACK}:{self.port}", "--data", str(self.data / "data")),
             *("--durability", durability, "--tick-time", str(tick_time_ms)),
+            *(["--open"] if is_open else []),
         ]
+
+    @property
+    def mode(self) -> str | None:
+        """See ServerProcess. A closed server tells strangers only that it serves."""
+        return "standalone" if is_serving(self.hosts) else None

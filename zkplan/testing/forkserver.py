@@ -97,8 +97,10 @@ def describe(ops: Sequence[Op], root: str) -> str:
     return ", ".join(shown) + (f" and {more} more" if more else "")
 
 
-def _work(hosts: str, root: str, secret: str, number: int, after: bool, will: str) -> None:
-    kazoo = KazooClient(hosts, timeout=SESSION_TIMEOUT_S)
+def _work(
+    hosts: str, login: str, root: str, secret: str, number: int, after: bool, will: str
+) -> None:
+    kazoo = KazooClient(hosts, timeout=SESSION_TIMEOUT_S, auth_data=[("digest", login)])
     kazoo.start()
     transport = DyingTransport(kazoo, root, number, after, will)
     session, password = kazoo.client_id

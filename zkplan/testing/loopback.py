@@ -75,15 +75,25 @@ def server_status(host: str, timeout_s: float = 1.0) -> dict[str, str]:
 
     A server that has no quorum, or that locks the word, gives no headings.
     """
+    answer = _ask(host, b"srvr", timeout_s).decode(errors="replace")
+    lines = (line.partition(": ") for line in answer.splitlines())
+    return {heading: value for heading, colon, value in lines if colon}
+
+
+def is_serving(host: str, timeout_s: float = 1.0) -> bool:
+    """Whether a server at `host:port` says so; one without a quorum may say so, too."""
+    return _ask(host, b"ruok", timeout_s) == b"imok"
+
+
+def _ask(host: str, word: bytes, timeout_s: float) -> bytes:
+    """The answer to a four-letter word; empty without one."""
     address, _, port = host.strip().rpartition(":")
     try:
         with socket.create_connection((address.strip("[]"), int(port)), timeout_s) as connection:
-            connection.sendall(b"srvr")
-            answer = b"".join(iter(lambda: connection.recv(4096), b""))
+            connection.sendall(word)
+            return b"".join(iter(lambda: connection.recv(4096), b""))
     except (OSError, ValueError):
-        return {}
-    lines = (line.partition(": ") for line in answer.decode(errors="replace").splitlines())
-    return {heading: value for heading, colon, value in lines if colon}
+        return b""
 
 
 def server_version(hosts: str) -> str:

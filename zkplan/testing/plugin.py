@@ -38,8 +38,9 @@ _GRACE_S = 5.0
 def zk_server(pytestconfig: pytest.Config) -> Iterator[EmbeddedServer]:
     """zkplan's own ZooKeeper server, in memory, for the whole session; `zk_server.hosts`.
 
-    It runs in a thread of this process and is shared: a test must not stop it. Any ZooKeeper client
-    can use it.
+    It runs in a thread of this process and is shared: a test must not stop it. It is closed to
+    other users of the machine. `zkplan.connect(zk_server.hosts)` logs in by itself, any other
+    ZooKeeper client with `auth_data=[("digest", zk_server.login)]`.
     """
     from zkplan.embedded import EmbeddedServer
 
@@ -134,13 +135,10 @@ def _session_ensemble(pytestconfig: pytest.Config) -> Iterator[ZooKeeperEnsemble
 
 @pytest.fixture(scope="session")
 def _root_remover(zkplan_hosts: str) -> Iterator[KazooClient]:
-    from kazoo.client import KazooClient
+    from zkplan.client import connect
 
-    client = KazooClient(hosts=zkplan_hosts)
-    client.start()
-    yield client
-    client.stop()
-    client.close()
+    with connect(zkplan_hosts) as client:
+        yield client.transport.client
 
 
 @pytest.fixture

@@ -5,6 +5,9 @@ process ends: were it stopped with its first client, the plans would go with tha
 is stopped when the last one that leased it lets go. A folder that another process serves leads to
 that process; when that one ends, one of those that used it serves the folder, and the clients of
 all go on there, with their sessions.
+
+Such a server is closed: it lets in who logs in. Its owner finds the login in the folder, or by the
+address of a server that runs (embedded/announced.py); nobody else can read either.
 """
 
 from __future__ import annotations
@@ -15,7 +18,6 @@ import os
 import re
 import threading
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,12 +25,13 @@ from typing import TYPE_CHECKING
 from ..errors import ZkplanError, ZooKeeperUnavailable
 from ..log import get_logger
 from .kazoo_private import stopped
+from .leases import Lease
 from .passing_folder import PassingFolder
 
 if TYPE_CHECKING:
     from kazoo.client import KazooClient
 
-    from ..embedded import EmbeddedServer, StorageLocked
+    from ..embedded import Access, EmbeddedServer, StorageLocked
 
 PREFIX = "embedded:"
 #: A folder is locked before its address can be read (all of it is loaded first), and a little
@@ -45,58 +48,39 @@ _RETURN_S = 2.0
 logger = get_logger("zkplan.transport.addresses")
 
 
-class Lease:
-    """`hosts` for ZooKeeper clients, served at least until `release`. A context manager."""
+class _ByAddress(Lease):
+    """The host:port of a server on this machine, which may be one of this user."""
 
-    def __init__(
-        self,
-        hosts: str,
-        release: Callable[[], None] | None = None,
-        secret: str = "",
-        store: str = "",
-    ) -> None:
-        self.hosts = hosts
-        #: What those sign with who are given none: of an embedded server, whose port is open to all
-        #: users of the machine. Empty otherwise.
-        self.secret = secret
-        #: The URL of the store that comes with an embedded server. Empty otherwise.
-        self.store = store
-        #: Whether it is that of a folder which another process serves, as long as that one lives.
-        self.is_elsewhere = False
-        self._release = release
-        self._pid = os.getpid()
+    def __init__(self, hosts: str, host: str, port: int) -> None:
+        super().__init__(hosts)
+        self._host, self._port = host, port
 
-    def release(self) -> None:
-        """Need it no longer; may be repeated. Close clients first: it may stop their server."""
-        release, self._release = self._release, None
-        # In a forked child the server is the parent's: there is nothing here to stop.
-        if release is not None and os.getpid() == self._pid:
-            release()
+    @property
+    def access(self) -> Access | None:
+        """See Lease. A server that is started later is found then."""
+        from ..embedded import announced
 
-    def find(self) -> str:
-        """Where its server is by now. Starts none."""
-        return self.hosts
-
-    def follow(self, client: KazooClient) -> None:
-        """Keep a started client connected when the folder is served elsewhere, until `release`."""
-
-    def __enter__(self) -> Lease:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.release()
+        self._access = announced(self._host, self._port) or self._access
+        return self._access
 
 
 class _Elsewhere(Lease):
     """The server of a folder in another process, and what follows it when that one ends."""
 
-    def __init__(self, folder: Path, hosts: str, secret: str) -> None:
-        super().__init__(hosts, secret=secret, store=_store_in(folder))
+    def __init__(self, folder: Path, hosts: str) -> None:
+        super().__init__(hosts)
         self.is_elsewhere = True
         self._folder = folder
         self._next: Lease | None = None
         self._released = threading.Event()
         self._searching = threading.Lock()
+
+    @property
+    def access(self) -> Access:
+        """See Lease."""
+        from ..embedded import folder_access
+
+        return folder_access(self._folder, _store_in(self._folder))
 
     def find(self) -> str:
         """See Lease."""
@@ -165,13 +149,11 @@ class _Elsewhere(Lease):
             found.release()
 
 
-@dataclass(repr=False)  # it holds a secret
+@dataclass
 class _Served:
     """A server of this process and how many leases it has."""
 
     server: EmbeddedServer
-    secret: str
-    store: str
     leases: int = 0
 
 
@@ -247,7 +229,11 @@ def lease(hosts: str) -> Lease:
             f"{hosts!r} is no address: write {PREFIX} or {PREFIX}FOLDER, in small letters, for a "
             "server in this process; for a host of this name, the number of its address"
         )
-    return Lease(hosts)
+    own = re.fullmatch(r"\s*(localhost|127\.[\d.]+|\[::1\]):(\d+)\s*(/.*)?", hosts, re.IGNORECASE)
+    if own is None:
+        return Lease(hosts)
+    host = own[1].lower().strip("[]")
+    return _ByAddress(hosts, "127.0.0.1" if host == "localhost" else host, int(own[2]))
 
 
 def lease_folder(folder: Path) -> Lease:
@@ -272,7 +258,7 @@ def _lease(hosts: str, folder: Path | None, port: int = 0, wait_s: float = _LOCK
 
 def _lease_now(hosts: str, folder: Path | None, port: int) -> Lease | StorageLocked:
     # Imported here: who uses an ensemble does not load a server.
-    from ..embedded import StorageLocked, address_of, folder_secret, new_secret
+    from ..embedded import StorageLocked, address_of
 
     key = str(folder or "")
     # The lock is also held while a server starts and stops: of two threads with one address, the
@@ -286,28 +272,27 @@ def _lease_now(hosts: str, folder: Path | None, port: int) -> Lease | StorageLoc
             served = None
         if served is None:
             try:
-                secret = new_secret() if folder is None else folder_secret(folder)
-                store = _store_in(folder or PassingFolder().path)
-                served = _Served(_start(folder, port), secret, store)
+                served = _Served(_start(folder, port))
             except StorageLocked as error:
                 if folder is None or (other := address_of(folder)) is None:
                     return error
                 logger.info("%s is served by another process, at %s", folder, other)
-                return _Elsewhere(folder, other, secret)
+                return _Elsewhere(folder, other)
             except OSError as error:
                 raise _cannot_serve(hosts, error) from error
             _served[key] = served
         served.leases += 1
-        return Lease(served.server.hosts, lambda: _let_go(key, served), served.secret, served.store)
+        server = served.server
+        return Lease(server.hosts, lambda: _let_go(key, served), server.access)
 
 
 def lease_in_memory() -> Lease:
     """A server in memory for this lease alone, which ends with it."""
-    from ..embedded import EmbeddedServer, new_secret
+    from ..embedded import EmbeddedServer
 
     try:
         folder = PassingFolder()
-        server = EmbeddedServer().start()
+        server = EmbeddedServer(store=_store_in(folder.path)).start()
     except OSError as error:
         raise _cannot_serve(PREFIX, error) from error
 
@@ -315,7 +300,7 @@ def lease_in_memory() -> Lease:
         server.stop()
         folder.remove()
 
-    return Lease(server.hosts, stop, new_secret(), _store_in(folder.path))
+    return Lease(server.hosts, stop, server.access)
 
 
 def _store_in(folder: Path) -> str:
@@ -336,11 +321,12 @@ def _start(folder: Path | None, port: int) -> EmbeddedServer:
     from ..embedded import EmbeddedServer, StorageError
 
     try:
-        server = EmbeddedServer(folder, port=port).start()
+        store = _store_in(folder or PassingFolder().path)
+        server = EmbeddedServer(folder, port=port, store=store).start()
     except OSError as error:
         if not port or isinstance(error, StorageError):
             raise
-        server = EmbeddedServer(folder).start()
+        server = EmbeddedServer(folder, store=store).start()
     place = (
         f"from {folder}" if folder else f"in memory only: its data end with process {os.getpid()}"
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import time
 import urllib.parse
+from collections.abc import Callable
 from typing import Any
 
 from kazoo.client import KazooClient
@@ -13,6 +14,7 @@ from ..errors import ZkplanError, ZooKeeperUnavailable
 from ..text import without_login
 from .complaints import why
 from .kazoo_client import logger, make_client
+from .own_login import log_in
 from .repairs import repair
 from .rollback import RollbackWatch
 from .tls import explain_mismatches, tls_options
@@ -33,9 +35,12 @@ def open_transport(
     connect_timeout_s: float = 10.0,
     patience_s: float | None = 30.0,
     verify_hostname: bool = True,
+    own_login: Callable[[], str] | None = None,
     **kazoo_options: Any,
 ) -> Transport:
     """Connect to ZooKeeper, or take a started KazooClient, which stays the caller's.
+
+    `own_login` is asked with each connection for the login of a closed server of this user.
 
     `kazoo_options` go to KazooClient (auth_data, use_ssl, default_acl, …). Raises
     ZooKeeperUnavailable when no server answers in time, ZkplanError for a malformed list of hosts,
@@ -46,7 +51,8 @@ def open_transport(
         if given:
             raise TypeError(f"{', '.join(given)}: set it on the KazooClient that is given as hosts")
         repair(hosts)
-        return Transport(hosts, owns=False, patience_s=patience_s)
+        logs_in = bool(hosts.auth_data or hosts.sasl_options)
+        return Transport(hosts, owns=False, patience_s=patience_s, logs_in=logs_in)
     if not isinstance(hosts, str):
         raise TypeError(
             "hosts must be a text such as '127.0.0.1:2181' (several with commas between) or "
@@ -63,14 +69,24 @@ def open_transport(
         raise _malformed(hosts, str(error)) from error
     explain_mismatches(client)
     repair(client)
+    if own_login is not None:
+        log_in(client, own_login)
     if not _started(client, connect_timeout_s):
         raise ZooKeeperUnavailable(
             f"no ZooKeeper answered at {hosts} within {connect_timeout_s:g} s{why(client)}; is it "
             "running, and is the address right?"
         )
-    transport = Transport(client, owns=True, patience_s=patience_s)
+    logs_in = bool(options.get("auth_data") or options.get("sasl_options"))
+    transport = Transport(client, owns=True, patience_s=patience_s, logs_in=logs_in)
     shared = {name: given for name, given in options.items() if name not in _NOT_OF_PROBES}
-    RollbackWatch(transport, lambda now: make_client(now, session_timeout_s, shared))
+
+    def probe(now: str) -> KazooClient:
+        made = make_client(now, session_timeout_s, shared)
+        if own_login is not None:
+            log_in(made, own_login)
+        return made
+
+    RollbackWatch(transport, probe)
     return transport
 
 

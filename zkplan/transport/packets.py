@@ -7,7 +7,7 @@ from typing import Any
 
 from kazoo.client import KazooClient
 from kazoo.protocol.serialization import Exists, GetChildren, GetData
-from kazoo.security import OPEN_ACL_UNSAFE
+from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE
 
 from ..errors import ZooKeeperError
 from ..protocol.requests import Multi, Node, ReadChildren, ReadData, ReadMany, Request
@@ -38,11 +38,17 @@ class TransactionPacket(wire.MultiPacket):
 
 
 class Packer:
-    """Makes packets for one client. `watch_fired` is called with the event of each watch."""
+    """Makes packets for one client. `watch_fired` is called with the event of each watch.
 
-    def __init__(self, client: KazooClient, watch_fired: Callable[[Any], None]) -> None:
+    What a client creates that `logs_in` is its own alone, unless its `default_acl` says otherwise.
+    """
+
+    def __init__(
+        self, client: KazooClient, watch_fired: Callable[[Any], None], *, logs_in: bool = False
+    ) -> None:
         self._client = client
-        self._acl = wire.pack_acl(client.default_acl or OPEN_ACL_UNSAFE)
+        default = CREATOR_ALL_ACL if logs_in else OPEN_ACL_UNSAFE
+        self._acl = wire.pack_acl(client.default_acl or default)
         self._watch_fired = watch_fired
 
     def pack(self, request: Request) -> Any:

@@ -32,8 +32,17 @@ class Transport:
     its own thread, which holds a lock. In a forked child it raises ClientClosed.
     """
 
-    def __init__(self, client: KazooClient, *, owns: bool, patience_s: float | None = 30.0) -> None:
+    def __init__(
+        self,
+        client: KazooClient,
+        *,
+        owns: bool,
+        patience_s: float | None = 30.0,
+        logs_in: bool = False,
+    ) -> None:
         self.client = client
+        #: Whether the user of this client has given it a login. Then what it creates is its own.
+        self.logs_in = logs_in
         self.patience_s = patience_s
         #: An error in a callback on a thread of kazoo: somebody waits in vain. A worker ends by it.
         self.broken: BaseException | None = None
@@ -43,7 +52,7 @@ class Transport:
         self._stopping = threading.Lock()
         self._listeners: list[Callable[[str | None], None]] = []
         self._listening = threading.Lock()
-        packer = Packer(client, self._watch_fired)
+        packer = Packer(client, self._watch_fired, logs_in=logs_in)
         self._requests = RequestQueue(client, packer, self._note_error)
 
     @property

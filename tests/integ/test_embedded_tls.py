@@ -1,0 +1,58 @@
+"""The embedded server over TLS: for who trusts its authority, has a certificate, and logs in."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import zkplan
+from tests.chaos.certificates import Authority
+from zkplan.embedded import EmbeddedServer, server_tls
+from zkplan.errors import ZkplanError, ZooKeeperUnavailable
+
+from .support import working
+
+pytestmark = [
+    pytest.mark.skipif(shutil.which("openssl") is None, reason="no openssl to make certificates"),
+    # kazoo leaves a TLS socket open whenever connecting fails.
+    pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+
+
+def test_plans_run_over_tls_for_whom_the_server_lets_in_alone(tmp_path: Path) -> None:
+    ours, theirs = Authority(tmp_path, "ours"), Authority(tmp_path, "theirs")
+    for authority in (ours, theirs):
+        authority.sign_for_the_server()
+    tls = server_tls(ours.server_certificate, ours.server_key, ours.certificate)
+    with EmbeddedServer(tls=tls, logins=["alice:wonder"]) as server:
+        good: dict[str, Any] = {
+            "use_ssl": True,
+            "ca": str(ours.certificate),
+            "certfile": str(ours.server_certificate),
+            "keyfile": str(ours.server_key),
+        }
+        with (
+            zkplan.connect(server.hosts, **good) as client,
+            working(server.hosts, client.root, **good),
+        ):
+            with client.create_plan() as plan:
+                sizes = [plan.add_task(len, ("x" * size,)) for size in (1, 30_000)]
+            assert [size.result(timeout=30) for size in sizes] == [1, 30_000]
+        alice = good | {"auth_data": [("digest", "alice:wonder")]}
+        with zkplan.connect(server.hosts, "/alice", **alice) as client:
+            client.create_plan("hers")
+        for wrong in (
+            {"ca": str(theirs.certificate)},
+            {"certfile": str(theirs.server_certificate), "keyfile": str(theirs.server_key)},
+            {"use_ssl": False},
+        ):
+            with pytest.raises((ZooKeeperUnavailable, ZkplanError)):
+                zkplan.connect(server.hosts, connect_timeout=2, **good | wrong).close()
+        with socket.create_connection((server.host, server.port), 5) as plain:
+            plain.sendall(b"ruok" + b"\n" * 20)  # enough for the header of TLS
+            assert b"imok" not in plain.recv(100)

@@ -1,0 +1,77 @@
+"""`zkplan root`: creates a closed root, shows what an outsider could do, closes an open one."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+from kazoo.security import OPEN_ACL_UNSAFE
+
+import zkplan
+
+from .support import Here, Run, tree, working
+
+ALICE = [("digest", "alice:wonder")]
+_OPEN = OPEN_ACL_UNSAFE  # so that the fixture of the root can remove it
+
+
+@pytest.fixture
+def run_as_alice(run: Run, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """`run`, with a login."""
+    logged_in = partial(zkplan.connect, auth_data=ALICE)
+    monkeypatch.setattr("zkplan.cli.common.connect", logged_in)
+    return run
+
+
+def test_a_root_is_open_then_locked_then_closed(here: Here, run: Run, run_as_alice: Run) -> None:
+    with zkplan.connect(*here) as anybody:
+        anybody.create_plan("open")
+        shown = run_as_alice("root", "show")
+        assert shown.code == 1
+        assert "open                 yes" in shown.out
+        refused = run_as_alice("root", "init")
+        assert refused.code == 1
+        assert "exists and is open: close it with `zkplan root lock`" in refused.err
+        with working(*here):
+            refused = run_as_alice("root", "lock")
+            assert refused.code == 2
+            assert "1 worker without a login would be shut out" in refused.err
+        locked = run_as_alice("root", "lock")
+        assert locked.code == 0
+        assert "is closed: " in locked.out
+        assert "0 znodes had been open" in run_as_alice("root", "lock").out
+        found = run_as_alice("root", "show", "-o", "json")
+        assert found.code == 0
+        assert not found.data["open"]
+        assert {deed["znodes"] for deed in found.data["outsiders"].values()} == {0}
+        (login,) = found.data["logins"]
+        assert login == "digest:alice read+write+create+delete+admin"
+        with pytest.raises(zkplan.ZkplanError, match="access list"):
+            anybody.create_plan("of an outsider")
+    with zkplan.connect(*here, auth_data=ALICE) as owner:
+        for path in ("", "/workers", "/claims", "/delayed", "/active"):
+            owner.transport.client.set_acls(f"{owner.root}{path}", _OPEN)
+        for plan in owner.plans():
+            plan.remove()
+
+
+def test_init_creates_a_closed_root(here: Here, run_as_alice: Run) -> None:
+    hosts, root = here
+    made = run_as_alice("root", "init", "--root", f"{root}/of/alice")
+    assert (made.code, made.err) == (0, "")
+    with zkplan.connect(hosts, f"{root}/of/alice", auth_data=ALICE) as owner:
+        raw = owner.transport.client
+        for path in tree(raw, root):
+            (entry,) = raw.get_acls(f"{root}{path}")[0]
+            assert entry.id.scheme == "digest"
+            raw.set_acls(f"{root}{path}", _OPEN)
+
+
+def test_without_a_login_nothing_is_closed(run: Run) -> None:
+    for words in ("init", "lock"):
+        refused = run("root", words)
+        assert refused.code == 2
+        assert "this needs a login" in refused.err
+    missing = run("root", "show")
+    assert missing.code == 2
+    assert "create it with `zkplan root init`" in missing.err

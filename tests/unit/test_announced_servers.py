@@ -1,0 +1,68 @@
+"""A server of this user is found by its address while it lives, and nobody else's counts as one."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from zkplan.embedded.announced import Announcement, announced
+from zkplan.embedded.secret import Access
+
+ACCESS = Access("zkplan:login", "secret", "file:///store")
+AT = ("127.0.0.1", 21)
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path))
+    return tmp_path / "state" / "zkplan" / "servers"
+
+
+def test_an_entry_is_for_its_owner_and_ends_with_its_server(folder: Path) -> None:
+    entry = Announcement(*AT, ACCESS)
+    assert announced(*AT) == ACCESS
+    assert announced("127.0.0.1", 22) is None
+    (file,) = folder.iterdir()
+    assert (folder.stat().st_mode & 0o777, file.stat().st_mode & 0o777) == (0o700, 0o600)
+    assert "login" not in repr(ACCESS)
+    entry.withdraw()
+    assert announced(*AT) is None
+    assert list(folder.iterdir()) == []
+
+
+def test_what_a_killed_server_left_behind_counts_for_nothing(folder: Path) -> None:
+    program = (
+        "import os; from zkplan.embedded.announced import Announcement as A; "
+        "from zkplan.embedded.secret import Access; "
+        "kept = A('127.0.0.1', 21, Access('of', 'the', 'dead')); os._exit(9)"
+    )
+    subprocess.run([sys.executable, "-c", program], check=False, timeout=30)
+    assert len(list(folder.iterdir())) == 1
+    assert announced(*AT) is None
+    other = Announcement("127.0.0.1", 22, ACCESS)
+    assert len(list(folder.iterdir())) == 1, "the next server removes it"
+    other.withdraw()
+
+
+def test_the_later_server_at_an_address_counts() -> None:
+    first, second = Announcement(*AT, Access("first")), Announcement(*AT, Access("second"))
+    first.withdraw()
+    assert announced(*AT) == Access("second")
+    second.withdraw()
+
+
+def test_a_folder_that_others_reach_holds_no_login(folder: Path, tmp_path: Path) -> None:
+    folder.mkdir(parents=True)
+    folder.chmod(0o755)
+    entry = Announcement(*AT, ACCESS)
+    assert list(folder.iterdir()) == []
+    assert announced(*AT) == ACCESS, "it is among the temporary files"
+    entry.withdraw()
+    (tmp_path / f"zkplan-servers-{os.geteuid()}").chmod(0o777)
+    with pytest.raises(OSError, match="other users can reach"):
+        Announcement(*AT, ACCESS)

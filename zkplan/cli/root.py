@@ -1,0 +1,98 @@
+"""`zkplan root`: set a root up, close it, and see what an outsider could do there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from ..inspection.access import (
+    RootAccess,
+    close_root,
+    require_login,
+    root_access,
+    workers_without_login,
+)
+from ..text import count
+from . import EXIT_FAILED, EXIT_USAGE, end
+from .common import connection_options, open_client, output_option, print_facts
+
+
+@click.group(short_help="Set a root up, close it, see what an outsider could do.")
+def root() -> None:
+    """Set a root up, close it, and see what an outsider could do there.
+
+    An outsider is whoever reaches ZooKeeper and has no login.
+    """
+
+
+@root.command()
+@connection_options
+def init(**connection: Any) -> None:
+    """Create the root, closed to all but this login.
+
+    A root that exists stays as it is. Exit codes: 0 it is there and closed, 1 it is open.
+    """
+    with open_client(**connection, creates=True) as client:
+        require_login(client)
+        client.prepare()
+        report = root_access(client)
+    if report.is_open:
+        end(f"{report.root} exists and is open: close it with `zkplan root lock`", EXIT_FAILED)
+    click.echo(f"{report.root} is there, and closed to everybody without a login")
+
+
+@root.command()
+@output_option
+@connection_options
+def show(output: str, **connection: Any) -> None:
+    """Show what an outsider could list, read, write and delete.
+
+    It looks at every znode of the root. Exit codes: 0 nothing, 1 something.
+    """
+    with open_client(**connection) as client:
+        report = root_access(client)
+    print_facts(_facts(report, output), output)
+    if report.is_open:
+        raise SystemExit(EXIT_FAILED)
+
+
+@root.command()
+@click.option(
+    "--anyway", is_flag=True, help="Also where workers without a login run: they are shut out."
+)
+@connection_options
+def lock(anyway: bool, **connection: Any) -> None:
+    """Close every znode of the root to all but this login, while plans run.
+
+    Start the workers and authors with a login first: what they create then is closed already, and
+    they can go on. The command may be run again, also after it was interrupted. Znodes with lists
+    of other logins keep them.
+    """
+    with open_client(**connection) as client:
+        require_login(client)
+        without = workers_without_login(client)
+        if without and not anyway:
+            end(
+                f"{count(len(without), 'worker')} without a login would be shut out, and the tasks "
+                f"that they have claimed wait until they end: {', '.join(without[:5])}. Restart "
+                "them with a login first, or close the root all the same with --anyway",
+                EXIT_USAGE,
+            )
+        closed = close_root(client)
+        click.echo(f"{client.root} is closed: {count(closed, 'znode')} had been open")
+
+
+def _facts(report: RootAccess, output: str) -> dict[str, Any]:
+    facts: dict[str, Any] = {"root": report.root, "znodes": report.znodes, "open": report.is_open}
+    if output == "json":
+        outsiders = {deed: vars(found) for deed, found in report.outsiders.items()}
+        rest = {"logins": dict(report.logins), "unreadable": vars(report.unreadable)}
+        return facts | {"outsiders": outsiders} | rest
+    facts["open"] = "yes: whoever reaches ZooKeeper needs no login" if report.is_open else "no"
+    for deed, found in report.outsiders.items():
+        examples = "\n".join(found.examples + ["…"] * (found.znodes > len(found.examples)))
+        facts[f"outsider can {deed}"] = f"{found.znodes:,}\n{examples}".rstrip()
+    facts["logins"] = "\n".join(f"{name}: {times:,}" for name, times in report.logins.items())
+    facts["unreadable"] = report.unreadable.znodes
+    return facts

@@ -1,0 +1,154 @@
+"""The closed servers of this user on this machine, by address: how its programs find the login.
+
+`zkplan plan ls --hosts 127.0.0.1:2181` then works for the owner of that server without more words,
+and for nobody else. One file for each server lies in a folder that only its owner can open. The
+server keeps the file locked as long as it listens, so what a killed server left behind counts for
+nothing: its port may be another user's by now.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import platform
+import stat
+import tempfile
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from zkplan.embedded.lock import PRIVATE_FILE, PRIVATE_FOLDER
+from zkplan.embedded.secret import Access
+
+
+class Announcement:
+    """The entry of a server that listens at `host:port`, from its creation to `withdraw`.
+
+    Raises OSError where neither the home of the user nor the folder of temporary files can hold it.
+    """
+
+    def __init__(self, host: str, port: int, access: Access) -> None:
+        refusal: OSError | None = None
+        for folder in _folders():
+            try:
+                folder.mkdir(PRIVATE_FOLDER, parents=True, exist_ok=True)
+                if _is_private(folder):
+                    self._file, self._path = _write(folder / _name(host, port), access)
+                    _held.add(self)
+                    return
+                refusal = OSError(f"other users can reach {folder}, which is to be closed to them")
+            except OSError as error:
+                refusal = error
+        raise refusal or OSError("there is no folder for the login of this server")
+
+    def withdraw(self) -> None:
+        """Before the server stops listening: from then on nobody may send the login there."""
+        if self._file < 0:
+            return
+        try:
+            if os.stat(self._path).st_ino == os.fstat(self._file).st_ino:
+                os.unlink(self._path)
+        except OSError:
+            pass  # unlocked it counts for nothing, and the next server removes it
+        finally:
+            self.forget()
+
+    def forget(self) -> None:
+        """Close this process's copy; a forked child does so at once."""
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
+
+def announced(host: str, port: int) -> Access | None:
+    """How this user gets into the server of this user that listens there now; None: no such one."""
+    for folder in _folders():
+        with suppress(OSError, ValueError, TypeError):
+            file = os.open(folder / _name(host, port), os.O_RDONLY | os.O_NOFOLLOW)
+            try:
+                if _is_private(folder) and _is_locked(file):
+                    return Access(**json.loads(os.read(file, 1 << 16)))
+            finally:
+                os.close(file)
+    return None
+
+
+def _folders() -> Iterator[Path]:
+    """In the home of the user where it is the user's; there is always one for temporary files."""
+    user = os.geteuid()
+    state = os.environ.get("XDG_STATE_HOME", "")
+    with suppress(OSError, RuntimeError):
+        if os.path.isabs(state):
+            yield Path(state, "zkplan", "servers")
+        elif (home := Path.home()).stat().st_uid == user:  # not with sudo, in that of another
+            yield home / ".local" / "state" / "zkplan" / "servers"
+    yield Path(tempfile.gettempdir(), f"zkplan-servers-{user}")
+
+
+def _name(host: str, port: int) -> str:
+    # Machines may share a home, but each has loopback addresses of its own.
+    return f"{platform.node()} {host} {port}"
+
+
+def _is_private(folder: Path) -> bool:
+    found = folder.lstat()
+    is_open = stat.S_IMODE(found.st_mode) & 0o077
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not is_open
+
+
+def _write(path: Path, access: Access) -> tuple[int, Path]:
+    passing = path.with_name(f"{path.name} new")
+    with _alone_in(path.parent):
+        _remove_left_behind(path.parent)
+        file = os.open(passing, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE_FILE)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            os.write(file, json.dumps(access._asdict()).encode())
+            os.replace(passing, path)  # a reader sees a whole entry that is locked, or none
+        except BaseException:
+            os.close(file)
+            raise
+        return file, path
+
+
+def _remove_left_behind(folder: Path) -> None:
+    for path in folder.glob(f"{platform.node()} *"):
+        with suppress(OSError):
+            file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+            try:
+                if not _is_locked(file):
+                    path.unlink()
+            finally:
+                os.close(file)
+
+
+def _is_locked(file: int) -> bool:
+    """Whether the server that wrote it lives: the kernel frees the lock of one that is dead."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    return False
+
+
+@contextmanager
+def _alone_in(folder: Path) -> Iterator[None]:
+    opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(opened, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(opened)
+
+
+_held: weakref.WeakSet[Announcement] = weakref.WeakSet()
+
+
+def _forget_all() -> None:
+    for announcement in list(_held):
+        announcement.forget()
+
+
+os.register_at_fork(after_in_child=_forget_all)

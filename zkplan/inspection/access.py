@@ -1,0 +1,177 @@
+"""What an outsider could do under a root, and closing it: for `zkplan root` and for a warning."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import islice
+
+from ..connection import Connection
+from ..errors import ZkplanError
+from ..transport.access_lists import (
+    RIGHTS,
+    AccessList,
+    access_lists,
+    close_each,
+    granted_to_outsiders,
+    open_rights,
+)
+
+#: Paths that are named as examples of each kind.
+EXAMPLES = 5
+#: A client without a login may create open znodes meanwhile: each pass takes what came since.
+_PASSES = 10
+_AT_ONCE = 500
+
+logger = logging.getLogger("zkplan.access")
+_warned: set[tuple[str, str]] = set()
+
+
+@dataclass
+class Open:
+    """How many znodes are open to outsiders for one kind of deed, and the first of them."""
+
+    znodes: int = 0
+    examples: list[str] = field(default_factory=list)
+
+    def note(self, path: str) -> None:
+        """Count one more."""
+        self.znodes += 1
+        if len(self.examples) < EXAMPLES:
+            self.examples.append(path)
+
+
+@dataclass
+class RootAccess:
+    """Who may do what under a root. An outsider is whoever reaches ZooKeeper without a login."""
+
+    root: str
+    znodes: int = 0
+    #: By deed: list, read, write, create (below it), delete (it), and admin (change its list).
+    outsiders: dict[str, Open] = field(default_factory=dict)
+    #: How many znodes each login has each set of rights on, such as `digest:app read+write`.
+    logins: Counter[str] = field(default_factory=Counter)
+    #: Znodes whose list this client may not read.
+    unreadable: Open = field(default_factory=Open)
+
+    @property
+    def is_open(self) -> bool:
+        return any(found.znodes for found in self.outsiders.values())
+
+
+def root_access(client: Connection) -> RootAccess:
+    """Look at every znode of the root. Raises ZkplanError where there is no root."""
+    report = RootAccess(client.root)
+    report.outsiders = {deed: Open() for deed in ("list", *RIGHTS)}
+    rights_on: dict[str, int] = {}
+    parent = client.root.rpartition("/")[0] or "/"
+    rights_on[parent] = open_rights(client.transport, parent) or 0
+    for path, found in access_lists(client.transport, client.root):
+        if found is None:
+            report.unreadable.note(path)
+            continue
+        report.znodes += 1
+        above = path.rpartition("/")[0] or "/"
+        # The right to delete a znode lies with its parent. The root itself has children, and
+        # ZooKeeper deletes no znode that has some.
+        deletable = above != parent and rights_on.get(above, 0) & RIGHTS["delete"]
+        if found.open_to & RIGHTS["delete"]:
+            rights_on[path] = found.open_to
+        if deletable:
+            report.outsiders["delete"].note(path)
+        for deed in ("read", "write", "create", "admin"):
+            if found.open_to & RIGHTS[deed]:
+                report.outsiders[deed].note(path)
+        if found.open_to & RIGHTS["read"]:
+            report.outsiders["list"].note(path)
+        for login, bits in found.logins:
+            report.logins[f"{login} {rights(bits)}"] += 1
+    if not report.znodes and not report.unreadable.znodes:
+        raise ZkplanError(f"there is no root {client.root}: create it with `zkplan root init`")
+    return report
+
+
+def close_root(client: Connection) -> int:
+    """Close every znode of the root that is open to outsiders; how many were. May be repeated.
+
+    Znodes that are closed already keep their lists, also those of other logins. Raises ZkplanError
+    without a login, where this client may not change a list, and where others keep creating open
+    znodes.
+    """
+    require_login(client)
+    allowed = granted_to_outsiders(client.transport)
+    total = 0
+    for _ in range(_PASSES):
+        open_ones = (
+            found
+            for _, found in access_lists(client.transport, client.root)
+            if found is not None and found.open_to & ~allowed
+        )
+        closed = 0
+        for group in _groups(open_ones):
+            done, refused = close_each(client.transport, group)
+            closed += done
+            if refused:
+                raise ZkplanError(
+                    f"the list of {refused[0]} cannot be changed: it gives this login no right "
+                    "`admin`. Its creator, or an administrator of ZooKeeper, can give it"
+                )
+        total += closed
+        if not closed:
+            return total
+    raise ZkplanError(
+        f"{total} znodes under {client.root} are closed, but open ones are created all the time: "
+        "restart the workers and authors that have no login with one, and run this again"
+    )
+
+
+def workers_without_login(client: Connection) -> list[str]:
+    """The living workers that registered without a login: a closed root shuts them out."""
+    workers = client.paths.workers
+    return [
+        path.removeprefix(f"{workers}/")
+        for path, found in access_lists(client.transport, workers)
+        if found is not None and path != workers and not found.logins
+    ]
+
+
+def require_login(client: Connection) -> None:
+    """Raises ZkplanError where this client has none: it would shut itself out."""
+    if not client.transport.logs_in:
+        raise ZkplanError(
+            "this needs a login, which will be the only one that reaches the root: give one in a "
+            "profile, or auth_data in zkplan.connect"
+        )
+
+
+def warn_if_open(client: Connection) -> None:
+    """Say in one line that the root is open, once in this process, where this client logs in."""
+    if not client.transport.logs_in:
+        return
+    key = (client.transport.hosts, client.root)
+    bits = (open_rights(client.transport, client.root) or 0) & ~granted_to_outsiders(
+        client.transport
+    )
+    if bits and key not in _warned:
+        _warned.add(key)
+        logger.warning(
+            "%s is open: whoever reaches ZooKeeper may %s there without a login, and so run code "
+            "on workers; close it with `zkplan root lock`",
+            client.root,
+            rights(bits),
+        )
+
+
+def rights(bits: int) -> str:
+    """
+    >>> rights(31), rights(3)
+    ('read+write+create+delete+admin', 'read+write')
+    """
+    return "+".join(name for name, bit in RIGHTS.items() if bits & bit)
+
+
+def _groups(found: Iterator[AccessList]) -> Iterator[list[AccessList]]:
+    while group := list(islice(found, _AT_ONCE)):
+        yield group
