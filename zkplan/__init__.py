@@ -15,6 +15,7 @@ from .client import Client, connect
 from .errors import (
     ClientClosed,
     ForeignTask,
+    InvalidSettings,
     InvalidTask,
     InvariantViolated,
     NotSerialisable,
@@ -123,6 +124,7 @@ __all__ = [
     "PayloadTooLarge",
     "PayloadUndecodable",
     "StoredValueLost",
+    "InvalidSettings",
     "StoreUnavailable",
     "ZooKeeperError",
     "ZooKeeperUnavailable",

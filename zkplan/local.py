@@ -11,10 +11,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .client import Client, connect
+from .client import Client, connect_with
 from .connection import DEFAULT_ROOT
 from .errors import ZkplanError
 from .serialization.codec import Codec
+from .settings import Settings
 from .transport.addresses import PREFIX, Lease, lease_folder, lease_in_memory
 from .worker import THREADS_MAX, Worker
 
@@ -168,21 +169,22 @@ class local:  # in lower case, like `contextlib.closing`: it is called to open a
         return client
 
     def _connect(self, server: Lease, stack: ExitStack) -> Client:
-        secret = self._given or server.secret
-        client = stack.enter_context(
-            connect(
-                server.hosts,
-                self.root,
-                secret=secret,
-                session_timeout=SESSION_TIMEOUT_S,
-                store=self._store or server.store,
-            )
-        )
+        client = stack.enter_context(connect_with(self._settings(server, server.hosts)))
         client.ends_with_process = True
         if not self._given:
             client.file_codec = Codec()
         server.follow(client.transport.client)
         return client
+
+    def _settings(self, server: Lease, hosts: str) -> Settings:
+        secret = self._given or server.secret
+        return Settings(
+            hosts=hosts,
+            root=self.root,
+            secret=secret.encode() if isinstance(secret, str) else secret,
+            session_timeout=SESSION_TIMEOUT_S,
+            store=self._store or server.store,
+        )
 
     def _crew(self, server: Lease, stack: ExitStack) -> Crew:
         # Imported here: who only wants a client does not load it.
@@ -193,20 +195,18 @@ class local:  # in lower case, like `contextlib.closing`: it is called to open a
 
         # If another process serves the folder, each worker follows that server by itself.
         hosts = f"{PREFIX}{self._folder}" if server.is_elsewhere else server.hosts
-        command = worker_command(
-            hosts, self.root, self._threads, SESSION_TIMEOUT_S, self._grace, "--quiet"
-        )
-        environment = worker_environment(
-            os.fsdecode(self._given or server.secret), self._store or server.store
-        )
+        command = worker_command(self._threads, self._grace, "--quiet")
+        environment, settings = worker_environment(), self._settings(server, hosts)
         shows = show if self._output else drop
         if self._log is not None:
             self._log.touch()  # an OSError is raised here, not at the first line
             shows = partial(append, self._log)
-        signing_off = SigningOff(lambda: connect(server.find(), self.root), SESSION_TIMEOUT_S)
+        signing_off = SigningOff(
+            lambda: connect_with(self._settings(server, server.find())), SESSION_TIMEOUT_S
+        )
         stack.callback(signing_off.close)
         return Crew(
-            lambda: WorkerProcess(command, Relay(shows), environment),
+            lambda: WorkerProcess(command, Relay(shows), environment, settings=settings),
             self._workers,
             signing_off.has_ended,
         )

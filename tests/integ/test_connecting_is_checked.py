@@ -59,7 +59,7 @@ def test_a_connection_that_is_lost_at_once_is_made_again(
         assert client.transport.client is lost[0]
 
 
-@pytest.mark.parametrize("hosts", [None, 2181, ["127.0.0.1:2181"]])
+@pytest.mark.parametrize("hosts", [2181, ["127.0.0.1:2181"]])
 def test_hosts_of_another_kind_are_refused(hosts: Any) -> None:
     with pytest.raises(TypeError, match="KazooClient"):
         zkplan.connect(cast("str", hosts))
