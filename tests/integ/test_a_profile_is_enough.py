@@ -120,6 +120,7 @@ def test_every_command_of_the_reference_works(
     run("stress --profile team --workers 2 --tasks 6 --deps 1 --sleep 0")
     run("stress --profile team --workers 2 --tasks 6 --deps 1 --sleep 0 --supervised")
     run("config show")
+    run("config check")
     missing = set(leaves()) - run.ran - NOT_HERE
     assert not missing
     require_closed(server)

@@ -1,14 +1,24 @@
-"""`zkplan config show`: how to connect, and where each value comes from."""
+"""`zkplan config show|check`: how to connect, where each value comes from, whether it works."""
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Iterator
 from typing import Any
 
 import click
 
 from ..settings import Settings
 from ..settings.fields import FIELDS, Field
-from .common import all_connection_options, output_option, print_rows
+from . import EXIT_FAILED
+from .common import (
+    all_connection_options,
+    connection_options,
+    log_to_stderr,
+    output_option,
+    print_rows,
+)
+from .terminal import printable
 
 _MASK = "***"
 
@@ -48,3 +58,34 @@ def _row(field: Field, settings: Settings, output: str) -> dict[str, Any]:
         value = "true" if value else "false"
     origin = settings.origins.get(field.attribute, "default")
     return {"field": field.name, "value": value, "origin": origin}
+
+
+@config.command()
+@output_option
+@connection_options
+def check(output: str, settings: Settings) -> None:
+    """Check the connection: servers, TLS, login, rights, others' rights, clock, latency, limits.
+
+    Each finding says what to do. The command creates one znode, which ends with it, and changes
+    nothing else. The exit code is 1 if there is a problem; a note is none.
+    """
+    from ..doctor import check as findings_of
+
+    log_to_stderr(logging.ERROR)
+    has_problem = False
+
+    def rows() -> Iterator[dict[str, Any]]:
+        nonlocal has_problem
+        for finding in findings_of(settings):
+            has_problem = has_problem or finding.state == "problem"
+            yield finding._asdict()
+
+    if output == "json":
+        print_rows(rows(), output, ())
+    else:
+        for row in rows():
+            click.echo(printable(f"{row['state']:<7}  {row['check']}: {row['told']}"))
+            if row["todo"]:
+                click.echo(printable(f"         {row['todo']}"))
+    if has_problem:
+        raise SystemExit(EXIT_FAILED)

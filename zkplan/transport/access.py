@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import importlib.util
+import ssl
 from typing import Any
 
+from kazoo.client import KazooClient
 from kazoo.security import ACL, Id
 
 from ..errors import InvalidSettings
 from ..settings.access import OPEN, entries
 from ..settings.login import first_line_of
 from ..settings.settings import DIGEST, SASL_GSSAPI, Settings
+from .kazoo_client import make_client
+from .tls import context_of, speak_tls, tls_options
 
 
 def access_options(settings: Settings) -> dict[str, Any]:
@@ -42,6 +46,20 @@ def access_options(settings: Settings) -> dict[str, Any]:
                 settings.tls_key_password_file, "tls.key-password-file"
             )
     return options
+
+
+def unstarted_client(settings: Settings) -> tuple[KazooClient, ssl.SSLContext | None]:
+    """A client for these settings that is not connected, and what it does over TLS.
+
+    The password must have been read. Raises InvalidSettings, and ValueError for malformed hosts.
+    """
+    options = access_options(settings)
+    system_ca, name = options.pop("system_ca", False), options.pop("server_name", "")
+    checks = options.pop("verify_hostname", True)
+    options |= tls_options(options, checks, system_ca, name)
+    client = make_client(settings.hosts, settings.session_timeout, options)
+    speak_tls(client, system_ca, name)
+    return client, context_of(client, system_ca) if client.use_ssl else None
 
 
 def _sasl(settings: Settings) -> dict[str, Any]:

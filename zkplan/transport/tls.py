@@ -12,7 +12,7 @@ from kazoo.exceptions import ConnectionDropped
 from ..errors import InvalidSettings
 
 #: What OpenSSL answers where the host name, or the IP address, does not match (`verify_code`).
-_MISMATCH = (62, 64)
+MISMATCH = (62, 64)
 _KINDS = ("DNS", "IP Address")
 
 
@@ -60,7 +60,7 @@ def speak_tls(client: KazooClient, system_ca: bool, server_name: str) -> None:
     if not client.use_ssl:
         return
     plain = client.handler.create_connection
-    _context(client, system_ca)
+    context_of(client, system_ca)
 
     def create(
         address: Any, hostname: str | None = None, timeout: float | None = None, **given: Any
@@ -68,16 +68,16 @@ def speak_tls(client: KazooClient, system_ca: bool, server_name: str) -> None:
         if not given.get("use_ssl"):
             return plain(address, hostname=hostname, timeout=timeout, **given)
         name = server_name or hostname or address[0]
-        context = _context(client, system_ca)
+        context = context_of(client, system_ca)
         try:
-            return _connected(context, address, name, timeout)
+            return connected(context, address, name, timeout)
         except ssl.SSLCertVerificationError as error:
-            if error.verify_code not in _MISMATCH:
+            if error.verify_code not in MISMATCH:
                 raise
             context.check_hostname = False
             try:
-                with _connected(context, address, name, timeout) as connection:
-                    named = _names(connection.getpeercert())
+                with connected(context, address, name, timeout) as connection:
+                    named = names_of(connection.getpeercert())
             except OSError:  # gone meanwhile
                 named = "other hosts"
             raise ConnectionDropped(
@@ -89,7 +89,7 @@ def speak_tls(client: KazooClient, system_ca: bool, server_name: str) -> None:
     client.handler.create_connection = create
 
 
-def _connected(
+def connected(
     context: ssl.SSLContext, address: Any, name: str, timeout_s: float | None
 ) -> ssl.SSLSocket:
     raw = socket.create_connection(address[:2], timeout_s)
@@ -101,7 +101,8 @@ def _connected(
         raise
 
 
-def _context(client: KazooClient, system_ca: bool) -> ssl.SSLContext:
+def context_of(client: KazooClient, system_ca: bool) -> ssl.SSLContext:
+    """What a client trusts, and shows of itself. Raises InvalidSettings for files of no use."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.check_hostname = client.check_hostname
@@ -125,11 +126,11 @@ def _context(client: KazooClient, system_ca: bool) -> ssl.SSLContext:
     return context
 
 
-def _names(certificate: Any) -> str:
+def names_of(certificate: Any) -> str:
     """
-    >>> _names({"subjectAltName": (("DNS", "zk1"), ("IP Address", "10.0.0.1"))})
+    >>> names_of({"subjectAltName": (("DNS", "zk1"), ("IP Address", "10.0.0.1"))})
     'zk1, 10.0.0.1'
-    >>> _names({"subject": ((("commonName", "zk1"),),)})
+    >>> names_of({"subject": ((("commonName", "zk1"),),)})
     'zk1 (the common name, without a subjectAltName)'
     """
     names = [name for kind, name in certificate.get("subjectAltName", ()) if kind in _KINDS]
