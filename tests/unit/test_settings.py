@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from pathlib import Path
 from typing import Any
 
 import pytest
+from kazoo.client import KazooClient
+from kazoo.exceptions import AuthFailedError, ConnectionDropped
+from kazoo.protocol.serialization import SASL, Auth
 
 from zkplan.errors import InvalidSettings
 from zkplan.settings import Settings, resolve
 from zkplan.settings.handing import Handed, take_handed
 from zkplan.settings.login import with_password
+from zkplan.transport.complaints import ComplaintLogger
+from zkplan.transport.repairs import repair
 
 PROFILES = """\
 default = "team"
@@ -209,3 +215,37 @@ def test_settings_are_handed_to_a_child_once_and_whole(
     assert taken is not None
     assert taken.origins == settings.origins
     assert take_handed() is None
+
+
+def test_no_password_is_logged_by_kazoo(caplog: pytest.LogCaptureFixture) -> None:
+    """It logs each request that it sends."""
+    logger = ComplaintLogger(logging.getLogger("zkplan.kazoo"), {})
+    with caplog.at_level(logging.DEBUG, "zkplan.kazoo"):
+        logger.debug("Sending request(xid=%s): %s", -4, Auth(0, "digest", "team:hush"))
+        logger.debug("Sending request(xid=%s): %s", 1, SASL(b"hush"))
+    assert caplog.messages == [
+        "Sending request(xid=-4): Auth(…)",
+        "Sending request(xid=1): SASL(…)",
+    ]
+
+
+def test_a_server_that_is_lost_in_a_login_that_it_took_before_refuses_nothing() -> None:
+    client = KazooClient("127.0.0.1:1")
+    outcomes = iter(["lost", "taken", "lost", "refused"])
+
+    def log_in(*_: object) -> None:
+        outcome = next(outcomes)
+        if outcome != "taken":
+            cause = ConnectionDropped() if outcome == "lost" else ValueError()
+            raise AuthFailedError(outcome) from cause
+
+    client._connection._authenticate_with_sasl = log_in
+    repair(client)
+    again = client._connection._authenticate_with_sasl
+    with pytest.raises(AuthFailedError):
+        again("host", 1.0)
+    again("host", 1.0)
+    with pytest.raises(ConnectionDropped):
+        again("host", 1.0)
+    with pytest.raises(AuthFailedError):
+        again("host", 1.0)

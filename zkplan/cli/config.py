@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -52,6 +53,8 @@ def _row(field: Field, settings: Settings, output: str) -> dict[str, Any]:
     value = getattr(settings, field.attribute)
     if field.is_secret and value:
         value = _MASK
+    elif field.name == "store":
+        value = re.sub(r"//[^/@]*@", f"//{_MASK}@", value)
     elif isinstance(value, tuple):
         value = list(value) if output == "json" else ", ".join(value)
     elif isinstance(value, bool) and output != "json":

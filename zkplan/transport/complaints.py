@@ -9,17 +9,25 @@ import logging
 from typing import Any
 
 from kazoo.client import KazooClient
+from kazoo.protocol.serialization import SASL, Auth
 
 #: Warnings without a reason: that kazoo gives up because it is closed, or that it tries again.
 _EMPTY = ("Failed connecting", "Transition to CONNECTING")
 
 
+_LOGINS = (Auth, SASL)
+
+
 class ComplaintLogger(logging.LoggerAdapter):  # type: ignore[type-arg]
-    """Passes on what kazoo logs, and keeps its last warning while there is no connection."""
+    """Passes on what kazoo logs but passwords, and keeps its last warning without a connection."""
 
     complaint = ""
 
     def log(self, level: int, msg: object, *args: object, **kwargs: Any) -> None:
+        # kazoo logs each request at the level DEBUG, and a login is one.
+        args = tuple(
+            f"{type(each).__name__}(…)" if isinstance(each, _LOGINS) else each for each in args
+        )
         super().log(level, msg, *args, **kwargs)
         if level >= logging.WARNING and not str(msg).startswith(_EMPTY):
             text = str(msg) % args if args else str(msg)

@@ -78,7 +78,7 @@ def open_transport(
     shared = {name: given for name, given in options.items() if name not in _NOT_OF_PROBES}
 
     def probe(now: str) -> KazooClient:
-        made = make_client(now, session_timeout_s, shared)
+        made = make_client(now, session_timeout_s, shared, ComplaintLogger(logger, {}))
         speak_tls(made, system_ca, server_name)
         return made
 
