@@ -88,7 +88,9 @@ def _mode(server: Reached) -> Iterator[Finding]:
             "start the other members, or let it reach them",
         )
     else:
-        yield ok("server", f"{server.address} is reached" + (f", {mode}" if mode else ""))
+        count = server.facts.get("Node count", "")
+        told = [f"{server.address} is reached", mode, f"{count} znodes" if count else ""]
+        yield ok("server", ", ".join(filter(None, told)))
 
 
 def why_no_session(settings: Settings, error: ZkplanError) -> Finding:

@@ -8,6 +8,7 @@ from statistics import median
 from ..client import Client
 from ..errors import ZkplanError
 from ..inspection.roots import hint_at_root
+from ..protocol.requests import ReadData, ReadMany
 from ..settings import Settings
 from ..settings.access import RIGHTS
 from ..text import count
@@ -49,6 +50,13 @@ def look(client: Client, settings: Settings) -> Iterator[Finding]:
         yield _missing_root(client)
     else:
         yield ok("root", f"{client.root} may be read")
+    client.transport.ask(ReadMany([ReadData(client.root)]))
+    if not client.transport.reads_batches:
+        yield problem(
+            "version",
+            "the server reads one znode at a time, as ZooKeeper before 3.6 does",
+            "upgrade it to 3.9.4 or newer",
+        )
     parent = _nearest(probe, client.root)
     made = probe.create(parent)
     yield _may_create(made, parent, client.root, settings)

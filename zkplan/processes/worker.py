@@ -30,12 +30,13 @@ class WorkerProcess(WatchedProcess):
         settings: Settings | None = None,
         watched: bool = True,
     ) -> None:
-        handed = None if settings is None else Handed(settings)
         self.line = UpperEnd()
+        handed: Handed | None = None
         self.born = time.monotonic()
         #: When it was last seen running, by the monotonic clock.
         self.seen = self.born
         try:
+            handed = None if settings is None else Handed(settings)
             super().__init__(
                 command,
                 log,

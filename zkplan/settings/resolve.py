@@ -39,7 +39,7 @@ def resolve(
     file that is not trusted.
     """
     environment = os.environ if environment is None else environment
-    folder = Path.cwd() if folder is None else folder
+    folder = _current_folder() if folder is None else folder
     merging = _Merging()
     named = profile if profile is not None else environment.get(_PROFILE, "")
     arguments = {name: value for name, value in (given or {}).items() if value is not None}
@@ -68,6 +68,13 @@ def resolve(
         folder,
     )
     return merging.settings(found.name if found is not None else "")
+
+
+def _current_folder() -> Path:
+    try:
+        return Path.cwd()
+    except OSError:  # deleted while this process works in it
+        return Path("/")
 
 
 class _Merging:
