@@ -149,6 +149,8 @@ def rejected(doing: str, answer: Refused) -> TransactionRejected:
         )
     if answer.reason is Reason.NO_AUTH:
         what += ": connect with the credentials with which the tree was made (`auth_data`)"
+    if answer.reason is Reason.INVALID_ACL:
+        what += ": `creator` needs a login that the server knows; `zkplan config check` looks at it"
     return TransactionRejected(what)
 
 
