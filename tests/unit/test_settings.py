@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from kazoo.client import KazooClient
 from kazoo.exceptions import AuthFailedError, ConnectionDropped
 from kazoo.protocol.serialization import SASL, Auth
@@ -36,6 +39,15 @@ password = "hush"
 hosts = "zk3:2181"
 tls.ca = "ca.pem"
 """
+
+
+#: Parts of a file of profiles, in any order.
+TOKENS = (
+    *("[profiles.a]\n", "[profiles]\n", "[profiles.a.tls]\n", "profiles = 3\n", 'default = "a"\n'),
+    *('hosts = "x"\n', "a = 1\n", "login = []\n", "tls.ca = {}\n", "access = [1]\n", "[" * 2000),
+    *("session-timeout = nan\n", "session-timeout = 1e999\n", "root = 1979-05-27\n", "'", '"""'),
+    *('login.user = "u"\n', 'login.file = "\\u0000"\n', "secret-files = [[]]\n", "\\", "=", "\0"),
+)
 
 
 class Place:
@@ -130,6 +142,16 @@ def test_a_mistake_in_a_file_is_told_with_its_line(place: Place, text: str, told
         place.resolve(profile="a")
 
 
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.lists(st.sampled_from(TOKENS) | st.text(max_size=5)).map("".join) | st.binary(max_size=99)
+)
+def test_whatever_is_in_a_file_it_is_read_or_refused(place: Place, text: str | bytes) -> None:
+    place.own.write_bytes(text.encode("utf-8", "replace") if isinstance(text, str) else text)
+    with contextlib.suppress(InvalidSettings):
+        place.resolve(profile="a")
+
+
 def test_a_wrong_variable_is_named_but_no_secret_shown(place: Place) -> None:
     with pytest.raises(InvalidSettings, match="ZKPLAN_CONNECT_TIMEOUT: connect-timeout must be"):
         place.resolve(ZKPLAN_CONNECT_TIMEOUT="soon")
@@ -206,14 +228,14 @@ def test_a_login_closes_what_is_created_to_others(place: Place) -> None:
 def test_settings_are_handed_to_a_child_once_and_whole(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settings = place.resolve({"secret": b"\xff\0", "root": "/x"}, "team")
-    handed = Handed(settings)
+    wanted = place.resolve({"secret": b"\xff\0", "root": "/x"}, "team")
+    handed = Handed(wanted)
     for name, value in handed.environment().items():
         monkeypatch.setenv(name, value)
     taken = take_handed()
-    assert taken == settings
+    assert taken == wanted
     assert taken is not None
-    assert taken.origins == settings.origins
+    assert taken.origins == wanted.origins
     assert take_handed() is None
 
 

@@ -21,6 +21,7 @@ else:
     import tomli as tomllib
 
 FILE = "zkplan.toml"
+_MOST_BYTES = 1_000_000
 _TABLES = {name.partition(".")[0] for name in BY_NAME if "." in name}
 _HEADER = re.compile(r"\s*\[\s*([^\[\]]+?)\s*\]")
 _KEY = re.compile(r"""\s*((?:[\w-]+|"[^"]*"|'[^']*')(?:\s*\.\s*(?:[\w-]+|"[^"]*"|'[^']*'))*)\s*=""")
@@ -108,9 +109,13 @@ class _File:
         try:
             with path.open("rb") as opened:
                 self._status = os.fstat(opened.fileno())
-                content = opened.read()
+                content = opened.read(_MOST_BYTES + 1)
         except OSError as error:
             raise InvalidSettings(f"{path} cannot be read: {error.strerror or error}") from None
+        if len(content) > _MOST_BYTES:
+            raise InvalidSettings(
+                f"{path} is larger than {_MOST_BYTES:,} bytes: is it the right file?"
+            )
         if self._status.st_mode & stat.S_IWOTH:
             raise InvalidSettings(
                 f"{path}: every user of this machine may change it: chmod o-w {path}"
@@ -118,7 +123,7 @@ class _File:
         try:
             self._text = content.decode()
             parsed = tomllib.loads(self._text)
-        except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        except (ValueError, RecursionError) as error:
             raise InvalidSettings(f"{path} is not TOML: {error}") from None
         for key in parsed:
             if key not in ("default", "profiles"):
