@@ -5,6 +5,7 @@ from __future__ import annotations
 from statistics import median
 from typing import NamedTuple
 
+from zkplan.settings import Settings as Connecting
 from zkplan.stress.harness import Report, Settings, run
 
 from .rows import Row, Target
@@ -72,7 +73,7 @@ def _beside_each_other(bench: Bench, load: Load) -> Row:
 
 def _run(bench: Bench, load: Load, kill_every_s: float | None, seed: int) -> Report:
     report = run(
-        bench.hosts,
+        Connecting(hosts=bench.hosts),
         Settings(
             workers=WORKERS,
             tasks=bench.size(load.tasks, load.quick),

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from . import archive
-from .connection import DEFAULT_ROOT, Connection
+from .connection import Connection
 from .errors import InvalidTask, PlanError, PlanNotFound
 from .functions.definition import check_options
 from .inspection.access import warn_if_open
@@ -21,16 +22,18 @@ from .protocol.look import plan_records, readable_record, refuse_hidden
 from .protocol.records import OnFailure, PlanRecord, TaskOptions, WorkerRecord
 from .protocol.requests import ReadData
 from .serialization.codec import Codec
+from .settings import Settings, resolve
+from .settings.login import with_password
+from .settings.private import read_private
 from .store.files import INLINE_LIMIT, Store
 from .tracebacks import told_to_caller
 from .transport import open_transport
+from .transport.access import access_options
 from .transport.addresses import folder_of, is_embedded, lease
 from .transport.leases import Lease
 
 if TYPE_CHECKING:
     from kazoo.client import KazooClient
-
-DEFAULT_HOSTS = "127.0.0.1:2181"
 
 
 class Client(Connection):
@@ -172,72 +175,125 @@ class Client(Connection):
 
 
 def connect(
-    hosts: str | KazooClient = DEFAULT_HOSTS,
-    root: str = DEFAULT_ROOT,
+    hosts: str | KazooClient | None = None,
+    root: str | None = None,
     *,
-    session_timeout: float = 10.0,
-    connect_timeout: float = 10.0,
+    profile: str | None = None,
+    session_timeout: float | None = None,
+    connect_timeout: float | None = None,
     patience: float = 30.0,
-    secret: bytes | str = b"",
-    verify_hostname: bool = True,
+    secret: bytes | str | None = None,
+    secret_files: Sequence[str | Path] | None = None,
+    verify_hostname: bool | None = None,
+    access: str | None = None,
     store: str | None = None,
     inline_limit: int = INLINE_LIMIT,
     **kazoo_options: Any,
 ) -> Client:
     """Connect to ZooKeeper.
 
+    What is not given comes from the variables `ZKPLAN_…`, and then from the profile, field by
+    field: docs/operate/connecting.md. `profile` names one; without it `ZKPLAN_PROFILE` does. The
+    default profile of the file counts where neither names one and no hosts are given.
+
     `hosts` is a comma-separated list of host:port (a chroot may follow), or a started KazooClient,
     which the caller has to close. `embedded:FOLDER` starts a server in this process that keeps its
     data in the folder; the server ends with its last client. If another process serves the folder,
     the client connects to that one. When that process ends, this process starts a server within
     seconds, and the client goes on there. Plain `embedded:` keeps the data in memory until this
-    process ends.
+    process ends. Without hosts it is `127.0.0.1:2181`.
 
     With a KazooClient of the caller, zkplan cannot notice that ZooKeeper was restored from an older
-    state (ServerRolledBack): the check needs a second client, which zkplan cannot make then.
+    state (ServerRolledBack): the check needs a second client, which zkplan cannot make then. Login,
+    access list, TLS and session are those of that client.
 
-    All times are in seconds. `session_timeout` is how long the tasks of a dead worker wait until
-    others take them over; `patience` is how long one request may stay without an answer. With
-    `secret`, payloads are signed, and only payloads signed with it are accepted; a closed server of
-    this user on this machine has one of its own, and is logged in to by itself. `kazoo_options` go
-    to KazooClient (auth_data, use_ssl, ca, default_acl, logger, …). With a login (`auth_data`,
-    `sasl_options`) what this client creates is its own alone, or as `default_acl` says. Over TLS
-    the certificate of a server must name the host in `hosts`, unless `verify_hostname` is False.
+    All times are in seconds. `session_timeout` (10 by default) is how long the tasks of a dead
+    worker wait until others take them over; `patience` is how long one request may stay without an
+    answer. With `secret`, or `secret_files` that hold one, payloads are signed, and only payloads
+    signed with it are accepted; a closed server of this user on this machine has one of its own,
+    and is logged in to by itself. With a login (of the settings, or `auth_data`, `sasl_options`)
+    what this client creates is its own alone, or as `access` or `default_acl` says: `access` is
+    `creator`, `open`, or entries such as `creator+read:digest:USER:HASH`. `kazoo_options` go to
+    KazooClient (auth_data, use_ssl, ca, default_acl, logger, …). Over TLS (`use_ssl`) the
+    certificate of a server must be signed by `ca` (with `system_ca=True` by an authority of the
+    system), and name the host given in `hosts` (or `server_name`), unless `verify_hostname` is
+    False.
 
     `store` is where values of more than `inline_limit` bytes lie: the URL of a folder that authors
-    and workers reach, `file:///FOLDER` or any other that fsspec knows. Without it the variable
-    `ZKPLAN_STORE` counts, and without that the store of an `embedded:` address. Where there is
-    none, a value of more than about 1 MB raises PayloadTooLarge.
+    and workers reach, `file:///FOLDER` or any other that fsspec knows. Without it the store of an
+    `embedded:` address counts. Where there is none, a value of more than about 1 MB raises
+    PayloadTooLarge.
 
     Raises ZooKeeperUnavailable if no server answers or the embedded server cannot start,
-    ZkplanError for a malformed list of hosts, and TypeError for hosts of another type and for
-    options that are unknown or contradict each other.
+    InvalidSettings for a profile, a variable or a file that is wrong, ZkplanError for a malformed
+    list of hosts, and TypeError for hosts of another type and for options that are unknown or
+    contradict each other.
     """
-    key = secret.encode() if isinstance(secret, str) else secret
+    is_made = hosts is not None and not isinstance(hosts, str)
+    # Of a client that is there already no host is asked for.
+    given: dict[str, Any] = {"hosts": Settings.hosts if is_made else hosts, "root": root}
+    given |= {"session_timeout": session_timeout, "connect_timeout": connect_timeout}
+    given |= {"secret": secret, "secret_files": secret_files, "access": access, "store": store}
+    settings = resolve(given, profile)
+    if verify_hostname is not None:
+        kazoo_options["verify_hostname"] = verify_hostname
+    return connect_with(
+        settings,
+        client=hosts if is_made else None,
+        patience=patience,
+        inline_limit=inline_limit,
+        **kazoo_options,
+    )
+
+
+def connect_with(
+    settings: Settings,
+    *,
+    client: KazooClient | None = None,
+    patience: float = 30.0,
+    inline_limit: int = INLINE_LIMIT,
+    **kazoo_options: Any,
+) -> Client:
+    """Connect as these settings say, and nothing else: neither the environment nor a file counts.
+
+    `client` is a started KazooClient to use. `kazoo_options` go before what the settings say.
+    Raises what `connect` raises.
+    """
+    if client is None:
+        settings = with_password(settings)
+    key = settings.secret or _secret_in(settings.secret_files)
+    hosts: str | KazooClient = settings.hosts if client is None else client
     with ExitStack() as opened:
         server = opened.enter_context(lease(hosts)) if isinstance(hosts, str) else None
+        options = access_options(settings) if server is not None else {}
         transport = open_transport(
             hosts if server is None else server.hosts,
-            session_timeout_s=session_timeout,
-            connect_timeout_s=connect_timeout,
+            session_timeout_s=settings.session_timeout,
+            connect_timeout_s=settings.connect_timeout,
             patience_s=patience,
-            verify_hostname=verify_hostname,
             own_login=None if server is None else server.login,
-            **kazoo_options,
+            **options | kazoo_options,
         )
         opened.callback(transport.close)
         # A server in memory has only its port; a server in a folder may have another port soon.
         named = isinstance(hosts, str) and not (is_embedded(hosts) and folder_of(hosts) is None)
         own = server.secret.encode() if server is not None and not key else b""
-        at = store or os.environ.get("ZKPLAN_STORE") or (server.store if server else "")
+        at = settings.store or (server.store if server else "")
         kept = Store(at, inline_limit) if at else None
-        client = Client(transport, root, key or own, hosts if named else "", kept)
-        client.ends_with_process = server is not None and not named
+        made = Client(transport, settings.root, key or own, settings.hosts if named else "", kept)
+        made.ends_with_process = server is not None and not named
+        if settings.profile and isinstance(hosts, str):
+            made.profile = settings.profile
+            made.by_profile = settings.by_profile
         if own:
-            client.file_codec = Codec()
+            made.file_codec = Codec()
         if server is not None:
             server.follow(transport.client)
-        client._server = server
-        warn_if_open(client)
+        made._server = server
+        warn_if_open(made)
         opened.pop_all()
-    return client
+    return made
+
+
+def _secret_in(files: Sequence[str]) -> bytes:
+    return read_private(files[0], "the secret file").strip() if files else b""

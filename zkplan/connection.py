@@ -7,12 +7,13 @@ import shlex
 from .errors import ZkplanError
 from .protocol.layout import Paths
 from .serialization.codec import Codec
+from .settings import Settings
 from .store.end import Sweeper
 from .store.files import Store
 from .store.values import Values
 from .transport import Transport
 
-DEFAULT_ROOT = "/zkplan"
+DEFAULT_ROOT = Settings.root
 
 
 class Connection:
@@ -37,6 +38,9 @@ class Connection:
         self.sweeper = Sweeper(transport, self.values)
         #: The codec for exported plans. An embedded server's own secret is never used for them.
         self.file_codec = self.codec
+        #: Settings that a printed command names by a profile: its name, and those that it sets.
+        self.profile = ""
+        self.by_profile: frozenset[str] = frozenset()
         #: Whether this process has the server in its memory, or the workers: its plans end with it.
         self.ends_with_process = False
 
@@ -51,7 +55,14 @@ class Connection:
         command could reach another plan.
         """
         hosts = self._hosts or f"{self.transport.hosts}{self.transport.client.chroot}"
-        return f"zkplan {words} --hosts {shlex.quote(hosts)} --root {shlex.quote(self.root)}"
+        options = {"hosts": hosts, "root": self.root}
+        told = [f"--profile {shlex.quote(self.profile)}"] if self.profile else []
+        told += [
+            f"--{name} {shlex.quote(value)}"
+            for name, value in options.items()
+            if name not in self.by_profile
+        ]
+        return f"zkplan {words} {' '.join(told)}"
 
 
 def _checked_root(root: str) -> str:

@@ -18,6 +18,7 @@ ZkplanError
 │   ├── PayloadTooLarge
 │   ├── PayloadUndecodable
 │   └── StoredValueLost       the store has it no more, or it is damaged
+├── InvalidSettings           a profile, a variable or an option that says how to connect is wrong
 ├── StoreUnavailable          the store of large values cannot be used now, or is another one
 ├── ZooKeeperError               ZooKeeper did not do what was asked
 │   ├── ZooKeeperUnavailable
@@ -51,6 +52,13 @@ def _restore(kind: type[ZkplanError], args: tuple[Any, ...], data: dict[str, Any
     error = kind.__new__(kind, *args)
     error.__dict__.update(data)
     return error
+
+
+class InvalidSettings(ZkplanError):
+    """A profile, a variable or an option that says how to connect is wrong.
+
+    The message names the file and the line, or the variable or the option, and what to do.
+    """
 
 
 class PlanError(ZkplanError):

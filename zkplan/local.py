@@ -7,14 +7,16 @@ import os
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .client import Client, connect
+from .client import Client, connect_with
 from .connection import DEFAULT_ROOT
 from .errors import ZkplanError
 from .serialization.codec import Codec
+from .settings import Settings
 from .transport.addresses import PREFIX, lease_folder, lease_in_memory
 from .transport.leases import Lease
 from .worker import THREADS_MAX, Worker
@@ -178,15 +180,7 @@ class local:  # in lower case, like `contextlib.closing`: it is called to open a
         return client
 
     def _connect(self, server: Lease, stack: ExitStack) -> Client:
-        client = stack.enter_context(
-            connect(
-                self._address(server),
-                self.root,
-                secret=self._given or server.secret,
-                session_timeout=SESSION_TIMEOUT_S,
-                store=self._store or server.store,
-            )
-        )
+        client = stack.enter_context(connect_with(self._settings(server)))
         client.ends_with_process = True
         if not self._given:
             client.file_codec = Codec()
@@ -196,6 +190,16 @@ class local:  # in lower case, like `contextlib.closing`: it is called to open a
         # If another process serves the folder, each client follows that server by itself.
         return f"{PREFIX}{self._folder}" if server.is_elsewhere else server.hosts
 
+    def _settings(self, server: Lease) -> Settings:
+        secret = self._given or server.secret
+        return Settings(
+            hosts=self._address(server),
+            root=self.root,
+            secret=secret.encode() if isinstance(secret, str) else secret,
+            session_timeout=SESSION_TIMEOUT_S,
+            store=self._store or server.store,
+        )
+
     def _crew(self, server: Lease, stack: ExitStack) -> Crew:
         # Imported here: who only wants a client does not load it.
         from .processes.crew import Crew
@@ -203,23 +207,19 @@ class local:  # in lower case, like `contextlib.closing`: it is called to open a
         from .processes.signing_off import SigningOff
         from .processes.worker import WorkerProcess, worker_command, worker_environment
 
-        hosts = self._address(server)
-        command = worker_command(
-            *(hosts, self.root, self._threads, SESSION_TIMEOUT_S, self._grace),
-            # Whoever reads this output is the author of the tasks.
-            *("--quiet", "--log-messages"),
-        )
-        environment = worker_environment(
-            os.fsdecode(self._given or server.secret), self._store or server.store
-        )
+        # Whoever reads this output is the author of the tasks.
+        command = worker_command(self._threads, self._grace, "--quiet", "--log-messages")
+        environment, settings = worker_environment(), self._settings(server)
         shows = show if self._output else drop
         if self._log is not None:
             self._log.touch()  # an OSError is raised here, not at the first line
             shows = partial(append, self._log)
-        signing_off = SigningOff(lambda: connect(server.find(), self.root), SESSION_TIMEOUT_S)
+        signing_off = SigningOff(
+            lambda: connect_with(replace(settings, hosts=server.find())), SESSION_TIMEOUT_S
+        )
         stack.callback(signing_off.close)
         return Crew(
-            lambda: WorkerProcess(command, Relay(shows), environment),
+            lambda: WorkerProcess(command, Relay(shows), environment, settings=settings),
             self._workers,
             signing_off.has_ended,
         )

@@ -42,22 +42,37 @@ class Authority:
         both = ("-in", str(signed), "-inkey", str(key), "-passout", f"pass:{_PASSWORD}")
         _openssl("pkcs12", "-export", *both, "-out", str(self.store))
 
+    def sign_for_a_client(self, name: str) -> Path:
+        """A file with a new key, and a certificate for this client."""
+        key, request, signed = (self._file(f"{name}.{kind}") for kind in ("key", "csr", "crt"))
+        made = ("-keyout", str(key), "-out", str(request))
+        _openssl("req", *_NEW_KEY, "-subj", f"/CN={name}", *made)
+        signer = ("-CA", str(self.certificate), "-CAkey", str(self._key), "-CAcreateserial")
+        _openssl("x509", "-req", "-in", str(request), *signer, "-days", "2", "-out", str(signed))
+        both = self._file(f"{name}.pem")
+        both.touch(0o600)
+        both.write_text(key.read_text() + signed.read_text())
+        return both
+
     def _file(self, kind: str) -> Path:
         return self._folder / f"{self._name}.{kind}"
 
 
-def secure(authority: Authority, port: int) -> Mapping[str, str]:
-    """A key for the server, and the lines of zoo.cfg that make it speak TLS at `port`."""
+def secure(authority: Authority, port: int, client_auth: str = "none") -> Mapping[str, str]:
+    """A key for the server, and the lines of zoo.cfg that make it speak TLS at `port`.
+
+    With `client_auth` "need" clients need a certificate of the same authority.
+    """
     authority.sign_for_the_server()
     return {
         "secureClientPort": str(port),
         "secureClientPortAddress": LOOPBACK,
         "serverCnxnFactory": "org.apache.zookeeper.server.NettyServerCnxnFactory",
-        "ssl.clientAuth": "none",
+        "ssl.clientAuth": client_auth,
         "ssl.keyStore.location": str(authority.store),
         "ssl.keyStore.password": _PASSWORD,
         "ssl.keyStore.type": "PKCS12",
-        # It asks no client for a certificate, but wants some trust to be set.
+        # Also where it asks no client for a certificate, it wants some trust to be set.
         "ssl.trustStore.location": str(authority.certificate),
         "ssl.trustStore.type": "PEM",
     }

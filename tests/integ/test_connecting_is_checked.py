@@ -59,7 +59,7 @@ def test_a_connection_that_is_lost_at_once_is_made_again(
         assert client.transport.client is lost[0]
 
 
-@pytest.mark.parametrize("hosts", [None, 2181, ["127.0.0.1:2181"]])
+@pytest.mark.parametrize("hosts", [2181, ["127.0.0.1:2181"]])
 def test_hosts_of_another_kind_are_refused(hosts: Any) -> None:
     with pytest.raises(TypeError, match="KazooClient"):
         zkplan.connect(cast("str", hosts))
@@ -72,6 +72,14 @@ def test_malformed_hosts_are_not_an_unreachable_server(hosts: str) -> None:
     ) as caught:
         zkplan.connect(hosts, connect_timeout=0.1)
     assert not isinstance(caught.value, ZooKeeperUnavailable)
+
+
+def test_an_access_list_that_the_server_does_not_take_is_told(here: Here) -> None:
+    with (
+        zkplan.connect(*here, access="creator") as client,
+        pytest.raises(zkplan.TransactionRejected, match="`creator` needs a login"),
+    ):
+        client.prepare()
 
 
 PROGRAM = """

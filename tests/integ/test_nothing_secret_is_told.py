@@ -136,7 +136,7 @@ def test_no_command_shows_a_planted_value_whatever_it_does(
     assert CANARY.search(repr((tmp_path / "exported").read_bytes())) is None
     lines = [*lines_of_commands(closed, tmp_path)]
     assert len(lines) > 80
-    opened = zkplan.cli.common.connect  # type: ignore[attr-defined]
+    opened = zkplan.cli.common.connect_with  # type: ignore[attr-defined]
     owner = {"auth_data": LOGIN, "default_acl": CREATOR_ALL_ACL}
     worlds: list[tuple[dict[str, str], dict[str, Any]]] = [
         ({"ZKPLAN_SECRET": SECRET}, {}),
@@ -149,7 +149,7 @@ def test_no_command_shows_a_planted_value_whatever_it_does(
             for name, value in environment.items():
                 monkeypatch.setenv(name, value)
             monkeypatch.setattr(
-                "zkplan.cli.common.connect",
+                "zkplan.cli.common.connect_with",
                 lambda *args, _options=options, **given: opened(*args, **given, **_options),
             )
             for line in lines:

@@ -224,12 +224,12 @@ def test_a_server_without_batch_reads_is_served_by_single_ones(
     here: Here, zkplan_client: Client
 ) -> None:
     """ZooKeeper before 3.6 and some of its relatives know no multiRead."""
-    zkplan_client.transport._requests._server_reads_batches = False
+    zkplan_client.transport._requests.server_reads_batches = False
     with zkplan_client.create_plan() as plan:
         tasks = [plan.add_task(lambda i=i: i) for i in range(150)]
         end = plan.add_task(lambda *values: sum(values), tasks)
     with working(*here) as worker:
-        worker.client.transport._requests._server_reads_batches = False
+        worker.client.transport._requests.server_reads_batches = False
         assert end.result(60) == sum(range(150))
         for _ in range(120):
             assert plan.status().tasks == 0

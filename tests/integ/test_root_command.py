@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import pytest
 from kazoo.security import OPEN_ACL_UNSAFE
 
@@ -18,8 +16,8 @@ _OPEN = OPEN_ACL_UNSAFE  # so that the fixture of the root can remove it
 @pytest.fixture
 def run_as_alice(run: Run, monkeypatch: pytest.MonkeyPatch) -> Run:
     """`run`, with a login."""
-    logged_in = partial(zkplan.connect, auth_data=ALICE)
-    monkeypatch.setattr("zkplan.cli.common.connect", logged_in)
+    monkeypatch.setenv("ZKPLAN_LOGIN_USER", "alice")
+    monkeypatch.setenv("ZKPLAN_LOGIN_PASSWORD", "wonder")
     return run
 
 

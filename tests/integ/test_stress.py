@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from zkplan.settings import Settings as Connecting
 from zkplan.stress.harness import Report, Settings, run
 from zkplan.stress.history import StressHistory
 from zkplan.testing.loopback import free_port
@@ -29,7 +30,7 @@ def stress(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_a_random_graph_keeps_every_promise(zookeeper_hosts: str) -> None:
-    report = run(zookeeper_hosts, SMALL)
+    report = run(Connecting(hosts=zookeeper_hosts), SMALL)
     require_passed(report)
     assert (report.executions, report.kills, report.lost_sessions) == (30, 0, 0)
 
@@ -53,7 +54,7 @@ def test_a_random_graph_keeps_every_promise_while_workers_are_killed(
         timeout_s=90,
         history=tmp_path / "history.jsonl",
     )
-    report = run(zookeeper_hosts, settings)
+    report = run(Connecting(hosts=zookeeper_hosts), settings)
     require_passed(report)
     assert report.kills >= 2
     history = StressHistory(tmp_path / "history.jsonl")

@@ -122,11 +122,13 @@ def test_workers_that_lack_different_modules_run_all_that_either_can(
 
 
 def test_a_worker_with_another_secret_runs_nothing(here: Here, tmp_path: Path) -> None:
-    file = tmp_path / "ran"
+    file, key = tmp_path / "ran", tmp_path / "key"
+    key.write_text("theirs\n")
+    key.chmod(0o600)
     with zkplan.connect(*here, secret="ours") as client:
         with client.create_plan(attempts=1) as plan:
             task = plan.add_task(note, [str(file), "ran"])
-        with WorkerProcess(*here, tmp_path / "other", "--secret", "theirs") as other:
+        with WorkerProcess(*here, tmp_path / "other", "--secret-file", str(key)) as other:
             wait_until(lambda: other.said("another secret"), "the worker says why it does not run")
             assert not notes(file)
             with working(*here, secret=b"ours"):

@@ -22,6 +22,7 @@ from zkplan.cli.common import (
 )
 from zkplan.cli.terminal import PrintableFormatter
 from zkplan.errors import ServerRolledBack, ZooKeeperUnavailable
+from zkplan.settings import Settings
 
 ROWS = [
     {"name": "first", "tasks": 3, "seconds": 1.5, "extra": "x"},
@@ -106,10 +107,9 @@ def test_logs_go_to_standard_error(
 @click.command()
 @connection_options
 @output_option
-def shown(
-    hosts: str, root: str, secret: str, store: str, connect_timeout: float, output: str
-) -> None:
-    print_facts({"hosts": hosts, "root": root, "secret": secret, "time": connect_timeout}, output)
+def shown(settings: Settings, output: str) -> None:
+    facts = {"hosts": settings.hosts, "root": settings.root, "secret": settings.secret.decode()}
+    print_facts(facts | {"time": settings.connect_timeout}, output)
 
 
 def test_each_connection_option_has_its_environment_variable() -> None:

@@ -37,7 +37,8 @@ from .hostile_bytes import BODIES, ENVELOPES, HUGE, NAMES, PICKLES, as_text
 
 PACKAGE = Path(zkplan.__file__).parent
 #: Where nothing of the tree is decoded: servers, what starts processes, what shows or measures.
-ELSEWHERE = ("embedded", "testing", "stress", "demo", "cli", "local.py")
+#: Settings come from files and a pipe of the user: test_settings.py has a fuzz test of the files.
+ELSEWHERE = ("embedded", "testing", "stress", "demo", "cli", "local.py", "settings")
 #: The framing of answers: its lengths come from the server, not from who wrote a znode.
 FRAMING = "transport/wire.py"
 ADDRESSES = "transport/addresses.py"

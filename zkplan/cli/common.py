@@ -5,16 +5,19 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import wraps
 from itertools import chain, islice
 from typing import Any, TypeVar
 
 import click
 
-from ..client import DEFAULT_HOSTS, Client, connect
-from ..connection import DEFAULT_ROOT
+from ..client import Client, connect_with
 from ..errors import PayloadUndecodable
 from ..inspection.roots import hint_at_root
 from ..plan import Plan
+from ..settings import Settings, resolve
+from ..settings.fields import FIELDS, Field
+from ..settings.handing import take_handed
 from ..text import one_line
 from ..transport.addresses import require_data
 from .terminal import PrintableFormatter, printable
@@ -35,58 +38,92 @@ def option(
     return click.option(*names.split(), help=text, **given)
 
 
-hosts_option = option(
-    "--hosts",
-    str,
-    DEFAULT_HOSTS,
-    "ZooKeeper servers as host:port, separated by commas; a chroot may follow. With "
-    "embedded:FOLDER this process starts a server that keeps its data in FOLDER, or uses the "
-    "server that already does.",
-)
-root_option = option("--root", str, DEFAULT_ROOT, "The znode below which plans and workers live.")
-secret_option = option(
-    "--secret",
-    str,
-    "",
-    "Sign payloads with this secret, and accept only payloads signed with it.",
-    show_default=False,
-)
-store_option = option(
-    "--store",
-    str,
-    "",
-    "Where large values lie: the URL of a folder that authors and workers reach, such as "
-    "file:///FOLDER or s3://BUCKET/FOLDER.",
-    show_default=False,
-)
-timeout_option = option(
-    "--connect-timeout",
-    click.FloatRange(0, 3600, min_open=True),
-    10.0,
-    "Seconds to wait for a connection.",
-)
 output_option = option(
     "-o --output", click.Choice(["table", "json"]), "table", "Format of the output."
 )
 
 
 def connection_options(function: F) -> F:
-    """--hosts, --root, --secret, --store, --connect-timeout: enough for `open_client`."""
-    for option in (timeout_option, store_option, secret_option, root_option, hosts_option):
-        function = option(function)
-    return function
+    """The options that say how to connect; the function gets `settings`, merged from all sources.
+
+    See `zkplan.settings`. Of a group with a subcommand, the subcommand has the settings.
+    """
+    return _with_settings(function, takes_default=True)
 
 
-def open_client(
-    hosts: str,
-    root: str,
-    secret: str,
-    store: str,
-    connect_timeout: float,
-    *,
-    creates: bool = False,
-    **options: Any,
-) -> Client:
+def optional_connection_options(function: F) -> F:
+    """The same for a command that starts a server of its own, unless one is named.
+
+    The default profile of a file does not count as named.
+    """
+    return _with_settings(function, takes_default=False)
+
+
+def all_connection_options(function: F) -> F:
+    """As `connection_options`, and the help tells of those for login and TLS as well."""
+    return _with_settings(function, takes_default=True, tells_all=True)
+
+
+def _with_settings(function: F, takes_default: bool, tells_all: bool = False) -> F:
+    @wraps(function)
+    def with_settings(*args: Any, **given: Any) -> Any:
+        options = {name: given.pop(name) for name in _NAMES if name in given}
+        options["secret_files"] = options["secret_files"] or None
+        profile = given.pop("profile")
+        ctx = click.get_current_context()
+        if isinstance(ctx.command, click.Group) and ctx.invoked_subcommand is not None:
+            return function(*args, settings=Settings(), **given)
+        settings = take_handed() or resolve(
+            options, profile, takes_default=takes_default, as_options=True, warn=_warn
+        )
+        return function(*args, settings=settings, **given)
+
+    made: Any = with_settings
+    for field in reversed(FIELDS):
+        if field.has_option:
+            made = _option_of(field, field.is_common or tells_all)(made)
+    given: F = _profile_option(made)
+    return given
+
+
+_NAMES = [field.attribute for field in FIELDS]
+_profile_option = click.option(
+    "--profile",
+    metavar="NAME",
+    envvar="ZKPLAN_PROFILE",
+    show_envvar=True,
+    help="The profile that says how to connect. Other options go before what it sets; those for "
+    "login and TLS are told by `zkplan config show --help`.",
+)
+
+
+def _option_of(field: Field, is_told: bool) -> Callable[[F], F]:
+    default = getattr(Settings, field.attribute, None)
+    told = f"{default:g}" if isinstance(default, float) else default
+    is_flag = isinstance(default, bool)
+    notes = [f"env var: {field.variable}", *([f"default: {told}"] if told and not is_flag else [])]
+    name = f"{field.option}/--no-{field.option[2:]}" if default is True else field.option
+    more: dict[str, Any] = {"is_flag": True, "type": bool} if is_flag else {}
+    if not is_flag:
+        more = {"type": str, "metavar": field.metavar}
+    return click.option(
+        name,
+        field.attribute,
+        default=None,
+        multiple=field.name == "secret-files",
+        help=f"{field.text} [{'; '.join(notes)}]",
+        hidden=not is_told,
+        # The settings read the environment by themselves, to tell where a value came from.
+        show_envvar=False,
+        **more,
+    )
+
+
+def _warn(text: str) -> None:
+    click.echo(f"warning: {printable(text)}", err=True)
+
+
+def open_client(settings: Settings, *, creates: bool = False) -> Client:
     """Open a client for a command.
 
     Only a command that `creates` something may create the folder of an embedded server. For other
@@ -95,10 +132,8 @@ def open_client(
     """
     log_to_stderr()
     if not creates:
-        require_data(hosts)
-    return connect(
-        hosts, root, secret=secret, store=store, connect_timeout=connect_timeout, **options
-    )
+        require_data(settings.hosts)
+    return connect_with(settings)
 
 
 def label_of(plan: Plan) -> str:

@@ -7,17 +7,12 @@ import logging
 import click
 
 from ..demo.run import Settings, run
-from .common import log_to_stderr
+from ..settings import Settings as Connecting
+from .common import log_to_stderr, optional_connection_options
 from .running import zookeeper_for
 
 
 @click.command()
-@click.option(
-    "--hosts",
-    envvar="ZKPLAN_HOSTS",
-    show_envvar=True,
-    help="ZooKeeper to use. Without this option the command starts an embedded server on loopback.",
-)
 @click.option(
     "--workers", type=click.IntRange(1, 64), default=3, help="Number of worker processes."
 )
@@ -31,8 +26,11 @@ from .running import zookeeper_for
 @click.option(
     "--timeout", type=click.FloatRange(1), default=120.0, help="Seconds that the plan may take."
 )
-def demo(hosts: str | None, workers: int, threads: int, kill: bool, timeout: float) -> None:
+@optional_connection_options
+def demo(workers: int, threads: int, kill: bool, timeout: float, settings: Connecting) -> None:
     """See a plan run, and survive the death of a worker.
+
+    Without --hosts and --profile the command starts an embedded server on loopback.
 
     The plan analyses the source of Python's standard library. One of its workers is killed while it
     runs tasks; the others take over these tasks. The result is compared with that of a single
@@ -40,6 +38,6 @@ def demo(hosts: str | None, workers: int, threads: int, kill: bool, timeout: flo
     failed, 3 no ZooKeeper, 4 timed out.
     """
     log_to_stderr(logging.WARNING)
-    settings = Settings(workers, threads, kill and workers > 1, timeout)
-    with zookeeper_for("demo", hosts) as provided:
-        run(provided, settings)
+    wanted = Settings(workers, threads, kill and workers > 1, timeout)
+    with zookeeper_for("demo", settings) as (provided, connection):
+        run(provided, connection, wanted)

@@ -15,6 +15,7 @@ from ..plan import Plan
 from ..protocol.control import PlanStatus
 from ..protocol.look import refuse_hidden
 from ..protocol.records import Dead
+from ..settings import Settings
 from ..text import count, date_time
 from ..transport.addresses import folder_of, is_embedded
 from . import EXIT_FAILED, EXIT_USAGE
@@ -53,13 +54,13 @@ def _row(found: PlanStatus, output: str) -> dict[str, Any]:
 @plan.command("ls")
 @output_option
 @connection_options
-def list_plans(output: str, **connection: Any) -> None:
+def list_plans(output: str, settings: Settings) -> None:
     """List all plans under the root."""
-    with open_client(**connection) as client:
+    with open_client(settings) as client:
         rows = [_row(found.status(), output) for found in client.plans()]
         print_rows(rows, output, _COLUMNS)
         if not rows:
-            tell_none("plan", client, connection["hosts"])
+            tell_none("plan", client, settings.hosts)
         # Those that may be read are listed all the same.
         client.transport.run(refuse_hidden(client.paths))
 
@@ -68,9 +69,9 @@ def list_plans(output: str, **connection: Any) -> None:
 @_which
 @output_option
 @connection_options
-def show(plan: str, output: str, **connection: Any) -> None:
+def show(plan: str, output: str, settings: Settings) -> None:
     """Show one plan in numbers, and its dead tasks."""
-    with open_client(**connection) as client:
+    with open_client(settings) as client:
         found = client.plan(plan)
         facts = _row(found.status(), output)
         facts["on_failure"] = found.record.on_failure
@@ -100,9 +101,11 @@ def _failure(number: str, letter: Dead) -> str:
 @click.option("--fail-fast", is_flag=True, help="Stop waiting as soon as a task fails for good.")
 @output_option
 @connection_options
-def wait(plan: str, timeout: float | None, fail_fast: bool, output: str, **connection: Any) -> None:
+def wait(
+    plan: str, timeout: float | None, fail_fast: bool, output: str, settings: Settings
+) -> None:
     """Wait until a plan is drained. A terminal shows a progress bar."""
-    with open_client(**connection) as client:
+    with open_client(settings) as client:
         found = client.plan(plan)
         status = found.wait(timeout, progress=True, fail_fast=fail_fast)
         print_facts(_row(status, output), output)
@@ -113,9 +116,9 @@ def wait(plan: str, timeout: float | None, fail_fast: bool, output: str, **conne
 @output_option
 @click.option("--repair/--no-repair", default=True, help="Repair what zkplan may repair.")
 @connection_options
-def check(plan: str, output: str, repair: bool, **connection: Any) -> None:
+def check(plan: str, output: str, repair: bool, settings: Settings) -> None:
     """Check a whole plan against the invariants. The exit code is 1 if there are problems."""
-    with open_client(**connection) as client:
+    with open_client(settings) as client:
         report = client.plan(plan).check(repair)
     facts: dict[str, Any] = {
         "tasks": report.tasks,
@@ -154,10 +157,10 @@ def check(plan: str, output: str, repair: bool, **connection: Any) -> None:
 @output_option
 @connection_options
 def export(
-    plan: str, out: str, pause: bool, wait: float, remove: bool, output: str, **connection: Any
+    plan: str, out: str, pause: bool, wait: float, remove: bool, output: str, settings: Settings
 ) -> None:
     """Write a plan to a file, to move it to another server. None of its tasks may be claimed."""
-    with open_client(**connection) as client:
+    with open_client(settings) as client:
         found = client.plan(plan)
         label, rm = label_of(found), client.command(f"plan rm {int(found.number)}")
         facts = export_plan(found, out, pause=pause, wait=wait, remove=remove)
@@ -184,12 +187,12 @@ def export(
 @output_option
 @connection_options
 def import_(
-    file: str, resume: bool, copy: bool, any_secret: bool, output: str, **connection: Any
+    file: str, resume: bool, copy: bool, any_secret: bool, output: str, settings: Settings
 ) -> None:
     """Create a plan from an exported file. It gets a number of its own under this root."""
     # The data folder may be new. A server in memory would end with this command, and lose the plan.
-    in_folder = is_embedded(connection["hosts"]) and folder_of(connection["hosts"]) is not None
-    with open_client(**connection, creates=in_folder) as client:
+    in_folder = is_embedded(settings.hosts) and folder_of(settings.hosts) is not None
+    with open_client(settings, creates=in_folder) as client:
         found = client.plan(import_plan(client, file, copy=copy, any_secret=any_secret))
         state = found.status().state
         if resume and state == "defining":
@@ -215,8 +218,8 @@ def _control(name: str, act: Callable[[Plan], None], help_text: str, said: str) 
     @plan.command(name, help=help_text)
     @_which
     @connection_options
-    def command(plan: str, **connection: Any) -> None:
-        with open_client(**connection) as client:
+    def command(plan: str, settings: Settings) -> None:
+        with open_client(settings) as client:
             # An action that cannot be undone never picks the newest of several plans by itself.
             found = client.plan(plan, only=name == "cancel")
             act(found)
@@ -226,9 +229,9 @@ def _control(name: str, act: Callable[[Plan], None], help_text: str, said: str) 
 @plan.command("mark-ready")
 @_which
 @connection_options
-def mark_ready(plan: str, **connection: Any) -> None:
+def mark_ready(plan: str, settings: Settings) -> None:
     """Mark a plan ready that its author has not. It must be complete, for it runs from then on."""
-    with open_client(**connection) as client:
+    with open_client(settings) as client:
         found = client.plan(plan)
         label = label_of(found)
         found.mark_ready()
@@ -252,9 +255,9 @@ _control(
 @_which
 @click.option("--yes", is_flag=True, help="Do not ask. Required where there is no terminal.")
 @connection_options
-def remove(plan: str, yes: bool, **connection: Any) -> None:
+def remove(plan: str, yes: bool, settings: Settings) -> None:
     """Cancel a plan and delete it. A name that several plans have is refused."""
-    with open_client(**connection) as client:
+    with open_client(settings) as client:
         found = client.plan(plan, only=True)
         label, status = label_of(found), found.status()
         what = f"{label}, {status.state}, {count(status.tasks, 'task')} unfinished"
@@ -271,9 +274,9 @@ def remove(plan: str, yes: bool, **connection: Any) -> None:
 @plan.command()
 @_which
 @connection_options
-def retry(plan: str, **connection: Any) -> None:
+def retry(plan: str, settings: Settings) -> None:
     """Retry all dead tasks of a plan, with all their attempts."""
-    with open_client(**connection) as client:
+    with open_client(settings) as client:
         found = client.plan(plan)
         retried = found.retry()
         told = f"has {count(retried, 'task')} runnable again"

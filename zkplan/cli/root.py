@@ -13,6 +13,7 @@ from ..inspection.access import (
     root_access,
     workers_without_login,
 )
+from ..settings import Settings
 from ..text import count
 from . import EXIT_FAILED, EXIT_USAGE, end
 from .common import connection_options, open_client, output_option, print_facts
@@ -28,12 +29,12 @@ def root() -> None:
 
 @root.command()
 @connection_options
-def init(**connection: Any) -> None:
+def init(settings: Settings) -> None:
     """Create the root, closed to all but this login.
 
     A root that exists stays as it is. Exit codes: 0 it is there and closed, 1 it is open.
     """
-    with open_client(**connection, creates=True) as client:
+    with open_client(settings, creates=True) as client:
         require_login(client)
         client.prepare()
         report = root_access(client)
@@ -45,12 +46,12 @@ def init(**connection: Any) -> None:
 @root.command()
 @output_option
 @connection_options
-def show(output: str, **connection: Any) -> None:
+def show(output: str, settings: Settings) -> None:
     """Show what an outsider could list, read, write and delete.
 
     It looks at every znode of the root. Exit codes: 0 nothing, 1 something.
     """
-    with open_client(**connection) as client:
+    with open_client(settings) as client:
         report = root_access(client)
     print_facts(_facts(report, output), output)
     if report.is_open:
@@ -62,14 +63,14 @@ def show(output: str, **connection: Any) -> None:
     "--anyway", is_flag=True, help="Also where workers without a login run: they are shut out."
 )
 @connection_options
-def lock(anyway: bool, **connection: Any) -> None:
+def lock(anyway: bool, settings: Settings) -> None:
     """Close every znode of the root to all but this login, while plans run.
 
     Start the workers and authors with a login first: what they create then is closed already, and
     they can go on. The command may be run again, also after it was interrupted. Znodes with lists
     of other logins keep them.
     """
-    with open_client(**connection) as client:
+    with open_client(settings) as client:
         require_login(client)
         without = workers_without_login(client)
         if without and not anyway:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 from ..errors import AccessDenied, ZkplanError
+from ..settings import Settings
 from ..testing.embedded_process import EmbeddedServerProcess
 from ..testing.loopback import server_version
 from ..testing.provide import Provided, of_our_own
@@ -16,8 +18,10 @@ from . import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_UNREACHABLE, EXIT_USAGE, end, 
 
 
 @contextmanager
-def zookeeper_for(command: str, hosts: str | None) -> Iterator[Provided]:
-    """The ZooKeeper at `hosts`, or an embedded server for the length of the block.
+def zookeeper_for(command: str, settings: Settings) -> Iterator[tuple[Provided, Settings]]:
+    """The ZooKeeper of the settings, or an embedded server for the length of the block.
+
+    Beside it the settings to connect to it with.
 
     However the block ends, the command ends with one line on stderr and its exit code; SIGTERM ends
     it as Ctrl-C does, so that it cleans up.
@@ -26,16 +30,18 @@ def zookeeper_for(command: str, hosts: str | None) -> Iterator[Provided]:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.default_int_handler)
     try:
-        if hosts and is_embedded(hosts):
+        hosts = settings.hosts
+        if settings.names_server and is_embedded(hosts):
             with lease(hosts) as server:
-                yield of_our_own(server.hosts, hosts)
-        elif hosts:
-            yield Provided(hosts, server_version(hosts), "given")
+                yield of_our_own(server.hosts, hosts), replace(settings, hosts=server.hosts)
+        elif settings.names_server:
+            yield Provided(hosts, server_version(hosts), "given"), settings
         else:
             # The server runs in a process of its own. Here it would share the interpreter with the
             # harness.
             with EmbeddedServerProcess(is_open=False) as started:
-                yield of_our_own(started.hosts, f"started for zkplan {command}")
+                told = of_our_own(started.hosts, f"started for zkplan {command}")
+                yield told, replace(settings, hosts=started.hosts)
     except KeyboardInterrupt:
         end("interrupted; nothing of it is left behind", EXIT_INTERRUPTED)
     except ServerDidNotStart as error:

@@ -11,14 +11,15 @@ import click
 from rich.console import Console
 
 from ..inspection.progress import progress_bar
+from ..settings import Settings as Connecting
 from ..stress.harness import Settings, run
 from ..stress.report import print_report, to_json
 from . import EXIT_FAILED, EXIT_TIMED_OUT
-from .common import option, output_option, timeout_option
+from .common import option, optional_connection_options, output_option
 from .running import zookeeper_for
 
 #: A takeover waits until a session ends, so runs that kill workers use a short time-out.
-SESSION_TIMEOUT_S, SESSION_TIMEOUT_KILLS_S = 10.0, 4.0
+SESSION_TIMEOUT_KILLS_S = 4.0
 
 
 _option = partial(option, prefix="ZKPLAN_STRESS_", show_envvar=False)
@@ -54,27 +55,7 @@ _option = partial(option, prefix="ZKPLAN_STRESS_", show_envvar=False)
     "that others take over its tasks without waiting until its session ends.",
 )
 @_option("--threads", click.IntRange(1, 64), 1, "Tasks that each worker runs at a time.")
-@_option(
-    "--session-timeout session_timeout_s",
-    click.FloatRange(min=1),
-    None,
-    "Seconds after which a silent worker counts as dead. "
-    f"[default: {SESSION_TIMEOUT_S:g}, with kills {SESSION_TIMEOUT_KILLS_S:g}]",
-)
 @_option("--timeout timeout_s", click.FloatRange(min=1), 300.0, "Seconds that the plan may take.")
-@click.option(
-    "--hosts",
-    envvar=["ZKPLAN_STRESS_HOSTS", "ZKPLAN_HOSTS"],
-    show_envvar=True,
-    help="ZooKeeper to use. Without this option the command starts an embedded server on loopback.",
-)
-@click.option(
-    "--root",
-    default="/zkplan",
-    envvar=["ZKPLAN_STRESS_ROOT", "ZKPLAN_ROOT"],
-    help="The run creates a root whose name starts like this, and removes it at the end.",
-)
-@timeout_option
 @output_option
 @_option(
     "--history",
@@ -82,15 +63,18 @@ _option = partial(option, prefix="ZKPLAN_STRESS_", show_envvar=False)
     None,
     "Write the history of the run to this file, one line of JSON per event.",
 )
+@optional_connection_options
 def stress(
-    hosts: str | None,
     output: str,
     seed: int | None,
-    session_timeout_s: float | None,
-    connect_timeout: float,
+    settings: Connecting,
     **options: Any,
 ) -> None:
     """Run many worker processes on a random graph, and check what zkplan promises.
+
+    Without --hosts and --profile the command starts an embedded server on loopback. The run creates
+    a root whose name starts with --root, and removes it at the end. The session time-out is 4 s by
+    default if workers are killed.
 
     Each task checks that no other worker runs it at the same time, and that its arguments are the
     expected ones. All events are recorded, and the whole history is checked at the end. Exit codes:
@@ -98,23 +82,25 @@ def stress(
     """
     if options["supervised"] and options["workers"] < 2:
         raise click.UsageError("--supervised needs --workers of at least 2")
-    settings = Settings(
+    session_s = settings.session_timeout
+    if options["kill_every_s"] and "session_timeout" not in settings.origins:
+        session_s = SESSION_TIMEOUT_KILLS_S
+    wanted = Settings(
         seed=int.from_bytes(os.urandom(4), "big") if seed is None else seed,
-        session_timeout_s=session_timeout_s
-        or (SESSION_TIMEOUT_KILLS_S if options["kill_every_s"] else SESSION_TIMEOUT_S),
-        connect_timeout_s=connect_timeout,
+        session_timeout_s=session_s,
+        root=settings.root,
         **options,
     )
-    with zookeeper_for("stress", hosts) as provided:
-        click.echo(f"{provided}; seed {settings.seed}", err=True)
+    with zookeeper_for("stress", settings) as (provided, connection):
+        click.echo(f"{provided}; seed {wanted.seed}", err=True)
         with progress_bar("tasks") as show:
 
             def tell(done: int, kills: int) -> None:
                 if show is not None:
-                    killed = f"{kills} killed" if settings.kill_every_s else ""
-                    show(done, settings.tasks, killed)
+                    killed = f"{kills} killed" if wanted.kill_every_s else ""
+                    show(done, wanted.tasks, killed)
 
-            report = run(provided.hosts, settings, tell)
+            report = run(connection, wanted, tell)
     if output == "json":
         click.echo(to_json(report))
     else:

@@ -11,11 +11,11 @@ import select
 import signal
 import sys
 import time
-from collections.abc import Mapping, Sequence
 
 from ..processes.crew import YOUNG_S, Crew
 from ..processes.signing_off import SigningOff
 from ..processes.worker import WorkerProcess
+from ..settings import Settings
 from . import EXIT_UNREACHABLE, EXIT_USAGE
 
 _POLL_S = 0.2
@@ -28,9 +28,8 @@ _SIGN_OFF_S = 5.0
 class Supervisor:
     """Runs `count` processes of this command until a signal arrives; a second signal hurries them.
 
-    `extra` are options for these processes, which override those given to this command;
-    `environment` are variables. When a process dies, its worker is signed off, so that others take
-    over its tasks at once.
+    They connect as `settings` say, whatever options were given to this command. When a process
+    dies, its worker is signed off, so that others take over its tasks at once.
     """
 
     def __init__(
@@ -38,14 +37,12 @@ class Supervisor:
         count: int,
         grace_s: float,
         signing_off: SigningOff,
-        extra: Sequence[str],
-        environment: Mapping[str, str],
+        settings: Settings,
     ) -> None:
         self._grace_s, self._signing_off = grace_s, signing_off
         self._signals = _Signals()
-        given = without_secret(sys.argv[1:])
-        self._command = [sys.executable, "-m", "zkplan", *given, "--processes", "1", *extra]
-        self._environment = {**os.environ, **environment}
+        self._command = [sys.executable, "-m", "zkplan", *sys.argv[1:], "--processes", "1"]
+        self._settings = settings
         self._crew = Crew(self._start, count, self._has_ended)
         #: A process registered, or it ran long enough to show that usage and address are right.
         self._proven = False
@@ -68,7 +65,7 @@ class Supervisor:
             self._signing_off.finish(_SIGN_OFF_S)
 
     def _start(self) -> WorkerProcess:
-        return WorkerProcess(self._command, None, self._environment, watched=False)
+        return WorkerProcess(self._command, None, settings=self._settings, watched=False)
 
     def _prove(self, process: WorkerProcess) -> None:
         lived_s = time.monotonic() - process.born
@@ -80,22 +77,6 @@ class Supervisor:
             # Wrong usage, or no ZooKeeper from the start: a new process would fail in the same way.
             raise SystemExit(process.exit_code)
         self._signing_off.has_ended(process)
-
-
-def without_secret(arguments: Sequence[str]) -> list[str]:
-    """The arguments of a command without `--secret`: every user can read those of a process.
-
-    >>> without_secret(["worker", "--secret", "x", "--threads=2", "--secret=y"])
-    ['worker', '--threads=2']
-    """
-    kept: list[str] = []
-    rest = iter(arguments)
-    for each in rest:
-        if each == "--secret":
-            next(rest, None)
-        elif not each.startswith("--secret="):
-            kept.append(each)
-    return kept
 
 
 class _Signals:

@@ -14,6 +14,7 @@ from ..errors import InvalidTask, PayloadUndecodable
 from ..inspection.outcomes import OutcomeSummary
 from ..inspection.task_details import describe_task
 from ..inspection.unfinished import TaskSummary
+from ..settings import Settings
 from ..text import count, date_time
 from .common import (
     connection_options,
@@ -47,10 +48,10 @@ def task() -> None:
 @output_option
 @connection_options
 def list_tasks(
-    plan: str, limit: int | None, outcomes: bool, output: str, **connection: Any
+    plan: str, limit: int | None, outcomes: bool, output: str, settings: Settings
 ) -> None:
     """List the unfinished tasks of a plan, oldest first, each with its state."""
-    with open_client(**connection) as client:
+    with open_client(settings) as client:
         found = client.plan(plan)
         status = found.status()
         listed: Iterable[OutcomeSummary | TaskSummary] = found.tasks()
@@ -84,11 +85,11 @@ def _row(facts: dict[str, Any], output: str) -> dict[str, Any]:
 )
 @output_option
 @connection_options
-def show(plan: str, task: str, values: bool, output: str, **connection: Any) -> None:
+def show(plan: str, task: str, values: bool, output: str, settings: Settings) -> None:
     """Show one task: state, options, edges, log, outcome, and the traceback of its last failure."""
     if values:
         sys.path.insert(0, os.getcwd())  # as a worker: the classes of values are where it was found
-    with open_client(**connection) as client:
+    with open_client(settings) as client:
         found = client.plan(plan).task(task)
         facts = describe_task(client, found.path, people=output == "table", values=values)
         undecoded = facts.pop("undecoded", [])
@@ -104,9 +105,9 @@ def show(plan: str, task: str, values: bool, output: str, **connection: Any) -> 
 @_plan
 @_task
 @connection_options
-def retry(plan: str, task: str, **connection: Any) -> None:
+def retry(plan: str, task: str, settings: Settings) -> None:
     """Retry a dead task, with all its attempts."""
-    with open_client(**connection) as client:
+    with open_client(settings) as client:
         its_plan = client.plan(plan)
         found = its_plan.task(task)
         if not found.retry():

@@ -6,15 +6,18 @@ import logging
 import os
 import signal
 import sys
-from typing import Any
+from dataclasses import replace
 
 import click
 
+from ..client import connect_with
 from ..processes.line import LowerEnd
 from ..processes.signing_off import SigningOff
-from ..processes.worker import SECRET_VARIABLE
 from ..protocol.records import WorkerRecord
 from ..runtime.failures import MESSAGES
+from ..settings import Settings
+from ..settings.fields import SECRET_VARIABLES
+from ..settings.login import with_password
 from ..text import date_time
 from ..transport.addresses import is_embedded, lease
 from ..worker import THREADS_DEFAULT, THREADS_MAX, Worker
@@ -49,12 +52,6 @@ _ENDS_WITHIN_S = 30
     help="Number of worker processes. With 2 or more, a process that dies is replaced.",
 )
 @click.option(
-    "--session-timeout",
-    type=click.FloatRange(0, 3600, min_open=True),
-    default=10.0,
-    help="Seconds after which other workers take over the tasks of a dead worker.",
-)
-@click.option(
     "--grace",
     type=click.FloatRange(0, 30 * 24 * 3600),
     default=30.0,
@@ -74,11 +71,10 @@ _ENDS_WITHIN_S = 30
 def worker(
     threads: int,
     processes: int,
-    session_timeout: float,
     grace: float,
     quiet: bool,
     log_messages: bool,
-    **connection: Any,
+    settings: Settings,
 ) -> None:
     """Claim and run the tasks of every ready plan.
 
@@ -97,14 +93,16 @@ def worker(
         logging.getLogger("zkplan").setLevel(logging.WARNING)
     if log_messages:
         MESSAGES.setLevel(logging.INFO)
+    # What is read is taken away: tasks see the environment of their worker.
+    for name in SECRET_VARIABLES:
+        os.environ.pop(name, None)
+    settings = with_password(settings)
     if processes > 1:
-        _supervise(connection, processes, session_timeout, grace)
+        _supervise(settings, processes, grace)
         return
     line = LowerEnd()
-    # Neither tasks nor what they start inherit it. This process has read it.
-    os.environ.pop(SECRET_VARIABLE, None)
     sys.path.insert(0, os.getcwd())
-    client = open_client(**connection, creates=True, session_timeout=session_timeout)
+    client = open_client(settings, creates=True)
     try:
         made = Worker(client, threads)
         made.on_ready(lambda name: _say_ready(name, line, quiet))
@@ -128,7 +126,7 @@ def worker(
         # SIGALRM ends the process whatever its threads have left behind, such as a lock that is
         # never released. It needs neither a thread nor memory.
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
-        signal.alarm(int(session_timeout) + _ENDS_WITHIN_S)
+        signal.alarm(int(settings.session_timeout) + _ENDS_WITHIN_S)
         raise
     finally:
         client.close()
@@ -139,24 +137,19 @@ def worker(
         os._exit(0)
 
 
-def _supervise(
-    connection: dict[str, Any], processes: int, session_timeout_s: float, grace_s: float
-) -> None:
-    hosts = connection["hosts"]
-    with lease(hosts) as served:
+def _supervise(settings: Settings, processes: int, grace_s: float) -> None:
+    with lease(settings.hosts) as served:
         # Each process would start an embedded server of its own, so this process serves them all.
         # If another process serves the folder, each worker follows that server by itself.
-        is_here = is_embedded(hosts) and not served.is_elsewhere
-        extra = ["--hosts", served.hosts] if is_here else []
-        # Not as an option: every user can read the command line of a process.
-        secret = connection["secret"] or (served.secret if is_here else "")
-        environment = {SECRET_VARIABLE: secret} if secret else {}
-        if connection["store"] or is_here:
-            environment["ZKPLAN_STORE"] = connection["store"] or served.store
+        theirs = settings
+        if is_embedded(settings.hosts) and not served.is_elsewhere:
+            theirs = replace(settings, hosts=served.hosts, store=settings.store or served.store)
+            if not (settings.secret or settings.secret_files):
+                theirs = replace(theirs, secret=served.secret.encode())
         signing_off = SigningOff(
-            lambda: open_client(**connection | {"hosts": served.find()}), session_timeout_s
+            lambda: connect_with(replace(settings, hosts=served.find())), settings.session_timeout
         )
-        Supervisor(processes, grace_s, signing_off, extra, environment).run()
+        Supervisor(processes, grace_s, signing_off, theirs).run()
 
 
 def _say_ready(name: str, line: LowerEnd, quiet: bool) -> None:
@@ -173,13 +166,13 @@ def _forget_signals() -> None:
 @worker.command("ls")
 @output_option
 @connection_options
-def list_workers(output: str, **connection: Any) -> None:
+def list_workers(output: str, settings: Settings) -> None:
     """List the living workers."""
-    with open_client(**connection) as client:
+    with open_client(settings) as client:
         rows = [
             found._asdict() | {"started": date_time(found.started, output != "json")}
             for found in client.workers()
         ]
         print_rows(rows, output, WorkerRecord._fields)
         if not rows:
-            tell_none("worker", client, connection["hosts"])
+            tell_none("worker", client, settings.hosts)

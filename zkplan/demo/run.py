@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from rich.box import SIMPLE_HEAD
@@ -25,6 +26,7 @@ from zkplan.processes.output import Relay
 from zkplan.processes.worker import WorkerProcess, worker_command, worker_environment
 from zkplan.protocol.layout import parse_claim
 from zkplan.protocol.requests import Create, Delete, Multi, ReadChildren
+from zkplan.settings import Settings as Connecting
 from zkplan.testing.provide import Provided, client_on_own_root
 from zkplan.text import count
 
@@ -56,7 +58,7 @@ class Killed(NamedTuple):
     at: float
 
 
-def run(zookeeper: Provided, settings: Settings) -> None:
+def run(zookeeper: Provided, connection: Connecting, settings: Settings) -> None:
     """Show a plan run on that ZooKeeper. Leaves nothing behind there, however it ends.
 
     Raises ZkplanError if the result differs from that of a single process or a worker breaks,
@@ -67,12 +69,12 @@ def run(zookeeper: Provided, settings: Settings) -> None:
     with ExitStack() as stack:
         demo = _Demo(settings)
         hosts = zookeeper.hosts
-        client, secret = stack.enter_context(client_on_own_root(hosts, "/zkplan-demo"))
+        client, theirs = stack.enter_context(client_on_own_root(connection, "/zkplan-demo"))
         version = "" if zookeeper.version == "unknown" else f"{zookeeper.version} "
         demo.say(f"{zookeeper.what:<9} {version}at {hosts} ({zookeeper.how})")
         crew = demo.crew(
-            worker_command(hosts, client.root, settings.threads, SESSION_TIMEOUT_S, _GRACE_S),
-            worker_environment(secret),
+            worker_command(settings.threads, _GRACE_S),
+            replace(theirs, session_timeout=SESSION_TIMEOUT_S),
         )
         crew.start()
         stack.callback(crew.stop, _STOP_S)
@@ -141,8 +143,9 @@ class _Demo:
         """Print one line. In a pipe it is not wrapped, however long it is."""
         self._out.print(Text(line, style), soft_wrap=True)
 
-    def crew(self, command: Sequence[str], environment: dict[str, str]) -> Crew:
+    def crew(self, command: Sequence[str], connection: Connecting) -> Crew:
         """Start the workers with `command`. None of them may end by itself."""
+        environment = worker_environment()
 
         def note(line: str, _: str) -> None:
             self._history += filter(None, [analysis.execution_of(line)])
@@ -151,7 +154,9 @@ class _Demo:
             raise ZkplanError(f"worker process {process.pid} ended by itself.{process.log_tail()}")
 
         return Crew(
-            lambda: WorkerProcess(command, Relay(note), environment), self._settings.workers, fail
+            lambda: WorkerProcess(command, Relay(note), environment, settings=connection),
+            self._settings.workers,
+            fail,
         )
 
     def follow(

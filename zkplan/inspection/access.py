@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -10,6 +9,7 @@ from itertools import islice
 
 from ..connection import Connection
 from ..errors import ZkplanError
+from ..log import get_logger
 from ..transport.access_lists import (
     RIGHTS,
     AccessList,
@@ -25,7 +25,7 @@ EXAMPLES = 5
 _PASSES = 10
 _AT_ONCE = 500
 
-logger = logging.getLogger("zkplan.access")
+logger = get_logger("zkplan.access")
 _warned: set[tuple[str, str]] = set()
 
 

@@ -8,16 +8,18 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from ..settings import Settings
+from ..settings.handing import Handed
 from .line import UpperEnd
 from .output import Relay
 from .watched import WatchedProcess, same_imports
 
-#: The environment variable that holds the secret. `zkplan worker` removes it before tasks run.
-SECRET_VARIABLE = "ZKPLAN_SECRET"
-
 
 class WorkerProcess(WatchedProcess):
-    """See WatchedProcess. Over a line it reports the ID of its worker, and notices our end."""
+    """See WatchedProcess. Over a line it reports the ID of its worker, and notices our end.
+
+    It connects as `settings` say, if they are given, whatever its command and environment say.
+    """
 
     def __init__(
         self,
@@ -25,18 +27,25 @@ class WorkerProcess(WatchedProcess):
         log: Path | Relay | None,
         environment: Mapping[str, str] | None = None,
         *,
+        settings: Settings | None = None,
         watched: bool = True,
     ) -> None:
         self.line = UpperEnd()
+        handed: Handed | None = None
         self.born = time.monotonic()
         #: When it was last seen running, by the monotonic clock.
         self.seen = self.born
         try:
+            handed = None if settings is None else Handed(settings)
             super().__init__(
                 command,
                 log,
-                {**(os.environ if environment is None else environment)} | self.line.environment(),
-                pass_fds=[self.line.to_pass],
+                {
+                    **(os.environ if environment is None else environment),
+                    **self.line.environment(),
+                    **({} if handed is None else handed.environment()),
+                },
+                pass_fds=[self.line.to_pass, *([] if handed is None else [handed.to_pass])],
                 watched=watched,
             )
         except BaseException:
@@ -44,6 +53,8 @@ class WorkerProcess(WatchedProcess):
             raise
         finally:
             self.line.was_passed()
+            if handed is not None:
+                handed.was_passed()
 
     @property
     def worker(self) -> str:
@@ -66,21 +77,16 @@ class WorkerProcess(WatchedProcess):
         self.line.close()
 
 
-def worker_command(
-    hosts: str, root: str, threads: int, session_timeout_s: float, grace_s: float, *more: str
-) -> list[str]:
-    """The command line of a worker. Every user can read it, so it must hold no secret."""
-    command = [sys.executable, "-m", "zkplan", "worker", "--hosts", hosts, "--root", root]
-    command += ["--threads", str(threads), "--session-timeout", str(session_timeout_s)]
-    return [*command, "--grace", str(grace_s), *more]
+def worker_command(threads: int, grace_s: float, *more: str) -> list[str]:
+    """The command line of a worker, which is handed its settings. Every user can read the line."""
+    command = [sys.executable, "-m", "zkplan", "worker"]
+    return [*command, "--threads", str(threads), "--grace", str(grace_s), *more]
 
 
-def worker_environment(secret: str, store: str = "") -> dict[str, str]:
-    """The environment for a worker: that of this process without its `ZKPLAN_…` options, and the
-    secret and the store.
+def worker_environment() -> dict[str, str]:
+    """The environment for a worker: that of this process without its `ZKPLAN_…` options.
 
-    Other users of the machine cannot read it. The worker can import what this process can.
+    The worker can import what this process can.
     """
     kept = {name: value for name, value in same_imports().items() if not name.startswith("ZKPLAN_")}
-    given = {SECRET_VARIABLE: secret, "ZKPLAN_STORE": store, "PYTHONUNBUFFERED": "1"}
-    return kept | given
+    return kept | {"PYTHONUNBUFFERED": "1"}

@@ -120,6 +120,7 @@ class Reason(enum.Enum):
     NOT_EMPTY = "the znode has children"
     EPHEMERAL_PARENT = "an ephemeral znode cannot have children"
     NO_AUTH = "not allowed by the access list"
+    INVALID_ACL = "the server does not take the access list for what is created"
     FULL = "ZooKeeper has no more room"
     OTHER = "refused"
 

@@ -149,6 +149,8 @@ def rejected(doing: str, answer: Refused) -> TransactionRejected:
             f"{what} (a quota, or --max-znodes or --max-bytes of `zkplan server`): remove plans "
             "that are not needed any more, or raise the limit"
         )
+    if answer.reason is Reason.INVALID_ACL:
+        what += ": `creator` needs a login that the server knows; `zkplan config check` looks at it"
     return TransactionRejected(what)
 
 

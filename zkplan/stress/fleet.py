@@ -15,6 +15,7 @@ from ..processes.crew import Crew
 from ..processes.watched import WatchedProcess
 from ..processes.worker import WorkerProcess
 from ..runtime.claims import HANDED_BACK
+from ..settings import Settings
 from .history import Recorder
 
 _CLAIMS = re.compile(rf"([\d,]+) claims? {HANDED_BACK}")
@@ -42,11 +43,12 @@ class Fleet:
         folder: Path,
         recorder: Recorder,
         environment: Mapping[str, str] | None = None,
+        settings: Settings | None = None,
     ) -> None:
         #: Process ids of those that ended, and how many of them were killed.
         self.gone: set[int] = set()
         self.kills = 0
-        self._command, self._environment = command, environment
+        self._command, self._environment, self._settings = command, environment, settings
         self._size, self._folder, self._recorder = size, folder, recorder
         self._started = self._died = 0
         self._crew = Crew(self._start_one, size, self._has_ended)
@@ -103,7 +105,7 @@ class Fleet:
     def _start_one(self) -> WorkerProcess:
         self._started += 1
         log = self._folder / f"worker-{self._started}.log"
-        return WorkerProcess(self._command, log, self._environment)
+        return WorkerProcess(self._command, log, self._environment, settings=self._settings)
 
     def _record_kill(self, pid: int, sent: float) -> None:
         self.gone.add(pid)
@@ -135,7 +137,9 @@ class SupervisedFleet(Fleet):
     def __enter__(self) -> SupervisedFleet:
         self._log = self._folder / "workers.log"
         self._looked_at = time.monotonic()
-        self._supervisor = WatchedProcess(self._command, self._log, self._environment)
+        self._supervisor = WorkerProcess(
+            self._command, self._log, self._environment, settings=self._settings
+        )
         return self
 
     def is_complete(self, registered: Collection[int]) -> bool:

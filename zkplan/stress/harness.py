@@ -17,6 +17,7 @@ import zkplan
 from ..processes.worker import worker_command, worker_environment
 from ..protocol.layout import number_of, parse_claim, parse_delayed
 from ..protocol.requests import ReadChildren, ReadMany
+from ..settings import Settings as Connecting
 from ..testing.background import in_background
 from ..testing.provide import client_on_own_root
 from .fleet import Fleet, SupervisedFleet
@@ -58,7 +59,6 @@ class Settings:
     supervised: bool = False
     threads: int = 1
     session_timeout_s: float = 10.0
-    connect_timeout_s: float = 10.0
     timeout_s: float = 300.0
     root: str = "/zkplan"
     history: Path | None = None
@@ -94,8 +94,10 @@ class Report:
         return self.settings.tasks / self.elapsed_s if self.elapsed_s else 0.0
 
 
-def run(hosts: str, settings: Settings, tell: Tell = lambda _done, _kills: None) -> Report:
-    """Run the workload on the ZooKeeper at `hosts` and check it. `tell` gets the progress.
+def run(
+    connection: Connecting, settings: Settings, tell: Tell = lambda _done, _kills: None
+) -> Report:
+    """Run the workload on a ZooKeeper and check it. `tell` gets the progress.
 
     The report shows a broken promise, a failed plan or a time-out. Raises ZooKeeperUnavailable, and
     WorkersDie if workers keep ending by themselves.
@@ -109,26 +111,16 @@ def run(hosts: str, settings: Settings, tell: Tell = lambda _done, _kills: None)
             stack.callback(keep, folder, settings.history)
         # A root of its own, because workers of other users would not find the folder of the
         # history.
-        client, secret = stack.enter_context(
-            client_on_own_root(
-                hosts,
-                f"{settings.root.rstrip('/')}-stress",
-                connect_timeout=settings.connect_timeout_s,
-            )
+        client, theirs = stack.enter_context(
+            client_on_own_root(connection, f"{settings.root.rstrip('/')}-stress")
         )
+        theirs = replace(theirs, session_timeout=settings.session_timeout_s)
         client.prepare()  # where an access list forbids that, it is told before a worker starts
         processes = settings.workers if settings.supervised else 1
-        command = worker_command(
-            hosts,
-            client.root,
-            settings.threads,
-            settings.session_timeout_s,
-            WORKER_GRACE_S,
-            *("--processes", str(processes)),
-        )
+        command = worker_command(settings.threads, WORKER_GRACE_S, *("--processes", str(processes)))
         kind = SupervisedFleet if settings.supervised else Fleet
         fleet = stack.enter_context(
-            kind(command, settings.workers, folder, recorder, worker_environment(secret))
+            kind(command, settings.workers, folder, recorder, worker_environment(), theirs)
         )
         return _Run(settings, client, fleet, recorder, folder, tell).run()
 

@@ -21,13 +21,14 @@ from typing import Any, NamedTuple
 
 from kazoo.client import KazooClient
 
-from zkplan.client import Client, connect
+from zkplan.client import Client, connect_with
 from zkplan.embedded import EmbeddedServer
 from zkplan.errors import PlanError, WaitTimeout, ZkplanError, ZooKeeperError
 from zkplan.inspection.deadlock import raise_in_vain
 from zkplan.plan import Plan
 from zkplan.processes.watched import WatchedProcess, same_imports
 from zkplan.protocol.requests import ReadChildren
+from zkplan.settings import Settings
 from zkplan.testing.background import in_background
 
 _POLL_S = 0.02
@@ -197,7 +198,8 @@ class _Runs:
     def run(self, number: int, after: bool) -> _Ran:
         """Build the plan, let a worker die at the moment (0: never), another one finish."""
         root = f"/crash-{next(self.roots):06d}"
-        with connect(self.hosts, root, secret=self.secret) as client:
+        settings = Settings(hosts=self.hosts, root=root, secret=self.secret.encode())
+        with connect_with(settings) as client:
             client.prepare()
             hasty = _Hasty(client.transport, root, self.secret.encode())
             plan = _built(self.build(hasty))

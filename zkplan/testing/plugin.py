@@ -178,11 +178,14 @@ def zkplan_client(
 
     Both are ended after the test; running tasks have a few seconds to end.
     """
-    from zkplan.client import connect
+    from zkplan.client import connect_with
+    from zkplan.settings import Settings
     from zkplan.worker import Worker
 
+    settings = Settings(hosts=zkplan_hosts, root=zkplan_root, secret=zkplan_secret.encode())
+
     def connected() -> Client:
-        return stack.enter_context(connect(zkplan_hosts, zkplan_root, secret=zkplan_secret))
+        return stack.enter_context(connect_with(settings))
 
     with ExitStack() as stack:
         if zkplan_threads:

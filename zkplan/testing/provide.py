@@ -8,9 +8,12 @@ import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from dataclasses import replace
+from typing import NamedTuple
 
-from zkplan.client import Client, connect
+from zkplan.client import Client, connect_with
+from zkplan.settings import Settings
+from zkplan.settings.login import with_password
 from zkplan.testing.embedded_process import EmbeddedServerProcess
 from zkplan.testing.java import NO_JAVA, find_zookeeper
 from zkplan.testing.loopback import server_status, server_version
@@ -50,16 +53,18 @@ def of_our_own(hosts: str, how: str) -> Provided:
 
 
 @contextmanager
-def client_on_own_root(hosts: str, name: str, **options: Any) -> Iterator[tuple[Client, str]]:
-    """A client on a new root, `name` with an ending, which is removed at the end; and its secret.
+def client_on_own_root(settings: Settings, name: str) -> Iterator[tuple[Client, Settings]]:
+    """A client on a new root, `name` with an ending, which is removed at the end; and its settings.
 
     No other worker takes its tasks, and its workers take those of no other user of the machine.
     """
-    secret = os.environ.get("ZKPLAN_SECRET") or secrets.token_hex(32)
     root = f"{name}-{uuid.uuid4().hex[:8]}"
-    with connect(hosts, root, secret=secret, **options) as client:
+    settings = replace(with_password(settings), root=root)
+    if not (settings.secret or settings.secret_files):
+        settings = replace(settings, secret=secrets.token_hex(32).encode())
+    with connect_with(settings) as client:
         try:
-            yield client, secret
+            yield client, settings
         finally:
             try:
                 remove_tree(client.transport.client, root)

@@ -34,6 +34,7 @@ OF_CONNECTION = {
     "_write_sock": "wake up kazoo's thread without waiting for room",
     "_connection_routine": "notice that kazoo's thread has ended",
     "_invoke": "bound how long a server may take for the handshake",
+    "_authenticate_with_sasl": "connect anew where a server was lost in a login that it takes",
     "_connect_attempt": "go on after an error that would end kazoo's thread",
     "_send_request": "keep a request that was being sent when memory ran out",
     "_read_response": "drop the connection after an answer that says nothing of its request",
@@ -59,6 +60,7 @@ class LoopStep(enum.Enum):
     """A step of kazoo's loop that zkplan puts a function of its own around."""
 
     INVOKE = "_invoke"
+    SASL_LOGIN = "_authenticate_with_sasl"
     CONNECT_ATTEMPT = "_connect_attempt"
     SEND_REQUEST = "_send_request"
     READ_RESPONSE = "_read_response"

@@ -17,7 +17,7 @@ from .kazoo_client import logger, make_client
 from .own_login import log_in
 from .repairs import repair
 from .rollback import RollbackWatch
-from .tls import explain_mismatches, tls_options
+from .tls import speak_tls, tls_options
 from .transport import Transport
 
 #: Options of KazooClient that are given by other names.
@@ -36,18 +36,25 @@ def open_transport(
     patience_s: float | None = 30.0,
     verify_hostname: bool = True,
     own_login: Callable[[], str] | None = None,
+    system_ca: bool = False,
+    server_name: str = "",
     **kazoo_options: Any,
 ) -> Transport:
     """Connect to ZooKeeper, or take a started KazooClient, which stays the caller's.
 
     `own_login` is asked with each connection for the login of a closed server of this user.
 
-    `kazoo_options` go to KazooClient (auth_data, use_ssl, default_acl, …). Raises
-    ZooKeeperUnavailable when no server answers in time, ZkplanError for a malformed list of hosts,
-    TypeError for hosts of another kind and for options that are unknown or contradict each other.
+    `kazoo_options` go to KazooClient (auth_data, use_ssl, default_acl, …). Over TLS the server's
+    certificate must be signed by `ca`, or with `system_ca` by an authority of the system, and name
+    `server_name`, which is that of `hosts` if it is empty. Raises ZooKeeperUnavailable when no
+    server answers in time, ZkplanError for a malformed list of hosts, InvalidSettings for files
+    that cannot be used, TypeError for hosts of another kind and for options that are unknown or
+    contradict each other.
     """
     if isinstance(hosts, KazooClient):
-        given = sorted(kazoo_options) if verify_hostname else ["verify_hostname"]
+        ours = {"verify_hostname": not verify_hostname, "system_ca": system_ca}
+        ours |= {"server_name": bool(server_name)}
+        given = sorted([*kazoo_options, *(name for name, is_given in ours.items() if is_given)])
         if given:
             raise TypeError(f"{', '.join(given)}: set it on the KazooClient that is given as hosts")
         repair(hosts)
@@ -58,7 +65,7 @@ def open_transport(
             "hosts must be a text such as '127.0.0.1:2181' (several with commas between) or "
             f"'embedded:', or a started KazooClient, not {hosts!r:.100}"
         )
-    options = kazoo_options | tls_options(kazoo_options, verify_hostname)
+    options = kazoo_options | tls_options(kazoo_options, verify_hostname, system_ca, server_name)
     _check_options(kazoo_options)
     _check_hosts(hosts)
     retry = {"connection_retry": {"max_tries": -1, "delay": 0.1, "backoff": 2, "max_delay": 1}}
@@ -67,7 +74,7 @@ def open_transport(
         client = make_client(hosts, session_timeout_s, retry | options, told)
     except ValueError as error:
         raise _malformed(hosts, str(error)) from error
-    explain_mismatches(client)
+    speak_tls(client, system_ca, server_name)
     repair(client)
     if own_login is not None:
         log_in(client, own_login)
@@ -82,6 +89,7 @@ def open_transport(
 
     def probe(now: str) -> KazooClient:
         made = make_client(now, session_timeout_s, shared)
+        speak_tls(made, system_ca, server_name)
         if own_login is not None:
             log_in(made, own_login)
         return made

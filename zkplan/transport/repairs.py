@@ -8,6 +8,7 @@ from typing import Any
 
 from kazoo.client import KazooClient
 from kazoo.exceptions import (
+    AuthFailedError,
     ConnectionDropped,
     ConnectionLoss,
     MarshallingError,
@@ -58,6 +59,7 @@ def repair(client: KazooClient) -> None:
     bound_attempts(client)
     _survive_bad_answers(client)
     _survive_errors(client)
+    _survive_lost_logins(client)
 
 
 def _survive_bad_answers(client: KazooClient) -> None:
@@ -151,6 +153,30 @@ def _survive_errors(client: KazooClient) -> None:
     # The attempt in which a client is when it is given is not wrapped.
     for step in (LoopStep.SEND_REQUEST, LoopStep.READ_SOCKET, LoopStep.SEND_PING):
         wrap(client, step, _dropping_without_memory)
+
+
+def _survive_lost_logins(client: KazooClient) -> None:
+    """Connect anew where a server is lost in the middle of a SASL login that was taken before.
+
+    A server that refuses a login closes the connection, too. So kazoo takes each loss at this point
+    for a refusal, and never connects again: a worker would end by the restart of a server.
+    """
+    was_taken = False
+
+    def around(log_in: _Step) -> _Step:
+        def log_in_or_drop(*given: Any) -> None:
+            nonlocal was_taken
+            try:
+                log_in(*given)
+            except AuthFailedError as error:
+                if was_taken and isinstance(error.__cause__, ConnectionDropped):
+                    raise ConnectionDropped("the server was lost during the login") from error
+                raise
+            was_taken = True
+
+        return log_in_or_drop
+
+    wrap(client, LoopStep.SASL_LOGIN, around)
 
 
 def _dropping_without_memory(step: _Step) -> _Step:

@@ -60,7 +60,8 @@ class RequestQueue:
         self._is_connected = False
         #: Makes the error that ends every request, once there is one.
         self._final_error: Callable[[], ZooKeeperError] | None = None
-        self._server_reads_batches = True
+        #: Until it has refused a batch.
+        self.server_reads_batches = True
         client.add_listener(self._state_changed)
         # After the listener, so that a connection made in between is not missed.
         with self._lock:
@@ -71,7 +72,7 @@ class RequestQueue:
 
         Raises PayloadTooLarge before anything is sent, and what `end` was given.
         """
-        if type(request) is ReadMany and not self._server_reads_batches:
+        if type(request) is ReadMany and not self.server_reads_batches:
             call = Call(request, None, done, self._ended)
             self._read_singly(call)
             return call
@@ -160,7 +161,7 @@ class RequestQueue:
         elif self._final_error is not None:
             self._answered(call, None, self._final_error())
         elif isinstance(error, exceptions.UnimplementedError) and type(call.request) is ReadMany:
-            self._server_reads_batches = False
+            self.server_reads_batches = False
             self._read_singly(call)
             self._send_waiting()
         elif isinstance(error, exceptions.ZookeeperError):

@@ -71,6 +71,11 @@ class Transport:
         named = ((f"[{host}]" if ":" in host else host, port) for host, port in self.client.hosts)
         return ",".join(f"{host}:{port}" for host, port in named)
 
+    @property
+    def reads_batches(self) -> bool:
+        """Whether the server takes many reads in one request, as far as it was asked."""
+        return self._requests.server_reads_batches
+
     # ---- watches
 
     def listen(self, listener: Callable[[str | None], None]) -> None:

@@ -51,6 +51,7 @@ _NO_WATCH = b"\0"
 _REASONS = {
     -101: Reason.NO_NODE,
     -102: Reason.NO_AUTH,
+    -114: Reason.INVALID_ACL,
     -103: Reason.BAD_VERSION,
     -108: Reason.EPHEMERAL_PARENT,
     -110: Reason.NODE_EXISTS,

@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from concurrent.futures import ALL_COMPLETED, FIRST_COMPLETED, FIRST_EXCEPTION
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from ..errors import WaitTimeout, ZkplanError
 from ..serialization.codec import FAILURE
@@ -109,11 +109,19 @@ def _call_soon(loop: asyncio.AbstractEventLoop, call: Callable[..., object], *ar
             raise
 
 
-class DoneAndNotDone(NamedTuple, Generic[T]):
-    """What `wait` returns."""
+class DoneAndNotDone(tuple[set[T], set[T]], Generic[T]):
+    """What `wait` returns: `done, not_done`."""
 
-    done: set[T]
-    not_done: set[T]
+    # No NamedTuple: before Python 3.11 that cannot be generic.
+    __slots__ = ()
+
+    @property
+    def done(self) -> set[T]:
+        return self[0]
+
+    @property
+    def not_done(self) -> set[T]:
+        return self[1]
 
 
 def wait(
@@ -148,7 +156,7 @@ def wait(
                 for (_, completed), outcome in with_outcomes(found)
             ):
                 break
-        return DoneAndNotDone(done, set(group.open))
+        return DoneAndNotDone((done, set(group.open)))
 
 
 def _is_failure(outcome: bytes | None) -> bool:

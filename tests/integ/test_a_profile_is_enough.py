@@ -1,0 +1,193 @@
+"""Every command works on a secured server with a profile alone, and leaves nothing open there."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from kazoo.exceptions import NoAuthError
+
+import zkplan
+from tests.unit.test_docs import commands
+from zkplan.cli import cli, main
+
+from .secured_servers import KEY, PASSWORD, ROOT, SETUPS, Secured, secured
+from .support import WAIT_S, Ran, plain_client, started, tree, wait_until, zkplan_command
+
+#: They have their own tests: the one serves, the others run below.
+NOT_HERE = {"zkplan server", "zkplan worker"}
+
+
+@pytest.fixture(scope="module", params=SETUPS)
+def server(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Secured]:
+    wanted = request.config.getoption("--zookeeper-kind")
+    if wanted != "both" and (request.param == "embedded") != (wanted == "embedded"):
+        pytest.skip(f"only {wanted} is wanted")
+    with secured(request.param, tmp_path_factory.mktemp("server")) as made:
+        yield made
+
+
+@pytest.fixture
+def config(server: Secured, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The file with the profile: all that this process, and those that it starts, know."""
+    for name in [name for name in os.environ if name.startswith("ZKPLAN_")]:
+        monkeypatch.delenv(name)
+    file = server.write(tmp_path)
+    monkeypatch.setenv("ZKPLAN_CONFIG", str(file))
+    return file
+
+
+#: They start processes, and handle signals.
+OF_THEIR_OWN = ("demo", "stress")
+
+
+class Commands:
+    """Runs commands, each of which has to succeed and to say no secret, and notes which ran."""
+
+    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
+        self._capsys = capsys
+        self.ran: set[str] = set()
+
+    def __call__(self, words: str, *more: str, code: int = 0) -> Ran:
+        arguments = [*words.split(), *more]
+        if arguments[0] in OF_THEIR_OWN:
+            done = zkplan_command(*arguments)
+            ran = Ran(done.returncode, done.stdout, done.stderr)
+        else:
+            self._capsys.readouterr()
+            with pytest.raises(SystemExit) as ended:
+                main(arguments)
+            ended_with = ended.value.code
+            ran = Ran(ended_with if isinstance(ended_with, int) else 0, *self._capsys.readouterr())
+        assert ran.code == code, f"zkplan {words}: {ran}"
+        assert PASSWORD not in ran.out + ran.err
+        assert KEY not in ran.out + ran.err
+        self.ran |= {" ".join(["zkplan", *arguments[:n]]) for n in (1, 2)}
+        return ran
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+def test_every_command_of_the_reference_works(
+    config: Path,
+    server: Secured,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    # It would bind the handlers of this whole process to the captured stream of one test.
+    monkeypatch.setattr("zkplan.cli.common.log_to_stderr", lambda *_: None)
+    monkeypatch.setattr("zkplan.cli.config.log_to_stderr", lambda *_: None)
+    run = Commands(capsys)
+    with ExitStack() as stack:
+        client = stack.enter_context(zkplan.connect())
+        names = ("keeps", "fails", "left", "moves")
+        plans = {name: client.create_plan(name, attempts=1) for name in names}
+        plans["keeps"].add_task(lambda: "kept", name="one", keep=True)
+        plans["fails"].add_task(lambda: 1 // 0, name="one")
+        plans["left"].add_task(lambda: 1, name="one")
+        plans["moves"].add_task(lambda: 1, name="one")
+        run("plan ls")
+        run("plan show keeps")
+        run("task ls keeps")
+        run("task show keeps one")
+        run("plan mark-ready keeps")
+        run("plan mark-ready fails")
+        run("plan pause keeps")
+        run("plan resume keeps")
+        run("plan mark-ready moves")
+        run("plan export moves --pause --remove --out", str(tmp_path / "moved"))
+        run("plan import", str(tmp_path / "moved"))
+        run("plan cancel left")
+        run("plan rm left --yes")
+        worker = stack.enter_context(
+            started(
+                sys.executable,
+                "-m",
+                "zkplan",
+                "worker",
+                "--processes",
+                "2",
+                "--profile",
+                "team",
+                stdout=None,
+            )
+        )
+        registered = wait_until(
+            lambda: len(client.workers()) == 2 and client.workers(), "2 workers"
+        )
+        assert len(run("worker ls -o json").data) == 2
+        run("plan wait keeps --timeout 30")
+        run("plan wait fails --timeout 30", code=1)
+        run("plan check keeps")
+        assert "kept" in run("task show keeps one --values").out
+        run("task retry fails one")
+        run("plan wait fails --timeout 30", code=1)
+        run("plan retry fails")
+        for found in registered:
+            hidden(found.pid)
+        hidden(worker.pid)
+        worker.send_signal(signal.SIGTERM)
+        assert worker.wait(WAIT_S) == 0
+    run("demo --profile team --workers 1 --threads 2 --no-kill")
+    run("stress --profile team --workers 1 --tasks 6 --deps 1 --sleep 0")
+    run("stress --profile team --workers 2 --tasks 6 --deps 1 --sleep 0 --supervised")
+    run("config show")
+    run("config check")
+    missing = set(leaves()) - run.ran - NOT_HERE
+    assert not missing
+    require_closed(server)
+
+
+def leaves() -> Iterator[str]:
+    paths = list(commands(cli, "zkplan"))
+    return (path for path in paths if not any(other.startswith(f"{path} ") for other in paths))
+
+
+def hidden(pid: int) -> None:
+    """No other user, and no task, finds a secret in what the system tells of a process."""
+    for what in ("cmdline", "environ"):
+        told = Path(f"/proc/{pid}/{what}").read_text(errors="replace")
+        assert not re.search(f"{PASSWORD}|{KEY}", told)
+
+
+def require_closed(server: Secured) -> None:
+    """Whoever else reaches the server may do nothing with what zkplan has made there."""
+    with plain_client(server.hosts, **server.outsider) as raw:
+        attempts: list[Callable[[], object]] = [
+            lambda: raw.get_children(ROOT),
+            lambda: raw.create(f"{ROOT}/plan-9999999999"),
+            lambda: raw.delete(f"{ROOT}/delayed"),
+            lambda: raw.get_children(ROOT.rpartition("/")[0]),
+        ]
+        for attempt in attempts:
+            with pytest.raises(NoAuthError):
+                attempt()
+    with zkplan.connect() as client:
+        znodes = client.transport.client
+        for path in tree(znodes, ROOT):
+            lists, _ = znodes.get_acls(f"{ROOT}{path}")
+            assert [each for each in lists if each.id.scheme == "world"] == [], path
+
+
+@pytest.mark.timeout(120)
+def test_a_dead_worker_process_is_signed_off_with_the_login(config: Path, tmp_path: Path) -> None:
+    """Its session would live for a minute."""
+    with zkplan.connect(session_timeout=10) as client, ExitStack() as stack:
+        command = ("worker", "--processes", "2", "--session-timeout", "60")
+        with (tmp_path / "log").open("wb") as log:
+            stack.enter_context(
+                started(sys.executable, "-m", "zkplan", *command, stdout=log, stderr=log)
+            )
+        first = wait_until(lambda: len(client.workers()) == 2 and client.workers(), "2 workers")[0]
+        os.kill(first.pid, signal.SIGKILL)
+        said = f"worker {first.id} is signed off"
+        wait_until(lambda: said in (tmp_path / "log").read_text(), "it is signed off")

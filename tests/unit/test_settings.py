@@ -1,0 +1,273 @@
+"""How to connect: files, variables and options are merged field by field, and errors say where."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from kazoo.client import KazooClient
+from kazoo.exceptions import AuthFailedError, ConnectionDropped
+from kazoo.protocol.serialization import SASL, Auth
+
+from zkplan.errors import InvalidSettings
+from zkplan.settings import Settings, resolve
+from zkplan.settings.handing import Handed, take_handed
+from zkplan.settings.login import with_password
+from zkplan.transport.complaints import ComplaintLogger
+from zkplan.transport.repairs import repair
+
+PROFILES = """\
+default = "team"
+
+[profiles.team]
+hosts = "zk1:2181,zk2:2181"
+root = "/team"
+access = ["creator", "read:digest:ops:a+b="]
+session-timeout = 4
+
+[profiles.team.login]
+user = "alice"
+password = "hush"
+
+[profiles.other]
+hosts = "zk3:2181"
+tls.ca = "ca.pem"
+"""
+
+
+#: Parts of a file of profiles, in any order.
+TOKENS = (
+    *("[profiles.a]\n", "[profiles]\n", "[profiles.a.tls]\n", "profiles = 3\n", 'default = "a"\n'),
+    *('hosts = "x"\n', "a = 1\n", "login = []\n", "tls.ca = {}\n", "access = [1]\n", "[" * 2000),
+    *("session-timeout = nan\n", "session-timeout = 1e999\n", "root = 1979-05-27\n", "'", '"""'),
+    *('login.user = "u"\n', 'login.file = "\\u0000"\n', "secret-files = [[]]\n", "\\", "=", "\0"),
+)
+
+
+class Place:
+    """A home with a file of profiles, and a current folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.home, self.here = folder / "home", folder / "here"
+        self.own = self.home / ".config" / "zkplan.toml"
+        self.own.parent.mkdir(parents=True)
+        self.here.mkdir()
+        self.told: list[str] = []
+        self.write(PROFILES)
+
+    def write(self, text: str, path: Path | None = None, mode: int = 0o600) -> Path:
+        path = path or self.own
+        path.write_text(text)
+        path.chmod(mode)
+        return path
+
+    def resolve(
+        self, given: dict[str, Any] | None = None, profile: str | None = None, **variables: str
+    ) -> Settings:
+        environment = {"HOME": str(self.home), **variables}
+        return resolve(
+            given, profile, environment=environment, folder=self.here, warn=self.told.append
+        )
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(tmp_path)
+
+
+def test_an_argument_goes_before_a_variable_and_that_before_the_profile(place: Place) -> None:
+    found = place.resolve({"root": "/given"}, "team", ZKPLAN_ROOT="/env", ZKPLAN_STORE="file:///s")
+    assert (found.hosts, found.root, found.store) == ("zk1:2181,zk2:2181", "/given", "file:///s")
+    assert found.session_timeout == 4
+    assert found.origins["hosts"] == f"profile team ({place.own}:4)"
+    assert found.origins["root"] == "root="
+    assert found.origins["store"] == "ZKPLAN_STORE"
+    assert found.by_profile >= {"hosts", "login_user"}
+
+
+def test_the_default_profile_counts_only_where_no_hosts_are_given(place: Place) -> None:
+    assert place.resolve().profile == "team"
+    assert place.resolve(ZKPLAN_PROFILE="other").hosts == "zk3:2181"
+    for found in place.resolve({"hosts": "zk9:2181"}), place.resolve(ZKPLAN_HOSTS="zk9:2181"):
+        assert (found.hosts, found.login_user, found.profile) == ("zk9:2181", "", "")
+    named = place.resolve({"hosts": "zk9:2181"}, "team")
+    assert (named.hosts, named.login_user) == ("zk9:2181", "alice")
+
+
+def test_a_password_of_a_stronger_source_hides_that_of_the_profile(place: Place) -> None:
+    file = place.write("better\n", place.here / "password")
+    found = with_password(place.resolve({"login_file": str(file)}))
+    assert (found.login_user, found.login_password) == ("alice", "better")
+    assert found.login_type == "digest"
+    assert "hush" not in repr(place.resolve())
+
+
+def test_a_command_gives_user_and_password(place: Place) -> None:
+    place.write('[profiles.a]\nlogin.command = "echo bob:s3cret:with colons"\n')
+    found = with_password(place.resolve(profile="a"))
+    assert (found.login_user, found.login_password) == ("bob", "s3cret:with colons")
+    place.write('[profiles.a]\nlogin.command = "false"\n')
+    with pytest.raises(InvalidSettings, match=r"zkplan\.toml:2\).*`false` ended with 1"):
+        with_password(place.resolve(profile="a"))
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ('[profiles.a]\nhosst = "x"', r"toml:2: profiles\.a\.hosst: there is no .*mean hosts\?"),
+        ('[profiles.a.tls]\n\ncaa = "x"', r"toml:3: profiles\.a\.tls\.caa: .*did you mean ca\?"),
+        ("[profiles.a]\nhosts = 3", r"toml:2\): hosts must be a text in quotes, not 3"),
+        ("[profiles.a]\nsession-timeout = 0", "toml:2.*session-timeout must be a number of sec"),
+        ('[profiles.a]\naccess = "anyone"', "toml:2.*access must be `open`, `creator`"),
+        ('[profiles.a]\ntls = "x"', "tls: must be a table"),
+        ('[profiles.a]\nsecret = "x"', "toml:2.*name it in secret-files"),
+        ('[profiles.a]\nlogin.user = "x"', "toml:2.*login.user: a password is missing"),
+        ('[profiles.a]\nlogin.type = "plain"', "toml:2.*login.type must be one of digest, sasl"),
+        ('[profiles.a]\ntls.key = "x"', "toml:2.*tls.key: TLS needs an authority"),
+        ('[profiles.a]\nlogin.password = "x"', "login.password: login.user is missing"),
+        ('hosts = "x"', r"toml:1: hosts: there is no such field; fields .* under \[profiles.NAME"),
+        ("[profiles.a]\nx = \n", r"is not TOML: .*line 2"),
+        ('[profiles.b]\nhosts = "x"', "there is no profile 'a': .*toml has b"),
+    ],
+)
+def test_a_mistake_in_a_file_is_told_with_its_line(place: Place, text: str, told: str) -> None:
+    place.write(text)
+    with pytest.raises(InvalidSettings, match=told):
+        place.resolve(profile="a")
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.lists(st.sampled_from(TOKENS) | st.text(max_size=5)).map("".join) | st.binary(max_size=99)
+)
+def test_whatever_is_in_a_file_it_is_read_or_refused(place: Place, text: str | bytes) -> None:
+    place.own.write_bytes(text.encode("utf-8", "replace") if isinstance(text, str) else text)
+    with contextlib.suppress(InvalidSettings):
+        place.resolve(profile="a")
+
+
+def test_a_wrong_variable_is_named_but_no_secret_shown(place: Place) -> None:
+    with pytest.raises(InvalidSettings, match="ZKPLAN_CONNECT_TIMEOUT: connect-timeout must be"):
+        place.resolve(ZKPLAN_CONNECT_TIMEOUT="soon")
+    with pytest.raises(InvalidSettings, match="ZKPLAN_LOGIN_PASSWORD: ") as caught:
+        place.resolve(ZKPLAN_LOGIN_PASSWORD="hush\nhush")
+    assert "hush" not in str(caught.value)
+
+
+@pytest.mark.parametrize("mode", [0o604, 0o640])
+def test_a_file_with_a_password_that_others_can_read_is_refused(place: Place, mode: int) -> None:
+    if os.geteuid() == 0 and mode == 0o640:
+        pytest.skip("the group may read what belongs to root")
+    place.write(PROFILES, mode=mode)
+    with pytest.raises(InvalidSettings, match=r"toml:11: the file holds a password.*chmod 600"):
+        place.resolve()
+    assert place.resolve(profile="other").hosts == "zk3:2181"
+
+
+def test_a_file_that_others_may_change_is_refused(place: Place) -> None:
+    place.write(PROFILES, mode=0o622)
+    with pytest.raises(InvalidSettings, match="chmod o-w"):
+        place.resolve()
+
+
+def test_a_login_file_that_others_can_read_is_refused(place: Place) -> None:
+    file = place.write("a:b\n", place.here / "password", mode=0o644)
+    with pytest.raises(InvalidSettings, match=f"chmod 600 {file}"):
+        with_password(place.resolve({"login_file": str(file)}))
+
+
+def test_the_file_of_the_current_folder_goes_first(place: Place) -> None:
+    here = place.write('[profiles.team]\nhosts = "zk5:2181"\n', place.here / "zkplan.toml")
+    found = place.resolve(profile="team")
+    # Taken whole: hosts of one file never meet the login of another.
+    assert (found.hosts, found.login_user) == ("zk5:2181", "")
+    assert place.resolve(profile="other").hosts == "zk3:2181"
+    named = place.resolve(profile="team", ZKPLAN_CONFIG=str(place.own))
+    assert (named.hosts, here.exists()) == ("zk1:2181,zk2:2181", True)
+
+
+def test_a_folder_of_another_user_is_not_trusted(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = place.write('[profiles.team]\nhosts = "zk5:2181"\n', place.here / "zkplan.toml")
+    monkeypatch.setattr(os, "geteuid", lambda: 12345)
+    if os.getuid() == 0:
+        os.chown(place.here, 54321, -1)
+    assert place.resolve(profile="team").hosts == "zk1:2181,zk2:2181"
+    assert f"{here} is not used: the folder belongs to another user" in place.told[0]
+    assert place.resolve(profile="team", ZKPLAN_CONFIG=str(here)).hosts == "zk5:2181"
+
+
+@pytest.mark.parametrize(
+    "line", ['login.command = "touch ran"', 'login.file = "~/password"', 'login.file = "../x"']
+)
+def test_the_current_folder_runs_no_command_and_takes_no_password(place: Place, line: str) -> None:
+    here = place.write(f'[profiles.a]\n{line}\nlogin.user = "a"\n', place.here / "zkplan.toml")
+    with pytest.raises(InvalidSettings, match=r"zkplan\.toml:2: login\..*ZKPLAN_CONFIG="):
+        place.resolve(profile="a")
+    assert place.resolve(profile="a", ZKPLAN_CONFIG=str(here)).login_user == "a"
+
+
+def test_relative_paths_start_at_the_file_that_names_them(place: Place) -> None:
+    assert place.resolve(profile="other").tls_ca == str(place.own.parent / "ca.pem")
+    assert place.resolve(profile="other", ZKPLAN_TLS_CA="x.pem").tls_ca == str(place.here / "x.pem")
+
+
+def test_a_login_closes_what_is_created_to_others(place: Place) -> None:
+    assert place.resolve().access == "creator+read:digest:ops:a+b="
+    assert place.resolve({"hosts": "zk1:1"}, ZKPLAN_LOGIN_FILE="x").access == "creator"
+    assert place.resolve({"hosts": "zk1:1"}).access == ""
+
+
+def test_settings_are_handed_to_a_child_once_and_whole(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = place.resolve({"secret": b"\xff\0", "root": "/x"}, "team")
+    handed = Handed(wanted)
+    for name, value in handed.environment().items():
+        monkeypatch.setenv(name, value)
+    taken = take_handed()
+    assert taken == wanted
+    assert taken is not None
+    assert taken.origins == wanted.origins
+    assert take_handed() is None
+
+
+def test_no_password_is_logged_by_kazoo(caplog: pytest.LogCaptureFixture) -> None:
+    """It logs each request that it sends."""
+    logger = ComplaintLogger(logging.getLogger("zkplan.kazoo"), {})
+    with caplog.at_level(logging.DEBUG, "zkplan.kazoo"):
+        logger.debug("Sending request(xid=%s): %s", -4, Auth(0, "digest", "team:hush"))
+        logger.debug("Sending request(xid=%s): %s", 1, SASL(b"hush"))
+    assert caplog.messages == [
+        "Sending request(xid=-4): Auth(…)",
+        "Sending request(xid=1): SASL(…)",
+    ]
+
+
+def test_a_server_that_is_lost_in_a_login_that_it_took_before_refuses_nothing() -> None:
+    client = KazooClient("127.0.0.1:1")
+    outcomes = iter(["lost", "taken", "lost", "refused"])
+
+    def log_in(*_: object) -> None:
+        outcome = next(outcomes)
+        if outcome != "taken":
+            cause = ConnectionDropped() if outcome == "lost" else ValueError()
+            raise AuthFailedError(outcome) from cause
+
+    client._connection._authenticate_with_sasl = log_in
+    repair(client)
+    again = client._connection._authenticate_with_sasl
+    with pytest.raises(AuthFailedError):
+        again("host", 1.0)
+    again("host", 1.0)
+    with pytest.raises(ConnectionDropped):
+        again("host", 1.0)
+    with pytest.raises(AuthFailedError):
+        again("host", 1.0)

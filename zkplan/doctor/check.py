@@ -1,0 +1,88 @@
+"""Check a connection from the settings on: each step needs the one before it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ..client import connect_with
+from ..errors import InvalidSettings, ZkplanError
+from ..settings import Settings
+from ..settings.login import with_password
+from ..settings.private import read_private
+from ..transport.addresses import is_embedded
+from . import servers, tree
+from .findings import Finding, note, ok, problem
+
+
+def check(settings: Settings) -> Iterator[Finding]:
+    """The findings, as they are made. The first one that leaves nothing to go on with is the last.
+
+    It creates one znode that ends with its session, and changes nothing else.
+    """
+    try:
+        settings = with_password(settings)
+    except InvalidSettings as error:
+        yield problem("login", str(error), "correct it; `zkplan config show` tells where it stands")
+        return
+    yield from _settings(settings)
+    hosts_answer = True
+    if not is_embedded(settings.hosts):
+        for finding in servers.look(settings):
+            yield finding
+            hosts_answer = hosts_answer and finding.check != servers.NONE
+    if not hosts_answer:
+        return
+    try:
+        client = connect_with(settings)
+    except ZkplanError as error:
+        yield servers.why_no_session(settings, error)
+        return
+    with client:
+        yield from tree.look(client, settings)
+
+
+def _settings(settings: Settings) -> Iterator[Finding]:
+    if settings.profile:
+        yield ok("profile", settings.profile)
+    if settings.has_login:
+        yield ok("login", settings.login_type or "by the certificate of this client")
+    else:
+        yield note(
+            "login",
+            "none: whoever reaches the servers may read and change every plan",
+            "set login.user and login.file or login.command, or tls.certificate",
+        )
+    if settings.login_type == "digest" and not (
+        settings.uses_tls or is_embedded(settings.hosts) or _is_local(settings.hosts)
+    ):
+        yield note(
+            "login",
+            "the password of a digest login crosses the network as it is",
+            "speak TLS: set tls.ca, and the port for TLS in `hosts`",
+        )
+    if settings.uses_tls and not settings.tls_check_host_name:
+        yield note(
+            "tls",
+            "host names are not checked: any server with a certificate of the authority will do",
+            "set tls.check-host-name to true, and tls.server-name if the names differ",
+        )
+    yield from _keys(settings)
+
+
+def _keys(settings: Settings) -> Iterator[Finding]:
+    for file in settings.secret_files:
+        try:
+            read_private(file, "the secret file")
+        except InvalidSettings as error:
+            yield problem("keys", str(error), "make the file readable by its owner alone")
+    if not (settings.secret or settings.secret_files or is_embedded(settings.hosts)):
+        yield note(
+            "keys",
+            "payloads are not signed: whoever may write the tree runs code in the workers",
+            "set secret-files",
+        )
+
+
+def _is_local(hosts: str) -> bool:
+    addresses = hosts.partition("/")[0].split(",")
+    return all(each.strip().startswith(("127.", "localhost", "[::1]")) for each in addresses)

@@ -1,0 +1,252 @@
+"""The fields that a profile, an option or a variable of the environment may set."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..errors import InvalidSettings
+from .access import check_access
+from .settings import LOGIN_TYPES
+
+_TIME_MAX_S = 3600.0
+_YES, _NO = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What a value may be. `read` takes what a file, a variable or a program gives.
+
+    It raises ValueError, which says what is wanted. `folder` is what relative paths start from.
+    """
+
+    name: str
+    read: Callable[[Any, Path], Any]
+
+
+@dataclass(frozen=True)
+class Field:
+    """One field. `name` is its name in a profile: tables are separated by dots."""
+
+    name: str
+    kind: Kind
+    text: str
+    #: Whether its value is never shown.
+    is_secret: bool = False
+    #: Whether there is an option for it on the command line, where every user can read it.
+    has_option: bool = True
+    #: Whether each command lists its option in its help; if not, only `zkplan config show` does.
+    is_common: bool = False
+    #: Whether a profile may set it.
+    in_profile: bool = True
+    metavar: str = "TEXT"
+
+    @property
+    def attribute(self) -> str:
+        """
+        >>> BY_NAME["tls.server-name"].attribute
+        'tls_server_name'
+        """
+        return self.name.replace(".", "_").replace("-", "_")
+
+    @property
+    def variable(self) -> str:
+        """
+        >>> BY_NAME["tls.server-name"].variable
+        'ZKPLAN_TLS_SERVER_NAME'
+        """
+        return "ZKPLAN_" + self.attribute.upper()
+
+    @property
+    def option(self) -> str:
+        """
+        >>> BY_NAME["tls.server-name"].option, BY_NAME["secret-files"].option
+        ('--tls-server-name', '--secret-file')
+        """
+        words = "secret-file" if self.name == "secret-files" else self.name
+        return "--" + words.replace(".", "-")
+
+    def read(self, given: Any, origin: str, folder: Path) -> Any:
+        """The value. Raises InvalidSettings, which names the origin."""
+        try:
+            return self.kind.read(given, folder)
+        except ValueError as error:
+            shown = "" if self.is_secret else f", not {given!r:.60}"
+            raise InvalidSettings(f"{origin}: {self.name} must be {error}{shown}") from None
+
+
+def _text(given: Any, _: Path) -> str:
+    if not isinstance(given, str):
+        raise ValueError("a text in quotes")
+    if "\n" in given or "\0" in given:
+        raise ValueError("a text of one line")
+    return given
+
+
+def _secret(given: Any, _: Path) -> bytes:
+    if isinstance(given, str):
+        return os.fsencode(given)
+    if not isinstance(given, bytes):
+        raise ValueError("text or bytes")
+    return given
+
+
+def _seconds(given: Any, _: Path) -> float:
+    try:
+        found = float(given) if isinstance(given, str | int | float) else 0.0
+    except ValueError:
+        found = 0.0
+    if isinstance(given, bool) or not 0 < found <= _TIME_MAX_S:
+        raise ValueError(f"a number of seconds above 0, at most {_TIME_MAX_S:g}")
+    return found
+
+
+def _flag(given: Any, _: Path) -> bool:
+    if isinstance(given, bool):
+        return given
+    if isinstance(given, str) and given.lower() in (*_YES, *_NO):
+        return given.lower() in _YES
+    raise ValueError("true or false")
+
+
+def _path(given: Any, folder: Path) -> str:
+    text = _text(os.fspath(given) if isinstance(given, Path) else given, folder)
+    try:
+        return str(folder / Path(text).expanduser()) if text else ""
+    except RuntimeError:
+        raise ValueError("a path; this user has no home folder") from None
+
+
+def _paths(given: Any, folder: Path) -> tuple[str, ...]:
+    if isinstance(given, str):
+        given = [each for each in given.split(os.pathsep) if each]
+    if not isinstance(given, list | tuple):
+        raise ValueError("a list of paths")
+    return tuple(_path(each, folder) for each in given)
+
+
+def _access(given: Any, folder: Path) -> str:
+    if isinstance(given, list | tuple):
+        given = "+".join(_text(each, folder) for each in given)
+    return check_access(_text(given, folder))
+
+
+def _login_type(given: Any, _: Path) -> str:
+    if given not in LOGIN_TYPES:
+        raise ValueError(f"one of {', '.join(LOGIN_TYPES)}")
+    return str(given)
+
+
+_TEXT, _PATH, _FLAG = Kind("text", _text), Kind("path", _path), Kind("flag", _flag)
+_SECONDS = Kind("seconds", _seconds)
+
+FIELDS = (
+    Field(
+        "hosts",
+        _TEXT,
+        "ZooKeeper servers as host:port, separated by commas; a chroot may follow. With "
+        "embedded:FOLDER this process starts a server that keeps its data in FOLDER, or uses the "
+        "server that already does.",
+        is_common=True,
+    ),
+    Field("root", _TEXT, "The znode below which plans and workers live.", is_common=True),
+    Field(
+        "login.type",
+        Kind("type", _login_type),
+        f"How to log in: {', '.join(LOGIN_TYPES)}. With a user it is digest by default.",
+    ),
+    Field("login.user", _TEXT, "The user that logs in."),
+    Field(
+        "login.password",
+        _TEXT,
+        "The password of the user.",
+        is_secret=True,
+        has_option=False,
+    ),
+    Field(
+        "login.file",
+        _PATH,
+        "A file whose first line is the password of login.user, or USER:PASSWORD without one.",
+        metavar="FILE",
+    ),
+    Field(
+        "login.command",
+        _TEXT,
+        "A command that prints such a line, for example `pass show zk`. No shell runs it.",
+        metavar="COMMAND",
+    ),
+    Field("login.service", _TEXT, "The service of the Kerberos principal of the servers."),
+    Field("login.principal", _TEXT, "The Kerberos principal to log in with."),
+    Field(
+        "access",
+        Kind("access", _access),
+        "Who may use the znodes that are created: open, creator, and RIGHTS:SCHEME:ID, joined by "
+        "a plus sign. With a login it is creator by default.",
+        is_common=True,
+    ),
+    Field("tls.ca", _PATH, "Speak TLS, and trust the authorities in this file.", metavar="FILE"),
+    Field("tls.system-ca", _FLAG, "Speak TLS, and trust the authorities that the system trusts."),
+    Field("tls.certificate", _PATH, "The certificate of this client.", metavar="FILE"),
+    Field(
+        "tls.key", _PATH, "The key of the certificate, if it is not in its file.", metavar="FILE"
+    ),
+    Field(
+        "tls.key-password-file",
+        _PATH,
+        "A file whose first line decrypts the key.",
+        metavar="FILE",
+    ),
+    Field("tls.server-name", _TEXT, "The name that the servers' certificate must have."),
+    Field("tls.check-host-name", _FLAG, "Whether that name, or the host's, is checked."),
+    Field(
+        "secret",
+        Kind("secret", _secret),
+        "What payloads are signed with.",
+        is_secret=True,
+        has_option=False,
+        in_profile=False,
+    ),
+    Field(
+        "secret-files",
+        Kind("paths", _paths),
+        "A file with the key that payloads are signed with; only payloads signed so are accepted.",
+        is_common=True,
+        metavar="FILE",
+    ),
+    Field(
+        "store",
+        _TEXT,
+        "Where large values lie: the URL of a folder that authors and workers reach, such as "
+        "file:///FOLDER or s3://BUCKET/FOLDER.",
+        is_common=True,
+        metavar="URL",
+    ),
+    Field("queue", _TEXT, "The queue. No part of zkplan uses it yet.", has_option=False),
+    Field(
+        "session-timeout",
+        _SECONDS,
+        "Seconds after which others take over the tasks of a worker that is silent.",
+        is_common=True,
+        metavar="SECONDS",
+    ),
+    Field(
+        "connect-timeout",
+        _SECONDS,
+        "Seconds to wait for a connection.",
+        is_common=True,
+        metavar="SECONDS",
+    ),
+)
+BY_NAME = {field.name: field for field in FIELDS}
+BY_ATTRIBUTE = {field.attribute: field for field in FIELDS}
+#: Fields that stand for each other. A source that sets one of them hides all of a weaker source.
+ALTERNATIVES = (
+    ("login.password", "login.file", "login.command"),
+    ("secret", "secret-files"),
+    ("tls.ca", "tls.system-ca"),
+)
+#: The variables that hold secrets.
+SECRET_VARIABLES = [field.variable for field in FIELDS if field.is_secret]

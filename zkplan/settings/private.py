@@ -1,0 +1,53 @@
+"""Files that others may not read, and files that others may not have written."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import stat
+from pathlib import Path
+
+from ..errors import InvalidSettings
+
+#: More than any password or key has.
+_MOST_BYTES = 65_536
+
+
+def why_readable(status: os.stat_result) -> str:
+    """Why somebody else can read a file; empty if nobody can.
+
+    A group may read what the administrator gives to it; a file of one's own is for oneself.
+    """
+    if status.st_mode & stat.S_IROTH:
+        return "every user of this machine can read it"
+    if status.st_mode & stat.S_IRGRP and status.st_uid != 0:
+        return "the users of its group can read it"
+    return ""
+
+
+def trusted_reason(path: Path) -> str:
+    """Why a file of the current folder is not trusted; empty if it is."""
+    for what, each in (("the folder", path.parent), ("the file", path)):
+        owner = each.stat().st_uid
+        if owner not in (os.geteuid(), 0):
+            return f"{what} belongs to another user ({_name_of(owner)})"
+    return ""
+
+
+def read_private(path: str, what: str) -> bytes:
+    """The content of a file that only its owner may read. Raises InvalidSettings."""
+    try:
+        with open(path, "rb") as opened:
+            status = os.fstat(opened.fileno())
+            if reason := why_readable(status):
+                raise InvalidSettings(f"{what} {path}: {reason}: chmod 600 {path}")
+            return opened.read(_MOST_BYTES)
+    except OSError as error:
+        raise InvalidSettings(f"{what} {path} cannot be read: {error.strerror}") from None
+
+
+def _name_of(user: int) -> str:
+    try:
+        return pwd.getpwuid(user).pw_name
+    except KeyError:
+        return str(user)

@@ -1,0 +1,156 @@
+"""Merge what says how to connect: arguments and options before the environment before a profile."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from ..errors import InvalidSettings
+from .fields import ALTERNATIVES, BY_ATTRIBUTE, BY_NAME, FIELDS
+from .profiles import Profile, find_profile
+from .settings import DIGEST, SASL_GSSAPI, Settings
+
+logger = logging.getLogger("zkplan.settings")
+
+_PROFILE = "ZKPLAN_PROFILE"
+
+
+def resolve(
+    given: Mapping[str, Any] | None = None,
+    profile: str | None = None,
+    *,
+    takes_default: bool = True,
+    as_options: bool = False,
+    environment: Mapping[str, str] | None = None,
+    folder: Path | None = None,
+    warn: Callable[[str], None] = logger.warning,
+) -> Settings:
+    """The settings of a connection, field by field from the strongest source that sets a field.
+
+    `given` has the arguments of a call or (`as_options`) the options of a command by attribute of
+    Settings; None is not given. The profile is the one that is named here or by ZKPLAN_PROFILE. The
+    default profile of a file counts only if no hosts are given and no profile is named: a login is
+    sent to no host that it is not for. Unless it `takes_default`, it never counts.
+
+    Raises InvalidSettings for what is wrong in a file, a variable or an option. `warn` is told of a
+    file that is not trusted.
+    """
+    environment = os.environ if environment is None else environment
+    folder = _current_folder() if folder is None else folder
+    merging = _Merging()
+    named = profile if profile is not None else environment.get(_PROFILE, "")
+    arguments = {name: value for name, value in (given or {}).items() if value is not None}
+    has_hosts = "hosts" in arguments or environment.get(BY_NAME["hosts"].variable)
+    found = None
+    if named or (takes_default and not has_hosts):
+        found = find_profile(named, environment, folder, warn)
+    if found is not None:
+        if found.file.parent == folder and not environment.get("ZKPLAN_CONFIG"):
+            _refuse_reach(found)
+        merging.add(
+            found.values,
+            lambda name: f"profile {found.name} ({found.places[name]})",
+            found.file.parent,
+        )
+    variables = {
+        field.name: environment[field.variable]
+        for field in FIELDS
+        if environment.get(field.variable)
+    }
+    merging.add(variables, lambda name: BY_NAME[name].variable, folder)
+    by_name = {BY_ATTRIBUTE[name].name: value for name, value in arguments.items()}
+    merging.add(
+        by_name,
+        lambda name: BY_NAME[name].option if as_options else f"{BY_NAME[name].attribute}=",
+        folder,
+    )
+    return merging.settings(found.name if found is not None else "")
+
+
+def _current_folder() -> Path:
+    try:
+        return Path.cwd()
+    except OSError:  # deleted while this process works in it
+        return Path("/")
+
+
+class _Merging:
+    def __init__(self) -> None:
+        self._values: dict[str, Any] = {}
+        self._origins: dict[str, str] = {}
+
+    def add(self, source: Mapping[str, Any], origin: Callable[[str], str], folder: Path) -> None:
+        """Take over what a stronger source sets."""
+        for group in ALTERNATIVES:
+            if any(name in source for name in group):
+                for name in group:
+                    self._values.pop(name, None)
+                    self._origins.pop(name, None)
+        for name, given in source.items():
+            self._values[name] = BY_NAME[name].read(given, origin(name), folder)
+            self._origins[name] = origin(name)
+
+    def settings(self, profile: str) -> Settings:
+        """The result. Raises InvalidSettings where fields do not fit each other."""
+        self._complete()
+        values = {BY_NAME[name].attribute: value for name, value in self._values.items()}
+        origins = {BY_NAME[name].attribute: origin for name, origin in self._origins.items()}
+        return Settings(**values, profile=profile, origins=origins)
+
+    def _complete(self) -> None:
+        values, origins = self._values, self._origins
+        secrets = [name for name in ALTERNATIVES[0] if values.get(name)]
+        if len(secrets) > 1:
+            raise self._error(secrets[1], f"{secrets[0]} is set as well: keep one of them")
+        if (secrets or values.get("login.user")) and not values.get("login.type"):
+            values["login.type"], origins["login.type"] = DIGEST, "default with a user"
+        kind = values.get("login.type")
+        if kind and kind != SASL_GSSAPI and not secrets:
+            raise self._error(
+                "login.user" if "login.user" in values else "login.type",
+                "a password is missing: set login.file or login.command (or the variable "
+                "ZKPLAN_LOGIN_PASSWORD)",
+            )
+        if "login.password" in secrets and not values.get("login.user"):
+            raise self._error("login.password", "login.user is missing")
+        if kind == SASL_GSSAPI and secrets:
+            raise self._error(secrets[0], f"{SASL_GSSAPI} takes the tickets of kinit, no password")
+        has_authority = values.get("tls.ca") or values.get("tls.system-ca")
+        for name in values:
+            is_asked = name.startswith("tls.") and name != "tls.check-host-name"
+            if is_asked and values[name] and not has_authority:
+                raise self._error(
+                    name,
+                    "TLS needs an authority to trust: set tls.ca to the file of yours, or "
+                    "tls.system-ca to true",
+                )
+        if values.get("tls.key") and not values.get("tls.certificate"):
+            raise self._error("tls.key", "tls.certificate is missing")
+        if (kind or values.get("tls.certificate")) and "access" not in values:
+            values["access"], origins["access"] = "creator", "default with a login"
+
+    def _error(self, name: str, text: str) -> InvalidSettings:
+        return InvalidSettings(f"{self._origins[name]}: {name}: {text}")
+
+
+def _refuse_reach(found: Profile) -> None:
+    """A folder that was copied from somewhere must not run a command by being entered.
+
+    Nor may it send a password of the user, which is kept elsewhere, to hosts that it chooses.
+    """
+    file, outside = found.values.get("login.file"), False
+    if isinstance(file, str):
+        folder = found.file.parent.resolve()
+        outside = folder not in (folder / Path(file).expanduser()).resolve().parents
+    for name, is_refused, what in (
+        ("login.command", "login.command" in found.values, "may run no command"),
+        ("login.file", outside, "may name no login file outside of it"),
+    ):
+        if is_refused:
+            raise InvalidSettings(
+                f"{found.places[name]}: {name}: the file of the current folder {what}: move the "
+                f"profile to ~/.config/zkplan.toml, or set ZKPLAN_CONFIG={found.file}"
+            )
