@@ -210,6 +210,12 @@ def lose_the_store(closed: Closed) -> None:
         client.values.store.read("plan-1", "gone")
 
 
+def exceed_a_request(closed: Closed) -> None:
+    with closed_client(closed, secret=SECRET) as client:
+        client.values.store = None  # a closed server of zkplan brings one
+        client.plan("defining").add_task(fail, [ARGUMENT * 100_000])
+
+
 def refuse(_: Closed) -> None:
     task = Create("/zkplan/plan-0000000001/task-0000000001", ARGUMENT.encode())
     raise rejected("adding tasks", Refused(0, zkplan.protocol.requests.Reason.OTHER, task.path))
@@ -229,7 +235,7 @@ CAUSES: dict[type[errors.ZkplanError], Callable[[Closed], Any]] = {
     errors.NotSerialisable: lambda c: c.plans["defining"].add_task(
         fail, [{ARGUMENT: (each for each in ARGUMENT)}]
     ),
-    errors.PayloadTooLarge: lambda c: c.plans["defining"].add_task(fail, [ARGUMENT * 100_000]),
+    errors.PayloadTooLarge: exceed_a_request,
     errors.PayloadUndecodable: read_with_another_secret,
     errors.StoreUnavailable: lose_the_store,
     errors.ZooKeeperUnavailable: lambda c: zkplan.connect(
@@ -241,6 +247,9 @@ CAUSES: dict[type[errors.ZkplanError], Callable[[Closed], Any]] = {
     errors.TransactionRejected: refuse,
     errors.ServerFull: fill,
     errors.WaitTimeout: lambda c: c.plans["defining"].wait(0),
+    errors.InvalidSettings: lambda c: zkplan.connect(
+        c.hosts, profile="none", secret=SECRET, auth_data=LOGIN
+    ),
     errors.ZkplanError: lambda c: zkplan.connect(f"zk1,me:{PASSWORD}@zk2:2181", secret=SECRET),
 }
 #: Errors that need a fault to come about. Their texts are made of paths, numbers and names.
@@ -280,10 +289,7 @@ def test_tasks_processes_and_logs_of_a_worker_have_no_planted_value(
 ) -> None:
     """At d18eeb0 tasks found it in their environment, `ps` in all children, the log in messages."""
     given = ["--processes", processes]
-    if processes == "1":
-        monkeypatch.setenv("ZKPLAN_SECRET", SECRET)
-    else:
-        given += ["--secret", SECRET]
+    monkeypatch.setenv("ZKPLAN_SECRET", SECRET)
     with (
         zkplan.connect(zookeeper_hosts, zkplan_root, secret=SECRET) as client,
         WorkerProcess(zookeeper_hosts, zkplan_root, tmp_path, *given) as worker,

@@ -7,7 +7,7 @@ from kazoo.security import OPEN_ACL_UNSAFE
 
 import zkplan
 
-from .support import Here, Run, tree, working
+from .support import Here, Ran, Run, tree, working
 
 ALICE = [("digest", "alice:wonder")]
 _OPEN = OPEN_ACL_UNSAFE  # so that the fixture of the root can remove it
@@ -16,9 +16,14 @@ _OPEN = OPEN_ACL_UNSAFE  # so that the fixture of the root can remove it
 @pytest.fixture
 def run_as_alice(run: Run, monkeypatch: pytest.MonkeyPatch) -> Run:
     """`run`, with a login."""
-    monkeypatch.setenv("ZKPLAN_LOGIN_USER", "alice")
-    monkeypatch.setenv("ZKPLAN_LOGIN_PASSWORD", "wonder")
-    return run
+
+    def as_alice(*words: str) -> Ran:
+        with monkeypatch.context() as environment:
+            environment.setenv("ZKPLAN_LOGIN_USER", "alice")
+            environment.setenv("ZKPLAN_LOGIN_PASSWORD", "wonder")
+            return run(*words)
+
+    return as_alice
 
 
 def test_a_root_is_open_then_locked_then_closed(here: Here, run: Run, run_as_alice: Run) -> None:

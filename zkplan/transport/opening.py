@@ -83,7 +83,9 @@ def open_transport(
             f"no ZooKeeper answered at {hosts} within {connect_timeout_s:g} s{why(client)}; is it "
             "running, and is the address right?"
         )
-    logs_in = bool(options.get("auth_data") or options.get("sasl_options"))
+    # A certificate is a login only for a server that takes it for one, as an access list shows.
+    certificate = options.get("certfile") and options.get("default_acl")
+    logs_in = bool(options.get("auth_data") or options.get("sasl_options") or certificate)
     transport = Transport(client, owns=True, patience_s=patience_s, logs_in=logs_in)
     shared = {name: given for name, given in options.items() if name not in _NOT_OF_PROBES}
 
