@@ -20,6 +20,8 @@ from .members import Shown
 LASTS_S = 20.0
 #: One look may wait for servers, or for the gavel, as long.
 _LOOKS = 5
+#: So often a removal is tried whose outcome is unknown; each try waits for servers.
+_TRIES = 3
 #: An ordinary removal has ended by then.
 _WAIT_S = 2.0
 
@@ -76,20 +78,23 @@ class Removals:
             thread.join(_WAIT_S)
 
     def _remove(self, plan: zkplan.Plan, removal: _Removal) -> None:
-        try:
-            plan.remove()
-        except zkplan.ClientClosed:
-            return  # the run is over
-        except zkplan.ZooKeeperUnavailable as error:
-            removal.error = repr(error)[:200]
+        for _ in range(_TRIES):
+            try:
+                plan.remove()
+            except zkplan.ClientClosed:
+                return  # the run is over
+            except zkplan.ZooKeeperUnavailable as error:
+                # It may have been done, but for the folder in the store: again, as a user would.
+                removal.error = repr(error)[:200]
+                continue
+            except zkplan.PlanNotFound:
+                pass  # an earlier removal has done it
+            except Exception as error:  # A thread that dies silently would find nothing.
+                removal.error = repr(error)[:200]
+                self._say(removal, plan.name, plan.path, "cannot be removed")
+                return
+            self.is_gone(plan.name, plan.path, removal.begun)
             return
-        except zkplan.PlanNotFound:
-            pass  # an earlier removal has done it
-        except Exception as error:  # A thread that dies silently would find nothing.
-            removal.error = repr(error)[:200]
-            self._say(removal, plan.name, plan.path, "cannot be removed")
-            return
-        self.is_gone(plan.name, plan.path, removal.begun)
 
     def is_gone(self, name: str, path: str, begun: float) -> None:
         """A removal was acknowledged, or a look after a sync has shown that it is gone."""
