@@ -201,7 +201,7 @@ def test_a_plan_that_is_not_there_is_not_found(zkplan_client: Client) -> None:
 
 @pytest.mark.parametrize("root", ["", "zkplan", "/", "/a//b", "/a/../b", "/zookeeper", "/a\x00b"])
 def test_a_root_that_is_no_path_is_refused(root: str, zookeeper_hosts: str) -> None:
-    with pytest.raises(ZkplanError, match="root must be a path"):
+    with pytest.raises(ZkplanError, match=r"root must be a (path|text of one line)"):
         zkplan.connect(zookeeper_hosts, root=root)
 
 

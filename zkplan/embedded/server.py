@@ -84,7 +84,8 @@ class Server:
             self.host, self.port = endpoint.getsockname()[:2]
             if self._storage is not None:
                 self._storage.publish_address(f"{self.host}:{self.port}")
-            if any(self._access) and is_loopback(self.host):
+            # To an open one everybody comes by its address, and all alike.
+            if self._access.login and is_loopback(self.host):
                 self._announcement = Announcement(self.host, self.port, self._access)
             # Nothing slow may follow before `start_serving`: sessions must not lose the time that
             # the start takes.

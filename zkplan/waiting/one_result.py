@@ -40,11 +40,12 @@ def wait_for_outcome(
             return True, outcome.data
         if home is None:
             raise PlanNotFound(plan_path, f"{plan_path} was removed")
+        is_cancelled = control is not None and control_from_bytes(control.data) == "cancelled"
         if live is None:
-            if control is not None and control_from_bytes(control.data) == "cancelled":
+            if is_cancelled:
                 raise PlanCancelled(plan_path, f"{plan_path} was cancelled")
             raise not_kept(path, name)
-        if value and patience.last is None:  # the first look
+        if value and patience.last is None and not is_cancelled:  # the first look
             names = transport.ask(ReadChildren(path)) or ()
             if is_kept(client.codec, task, live.data, names) is False:
                 if transport.ask(ReadChildren(outcome_path)) is not None:
