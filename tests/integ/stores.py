@@ -14,7 +14,11 @@ from zkplan import Client, Plan
 from .support import Here, wait_until, working
 
 #: For processes: no option of a command sets the limit.
-_CUSTOMIZE = 'import zkplan.client\nzkplan.client.connect.__kwdefaults__["inline_limit"] = 0\n'
+_CUSTOMIZE = """
+import zkplan.client
+for connect in (zkplan.client.connect, zkplan.client.connect_with):
+    connect.__kwdefaults__["inline_limit"] = 0
+"""
 
 
 def environment(store: Path, code: Path) -> dict[str, str]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from zkplan.client import connect
+from zkplan.client import connect, connect_with
 
 from . import test_a_plan_grows_while_it_runs as growing
 from . import test_failures_are_reported as failing
@@ -28,8 +28,9 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     folder = tmp_path / "all values"
     for name, value in environment(folder, tmp_path / "code").items():
         monkeypatch.setenv(name, value)
-    assert connect.__kwdefaults__ is not None
-    monkeypatch.setitem(connect.__kwdefaults__, "inline_limit", 0)
+    for connects in (connect, connect_with):
+        assert connects.__kwdefaults__ is not None
+        monkeypatch.setitem(connects.__kwdefaults__, "inline_limit", 0)
     yield folder
     assert folder.exists(), "nothing of this scenario went to the store"
 

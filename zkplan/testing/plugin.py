@@ -182,7 +182,12 @@ def zkplan_client(
     from zkplan.settings import Settings
     from zkplan.worker import Worker
 
-    settings = Settings(hosts=zkplan_hosts, root=zkplan_root, secret=zkplan_secret.encode())
+    settings = Settings(
+        hosts=zkplan_hosts,
+        root=zkplan_root,
+        secret=zkplan_secret.encode(),
+        store=os.environ.get("ZKPLAN_STORE", ""),
+    )
 
     def connected() -> Client:
         return stack.enter_context(connect_with(settings))

@@ -76,6 +76,11 @@ def wrap(
     setattr(connection, step.value, wrapper(getattr(connection, step.value)))
 
 
+def has_sasl(client: KazooClient) -> bool:
+    """Whether it logs in with SASL."""
+    return bool(client._connection.sasl_options)
+
+
 def session_timeout_s(client: KazooClient) -> float:
     """The session time-out in seconds that was asked for; the server may have granted another."""
     return float(client._session_timeout) / 1000.0

@@ -14,6 +14,7 @@ from ..errors import ZkplanError, ZooKeeperUnavailable
 from ..text import without_login
 from .complaints import why
 from .kazoo_client import logger, make_client
+from .kazoo_private import has_sasl
 from .own_login import log_in
 from .repairs import repair
 from .rollback import RollbackWatch
@@ -58,7 +59,7 @@ def open_transport(
         if given:
             raise TypeError(f"{', '.join(given)}: set it on the KazooClient that is given as hosts")
         repair(hosts)
-        logs_in = bool(hosts.auth_data or hosts.sasl_options)
+        logs_in = bool(hosts.auth_data) or has_sasl(hosts)
         return Transport(hosts, owns=False, patience_s=patience_s, logs_in=logs_in)
     if not isinstance(hosts, str):
         raise TypeError(
