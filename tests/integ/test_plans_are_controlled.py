@@ -339,6 +339,6 @@ def test_a_task_of_a_removed_plan_is_told_and_nobody_is_warned_of_its_end(
             plan.add_task(runs_until_told, [str(file), raises])
         wait_until(lambda: notes(file) == ["runs"], "it runs")
         plan.remove()
-        wait_until(lambda: "lost the claim" in caplog.text, "the worker knows that it was in vain")
-    assert notes(file) == ["runs", "told"]
+        wait_until(lambda: notes(file) == ["runs", "told"], "the task is told")
+    # The worker has ended, and so it knows that the claim is lost, or has handed it back before.
     assert not [each for each in caplog.records if each.levelname not in ("INFO", "DEBUG")]

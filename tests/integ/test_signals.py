@@ -48,7 +48,7 @@ def test_ctrl_c_of_a_wait_is_not_a_failed_plan(
     said = log.read_text()
     assert ("Traceback" in said) == (words is SCRIPT)
     look = f"zkplan plan show {int(plan.number)} --hosts"
-    assert f"(idle) goes on; only this wait has ended. To look at the plan:\n{look}" in said
+    assert f"(idle) goes on; only this wait has ended. To look at the plan: {look}" in said
 
 
 MAIN = """

@@ -186,7 +186,7 @@ class Patience:
             return
         name = f" ({seen.name})" if seen.name.isprintable() and seen.name else ""
         logger.warning(
-            "%s%s goes on; only this wait has ended. To look at the plan:\n%s",
+            "%s%s goes on; only this wait has ended. To look at the plan: %s",
             *(seen.path, name, self._client.command(f"plan show {int(number_of(seen.path))}")),
         )
 
