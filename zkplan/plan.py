@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 from .connection import Connection
-from .errors import ForeignTask, PlanError, ZkplanError
+from .errors import PlanError, ZkplanError
 from .functions.decorator import open_plans
 from .functions.definition import define_all
 from .functions.mapping import MapResults, specs_for
@@ -17,6 +17,8 @@ from .inspection.find import find_task
 from .inspection.outcomes import OutcomeSummary, kept_outcomes
 from .inspection.plan_progress import PlanProgress, plan_progress
 from .inspection.unfinished import TaskSummary, unfinished_tasks
+from .inspection.view import Why
+from .inspection.why import why_plan
 from .protocol import control
 from .protocol.adding import NewTask
 from .protocol.author import Author
@@ -302,6 +304,11 @@ class Plan:
         Raises PlanNotFound."""
         return plan_progress(self._client, self.path)
 
+    def why(self) -> Why:
+        """Why it has not ended: exact causes, with what to do. The reads are bounded, however large
+        the plan is; the causes are not all of one moment. Raises PlanNotFound."""
+        return why_plan(self._client, self.path)
+
     def is_drained(self) -> bool:
         """Whether every task has finished. Raises PlanNotFound."""
         status = self._client.transport.run(control.status(self.path))
@@ -361,13 +368,7 @@ class Plan:
         raises = on_error == "raise"
         if tasks is None:
             return kept_results(self._client, self.path, timeout, raises)
-        asked = list(tasks)
-        for task in asked:
-            if task.plan.path != self.path:
-                raise ForeignTask(
-                    task.name, f"{task!r} is not of {self.path}: ask its own plan for its result"
-                )
-        return results_of(self._client, self.path, asked, timeout, raises)
+        return results_of(self._client, self.path, list(tasks), timeout, raises)
 
     def _refuse_to_wait_inside(self) -> None:
         """Raise PlanError inside the plan's own `with` block while the plan is not marked ready.

@@ -1,4 +1,4 @@
-"""`zkplan plan ls|show|wait|pause|resume|…`: look at plans, control and move them."""
+"""`zkplan plan ls|show|why|wait|pause|resume|…`: look at plans, control and move them."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from .common import (
     output_option,
     print_facts,
     print_rows,
+    print_why,
     tell_none,
 )
 
@@ -83,6 +84,16 @@ def show(plan: str, output: str, **connection: Any) -> None:
 def _failure(number: str, letter: Dead) -> str:
     name = letter.name if letter.name != f"task-{number}" else ""
     return f"{name} (task-{number}): {letter.error}" if name else f"task-{number}: {letter.error}"
+
+
+@plan.command()
+@_which
+@output_option
+@connection_options
+def why(plan: str, output: str, **connection: Any) -> None:
+    """Say why a plan has not ended, cause by cause, and what to do."""
+    with open_client(**connection) as client:
+        print_why(client.plan(plan).why(), output)
 
 
 @plan.command()
