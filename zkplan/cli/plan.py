@@ -26,6 +26,7 @@ from .common import (
     print_why,
     tell_none,
 )
+from .gc import gc
 
 _COLUMNS = (
     *("number", "name", "state", "unfinished", "runnable", "dead"),
@@ -38,6 +39,9 @@ _which = click.argument("plan", metavar="PLAN")
 def plan() -> None:
     """Look at plans and control them. PLAN is a path, a number, or a name. If several plans have
     that name, the newest is meant."""
+
+
+plan.add_command(gc)
 
 
 def _row(found: PlanStatus, output: str) -> dict[str, Any]:
@@ -71,6 +75,8 @@ def show(plan: str, output: str, **connection: Any) -> None:
         found = client.plan(plan)
         facts = _row(found.status(), output)
         facts["on_failure"] = found.record.on_failure
+        if found.record.retention is not None:
+            facts["retention"] = found.record.retention
         if output == "table":
             facts["failures"] = "\n".join(starmap(_failure, found.dead()))
         else:
