@@ -14,6 +14,7 @@ from .functions.mapping import MapResults, specs_for
 from .inspection.dead_letters import dead_letters, retry_all, retry_task
 from .inspection.deadlock import status_of
 from .inspection.find import find_task
+from .inspection.graph import PlanGraph, plan_graph
 from .inspection.outcomes import OutcomeSummary, kept_outcomes
 from .inspection.plan_progress import PlanProgress, plan_progress
 from .inspection.unfinished import TaskSummary, unfinished_tasks
@@ -60,8 +61,6 @@ class Plan:
         self._opened_by = 0
         self._new = new
         self._watcher = Watcher[Task]()
-
-    # ---- what it is
 
     @property
     def client(self) -> Any:
@@ -308,6 +307,10 @@ class Plan:
         """Why it has not ended: exact causes, with what to do. The reads are bounded, however large
         the plan is; the causes are not all of one moment. Raises PlanNotFound."""
         return why_plan(self._client, self.path)
+
+    def graph(self) -> PlanGraph:
+        """All unfinished tasks, alike ones in one box. Raises PlanNotFound."""
+        return plan_graph(self._client, self.path)
 
     def is_drained(self) -> bool:
         """Whether every task has finished. Raises PlanNotFound."""

@@ -111,6 +111,9 @@ def test_a_chain_is_followed_to_the_dead_task_at_its_end(
     told = run("task", "why", plan.number, last.number, "-o", "json")
     assert [cause["code"] for cause in told.data["causes"]] == ["waits", "dead"]
     assert "nothing else can run" in run("plan", "why", plan.number).out
+    plan.cancel()
+    # Nothing of it can be retried any more.
+    assert codes(dead.why()) == codes(last.why()) == codes(plan.why()) == ["cancelled"]
 
 
 def test_a_delayed_task_says_until_when_and_after_which_error(

@@ -27,6 +27,7 @@ from .common import (
     tell_none,
 )
 from .gc import gc
+from .graph import graph
 
 _COLUMNS = (
     *("number", "name", "state", "unfinished", "runnable", "dead"),
@@ -42,6 +43,7 @@ def plan() -> None:
 
 
 plan.add_command(gc)
+plan.add_command(graph)
 
 
 def _row(found: PlanStatus, output: str) -> dict[str, Any]:

@@ -118,12 +118,12 @@ def _summaries(
             place = place._replace(attempts=_used(index.data))
         elif index is not None:
             place = Place("dead", Dead.from_bytes(index.data).a)
-        name, state = _name_of(client.codec, node.data), place.state or _state(names)
+        name, state = _name_of(client.codec, node.data), place.state or state_of(names)
         shown.append(TaskSummary(number, name, state, place.attempts, place.worker, place.due))
     return shown
 
 
-def _state(names: list[str]) -> str:
+def state_of(names: list[str]) -> str:
     """The state of a task that is in no index, from its children."""
     if "incomplete" in names or "ready" not in names:
         return "being defined"

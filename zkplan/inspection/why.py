@@ -23,7 +23,8 @@ def why_task(client: Connection, plan_path: str, number: str) -> Why:
     found: list[Cause] = []
     if task.state != "finished":
         found += plan_causes(view)
-    found += waits(view, task) if task.state == "waiting" else causes_of(view, task)
+    if view.status.state != "cancelled" or task.state in ("finished", "claimed"):
+        found += waits(view, task) if task.state == "waiting" else causes_of(view, task)
     return Why(f"{plan_path}/task-{number}", task.state, _once(found))
 
 
@@ -31,9 +32,8 @@ def why_plan(client: Connection, plan_path: str) -> Why:
     """See Plan.why."""
     view = View(client, plan_path)
     found = [*plan_causes(view)]
-    if view.status.state not in ("done", "defining"):
-        for find in CONTENT_CAUSES:
-            found += find(view)
+    for find in _CONTENT_OF.get(view.status.state, CONTENT_CAUSES):
+        found += find(view)
     return Why(plan_path, view.status.state, _once(found))
 
 
@@ -163,6 +163,8 @@ CONTENT_CAUSES: tuple[Callable[[View], Iterator[Cause]], ...] = (
     *(empty, dead_tasks, claims_of_workers_gone, runnable_tasks, delayed_tasks),
     *(claimed_tasks, stuck),
 )
+#: Of a cancelled plan, nothing but what has been claimed goes on.
+_CONTENT_OF = {"done": (), "defining": (), "cancelled": (claims_of_workers_gone, claimed_tasks)}
 
 
 def _named(view: View) -> str:
