@@ -1,4 +1,4 @@
-"""A plan that does not go on says why; then it is cancelled, and removed with its retention over."""
+"""A plan that cannot go on says why. It is cancelled, and removed when its retention is over."""
 
 import os
 
