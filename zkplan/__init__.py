@@ -2,6 +2,7 @@
 
 Author:     connect, local, Client, Plan, Task, TaskSpec, PlanStatus
 Futures:    task (a decorator), as_completed, wait, Executor, TaskInfo, PlanProgress
+Causes:     Why, Cause: what Plan.why and Task.why return
 Functional: create_plan, add_task, mark_ready, plan_completed
 Worker:     Worker, Backoff, Statistics
 In a task:  current, Context
@@ -47,6 +48,7 @@ from .functional import add_task, create_plan, mark_ready, plan_completed
 from .functions.decorator import task
 from .inspection.plan_progress import PlanProgress
 from .inspection.task_info import TaskInfo
+from .inspection.view import Cause, Why
 from .local import local
 from .plan import Plan
 from .protocol.control import PlanStatus
@@ -92,6 +94,8 @@ __all__ = [
     "Executor",
     "TaskInfo",
     "PlanProgress",
+    "Why",
+    "Cause",
     "PlanStatus",
     "WorkerRecord",
     # Functional

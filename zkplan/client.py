@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,8 +19,9 @@ from .inspection.workers import living_workers
 from .plan import Plan
 from .protocol.author import create_plan, ensure_root
 from .protocol.look import plan_records, readable_record, refuse_hidden
-from .protocol.records import OnFailure, PlanRecord, TaskOptions, WorkerRecord
+from .protocol.records import NUMBER_MAX, OnFailure, PlanRecord, TaskOptions, WorkerRecord
 from .protocol.requests import ReadData
+from .retention import Expired, Rules, expired, remove_expired
 from .serialization.codec import Codec
 from .settings import Settings, resolve
 from .settings.login import with_password
@@ -59,12 +60,16 @@ class Client(Connection):
         keep: bool | None = None,
         pure: bool = False,
         on_failure: OnFailure = "hold",
+        retention: float | None = None,
     ) -> Plan:
         """Create an empty plan. The options are the defaults for its tasks; see `Plan.add_task`.
 
         `on_failure` says what happens when a task is out of attempts. With "hold" the task is kept
         as dead and its dependents wait until `retry` gives it more attempts. With "cascade" its
         dependents fail too, and the plan drains.
+
+        `retention` is how many seconds the plan stays after its end: then the next `gc` removes it,
+        and none does before. Nothing removes it by itself.
 
         Raises InvalidTask for an option or a name out of range.
         """
@@ -78,7 +83,12 @@ class Client(Connection):
             raise InvalidTask(
                 "", f"the name of a plan has 1 to 200 printable characters, unlike {name!r:.50}"
             )
-        record = PlanRecord(name or "", os.urandom(12).hex(), time.time(), defaults, on_failure)
+        if retention is not None and not 0 <= retention < NUMBER_MAX:
+            raise InvalidTask("", f"retention is a number of seconds from 0, not {retention!r}")
+        record = PlanRecord(
+            *(name or "", os.urandom(12).hex(), time.time(), defaults, on_failure),
+            retention=retention,
+        )
         number = self.transport.run(create_plan(self.paths, record))
         return Plan(self, self.paths.plan(number), record, new=True)
 
@@ -154,6 +164,32 @@ class Client(Connection):
         """
         number = archive.import_plan(self, file, copy=copy, any_secret=any_secret)
         return Plan(self, self.paths.plan(number))
+
+    @told_to_caller
+    def gc(
+        self,
+        *,
+        older_than: float | None = None,
+        keep: int | None = None,
+        max_znodes: int | None = None,
+        states: Collection[str] = ("done", "cancelled"),
+        dry_run: bool = False,
+    ) -> list[Expired]:
+        """Remove finished plans. Returns them, oldest end first, each with its outcome.
+
+        A plan goes if each rule that is given lets it go: it ended more than `older_than` seconds
+        ago; it is not among the `keep` plans that ended last; it is one of the oldest, which have
+        to go so that finished plans have at most `max_znodes` znodes. A plan with a `retention` of
+        its own goes when that is over, and not before, whatever the rules say. Without any rule
+        only such plans go. `states` says which plans count as finished; "failed" must be asked for.
+        With `dry_run` nothing is removed.
+
+        It never removes a plan that runs or has a running task. Several clients may call it at
+        once. It does not promise exact ages where the clocks of machines differ. Raises ZkplanError
+        for a wrong rule.
+        """
+        found = expired(self, Rules(older_than, keep, max_znodes, states))
+        return found if dry_run else list(remove_expired(self, found))
 
     def prepare(self) -> None:
         """Create the root and its fixed children if they are missing."""

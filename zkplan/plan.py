@@ -7,16 +7,19 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 from .connection import Connection
-from .errors import ForeignTask, PlanError, ZkplanError
+from .errors import PlanError, ZkplanError
 from .functions.decorator import open_plans
 from .functions.definition import define_all
 from .functions.mapping import MapResults, specs_for
 from .inspection.dead_letters import dead_letters, retry_all, retry_task
 from .inspection.deadlock import status_of
 from .inspection.find import find_task
+from .inspection.graph import PlanGraph, plan_graph
 from .inspection.outcomes import OutcomeSummary, kept_outcomes
 from .inspection.plan_progress import PlanProgress, plan_progress
 from .inspection.unfinished import TaskSummary, unfinished_tasks
+from .inspection.view import Why
+from .inspection.why import why_plan
 from .protocol import control
 from .protocol.adding import NewTask
 from .protocol.author import Author
@@ -58,8 +61,6 @@ class Plan:
         self._opened_by = 0
         self._new = new
         self._watcher = Watcher[Task]()
-
-    # ---- what it is
 
     @property
     def client(self) -> Any:
@@ -302,6 +303,15 @@ class Plan:
         Raises PlanNotFound."""
         return plan_progress(self._client, self.path)
 
+    def why(self) -> Why:
+        """Why it has not ended: exact causes, with what to do. The reads are bounded, however large
+        the plan is; the causes are not all of one moment. Raises PlanNotFound."""
+        return why_plan(self._client, self.path)
+
+    def graph(self) -> PlanGraph:
+        """All unfinished tasks, alike ones in one box. Raises PlanNotFound."""
+        return plan_graph(self._client, self.path)
+
     def is_drained(self) -> bool:
         """Whether every task has finished. Raises PlanNotFound."""
         status = self._client.transport.run(control.status(self.path))
@@ -361,13 +371,7 @@ class Plan:
         raises = on_error == "raise"
         if tasks is None:
             return kept_results(self._client, self.path, timeout, raises)
-        asked = list(tasks)
-        for task in asked:
-            if task.plan.path != self.path:
-                raise ForeignTask(
-                    task.name, f"{task!r} is not of {self.path}: ask its own plan for its result"
-                )
-        return results_of(self._client, self.path, asked, timeout, raises)
+        return results_of(self._client, self.path, list(tasks), timeout, raises)
 
     def _refuse_to_wait_inside(self) -> None:
         """Raise PlanError inside the plan's own `with` block while the plan is not marked ready.

@@ -13,6 +13,8 @@ from .errors import (
     ResultNotKept,
 )
 from .inspection.task_info import TaskInfo, task_info
+from .inspection.view import Why
+from .inspection.why import why_task
 from .protocol.adding import NewTask
 from .serialization import codec as codecs
 from .serialization.codec import function_name
@@ -231,6 +233,14 @@ class Task:
         `state`."""
         client, plan_path, number = self._waited_for()
         return task_info(client, plan_path, number)
+
+    def why(self) -> Why:
+        """Why the task does not run now, or has not ended: exact causes, with what to do.
+
+        A waiting task is followed along its edges to the tasks that keep it waiting in the end,
+        100 levels and 2 000 tasks at most; a cause says so if there may be more. Raises as `state`.
+        """
+        return why_task(*self._waited_for())
 
     def retry(self) -> bool:
         """Make a dead task runnable again, with all its attempts. Returns False if it is not

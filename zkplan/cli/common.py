@@ -14,11 +14,12 @@ import click
 from ..client import Client, connect_with
 from ..errors import PayloadUndecodable
 from ..inspection.roots import hint_at_root
+from ..inspection.view import Why
 from ..plan import Plan
 from ..settings import Settings, resolve
 from ..settings.fields import FIELDS, Field
 from ..settings.handing import take_handed
-from ..text import one_line
+from ..text import date_time, one_line
 from ..transport.addresses import require_data
 from .terminal import PrintableFormatter, printable
 
@@ -211,6 +212,23 @@ def print_facts(facts: dict[str, Any], output: str) -> None:
         click.echo(f"{name.ljust(width)}  {lines[0]}".rstrip())
         for line in lines[1:]:
             click.echo(f"{' ' * width}  {line}")
+
+
+def print_why(found: Why, output: str) -> None:
+    """Print the causes: as JSON with all of their fields, or one line each and below it what to
+    do."""
+    if output == "json":
+        causes = [
+            cause._asdict() | {"when": cause.when and date_time(cause.when, people=False)}
+            for cause in found.causes
+        ]
+        print_facts(found._asdict() | {"causes": causes}, output)
+        return
+    click.echo(f"{found.path}: {found.state}")
+    for cause in found.causes:
+        click.echo(f"- {printable(cause.text)}")
+        if cause.advice:
+            click.echo(f"  {printable(cause.advice)}")
 
 
 def _cell(value: Any) -> str:

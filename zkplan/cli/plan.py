@@ -1,4 +1,4 @@
-"""`zkplan plan ls|show|wait|pause|resume|…`: look at plans, control and move them."""
+"""`zkplan plan ls|show|why|wait|pause|resume|…`: look at plans, control and move them."""
 
 from __future__ import annotations
 
@@ -26,8 +26,11 @@ from .common import (
     output_option,
     print_facts,
     print_rows,
+    print_why,
     tell_none,
 )
+from .gc import gc
+from .graph import graph
 
 _COLUMNS = (
     *("number", "name", "state", "unfinished", "runnable", "dead"),
@@ -40,6 +43,10 @@ _which = click.argument("plan", metavar="PLAN")
 def plan() -> None:
     """Look at plans and control them. PLAN is a path, a number, or a name. If several plans have
     that name, the newest is meant."""
+
+
+plan.add_command(gc)
+plan.add_command(graph)
 
 
 def _row(found: PlanStatus, output: str) -> dict[str, Any]:
@@ -75,6 +82,8 @@ def show(plan: str, output: str, settings: Settings) -> None:
         found = client.plan(plan)
         facts = _row(found.status(), output)
         facts["on_failure"] = found.record.on_failure
+        if found.record.retention is not None:
+            facts["retention"] = found.record.retention
         if output == "table":
             facts["failures"] = "\n".join(starmap(_failure, found.dead()))
         else:
@@ -88,6 +97,16 @@ def show(plan: str, output: str, settings: Settings) -> None:
 def _failure(number: str, letter: Dead) -> str:
     name = letter.name if letter.name != f"task-{number}" else ""
     return f"{name} (task-{number}): {letter.error}" if name else f"task-{number}: {letter.error}"
+
+
+@plan.command()
+@_which
+@output_option
+@connection_options
+def why(plan: str, output: str, settings: Settings) -> None:
+    """Say why a plan has not ended, cause by cause, and what to do."""
+    with open_client(settings) as client:
+        print_why(client.plan(plan).why(), output)
 
 
 @plan.command()

@@ -1,4 +1,4 @@
-"""`zkplan task ls|show|retry`: unfinished tasks, kept outcomes; one task with all of its facts."""
+"""`zkplan task ls|show|why|retry`: unfinished tasks, kept outcomes; all facts of one task."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from .common import (
     print_facts,
     print_rest,
     print_rows,
+    print_why,
 )
 
 _plan = click.argument("plan", metavar="PLAN")
@@ -99,6 +100,17 @@ def show(plan: str, task: str, values: bool, output: str, settings: Settings) ->
             f"{found.path}: {count(len(undecoded), 'value')} cannot be decoded here; a module or "
             f"the secret (ZKPLAN_SECRET) may be missing: {undecoded[0]}"
         )
+
+
+@task.command()
+@_plan
+@_task
+@output_option
+@connection_options
+def why(plan: str, task: str, output: str, settings: Settings) -> None:
+    """Say why a task does not run now, down to the tasks that keep it waiting in the end."""
+    with open_client(settings) as client:
+        print_why(client.plan(plan).task(task).why(), output)
 
 
 @task.command()

@@ -15,7 +15,7 @@ from ..protocol.look import names_on_claims_nodes
 from ..protocol.records import Failure
 from ..protocol.requests import ReadChildren, ReadData, ReadMany, Step
 from ..protocol.shared import pending_dependents
-from ..serialization.codec import FAILURE
+from ..serialization.codec import FAILURE, LOG
 from .dead_letters import dead_letters
 from .neighbours import NAMED, dependencies
 
@@ -53,7 +53,7 @@ def not_taken(client: Connection, plan_path: str, count: int) -> str:
     it."""
     names = client.transport.ask(ReadChildren(f"{plan_path}/runnable")) or ()
     runnable = sorted(entry.task for name in names if (entry := parse_entry(name)) is not None)
-    told = (_refusal(client, f"{plan_path}/task-{task}") for task in runnable[:LOOKED_AT])
+    told = (refusal(client, f"{plan_path}/task-{task}") for task in runnable[:LOOKED_AT])
     why = next(filter(None, told), "they cannot decode these tasks, or have just started")
     if runnable:
         show = client.command(f"task show {int(number_of(plan_path))} {int(runnable[0])}")
@@ -61,18 +61,24 @@ def not_taken(client: Connection, plan_path: str, count: int) -> str:
     return f"{count} of its tasks runnable, but no worker takes them: {why}"
 
 
-def _refusal(client: Connection, task: str) -> str:
+def refusal(client: Connection, task: str) -> str:
     """The reason that a worker logged for not running that task; empty if none can be read."""
     names = client.transport.ask(ReadChildren(task)) or ()
     logs = sorted(name for name in names if name.startswith("log-"))
     node = client.transport.ask(ReadData(f"{task}/{logs[-1]}")) if logs else None
     if node is None:
         return ""
-    try:
-        failure = Failure.from_bytes(client.codec.open(FAILURE, node.data)[1])
-    except PayloadUndecodable:  # a progress note, or signed with another secret
-        return ""
     name = task.rpartition("/")[2]
+    try:
+        kind, body = client.codec.open(FAILURE + LOG, node.data)
+        if kind == LOG:  # a progress note
+            return ""
+        failure = Failure.from_bytes(body)
+    except PayloadUndecodable:
+        return (
+            f"{name} has a log that cannot be read here: a worker that has another secret "
+            "(ZKPLAN_SECRET) than this client cannot decode the task"
+        )
     if failure.kind == "StoreUnavailable":
         return f"{name} waits for the store of {failure.worker}: {failure.message}"
     if failure.kind != "PayloadUndecodable":

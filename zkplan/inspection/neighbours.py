@@ -29,10 +29,7 @@ class Edges(NamedTuple):
 def dependents(transport: Transport, task_path: str, provs: list[str]) -> Edges:
     """The tasks that get the result, from the first `prov-` of this task."""
     shown = sorted(provs)[:NAMED]
-    nodes = _read(transport, [f"{task_path}/{name}" for name in shown])
-    edges = [_edge(node.data) for node in nodes if node is not None]
-    numbers = dict.fromkeys(edge.task for edge in edges if edge is not None)
-    return Edges(list(numbers), len(provs) - len(shown))
+    return Edges(targets_of(transport, task_path, shown), len(provs) - len(shown))
 
 
 def dependencies(transport: Transport, plan_path: str, number: str, deps: list[str]) -> Edges:
@@ -42,7 +39,7 @@ def dependencies(transport: Transport, plan_path: str, number: str, deps: list[s
     before it, newest first, because they usually end last.
     """
     path = f"{plan_path}/task-{number}"
-    sources = _sources(transport, path, deps)
+    sources = sources_of(transport, path, deps)
     dead = set(transport.ask(ReadChildren(f"{plan_path}/dead")) or ()) if sources else set()
     here = int(number)
     known = sorted(
@@ -68,14 +65,24 @@ def dependencies(transport: Transport, plan_path: str, number: str, deps: list[s
     return Edges(left, len(sources) - len(shown), why)
 
 
-def _sources(transport: Transport, path: str, deps: list[str]) -> dict[str, str]:
-    """The task that each of `deps` names, or an empty text. A `dep-` that is gone is left out."""
+def sources_of(transport: Transport, path: str, deps: list[str]) -> dict[str, str]:
+    """The task that each of `deps` names, or an empty text. A `dep-` that is gone is left out.
+
+    `deps` are relative to `path`.
+    """
     nodes = _read(transport, [f"{path}/{dep}" for dep in deps])
     return {
         dep: parse_number(node.data.decode(errors="replace")) or ""
         for dep, node in zip(deps, nodes, strict=True)
         if node is not None
     }
+
+
+def targets_of(transport: Transport, path: str, provs: list[str]) -> list[str]:
+    """The tasks that these edges lead to, each once. `provs` are relative to `path`."""
+    nodes = _read(transport, [f"{path}/{name}" for name in provs])
+    edges = [_edge(node.data) for node in nodes if node is not None]
+    return list(dict.fromkeys(edge.task for edge in edges if edge is not None))
 
 
 def _read(transport: Transport, paths: list[str]) -> list[Node | None]:

@@ -39,7 +39,7 @@ class TaskSummary(NamedTuple):
     due: float | None = None
 
 
-class _Place(NamedTuple):
+class Place(NamedTuple):
     """What an index says about a task. `claim` is the path of its claim, if it has one."""
 
     state: str = ""
@@ -61,7 +61,7 @@ def unfinished_tasks(client: Connection, plan_path: str) -> Iterator[TaskSummary
 
 def summaries(client: Connection, plan_path: str, numbers: list[str]) -> Iterator[TaskSummary]:
     """The tasks with these numbers, in this order. Finished tasks are left out."""
-    places: dict[str, _Place] = {}
+    places: dict[str, Place] = {}
     read_at = -INDEXES_AGE_S
     for start in range(0, len(numbers), TASKS_PER_READ):
         if time.monotonic() - read_at >= INDEXES_AGE_S:
@@ -70,7 +70,7 @@ def summaries(client: Connection, plan_path: str, numbers: list[str]) -> Iterato
         yield from _summaries(client, plan_path, places, numbers[start : start + TASKS_PER_READ])
 
 
-def places_of(paths: Paths, plan_path: str) -> Step[dict[str, _Place]]:
+def places_of(paths: Paths, plan_path: str) -> Step[dict[str, Place]]:
     """What the indexes say about the tasks of the plan, by task number."""
     plan = number_of(plan_path)
     runnable, dead, later = yield ReadMany(
@@ -80,28 +80,28 @@ def places_of(paths: Paths, plan_path: str) -> Step[dict[str, _Place]]:
             ReadChildren(paths.delayed),
         ]
     )
-    places = dict.fromkeys(dead or (), _Place("dead"))
+    places = dict.fromkeys(dead or (), Place("dead"))
     for entry in map(parse_entry, runnable or ()):
         if entry is not None:
-            places[entry.task] = _Place("runnable", entry.a)
+            places[entry.task] = Place("runnable", entry.a)
     for delayed in map(parse_delayed, later or ()):
         if delayed is not None and delayed.plan == plan:
             due = delayed.due_ms / 1000
-            places[delayed.entry.task] = _Place("delayed", delayed.entry.a, due)
+            places[delayed.entry.task] = Place("delayed", delayed.entry.a, due)
     # Claims are read last: a task that is claimed after its entry was read counts as claimed.
     for worker, name in (yield from names_on_claims_nodes(paths)):
         claim = parse_claim(name)
         if claim is not None and claim.plan == plan:
-            used = places.get(claim.task, _Place()).attempts
+            used = places.get(claim.task, Place()).attempts
             path = f"{paths.claims_of(worker)}/{name}"
-            places[claim.task] = _Place("claimed", used, worker=worker, claim=path)
+            places[claim.task] = Place("claimed", used, worker=worker, claim=path)
     return places
 
 
 def _summaries(
-    client: Connection, plan_path: str, places: dict[str, _Place], numbers: list[str]
+    client: Connection, plan_path: str, places: dict[str, Place], numbers: list[str]
 ) -> list[TaskSummary]:
-    found = [places.get(number, _Place()) for number in numbers]
+    found = [places.get(number, Place()) for number in numbers]
     reads: list[ReadData | ReadChildren] = []
     for number, place in zip(numbers, found, strict=True):
         path = f"{plan_path}/task-{number}"
@@ -117,13 +117,13 @@ def _summaries(
         if index is not None and place.claim:
             place = place._replace(attempts=_used(index.data))
         elif index is not None:
-            place = _Place("dead", Dead.from_bytes(index.data).a)
-        name, state = _name_of(client.codec, node.data), place.state or _state(names)
+            place = Place("dead", Dead.from_bytes(index.data).a)
+        name, state = _name_of(client.codec, node.data), place.state or state_of(names)
         shown.append(TaskSummary(number, name, state, place.attempts, place.worker, place.due))
     return shown
 
 
-def _state(names: list[str]) -> str:
+def state_of(names: list[str]) -> str:
     """The state of a task that is in no index, from its children."""
     if "incomplete" in names or "ready" not in names:
         return "being defined"

@@ -27,6 +27,7 @@ from .requests import (
     Create,
     Delete,
     Multi,
+    Node,
     Op,
     ReadChildren,
     ReadData,
@@ -189,6 +190,24 @@ def change_state(plan_path: str, state: State) -> Step[None]:
         if answer.reason not in (*_RACES, Reason.NOT_EMPTY):
             raise rejected(f"changing {plan_path} to {state}", answer)
     raise _too_busy(f"changing {plan_path}")
+
+
+def cancel_as_read(
+    plan_path: str, ready: Node, adds: Node, indexed: bool, dead: Sequence[str]
+) -> Step[bool]:
+    """Cancel a plan in which nothing can run, as was proved after these were read. Returns whether
+    it is cancelled.
+
+    It is refused if a task was added since (the version of `add-count`), retried (its dead letter
+    is gone), or if the plan was changed (the version of `ready`).
+    """
+    ops: list[Op] = [Check(f"{plan_path}/dead/{number}") for number in dead]
+    ops.append(SetData(f"{plan_path}/ready", control_to_bytes("cancelled"), ready.version))
+    ops.append(Delete(f"{plan_path}/add-count", adds.version))
+    if indexed:
+        ops.append(Delete(active_entry(plan_path)))
+    # A lost answer counts as a refusal: the plan is cancelled then, and the next call removes it.
+    return isinstance((yield Multi(ops)), Applied)
 
 
 def finish(plan_path: str, when: float) -> Step[bool]:

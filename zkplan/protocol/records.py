@@ -61,6 +61,12 @@ def _seconds(value: Any, what: str) -> float:
     return float(value)
 
 
+def _retention(value: Any) -> float | None:
+    """None for anything else than seconds: then the plan stays, which does no harm."""
+    known = type(value) in (int, float) and 0 <= value < NUMBER_MAX
+    return float(value) if known else None
+
+
 @dataclass(frozen=True, slots=True)
 class TaskOptions:
     """How a task is run. Times are in seconds. With `keep` None, a result that no task takes is
@@ -124,7 +130,10 @@ DEFAULT_OPTIONS = TaskOptions()
 
 @dataclass(frozen=True, slots=True)
 class PlanRecord:
-    """The data of a plan, which never change. `uid` tells a repeated creation from another plan."""
+    """The data of a plan, which never change. `uid` tells a repeated creation from another plan.
+
+    `retention` is how long it stays after its end, in seconds; with None nothing is said about it.
+    """
 
     name: str
     uid: str
@@ -132,10 +141,13 @@ class PlanRecord:
     defaults: TaskOptions = DEFAULT_OPTIONS
     on_failure: OnFailure = "hold"
     format: int = FORMAT
+    retention: float | None = None
 
     def to_bytes(self) -> bytes:
         value = asdict(self)
         value["defaults"] = json.loads(self.defaults.to_json())
+        if self.retention is None:
+            del value["retention"]
         return to_json(value)
 
     @classmethod
@@ -154,6 +166,7 @@ class PlanRecord:
             created=_seconds(value.get("created", 0.0), "a plan record"),
             defaults=TaskOptions.from_value(value.get("defaults", {})),
             on_failure="cascade" if value.get("on_failure") == "cascade" else "hold",
+            retention=_retention(value.get("retention")),
         )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol, TypeVar
 
 from ..connection import Connection
-from ..errors import PlanFailed, WaitTimeout
+from ..errors import ForeignTask, PlanFailed, WaitTimeout
 from ..protocol.layout import parse_task
 from ..protocol.requests import ReadChildren
 from .group import Group, Waited
@@ -22,6 +22,9 @@ from .plan_tasks import Completed
 class Asked(Waited, Keeps, Protocol):
     """What `results_of` needs of a task. Task implements it."""
 
+    @property
+    def plan(self) -> Any: ...
+
 
 T = TypeVar("T", bound=Asked)
 
@@ -35,6 +38,10 @@ def results_of(
 ) -> list[Any]:
     """See Plan.results."""
     check_timeout(timeout)
+    for task in tasks:
+        if task.plan.path != plan_path:
+            told = f"{task!r} is not of {plan_path}: ask its own plan for its result"
+            raise ForeignTask(task.name, told)
     deadline = None if timeout is None else time.monotonic() + timeout
     values: dict[str, Any] = {}
     numbers = [task._waited_for()[2] for task in tasks]

@@ -1,0 +1,90 @@
+"""`zkplan plan graph` draws the unfinished tasks, alike ones in one box, in every format."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+
+import pytest
+
+from zkplan import Client, Plan, PlanNotFound, TaskSpec, Worker
+from zkplan.inspection import graph
+from zkplan.inspection.graph import levels_of
+
+from .support import Run, fail, wait_until
+
+
+@pytest.fixture
+def plan(zkplan_client: Client) -> Plan:
+    """One task, a hundred behind it, and one behind those."""
+    with zkplan_client.create_plan() as made:
+        first = made.add_task(int, name="first")
+        parts = made.add_tasks([TaskSpec(str, [first]) for _ in range(100)])
+        made.add_task(len, [parts])
+    return made
+
+
+def test_alike_tasks_of_one_level_are_one_box(plan: Plan, run: Run) -> None:
+    found = plan.graph()
+    assert [(box.level, box.function, box.state, len(box.tasks)) for box in found.boxes] == [
+        (0, "builtins.int", "runnable", 1),
+        (1, "builtins.str", "waiting", 100),
+        (2, "builtins.len", "waiting", 1),
+    ]
+    assert found.edges == {(0, 1): 100, (1, 2): 100}
+    drawn = run("plan", "graph", plan.number).out.splitlines()
+    assert drawn == [
+        "level 0",
+        f"  [1] builtins.int: task {int(found.boxes[0].tasks[0])}, runnable",
+        "level 1",
+        "  [2] builtins.str: 100 tasks, waiting  after [1] (100 edges)",
+        "level 2",
+        f"  [3] builtins.len: task {int(found.boxes[2].tasks[0])}, waiting  after [2] (100 edges)",
+    ]
+    assert run("plan", "graph", plan.number, "-o", "json").data["edges"] == [
+        {"from": 0, "to": 1, "count": 100},
+        {"from": 1, "to": 2, "count": 100},
+    ]
+
+
+def test_what_has_finished_is_not_drawn(zkplan_client: Client, worker: Worker) -> None:
+    with zkplan_client.create_plan(attempts=1) as plan:
+        plan.add_task(max, [plan.add_task(int), plan.add_task(fail)])
+    wait_until(lambda: plan.status().state == "failed", "only the dead task keeps it")
+    boxes = [(box.function, box.state) for box in plan.graph().boxes]
+    assert boxes == [("tests.integ.support.fail", "dead"), ("builtins.max", "waiting")]
+    plan.remove()
+    with pytest.raises(PlanNotFound):
+        plan.graph()
+
+
+def test_a_long_graph_is_drawn_without_levels(
+    plan: Plan, monkeypatch: pytest.MonkeyPatch, run: Run
+) -> None:
+    monkeypatch.setattr(graph, "BOXES_MAX", 2)
+    assert {box.level for box in plan.graph().boxes} == {None}
+    assert run("plan", "graph", plan.number).out.startswith("all levels together\n")
+
+
+def test_mermaid_and_dot_escape_what_has_a_meaning_there(
+    plan: Plan, monkeypatch: pytest.MonkeyPatch, run: Run
+) -> None:
+    name = 'a"<b>\\#'
+    monkeypatch.setattr(graph, "_function", lambda *_: name)
+    mermaid = run("plan", "graph", plan.number, "--format", "mermaid").out
+    assert mermaid.startswith('flowchart TD\n  n1["a#quot;#lt;b#gt;')
+    assert "n1 -->|100| n2" in mermaid
+    dot = run("plan", "graph", plan.number, "--format", "dot").out
+    assert 'label="a\\"<b>\\\\' in dot
+    assert 'n1 -> n2 [label="100"];' in dot
+    program = shutil.which("dot")
+    svg = run("plan", "graph", plan.number, "--format", "svg")
+    if program is None:
+        assert (svg.code, "use --format dot or mermaid" in svg.err) == (2, True)
+    else:
+        subprocess.run([program, "-Tsvg"], input=dot, text=True, check=True, capture_output=True)
+        assert "</svg>" in svg.out
+
+
+def test_a_cycle_is_drawn_behind_all_else() -> None:
+    assert levels_of("abc", [("b", "c"), ("c", "b")]) == {"a": 0, "b": 1, "c": 1}

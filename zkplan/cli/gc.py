@@ -1,0 +1,103 @@
+"""`zkplan plan gc`: remove finished plans, after it has said which."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterable
+from typing import Any
+
+import click
+
+from ..errors import ZkplanError
+from ..retention import STATES, Expired, Rules, expired, remove_expired
+from ..settings import Settings
+from ..text import count, date_time
+from .common import connection_options, open_client, output_option, print_rows
+
+_SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
+_COLUMNS = ("number", "name", "state", "ended", "reason", "outcome")
+
+
+def _seconds(ctx: click.Context, param: click.Parameter, value: str | None) -> float | None:
+    """Seconds, or a number with a unit: 90s, 30m, 12h, 7d, 2w."""
+    if value is None:
+        return None
+    found = re.fullmatch(r"(\d{1,9}(?:\.\d{1,9})?)([smhdw]?)", value.strip())
+    if found is None:
+        raise click.BadParameter(f"{value!r} is no time: write 90s, 30m, 12h, 7d or 2w", ctx, param)
+    return float(found[1]) * _SECONDS[found[2]]
+
+
+@click.command()
+@click.option(
+    "--older-than",
+    metavar="TIME",
+    callback=_seconds,
+    help="Those that ended so long ago: 90s, 30m, 12h, 7d, 2w.",
+)
+@click.option("--keep", type=click.IntRange(0), help="All but so many that ended last.")
+@click.option(
+    "--max-znodes",
+    type=click.IntRange(0),
+    help="The oldest ones, until finished plans have at most so many znodes.",
+)
+@click.option(
+    "--state",
+    "states",
+    type=click.Choice(STATES),
+    multiple=True,
+    default=("done", "cancelled"),
+    help="Plans in this state; give it once for each state.",
+)
+@click.option("--dry-run", is_flag=True, help="Only say what would be removed.")
+@click.option("--yes", is_flag=True, help="Do not ask. Required where there is no terminal.")
+@output_option
+@connection_options
+def gc(
+    older_than: float | None,
+    keep: int | None,
+    max_znodes: int | None,
+    states: tuple[str, ...],
+    dry_run: bool,
+    yes: bool,
+    output: str,
+    settings: Settings,
+) -> None:
+    """Remove finished plans. A plan goes if all rules given here let it go, or if its own retention
+    is over; without any rule, only such plans go. A plan that runs is never removed."""
+    rules = Rules(older_than, keep, max_znodes, states)
+    with open_client(settings) as client:
+        found = expired(client, rules)
+        if dry_run or not found:
+            print_rows(_rows(found, output), output, _COLUMNS)
+        else:
+            _confirm(found, yes)
+            ended = list(remove_expired(client, found))
+            print_rows(_rows(ended, output), output, _COLUMNS)
+            left = sum(plan.outcome != "removed" for plan in ended)
+            if left:
+                raise ZkplanError(f"{count(left, 'plan')} could not be removed: see `outcome`")
+    if not found:
+        click.echo(f"no finished plan under {client.root} is to be removed", err=True)
+
+
+def _confirm(found: list[Expired], yes: bool) -> None:
+    what = count(len(found), "finished plan")
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise click.UsageError(
+            f"there is no terminal to ask whether to remove {what}: look at them with --dry-run, "
+            "and confirm with --yes"
+        )
+    print_rows(_rows(found, "table"), "table", _COLUMNS[:-1])
+    if not click.confirm(f"Remove {what}?", err=True):
+        click.echo("nothing is removed", err=True)
+        raise SystemExit(2)
+
+
+def _rows(plans: Iterable[Expired], output: str) -> Iterable[dict[str, Any]]:
+    for plan in plans:
+        ended = date_time(plan.ended, output != "json")
+        yield plan._asdict() | {"number": plan.path.rpartition("-")[2], "ended": ended}

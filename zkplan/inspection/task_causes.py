@@ -1,0 +1,204 @@
+"""Why one task does not run now: one function for each cause."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from ..text import count, date_time
+from .chain import blocked_by, roots_of
+from .deadlock import no_worker, refusal
+from .task_info import TaskInfo
+from .view import Cause, View
+
+#: How many tasks a sentence names, and how many root causes are told.
+NAMED = 5
+
+Find = Callable[[View, TaskInfo], "Cause | None"]
+
+
+def finished(view: View, task: TaskInfo) -> Cause | None:
+    if task.state != "finished":
+        return None
+    ended = f"has failed for good: {task.last_error}" if task.failed else "has finished"
+    return Cause("finished", f"{view.label(task.number)} {ended}.", task=task.number)
+
+
+def dead(view: View, task: TaskInfo) -> Cause | None:
+    if task.state != "dead":
+        return None
+    blocked, whole = blocked_by(view.client.transport, view.plan_path, task.number)
+    more = "" if whole else "at least "
+    text = (
+        f"{view.label(task.number)} is out of attempts ({task.attempts_used} used), and blocks "
+        f"{more}{count(blocked, 'other task')}: {task.last_error}"
+    )
+    advice = f"Remove what made it fail, then retry it: {view.command('task retry', task.number)}."
+    return Cause("dead", sentence(text), advice, task.number)
+
+
+def delayed(view: View, task: TaskInfo) -> Cause | None:
+    if task.due is None or task.state != "delayed":
+        return None
+    error = f", after {task.last_error}" if task.last_error else ""
+    attempts = f"attempt {task.attempts_used + 1} of {task.attempts}"
+    text = (
+        f"{view.label(task.number)} is delayed until {date_time(task.due, True)}, "
+        f"when {attempts} may begin{error}"
+    )
+    return Cause("delayed", sentence(text), "", task.number, when=task.due)
+
+
+def worker_gone(view: View, task: TaskInfo) -> Cause | None:
+    if task.state != "claimed" or not _is_gone(view, task.worker):
+        return None
+    text = (
+        f"{view.label(task.number)} is claimed by {task.worker}, whose session has ended, so its "
+        "result can come no more"
+    )
+    advice = (
+        "Wait a few seconds: another worker takes it over."
+        if view.workers
+        else f"{_capital(no_worker(view.client))}; it takes the task over."
+    )
+    return Cause("worker_gone", sentence(text), advice, task.number, task.worker)
+
+
+def claimed(view: View, task: TaskInfo) -> Cause | None:
+    if task.state != "claimed" or _is_gone(view, task.worker):
+        return None
+    since = "" if task.since is None else f" since {date_time(task.since, True)}"
+    text = f"{view.label(task.number)} is claimed by {task.worker}{since}"
+    worker = next((each for each in view.workers if each.id == task.worker), None)
+    if worker is not None and worker.claims > worker.slots:
+        text += (
+            f", which has claimed {worker.claims} tasks for {count(worker.slots, 'slot')}, so it "
+            "may not have started"
+        )
+    else:
+        text += ", and runs or is about to"
+    advice = (
+        "Nothing has to be done. If it takes too long, look into the log of that worker: "
+        f"{view.command('task show', task.number)} has what the task has told."
+    )
+    return Cause("claimed", sentence(text), advice, task.number, task.worker, task.since)
+
+
+def being_defined(view: View, task: TaskInfo) -> Cause | None:
+    if task.state != "being defined":
+        return None
+    text = f"{view.label(task.number)} is not complete: its author is still adding it, or died"
+    advice = f"If it stays so: {view.command('plan check')}."
+    return Cause("being_defined", sentence(text), advice, task.number)
+
+
+def no_living_worker(view: View, task: TaskInfo) -> Cause | None:
+    if not view.runs or view.workers or task.state not in ("runnable", "delayed"):
+        return None
+    text = f"no worker is registered under {view.client.root}, so nothing takes the tasks"
+    advice = f"Start one: `{view.client.command('worker')}`."
+    return Cause("no_worker", sentence(text), advice)
+
+
+def refused(view: View, task: TaskInfo) -> Cause | None:
+    """The workers that looked at it handed it back: they cannot decode it or reach the store."""
+    if task.state != "runnable":
+        return None
+    told = refusal(view.client, f"{view.plan_path}/task-{task.number}")
+    if not told:
+        return None
+    code = "store_away" if " waits for the store " in told else "undecodable"
+    advice = (
+        "Make the store reachable for that worker; the task then runs by itself."
+        if code == "store_away"
+        else "Give the workers the module, the secret or the Python version that it needs, and "
+        "restart them; see `zkplan task show`."
+    )
+    return Cause(code, sentence(told), advice, task.number)
+
+
+def all_slots_busy(view: View, task: TaskInfo) -> Cause | None:
+    workers = view.workers
+    if not view.runs or not workers or task.state != "runnable":
+        return None
+    if any(worker.claims < worker.slots for worker in workers):
+        return None
+    slots = sum(worker.slots for worker in workers)
+    text = f"all {count(slots, 'slot')} of {count(len(workers), 'worker')} are busy"
+    waiting = view.status.runnable
+    text += (
+        f", and {count(waiting, 'task')} of this plan {'is' if waiting == 1 else 'are'} runnable"
+    )
+    return Cause("slots_busy", sentence(text), "Wait, or start more workers.")
+
+
+#: Every cause that may keep a task from running by itself, in the order in which they are told.
+TASK_CAUSES: tuple[Find, ...] = (
+    *(finished, dead, worker_gone, claimed, being_defined, delayed),
+    *(no_living_worker, refused, all_slots_busy),
+)
+
+
+def causes_of(view: View, task: TaskInfo) -> list[Cause]:
+    """The causes of a task that does not wait for others."""
+    found = [cause for find in TASK_CAUSES if (cause := find(view, task)) is not None]
+    if not found and view.runs:
+        text = f"{view.label(task.number)} is {task.state}, and a worker with a free slot takes it"
+        advice = "Ask again in a few seconds."
+        found = [Cause("soon", sentence(text), advice, task.number)]
+    return found
+
+
+def waits(view: View, task: TaskInfo) -> Iterator[Cause]:
+    """What a waiting task waits for, and the causes of the tasks at the ends of its chains."""
+    chain = roots_of(view.client.transport, view.plan_path, task.number, view.places)
+    shown = sorted(chain.direct, key=lambda number: _urgency(view, number))[:NAMED]
+    named = ", ".join(f"{view.label(each)}, {view.task(each).state}" for each in shown)
+    rest = chain.edges - len(shown)
+    text = f"{view.label(task.number)} waits for {count(chain.edges, 'result')}"
+    text += f", of {named}" if named else ""
+    text += f", and of {rest:,} more" if named and rest > 0 else ""
+    yield Cause("waits", sentence(text), "", task.number)
+    roots = sorted(chain.roots, key=lambda number: _urgency(view, number))
+    for root in roots[:NAMED]:
+        yield from causes_of(view, view.task(root))
+    if len(roots) > NAMED:
+        more = f"{count(len(roots) - NAMED, 'more task')} that it waits for in the end"
+        yield Cause("more", sentence(f"{more} are not told here"), task=task.number)
+    if not chain.whole:
+        yield from _far(view, task, bool(roots))
+    elif chain.unnamed or not roots:
+        text = f"{view.label(task.number)} waits for what may never come: an edge leads nowhere"
+        advice = f"Ask again; if it stays so: {view.command('plan check')}."
+        yield Cause("broken_edge", sentence(text), advice, task.number)
+
+
+def _far(view: View, task: TaskInfo, some_known: bool) -> Iterator[Cause]:
+    """Too many edges to follow. If one task alone does not wait, all others wait for it."""
+    if not some_known and len(view.places) == 1:
+        yield from causes_of(view, view.task(*view.places))
+        return
+    text = (
+        f"{view.label(task.number)} waits for too many tasks to follow all of its edges, so there "
+        "may be other causes"
+    )
+    advice = f"Those of the whole plan: {view.command('plan why')}."
+    yield Cause("far", sentence(text), advice, task.number)
+
+
+def _urgency(view: View, number: str) -> tuple[bool, bool, str]:
+    place = view.places.get(number)
+    return place is None or place.state != "dead", place is None, number
+
+
+def _is_gone(view: View, worker: str) -> bool:
+    return bool(worker) and all(each.id != worker for each in view.workers)
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def sentence(text: str) -> str:
+    """One line, with a capital and a full stop, whatever an exception says."""
+    line = " ".join(text.split())
+    return _capital(line if line.endswith((".", "!", "?", "…")) else f"{line}.")

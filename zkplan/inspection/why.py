@@ -1,0 +1,176 @@
+"""Why a plan or a task does not run now: exact causes, found by a bounded number of reads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import islice
+
+from ..connection import Connection
+from ..text import count, date_time
+from .dead_letters import dead_letters
+from .deadlock import dead_if_deadlocked
+from .task_causes import NAMED, causes_of, sentence, waits
+from .view import Cause, View, Why
+
+#: How many runnable tasks of a plan are asked for the reason of a worker that handed them back.
+LOOKED_AT = 5
+
+
+def why_task(client: Connection, plan_path: str, number: str) -> Why:
+    """See Task.why."""
+    view = View(client, plan_path)
+    task = view.task(number)
+    found: list[Cause] = []
+    if task.state != "finished":
+        found += plan_causes(view)
+    if view.status.state != "cancelled" or task.state in ("finished", "claimed"):
+        found += waits(view, task) if task.state == "waiting" else causes_of(view, task)
+    return Why(f"{plan_path}/task-{number}", task.state, _once(found))
+
+
+def why_plan(client: Connection, plan_path: str) -> Why:
+    """See Plan.why."""
+    view = View(client, plan_path)
+    found = [*plan_causes(view)]
+    for find in _CONTENT_OF.get(view.status.state, CONTENT_CAUSES):
+        found += find(view)
+    return Why(plan_path, view.status.state, _once(found))
+
+
+def _once(causes: list[Cause]) -> list[Cause]:
+    return list({cause.text: cause for cause in reversed(causes)}.values())[::-1]
+
+
+# ---- the plan itself
+
+
+def done(view: View) -> Cause | None:
+    if view.status.state != "done":
+        return None
+    return Cause("done", sentence(f"{_named(view)} is done: all of its tasks have finished"))
+
+
+def cancelled(view: View) -> Cause | None:
+    if view.status.state != "cancelled":
+        return None
+    advice = f"Create a new plan. To delete this one: {view.command('plan rm')}."
+    return Cause("cancelled", sentence(f"{_named(view)} was cancelled, for good"), advice)
+
+
+def not_marked_ready(view: View) -> Cause | None:
+    if view.status.state != "defining":
+        return None
+    text = f"{_named(view)} is not marked ready, so no worker claims its tasks"
+    advice = (
+        f"Its author calls mark_ready; or, if it is complete: {view.command('plan mark-ready')}."
+    )
+    return Cause("not_marked_ready", sentence(text), advice)
+
+
+def paused(view: View) -> Cause | None:
+    if view.status.state != "paused":
+        return None
+    text = f"{_named(view)} is paused, so no worker claims its tasks"
+    return Cause("paused", sentence(text), f"Resume it: {view.command('plan resume')}.")
+
+
+#: Every cause that holds a whole plan back. Queues and limits of plans will be here, too.
+PLAN_CAUSES: tuple[Callable[[View], Cause | None], ...]
+PLAN_CAUSES = (done, cancelled, not_marked_ready, paused)
+
+
+def plan_causes(view: View) -> Iterator[Cause]:
+    return (cause for find in PLAN_CAUSES if (cause := find(view)) is not None)
+
+
+# ---- its tasks, taken together
+
+
+def empty(view: View) -> Iterator[Cause]:
+    if view.status.state == "running" and not view.status.tasks:
+        text = f"{_named(view)} has no unfinished task"
+        yield Cause("empty", sentence(text), "A worker ends it soon, or takes what is added.")
+
+
+def dead_tasks(view: View) -> Iterator[Cause]:
+    status = view.status
+    if not status.dead:
+        return
+    letters = islice(dead_letters(view.client.transport, view.plan_path), NAMED)
+    told = "; ".join(f"task {int(n)} ({each.name}): {each.error}" for n, each in letters)
+    verb = "is" if status.dead == 1 else "are"
+    text = f"{status.dead:,} of {count(status.tasks, 'unfinished task')} {verb} out of attempts"
+    if status.state == "failed":
+        text += ", and nothing else can run"
+        text += f" ({told})" if told else ""
+    elif told:
+        text += f" ({told})"
+    advice = f"Remove what made them fail, then retry them: {view.command('plan retry')}."
+    yield Cause("dead", sentence(text), advice)
+
+
+def claims_of_workers_gone(view: View) -> Iterator[Cause]:
+    living = {worker.id for worker in view.workers}
+    held: dict[str, list[str]] = {}
+    for number in view.in_state("claimed"):
+        worker = view.places[number].worker
+        if worker not in living:
+            held.setdefault(worker, []).append(number)
+    for numbers in islice(held.values(), NAMED):
+        yield from causes_of(view, view.task(numbers[0]))
+
+
+def runnable_tasks(view: View) -> Iterator[Cause]:
+    """No worker, no free slot, or none that can run them: each cause once, of the first tasks."""
+    first = view.in_state("runnable")[:LOOKED_AT]
+    found = [cause for number in first for cause in causes_of(view, view.task(number))]
+    yield from {cause.code: cause for cause in reversed(found)}.values()
+
+
+def delayed_tasks(view: View) -> Iterator[Cause]:
+    due = {n: place.due for n, place in view.places.items() if place.due is not None}
+    if due:
+        first = min(due.values())
+        verb = "is" if len(due) == 1 else "are"
+        text = f"{count(len(due), 'task')} {verb} delayed after a failure, the first until "
+        yield Cause("delayed", sentence(text + date_time(first, True)), when=first)
+
+
+def claimed_tasks(view: View) -> Iterator[Cause]:
+    living = {worker.id for worker in view.workers}
+    workers = [view.places[number].worker for number in view.in_state("claimed")]
+    mine = [worker for worker in workers if worker in living]
+    if mine:
+        named = ", ".join(sorted(set(mine))[:NAMED])
+        verb = "is" if len(mine) == 1 else "are"
+        text = f"{count(len(mine), 'task')} {verb} claimed by {count(len(set(mine)), 'worker')}"
+        text += f" ({named})"
+        yield Cause("claimed", sentence(text), f"Nothing has to be done: {_listing(view)}.")
+
+
+def stuck(view: View) -> Iterator[Cause]:
+    """Tasks are left, and none of them can run: a cycle, a damaged znode, an author that died."""
+    if view.status.state != "running" or not view.status.tasks or view.places:
+        return
+    proof = dead_if_deadlocked(view.client.paths, view.plan_path)
+    if view.client.transport.run(proof) == 0:
+        text = f"{count(view.status.tasks, 'task')} of {_named(view)} are left, and none can run"
+        yield Cause("stuck", sentence(text), f"{view.command('plan check')} tells why.")
+
+
+#: What is told of the tasks of a plan, in this order.
+CONTENT_CAUSES: tuple[Callable[[View], Iterator[Cause]], ...] = (
+    *(empty, dead_tasks, claims_of_workers_gone, runnable_tasks, delayed_tasks),
+    *(claimed_tasks, stuck),
+)
+#: Of a cancelled plan, nothing but what has been claimed goes on.
+_CONTENT_OF = {"done": (), "defining": (), "cancelled": (claims_of_workers_gone, claimed_tasks)}
+
+
+def _named(view: View) -> str:
+    name = f" ({view.status.name})" if view.status.name else ""
+    return f"plan {int(view.plan_path[-10:])}{name}"
+
+
+def _listing(view: View) -> str:
+    return f"{view.command('task ls')} lists them"

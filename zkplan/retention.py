@@ -1,0 +1,210 @@
+"""Remove finished plans: by age, by number, by how many znodes they have, as asked or as they say.
+
+Only what has ended for good is removed, so any number of clients may do this at once. A failed plan
+could be retried, so it is proved once more that nothing of it can run, and cancelled in one
+transaction that is refused if anything has changed since.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from .connection import Connection
+from .errors import UNREACHABLE, PayloadUndecodable, PlanNotFound, ZkplanError
+from .inspection.deadlock import dead_if_deadlocked, status_of
+from .protocol.control import cancel_as_read
+from .protocol.layout import active_entry, number_of, parse_claim
+from .protocol.load import read_all
+from .protocol.look import names_on_claims_nodes, plan_records
+from .protocol.records import NUMBER_MAX, control_from_bytes, from_json
+from .protocol.requests import Node, ReadChildren, ReadData, ReadMany, Step
+from .store.end import remove
+from .text import age, count
+
+Ended = Literal["done", "cancelled", "failed"]
+STATES: tuple[Ended, ...] = ("done", "cancelled", "failed")
+#: A failed plan with more dead tasks than one transaction checks is left to `zkplan plan rm`.
+DEAD_MAX = 1000
+
+
+class Expired(NamedTuple):
+    """A finished plan that is to be removed. `ended` is in wall-clock seconds since 1970.
+
+    `reason` says why it goes. `outcome` is empty before the removal, then `removed`, or why the
+    plan is still there. `znodes` is None unless they were counted.
+    """
+
+    path: str
+    name: str
+    state: str
+    ended: float
+    reason: str
+    znodes: int | None = None
+    outcome: str = ""
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What may go. A plan goes if each rule that is given lets it go; without any, none goes but by
+    its own `retention`. Times are in seconds."""
+
+    older_than: float | None = None
+    keep: int | None = None
+    max_znodes: int | None = None
+    states: Collection[str] = ("done", "cancelled")
+
+    def __post_init__(self) -> None:
+        for name in ("older_than", "keep", "max_znodes"):
+            value = getattr(self, name)
+            if value is not None and not value >= 0:  # NaN, too
+                raise ZkplanError(f"{name} must be 0 or more, not {value!r}")
+        if isinstance(self.states, str) or not set(self.states) <= set(STATES):
+            raise ZkplanError(f"states are some of {', '.join(STATES)}, not {self.states!r}")
+
+
+def expired(client: Connection, rules: Rules) -> list[Expired]:
+    """The plans that these rules and their own retention let go, oldest end first."""
+    now = time.time()
+    found, theirs = list[Expired](), list[Expired]()
+    for plan, retention in _ended_plans(client, rules.states):
+        if retention is None:
+            found.append(plan)
+        elif now - plan.ended >= retention:
+            reason = f"its retention of {age(retention).removesuffix(' ago')} is over"
+            theirs.append(plan._replace(reason=reason))
+    found.sort(key=lambda plan: (plan.ended, plan.path))
+    going = [*theirs, *_by_rules(client, rules, found, now)]
+    return sorted(going, key=lambda plan: (plan.ended, plan.path))
+
+
+def _by_rules(
+    client: Connection, rules: Rules, found: Sequence[Expired], now: float
+) -> list[Expired]:
+    """Those of `found`, oldest first, that each rule lets go."""
+    reasons = []
+    going = list(found)
+    if rules.older_than is not None:
+        going = [plan for plan in going if now - plan.ended >= rules.older_than]
+        reasons.append(f"it ended more than {age(rules.older_than).removesuffix(' ago')} ago")
+    if rules.keep is not None:
+        newest = {plan.path for plan in found[max(0, len(found) - rules.keep) :]}
+        going = [plan for plan in going if plan.path not in newest]
+        reasons.append(f"it is not among the newest {rules.keep:,}")
+    if rules.max_znodes is not None:
+        sizes = {plan.path: client.transport.run(znodes_of(plan.path)) for plan in found}
+        going = _over_budget(going, sizes, rules.max_znodes)
+        reasons.append(f"finished plans have more than {count(rules.max_znodes, 'znode')}")
+    return [plan._replace(reason="; ".join(reasons)) for plan in going] if reasons else []
+
+
+def _over_budget(going: Sequence[Expired], sizes: dict[str, int], budget: int) -> list[Expired]:
+    """As many of `going`, oldest first, as have to go so that the others fit the budget."""
+    total, chosen = sum(sizes.values()), []
+    for plan in going:
+        if total <= budget:
+            break
+        total -= sizes[plan.path]
+        chosen.append(plan._replace(znodes=sizes[plan.path]))
+    return chosen
+
+
+def znodes_of(plan_path: str) -> Step[int]:
+    """How many znodes a plan has, itself included."""
+    names = (yield ReadChildren(plan_path)) or []
+    lists = yield from read_all([ReadChildren(f"{plan_path}/{name}") for name in names])
+    return 1 + len(names) + sum(len(each or ()) for each in lists)
+
+
+def _ended_plans(
+    client: Connection, states: Collection[str]
+) -> Iterator[tuple[Expired, float | None]]:
+    """The plans in these states, each with its own retention."""
+    run = client.transport.run
+    records = run(plan_records(client.paths))
+    reads = [
+        ReadData(f"{path}/{name}") for path, _ in records for name in ("ready", "done", "dead")
+    ]
+    nodes = run(read_all(reads, strict=False))
+    # Read after the states: a plan that was cancelled before gets no claim any more (S9).
+    claims = [parse_claim(name) for _, name in run(names_on_claims_nodes(client.paths, True))]
+    claimed = {claim.plan for claim in claims if claim is not None}
+    for at, (path, record) in enumerate(records):
+        state, ended = _end(client, path, nodes[3 * at : 3 * at + 3], "failed" in states)
+        if record is not None and state in states and number_of(path) not in claimed:
+            yield Expired(path, record.name, state, ended, ""), record.retention
+
+
+def _end(
+    client: Connection, path: str, nodes: Sequence[Node | None], failed: bool
+) -> tuple[str, float]:
+    """The state of a plan that has ended, and when it did; an empty text for any other plan."""
+    ready, done, dead = nodes
+    if ready is None:
+        return "", 0.0  # its author is still defining it, or it is being removed
+    if done is not None:
+        return "done", _when(done)
+    if control_from_bytes(ready.data) == "cancelled":
+        return "cancelled", ready.modified_ms / 1000
+    if not (failed and dead is not None and dead.child_count):
+        return "", 0.0
+    try:
+        state = status_of(client, path).state
+    except PlanNotFound:
+        return "", 0.0
+    if state != "failed":
+        return "", 0.0
+    names = client.transport.ask(ReadChildren(f"{path}/dead")) or ()
+    letters = client.transport.run(read_all([ReadData(f"{path}/dead/{name}") for name in names]))
+    return "failed", max((node.created_ms for node in letters if node), default=0) / 1000
+
+
+def _when(done: Node) -> float:
+    try:
+        when = from_json(done.data, "the end of a plan").get("when")
+    except PayloadUndecodable:  # made by another client
+        when = None
+    # Anybody may have written it. The server's own time is right where the plan was not imported.
+    if isinstance(when, int | float) and 0 < when < NUMBER_MAX:
+        return float(when)
+    return done.created_ms / 1000
+
+
+def remove_expired(client: Connection, plans: Sequence[Expired]) -> Iterator[Expired]:
+    """Remove these plans. Yields each with its outcome; a plan that resists does not stop the rest.
+
+    Raises ZooKeeperUnavailable and the like. What was not removed then, the next run removes.
+    """
+    for plan in plans:
+        try:
+            if plan.state == "failed" and not _cancel_failed(client, plan.path):
+                yield plan._replace(outcome="kept: it is not failed any more, or has changed")
+                continue
+            remove(client.transport, client.values, plan.path)
+        except PlanNotFound:
+            yield plan._replace(outcome="removed")  # by another one, at the same time
+        except UNREACHABLE:
+            raise
+        except ZkplanError as error:
+            yield plan._replace(outcome=f"kept: {error}")
+        else:
+            yield plan._replace(outcome="removed")
+
+
+def _cancel_failed(client: Connection, path: str) -> bool:
+    """Cancel a failed plan if nothing of it can run. Whatever lets it run again refuses that."""
+    names = client.transport.ask(ReadChildren(f"{path}/dead")) or []
+    ready, adds, entry = client.transport.ask(
+        ReadMany(
+            [ReadData(at) for at in (f"{path}/ready", f"{path}/add-count", active_entry(path))]
+        )
+    )
+    if ready is None or adds is None or not 0 < len(names) <= DEAD_MAX:
+        return False
+    if control_from_bytes(ready.data) != "running":
+        return False
+    if client.transport.run(dead_if_deadlocked(client.paths, path)) != len(names):
+        return False
+    return client.transport.run(cancel_as_read(path, ready, adds, entry is not None, names))
