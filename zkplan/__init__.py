@@ -3,6 +3,7 @@
 Author:     connect, local, Client, Plan, Task, TaskSpec, PlanStatus
 Futures:    task (a decorator), as_completed, wait, Executor, TaskInfo, PlanProgress
 Functional: create_plan, add_task, mark_ready, plan_completed
+Commands:   shell, ShellCommand, ShellResult
 Worker:     Worker, Backoff, Statistics
 In a task:  current, Context
 Errors:     errors.ZkplanError and its subclasses
@@ -15,6 +16,7 @@ from .client import Client, connect
 from .errors import (
     ClientClosed,
     ForeignTask,
+    InvalidPlanFile,
     InvalidTask,
     InvariantViolated,
     NotSerialisable,
@@ -30,6 +32,7 @@ from .errors import (
     ResultNotKept,
     ServerFull,
     ServerRolledBack,
+    ShellFailed,
     StoredValueLost,
     StoreUnavailable,
     TaskCancelled,
@@ -51,6 +54,7 @@ from .protocol.control import PlanStatus
 from .protocol.records import WorkerRecord
 from .runtime.context import Context, current
 from .runtime.statistics import Statistics
+from .shell_commands.command import ShellCommand, ShellResult, shell
 from .tasks import Task, TaskSpec
 from .waiting.futures import as_completed, wait
 from .worker import Worker
@@ -92,6 +96,10 @@ __all__ = [
     "PlanProgress",
     "PlanStatus",
     "WorkerRecord",
+    # Commands
+    "shell",
+    "ShellCommand",
+    "ShellResult",
     # Functional
     "create_plan",
     "add_task",
@@ -117,6 +125,7 @@ __all__ = [
     "ForeignTask",
     "ResultNotKept",
     "TaskFailed",
+    "ShellFailed",
     "TaskCancelled",
     "PayloadError",
     "NotSerialisable",
@@ -130,6 +139,7 @@ __all__ = [
     "ServerRolledBack",
     "ServerFull",
     "TransactionRejected",
+    "InvalidPlanFile",
     "WaitTimeout",
     "InvariantViolated",
 ]

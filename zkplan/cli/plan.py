@@ -39,7 +39,7 @@ def plan() -> None:
     that name, the newest is meant."""
 
 
-def _row(found: PlanStatus, output: str) -> dict[str, Any]:
+def status_row(found: PlanStatus, output: str) -> dict[str, Any]:
     # For people `tasks` would mean all of the plan's, finished ones too.
     row = {"unfinished" if name == "tasks" else name: v for name, v in found._asdict().items()}
     row["number"] = found.path.rpartition("-")[2]
@@ -54,7 +54,7 @@ def _row(found: PlanStatus, output: str) -> dict[str, Any]:
 def list_plans(output: str, **connection: Any) -> None:
     """List all plans under the root."""
     with open_client(**connection) as client:
-        rows = [_row(found.status(), output) for found in client.plans()]
+        rows = [status_row(found.status(), output) for found in client.plans()]
         print_rows(rows, output, _COLUMNS)
         if not rows:
             tell_none("plan", client, connection["hosts"])
@@ -68,7 +68,7 @@ def show(plan: str, output: str, **connection: Any) -> None:
     """Show one plan in numbers, and its dead tasks."""
     with open_client(**connection) as client:
         found = client.plan(plan)
-        facts = _row(found.status(), output)
+        facts = status_row(found.status(), output)
         facts["on_failure"] = found.record.on_failure
         if output == "table":
             facts["failures"] = "\n".join(starmap(_failure, found.dead()))
@@ -101,7 +101,7 @@ def wait(plan: str, timeout: float | None, fail_fast: bool, output: str, **conne
     with open_client(**connection) as client:
         found = client.plan(plan)
         status = found.wait(timeout, progress=True, fail_fast=fail_fast)
-        print_facts(_row(status, output), output)
+        print_facts(status_row(status, output), output)
 
 
 @plan.command()
@@ -192,7 +192,7 @@ def import_(
         elif resume and state == "paused":
             found.resume()
         status = found.status()
-        print_facts(_row(status, output), output)
+        print_facts(status_row(status, output), output)
     if status.state == "paused":
         click.echo(
             f"{label_of(found)} is paused. To resume it:\n{_resume(found)}",
