@@ -5,17 +5,18 @@ import os
 import zkplan
 
 save = zkplan.shell("file=$(mktemp); cat > $file; echo $file", input="{text}")
-count = zkplan.shell(["wc", "-w", "{file}"])
+count = zkplan.shell("wc -w < {file}")
 
 with zkplan.connect(os.environ.get("ZKPLAN_HOSTS", "127.0.0.1:2181")) as client:
     with client.create_plan("commands", attempts=1) as plan:
         saved = plan.add_task(save, kwargs={"text": "four words, no more\n"})
         counted = plan.add_task(count, kwargs={"file": saved})
+        removed = plan.add_task(zkplan.shell(["rm", "{file}"]), [saved], after=[counted])
         told = plan.add_task(
-            zkplan.shell("echo {counted} | cut -c 1; echo {what}"),
-            kwargs={"counted": counted, "what": "words; it's not $(run)"},
+            zkplan.shell("echo {number} {text}"),
+            kwargs={"number": counted, "text": "words; it's not $(run)"},
+            after=[removed],
         )
-        plan.add_task(zkplan.shell("rm {file}"), [saved], after=[counted])
         broken = plan.add_task(zkplan.shell("echo no data >&2; exit 3"), name="broken")
     print(told.result(timeout=60))
     try:

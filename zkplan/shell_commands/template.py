@@ -57,8 +57,9 @@ class Template:
             if name and state not in ("", "#"):
                 where = "below a here-document" if state == "<<" else "inside quotes"
                 raise ValueError(
-                    f"{self.text!r:.200}: {{{name}}} stands {where}: leave the quotes "
-                    "out, since a value is one word as it is (a here-document: use input=)"
+                    f"{self.text!r:.200}: {{{name}}} stands {where}, where it is no word of its "
+                    f"own: leave the quotes out, or set a variable first ({name}={{{name}}}; "
+                    f'echo "… ${name}"), or use input= for a here-document'
                 )
 
     def for_shell(self, values: Mapping[str, Any]) -> tuple[str, dict[str, str]]:
