@@ -185,6 +185,16 @@ def _check_call(spec: TaskSpec, signatures: dict[int, inspect.Signature | None])
         ) from None
 
 
+def check_plan_name(name: str | None) -> None:
+    """Raises InvalidTask."""
+    if name is not None and not (
+        isinstance(name, str) and 0 < len(name) <= 200 and name.isprintable()
+    ):
+        raise InvalidTask(
+            "", f"the name of a plan has 1 to 200 printable characters, unlike {name!r:.50}"
+        )
+
+
 def check_options(options: TaskOptions, label: str) -> None:
     """Raises InvalidTask, which names the option and its bounds."""
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from ..client import Client
 from ..errors import InvalidTask
-from ..functions.definition import check_options, check_spec
+from ..functions.definition import check_options, check_plan_name, check_spec
 from ..plan import Plan
 from ..protocol.records import DEFAULT_OPTIONS, TaskOptions
 from ..shell_commands.command import ShellCommand, shell
@@ -52,6 +52,7 @@ def create(client: Client, file: PlanFile, tasks: list[TaskSpec], name: str | No
 def _check_plan(file: PlanFile) -> None:
     options = {key: value for key, value in file.options.items() if key != "on_failure"}
     try:
+        check_plan_name(file.name)
         check_options(TaskOptions(**options), "the defaults of its tasks")
     except InvalidTask as error:
         file.refuse("[plan]", str(error))

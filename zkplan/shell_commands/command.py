@@ -24,8 +24,6 @@ STDERR_BYTES = 16 * 1024
 #: How much of stderr the text of a failure has.
 _STDERR_TOLD = 1500
 _COMMAND_TOLD = 300
-#: A command does not get these variables of its worker.
-SECRET_VARIABLES = ("ZKPLAN_SECRET",)
 #: Not below "zkplan": `zkplan worker --quiet` silences zkplan's own messages only.
 logger = logging.getLogger("shell")
 
@@ -86,7 +84,7 @@ def shell(
     ShellFailed; with `check=False` the result is a ShellResult instead.
 
     `cwd` and `env` (added to the worker's environment) are those of the worker's machine. The
-    command does not get the variable `ZKPLAN_SECRET`. `input` is what the command reads from stdin:
+    command does not get `ZKPLAN_SECRET`. `input` is what the command reads from stdin:
     a text may have placeholders, too, whose values (here also bytes) are put in as they are; bytes
     have none. All processes of the command are one group, which ends with the command, and at the
     latest when the task is cancelled or timed out, or the worker stops or dies: SIGTERM, and five
@@ -122,9 +120,7 @@ def run_command(definition: Mapping[str, Any], /, *args: Any, **kwargs: Any) -> 
     """
     values = _signature(definition).bind(*args, **kwargs).arguments
     command = definition["command"]
-    environment = {
-        name: value for name, value in os.environ.items() if name not in SECRET_VARIABLES
-    }
+    environment = {name: value for name, value in os.environ.items() if not is_secret(name)}
     environment.update(definition.get("env", {}))
     if isinstance(command, str):
         template = Template(command)
@@ -167,6 +163,15 @@ def run_command(definition: Mapping[str, Any], /, *args: Any, **kwargs: Any) -> 
     shown = told if len(told) <= _COMMAND_TOLD else f"{told[:_COMMAND_TOLD]}…"
     tail = f":\n{stderr[-_STDERR_TOLD:]}" if stderr else ", and wrote nothing to stderr"
     raise ShellFailed(name, f"`{shown}` {how}{tail}", ended.code, by, stderr)
+
+
+def is_secret(variable: str) -> bool:
+    """Whether a variable holds a secret of zkplan, which the commands of a worker do not get.
+
+    >>> is_secret("ZKPLAN_SECRET"), is_secret("ZKPLAN_HOSTS"), is_secret("MY_SECRET")
+    (True, False, False)
+    """
+    return variable.startswith("ZKPLAN_") and ("SECRET" in variable or "PASSWORD" in variable)
 
 
 def signal_name(code: int) -> str:
