@@ -173,7 +173,7 @@ def test_all_processes_end_when_the_result_is_not_wanted(monkeypatch: pytest.Mon
     monkeypatch.setattr(process, "GRACE_S", 0.3)
     # One of them ignores SIGTERM, and neither reads nor closes anything.
     program = "(trap '' TERM; sleep 1000 & wait; sleep 1000) & sleep 1000 & echo $$ >&2; wait"
-    group = Group(["/bin/sh", "-c", program], None, dict(os.environ), b"")
+    group = Group(program, None, dict(os.environ), b"")
     told: list[int] = []
 
     def check() -> None:
@@ -202,6 +202,37 @@ def test_the_processes_end_when_their_worker_is_killed(tmp_path: Path) -> None:
         worker.kill()
         worker.wait()
     wait_until_gone(pid)
+
+
+#: The worker dies when it has started the command, and is about to start what ends it.
+DIES_BETWEEN = """
+import os, signal, subprocess, zkplan
+
+class Popen(subprocess.Popen):
+    def __init__(self, *args, **kwargs):
+        if os.path.exists("pid"):
+            os.kill(os.getpid(), signal.SIGKILL)
+        super().__init__(*args, **kwargs)
+        open("pid", "w").write(str(self.pid))
+
+subprocess.Popen = Popen
+zkplan.shell("echo begun > begun; sleep 1000; true")()
+"""
+
+
+def test_a_command_whose_worker_dies_before_it_can_end_it_never_begins(tmp_path: Path) -> None:
+    ran = subprocess.run([sys.executable, "-c", DIES_BETWEEN], cwd=tmp_path, check=False)
+    assert ran.returncode == -signal.SIGKILL
+    wait_until_gone(int((tmp_path / "pid").read_text()))
+    assert not (tmp_path / "begun").exists()
+
+
+def test_a_command_that_cannot_be_started_says_why(tmp_path: Path) -> None:
+    for missing in (["no-such-program"], "no-such-program"):
+        with pytest.raises(ShellFailed, match=r"exit code 127(.|\n)*not found"):
+            shell(missing)()
+    with pytest.raises(FileNotFoundError, match="nowhere"):
+        shell("true", cwd=tmp_path / "nowhere")()
 
 
 def test_a_task_of_a_command_refers_to_a_function_that_workers_import() -> None:

@@ -115,21 +115,22 @@ def shell(
 def run_command(definition: Mapping[str, Any], /, *args: Any, **kwargs: Any) -> Any:
     """The function of such a task. `definition` is what `shell` made of its arguments.
 
-    Raises ShellFailed, TaskCancelled, OSError if the command cannot be started, and TypeError or
+    Raises ShellFailed, TaskCancelled, OSError for a folder that is not there, and TypeError or
     ValueError for arguments that cannot be words of a command.
     """
     values = _signature(definition).bind(*args, **kwargs).arguments
     command = definition["command"]
+    run: str | list[str]
     environment = {name: value for name, value in os.environ.items() if not is_secret(name)}
     environment.update(definition.get("env", {}))
     if isinstance(command, str):
         template = Template(command)
-        program, variables = template.for_shell(values)
+        run, variables = template.for_shell(values)
         environment.update(variables)
-        arguments, told = ["/bin/sh", "-c", program], template.for_people(values)
+        told = template.for_people(values)
     else:
-        arguments = [part for each in command for part in Template(each).as_arguments(values)]
-        told = shlex.join(arguments)
+        run = [part for each in command for part in Template(each).as_arguments(values)]
+        told = shlex.join(run)
     given = definition.get("input", b"")
     stdin = Template(given).as_bytes(values) if isinstance(given, str) else given
     try:
@@ -138,7 +139,7 @@ def run_command(definition: Mapping[str, Any], /, *args: Any, **kwargs: Any) -> 
     except ZkplanError:  # a plain call, outside a worker
         name, check = "", lambda: None
     try:
-        group = Group(arguments, definition.get("cwd"), environment, stdin)
+        group = Group(run, definition.get("cwd"), environment, stdin)
     except OSError as error:
         if error.errno == errno.E2BIG:
             raise ValueError(

@@ -25,6 +25,13 @@ _WATCHER = (
 )
 
 
+#: A command begins when it has read a line, which the worker writes when there is a watcher. If the
+#: worker dies before, the line never comes. `read` takes no byte more than the line from a pipe.
+_BEGIN = "read zkplan_begin || exit 125; "
+#: The line, and what begins after it when there is no shell to run it.
+_LINE, _EXEC = b"\n", 'exec "$@"'
+
+
 class Tail:
     """The last bytes of an output, and how many there were."""
 
@@ -62,18 +69,20 @@ class Group:
 
     def __init__(
         self,
-        arguments: Sequence[str],
+        command: str | Sequence[str],
         cwd: str | None,
         environment: Mapping[str, str],
         given: bytes,
     ) -> None:
-        """Raises OSError if it cannot be started."""
-        self._given = memoryview(given)
+        """A text is a program of the shell, a list are the arguments of a command. Raises
+        OSError if it cannot be started."""
+        program, arguments = (command, []) if isinstance(command, str) else (_EXEC, command)
+        self._given = memoryview(_LINE + given)
         self._process = subprocess.Popen(
-            arguments,
+            ["/bin/sh", "-c", _BEGIN + program, "sh", *arguments],
             cwd=cwd,
             env=environment,
-            stdin=subprocess.PIPE if given else subprocess.DEVNULL,
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             bufsize=0,
