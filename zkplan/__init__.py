@@ -4,6 +4,7 @@ Author:     connect, local, Client, Plan, Task, TaskSpec, PlanStatus
 Futures:    task (a decorator), as_completed, wait, Executor, TaskInfo, PlanProgress
 Causes:     Why, Cause: what Plan.why and Task.why return
 Functional: create_plan, add_task, mark_ready, plan_completed
+Commands:   shell, ShellCommand, ShellResult
 Worker:     Worker, Backoff, Statistics
 In a task:  current, Context
 Errors:     errors.ZkplanError and its subclasses
@@ -17,6 +18,7 @@ from .errors import (
     AccessDenied,
     ClientClosed,
     ForeignTask,
+    InvalidPlanFile,
     InvalidSettings,
     InvalidTask,
     InvariantViolated,
@@ -33,6 +35,7 @@ from .errors import (
     ResultNotKept,
     ServerFull,
     ServerRolledBack,
+    ShellFailed,
     StoredValueLost,
     StoreUnavailable,
     TaskCancelled,
@@ -55,6 +58,7 @@ from .protocol.control import PlanStatus
 from .protocol.records import WorkerRecord
 from .runtime.context import Context, current
 from .runtime.statistics import Statistics
+from .shell_commands.command import ShellCommand, ShellResult, shell
 from .tasks import Task, TaskSpec
 from .waiting.futures import as_completed, wait
 from .worker import Worker
@@ -98,6 +102,10 @@ __all__ = [
     "Cause",
     "PlanStatus",
     "WorkerRecord",
+    # Commands
+    "shell",
+    "ShellCommand",
+    "ShellResult",
     # Functional
     "create_plan",
     "add_task",
@@ -123,6 +131,7 @@ __all__ = [
     "ForeignTask",
     "ResultNotKept",
     "TaskFailed",
+    "ShellFailed",
     "TaskCancelled",
     "PayloadError",
     "NotSerialisable",
@@ -137,6 +146,7 @@ __all__ = [
     "ServerRolledBack",
     "ServerFull",
     "TransactionRejected",
+    "InvalidPlanFile",
     "AccessDenied",
     "WaitTimeout",
     "InvariantViolated",

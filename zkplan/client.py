@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from . import archive
 from .connection import Connection
 from .errors import InvalidTask, PlanError, PlanNotFound
-from .functions.definition import check_options
+from .functions.definition import check_options, check_plan_name
 from .inspection.access import warn_if_open
 from .inspection.roots import hint_at_root
 from .inspection.workers import living_workers
@@ -77,12 +77,7 @@ class Client(Connection):
         check_options(defaults, "the plan's defaults")
         if on_failure not in ("hold", "cascade"):
             raise InvalidTask("", f'on_failure must be "hold" or "cascade", not {on_failure!r}')
-        if name is not None and not (
-            isinstance(name, str) and 0 < len(name) <= 200 and name.isprintable()
-        ):
-            raise InvalidTask(
-                "", f"the name of a plan has 1 to 200 printable characters, unlike {name!r:.50}"
-            )
+        check_plan_name(name)
         if retention is not None and not 0 <= retention < NUMBER_MAX:
             raise InvalidTask("", f"retention is a number of seconds from 0, not {retention!r}")
         record = PlanRecord(

@@ -12,6 +12,7 @@ ZkplanError
 │   ├── ForeignTask
 │   ├── ResultNotKept
 │   ├── TaskFailed            carries the remote traceback
+│   ├── ShellFailed           a command of `zkplan.shell` ended with an exit code other than 0
 │   └── TaskCancelled         raised inside a task that asks `current().check()`
 ├── PayloadError              a function or value that cannot travel
 │   ├── NotSerialisable
@@ -27,6 +28,7 @@ ZkplanError
 │   └── TransactionRejected
 │       ├── AccessDenied      an access list lacks a right
 │       └── ServerFull        its quota or limit is reached
+├── InvalidPlanFile           nothing was written
 ├── WaitTimeout               also a TimeoutError
 └── InvariantViolated         a bug in zkplan or a damaged tree; nothing more was written
 """
@@ -130,6 +132,20 @@ class TaskFailed(TaskError):
         self.remote_traceback = remote_traceback
 
 
+class ShellFailed(TaskError):
+    """A command of `zkplan.shell` ended with an exit code other than 0, or by a signal.
+
+    `exit_code` is below 0 for a signal, whose name is in `signal`, and `stderr` is the end of what
+    the command wrote there.
+    """
+
+    def __init__(
+        self, task: str, message: str, exit_code: int, signal: str = "", stderr: str = ""
+    ) -> None:
+        super().__init__(task, message)
+        self.exit_code, self.signal, self.stderr = exit_code, signal, stderr
+
+
 class TaskCancelled(TaskError):
     """Raised by `current().check()` inside a task whose result is not wanted any more."""
 
@@ -214,6 +230,13 @@ class ServerFull(TransactionRejected):
 
     Nothing was written. Workers keep their results and commit them when there is room again; no
     attempt is used up.
+    """
+
+
+class InvalidPlanFile(ZkplanError):
+    """A plan file cannot be read, or describes no plan. Nothing was written.
+
+    The text names the file, the task and the key.
     """
 
 

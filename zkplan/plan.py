@@ -112,6 +112,7 @@ class Plan:
         priority: int | None = None,
         keep: bool | None = None,
         pure: bool | None = None,
+        after: Sequence[Task] = (),
     ) -> Task:
         """Add one task.
 
@@ -126,7 +127,7 @@ class Plan:
         keeps the result for `Task.result`; by default a result is kept if no other task takes it.
         `pure=True` promises that the same arguments give the same result, and that nothing else
         depends on how often the function runs. Chains of such tasks cost a worker little more than
-        their functions.
+        their functions. The task runs after those in `after`, whose results it does not take.
         An option left at None takes the plan's default.
 
         Raises InvalidTask (also if the arguments do not fit the function), ForeignTask,
@@ -135,7 +136,7 @@ class Plan:
         is gone.
         """
         spec = TaskSpec(
-            fn, args, kwargs, name, attempts, retry_delay, timeout, priority, keep, pure
+            fn, args, kwargs, name, attempts, retry_delay, timeout, priority, keep, pure, after
         )
         return self.add_tasks([spec])[0]
 

@@ -49,7 +49,7 @@ plan.add_command(gc)
 plan.add_command(graph)
 
 
-def _row(found: PlanStatus, output: str) -> dict[str, Any]:
+def status_row(found: PlanStatus, output: str) -> dict[str, Any]:
     # For people `tasks` would mean all of the plan's, finished ones too.
     row = {"unfinished" if name == "tasks" else name: v for name, v in found._asdict().items()}
     row["number"] = found.path.rpartition("-")[2]
@@ -64,7 +64,7 @@ def _row(found: PlanStatus, output: str) -> dict[str, Any]:
 def list_plans(output: str, settings: Settings) -> None:
     """List all plans under the root."""
     with open_client(settings) as client:
-        rows = [_row(found.status(), output) for found in client.plans()]
+        rows = [status_row(found.status(), output) for found in client.plans()]
         print_rows(rows, output, _COLUMNS)
         if not rows:
             tell_none("plan", client, settings.hosts)
@@ -80,7 +80,7 @@ def show(plan: str, output: str, settings: Settings) -> None:
     """Show one plan in numbers, and its dead tasks."""
     with open_client(settings) as client:
         found = client.plan(plan)
-        facts = _row(found.status(), output)
+        facts = status_row(found.status(), output)
         facts["on_failure"] = found.record.on_failure
         if found.record.retention is not None:
             facts["retention"] = found.record.retention
@@ -127,7 +127,7 @@ def wait(
     with open_client(settings) as client:
         found = client.plan(plan)
         status = found.wait(timeout, progress=True, fail_fast=fail_fast)
-        print_facts(_row(status, output), output)
+        print_facts(status_row(status, output), output)
 
 
 @plan.command()
@@ -219,7 +219,7 @@ def import_(
         elif resume and state == "paused":
             found.resume()
         status = found.status()
-        print_facts(_row(status, output), output)
+        print_facts(status_row(status, output), output)
     if status.state == "paused":
         click.echo(
             f"{label_of(found)} is paused. To resume it:\n{_resume(found)}",

@@ -53,14 +53,16 @@ def define(
     `functions` caches the bytes and `signatures` the signatures of functions that were met earlier
     in the same call.
     """
-    options = _options(spec, defaults)
-    _check_arguments(spec)
-    _check_call(spec, {} if signatures is None else signatures)
-    function = functions.get(id(spec.fn))
+    options = check_spec(spec, defaults, {} if signatures is None else signatures)
+    fn, args = spec.fn, spec.args
+    stands_for = getattr(fn, "zkplan_stands_for", None)
+    if stands_for is not None:  # a command: see zkplan.shell_commands
+        fn, args = stands_for[0], [stands_for[1], *args]
+    function = functions.get(id(fn))
     if function is None:
-        with _serialising(f"{spec.label}: the function {function_name(spec.fn)}"):
-            dumped = codecs.dump_function(spec.fn)
-        function = functions[id(spec.fn)] = values.function(plan_path, dumped)
+        with _serialising(f"{spec.label}: the function {function_name(fn)}"):
+            dumped = codecs.dump_function(fn)
+        function = functions[id(fn)] = values.function(plan_path, dumped)
     deps: list[str | NewTask] = []
     places: dict[str | NewTask, int] = {}
 
@@ -89,7 +91,11 @@ def define(
             deps.append(key)
         return place
 
-    arguments = _dump_call(spec, plan_path, values, position_of)
+    for each in spec.after:
+        # An edge whose value no argument refers to: it only orders the two tasks.
+        if position_of(each) is None:
+            raise InvalidTask(spec.label, f"{spec.label}: after is a list of tasks, not {each!r}")
+    arguments = _dump_call(spec, args, plan_path, values, position_of)
     if len(deps) > EDGES_MAX:
         raise InvalidTask(
             spec.label,
@@ -106,6 +112,16 @@ def define(
     return spec._new
 
 
+def check_spec(
+    spec: TaskSpec, defaults: TaskOptions, signatures: dict[int, inspect.Signature | None]
+) -> TaskOptions:
+    """The options of the task. Raises InvalidTask for options and arguments that do not fit."""
+    options = _options(spec, defaults)
+    _check_arguments(spec)
+    _check_call(spec, signatures)
+    return options
+
+
 def _options(spec: TaskSpec, defaults: TaskOptions) -> TaskOptions:
     if not callable(spec.fn):
         raise InvalidTask(spec.label, f"a task needs a function, not {_kind(spec.fn)}")
@@ -116,6 +132,8 @@ def _options(spec: TaskSpec, defaults: TaskOptions) -> TaskOptions:
     # A function that `@zkplan.task` has decorated has options of its own.
     own = getattr(spec.fn, "zkplan_options", _NONE)
     given = {name: value for name in _OPTIONS if (value := getattr(spec, name)) is not None}
+    if hasattr(spec.fn, "zkplan_stands_for"):
+        given["name"] = spec.called  # else it would be called as all commands
     if not given and not own and defaults is DEFAULT_OPTIONS:
         return defaults
     options = replace(defaults, **{**own, **given})
@@ -130,6 +148,10 @@ def _check_arguments(spec: TaskSpec) -> None:
         raise InvalidTask(
             spec.label,
             f"{spec.label}: its arguments must be a list or tuple, not {_kind(spec.args)}",
+        )
+    if type(spec.after) not in (list, tuple):
+        raise InvalidTask(
+            spec.label, f"{spec.label}: after is a list of tasks, not {spec.after!r:.100}"
         )
     if spec.kwargs is not None and not (
         isinstance(spec.kwargs, Mapping) and all(isinstance(name, str) for name in spec.kwargs)
@@ -161,6 +183,16 @@ def _check_call(spec: TaskSpec, signatures: dict[int, inspect.Signature | None])
             f"{spec.label}: its arguments do not fit {function_name(fn)}{signature!s:.200}: "
             f"{error}",
         ) from None
+
+
+def check_plan_name(name: str | None) -> None:
+    """Raises InvalidTask."""
+    if name is not None and not (
+        isinstance(name, str) and 0 < len(name) <= 200 and name.isprintable()
+    ):
+        raise InvalidTask(
+            "", f"the name of a plan has 1 to 200 printable characters, unlike {name!r:.50}"
+        )
 
 
 def check_options(options: TaskOptions, label: str) -> None:
@@ -228,16 +260,20 @@ def _serialising(what: str) -> Iterator[None]:
 
 
 def _dump_call(
-    spec: TaskSpec, plan_path: str, values: Values, position_of: Callable[[Any], int | None]
+    spec: TaskSpec,
+    args: Sequence[Any],
+    plan_path: str,
+    values: Values,
+    position_of: Callable[[Any], int | None],
 ) -> bytes:
     kwargs = spec.kwargs or {}
     try:
-        return values.dump_call(plan_path, spec.args, dict(kwargs), position_of)
+        return values.dump_call(plan_path, args, dict(kwargs), position_of)
     except ZkplanError:
         raise
     except Exception as error:
         failure = error
-    for name, value in (*enumerate(spec.args), *kwargs.items()):
+    for name, value in (*enumerate(args), *kwargs.items()):
         with _serialising(f"{spec.label}: its argument {name!r}, {_kind(value)},"):
             codecs.dump(value, position_of)
     with _serialising(f"{spec.label}: its arguments"):

@@ -1,0 +1,1 @@
+"""Plan files: a plan described in TOML, read and checked as a whole, then created."""

@@ -1,0 +1,1 @@
+"""Commands as tasks: `zkplan.shell`, its placeholders, and the processes that it starts."""
