@@ -243,8 +243,7 @@ class Plan:
         self._client.transport.run(control.change_state(self.path, "cancelled"))
 
     def remove(self) -> int:
-        """Cancel the plan and delete it, with its values in the store. Returns how many unfinished
-        tasks were deleted."""
+        """Cancel and delete it, also its values in the store. Returns how many tasks were left."""
         return remove(self._client.transport, self._client.values, self.path)
 
     def retry(self) -> int:

@@ -22,6 +22,7 @@ from .support import WAIT_S, Ran, plain_client, started, tree, wait_until, zkpla
 
 #: They have their own tests: the one serves, the others run below.
 NOT_HERE = {"zkplan server", "zkplan worker"}
+PLAN_FILE = Path(__file__).parents[2] / "examples" / "report.toml"
 
 
 @pytest.fixture(scope="module", params=SETUPS)
@@ -74,6 +75,15 @@ class Commands:
         return ran
 
 
+#: What is run before there is a worker.
+FIRST = (
+    *("root init", "root show", "root lock", "plan ls", "plan show keeps", "task ls keeps"),
+    *("task show keeps one", "task why keeps one", "plan why keeps", "plan graph keeps"),
+    *("plan mark-ready keeps", "plan mark-ready fails", "plan pause keeps", "plan resume keeps"),
+    *("plan mark-ready moves", "plan gc --yes", f"run {PLAN_FILE} --no-wait"),
+)
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(240)
 def test_every_command_of_the_reference_works(
@@ -95,18 +105,8 @@ def test_every_command_of_the_reference_works(
         plans["fails"].add_task(lambda: 1 // 0, name="one")
         plans["left"].add_task(lambda: 1, name="one")
         plans["moves"].add_task(lambda: 1, name="one")
-        run("root init")
-        run("root show")
-        run("root lock")
-        run("plan ls")
-        run("plan show keeps")
-        run("task ls keeps")
-        run("task show keeps one")
-        run("plan mark-ready keeps")
-        run("plan mark-ready fails")
-        run("plan pause keeps")
-        run("plan resume keeps")
-        run("plan mark-ready moves")
+        for words in FIRST:
+            run(words)
         run("plan export moves --pause --remove --out", str(tmp_path / "moved"))
         run("plan import", str(tmp_path / "moved"))
         run("plan cancel left")

@@ -27,6 +27,7 @@ import zkplan
 from zkplan import Client, Plan, TaskSpec, errors
 from zkplan.cli import cli
 from zkplan.embedded import EmbeddedServer, Limits
+from zkplan.plan_files.reader import read_plan_file
 from zkplan.protocol.requests import Create, Refused
 from zkplan.protocol.shared import rejected
 from zkplan.testing.loopback import free_port
@@ -247,6 +248,7 @@ CAUSES: dict[type[errors.ZkplanError], Callable[[Closed], Any]] = {
     errors.TransactionRejected: refuse,
     errors.ServerFull: fill,
     errors.WaitTimeout: lambda c: c.plans["defining"].wait(0),
+    errors.InvalidPlanFile: lambda _: read_plan_file("no-such-file.toml"),
     errors.InvalidSettings: lambda c: zkplan.connect(
         c.hosts, profile="none", secret=SECRET, auth_data=LOGIN
     ),
@@ -254,6 +256,8 @@ CAUSES: dict[type[errors.ZkplanError], Callable[[Closed], Any]] = {
 }
 #: Errors that need a fault to come about. Their texts are made of paths, numbers and names.
 FAULTS = {errors.PlanStuck, errors.InvariantViolated, errors.StoredValueLost, errors.TaskCancelled}
+#: A task raises it: what the command wrote stays in the tree, for those who may read it.
+OF_TASKS = {errors.ShellFailed}
 BASES = {errors.TaskError, errors.PayloadError, errors.ZooKeeperError}
 
 
@@ -263,7 +267,7 @@ def test_each_error_is_caused_or_is_a_base_of_others() -> None:
         for _, each in inspect.getmembers(errors, inspect.isclass)
         if issubclass(each, errors.ZkplanError)
     }
-    assert found == CAUSES.keys() | FAULTS | BASES
+    assert found == CAUSES.keys() | FAULTS | OF_TASKS | BASES
 
 
 @pytest.mark.parametrize("kind", CAUSES, ids=lambda kind: kind.__name__)

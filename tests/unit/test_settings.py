@@ -246,8 +246,8 @@ def test_no_password_is_logged_by_kazoo(caplog: pytest.LogCaptureFixture) -> Non
         logger.debug("Sending request(xid=%s): %s", -4, Auth(0, "digest", "team:hush"))
         logger.debug("Sending request(xid=%s): %s", 1, SASL(b"hush"))
     assert caplog.messages == [
-        "Sending request(xid=-4): Auth(…)",
-        "Sending request(xid=1): SASL(…)",
+        "Sending request(xid=-4): Auth",
+        "Sending request(xid=1): SASL",
     ]
 
 

@@ -75,9 +75,9 @@ def gc(
             _confirm(found, yes)
             ended = list(remove_expired(client, found))
             print_rows(_rows(ended, output), output, _COLUMNS)
-            left = sum(plan.outcome != "removed" for plan in ended)
+            left = [plan.outcome for plan in ended if plan.outcome != "removed"]
             if left:
-                raise ZkplanError(f"{count(left, 'plan')} could not be removed: see `outcome`")
+                raise ZkplanError(f"{count(len(left), 'plan')} could not be removed: {left[0]}")
     if not found:
         click.echo(f"no finished plan under {client.root} is to be removed", err=True)
 

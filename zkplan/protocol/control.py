@@ -33,6 +33,7 @@ from .requests import (
     ReadData,
     ReadMany,
     Reason,
+    Refused,
     SetData,
     Step,
 )
@@ -199,15 +200,18 @@ def cancel_as_read(
     it is cancelled.
 
     It is refused if a task was added since (the version of `add-count`), retried (its dead letter
-    is gone), or if the plan was changed (the version of `ready`).
+    is gone), or if the plan was changed (the version of `ready`). Raises AccessDenied.
     """
     ops: list[Op] = [Check(f"{plan_path}/dead/{number}") for number in dead]
     ops.append(SetData(f"{plan_path}/ready", control_to_bytes("cancelled"), ready.version))
     ops.append(Delete(f"{plan_path}/add-count", adds.version))
     if indexed:
         ops.append(Delete(active_entry(plan_path)))
+    answer = yield Multi(ops)
+    if isinstance(answer, Refused) and answer.right:
+        raise rejected(f"cancelling {plan_path}", answer)
     # A lost answer counts as a refusal: the plan is cancelled then, and the next call removes it.
-    return isinstance((yield Multi(ops)), Applied)
+    return isinstance(answer, Applied)
 
 
 def finish(plan_path: str, when: float) -> Step[bool]:

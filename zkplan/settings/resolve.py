@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from ..errors import InvalidSettings
+from ..log import get_logger
 from .fields import ALTERNATIVES, BY_ATTRIBUTE, BY_NAME, FIELDS
 from .profiles import Profile, find_profile
 from .settings import DIGEST, SASL_GSSAPI, Settings
 
-logger = logging.getLogger("zkplan.settings")
+logger = get_logger("zkplan.settings")
 
 _PROFILE = "ZKPLAN_PROFILE"
 
