@@ -9,7 +9,7 @@ from concurrent import futures
 from typing import Any
 
 from ..client import Client
-from ..errors import PlanDrained, PlanNotFound, ResultNotKept, ZkplanError
+from ..errors import ClientClosed, PlanDrained, PlanNotFound, ResultNotKept, ZkplanError
 from ..log import get_logger
 from ..plan import Plan
 from ..tasks import Task, TaskSpec
@@ -20,6 +20,8 @@ logger = get_logger("zkplan.plan")
 
 #: The most calls that one add carries.
 BATCH_MAX = 2000
+#: How often a cancelled executor looks for calls that were claimed and then handed back.
+_LOOK_S = 0.2
 
 
 class Executor(futures.Executor):
@@ -185,17 +187,40 @@ class Executor(futures.Executor):
     def _cancel_sent(self) -> None:
         """Let running calls end, and nothing else begin."""
         with self._lock:
-            plans = {plan: dict(calls) for plan, calls in self._open.items()}
-        for plan, calls in plans.items():
+            plans = list(self._open)
+        for plan in plans:
             try:
                 plan.pause()
-                running = {task.number for task in plan.tasks() if task.state == "claimed"}
             except ZkplanError:
                 continue  # it has drained meanwhile
-            for task, call in calls.items():
-                if task.number not in running:
-                    call.future.cancel()
-                    self._ended(plan, task)(Completed(task.number, False), None)
+            if self._cancel_waiting(plan):
+                threading.Thread(target=self._cancel_handed_back, args=(plan,), daemon=True).start()
+
+    def _cancel_waiting(self, plan: Plan) -> bool:
+        """Cancel the calls of a paused plan that no worker has claimed. Returns whether one has."""
+        with self._lock:
+            calls = dict(self._open.get(plan, {}))
+        try:
+            states = {task.number: task.state for task in plan.tasks()}
+        except (PlanNotFound, ClientClosed):
+            return False
+        except ZkplanError:
+            return True  # no server answers: look again
+        for task, call in calls.items():
+            # One that is gone has ended, and its outcome comes.
+            if states.get(task.number, "claimed") != "claimed":
+                call.future.cancel()
+                self._ended(plan, task)(Completed(task.number, False), None)
+        return any(states.get(task.number) == "claimed" for task in calls)
+
+    def _cancel_handed_back(self, plan: Plan) -> None:
+        """Workers hand back what they have claimed and not begun. In a paused plan that never
+        runs, and its futures would never end."""
+        with self._lock:
+            self._lock.wait(_LOOK_S)
+        while self._cancel_waiting(plan):
+            with self._lock:
+                self._lock.wait(_LOOK_S)
 
 
 class _Call:
