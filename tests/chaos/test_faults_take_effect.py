@@ -15,6 +15,7 @@ from kazoo.exceptions import ConnectionLoss
 import zkplan
 from tests.conftest import SAMPLE
 from tests.integ.support import TOP, plain_client, wait_until, working
+from zkplan.embedded import EmbeddedServer
 from zkplan.testing.server_process import ServerDidNotStart
 
 from . import test_every_fault
@@ -234,10 +235,11 @@ def test_a_round_leaves_out_a_fault_that_shares_a_lock_and_heals_one_that_broke_
 
 
 @pytest.fixture
-def link(zk_server: object) -> Iterator[Link]:
-    link = Link([int(zk_server.hosts.rpartition(":")[2])])  # type: ignore[attr-defined]
-    yield link
-    link.close()
+def link() -> Iterator[Link]:
+    with EmbeddedServer(is_open=True) as server:
+        link = Link([int(server.hosts.rpartition(":")[2])])
+        yield link
+        link.close()
 
 
 @pytest.mark.parametrize("name", ["worker session replaced", "workers reach one follower"])
