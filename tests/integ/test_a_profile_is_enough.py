@@ -25,7 +25,12 @@ NOT_HERE = {"zkplan server", "zkplan worker"}
 PLAN_FILE = Path(__file__).parents[2] / "examples" / "report.toml"
 
 
-@pytest.fixture(scope="module", params=SETUPS)
+#: Each takes half a minute. With every change one kind of login and TLS are enough.
+LONG = ("ensemble", "sasl")
+WORLDS = [pytest.param(name, marks=pytest.mark.chaos if name in LONG else ()) for name in SETUPS]
+
+
+@pytest.fixture(scope="module", params=WORLDS)
 def server(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Secured]:
