@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import archive
 from .connection import Connection
-from .errors import InvalidTask, PlanError, PlanNotFound
+from .errors import InvalidSettings, InvalidTask, PlanError, PlanNotFound
 from .functions.definition import check_options, check_plan_name
 from .inspection.access import warn_if_open
 from .inspection.roots import hint_at_root
@@ -78,7 +78,8 @@ class Client(Connection):
         if on_failure not in ("hold", "cascade"):
             raise InvalidTask("", f'on_failure must be "hold" or "cascade", not {on_failure!r}')
         check_plan_name(name)
-        if retention is not None and not 0 <= retention < NUMBER_MAX:
+        is_number = isinstance(retention, (int, float))
+        if retention is not None and not (is_number and 0 <= retention < NUMBER_MAX):
             raise InvalidTask("", f"retention is a number of seconds from 0, not {retention!r}")
         record = PlanRecord(
             *(name or "", os.urandom(12).hex(), time.time(), defaults, on_failure),
@@ -327,4 +328,14 @@ def connect_with(
 
 
 def _secret_in(files: Sequence[str]) -> bytes:
-    return read_private(files[0], "the secret file").strip() if files else b""
+    """The secret of the one file. Raises InvalidSettings: without one nothing would be signed."""
+    if not files:
+        return b""
+    if len(files) > 1:
+        raise InvalidSettings(
+            f"secret-files: one file is read, and {len(files)} are named: {', '.join(files)}"
+        )
+    secret = read_private(files[0], "the secret file").strip()
+    if not secret:
+        raise InvalidSettings(f"the secret file {files[0]} is empty: write the secret into it")
+    return secret

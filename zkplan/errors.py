@@ -220,7 +220,7 @@ class AccessDenied(TransactionRejected):
     def __init__(self, path: str, right: str, what: str) -> None:
         super().__init__(
             f"{what}: the right `{right}` is missing on {path}: connect with the login with which "
-            "the tree was made (`auth_data`), or have the right added"
+            "the tree was made (of a profile, or `auth_data`), or have the right added"
         )
         self.path, self.right = path, right
 

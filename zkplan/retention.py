@@ -179,8 +179,8 @@ def remove_expired(client: Connection, plans: Sequence[Expired]) -> Iterator[Exp
     """
     for plan in plans:
         try:
-            if plan.state == "failed" and not _cancel_failed(client, plan.path):
-                yield plan._replace(outcome="kept: it is not failed any more, or has changed")
+            if plan.state == "failed" and (why := _cancel_failed(client, plan.path)):
+                yield plan._replace(outcome=f"kept: {why}")
                 continue
             remove(client.transport, client.values, plan.path)
         except PlanNotFound:
@@ -193,18 +193,23 @@ def remove_expired(client: Connection, plans: Sequence[Expired]) -> Iterator[Exp
             yield plan._replace(outcome="removed")
 
 
-def _cancel_failed(client: Connection, path: str) -> bool:
-    """Cancel a failed plan if nothing of it can run. Whatever lets it run again refuses that."""
+def _cancel_failed(client: Connection, path: str) -> str:
+    """Cancel a failed plan if nothing of it can run. Whatever lets it run again refuses that.
+
+    Returns why it is not cancelled; empty if it is.
+    """
+    changed = "it is not failed any more, or has changed"
     names = client.transport.ask(ReadChildren(f"{path}/dead")) or []
     ready, adds, entry = client.transport.ask(
         ReadMany(
             [ReadData(at) for at in (f"{path}/ready", f"{path}/add-count", active_entry(path))]
         )
     )
-    if ready is None or adds is None or not 0 < len(names) <= DEAD_MAX:
-        return False
-    if control_from_bytes(ready.data) != "running":
-        return False
+    if len(names) > DEAD_MAX:
+        return f"it has {len(names):,} dead tasks, more than one transaction can check: `plan rm`"
+    if ready is None or adds is None or not names or control_from_bytes(ready.data) != "running":
+        return changed
     if client.transport.run(dead_if_deadlocked(client.paths, path)) != len(names):
-        return False
-    return client.transport.run(cancel_as_read(path, ready, adds, entry is not None, names))
+        return changed
+    step = cancel_as_read(path, ready, adds, entry is not None, names)
+    return "" if client.transport.run(step) else changed

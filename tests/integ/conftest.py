@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from kazoo.client import KazooClient
 
 import zkplan
+from zkplan import Client
 from zkplan.cli import main
 from zkplan.runtime import capacity, maintenance, shutdown
 from zkplan.testing.znodes import remove_tree
 from zkplan.waiting import patience
 
+from .stores import Place
 from .support import Here, Ran, Run, Told, plain_client, wait_until, working
 
 
@@ -20,6 +23,19 @@ from .support import Here, Ran, Run, Told, plain_client, wait_until, working
 def here(zookeeper_hosts: str, zkplan_root: str) -> Here:
     """The server and the root of this test."""
     return zookeeper_hosts, zkplan_root
+
+
+@pytest.fixture
+def place(here: Here, tmp_path: Path) -> Place:
+    """A store of this test."""
+    return Place(here, tmp_path / "store")
+
+
+@pytest.fixture
+def client(place: Place) -> Iterator[Client]:
+    """A client that puts every value into `place`."""
+    with place.client() as made:
+        yield made
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,22 +17,6 @@ from zkplan.store.files import Store
 
 from .stores import Place
 from .support import Here, wait_until
-
-
-@pytest.fixture
-def here(zookeeper_hosts: str, zkplan_root: str) -> Here:
-    return zookeeper_hosts, zkplan_root
-
-
-@pytest.fixture
-def place(here: Here, tmp_path: Path) -> Place:
-    return Place(here, tmp_path / "store")
-
-
-@pytest.fixture
-def client(place: Place) -> Iterator[Client]:
-    with place.client() as client:
-        yield client
 
 
 def said_by(wait: Callable[[float], Any]) -> str:

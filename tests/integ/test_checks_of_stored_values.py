@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,17 +12,6 @@ from zkplan.store import compare
 
 from .stores import Place, key_of
 from .support import wait_until
-
-
-@pytest.fixture
-def place(zookeeper_hosts: str, zkplan_root: str, tmp_path: Path) -> Place:
-    return Place((zookeeper_hosts, zkplan_root), tmp_path / "store")
-
-
-@pytest.fixture
-def client(place: Place) -> Iterator[Client]:
-    with place.client() as client:
-        yield client
 
 
 def wait_for(file: str) -> str:

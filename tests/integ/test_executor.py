@@ -137,3 +137,32 @@ def test_running_calls_end_when_the_others_are_cancelled(
     done, not_done = futures.wait(calls, WAIT_S)
     assert not not_done
     assert {call.result() for call in done if not call.cancelled()} == {"open"}
+
+
+def test_calls_that_are_handed_back_after_the_pause_are_cancelled(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a paused plan they never run: their futures would never end."""
+    executor = zkplan.Executor(client)  # not in a block, whose end would wait for ever, too
+    calls = [executor.submit(wait_at_the_gate) for _ in range(12)]
+    wait_until(
+        lambda: [
+            task for plan in client.plans() for task in plan.tasks() if task.state == "claimed"
+        ],
+        "some of them run",
+    )
+    look, looks = zkplan.Plan.tasks, []
+
+    def all_claimed_at_first(plan: zkplan.Plan) -> Any:
+        looks.append(plan)
+        found = look(plan)
+        return [task._replace(state="claimed") for task in found] if len(looks) == 1 else found
+
+    monkeypatch.setattr(zkplan.Plan, "tasks", all_claimed_at_first)
+    executor.shutdown(wait=False, cancel_futures=True)
+    gate.set()
+    done, not_done = futures.wait(calls, WAIT_S)
+    assert not not_done
+    assert {call.result() for call in done if not call.cancelled()} == {"open"}
+    assert any(call.cancelled() for call in done)
+    executor.shutdown()

@@ -6,7 +6,6 @@ import logging
 import operator
 import shutil
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,22 +18,6 @@ from zkplan.errors import PayloadUndecodable, StoredValueLost, StoreUnavailable
 
 from .stores import Place, key_of
 from .support import Here, described, note, notes, wait_until, working
-
-
-@pytest.fixture
-def here(zookeeper_hosts: str, zkplan_root: str) -> Here:
-    return zookeeper_hosts, zkplan_root
-
-
-@pytest.fixture
-def place(here: Here, tmp_path: Path) -> Place:
-    return Place(here, tmp_path / "store")
-
-
-@pytest.fixture
-def client(place: Place) -> Iterator[Client]:
-    with place.client() as client:
-        yield client
 
 
 def noted(file: str, name: str, *values: Any) -> str:

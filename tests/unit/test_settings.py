@@ -15,6 +15,7 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import AuthFailedError, ConnectionDropped
 from kazoo.protocol.serialization import SASL, Auth
 
+import zkplan
 from zkplan.errors import InvalidSettings
 from zkplan.settings import Settings, resolve
 from zkplan.settings.handing import Handed, take_handed
@@ -271,3 +272,18 @@ def test_a_server_that_is_lost_in_a_login_that_it_took_before_refuses_nothing() 
         again("host", 1.0)
     with pytest.raises(AuthFailedError):
         again("host", 1.0)
+
+
+@pytest.mark.parametrize(
+    ("contents", "told"), [(["\n"], "is empty"), (["one", "two"], "one file is read, and 2")]
+)
+def test_secret_files_that_give_no_one_secret_are_refused(
+    contents: list[str], told: str, tmp_path: Path
+) -> None:
+    """Without a secret nothing would be signed, and nobody would say so."""
+    files = [tmp_path / f"key-{number}" for number in range(len(contents))]
+    for file, content in zip(files, contents, strict=True):
+        file.write_text(content)
+        file.chmod(0o600)
+    with pytest.raises(InvalidSettings, match=told):
+        zkplan.connect("127.0.0.1:1", secret_files=files, connect_timeout=0.1)

@@ -39,6 +39,12 @@ def option(
     return click.option(*names.split(), help=text, **given)
 
 
+wait_timeout_option = click.option(
+    "--timeout",
+    type=click.FloatRange(0),
+    default=None,
+    help="Seconds to wait at most. The exit code is 4 if the plan can still go on then.",
+)
 output_option = option(
     "-o --output", click.Choice(["table", "json"]), "table", "Format of the output."
 )

@@ -28,6 +28,7 @@ from .common import (
     print_rows,
     print_why,
     tell_none,
+    wait_timeout_option,
 )
 from .gc import gc
 from .graph import graph
@@ -111,12 +112,7 @@ def why(plan: str, output: str, settings: Settings) -> None:
 
 @plan.command()
 @_which
-@click.option(
-    "--timeout",
-    type=click.FloatRange(0),
-    default=None,
-    help="Seconds to wait at most. The exit code is 4 if the plan can still go on then.",
-)
+@wait_timeout_option
 @click.option("--fail-fast", is_flag=True, help="Stop waiting as soon as a task fails for good.")
 @output_option
 @connection_options

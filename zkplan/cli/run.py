@@ -11,7 +11,14 @@ from ..plan_files.builder import create, tasks_of
 from ..plan_files.reader import read_plan_file
 from ..settings import Settings
 from ..text import count
-from .common import connection_options, label_of, open_client, output_option, print_facts
+from .common import (
+    connection_options,
+    label_of,
+    open_client,
+    output_option,
+    print_facts,
+    wait_timeout_option,
+)
 from .plan import status_row
 
 
@@ -31,12 +38,7 @@ from .plan import status_row
     default=True,
     help="Wait until the plan is drained. Otherwise print the number of the plan.",
 )
-@click.option(
-    "--timeout",
-    type=click.FloatRange(0),
-    default=None,
-    help="Seconds to wait at most. The exit code is 4 if the plan can still go on then.",
-)
+@wait_timeout_option
 @click.option("--check", is_flag=True, help="Only read and check the file; write nothing.")
 @output_option
 @connection_options

@@ -151,7 +151,7 @@ def _check_arguments(spec: TaskSpec) -> None:
         )
     if type(spec.after) not in (list, tuple):
         raise InvalidTask(
-            spec.label, f"{spec.label}: after is a list of tasks, not {spec.after!r:.100}"
+            spec.label, f"{spec.label}: after is a list of tasks, not {_kind(spec.after)}"
         )
     if spec.kwargs is not None and not (
         isinstance(spec.kwargs, Mapping) and all(isinstance(name, str) for name in spec.kwargs)

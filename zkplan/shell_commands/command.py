@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from ..errors import InvalidTask, ShellFailed, ZkplanError
 from ..functions.decorator import open_plans
 from ..runtime.context import current
+from ..settings.fields import SECRET_VARIABLES
 from .process import Group
 from .stderr_log import StderrLog
 from .template import Template
@@ -121,7 +122,9 @@ def run_command(definition: Mapping[str, Any], /, *args: Any, **kwargs: Any) -> 
     values = _signature(definition).bind(*args, **kwargs).arguments
     command = definition["command"]
     run: str | list[str]
-    environment = {name: value for name, value in os.environ.items() if not is_secret(name)}
+    environment = {
+        name: value for name, value in os.environ.items() if name not in SECRET_VARIABLES
+    }
     environment.update(definition.get("env", {}))
     if isinstance(command, str):
         template = Template(command)
@@ -164,15 +167,6 @@ def run_command(definition: Mapping[str, Any], /, *args: Any, **kwargs: Any) -> 
     shown = told if len(told) <= _COMMAND_TOLD else f"{told[:_COMMAND_TOLD]}…"
     tail = f":\n{stderr[-_STDERR_TOLD:]}" if stderr else ", and wrote nothing to stderr"
     raise ShellFailed(name, f"`{shown}` {how}{tail}", ended.code, by, stderr)
-
-
-def is_secret(variable: str) -> bool:
-    """Whether a variable holds a secret of zkplan, which the commands of a worker do not get.
-
-    >>> is_secret("ZKPLAN_SECRET"), is_secret("ZKPLAN_HOSTS"), is_secret("MY_SECRET")
-    (True, False, False)
-    """
-    return variable.startswith("ZKPLAN_") and ("SECRET" in variable or "PASSWORD" in variable)
 
 
 def signal_name(code: int) -> str:
