@@ -1,48 +1,35 @@
-"""A plan for its author: add tasks, mark it ready, control it, and wait for it."""
+"""A plan for its author: add tasks, mark it ready, and control it."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 from .connection import Connection
-from .errors import PlanError, ZkplanError
+from .errors import PlanError
 from .functions.decorator import open_plans
 from .functions.definition import define_all
 from .functions.mapping import MapResults, specs_for
-from .inspection.dead_letters import dead_letters, retry_all, retry_task
-from .inspection.deadlock import status_of
+from .inspection.dead_letters import retry_all, retry_task
 from .inspection.find import find_task
-from .inspection.graph import PlanGraph, plan_graph
-from .inspection.outcomes import OutcomeSummary, kept_outcomes
-from .inspection.plan_progress import PlanProgress, plan_progress
-from .inspection.unfinished import TaskSummary, unfinished_tasks
-from .inspection.view import Why
-from .inspection.why import why_plan
 from .protocol import control
 from .protocol.adding import NewTask
 from .protocol.author import Author
-from .protocol.check import Report, check
-from .protocol.control import PlanStatus
-from .protocol.layout import number_of
-from .protocol.look import plan_record
-from .protocol.records import Dead, PlanRecord
-from .store.compare import check_blobs
+from .protocol.records import PlanRecord
 from .store.end import remove
 from .tasks import Task, TaskSpec
 from .tracebacks import told_to_caller
-from .waiting.plan_async import in_thread
-from .waiting.plan_end import end_if_drained, wait_for_plan
-from .waiting.results import kept_results, results_of
+from .waiting.plan import WatchedPlan
 from .waiting.watcher import Watcher
 
 #: A `with` block sends its adds when this many tasks have been kept back.
 FLUSH_TASKS = 2000
 
 
-class Plan:
-    """A handle on a plan. Any process may have one, and it is thread-safe.
+class Plan(WatchedPlan):
+    """A handle on a plan. Any process may have one, and it is thread-safe. What only looks at the
+    plan is inherited.
 
     A `with` block sends the adds in batches and marks the plan ready at its end. If the block
     raises, a plan that `create_plan` has just made is removed.
@@ -51,39 +38,12 @@ class Plan:
     def __init__(
         self, client: Connection, path: str, record: PlanRecord | None = None, *, new: bool = False
     ) -> None:
-        self._client = client
-        self.path = path
-        self._record = record
+        super().__init__(client, path, record)
         self._author = Author(path)
         self._lock = threading.RLock()
         self._pending: list[NewTask] | None = None
-        #: The thread that is inside the plan's `with` block.
-        self._opened_by = 0
         self._new = new
         self._watcher = Watcher[Task]()
-
-    @property
-    def client(self) -> Any:
-        """The Client of this plan. (The type is Any because the module of Client imports this
-        one.)"""
-        return self._client
-
-    @property
-    def number(self) -> str:
-        """The ten digits in the name of its znode, a text. `int(plan.number)` is the number that
-        commands print."""
-        return number_of(self.path)
-
-    @property
-    def name(self) -> str:
-        return self.record.name
-
-    @property
-    def record(self) -> PlanRecord:
-        """The plan's record, which never changes. Raises PlanNotFound, PayloadUndecodable."""
-        if self._record is None:
-            self._record = self._client.transport.run(plan_record(self.path))
-        return self._record
 
     @told_to_caller
     def task(self, which: str | int) -> Task:
@@ -255,14 +215,6 @@ class Plan:
         """
         return retry_all(self._client.transport, self.path)
 
-    def dead(self) -> Iterator[tuple[str, Dead]]:
-        """Iterate over the tasks that are out of attempts: number and dead letter. Raises
-        PlanNotFound.
-
-        The iterator reads in batches as it goes on. `dict(plan.dead())` makes a mapping of all.
-        """
-        return dead_letters(self._client.transport, self.path)
-
     def retry_task(self, number: str) -> bool:
         """Make the dead task of that number runnable again. Returns False if it is not dead.
 
@@ -270,131 +222,3 @@ class Plan:
         cancelled plan would run), and PayloadUndecodable if the dead letter is damaged.
         """
         return retry_task(self._client.transport, self.path, number)
-
-    # ---- watching
-
-    def tasks(self) -> Iterator[TaskSummary]:
-        """Iterate over all unfinished tasks, oldest first. Raises PlanNotFound.
-
-        The iterator reads in batches as it goes on, so each task is shown as it was at its own
-        moment.
-        """
-        return unfinished_tasks(self._client, self.path)
-
-    def outcomes(self) -> Iterator[OutcomeSummary]:
-        """Iterate over all kept results and failures, by task number. Raises PlanNotFound.
-
-        The iterator reads in batches as it goes on. `task(number).result()` returns the value of
-        one.
-        """
-        return kept_outcomes(self._client, self.path)
-
-    def status(self) -> PlanStatus:
-        """The plan in numbers. Raises PlanNotFound.
-
-        This costs one batch of reads, however large the plan is. If tasks are dead and none is
-        runnable, it costs about nine more, which prove whether the plan has failed: they read the
-        claims of all workers, among others.
-        """
-        return status_of(self._client, self.path)
-
-    def progress(self) -> PlanProgress:
-        """The tasks counted by state. It reads the plan's indexes and the claims of all workers.
-        Raises PlanNotFound."""
-        return plan_progress(self._client, self.path)
-
-    def why(self) -> Why:
-        """Why it has not ended: exact causes, with what to do. The reads are bounded, however large
-        the plan is; the causes are not all of one moment. Raises PlanNotFound."""
-        return why_plan(self._client, self.path)
-
-    def graph(self) -> PlanGraph:
-        """All unfinished tasks, alike ones in one box. Raises PlanNotFound."""
-        return plan_graph(self._client, self.path)
-
-    def is_drained(self) -> bool:
-        """Whether every task has finished. Raises PlanNotFound."""
-        status = self._client.transport.run(control.status(self.path))
-        if status.state == "running" and not status.tasks:
-            return end_if_drained(self._client, self.path)
-        return status.state == "done"
-
-    @told_to_caller
-    def wait(
-        self, timeout: float | None = None, progress: bool = False, fail_fast: bool = False
-    ) -> PlanStatus:
-        """Wait until the plan is drained. `timeout` is in seconds.
-
-        With `progress`, a terminal shows a progress bar. With `fail_fast`, the first task that
-        fails for good raises PlanFailed, while the other tasks go on. Without it, PlanFailed is
-        raised when tasks are dead and nothing else can run, or when the plan has drained with
-        failures.
-
-        Raises PlanCancelled, PlanStuck, PlanNotFound and WaitTimeout, too; PlanError inside the
-        plan's own `with` block, where the wait would never end; ZkplanError for a time below 0. The
-        plan is looked at once more when the time is over. So even with `timeout=0` a plan that
-        cannot go on raises PlanFailed or PlanStuck.
-        """
-        self._refuse_to_wait_inside()
-        return wait_for_plan(self._client, self.path, timeout, progress, fail_fast)
-
-    async def wait_async(self, timeout: float | None = None, fail_fast: bool = False) -> PlanStatus:
-        """`wait` for coroutines: `await plan.wait_async()`. It uses one thread while it waits."""
-        self._refuse_to_wait_inside()
-        return await in_thread(
-            lambda given_up: wait_for_plan(
-                self._client, self.path, timeout, False, fail_fast, given_up
-            )
-        )
-
-    @told_to_caller
-    def results(
-        self,
-        tasks: Iterable[Task] | None = None,
-        timeout: float | None = None,
-        on_error: Literal["raise", "return"] = "raise",
-    ) -> list[Any]:
-        """Wait for the results of many tasks and return them, in the order asked.
-
-        They are read in batches while the plan runs. Without `tasks`, this waits until the plan has
-        ended, and returns all kept results by task number. `timeout` is in seconds.
-
-        The first task that fails raises as `Task.result` does. With `on_error="return"` its
-        exception stands in the list in place of its value, and so does the PlanFailed or
-        PlanCancelled of tasks that can never finish. A task whose result will not be kept raises
-        ResultNotKept before the wait. Raises ForeignTask for a task of another plan, WaitTimeout,
-        ZooKeeperUnavailable, and PlanError as `wait`.
-        """
-        if on_error not in ("raise", "return"):
-            raise ZkplanError(f'on_error must be "raise" or "return", not {on_error!r}')
-        self._refuse_to_wait_inside()
-        raises = on_error == "raise"
-        if tasks is None:
-            return kept_results(self._client, self.path, timeout, raises)
-        return results_of(self._client, self.path, list(tasks), timeout, raises)
-
-    def _refuse_to_wait_inside(self) -> None:
-        """Raise PlanError inside the plan's own `with` block while the plan is not marked ready.
-
-        Another thread may wait: this one will end the block.
-        """
-        if self._opened_by != threading.get_ident():
-            return
-        if self._client.transport.run(control.status(self.path)).state == "defining":
-            raise PlanError(
-                self.path,
-                f"{self.path} is marked ready at the end of its `with` block, and its tasks run "
-                "only after it: wait for them below the block",
-            )
-
-    def check(self, repair: bool = True) -> Report:
-        """Check the whole plan against the invariants, and its values in the store: up to 1 GiB of
-        them are read, to find damaged ones. With `repair`, repair what may be repaired, and delete
-        values that nothing needs. Raises StoreUnavailable."""
-        client = self._client
-        report = client.transport.run(check(client.paths, self.number, repair))
-        check_blobs(client.transport, client.paths, client.values, self.number, repair, report)
-        return report
-
-    def __repr__(self) -> str:
-        return f"<Plan {self.path}>"
