@@ -22,6 +22,8 @@ class Authority:
             self._file("server.key"),
             self._file("server.pem"),
         )
+        #: The server's key and certificate in one file, which is replaced at once.
+        self.server_identity = self._file("identity.pem")
         self.certificate = self._file("pem")
         self.store = self._file("p12")
         self._key = self._file("key")
@@ -41,6 +43,9 @@ class Authority:
         _openssl("x509", "-req", "-in", str(request), *signer, *how, "-out", str(signed))
         both = ("-in", str(signed), "-inkey", str(key), "-passout", f"pass:{_PASSWORD}")
         _openssl("pkcs12", "-export", *both, "-out", str(self.store))
+        new = self._file("identity.new")
+        new.write_text(key.read_text() + signed.read_text())
+        new.replace(self.server_identity)
 
     def sign_for_a_client(self, name: str) -> Path:
         """A file with a new key, and a certificate for this client."""

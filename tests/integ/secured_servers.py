@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import socket
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +15,8 @@ from tests.crash.server import not_available
 from zkplan.testing.loopback import LOOPBACK, free_port
 from zkplan.testing.server_process import ServerProcess
 from zkplan.testing.servers import ZooKeeperEnsemble, ZooKeeperServer
+
+from .support import wait_until
 
 #: Must stand in no command line, environment, log or output.
 PASSWORD, KEY = "hush-Kq7pd3", "signs-Vw5mz0"
@@ -77,7 +80,21 @@ def tls_server(
 ) -> Iterator[ServerProcess]:
     config = secure(authority, port, client_auth)
     with ZooKeeperServer(tick_time_ms=_TICK_MS, config=config) as server:
+        wait_for_port(port)
         yield server
+
+
+def wait_for_port(port: int) -> None:
+    """Wait until that port takes connections: ZooKeeper opens the one for TLS after the other."""
+
+    def takes_connections() -> bool:
+        try:
+            socket.create_connection((LOOPBACK, port), timeout=1.0).close()
+        except OSError:
+            return False
+        return True
+
+    wait_until(takes_connections, f"port {port} takes connections")
 
 
 @contextmanager

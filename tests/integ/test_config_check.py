@@ -23,7 +23,7 @@ from zkplan.settings import Settings
 from zkplan.testing.loopback import LOOPBACK, free_port
 from zkplan.testing.servers import ZooKeeperEnsemble, ZooKeeperServer
 
-from .secured_servers import PASSWORD, secured
+from .secured_servers import PASSWORD, secured, wait_for_port
 from .support import plain_client, wait_until, zkplan_command
 
 pytestmark = [
@@ -100,6 +100,7 @@ def tls_port(
 ) -> Iterator[int]:
     port = free_port()
     with real_server(request.config, config=secure(authorities[0], port)):
+        wait_for_port(port)
         yield port
 
 
@@ -144,6 +145,7 @@ def test_a_certificate_that_has_expired_is_told(
     config = secure(ours, port)
     ours.sign_for_the_server(days=-1)
     with real_server(request.config, config=config):
+        wait_for_port(port)
         first, _ = problems(as_team(f"{LOOPBACK}:{port}", tls_ca=str(ours.certificate)))
     assert "its certificate has expired" in first.told
     assert "give the server a new certificate" in first.todo

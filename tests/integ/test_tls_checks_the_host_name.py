@@ -71,9 +71,10 @@ class TlsProxy:
                 threading.Thread(target=self._serve, args=[plain], daemon=True).start()
 
     def _serve(self, plain: socket.socket) -> None:
-        # With each connection: the certificate may be another one by now.
+        # With each connection: the certificate may be another one by now. Key and certificate are
+        # one file: read from two, they may belong to different ones.
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(self._authority.server_certificate, self._authority.server_key)
+        context.load_cert_chain(self._authority.server_identity)
         with plain, contextlib.suppress(OSError):
             plain.settimeout(WAIT_S)
             with (
