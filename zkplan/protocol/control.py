@@ -19,6 +19,7 @@ from . import failpoints
 from .active import cleared, leaving
 from .adding import task_count
 from .foreign import below, delete_below
+from .keys import freeing
 from .layout import PLAN_FIXED, active_entry, number_of, parse_delayed
 from .records import PlanRecord, State, control_from_bytes, control_to_bytes, to_json
 from .requests import (
@@ -266,11 +267,11 @@ def remove(plan_path: str) -> Step[int]:
         # and without `add-count` no task can be added.
         if (yield ReadData(f"{plan_path}/ready")) is not None:
             raise
-    removed = 0
+    removed, root = 0, plan_path.rpartition("/")[0]
     yield Multi([Delete(f"{plan_path}/add-count")])
     for _ in range(REMOVALS_MAX):
-        names = yield ReadChildren(plan_path)
-        if names is None:
+        plan, names = yield ReadMany([ReadData(plan_path), ReadChildren(plan_path)])
+        if plan is None or names is None:
             return removed
         tasks = [f"{plan_path}/{name}" for name in names if name.startswith("task-")]
         if not tasks:
@@ -290,13 +291,16 @@ def remove(plan_path: str) -> Step[int]:
         for name in ends:
             last += [Delete(path) for path in (yield from below(f"{plan_path}/{name}"))]
             last.append(Delete(f"{plan_path}/{name}"))
-        answer = yield Multi([*last, Delete(plan_path)])
+        last += yield from freeing(plan_path, plan)
+        answer = yield Multi(last)
         if isinstance(answer, Applied):
             return removed
+        if answer.reason is Reason.NOT_EMPTY and answer.path.startswith(f"{root}/keys/"):
+            yield from delete_below(answer.path)
         # A commit or a release wrote meanwhile. The plan is cancelled, so such writes come to an
         # end.
-        names = yield ReadChildren(plan_path)
-        if names is None:
+        plan, names = yield ReadMany([ReadData(plan_path), ReadChildren(plan_path)])
+        if plan is None or names is None:
             return removed
     raise _too_busy(f"removing {plan_path}")
 
