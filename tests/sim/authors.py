@@ -88,6 +88,7 @@ def new_tasks(tasks: list[Meant], rng: random.Random) -> list[NewTask]:
         deps: list[str | NewTask] = [made.get(dep.name) or dep.number for dep in task.deps]
         rank = rng.choice(("5000", "4990"))
         made[task.name] = NewTask(task.name, rank, task.record, deps)
+        made[task.name].not_before_ms = rng.randint(1, 300) if rng.random() < 0.05 else 0
         made[task.name].key = task.name if task.keyed else ""
     return list(made.values())
 

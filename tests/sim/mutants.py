@@ -358,9 +358,7 @@ SIMULATION_ONLY = (
         _without(lambda fiber, op: fiber.kind == "index" and op.path.endswith(("/ready", "/done"))),
     ),
     Mutant("index entry without a new version of ready", _index_unnoticed),
-    Mutant(
-        "key made after its plan", patches=((keys, "create_plan_with", _key_after_the_plan),)
-    ),
+    Mutant("key made after its plan", patches=((keys, "create_plan_with", _key_after_the_plan),)),
     Mutant("key moved without compare", _keys_are_not_compared),
     Mutant(
         "removal that leaves the key",

@@ -111,7 +111,9 @@ def define(
         raise PayloadTooLarge(
             f"{spec.label}: its function and constant arguments", len(record), RECORD_BYTES_MAX
         )
-    spec._new = new = NewTask(spec.label, rank_of(options.priority), record, deps, keep=options.keep)
+    spec._new = new = NewTask(
+        spec.label, rank_of(options.priority), record, deps, keep=options.keep
+    )
     new.key = spec.key or ""
     # Rounded up: never before.
     new.not_before_ms = ceil(1000 * options.not_before) if options.not_before is not None else 0

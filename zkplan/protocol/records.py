@@ -362,8 +362,16 @@ def count_from_bytes(data: bytes) -> int:
     return int(data) if data.isdigit() and len(data) <= 10 else -1
 
 
-def control_to_bytes(state: State) -> bytes:
-    return to_json({"state": state})
+def control_to_bytes(state: State, reason: str = "") -> bytes:
+    return to_json({"state": state, "reason": reason} if reason else {"state": state})
+
+
+def control_reason(data: bytes) -> str:
+    """Why the plan is in its state, for people; empty where nobody has said so."""
+    try:
+        return _text(from_json(data, "a control record").get("reason"))[:200] if data else ""
+    except PayloadUndecodable:
+        return ""
 
 
 def control_from_bytes(data: bytes) -> State:
