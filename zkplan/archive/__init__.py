@@ -187,9 +187,9 @@ def import_plan(
     plan named "… (half imported)" is left. It does not run: remove it like any other.
 
     Raises PlanError if the plan is there already, or another one has its key (`copy` makes a second
-    one all the same, without the key), and ZkplanError if the file cannot be read. Raises PayloadUndecodable if the file is damaged, not an
-    exported plan, of a newer format, or signed with another secret (with `any_secret` only the
-    workers check that).
+    one all the same, without the key), and ZkplanError if the file cannot be read. Raises
+    PayloadUndecodable if the file is damaged, not an exported plan, of a newer format, or signed
+    with another secret (with `any_secret` only the workers check that).
     """
     source = Path(file)
     store = client.values.store

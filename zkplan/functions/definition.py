@@ -105,19 +105,24 @@ def define(
             f"{spec.label} has {len(deps)} tasks as arguments, the limit is {EDGES_MAX}: join them "
             "in groups first",
         )
-    body = TaskRecord(len(deps), options.to_json(), function, arguments).to_bytes()
-    record = values.codec.seal(codecs.TASK, body)
+    task = TaskRecord(len(deps), options.to_json(), function, arguments)
+    spec._new = _new_task(spec, options, values.codec.seal(codecs.TASK, task.to_bytes()), deps)
+    return spec._new
+
+
+def _new_task(
+    spec: TaskSpec, options: TaskOptions, record: bytes, deps: list[str | NewTask]
+) -> NewTask:
     if len(record) > RECORD_BYTES_MAX:
         raise PayloadTooLarge(
             f"{spec.label}: its function and constant arguments", len(record), RECORD_BYTES_MAX
         )
-    spec._new = new = NewTask(
-        spec.label, rank_of(options.priority), record, deps, keep=options.keep
+    return NewTask(
+        *(spec.label, rank_of(options.priority), record, deps),
+        keep=options.keep,
+        key=spec.key or "",
+        not_before_ms=ceil(1000 * (options.not_before or 0.0)),  # rounded up: never before
     )
-    new.key = spec.key or ""
-    # Rounded up: never before.
-    new.not_before_ms = ceil(1000 * options.not_before) if options.not_before is not None else 0
-    return new
 
 
 def check_spec(

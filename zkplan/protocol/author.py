@@ -88,8 +88,9 @@ def create_plan_with(
         answer = yield Multi([*ops, *more(number)])
         if isinstance(answer, Applied):
             return number_of(answer.results[0])
-        if answer.at >= len(ops):
-            return answer
+        refused: Refused = answer
+        if refused.at >= len(ops):
+            return refused
         # The prediction was wrong: another plan took the number, and exists (NODE_EXISTS) or is
         # gone.
         if answer.reason not in (Reason.NO_NODE, Reason.NODE_EXISTS):

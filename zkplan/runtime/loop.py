@@ -78,8 +78,12 @@ class Loop:
         )
         self.vanished = vanished = VanishedWorkers()
         self.runner = Runner(
-            *(transport, values, plan_within, vanished, lambda: self.pool.waiting > 0),
-            clock=membership.clock,
+            transport,
+            values,
+            plan_within,
+            vanished,
+            lambda: self.pool.waiting > 0,
+            membership.clock,
         )
         self.pool = pool = ThreadPool(threads, self.runner.run, self._task_ended, self._wake)
         self.candidates = candidates = Candidates()
