@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from typing import Any, Protocol
 
 from .connection import Connection
@@ -46,6 +47,9 @@ class TaskSpec:
     keep: bool | None = None
     pure: bool | None = None
     after: Sequence[Task | TaskSpec] = ()
+    key: str | None = None
+    not_before: datetime | timedelta | float | None = None
+    deadline: datetime | timedelta | float | None = None
     _new: NewTask | None = field(default=None, init=False, repr=False)
 
     @property
@@ -111,6 +115,8 @@ class Task:
                 self._plan.flush()
             self._number = self._new.number
             if self._number:
+                # Another author may have added it under the same key, with other options.
+                self._defined = not self._new.existed
                 self._feeds, self._new = self._feeds or self._new.feeds, None
         return self._number
 

@@ -88,6 +88,8 @@ def new_tasks(tasks: list[Meant], rng: random.Random) -> list[NewTask]:
         deps: list[str | NewTask] = [made.get(dep.name) or dep.number for dep in task.deps]
         rank = rng.choice(("5000", "4990"))
         made[task.name] = NewTask(task.name, rank, task.record, deps)
+        made[task.name].not_before_ms = rng.randint(1, 300) if rng.random() < 0.05 else 0
+        made[task.name].key = task.name if task.keyed else ""
     return list(made.values())
 
 
@@ -101,7 +103,7 @@ def create(world: World, plan: Plan, chunks: list[list[Meant]], marks: int) -> S
     for index, chunk in enumerate(chunks):
         if index == marks:
             yield from mark_ready(world, plan)
-        if not (yield from _add(world, author, chunk)):
+        if not (yield from add(world, author, chunk)):
             return
     if marks >= len(chunks):
         yield from mark_ready(world, plan)
@@ -120,7 +122,7 @@ def add_more(world: World, plan: Plan, size: int) -> Script:
         tasks.append(task)
         world.expect(task)
     plan.tasks += tasks
-    yield from _add(world, author, tasks)
+    yield from add(world, author, tasks)
 
 
 def new_author(world: World, path: str) -> authoring.Author:
@@ -129,7 +131,7 @@ def new_author(world: World, path: str) -> authoring.Author:
     return author
 
 
-def _add(world: World, author: authoring.Author, tasks: list[Meant]) -> Generator[Any, Any, bool]:
+def add(world: World, author: authoring.Author, tasks: list[Meant]) -> Generator[Any, Any, bool]:
     """Add `tasks`; what is acknowledged must run. Gives False where no more can be added."""
     tasks = [task for task in tasks if all(dep.number or dep in tasks for dep in task.deps)]
     new = new_tasks(tasks, world.rng)

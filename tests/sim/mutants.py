@@ -10,7 +10,8 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import Any
 
-from zkplan.protocol import adding, clearing, publish, wide_delivery, wide_join
+from zkplan.protocol import adding, clearing, keys, publish, wide_delivery, wide_join
+from zkplan.protocol import author as authoring
 from zkplan.protocol import commit as committing
 from zkplan.protocol import load as loading
 from zkplan.protocol.commit import Part
@@ -40,6 +41,7 @@ from .world import ROOT, World
 #: Where entries of active plans lie, and what gives one to a plan of plain creates.
 _INDEX, _FINDS = f"{ROOT}/active/", ("index", "check")
 _WORKERS = f"{ROOT}/workers/"
+_KEYS = f"{ROOT}/keys/"
 
 Rewrite = Callable[[World, Fiber, Op], Op]
 
@@ -128,6 +130,13 @@ def _index_unnoticed(world: World, fiber: Fiber, op: Op) -> Op:
 def _dep_that_names_the_next(world: World, fiber: Fiber, op: Op) -> Op:
     if type(op) is Create and "/dep-" in op.path and op.data:
         return op._replace(data=b"%010d" % (int(op.data) + 1))
+    return op
+
+
+def _keys_are_not_compared(world: World, fiber: Fiber, op: Op) -> Op:
+    of_plan = op.path.startswith(f"{ROOT}/plan-") and op.path.count("/") == 2
+    if type(op) is SetData and (of_plan or op.path.startswith(_KEYS)):
+        return SetData(op.path, op.data)
     return op
 
 
@@ -241,6 +250,12 @@ def _sweep_all(names: Any, _kept: object) -> list[str]:
     return list(names)
 
 
+def _key_after_the_plan(paths: Any, record: Any, more: Any) -> Answers:
+    number = yield from authoring.create_plan(paths, record)
+    yield Multi(more(number))
+    return number
+
+
 def _no_claims(*_: Any, **__: Any) -> Answers:
     yield from ()
     return []
@@ -343,6 +358,13 @@ SIMULATION_ONLY = (
         _without(lambda fiber, op: fiber.kind == "index" and op.path.endswith(("/ready", "/done"))),
     ),
     Mutant("index entry without a new version of ready", _index_unnoticed),
+    Mutant("key made after its plan", patches=((keys, "create_plan_with", _key_after_the_plan),)),
+    Mutant("key moved without compare", _keys_are_not_compared),
+    Mutant(
+        "removal that leaves the key",
+        _without(lambda fiber, op: type(op) is Delete and op.path.startswith(_KEYS)),
+    ),
+    Mutant("task without its key", _without(lambda fiber, op: "/add-ids/key-" in op.path)),
 )
 #: Of values in a store. The first two change the store of the simulation; those of real processes
 #: are in tests/chaos/traffic/mutated.py.

@@ -30,6 +30,8 @@ class Meant:
     pure: bool = False
     adds: list[Meant] = field(default_factory=list)
     foreign: bool = False
+    #: Its name is its key, too: two authors may add it.
+    keyed: bool = False
     stored: bool = False
     acknowledged: bool = False
     path: str = ""

@@ -168,6 +168,11 @@ class Worker:
             claims, self.to_load = self.to_load, []
         else:
             claims = [self.finished.pop().loaded.claim]
+        if self.world.rng.random() < 0.3:  # their tasks may not run yet
+            due_ms = self.world.now + self.world.rng.randint(1, 100)
+            for claim in claims:
+                self._start("hand back", ending.postpone(claim, due_ms, self.world.paths.delayed))
+            return
         self._start("hand back", ending.hand_back(claims))
 
     # Scripts: the steps of the protocol, one after the other.

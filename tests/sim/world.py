@@ -17,8 +17,8 @@ from zkplan.protocol.layout import Paths
 from zkplan.protocol.membership import sign_off
 from zkplan.protocol.records import control_from_bytes
 
-from . import authors, store
-from .auditor import REMOVES, Auditor
+from . import authors, keyed, store
+from .auditor import REMOVES
 from .authors import Plan
 from .ending import judge
 from .mix import NARROW, draw_mix, replaced
@@ -48,7 +48,7 @@ class World:
         self.rng = rng = random.Random(seed)
         self.network = Network(rng, note)
         self.paths = Paths(ROOT)
-        self.auditor = Auditor(self.network.tree, ROOT, self.network.blobs)
+        self.auditor = keyed.Auditor(self.network.tree, ROOT, self.network.blobs)
         self.nodes = self.auditor.nodes
         self.names = self.auditor.names
         self.mix = draw_mix(rng)
@@ -66,6 +66,7 @@ class World:
         self.workers: list[Worker] = []
         self.clients: list[Client] = []
         self.dying: list[int] = []
+        self.seed = seed
         self.pending: list[Callable[[], None]] = []
         self.writers: list[Client] = []
         self.calm = False
@@ -118,6 +119,7 @@ class World:
         self.network.split_reads = rng.random() < 0.1
         for _ in range(rng.choice((1, 1, 1, 2))):
             self._new_plan()
+        keyed.join_in(self)
         for _ in range(rng.choice((1, 2, 2, 3))):
             self._new_worker()
         self._plan_the_operator()
@@ -137,11 +139,13 @@ class World:
         if rng.random() < 0.2:
             chunks.append(authors.graph(self, plan, 2))
         marks = rng.randint(0, len(chunks))
+        self.write(plan, authors.create(self, plan, chunks, marks))
+
+    def write(self, plan: Plan, script: authors.Script) -> None:
+        """An author of that plan, on a connection of its own."""
         client = self._connect("author")
         self.writers.append(client)
-        self.network.start(
-            client, f"author {plan.name}", authors.create(self, plan, chunks, marks), {}
-        )
+        self.network.start(client, f"author {plan.name}", script, {})
 
     def _plan_the_operator(self) -> None:
         mix = self.mix
@@ -191,10 +195,7 @@ class World:
         plans = self._known()
         if plans:
             plan = self.rng.choice(plans)
-            client = self._connect("author")
-            self.writers.append(client)
-            script = authors.add_more(self, plan, self.rng.randint(1, 4))
-            self.network.start(client, f"author {plan.name}", script, {})
+            self.write(plan, authors.add_more(self, plan, self.rng.randint(1, 4)))
 
     def _remove(self) -> None:
         plans = self._known()

@@ -54,7 +54,7 @@ _NUMBER = "[0-9]{10}"
 _ENTRY = rf"[0-9]{{4}}-{_NUMBER}\.(0|[1-9][0-9]{{0,9}})\.(0|[1-9][0-9]{{0,9}})"
 _SHAPE = re.compile(
     rf"|add-count|done|ready|runnable/{_ENTRY}|delayed/[0-9]{{13}}-{_ENTRY}|dead/{_NUMBER}|"
-    rf"results/{_NUMBER}|task-{_NUMBER}(/[A-Za-z][\w.-]{{0,200}})?",
+    rf"results/{_NUMBER}|add-ids/key-[0-9a-f]{{32}}|task-{_NUMBER}(/[A-Za-z][\w.-]{{0,200}})?",
     re.ASCII,
 )
 

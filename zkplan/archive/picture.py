@@ -16,6 +16,7 @@ from ..errors import PlanError, PlanNotFound
 from ..protocol.adding import next_number
 from ..protocol.layout import (
     PENDING,
+    TASK_KEY,
     Delayed,
     Entry,
     Paths,
@@ -124,11 +125,12 @@ def read_plan(paths: Paths, plan: str, ranks: dict[str, str], sink: Sink | None)
     """
     path = paths.plan(plan)
     # `delayed` first: an entry that becomes due meanwhile is seen in both places, not in none.
-    names, delayed, runnable, dead, results = yield ReadMany(
+    indexes = ("runnable", "dead", "results", "add-ids")
+    names, delayed, runnable, dead, results, ids = yield ReadMany(
         [
             ReadChildren(path),
             ReadChildren(paths.delayed),
-            *(ReadChildren(f"{path}/{name}") for name in ("runnable", "dead", "results")),
+            *(ReadChildren(f"{path}/{name}") for name in indexes),
         ]
     )
     if names is None:
@@ -143,6 +145,9 @@ def read_plan(paths: Paths, plan: str, ranks: dict[str, str], sink: Sink | None)
     walk.note(*control, "", *sorted(entry.name for entry in entries), "", *dead, "")
     for start in range(0, len(tasks), TASKS_PER_READ):
         yield from walk.read_tasks(tasks[start : start + TASKS_PER_READ])
+    keys = sorted(name for name in ids or () if name.startswith(TASK_KEY))
+    walk.note(*keys, "")
+    yield from walk.copy([f"add-ids/{name}" for name in keys])
     kept = sorted(results or ())
     walk.note(*kept)
     yield from walk.copy([f"results/{name}" for name in kept])

@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields, replace
+from math import ceil
 from typing import Any
 
 from ..errors import ForeignTask, InvalidTask, NotSerialisable, PayloadTooLarge, ZkplanError
@@ -17,6 +18,7 @@ from ..serialization import codec as codecs
 from ..serialization.codec import NAME_CHARS_MAX, function_name
 from ..store.values import Values
 from ..tasks import Task, TaskSpec
+from .moments import seconds_of
 
 #: How many bytes a task's definition may have: it shares a transaction with the task's edges.
 RECORD_BYTES_MAX = REQUEST_BYTES_MAX - 64 * 1024
@@ -24,6 +26,7 @@ RECORD_BYTES_MAX = REQUEST_BYTES_MAX - 64 * 1024
 EDGES_MAX = 50_000
 DELAY_MAX_S = 30 * 24 * 3600.0
 _OPTIONS = tuple(each.name for each in fields(TaskOptions))
+_MOMENTS = {"not_before", "deadline"}
 _NONE: dict[str, Any] = {}
 
 
@@ -102,14 +105,24 @@ def define(
             f"{spec.label} has {len(deps)} tasks as arguments, the limit is {EDGES_MAX}: join them "
             "in groups first",
         )
-    body = TaskRecord(len(deps), options.to_json(), function, arguments).to_bytes()
-    record = values.codec.seal(codecs.TASK, body)
+    task = TaskRecord(len(deps), options.to_json(), function, arguments)
+    spec._new = _new_task(spec, options, values.codec.seal(codecs.TASK, task.to_bytes()), deps)
+    return spec._new
+
+
+def _new_task(
+    spec: TaskSpec, options: TaskOptions, record: bytes, deps: list[str | NewTask]
+) -> NewTask:
     if len(record) > RECORD_BYTES_MAX:
         raise PayloadTooLarge(
             f"{spec.label}: its function and constant arguments", len(record), RECORD_BYTES_MAX
         )
-    spec._new = NewTask(spec.label, rank_of(options.priority), record, deps, keep=options.keep)
-    return spec._new
+    return NewTask(
+        *(spec.label, rank_of(options.priority), record, deps),
+        keep=options.keep,
+        key=spec.key or "",
+        not_before_ms=ceil(1000 * (options.not_before or 0.0)),  # rounded up: never before
+    )
 
 
 def check_spec(
@@ -117,6 +130,7 @@ def check_spec(
 ) -> TaskOptions:
     """The options of the task. Raises InvalidTask for options and arguments that do not fit."""
     options = _options(spec, defaults)
+    check_key(spec.key, spec.label, f"{spec.label}: its key")
     _check_arguments(spec)
     _check_call(spec, signatures)
     return options
@@ -132,6 +146,11 @@ def _options(spec: TaskSpec, defaults: TaskOptions) -> TaskOptions:
     # A function that `@zkplan.task` has decorated has options of its own.
     own = getattr(spec.fn, "zkplan_options", _NONE)
     given = {name: value for name in _OPTIONS if (value := getattr(spec, name)) is not None}
+    for name in _MOMENTS.intersection(given):
+        try:
+            given[name] = seconds_of(given[name], f"{spec.label}: {name}")
+        except ValueError as error:
+            raise InvalidTask(spec.label, str(error)) from None
     if hasattr(spec.fn, "zkplan_stands_for"):
         given["name"] = spec.called  # else it would be called as all commands
     if not given and not own and defaults is DEFAULT_OPTIONS:
@@ -185,13 +204,13 @@ def _check_call(spec: TaskSpec, signatures: dict[int, inspect.Signature | None])
         ) from None
 
 
-def check_plan_name(name: str | None) -> None:
+def check_key(key: str | None, label: str, what: str) -> None:
     """Raises InvalidTask."""
-    if name is not None and not (
-        isinstance(name, str) and 0 < len(name) <= 200 and name.isprintable()
+    if key is not None and not (
+        isinstance(key, str) and 0 < len(key) <= NAME_CHARS_MAX and key.isprintable()
     ):
         raise InvalidTask(
-            "", f"the name of a plan has 1 to 200 printable characters, unlike {name!r:.50}"
+            label, f"{what} has 1 to {NAME_CHARS_MAX} printable characters, unlike {key!r:.50}"
         )
 
 

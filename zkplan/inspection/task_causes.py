@@ -39,6 +39,9 @@ def dead(view: View, task: TaskInfo) -> Cause | None:
 def delayed(view: View, task: TaskInfo) -> Cause | None:
     if task.due is None or task.state != "delayed":
         return None
+    if task.not_before is not None and task.due >= task.not_before > task.due - 1:
+        text = f"{view.label(task.number)} may not run before {date_time(task.not_before, True)}"
+        return Cause("not_before", sentence(text), "", task.number, when=task.not_before)
     error = f", after {task.last_error}" if task.last_error else ""
     attempts = f"attempt {task.attempts_used + 1} of {task.attempts}"
     text = (

@@ -24,7 +24,7 @@ from ..serialization.codec import (
 )
 from .unfinished import TaskSummary, summaries
 
-_OPTIONS = ("attempts", "retry_delay", "timeout", "priority", "pure")
+_OPTIONS = ("attempts", "retry_delay", "timeout", "priority", "pure", "not_before", "deadline")
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class TaskInfo:
     counts the results that have not arrived, `arrived` those that have, `feeds` the tasks that take
     its own. `last_error` is the text of the last failure that is kept, empty if there is none.
     `failed` says that a finished or dead task has failed for good. `retry_delay`, `timeout`,
-    `priority` and `pure` are its options.
+    `priority`, `pure`, `not_before` and `deadline` are its options.
     """
 
     number: str
@@ -60,6 +60,8 @@ class TaskInfo:
     timeout: float | None = None
     priority: int = 0
     pure: bool = False
+    not_before: float | None = None
+    deadline: float | None = None
     _notes: tuple[bytes, ...] = ()
 
     def progress(self) -> list[Any]:

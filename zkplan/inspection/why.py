@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from itertools import islice
 
@@ -54,7 +55,8 @@ def cancelled(view: View) -> Cause | None:
     if view.status.state != "cancelled":
         return None
     advice = f"Create a new plan. To delete this one: {view.command('plan rm')}."
-    return Cause("cancelled", sentence(f"{_named(view)} was cancelled, for good"), advice)
+    reason = f": {view.status.reason}" if view.status.reason else ""
+    return Cause("cancelled", sentence(f"{_named(view)} was cancelled, for good{reason}"), advice)
 
 
 def not_marked_ready(view: View) -> Cause | None:
@@ -74,9 +76,17 @@ def paused(view: View) -> Cause | None:
     return Cause("paused", sentence(text), f"Resume it: {view.command('plan resume')}.")
 
 
+def not_yet(view: View) -> Cause | None:
+    begins = view.status.not_before
+    if not view.runs or begins is None or begins <= time.time():
+        return None
+    text = f"{_named(view)} does not begin before {date_time(begins, True)}"
+    return Cause("not_before", sentence(text), when=begins)
+
+
 #: Every cause that holds a whole plan back. Queues and limits of plans will be here, too.
 PLAN_CAUSES: tuple[Callable[[View], Cause | None], ...]
-PLAN_CAUSES = (done, cancelled, not_marked_ready, paused)
+PLAN_CAUSES = (done, cancelled, not_marked_ready, paused, not_yet)
 
 
 def plan_causes(view: View) -> Iterator[Cause]:
@@ -132,7 +142,8 @@ def delayed_tasks(view: View) -> Iterator[Cause]:
     if due:
         first = min(due.values())
         verb = "is" if len(due) == 1 else "are"
-        text = f"{count(len(due), 'task')} {verb} delayed after a failure, the first until "
+        text = f"{count(len(due), 'task')} {verb} delayed (after a failure, or not before a time), "
+        text += "the first until "
         yield Cause("delayed", sentence(text + date_time(first, True)), when=first)
 
 

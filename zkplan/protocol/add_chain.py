@@ -7,6 +7,7 @@ import os
 from ..errors import PlanCancelled, PlanDrained, PlanNotFound
 from .adding import NewTask, next_number, settle_finished
 from .foreign import skip_number
+from .layout import TASK_KEY
 from .records import control_from_bytes
 from .requests import Create, Delete, Op, ReadData, ReadMany, Reason, Refused, SetData, Step
 from .shared import rejected
@@ -54,6 +55,11 @@ class AddChain:
         """Learn from a refusal what to change. Raises if the add can never succeed."""
         if answer.reason not in (Reason.NO_NODE, Reason.NODE_EXISTS):
             raise rejected(f"adding to {self.plan_path}", answer)
+        if task is not None and f"/add-ids/{TASK_KEY}" in answer.path:
+            node = yield ReadData(answer.path)
+            if node is not None:  # else its plan is being removed
+                task.is_there(node.data)
+                return
         if answer.path.endswith(("/add-count", "/add-ids")) or "/add-ids/" in answer.path:
             yield from self._explain_plan()
             if self.previous and answer.path.endswith(self.previous):

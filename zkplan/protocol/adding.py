@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from ..errors import PayloadTooLarge, PlanCancelled, PlanDrained, PlanNotFound, ResultNotKept
 from .edges import edge_ops
-from .layout import PLAN_FIXED, Entry
+from .layout import PLAN_FIXED, Entry, delayed_name, number_of, task_key
 from .records import control_from_bytes
 from .requests import Create, Node, Op, ReadChildren, ReadData, ReadMany, SetData, Step
 from .shared import READS_PER_REQUEST, REQUEST_BYTES_MAX
@@ -25,6 +25,8 @@ class NewTask:
     finished dependencies to their sealed results. `number` is set when the transaction that creates
     the task is known to be applied. `keep` is the option of the task, and `feeds` says that a task
     added after it takes its result: its author knows by these whether the result will be kept.
+    With a `key`, the plan has one task of that key; `existed` says that it had it before.
+    `not_before_ms` is the wall-clock time before which it does not run, or 0.
     """
 
     label: str
@@ -35,6 +37,9 @@ class NewTask:
     number: str = ""
     keep: bool | None = None
     feeds: bool = False
+    key: str = ""
+    existed: bool = False
+    not_before_ms: int = 0
 
     @property
     def k(self) -> int:
@@ -43,16 +48,27 @@ class NewTask:
 
     @property
     def op_count(self) -> int:
-        return 4 + 2 * len(self.deps)
+        return 4 + bool(self.key) + 2 * len(self.deps)
 
     @property
     def size(self) -> int:
         known = sum(map(len, self.known.values())) if self.known else 0
-        return 500 + len(self.record) + 400 * len(self.deps) + known
+        return 500 + len(self.record) + 400 * len(self.deps) + known + 2 * len(self.key)
+
+    def is_there(self, data: bytes) -> None:
+        """Take the number of the task that has the key, which `data` of its znode says."""
+        self.number, self.existed = number_of(data[:10].decode(errors="replace")), True
 
 
 def dep_number(dep: str | NewTask) -> str:
     return dep if isinstance(dep, str) else dep.number
+
+
+def key_ops(plan_path: str, task: NewTask, number: str) -> list[Op]:
+    """What gives a task its key: refused if another task of the plan has it."""
+    if not task.key:
+        return []
+    return [Create(task_key(plan_path, task.key), f"{number} {task.key}".encode())]
 
 
 def task_ops(plan_path: str, task: NewTask, number: str, numbers: dict[NewTask, str]) -> list[Op]:
@@ -65,6 +81,7 @@ def task_ops(plan_path: str, task: NewTask, number: str, numbers: dict[NewTask, 
     ops: list[Op] = [
         Create(f"{plan_path}/task-", task.record, sequence=True),
         Create(f"{path}/ready", b"%d" % k),
+        *key_ops(plan_path, task, number),
     ]
     for position, dep in enumerate(task.deps):
         value = task.known.get(position)
@@ -75,8 +92,17 @@ def task_ops(plan_path: str, task: NewTask, number: str, numbers: dict[NewTask, 
         ops += edge_ops(plan_path, source, number, position, k, task.rank)
     if k == 0:
         ops.append(SetData(f"{path}/ready", b"0"))
-        ops.append(Create(f"{plan_path}/runnable/{Entry(task.rank, number, 0, 0).name}"))
+        ops.append(Create(_entry_path(plan_path, task, number)))
     return ops
+
+
+def _entry_path(plan_path: str, task: NewTask, number: str) -> str:
+    """Where a task that waits for nothing stands: runnable, or delayed until it may run."""
+    entry = Entry(task.rank, number, 0, 0)
+    if not task.not_before_ms:
+        return f"{plan_path}/runnable/{entry.name}"
+    root, _, plan = plan_path.rpartition("/")
+    return f"{root}/delayed/{delayed_name(task.not_before_ms, number_of(plan), entry)}"
 
 
 def added_ops(

@@ -19,8 +19,16 @@ from . import failpoints
 from .active import cleared, leaving
 from .adding import task_count
 from .foreign import below, delete_below
+from .keys import freeing
 from .layout import PLAN_FIXED, active_entry, number_of, parse_delayed
-from .records import PlanRecord, State, control_from_bytes, control_to_bytes, to_json
+from .records import (
+    PlanRecord,
+    State,
+    control_from_bytes,
+    control_reason,
+    control_to_bytes,
+    to_json,
+)
 from .requests import (
     Applied,
     Check,
@@ -41,6 +49,8 @@ from .shared import GROUP_OPS_MAX, REFUSALS_MAX, rejected
 
 #: How many tasks one round of `remove` deletes.
 REMOVED_PER_ROUND = 100
+#: Why a worker cancels a plan.
+DEADLINE_PASSED = "its deadline has passed"
 #: How many rounds of `remove` may fail. A worker that is still busy with the plan can cause a few.
 REMOVALS_MAX = 100
 #: Refusals that another client's change explains: read again. Any other refusal would repeat for
@@ -56,7 +66,8 @@ class PlanStatus(NamedTuple):
     counts the unfinished tasks. `runnable` and `dead` (out of attempts, with on_failure="hold") are
     among them. `outcomes` counts kept results and final failures. `added` counts all tasks ever
     added, `finished` those that have finished. `created` is the time of creation, in wall-clock
-    seconds since 1970 of the machine that created the plan.
+    seconds since 1970 of the machine that created the plan. `key`, `not_before` and `deadline` are
+    as its author gave them, `reason` says why it was cancelled, where that was by its deadline.
     """
 
     name: str
@@ -68,6 +79,10 @@ class PlanStatus(NamedTuple):
     outcomes: int
     added: int
     created: float
+    key: str = ""
+    not_before: float | None = None
+    deadline: float | None = None
+    reason: str = ""
 
     @property
     def finished(self) -> int:
@@ -114,6 +129,10 @@ def status(plan_path: str) -> Step[PlanStatus]:
         outcomes=outcomes.child_count if outcomes is not None else 0,
         added=tasks + max(0, finished),
         created=record.created,
+        key=record.key,
+        not_before=record.not_before,
+        deadline=record.deadline,
+        reason=control_reason(ready.data) if ready is not None and state == "cancelled" else "",
     )
 
 
@@ -145,11 +164,11 @@ def mark_ready(plan_path: str) -> Step[None]:
         raise PlanCancelled(plan_path, f"{plan_path} was cancelled; create a new plan")
 
 
-def change_state(plan_path: str, state: State) -> Step[None]:
+def change_state(plan_path: str, state: State, reason: str = "") -> Step[None]:
     """Pause, resume or cancel. Every change raises the version that claims check (S9).
 
     A cancel also deletes `add-count`, so that no task can be added, and the plan's entry in the
-    index.
+    index. `reason` is for people.
     """
     entry_path = active_entry(plan_path)
     reads = [ReadData(plan_path + name) for name in ("", "/ready", "/done", "/add-count")]
@@ -176,7 +195,8 @@ def change_state(plan_path: str, state: State) -> Step[None]:
             elif now == "cancelled":
                 raise PlanCancelled(plan_path, f"{plan_path} was cancelled, which cannot be undone")
             else:
-                ops.append(SetData(f"{plan_path}/ready", control_to_bytes(state), ready.version))
+                data = control_to_bytes(state, reason)
+                ops.append(SetData(f"{plan_path}/ready", data, ready.version))
         if state == "cancelled" and adds is not None:
             # zkplan makes no znodes below it. Somebody else's must not keep the plan running.
             ops += [Delete(path) for path in (yield from below(f"{plan_path}/add-count"))]
@@ -266,11 +286,11 @@ def remove(plan_path: str) -> Step[int]:
         # and without `add-count` no task can be added.
         if (yield ReadData(f"{plan_path}/ready")) is not None:
             raise
-    removed = 0
+    removed, root = 0, plan_path.rpartition("/")[0]
     yield Multi([Delete(f"{plan_path}/add-count")])
     for _ in range(REMOVALS_MAX):
-        names = yield ReadChildren(plan_path)
-        if names is None:
+        plan, names = yield ReadMany([ReadData(plan_path), ReadChildren(plan_path)])
+        if plan is None or names is None:
             return removed
         tasks = [f"{plan_path}/{name}" for name in names if name.startswith("task-")]
         if not tasks:
@@ -290,13 +310,16 @@ def remove(plan_path: str) -> Step[int]:
         for name in ends:
             last += [Delete(path) for path in (yield from below(f"{plan_path}/{name}"))]
             last.append(Delete(f"{plan_path}/{name}"))
-        answer = yield Multi([*last, Delete(plan_path)])
+        last += yield from freeing(plan_path, plan)
+        answer = yield Multi(last)
         if isinstance(answer, Applied):
             return removed
+        if answer.reason is Reason.NOT_EMPTY and answer.path.startswith(f"{root}/keys/"):
+            yield from delete_below(answer.path)
         # A commit or a release wrote meanwhile. The plan is cancelled, so such writes come to an
         # end.
-        names = yield ReadChildren(plan_path)
-        if names is None:
+        plan, names = yield ReadMany([ReadData(plan_path), ReadChildren(plan_path)])
+        if plan is None or names is None:
             return removed
     raise _too_busy(f"removing {plan_path}")
 

@@ -160,6 +160,13 @@ def fail_for_good(claim: Claim, failure: bytes, dead: Dead) -> Step[bool]:
     return bool((yield from _end([_ending(claim, then, failure)])))
 
 
+def postpone(claim: Claim, due_ms: int, later: str) -> Step[bool]:
+    """Give back the claim of a task that may not run yet: it is runnable again at `due_ms`, by the
+    server's clock. No attempt is used up."""
+    name = delayed_name(due_ms, claim.plan, claim.next_entry)
+    return bool((yield from _end([_ending(claim, [Create(f"{later}/{name}")], b"")])))
+
+
 def hand_back(claims: Sequence[Claim], log: bytes = b"") -> Step[int]:
     """Hand claims back unused, which costs no attempt. Returns how many were still held."""
     entries = [f"{claim.plan_path}/runnable/{claim.next_entry.name}" for claim in claims]

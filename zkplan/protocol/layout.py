@@ -6,6 +6,7 @@ Fixed names, such as `ready` below a plan or a task, stand where they are used.
 from __future__ import annotations
 
 import re
+from hashlib import blake2b
 from typing import NamedTuple
 
 from ..errors import InvariantViolated
@@ -17,6 +18,8 @@ PLAN_FIXED = ("add-count", "add-ids", "runnable", "dead", "results")
 RANK_MIDDLE = 5000
 PRIORITY_MIN, PRIORITY_MAX = -4999, 5000
 PENDING = "pending-"
+#: Under `add-ids`: what names the task of a key.
+TASK_KEY = "key-"
 #: The child of a task that says that its outcome was delivered along at least one edge.
 DELIVERED = "delivered"
 
@@ -151,10 +154,24 @@ def active_entry(plan_path: str) -> str:
     return f"{root}/active/{parse_plan(name) or name}"  # workers pass over what is no plan's
 
 
+def key_digest(key: str) -> str:
+    """The name of a key's znode.
+
+    >>> len(key_digest("report-2026-11-23"))
+    32
+    """
+    return blake2b(key.encode(), digest_size=16).hexdigest()
+
+
+def task_key(plan_path: str, key: str) -> str:
+    """The znode that names the task of that key."""
+    return f"{plan_path}/add-ids/{TASK_KEY}{key_digest(key)}"
+
+
 class Paths:
     """Full paths below one root. Numbers are the ten digits of sequential names, as text."""
 
-    __slots__ = ("active", "claims", "delayed", "root", "workers")
+    __slots__ = ("active", "claims", "delayed", "keys", "root", "schedules", "workers")
 
     def __init__(self, root: str) -> None:
         self.root = root
@@ -162,9 +179,14 @@ class Paths:
         self.claims = f"{root}/claims"
         self.delayed = f"{root}/delayed"
         self.active = f"{root}/active"
+        self.keys = f"{root}/keys"
+        self.schedules = f"{root}/schedules"
 
     def plan(self, plan: str) -> str:
         return f"{self.root}/plan-{plan}"
+
+    def key(self, key: str) -> str:
+        return f"{self.root}/keys/{key_digest(key)}"
 
     def task(self, plan: str, task: str) -> str:
         return f"{self.root}/plan-{plan}/task-{task}"

@@ -67,10 +67,17 @@ def _retention(value: Any) -> float | None:
     return float(value) if known else None
 
 
+def _moment(value: Any) -> float | None:
+    """Wall-clock seconds, or None for anything else: a damaged bound binds nobody."""
+    known = type(value) in (int, float) and 0 <= value < NUMBER_MAX
+    return float(value) if known else None
+
+
 @dataclass(frozen=True, slots=True)
 class TaskOptions:
     """How a task is run. Times are in seconds. With `keep` None, a result that no task takes is
-    kept. `pure` promises the same result for the same arguments, and no other effect."""
+    kept. `pure` promises the same result for the same arguments, and no other effect. `not_before`
+    and `deadline` are wall-clock seconds since 1970."""
 
     name: str = ""
     attempts: int = 3
@@ -79,6 +86,8 @@ class TaskOptions:
     priority: int = 0
     keep: bool | None = None
     pure: bool = False
+    not_before: float | None = None
+    deadline: float | None = None
 
     def to_json(self) -> bytes:
         """Only what differs from the defaults: most tasks store two bytes."""
@@ -122,6 +131,8 @@ class TaskOptions:
             and (self.timeout is None or (number(self.timeout, 0) and self.timeout > 0))
             and (self.keep is None or type(self.keep) is bool)
             and type(self.pure) is bool
+            and (self.not_before is None or number(self.not_before, 0))
+            and (self.deadline is None or number(self.deadline, 0))
         )
 
 
@@ -133,6 +144,8 @@ class PlanRecord:
     """The data of a plan, which never change. `uid` tells a repeated creation from another plan.
 
     `retention` is how long it stays after its end, in seconds; with None nothing is said about it.
+    `key` names this plan alone. Before `not_before` no task of it is claimed, and at its `deadline`
+    it is cancelled: wall-clock seconds since 1970, by the server's clock.
     """
 
     name: str
@@ -142,12 +155,16 @@ class PlanRecord:
     on_failure: OnFailure = "hold"
     format: int = FORMAT
     retention: float | None = None
+    key: str = ""
+    not_before: float | None = None
+    deadline: float | None = None
 
     def to_bytes(self) -> bytes:
         value = asdict(self)
         value["defaults"] = json.loads(self.defaults.to_json())
-        if self.retention is None:
-            del value["retention"]
+        for name in ("retention", "key", "not_before", "deadline"):
+            if not value[name] and value[name] != 0:
+                del value[name]
         return to_json(value)
 
     @classmethod
@@ -167,6 +184,9 @@ class PlanRecord:
             defaults=TaskOptions.from_value(value.get("defaults", {})),
             on_failure="cascade" if value.get("on_failure") == "cascade" else "hold",
             retention=_retention(value.get("retention")),
+            key=_text(value.get("key")),
+            not_before=_moment(value.get("not_before")),
+            deadline=_moment(value.get("deadline")),
         )
 
 
@@ -342,8 +362,16 @@ def count_from_bytes(data: bytes) -> int:
     return int(data) if data.isdigit() and len(data) <= 10 else -1
 
 
-def control_to_bytes(state: State) -> bytes:
-    return to_json({"state": state})
+def control_to_bytes(state: State, reason: str = "") -> bytes:
+    return to_json({"state": state, "reason": reason} if reason else {"state": state})
+
+
+def control_reason(data: bytes) -> str:
+    """Why the plan is in its state, for people; empty where nobody has said so."""
+    try:
+        return _text(from_json(data, "a control record").get("reason"))[:200] if data else ""
+    except PayloadUndecodable:
+        return ""
 
 
 def control_from_bytes(data: bytes) -> State:

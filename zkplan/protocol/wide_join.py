@@ -6,7 +6,7 @@ from __future__ import annotations
 from ..errors import PlanNotFound
 from . import failpoints
 from .add_chain import AddChain
-from .adding import NewTask, dep_number, settle_finished
+from .adding import NewTask, dep_number, key_ops, settle_finished
 from .edges import edge_ops, publish_ops
 from .requests import (
     Applied,
@@ -37,6 +37,8 @@ def add_wide_join(chain: AddChain, task: NewTask) -> Step[None]:
         for start in range(0, len(task.deps), EDGES_PER_STEP)
     ]
     number, name = yield from _create(chain, task)
+    if task.number:
+        return  # another author has added it under the same key
     path = f"{chain.plan_path}/task-{number}"
     k = len(task.deps) + 1
     for step, positions in enumerate(chunks):
@@ -56,6 +58,7 @@ def _create(chain: AddChain, task: NewTask) -> Step[tuple[str, bytes]]:
             Create(f"{chain.plan_path}/task-", task.record, sequence=True),
             Create(f"{path}/ready", b"%d" % (len(task.deps) + 1)),
             Create(f"{path}/incomplete", identity.encode()),
+            *key_ops(chain.plan_path, task, number),
         ]
         answer = yield Multi(ops)
         applied = isinstance(answer, Applied)
@@ -64,7 +67,9 @@ def _create(chain: AddChain, task: NewTask) -> Step[tuple[str, bytes]]:
         if applied:
             chain.applied(identity, 1)
             return number, identity.encode()
-        yield from chain.explain(answer, None)
+        yield from chain.explain(answer, task)
+        if task.number:
+            return task.number, b""
 
 
 def _edges(

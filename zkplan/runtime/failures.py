@@ -12,6 +12,7 @@ from ..log import get_logger
 from ..protocol.records import Failure
 from ..protocol.shared import Claim
 from ..serialization.codec import FAILURE, Codec, dump
+from ..text import date_time
 from .job import Job
 
 TRACEBACK_CHARS_MAX = 16_000
@@ -112,6 +113,13 @@ def time_out(job: Job) -> Failure:
     took = f"{job.preparing} took" if job.preparing else "it ran"
     what = f"{took} longer than its time-out of {job.options.timeout or 0.0:g} s"
     return Failure("TimeoutError", what, "", job.worker, job.claim.n, time.time())
+
+
+def deadline_passed(job: Job) -> Failure:
+    """The failure record of a task that had not ended by its deadline."""
+    passed = date_time(job.options.deadline or 0.0, people=False)
+    what = f"its deadline has passed ({passed})"
+    return Failure("DeadlinePassed", what, "", job.worker, job.claim.n, time.time())
 
 
 def cannot_run(job: Job, why: str) -> Failure:

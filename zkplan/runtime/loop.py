@@ -35,6 +35,7 @@ from .loader import Loader
 from .maintenance import Duty, Heartbeat, IdlePoll, IndexScan, PlanCheck
 from .membership import Membership
 from .plan_scan import PlanScan
+from .plan_times import PlanTimes
 from .poller import Poller
 from .prefetch import Prefetch
 from .publisher import Publisher
@@ -77,7 +78,12 @@ class Loop:
         )
         self.vanished = vanished = VanishedWorkers()
         self.runner = Runner(
-            transport, values, plan_within, vanished, lambda: self.pool.waiting > 0
+            transport,
+            values,
+            plan_within,
+            vanished,
+            lambda: self.pool.waiting > 0,
+            membership.clock,
         )
         self.pool = pool = ThreadPool(threads, self.runner.run, self._task_ended, self._wake)
         self.candidates = candidates = Candidates()
@@ -85,7 +91,10 @@ class Loop:
         prefetch = Prefetch(steps)
         self.claims = claims = Claims(steps, pool, kept, prefetch, counters)
         # The stages, in the order of a task's way through them.
-        self.poller = Poller(steps, paths, membership, claims, kept, candidates, vanished, counters)
+        times = PlanTimes(steps, membership, candidates)
+        self.poller = Poller(
+            steps, paths, membership, claims, kept, candidates, vanished, counters, times
+        )
         loader = Loader(steps, claims, pool, candidates, prefetch)
         self.claimer = claimer = Claimer(
             steps, membership, claims, candidates, counters, loader.take_on
@@ -107,6 +116,7 @@ class Loop:
             self.clearing,
             self.promotion,
             PlanCheck(steps, paths, membership, candidates, publisher.finish),
+            times,
             IndexScan(steps, membership, candidates, PlanScan(paths)),
             IdlePoll(backoff, claims, self.poller.look_again),
         ]
@@ -240,7 +250,8 @@ class Loop:
         while self._ended:
             ended = self._ended.popleft()
             # A task that cannot run here has not run.
-            self.counters.executed += (not ended.cannot_run) + len(ended.run)
+            has_run = not (ended.cannot_run or ended.not_before)
+            self.counters.executed += has_run + len(ended.run)
             size = len(ended.outcome) + sum(map(len, ended.job.loaded.arguments))
             self.claims.capacity.ended(ended.seconds, size, now)
             if not ended.job.abandoned:

@@ -92,6 +92,7 @@ class Heartbeat:
         reads = map(ReadChildren, claims_nodes)
         registration, *listed = yield ReadMany([ReadData(me.worker_path), *reads])
         self._is_under_way = False
+        self.membership.clock.see_registration(me.worker_path, registration)
         if registration is None:
             self.membership.lost(me)
         standing = {

@@ -18,6 +18,7 @@ from ..protocol.shared import Registration
 from ..transport import Transport
 from ..transport.complaints import why
 from ..transport.kazoo_private import thread_has_ended
+from .server_clock import ServerClock
 from .steps import Complaints, Steps
 
 #: The longest delay, in seconds, before a refused registration is tried again.
@@ -49,8 +50,11 @@ class Membership:
         self.answers = True
         #: The reasons logged for a missing connection. They are logged again for the next loss.
         self._reasons = Complaints()
+        #: The time of the server, from what it wrote on this worker's registrations.
+        self.clock = ServerClock()
         self._registrations = 0
         self._registering = False
+        self._sent_at = 0.0
         #: How long the last refused registration rested.
         self._rest_s = 0.0
 
@@ -101,6 +105,7 @@ class Membership:
         facts = WorkerRecord(worker, host, os.getpid(), self._threads, time.time())
         uids = (f"{number:x}" for number in itertools.count())
         step = register(self._paths, worker, facts.to_bytes(), uids)
+        self._sent_at = time.monotonic()
         self._steps.start(_or_refused(step), self._registered)
 
     def _registered(self, me: Registration | TransactionRejected | None) -> None:
@@ -116,6 +121,7 @@ class Membership:
         self.me = me
         if me is not None:
             self._rest_s = 0.0
+            self.clock.registered(me.worker_path, self._sent_at, time.monotonic())
             self._on_registered(me)
 
     def _rested(self) -> None:

@@ -17,6 +17,7 @@ from .claims import CANCELLED, REMOVED, Claims
 from .failures import VanishedWorkers
 from .kept_results import KeptResults
 from .membership import Membership
+from .plan_times import PlanTimes
 from .plan_view import PlanView
 from .statistics import Counters
 from .steps import Steps
@@ -40,6 +41,7 @@ class Poller:
     candidates: Candidates
     vanished: VanishedWorkers
     counters: Counters
+    times: PlanTimes
     _looking: int = 0
     _listing: bool = False
     _must_list: bool = True
@@ -102,7 +104,7 @@ class Poller:
 
         # This worker may not be allowed to read a plan, or not know its format. That must not end
         # the worker, which runs other plans.
-        step = _look(view, view.begin_look(time.monotonic()))
+        step = _look(view, view.begin_look(time.monotonic()), self.times)
         what = f"{view.path} is left to other workers"
         self.steps.start_contained(step, looked, what, instead=None)
 
@@ -131,9 +133,11 @@ class Poller:
                 job.stop_reason = why
 
 
-def _look(view: PlanView, watch: bool) -> Step[PlanLook]:
+def _look(view: PlanView, watch: bool, times: PlanTimes) -> Step[PlanLook]:
     """Raises PayloadUndecodable if this worker does not know the format of the plan."""
     if view.record is None:
         node = yield ReadData(view.path)
         view.record = PlanRecord.from_bytes(node.data if node is not None else b"")
+    if (yield from times.begins_later(view)):
+        return PlanLook(None, -1, None)
     return (yield from look(view.path, watch))

@@ -125,6 +125,8 @@ class RunAhead:
         options: TaskOptions = task_options(record)
         if not options.pure or options.timeout is not None or len(loaded.edges) > EDGES_MAX:
             return False
+        if options.not_before is not None or options.deadline is not None:
+            return False
         usual_s = self._seconds.get(record.function)
         return usual_s is not None and time.monotonic() + usual_s <= until
 

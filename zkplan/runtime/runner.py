@@ -33,9 +33,10 @@ from ..store.values import Values
 from ..transport import Transport
 from .context import Context, running
 from .coroutines import EventLoop
-from .failures import VanishedWorkers, describe, last_failure, undecodable_for_log
+from .failures import VanishedWorkers, deadline_passed, describe, last_failure, undecodable_for_log
 from .job import Ended, Job
 from .run_ahead import RunAhead
+from .server_clock import ServerClock
 
 if TYPE_CHECKING:
     from ..plan import Plan
@@ -57,8 +58,10 @@ class Runner:
         plan_within: Callable[[Job], Plan],
         vanished: VanishedWorkers,
         is_busy: Callable[[], bool],
+        clock: ServerClock | None = None,
     ) -> None:
         """`is_busy` says whether tasks wait for a slot."""
+        self._clock = clock or ServerClock()
         self._transport, self._plan_within = transport, plan_within
         self._values, self._codec = values, values.codec
         self.vanished = vanished
@@ -113,6 +116,10 @@ class Runner:
                 f"{loaded.claim.task_path} has {len(loaded.arguments)} of {record.positions} "
                 f"arguments ({loaded.damage or 'some are missing'}): it was changed by hand"
             )
+        if options.not_before is not None or options.deadline is not None:
+            ended = self._out_of_time(job)
+            if ended is not None:
+                return ended
         if loaded.claim.a >= options.attempts:
             lost_worker = self.vanished.before(loaded.claim)
             return Ended(job, failure=last_failure(job, codec, lost_worker), final=True)
@@ -140,6 +147,20 @@ class Runner:
         is_last = loaded.claim.n > loaded.claim.a and loaded.claim.a + 1 >= options.attempts
         with self._last_attempt if is_last else nullcontext():
             return self._run_function(job, function, args, kwargs)
+
+    def _out_of_time(self, job: Job) -> Ended | None:
+        """Its end if it may not run yet, or not any more."""
+        options, clock = job.options, self._clock
+        if not clock.is_known:
+            self._transport.run(clock.measure(), for_ever=True)
+        now = clock.now()
+        if options.deadline is not None:
+            job.last_call = clock.monotonic_at(options.deadline)
+            if now >= options.deadline:
+                return Ended(job, failure=deadline_passed(job), final=True)
+        if options.not_before is not None and now < options.not_before:
+            return Ended(job, not_before=options.not_before)
+        return None
 
     def _prepare(
         self, job: Job, record: TaskRecord, bodies: list[bytes]
@@ -176,8 +197,9 @@ class Runner:
                 # be decoded.
                 return Ended(job, cannot_run=f"its start cannot be recorded: {error}")
             job.loaded.others.append(f"started-{claim.n}")
+        job.deadline = job.last_call
         if timeout is not None:
-            job.deadline = time.monotonic() + timeout
+            job.deadline = min(job.deadline, time.monotonic() + timeout)
         context = Context(job, self._transport, self._codec, self._plan_within)
         try:
             failpoints.reach("task.before")

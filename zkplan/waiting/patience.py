@@ -132,7 +132,8 @@ class Patience:
         self.last, self._stands = status, False
         self._still = 0 if moved else self._still + 1
         if status.state == "cancelled":
-            raise PlanCancelled(status.path, f"{status.path} was cancelled")
+            reason = f": {status.reason}" if status.reason else ""
+            raise PlanCancelled(status.path, f"{status.path} was cancelled{reason}")
         if status.state == "defining":
             self._warn(
                 f"{status.path} is not marked ready, so nothing of it runs until `mark_ready` or "
