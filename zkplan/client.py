@@ -14,10 +14,12 @@ from .connection import Connection
 from .errors import InvalidSettings, InvalidTask, PlanError, PlanNotFound
 from .functions.definition import check_options, check_plan_name
 from .inspection.access import warn_if_open
+from .inspection.queues import QueueStatus, queue_statuses
 from .inspection.roots import hint_at_root
 from .inspection.workers import living_workers
 from .plan import Plan
 from .protocol.author import create_plan, ensure_root
+from .protocol.layout import DEFAULT_QUEUE
 from .protocol.look import plan_records, readable_record, refuse_hidden
 from .protocol.records import NUMBER_MAX, OnFailure, PlanRecord, TaskOptions, WorkerRecord
 from .protocol.requests import ReadData
@@ -59,6 +61,7 @@ class Client(Connection):
         priority: int = 0,
         keep: bool | None = None,
         pure: bool = False,
+        queue: str = DEFAULT_QUEUE,
         on_failure: OnFailure = "hold",
         retention: float | None = None,
     ) -> Plan:
@@ -73,7 +76,7 @@ class Client(Connection):
 
         Raises InvalidTask for an option or a name out of range.
         """
-        defaults = TaskOptions("", attempts, retry_delay, timeout, priority, keep, pure)
+        defaults = TaskOptions("", attempts, retry_delay, timeout, priority, keep, pure, queue)
         check_options(defaults, "the plan's defaults")
         if on_failure not in ("hold", "cascade"):
             raise InvalidTask("", f'on_failure must be "hold" or "cascade", not {on_failure!r}')
@@ -133,6 +136,14 @@ class Client(Connection):
     def workers(self) -> list[WorkerRecord]:
         """The workers that are registered under the root."""
         return living_workers(self)
+
+    def queues(self) -> list[QueueStatus]:
+        """The queues of all active plans and of all workers, by name.
+
+        Reads one znode for each unfinished task of a plan that uses other queues than the default
+        one.
+        """
+        return queue_statuses(self)
 
     def export_plan(
         self,

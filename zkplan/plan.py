@@ -72,6 +72,7 @@ class Plan(WatchedPlan):
         priority: int | None = None,
         keep: bool | None = None,
         pure: bool | None = None,
+        queue: str | None = None,
         after: Sequence[Task] = (),
     ) -> Task:
         """Add one task.
@@ -85,6 +86,7 @@ class Plan(WatchedPlan):
         part of up to 30 %, so that tasks that failed together are not retried together. `timeout`
         limits one attempt, in seconds. A task with a higher `priority` runs earlier. `keep=True`
         keeps the result for `Task.result`; by default a result is kept if no other task takes it.
+        Only workers that serve its `queue` run the task; see docs/start/guide.md.
         `pure=True` promises that the same arguments give the same result, and that nothing else
         depends on how often the function runs. Chains of such tasks cost a worker little more than
         their functions. The task runs after those in `after`, whose results it does not take.
@@ -96,7 +98,9 @@ class Plan(WatchedPlan):
         is gone.
         """
         spec = TaskSpec(
-            fn, args, kwargs, name, attempts, retry_delay, timeout, priority, keep, pure, after
+            *(fn, args, kwargs, name, attempts, retry_delay, timeout, priority, keep, pure),
+            queue=queue,
+            after=after,
         )
         return self.add_tasks([spec])[0]
 

@@ -45,6 +45,7 @@ class TaskSpec:
     priority: int | None = None
     keep: bool | None = None
     pure: bool | None = None
+    queue: str | None = None
     after: Sequence[Task | TaskSpec] = ()
     _new: NewTask | None = field(default=None, init=False, repr=False)
 

@@ -13,8 +13,8 @@ from typing import Any
 from zkplan.protocol import adding, clearing, publish, wide_delivery, wide_join
 from zkplan.protocol import commit as committing
 from zkplan.protocol import load as loading
-from zkplan.protocol.commit import Part
-from zkplan.protocol.layout import DELIVERED, Entry, parse_claim, parse_entry
+from zkplan.protocol.layout import DELIVERED, QUEUES, Entry, parse_claim, parse_entry
+from zkplan.protocol.part import Part
 from zkplan.protocol.publish import Published
 from zkplan.protocol.requests import (
     Applied,
@@ -28,6 +28,7 @@ from zkplan.protocol.requests import (
     Refused,
     SetData,
 )
+from zkplan.protocol.shared import Allowance
 from zkplan.store import compare, end
 
 from . import broken_runs, runs, store
@@ -129,6 +130,29 @@ def _dep_that_names_the_next(world: World, fiber: Fiber, op: Op) -> Op:
     if type(op) is Create and "/dep-" in op.path and op.data:
         return op._replace(data=b"%010d" % (int(op.data) + 1))
     return op
+
+
+def _to_default_queue(*kinds: str) -> Rewrite:
+    """Steps of these kinds put every entry into the default queue."""
+
+    def rewrite(world: World, fiber: Fiber, op: Op) -> Op:
+        head, _, rest = op.path.partition(f"/{QUEUES}/")
+        if type(op) is not Create or fiber.kind not in kinds or "/" not in rest:
+            return op
+        return op._replace(path=f"{head}/runnable/{rest.partition('/')[2]}")
+
+    return rewrite
+
+
+def _edge_without_queue(world: World, fiber: Fiber, op: Op) -> Op:
+    if type(op) is Create and op.path.endswith("/prov-"):
+        return op._replace(data=op.data.partition(b',"queue"')[0].rstrip(b"}") + b"}")
+    return op
+
+
+def _takes_any(allowance: Allowance, plan_path: str, _queue: str, made: int) -> bool:
+    """A commit claims dependents of queues that its worker does not serve."""
+    return plan_path in allowance.versions and made < allowance.claims
 
 
 # Steps changed.
@@ -313,7 +337,7 @@ MUTANTS = (
         patches=((wide_delivery, "_fix_result", _mark_with_the_result),),
     ),
 )
-#: Found here alone: those of runs, and those of which real processes take no harm:
+#: Found here alone: those of runs and of queues, and those of which real processes take no harm:
 #: their scan mends what the index lacks, an entry too many costs a look, a `dep-` is for people.
 SIMULATION_ONLY = (
     Mutant("run without the fence", patches=((committing, "_Commit", broken_runs.Unfenced),)),
@@ -330,6 +354,11 @@ SIMULATION_ONLY = (
     Mutant(
         "run that writes to the store", patches=((runs, "outcome_ahead", broken_runs.write_ahead),)
     ),
+    Mutant("queue lost in a retry", _to_default_queue("fail", "retry")),
+    Mutant("queue lost in a clearing", _to_default_queue("clear")),
+    Mutant("queue lost in a hand-back", _to_default_queue("hand back")),
+    Mutant("queue lost on an edge", _edge_without_queue),
+    Mutant("dependent claimed whatever its queue", patches=((Allowance, "takes", _takes_any),)),
     Mutant("dep- that names another task", _dep_that_names_the_next),
     Mutant(
         "ready without its index entry",

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from .network import Fiber
 
 FAILED = b"F"
 #: The outcome lies in the store, and this refers to it (`store.sealed`).
@@ -27,6 +31,7 @@ class Meant:
     deps: list[Meant]
     attempts: int = 3
     keep: bool | None = None
+    queue: str = "default"
     pure: bool = False
     adds: list[Meant] = field(default_factory=list)
     foreign: bool = False
@@ -68,3 +73,16 @@ class Meant:
         if outcome.startswith(STORED):
             outcome = b"v" + outcome.rpartition(b"-")[2]
         return outcome in (self.outcome(known), self.failure)
+
+
+class Transaction(NamedTuple):
+    """One accepted transaction: who sent it, and what it touched, as far as that is known.
+
+    `claims` are those that it deletes, by task: they were current. `ended` are finished so far.
+    """
+
+    fiber: Fiber
+    claims: dict[str, str]
+    touched: dict[str, Meant]
+    edges: list[str]
+    ended: list[Meant]

@@ -10,7 +10,7 @@ from typing import Any
 
 from ..errors import ForeignTask, InvalidTask, NotSerialisable, PayloadTooLarge, ZkplanError
 from ..protocol.adding import NewTask
-from ..protocol.layout import PRIORITY_MAX, PRIORITY_MIN, rank_of
+from ..protocol.layout import PRIORITY_MAX, PRIORITY_MIN, QUEUE_NAMES, parse_queue, rank_of
 from ..protocol.records import DEFAULT_OPTIONS, TaskOptions, TaskRecord
 from ..protocol.shared import REQUEST_BYTES_MAX
 from ..serialization import codec as codecs
@@ -108,7 +108,8 @@ def define(
         raise PayloadTooLarge(
             f"{spec.label}: its function and constant arguments", len(record), RECORD_BYTES_MAX
         )
-    spec._new = NewTask(spec.label, rank_of(options.priority), record, deps, keep=options.keep)
+    rank, queue = rank_of(options.priority), options.queue
+    spec._new = NewTask(spec.label, rank, record, deps, keep=options.keep, queue=queue)
     return spec._new
 
 
@@ -234,6 +235,10 @@ def check_options(options: TaskOptions, label: str) -> None:
         f"keep must be True, False or None, not {options.keep!r}",
     )
     demand(type(options.pure) is bool, f"pure must be True or False, not {options.pure!r}")
+    demand(
+        type(options.queue) is str and parse_queue(options.queue) is not None,
+        f"queue: {QUEUE_NAMES}, unlike {options.queue!r:.60}",
+    )
 
 
 def _kind(value: Any) -> str:

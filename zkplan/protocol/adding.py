@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 
 from ..errors import PayloadTooLarge, PlanCancelled, PlanDrained, PlanNotFound, ResultNotKept
 from .edges import edge_ops
-from .layout import PLAN_FIXED, Entry
-from .records import control_from_bytes
+from .layout import DEFAULT_QUEUE, PLAN_FIXED, Entry, entry_path
+from .records import control_from_bytes, ready_to_bytes
 from .requests import Create, Node, Op, ReadChildren, ReadData, ReadMany, SetData, Step
 from .shared import READS_PER_REQUEST, REQUEST_BYTES_MAX
 
@@ -35,6 +35,7 @@ class NewTask:
     number: str = ""
     keep: bool | None = None
     feeds: bool = False
+    queue: str = DEFAULT_QUEUE
 
     @property
     def k(self) -> int:
@@ -61,10 +62,10 @@ def task_ops(plan_path: str, task: NewTask, number: str, numbers: dict[NewTask, 
     `numbers` holds the predictions for tasks of the same transaction.
     """
     path = f"{plan_path}/task-{number}"
-    k = task.k
+    k, queue = task.k, task.queue
     ops: list[Op] = [
         Create(f"{plan_path}/task-", task.record, sequence=True),
-        Create(f"{path}/ready", b"%d" % k),
+        Create(f"{path}/ready", ready_to_bytes(k, queue)),
     ]
     for position, dep in enumerate(task.deps):
         value = task.known.get(position)
@@ -72,10 +73,10 @@ def task_ops(plan_path: str, task: NewTask, number: str, numbers: dict[NewTask, 
             ops.append(Create(f"{path}/arg-{position:010d}", value))
             continue
         source = dep if isinstance(dep, str) else numbers.get(dep) or dep.number
-        ops += edge_ops(plan_path, source, number, position, k, task.rank)
+        ops += edge_ops(plan_path, source, number, position, k, task.rank, queue)
     if k == 0:
-        ops.append(SetData(f"{path}/ready", b"0"))
-        ops.append(Create(f"{plan_path}/runnable/{Entry(task.rank, number, 0, 0).name}"))
+        ops.append(SetData(f"{path}/ready", ready_to_bytes(0, queue)))
+        ops.append(Create(entry_path(plan_path, queue, Entry(task.rank, number, 0, 0))))
     return ops
 
 
@@ -115,9 +116,9 @@ def next_number(plan: Node) -> int:
     return (plan.cversion + plan.child_count) // 2
 
 
-def task_count(plan: Node, has_ready: bool) -> int:
+def task_count(plan: Node, has_ready: bool, has_queues: bool) -> int:
     """The number of unfinished tasks: the plan's children without the fixed ones."""
-    return plan.child_count - len(PLAN_FIXED) - has_ready
+    return plan.child_count - len(PLAN_FIXED) - has_ready - has_queues
 
 
 def settle_all(plan_path: str, tasks: Sequence[NewTask]) -> Step[None]:

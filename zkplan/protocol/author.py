@@ -12,7 +12,8 @@ from . import failpoints, wide_join
 from .add_chain import AddChain
 from .adding import NewTask, next_number, task_ops
 from .foreign import skip_number
-from .layout import PLAN_FIXED, Paths, number_of
+from .layout import DEFAULT_QUEUE, PLAN_FIXED, Paths, number_of
+from .queues import make_queues
 from .records import PlanRecord
 from .requests import (
     Applied,
@@ -113,6 +114,11 @@ class Author(AddChain):
             raise
 
     def _add_all(self, tasks: Sequence[NewTask]) -> Step[None]:
+        queues = {task.queue for task in tasks if task.queue != DEFAULT_QUEUE} - self.queues
+        if queues:
+            if (yield from make_queues(self.plan_path, queues)):
+                yield from self.learn(again=True)
+            self.queues |= queues
         for is_wide, run in groupby(tasks, lambda task: task.k > EDGES_PER_MULTI):
             if not is_wide:
                 yield from self._add_run(list(run))

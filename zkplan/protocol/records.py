@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import struct
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Literal, NamedTuple
 
 from ..errors import PayloadUndecodable
+from .layout import DEFAULT_QUEUE, parse_queue
 
 FORMAT = 1
 OnFailure = Literal["hold", "cascade"]
@@ -47,6 +49,16 @@ def _rank(value: Any) -> str:
     return rank if len(rank) == 4 and rank.isascii() and rank.isdecimal() else ""
 
 
+def _queue(value: Any) -> str:
+    """The name of a queue: it becomes part of a path, so anything else counts as the default."""
+    return parse_queue(_text(value)) or DEFAULT_QUEUE
+
+
+def _queues(value: Any) -> tuple[str, ...]:
+    named = value if isinstance(value, list) else ()
+    return tuple(filter(parse_queue, map(_text, named))) or (DEFAULT_QUEUE,)
+
+
 def _whole(value: Any, what: str) -> int:
     if not isinstance(value, int) or not -(2**31) <= value < 2**31:
         raise PayloadUndecodable(f"{what} has no whole number where one belongs")
@@ -79,6 +91,7 @@ class TaskOptions:
     priority: int = 0
     keep: bool | None = None
     pure: bool = False
+    queue: str = DEFAULT_QUEUE
 
     def to_json(self) -> bytes:
         """Only what differs from the defaults: most tasks store two bytes."""
@@ -122,6 +135,8 @@ class TaskOptions:
             and (self.timeout is None or (number(self.timeout, 0) and self.timeout > 0))
             and (self.keep is None or type(self.keep) is bool)
             and type(self.pure) is bool
+            and type(self.queue) is str
+            and parse_queue(self.queue) is not None
         )
 
 
@@ -197,19 +212,21 @@ class TaskRecord(NamedTuple):
 
 
 class Edge(NamedTuple):
-    """The data of a `prov-`: the dependent's `dep-`, its number of edges and its rank."""
+    """The data of a `prov-`: the dependent's `dep-`, its number of edges, rank and queue."""
 
     task: str
     position: str
     k: int
     rank: str
+    queue: str = DEFAULT_QUEUE
 
     def to_bytes(self) -> bytes:
         # Written by hand: json.dumps costs six times as much, and edges are the most frequent
         # record.
+        queue = "" if self.queue == DEFAULT_QUEUE else f',"queue":"{self.queue}"'
         return (
             f'{{"dep":"task-{self.task}/dep-{self.position}","k":{self.k},'
-            f'"entry":"{self.rank}-{self.task}"}}'
+            f'"entry":"{self.rank}-{self.task}"{queue}}}'
         ).encode()
 
     @classmethod
@@ -225,7 +242,7 @@ class Edge(NamedTuple):
             raise PayloadUndecodable(f"an edge names no dep: {dep!r:.100}")
         k = value.get("k")
         known = k if isinstance(k, int) and 0 <= k < 2**31 else -1
-        return cls(task, position, known, _rank(value.get("entry")))
+        return cls(task, position, known, _rank(value.get("entry")), _queue(value.get("queue")))
 
 
 class Failure(NamedTuple):
@@ -279,9 +296,13 @@ class Dead(NamedTuple):
     name: str
     error: str
     worker: str
+    queue: str = DEFAULT_QUEUE
 
     def to_bytes(self) -> bytes:
-        return to_json(self._asdict())
+        value = self._asdict()
+        if self.queue == DEFAULT_QUEUE:
+            del value["queue"]
+        return to_json(value)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Dead:
@@ -300,12 +321,13 @@ class Dead(NamedTuple):
             _text(value.get("name")),
             _text(value.get("error")),
             _text(value.get("worker")),
+            _queue(value.get("queue")),
         )
 
 
 class WorkerRecord(NamedTuple):
     """A living worker. `started` is in wall-clock seconds; `claims` counts the tasks that it has
-    claimed."""
+    claimed. `queues` are those that it serves, the preferred one first."""
 
     id: str
     host: str
@@ -313,10 +335,14 @@ class WorkerRecord(NamedTuple):
     slots: int
     started: float
     claims: int = 0
+    queues: Sequence[str] = (DEFAULT_QUEUE,)
 
     def to_bytes(self) -> bytes:
+        names = ["host", "pid", "slots", "started"]
+        if tuple(self.queues) != (DEFAULT_QUEUE,):
+            names.append("queues")
         value = self._asdict()
-        return to_json({name: value[name] for name in ("host", "pid", "slots", "started")})
+        return to_json({name: value[name] for name in names})
 
     @classmethod
     def from_bytes(cls, worker: str, data: bytes, claims: int) -> WorkerRecord:
@@ -331,15 +357,27 @@ class WorkerRecord(NamedTuple):
                 _whole(value.get("slots", 0), what),
                 _seconds(value.get("started", 0.0), what),
                 claims,
+                _queues(value.get("queues")),
             )
         except PayloadUndecodable:
             return cls(worker, "(damaged record)", 0, 0, 0.0, claims)
 
 
+def ready_to_bytes(k: int, queue: str = DEFAULT_QUEUE) -> bytes:
+    """The data of a task's `ready`: K, the number of its edges, and its queue but the default."""
+    return b"%d" % k if queue == DEFAULT_QUEUE else f"{k} {queue}".encode()
+
+
 def count_from_bytes(data: bytes) -> int:
     """K, the number of edges that a task's `ready` holds; -1 where it holds none."""
     # Ten digits, because int() refuses numbers of thousands of digits.
-    return int(data) if data.isdigit() and len(data) <= 10 else -1
+    digits = data.partition(b" ")[0]
+    return int(digits) if digits.isdigit() and len(digits) <= 10 else -1
+
+
+def queue_from_bytes(data: bytes) -> str:
+    """The queue that a task's `ready` names."""
+    return parse_queue(data.partition(b" ")[2].decode(errors="replace")) or DEFAULT_QUEUE
 
 
 def control_to_bytes(state: State) -> bytes:

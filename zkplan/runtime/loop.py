@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from ..backoff import Backoff
@@ -60,6 +60,7 @@ class Loop:
         values: Values,
         paths: Paths,
         threads: int,
+        queues: Sequence[str],
         backoff: Backoff,
         plan_within: Callable[[Job], Plan],
         plan_is_done: Callable[[str], None],
@@ -73,11 +74,11 @@ class Loop:
         self.counters = counters = Counters()
         self.steps = steps = Steps(transport, self._inbox.put, counters)
         self.membership = membership = Membership(
-            transport, steps, paths, threads, self._registered
+            transport, steps, paths, threads, queues, self._registered
         )
         self.vanished = vanished = VanishedWorkers()
         self.runner = Runner(
-            transport, values, plan_within, vanished, lambda: self.pool.waiting > 0
+            transport, values, plan_within, vanished, queues, lambda: self.pool.waiting > 0
         )
         self.pool = pool = ThreadPool(threads, self.runner.run, self._task_ended, self._wake)
         self.candidates = candidates = Candidates()
@@ -85,10 +86,12 @@ class Loop:
         prefetch = Prefetch(steps)
         self.claims = claims = Claims(steps, pool, kept, prefetch, counters)
         # The stages, in the order of a task's way through them.
-        self.poller = Poller(steps, paths, membership, claims, kept, candidates, vanished, counters)
+        self.poller = Poller(
+            steps, paths, membership, claims, kept, candidates, vanished, counters, queues
+        )
         loader = Loader(steps, claims, pool, candidates, prefetch)
         self.claimer = claimer = Claimer(
-            steps, membership, claims, candidates, counters, loader.take_on
+            steps, membership, claims, candidates, counters, queues, loader.take_on
         )
         self.settler = settler = Settler(
             steps, membership, paths, values.codec, pool, claims, kept, candidates, counters
@@ -106,7 +109,7 @@ class Loop:
             Heartbeat(steps, membership, claims, session_s / 6),
             self.clearing,
             self.promotion,
-            PlanCheck(steps, paths, membership, candidates, publisher.finish),
+            PlanCheck(steps, paths, membership, candidates, queues, publisher.finish),
             IndexScan(steps, membership, candidates, PlanScan(paths)),
             IdlePoll(backoff, claims, self.poller.look_again),
         ]

@@ -4,6 +4,7 @@ worker."""
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..backoff import CHANCE
@@ -40,6 +41,8 @@ class Poller:
     candidates: Candidates
     vanished: VanishedWorkers
     counters: Counters
+    #: What this worker serves, the preferred queue first.
+    queues: Sequence[str]
     _looking: int = 0
     _listing: bool = False
     _must_list: bool = True
@@ -102,7 +105,7 @@ class Poller:
 
         # This worker may not be allowed to read a plan, or not know its format. That must not end
         # the worker, which runs other plans.
-        step = _look(view, view.begin_look(time.monotonic()))
+        step = _look(view, view.begin_look(time.monotonic()), self.queues)
         what = f"{view.path} is left to other workers"
         self.steps.start_contained(step, looked, what, instead=None)
 
@@ -131,9 +134,9 @@ class Poller:
                 job.stop_reason = why
 
 
-def _look(view: PlanView, watch: bool) -> Step[PlanLook]:
+def _look(view: PlanView, watch: bool, queues: Sequence[str]) -> Step[PlanLook]:
     """Raises PayloadUndecodable if this worker does not know the format of the plan."""
     if view.record is None:
         node = yield ReadData(view.path)
         view.record = PlanRecord.from_bytes(node.data if node is not None else b"")
-    return (yield from look(view.path, watch))
+    return (yield from look(view.path, watch, queues))
