@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -10,9 +12,10 @@ import pytest
 
 import zkplan
 from zkplan.errors import InvalidTask, WaitTimeout
+from zkplan.runtime.poller import Poller
 from zkplan.transport import Transport
 
-from .support import Here, Run, plain_client, tree, wait_until, working
+from .support import WAIT_S, Here, Run, plain_client, tree, wait_until, working
 
 
 def where(*_: Any) -> str:
@@ -160,3 +163,24 @@ def test_who_names_no_queue_leaves_no_trace_of_queues(
     assert per_task == [], per_task[0]
     with plain_client(here[0]) as raw:
         assert not [path for path in tree(raw, plan.path) if "/queues" in path]
+
+
+def test_work_that_no_watch_announces_is_found_in_every_queue(
+    zkplan_client: zkplan.Client, here: Here, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    quick = zkplan.Backoff(initial_s=0.05, max_s=0.1)
+    with zkplan.connect(*here) as client:
+        worker = zkplan.Worker(client, queues=["default", "gpu"], backoff=quick)
+        registered = threading.Event()
+        worker.on_ready(lambda _: registered.set())
+        with worker:
+            assert registered.wait(WAIT_S)
+            with zkplan_client.create_plan("first") as plan:
+                held = plan.add_task(time.sleep, [2.0])  # so that the plan does not end
+            wait_until(lambda: held.state() == "claimed", "it runs")
+            # From now on watches tell this worker nothing.
+            monkeypatch.setattr(Poller, "touched", lambda self, path: True)
+            later = [plan.add_task(where, queue=queue) for queue in ("gpu", "default")]
+            with zkplan_client.create_plan("second") as second:
+                later.append(second.add_task(where))
+            assert {task.result(timeout=10) for task in later} == {worker.id}

@@ -6,7 +6,15 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from ..errors import PayloadUndecodable, PlanNotFound
-from .layout import DEFAULT_QUEUE, Delayed, Paths, entry_path, parse_plan, queue_path
+from .layout import (
+    DEFAULT_QUEUE,
+    Delayed,
+    Paths,
+    entry_path,
+    parse_number,
+    parse_plan,
+    queue_path,
+)
 from .load import read_all
 from .records import PlanRecord, State, control_from_bytes
 from .requests import (
@@ -144,6 +152,30 @@ def _watched(path: str, queue: str) -> Step[Sequence[str] | None]:
     if names is None and queue != DEFAULT_QUEUE and (yield ReadData(path, watch=True)) is not None:
         names = yield ReadChildren(path, watch=True)  # it was made between these reads
     return names  # type: ignore[no-any-return]
+
+
+#: Versions and last changes by which a plan that changed is told from one that did not.
+Signs = tuple[int | None, ...]
+
+
+def read_signs(
+    paths: Paths, plans: Sequence[str], queues: Sequence[str]
+) -> Step[tuple[list[str], list[Signs]]]:
+    """The names in the index of active plans, and the signs of these plans, in one request.
+
+    Whatever a worker looks at in a plan, its `ready` and these queues, changes one of the signs.
+    """
+    reads: list[ReadData | ReadChildren] = [ReadChildren(paths.active)]
+    for plan in plans:
+        path = paths.plan(plan)
+        reads += (ReadData(f"{path}/ready"), *(ReadData(queue_path(path, q)) for q in queues))
+    active, *nodes = yield ReadMany(reads)
+    signs: list[Signs] = []
+    for start in range(0, len(nodes), 1 + len(queues)):
+        ready, *found = nodes[start : start + 1 + len(queues)]
+        version = ready.version if ready is not None else None
+        signs.append((version, *(node.pzxid if node is not None else None for node in found)))
+    return [name for name in active or () if parse_number(name) is not None], signs
 
 
 def promote(paths: Paths, due: list[tuple[str, Delayed]]) -> Step[dict[str, str]]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 from ..protocol.layout import DEFAULT_QUEUE, parse_entry
-from ..protocol.look import PlanLook
+from ..protocol.look import PlanLook, Signs
 from ..protocol.records import PlanRecord, State
 
 #: Entries kept of a listing; it is repeated when they are used up. A busy worker claims so many in
@@ -88,6 +88,8 @@ class PlanView:
     #: Its `ready` changed: look even if no slot is free, because running tasks must be told.
     changed: bool = False
     watch: bool = True
+    #: By these the next sweep sees whether it changed; None before the first.
+    signs: Signs | None = None
     adopt: bool = False
     #: The plan is done for good. It is never looked at again.
     finished: bool = False

@@ -5,12 +5,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ..backoff import CHANCE
 from ..protocol.active import list_active
 from ..protocol.layout import Paths
-from ..protocol.look import PlanLook, look
+from ..protocol.look import PlanLook, Signs, look, read_signs
 from ..protocol.records import PlanRecord
 from ..protocol.requests import ReadData, Step
 from .candidates import Candidates
@@ -46,6 +46,9 @@ class Poller:
     _looking: int = 0
     _listing: bool = False
     _must_list: bool = True
+    _sweeping: bool = False
+    #: The active plans at the last listing.
+    _active: set[str] = field(default_factory=set)
     #: The order in which the current listings were sorted.
     _newest_first: bool = False
 
@@ -65,9 +68,25 @@ class Poller:
         return path == active
 
     def look_again(self) -> None:
-        """Look for changes that no watch has announced: in the list of plans, and in some plans."""
-        self._must_list = True
-        self.candidates.sweep(PLANS_PER_SWEEP)
+        """Look for changes that no watch has announced: in the list of plans, and in some plans.
+
+        One request, so that plans without work for this worker cost it none of their own.
+        """
+        if self._sweeping:
+            return
+        self._sweeping, views = True, self.candidates.sweep(PLANS_PER_SWEEP)
+
+        def read(found: tuple[list[str], list[Signs]]) -> None:
+            self._sweeping = False
+            active, signs = found
+            self._must_list = self._must_list or set(active) != self._active
+            for view, now in zip(views, signs, strict=True):
+                # These are older than the look that follows, so it misses nothing.
+                if view.signs != now:
+                    view.signs = now
+                    self.candidates.touched(view.number, control=False)
+
+        self.steps.start(read_signs(self.paths, [v.number for v in views], self.queues), read)
 
     def advance(self, now: float, *, claims_next: bool) -> None:
         """Start the looks that are needed. `claims_next`: a claim follows from the current
@@ -86,6 +105,7 @@ class Poller:
 
     def _plans_listed(self, numbers: list[str]) -> None:
         self._listing = False
+        self._active = set(numbers)
         # Each worker has an order of its own. Otherwise all would look at the same few plans first,
         # and try the same tasks.
         CHANCE.shuffle(numbers)
