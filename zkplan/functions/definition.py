@@ -55,8 +55,7 @@ def define(
     """
     options = check_spec(spec, defaults, {} if signatures is None else signatures)
     fn, args = spec.fn, spec.args
-    stands_for = getattr(fn, "zkplan_stands_for", None)
-    if stands_for is not None:  # a command: see zkplan.shell_commands
+    if (stands_for := getattr(fn, "zkplan_stands_for", None)) is not None:  # a shell command
         fn, args = stands_for[0], [stands_for[1], *args]
     function = functions.get(id(fn))
     if function is None:
@@ -102,14 +101,14 @@ def define(
             f"{spec.label} has {len(deps)} tasks as arguments, the limit is {EDGES_MAX}: join them "
             "in groups first",
         )
-    body = TaskRecord(len(deps), options.to_json(), function, arguments).to_bytes()
-    record = values.codec.seal(codecs.TASK, body)
+    body = TaskRecord(len(deps), options.to_json(), function, arguments)
+    record = values.codec.seal(codecs.TASK, body.to_bytes())
     if len(record) > RECORD_BYTES_MAX:
         raise PayloadTooLarge(
             f"{spec.label}: its function and constant arguments", len(record), RECORD_BYTES_MAX
         )
-    rank, queue = rank_of(options.priority), options.queue
-    spec._new = NewTask(spec.label, rank, record, deps, keep=options.keep, queue=queue)
+    rank, keep, queue = rank_of(options.priority), options.keep, options.queue
+    spec._new = NewTask(spec.label, rank, record, deps, keep=keep, queue=queue)
     return spec._new
 
 

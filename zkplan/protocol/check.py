@@ -23,9 +23,10 @@ from .layout import (
     number_of,
     parse_claim,
     parse_delayed,
+    parse_entry,
     parse_task,
 )
-from .queues import make_queues, read_entries
+from .queues import make_queues, read_names
 from .records import control_from_bytes, count_from_bytes, queue_from_bytes
 from .requests import (
     Applied,
@@ -221,7 +222,8 @@ def _not_placed(paths: Paths, plan: str, tasks: array[int]) -> Step[array[int]]:
             place(claim.task for claim in claims if claim is not None and claim.plan == plan)
         delayed = map(parse_delayed, (yield ReadChildren(paths.delayed)) or ())
         place(item.entry.task for item in delayed if item is not None and item.plan == plan)
-        place(entry.task for _, entry in (yield from read_entries(plan_path)))
+        for _, runnable in (yield from read_names(plan_path)):
+            place(entry.task for entry in map(parse_entry, runnable) if entry is not None)
         dead = yield ReadChildren(f"{plan_path}/dead")
         place(name for name in dead or () if name.isascii() and name.isdecimal())
     return array(

@@ -107,12 +107,11 @@ def claim(
     """
     plan_path = me.paths.plan(plan)
     runnable = queue_path(plan_path, queue)
-    wanted = []
-    for name in names:
-        entry = parse_entry(name)
-        if entry is not None:
-            made = new_claim(me, plan, entry.rank, entry.task, entry.n, entry.a, queue)
-            wanted.append((name, made))
+    wanted = [
+        (name, new_claim(me, plan, entry.rank, entry.task, entry.n, entry.a, queue))
+        for name in names
+        if (entry := parse_entry(name)) is not None
+    ]
     conflicts = 0
     standing: set[str] = set()
     orphans: list[str] = []
@@ -120,11 +119,7 @@ def claim(
     claimed: list[Claim] = []
     read: FirstReads | None = None
     while wanted:
-        draft = Draft()
-        for index, (name, made) in enumerate(wanted):
-            draft.ops.append(Delete(f"{runnable}/{name}"))
-            draft.ops += take_ops(me, made, owner_stands=name in standing)
-            draft.own(index)
+        draft = _draft(me, runnable, wanted, standing)
         draft.guard(me, {plan_path: ready_version})
         failpoints.reach("claim.before")
         answer, read = yield from send_taking(me, draft.ops, [made for _, made in wanted])
@@ -163,11 +158,28 @@ def claim(
             del wanted[owner]
         else:
             raise rejected(f"claiming {name} of {plan_path}", answer)
-    for name in orphans:
-        # An entry without a task (somebody else broke S6) could never be claimed. A task number
-        # never comes back, so the entry is deleted.
-        yield Multi([Delete(f"{runnable}/{name}")])
+    yield from _drop_orphans(runnable, orphans)
     return Claimed(claimed, conflicts, read=read if claimed else None, barred=tuple(barred))
+
+
+def _drop_orphans(runnable: str, names: list[str]) -> Step[None]:
+    """Delete entries without a task (somebody else broke S6), which could never be claimed.
+
+    A task number never comes back.
+    """
+    for name in names:
+        yield Multi([Delete(f"{runnable}/{name}")])
+
+
+def _draft(
+    me: Registration, runnable: str, wanted: list[tuple[str, Claim]], standing: set[str]
+) -> Draft:
+    draft = Draft()
+    for index, (name, made) in enumerate(wanted):
+        draft.ops.append(Delete(f"{runnable}/{name}"))
+        draft.ops += take_ops(me, made, owner_stands=name in standing)
+        draft.own(index)
+    return draft
 
 
 def _still_there(runnable: str, wanted: list[tuple[str, Claim]]) -> Step[list[tuple[str, Claim]]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from .layout import DEFAULT_QUEUE, QUEUES, Entry, parse_entry, parse_queue, queue_path
 from .requests import (
@@ -54,20 +54,25 @@ def make_queues(plan_path: str, wanted: Iterable[str]) -> Step[bool]:
     return made
 
 
-def read_entries(plan_path: str) -> Step[list[tuple[str, Entry]]]:
-    """The runnable entries of all queues, each with its queue."""
+def read_names(plan_path: str) -> Step[list[tuple[str, Sequence[str]]]]:
+    """The runnable names of each queue, as they are: there may be very many."""
     runnable, queues = yield ReadMany(
         [ReadChildren(f"{plan_path}/runnable"), ReadChildren(f"{plan_path}/{QUEUES}")]
     )
-    listed = [(DEFAULT_QUEUE, runnable)]
+    listed: list[tuple[str, Sequence[str]]] = [(DEFAULT_QUEUE, runnable or ())]
+    queues = [queue for queue in queues or () if parse_queue(queue) is not None]
     if queues:
-        reads = [ReadChildren(queue_path(plan_path, queue)) for queue in queues]
-        listed += zip(queues, (yield ReadMany(reads)), strict=True)
+        found = yield ReadMany([ReadChildren(queue_path(plan_path, queue)) for queue in queues])
+        listed += [(queue, names or ()) for queue, names in zip(queues, found, strict=True)]
+    return listed
+
+
+def read_entries(plan_path: str) -> Step[list[tuple[str, Entry]]]:
+    """The runnable entries of all queues, each with its queue."""
     return [
         (queue, entry)
-        for queue, names in listed
-        if parse_queue(queue) is not None
-        for entry in map(parse_entry, names or ())
+        for queue, names in (yield from read_names(plan_path))
+        for entry in map(parse_entry, names)
         if entry is not None
     ]
 
