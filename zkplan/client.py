@@ -13,11 +13,13 @@ from .errors import InvalidSettings, PlanError, PlanExists, PlanNotFound
 from .functions.moments import Moment
 from .functions.new_plan import KEY_PREFIX, IfExists, check_if_exists, new_record
 from .inspection.access import warn_if_open
+from .inspection.queues import QueueStatus, queue_statuses
 from .inspection.roots import hint_at_root
 from .inspection.workers import living_workers
 from .plan import Plan
 from .protocol.author import create_plan, ensure_root
 from .protocol.keys import create_keyed, find_key
+from .protocol.layout import DEFAULT_QUEUE
 from .protocol.look import plan_records, readable_record, refuse_hidden
 from .protocol.records import OnFailure, TaskOptions, WorkerRecord
 from .protocol.requests import ReadData
@@ -59,6 +61,7 @@ class Client(Connection):
         priority: int = 0,
         keep: bool | None = None,
         pure: bool = False,
+        queue: str = DEFAULT_QUEUE,
         on_failure: OnFailure = "hold",
         retention: float | None = None,
         key: str | None = None,
@@ -88,7 +91,7 @@ class Client(Connection):
         Raises InvalidTask for an option, a name or a key out of range.
         """
         check_if_exists(if_exists, key)
-        defaults = TaskOptions("", attempts, retry_delay, timeout, priority, keep, pure)
+        defaults = TaskOptions("", attempts, retry_delay, timeout, priority, keep, pure, queue)
         times: dict[str, Any] = {"not_before": not_before, "deadline": deadline}
         record = new_record(name, defaults, on_failure, retention=retention, key=key, **times)
         if key is None:
@@ -161,6 +164,14 @@ class Client(Connection):
     def workers(self) -> list[WorkerRecord]:
         """The workers that are registered under the root."""
         return living_workers(self)
+
+    def queues(self) -> list[QueueStatus]:
+        """The queues of all active plans and of all workers, by name.
+
+        Reads one znode for each unfinished task of a plan that uses other queues than the default
+        one.
+        """
+        return queue_statuses(self)
 
     def export_plan(
         self,

@@ -46,6 +46,7 @@ class TaskSpec:
     priority: int | None = None
     keep: bool | None = None
     pure: bool | None = None
+    queue: str | None = None
     after: Sequence[Task | TaskSpec] = ()
     key: str | None = None
     not_before: datetime | timedelta | float | None = None

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 
 from .backoff import Backoff
 from .errors import ZkplanError
+from .protocol.layout import DEFAULT_QUEUE, QUEUE_NAMES, parse_queue
 from .runtime.loop import Loop
 from .runtime.plan_within import PlanWithin
 from .runtime.statistics import Statistics
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from .client import Client
 
@@ -22,25 +23,42 @@ THREADS_DEFAULT = 8
 THREADS_MAX = 500
 
 
+def check_queues(queues: Sequence[str]) -> tuple[str, ...]:
+    """The queues, each once, in this order. Raises ZkplanError."""
+    if isinstance(queues, str) or not queues:
+        raise ZkplanError(f"queues is a list of at least one name, not {queues!r}")
+    for queue in queues:
+        if type(queue) is not str or parse_queue(queue) is None:
+            raise ZkplanError(f"{queue!r:.60} is no name of a queue: {QUEUE_NAMES}")
+    return tuple(dict.fromkeys(queues))
+
+
 class Worker:
     """Claims tasks of all ready plans and runs them on `threads` threads.
 
     A worker watches the index of active plans, so nobody has to tell it of new ones. `backoff` says
-    how often an idle worker looks for work that no watch has announced. A worker runs only once. It
-    must have a client of its own.
+    how often an idle worker looks for work that no watch has announced. It claims only tasks of
+    these `queues`, in order of preference: while the first has tasks for it, it takes those. A
+    worker runs only once. It must have a client of its own. Raises ZkplanError for a wrong number
+    of threads and for a wrong name of a queue.
     """
 
     def __init__(
-        self, client: Client, threads: int = THREADS_DEFAULT, backoff: Backoff | None = None
+        self,
+        client: Client,
+        threads: int = THREADS_DEFAULT,
+        backoff: Backoff | None = None,
+        queues: Sequence[str] = (DEFAULT_QUEUE,),
     ) -> None:
         if type(threads) is not int or not 1 <= threads <= THREADS_MAX:
             raise ZkplanError(f"threads must be 1 to {THREADS_MAX}, not {threads!r}")
-        self.client = client
+        self.client, self.queues = client, check_queues(queues)
         self._loop = Loop(
             client.transport,
             client.values.for_worker(),
             client.paths,
             threads,
+            self.queues,
             backoff or Backoff(initial_s=0.5, max_s=5.0),
             lambda job: PlanWithin(client, job.claim.plan_path, job.plan, job.claim.task, job.adds),
             client.sweeper.plan_is_done,

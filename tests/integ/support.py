@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
@@ -55,11 +55,17 @@ def wait_for_delayed(client: zkplan.Client, count: int) -> None:
 
 @contextmanager
 def working(
-    hosts: str, root: str, threads: int = 4, *, grace: float = 10.0, **options: Any
+    hosts: str,
+    root: str,
+    threads: int = 4,
+    *,
+    grace: float = 10.0,
+    queues: Sequence[str] = ("default",),
+    **options: Any,
 ) -> Iterator[zkplan.Worker]:
     """A worker on threads of this process, registered; drained at the end of the block."""
     with zkplan.connect(hosts, root=root, **options) as client:
-        worker = zkplan.Worker(client, threads=threads)
+        worker = zkplan.Worker(client, threads=threads, queues=queues)
         registered = threading.Event()
         worker.on_ready(lambda _: registered.set())
         worker.start()

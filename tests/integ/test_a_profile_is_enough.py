@@ -133,6 +133,7 @@ def test_every_command_of_the_reference_works(
             lambda: len(client.workers()) == 2 and client.workers(), "2 workers"
         )
         assert len(run("worker ls -o json").data) == 2
+        assert len(run("queue ls -o json").data[0]["workers"]) == 2
         run("plan wait keeps --timeout 30")
         run("plan wait fails --timeout 30", code=1)
         run("plan check keeps")

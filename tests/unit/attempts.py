@@ -34,7 +34,9 @@ def one_runner() -> Iterator[Runner]:
     """For a fixture. No function that it runs may ask for the transport or the plan."""
     ran.clear()
     transport, plan = cast("Transport", None), cast("Plan", None)
-    made = Runner(transport, VALUES, lambda job: plan, VanishedWorkers(), lambda: False)
+    made = Runner(
+        transport, VALUES, lambda job: plan, VanishedWorkers(), ["default"], lambda: False
+    )
     yield made
     made.close()
 

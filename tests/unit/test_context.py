@@ -78,7 +78,7 @@ async def answer_one() -> None:
 
 @pytest.fixture
 def runner(logbook: Logbook) -> Iterator[Runner]:
-    made = Runner(cast("Transport", logbook), VALUES, the_plan, VanishedWorkers(), bool)
+    made = Runner(cast("Transport", logbook), VALUES, the_plan, VanishedWorkers(), (), bool)
     yield made
     made.close()
 

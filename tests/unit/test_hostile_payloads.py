@@ -84,7 +84,7 @@ def job(**parts: Any) -> Job:
 
 
 def runner() -> Runner:
-    return Runner(None, VALUES, None, VanishedWorkers(), bool)  # type: ignore[arg-type]
+    return Runner(None, VALUES, None, VanishedWorkers(), (), bool)  # type: ignore[arg-type]
 
 
 def test_the_job_of_these_tests_runs_as_it_is() -> None:

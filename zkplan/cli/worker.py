@@ -13,6 +13,7 @@ import click
 from ..client import connect_with
 from ..processes.line import LowerEnd
 from ..processes.signing_off import SigningOff
+from ..protocol.layout import DEFAULT_QUEUE
 from ..protocol.records import WorkerRecord
 from ..runtime.failures import MESSAGES
 from ..settings import Settings
@@ -46,6 +47,13 @@ _ENDS_WITHIN_S = 30
     help="Tasks that each process runs at a time.",
 )
 @click.option(
+    "--queue",
+    multiple=True,
+    metavar="NAME",
+    help="A queue to serve. May be given several times, the preferred queue first. "
+    "[env var: ZKPLAN_QUEUE; default: default]",
+)
+@click.option(
     "--processes",
     type=click.IntRange(1, 1000),
     default=1,
@@ -76,7 +84,7 @@ def worker(
     log_messages: bool,
     settings: Settings,
 ) -> None:
-    """Claim and run the tasks of every ready plan.
+    """Claim and run the tasks of every ready plan, as far as they are of the queues that it serves.
 
     SIGTERM and SIGINT drain the worker: it claims nothing more, and its running tasks have --grace
     seconds to end. The worker hands back the tasks that do not. A second signal makes it hand back
@@ -104,7 +112,7 @@ def worker(
     sys.path.insert(0, os.getcwd())
     client = open_client(settings, creates=True)
     try:
-        made = Worker(client, threads)
+        made = Worker(client, threads, queues=settings.queue or (DEFAULT_QUEUE,))
         made.on_ready(lambda name: _say_ready(name, line, quiet))
         # The first signal drains; each later one hands back at once.
         draining = False
@@ -170,7 +178,9 @@ def list_workers(output: str, settings: Settings) -> None:
     """List the living workers."""
     with open_client(settings) as client:
         rows = [
-            found._asdict() | {"started": date_time(found.started, output != "json")}
+            found._asdict()
+            | {"started": date_time(found.started, output != "json")}
+            | {"queues": found.queues if output == "json" else ", ".join(found.queues)}
             for found in client.workers()
         ]
         print_rows(rows, output, WorkerRecord._fields)

@@ -69,6 +69,7 @@ def task(
     priority: int | None = None,
     keep: bool | None = None,
     pure: bool | None = None,
+    queue: str | None = None,
 ) -> Callable[[Callable[..., Any]], TaskFunction]: ...
 def task(fn: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     """Make a function whose calls in the `with` block of a plan add tasks.
@@ -98,7 +99,7 @@ def task(fn: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     return decorate if fn is None else decorate(fn)
 
 
-OPTIONS = ("name", "attempts", "retry_delay", "timeout", "priority", "keep", "pure")
+OPTIONS = ("name", "attempts", "retry_delay", "timeout", "priority", "keep", "pure", "queue")
 
 
 def _signature(fn: Callable[..., Any]) -> inspect.Signature | None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from ..errors import ForeignTask, InvalidTask, NotSerialisable, PayloadTooLarge, ZkplanError
 from ..protocol.adding import NewTask
-from ..protocol.layout import PRIORITY_MAX, PRIORITY_MIN, rank_of
+from ..protocol.layout import PRIORITY_MAX, PRIORITY_MIN, QUEUE_NAMES, parse_queue, rank_of
 from ..protocol.records import DEFAULT_OPTIONS, TaskOptions, TaskRecord
 from ..protocol.shared import REQUEST_BYTES_MAX
 from ..serialization import codec as codecs
@@ -58,8 +58,7 @@ def define(
     """
     options = check_spec(spec, defaults, {} if signatures is None else signatures)
     fn, args = spec.fn, spec.args
-    stands_for = getattr(fn, "zkplan_stands_for", None)
-    if stands_for is not None:  # a command: see zkplan.shell_commands
+    if (stands_for := getattr(fn, "zkplan_stands_for", None)) is not None:  # a shell command
         fn, args = stands_for[0], [stands_for[1], *args]
     function = functions.get(id(fn))
     if function is None:
@@ -120,6 +119,7 @@ def _new_task(
     return NewTask(
         *(spec.label, rank_of(options.priority), record, deps),
         keep=options.keep,
+        queue=options.queue,
         key=spec.key or "",
         not_before_ms=ceil(1000 * (options.not_before or 0.0)),  # rounded up: never before
     )
@@ -253,6 +253,10 @@ def check_options(options: TaskOptions, label: str) -> None:
         f"keep must be True, False or None, not {options.keep!r}",
     )
     demand(type(options.pure) is bool, f"pure must be True or False, not {options.pure!r}")
+    demand(
+        type(options.queue) is str and parse_queue(options.queue) is not None,
+        f"queue: {QUEUE_NAMES}, unlike {options.queue!r:.60}",
+    )
 
 
 def _kind(value: Any) -> str:

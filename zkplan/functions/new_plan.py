@@ -7,7 +7,8 @@ import time
 from typing import Any, Literal
 
 from ..errors import InvalidTask
-from ..protocol.records import NUMBER_MAX, OnFailure, PlanRecord, TaskOptions
+from ..protocol.fields import NUMBER_MAX
+from ..protocol.records import OnFailure, PlanRecord, TaskOptions
 from .definition import check_key, check_options
 from .moments import Moment, seconds_of
 

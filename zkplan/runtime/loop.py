@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from ..backoff import Backoff
@@ -61,6 +61,7 @@ class Loop:
         values: Values,
         paths: Paths,
         threads: int,
+        queues: Sequence[str],
         backoff: Backoff,
         plan_within: Callable[[Job], Plan],
         plan_is_done: Callable[[str], None],
@@ -74,14 +75,11 @@ class Loop:
         self.counters = counters = Counters()
         self.steps = steps = Steps(transport, self._inbox.put, counters)
         self.membership = membership = Membership(
-            transport, steps, paths, threads, self._registered
+            transport, steps, paths, threads, queues, self._registered
         )
         self.vanished = vanished = VanishedWorkers()
         self.runner = Runner(
-            transport,
-            values,
-            plan_within,
-            vanished,
+            *(transport, values, plan_within, vanished, queues),
             lambda: self.pool.waiting > 0,
             membership.clock,
         )
@@ -93,11 +91,13 @@ class Loop:
         # The stages, in the order of a task's way through them.
         times = PlanTimes(steps, membership, candidates)
         self.poller = Poller(
-            steps, paths, membership, claims, kept, candidates, vanished, counters, times
+            *(steps, paths, membership, claims, kept, candidates, vanished, counters),
+            times,
+            queues,
         )
         loader = Loader(steps, claims, pool, candidates, prefetch)
         self.claimer = claimer = Claimer(
-            steps, membership, claims, candidates, counters, loader.take_on
+            steps, membership, claims, candidates, counters, queues, loader.take_on
         )
         self.settler = settler = Settler(
             steps, membership, paths, values.codec, pool, claims, kept, candidates, counters
@@ -115,7 +115,7 @@ class Loop:
             Heartbeat(steps, membership, claims, session_s / 6),
             self.clearing,
             self.promotion,
-            PlanCheck(steps, paths, membership, candidates, publisher.finish),
+            PlanCheck(steps, paths, membership, candidates, queues, publisher.finish),
             times,
             IndexScan(steps, membership, candidates, PlanScan(paths)),
             IdlePoll(backoff, claims, self.poller.look_again),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from functools import partial
 from itertools import count
@@ -57,16 +57,17 @@ class Runner:
         values: Values,
         plan_within: Callable[[Job], Plan],
         vanished: VanishedWorkers,
+        queues: Sequence[str],
         is_busy: Callable[[], bool],
         clock: ServerClock | None = None,
     ) -> None:
-        """`is_busy` says whether tasks wait for a slot."""
+        """`queues` are those that the worker serves; `is_busy`: whether tasks wait for a slot."""
         self._clock = clock or ServerClock()
         self._transport, self._plan_within = transport, plan_within
         self._values, self._codec = values, values.codec
         self.vanished = vanished
         self._event_loop = EventLoop()
-        self._ahead = RunAhead(transport, self._codec, self._once, is_busy)
+        self._ahead = RunAhead(transport, self._codec, queues, self._once, is_busy)
         #: Held by a task for which the loss of this worker would use up the last attempt.
         self._last_attempt = threading.Lock()
 
