@@ -25,6 +25,9 @@ EDGES_MAX = 50_000
 DELAY_MAX_S = 30 * 24 * 3600.0
 _OPTIONS = tuple(each.name for each in fields(TaskOptions))
 _NONE: dict[str, Any] = {}
+#: Calls that fit: a function, the number of its arguments, and the names of the others. What else
+#: fits is equal to one of them, and needs no look at a signature.
+Calls = set[tuple[object, ...]]
 
 
 def define_all(
@@ -32,9 +35,9 @@ def define_all(
 ) -> list[NewTask]:
     """Check and serialise tasks. Each may have those before it as arguments. Raises as `define`."""
     functions: dict[int, bytes] = {}
-    signatures: dict[int, inspect.Signature | None] = {}
+    checked: Calls = set()
     try:
-        return [define(spec, plan_path, values, defaults, functions, signatures) for spec in specs]
+        return [define(spec, plan_path, values, defaults, functions, checked) for spec in specs]
     finally:
         for spec in specs:
             spec._new = None  # it is an argument within this call only
@@ -46,14 +49,14 @@ def define(
     values: Values,
     defaults: TaskOptions,
     functions: dict[int, bytes],
-    signatures: dict[int, inspect.Signature | None] | None = None,
+    checked: Calls | None = None,
 ) -> NewTask:
     """Check and serialise one task. Sends nothing; every error names the task.
 
-    `functions` caches the bytes and `signatures` the signatures of functions that were met earlier
-    in the same call.
+    `functions` caches the bytes of functions, and `checked` has the calls, that were met earlier in
+    the same call.
     """
-    options = check_spec(spec, defaults, {} if signatures is None else signatures)
+    options = check_spec(spec, defaults, set() if checked is None else checked)
     fn, args = spec.fn, spec.args
     stands_for = getattr(fn, "zkplan_stands_for", None)
     if stands_for is not None:  # a command: see zkplan.shell_commands
@@ -112,23 +115,20 @@ def define(
     return spec._new
 
 
-def check_spec(
-    spec: TaskSpec, defaults: TaskOptions, signatures: dict[int, inspect.Signature | None]
-) -> TaskOptions:
+def check_spec(spec: TaskSpec, defaults: TaskOptions, checked: Calls) -> TaskOptions:
     """The options of the task. Raises InvalidTask for options and arguments that do not fit."""
     options = _options(spec, defaults)
     _check_arguments(spec)
-    _check_call(spec, signatures)
+    call = (id(spec.fn), len(spec.args), *(spec.kwargs or _NONE))
+    if call not in checked:
+        _check_call(spec)
+        checked.add(call)
     return options
 
 
 def _options(spec: TaskSpec, defaults: TaskOptions) -> TaskOptions:
     if not callable(spec.fn):
         raise InvalidTask(spec.label, f"a task needs a function, not {_kind(spec.fn)}")
-    if inspect.isgeneratorfunction(spec.fn) or inspect.isasyncgenfunction(spec.fn):
-        raise InvalidTask(
-            spec.label, f"{spec.label} is a generator; return a list, or add one task for each item"
-        )
     # A function that `@zkplan.task` has decorated has options of its own.
     own = getattr(spec.fn, "zkplan_options", _NONE)
     given = {name: value for name in _OPTIONS if (value := getattr(spec, name)) is not None}
@@ -163,17 +163,17 @@ def _check_arguments(spec: TaskSpec) -> None:
         )
 
 
-def _check_call(spec: TaskSpec, signatures: dict[int, inspect.Signature | None]) -> None:
-    """Refuse arguments that do not fit the function: the call could only fail in a worker."""
+def _check_call(spec: TaskSpec) -> None:
+    """Refuse generators, and arguments that do not fit: the call could only fail in a worker."""
     fn, kwargs = spec.fn, spec.kwargs or {}
-    if id(fn) not in signatures:
-        try:
-            # A decorator may add arguments of its own, so the signature of the wrapper counts.
-            signatures[id(fn)] = inspect.signature(fn, follow_wrapped=False)
-        except Exception:  # many builtins have none; a user's class may raise anything
-            signatures[id(fn)] = None
-    signature = signatures[id(fn)]
-    if signature is None:
+    if inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn):
+        raise InvalidTask(
+            spec.label, f"{spec.label} is a generator; return a list, or add one task for each item"
+        )
+    try:
+        # A decorator may add arguments of its own, so the signature of the wrapper counts.
+        signature = inspect.signature(fn, follow_wrapped=False)
+    except Exception:  # many builtins have none; a user's class may raise anything
         return
     try:
         signature.bind(*spec.args, **kwargs)

@@ -71,8 +71,8 @@ class Runner:
         """Run `job`, and the pure tasks that may run behind it. Never raises: the returned value
         says what happened."""
         ended = self._once(job)
-        started = time.monotonic()
         if job.options.pure:
+            started = time.monotonic()
             self._ahead.run(ended)
             ended.seconds += time.monotonic() - started
         return ended

@@ -125,7 +125,7 @@ class Values:
 
         Raises NotSerialisable for a value that cannot travel, and StoreUnavailable.
         """
-        if self.store is None or (value is None and not name):
+        if self.store is None or value is None:
             return self.codec.seal_value(value, name)
         try:
             body, buffers = _dumped(value)
