@@ -6,7 +6,6 @@ import inspect
 import threading
 import time
 from collections.abc import Callable
-from contextlib import nullcontext
 from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any
@@ -138,8 +137,10 @@ class Runner:
         # If the loss of this worker would use up its last attempt, a task runs beside no other such
         # task. So when the worker vanishes, only one of them is to blame.
         is_last = loaded.claim.n > loaded.claim.a and loaded.claim.a + 1 >= options.attempts
-        with self._last_attempt if is_last else nullcontext():
-            return self._run_function(job, function, args, kwargs)
+        if is_last:
+            with self._last_attempt:
+                return self._run_function(job, function, args, kwargs)
+        return self._run_function(job, function, args, kwargs)
 
     def _prepare(
         self, job: Job, record: TaskRecord, bodies: list[bytes]

@@ -140,20 +140,22 @@ def load(blob: bytes | memoryview, values: Sequence[Any] = (), buffers: Sequence
     Raises PayloadUndecodable where this process lacks something that another may have (a module,
     the author's Python version), otherwise whatever the user's own classes raise.
     """
-    if blob[:1] == b"N":
+    encoding = blob[:1]
+    if encoding == b"N":
         blob = split_name(bytes(blob))[1]
+        encoding = blob[:1]
     _loading.values = values
     try:
-        if blob[:1] == b"P":
+        if encoding == b"P":
             return pickle.loads(memoryview(blob)[1:], buffers=buffers)
-        if blob[:1] == b"D":
+        if encoding == b"D":
             return dill.loads(blob[3:])
-        if blob[:1] == b"C":
+        if encoding == b"C":
             return pickle.loads(memoryview(blob)[3:], buffers=buffers)
     except (ImportError, AttributeError, pickle.UnpicklingError, EOFError) as error:
         raise PayloadUndecodable(f"{type(error).__name__}: {error}") from error
     except Exception as error:
-        if blob[:1] == b"P":
+        if encoding == b"P":
             # Builtin data runs no code of a user: the payload is damaged.
             raise PayloadUndecodable(f"{type(error).__name__}: {error}") from error
         if blob[1:3] != _HERE:
