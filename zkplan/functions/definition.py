@@ -28,6 +28,9 @@ DELAY_MAX_S = 30 * 24 * 3600.0
 _OPTIONS = tuple(each.name for each in fields(TaskOptions))
 _MOMENTS = {"not_before", "deadline"}
 _NONE: dict[str, Any] = {}
+#: Calls that fit: a function, the number of its arguments, and the names of the others. What else
+#: fits is equal to one of them, and needs no look at a signature.
+Calls = set[tuple[object, ...]]
 
 
 def define_all(
@@ -35,9 +38,9 @@ def define_all(
 ) -> list[NewTask]:
     """Check and serialise tasks. Each may have those before it as arguments. Raises as `define`."""
     functions: dict[int, bytes] = {}
-    signatures: dict[int, inspect.Signature | None] = {}
+    checked: Calls = set()
     try:
-        return [define(spec, plan_path, values, defaults, functions, signatures) for spec in specs]
+        return [define(spec, plan_path, values, defaults, functions, checked) for spec in specs]
     finally:
         for spec in specs:
             spec._new = None  # it is an argument within this call only
@@ -49,14 +52,14 @@ def define(
     values: Values,
     defaults: TaskOptions,
     functions: dict[int, bytes],
-    signatures: dict[int, inspect.Signature | None] | None = None,
+    checked: Calls | None = None,
 ) -> NewTask:
     """Check and serialise one task. Sends nothing; every error names the task.
 
-    `functions` caches the bytes and `signatures` the signatures of functions that were met earlier
-    in the same call.
+    `functions` caches the bytes of functions, and `checked` has the calls, that were met earlier in
+    the same call.
     """
-    options = check_spec(spec, defaults, {} if signatures is None else signatures)
+    options = check_spec(spec, defaults, set() if checked is None else checked)
     fn, args = spec.fn, spec.args
     if (stands_for := getattr(fn, "zkplan_stands_for", None)) is not None:  # a shell command
         fn, args = stands_for[0], [stands_for[1], *args]
@@ -125,24 +128,21 @@ def _new_task(
     )
 
 
-def check_spec(
-    spec: TaskSpec, defaults: TaskOptions, signatures: dict[int, inspect.Signature | None]
-) -> TaskOptions:
+def check_spec(spec: TaskSpec, defaults: TaskOptions, checked: Calls) -> TaskOptions:
     """The options of the task. Raises InvalidTask for options and arguments that do not fit."""
     options = _options(spec, defaults)
     check_key(spec.key, spec.label, f"{spec.label}: its key")
     _check_arguments(spec)
-    _check_call(spec, signatures)
+    call = (id(spec.fn), len(spec.args), *(spec.kwargs or _NONE))
+    if call not in checked:
+        _check_call(spec)
+        checked.add(call)
     return options
 
 
 def _options(spec: TaskSpec, defaults: TaskOptions) -> TaskOptions:
     if not callable(spec.fn):
         raise InvalidTask(spec.label, f"a task needs a function, not {_kind(spec.fn)}")
-    if inspect.isgeneratorfunction(spec.fn) or inspect.isasyncgenfunction(spec.fn):
-        raise InvalidTask(
-            spec.label, f"{spec.label} is a generator; return a list, or add one task for each item"
-        )
     # A function that `@zkplan.task` has decorated has options of its own.
     own = getattr(spec.fn, "zkplan_options", _NONE)
     given = {name: value for name in _OPTIONS if (value := getattr(spec, name)) is not None}
@@ -182,17 +182,17 @@ def _check_arguments(spec: TaskSpec) -> None:
         )
 
 
-def _check_call(spec: TaskSpec, signatures: dict[int, inspect.Signature | None]) -> None:
-    """Refuse arguments that do not fit the function: the call could only fail in a worker."""
+def _check_call(spec: TaskSpec) -> None:
+    """Refuse generators, and arguments that do not fit: the call could only fail in a worker."""
     fn, kwargs = spec.fn, spec.kwargs or {}
-    if id(fn) not in signatures:
-        try:
-            # A decorator may add arguments of its own, so the signature of the wrapper counts.
-            signatures[id(fn)] = inspect.signature(fn, follow_wrapped=False)
-        except Exception:  # many builtins have none; a user's class may raise anything
-            signatures[id(fn)] = None
-    signature = signatures[id(fn)]
-    if signature is None:
+    if inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn):
+        raise InvalidTask(
+            spec.label, f"{spec.label} is a generator; return a list, or add one task for each item"
+        )
+    try:
+        # A decorator may add arguments of its own, so the signature of the wrapper counts.
+        signature = inspect.signature(fn, follow_wrapped=False)
+    except Exception:  # many builtins have none; a user's class may raise anything
         return
     try:
         signature.bind(*spec.args, **kwargs)

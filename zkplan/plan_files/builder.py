@@ -132,7 +132,7 @@ def _spec(
             **table.options,
             after=[specs[name] for name in table.after],
         )
-        check_spec(spec, DEFAULT_OPTIONS, {})
+        check_spec(spec, DEFAULT_OPTIONS, set())
         if isinstance(spec.fn, ShellCommand):
             _check_words(spec, spec.fn)
     except (InvalidTask, TypeError, ValueError) as error:

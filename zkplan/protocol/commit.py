@@ -94,13 +94,13 @@ class _Commit(Draft):
     def _finish(self, part: Part, allowance: Allowance, guarded: dict[str, int]) -> None:
         ops, plan_path = self.ops, part.loaded.claim.plan_path
         ops += part.loaded.release_ops()
-        *before, part = part, *part.run
-        for each in before:
-            # S2, S3: both ends of the edge to the next task go here, and that task with them.
-            ops += [
-                Delete(f"{each.loaded.claim.task_path}/{prov}") for prov, _ in each.loaded.edges
-            ]
-            ops += each.end_ops()
+        if part.run:
+            *before, part = part, *part.run
+            for each in before:
+                # S2, S3: both ends of the edge to the next task go here, and that task with them.
+                task_path = each.loaded.claim.task_path
+                ops += [Delete(f"{task_path}/{prov}") for prov, _ in each.loaded.edges]
+                ops += each.end_ops()
             # S9: the tasks after the first are not claimed, so they need the check of a claim.
             guarded[plan_path] = allowance.versions[plan_path]
         loaded, claim = part.loaded, part.loaded.claim

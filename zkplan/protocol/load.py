@@ -248,8 +248,9 @@ def read_names(readings: list[Reading], last: list[ReadData | ReadChildren]) -> 
     for reading in readings:
         reading.fill(answers[at : at + len(reading.names)])
         at += len(reading.names)
-        damage = yield from _complete_edges(reading.task_path.rpartition("/")[0], reading.edges)
-        reading.damage = reading.damage or damage
+        if any(edge.k < 0 or not edge.rank for _, edge in reading.edges):
+            damage = yield from _complete_edges(reading.task_path.rpartition("/")[0], reading.edges)
+            reading.damage = reading.damage or damage
     return answers[at:]
 
 
@@ -297,7 +298,8 @@ def read_all(reads: Sequence[ReadData | ReadChildren], strict: bool = True) -> S
         batch = _batch(reads, len(answers), values)
         found = yield ReadMany(batch, strict)
         answers += found
-        values = values_next(found)
+        if len(answers) < len(reads):
+            values = values_next(found)
     return answers
 
 
@@ -311,6 +313,8 @@ def _batch(
     reads: Sequence[ReadData | ReadChildren], start: int, values: int
 ) -> Sequence[ReadData | ReadChildren]:
     """The next reads. At most `values` of them are of users' data: definitions, arguments, logs."""
+    if len(reads) - start <= min(values, READS_PER_REQUEST):
+        return reads[start:]  # whatever they are of
     end = start
     while end < len(reads) and end - start < READS_PER_REQUEST:
         read = reads[end]

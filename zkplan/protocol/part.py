@@ -71,27 +71,22 @@ class Part:
     @property
     def op_count(self) -> int:
         loaded = self.loaded
-        return (
-            8
-            + sum(part.op_count for part in self.run)
-            + 9 * len(loaded.edges)
-            + len(loaded.others)
-            + len(loaded.below)
-            + sum(task.op_count for task in self.adds)
-        )
+        count = 8 + 9 * len(loaded.edges) + len(loaded.others) + len(loaded.below)
+        if self.run or self.adds:
+            count += sum(part.op_count for part in self.run)
+            count += sum(task.op_count for task in self.adds)
+        return count
 
     @property
     def size(self) -> int:
         """An upper bound for the bytes of its operations."""
         edges = len(self.loaded.edges)
         per_op = OP_OVERHEAD + len(self.loaded.claim.task_path) + 40
-        return (
-            per_op * self.op_count
-            + len(self.outcome) * (edges + 2 + self._lent)
-            + 60 * edges
-            + sum(task.size for task in self.adds)
-            + sum(part.size for part in self.run)
-        )
+        size = per_op * self.op_count + len(self.outcome) * (edges + 2 + self._lent) + 60 * edges
+        if self.run or self.adds:
+            size += sum(task.size for task in self.adds)
+            size += sum(part.size for part in self.run)
+        return size
 
     @property
     def growth(self) -> int:
@@ -103,6 +98,8 @@ class Part:
     @property
     def _lent(self) -> int:
         """How many of the added tasks get this result directly, without an edge."""
+        if not self.adds:
+            return 0
         own = self.loaded.claim.task
         return sum(own in map(dep_number, task.deps) for task in self.adds)
 

@@ -119,8 +119,8 @@ class Claimer:
         claims = self.claims
         versions = {}
         plenty = True
-        for part in parts:
-            view = self.candidates.views.get(part.loaded.claim.plan)
+        for plan in {part.loaded.claim.plan for part in parts}:
+            view = self.candidates.views.get(plan)
             if view is not None and view.running:
                 versions[view.path] = view.version
                 plenty = plenty and self._is_plenty(view)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from ..protocol.adding import NewTask
 from ..protocol.load import Loaded
 from ..protocol.part import Part
-from ..protocol.records import Failure, PlanRecord, TaskOptions
+from ..protocol.records import DEFAULT_OPTIONS, Failure, PlanRecord, TaskOptions
 from ..protocol.shared import Claim
 
 
@@ -18,7 +18,7 @@ class Job:
 
     loaded: Loaded
     adds: list[NewTask] = field(default_factory=list)
-    options: TaskOptions = field(default_factory=TaskOptions)
+    options: TaskOptions = DEFAULT_OPTIONS
     #: Why the function should stop; empty if it need not.
     stop_reason: str = ""
     #: Monotonic times at which it started and at which it must end; 0 and infinity until known.

@@ -170,7 +170,7 @@ class Loop:
 
     def _pause_s(self) -> float:
         now, draining = time.monotonic(), self.shutdown.begun
-        due = min(duty.at for duty in self.duties)
+        due = min([duty.at for duty in self.duties])
         due = min(due, self.steps.next_due(), self.pool.next_deadline())
         if draining:
             due = min(due, now + 0.05)

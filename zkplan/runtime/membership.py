@@ -39,6 +39,8 @@ class Membership:
         registered: Callable[[Registration], None],
     ) -> None:
         self._transport, self._steps, self._paths = transport, steps, paths
+        #: After so long without an answer the session may have ended.
+        self._silence_s = transport.session_timeout_s * 2 / 3
         self._threads, self._queues, self._on_registered = threads, queues, registered
         host = socket.gethostname().split(".")[0][:20]
         #: The ID of the first registration; later ones get a suffix.
@@ -70,7 +72,7 @@ class Membership:
         """Judge whether ZooKeeper answers. Returns whether that changed; raises if it never will
         again."""
         transport = self._transport
-        answers = now - transport.last_answer < transport.session_timeout_s * 2 / 3
+        answers = now - transport.last_answer < self._silence_s
         if not answers and thread_has_ended(transport.client):
             raise ZooKeeperUnavailable(
                 f"the thread of this process that talks to ZooKeeper at {transport.hosts} has "

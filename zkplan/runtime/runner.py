@@ -6,7 +6,6 @@ import inspect
 import threading
 import time
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any
@@ -75,8 +74,8 @@ class Runner:
         """Run `job`, and the pure tasks that may run behind it. Never raises: the returned value
         says what happened."""
         ended = self._once(job)
-        started = time.monotonic()
         if job.options.pure:
+            started = time.monotonic()
             self._ahead.run(ended)
             ended.seconds += time.monotonic() - started
         return ended
@@ -146,8 +145,10 @@ class Runner:
         # If the loss of this worker would use up its last attempt, a task runs beside no other such
         # task. So when the worker vanishes, only one of them is to blame.
         is_last = loaded.claim.n > loaded.claim.a and loaded.claim.a + 1 >= options.attempts
-        with self._last_attempt if is_last else nullcontext():
-            return self._run_function(job, function, args, kwargs)
+        if is_last:
+            with self._last_attempt:
+                return self._run_function(job, function, args, kwargs)
+        return self._run_function(job, function, args, kwargs)
 
     def _out_of_time(self, job: Job) -> Ended | None:
         """Its end if it may not run yet, or not any more."""

@@ -75,7 +75,9 @@ def settle(ended: Ended, codec: Codec, paths: Paths) -> Part | End | HandBack | 
         failure, shown = ended.failure, ended.shown
         return settle_failure(job, failure, codec, paths, final=ended.final, shown=shown)
     return Part(
-        *(job.loaded, ended.outcome, job.options.keep),
+        job.loaded,
+        ended.outcome,
+        job.options.keep,
         adds=job.adds,
         run=list(ended.run),
         version=job.version,

@@ -38,6 +38,8 @@ from .cache import Cache
 from .files import Store
 from .reference import ADDED, Reference, is_stored
 
+#: The first byte of a value without a name that is no reference: nearly all arguments.
+_AS_IT_IS = frozenset((b"P", b"C", b"D"))
 #: So many blobs are read at once for one task.
 READERS = 8
 #: How long to wait for a sign of a store that may be away.
@@ -125,7 +127,7 @@ class Values:
 
         Raises NotSerialisable for a value that cannot travel, and StoreUnavailable.
         """
-        if self.store is None or (value is None and not name):
+        if self.store is None or value is None:
             return self.codec.seal_value(value, name)
         try:
             body, buffers = _dumped(value)
@@ -202,8 +204,9 @@ class Values:
         Raises PayloadUndecodable, StoredValueLost, StoreUnavailable, and what the user's own
         classes raise.
         """
-        if body[:1] == b"N":
-            body = split_name(body)[1]
+        if body[:1] in _AS_IT_IS:
+            return load(body, values)
+        body = split_name(body)[1]
         if not is_stored(body):
             return load(body, values)
         reference = Reference.from_bytes(body)
