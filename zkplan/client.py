@@ -7,12 +7,12 @@ import time
 from collections.abc import Collection, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from . import archive
 from .connection import Connection
 from .errors import InvalidSettings, InvalidTask, PlanError, PlanNotFound
-from .functions.definition import check_options, check_plan_name
+from .functions.definition import check_options, check_plan_name, memory_bytes
 from .inspection.access import warn_if_open
 from .inspection.roots import hint_at_root
 from .inspection.workers import living_workers
@@ -61,6 +61,8 @@ class Client(Connection):
         pure: bool = False,
         on_failure: OnFailure = "hold",
         retention: float | None = None,
+        isolation: Literal["thread", "process"] | None = None,
+        memory_limit: str | int | None = None,
     ) -> Plan:
         """Create an empty plan. The options are the defaults for its tasks; see `Plan.add_task`.
 
@@ -73,8 +75,12 @@ class Client(Connection):
 
         Raises InvalidTask for an option or a name out of range.
         """
-        defaults = TaskOptions("", attempts, retry_delay, timeout, priority, keep, pure)
-        check_options(defaults, "the plan's defaults")
+        label = "the plan's defaults"
+        limit = memory_bytes(memory_limit, label)
+        defaults = TaskOptions(
+            *("", attempts, retry_delay, timeout, priority, keep, pure, isolation, limit)
+        )
+        check_options(defaults, label)
         if on_failure not in ("hold", "cascade"):
             raise InvalidTask("", f'on_failure must be "hold" or "cascade", not {on_failure!r}')
         check_plan_name(name)

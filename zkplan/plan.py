@@ -73,6 +73,8 @@ class Plan(WatchedPlan):
         keep: bool | None = None,
         pure: bool | None = None,
         after: Sequence[Task] = (),
+        isolation: Literal["thread", "process"] | None = None,
+        memory_limit: str | int | None = None,
     ) -> Task:
         """Add one task.
 
@@ -88,6 +90,9 @@ class Plan(WatchedPlan):
         `pure=True` promises that the same arguments give the same result, and that nothing else
         depends on how often the function runs. Chains of such tasks cost a worker little more than
         their functions. The task runs after those in `after`, whose results it does not take.
+        With `isolation="process"` it runs in a process of its own: a crash, `memory_limit` (bytes,
+        or a text such as "2GB"; it means such a process, too) and the time-out end that process,
+        and cost one attempt of this task alone. With "thread" it never does.
         An option left at None takes the plan's default.
 
         Raises InvalidTask (also if the arguments do not fit the function), ForeignTask,
@@ -96,7 +101,19 @@ class Plan(WatchedPlan):
         is gone.
         """
         spec = TaskSpec(
-            fn, args, kwargs, name, attempts, retry_delay, timeout, priority, keep, pure, after
+            fn,
+            args,
+            kwargs,
+            name,
+            attempts,
+            retry_delay,
+            timeout,
+            priority,
+            keep,
+            pure,
+            after,
+            isolation,
+            memory_limit,
         )
         return self.add_tasks([spec])[0]
 

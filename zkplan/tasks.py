@@ -46,6 +46,8 @@ class TaskSpec:
     keep: bool | None = None
     pure: bool | None = None
     after: Sequence[Task | TaskSpec] = ()
+    isolation: str | None = None
+    memory_limit: str | int | None = None
     _new: NewTask | None = field(default=None, init=False, repr=False)
 
     @property

@@ -23,7 +23,7 @@ from zkplan.serialization.codec import FAILURE
 from zkplan.transport import Transport
 from zkplan.transport.step_runner import start_step
 
-from .attempts import CODEC, VALUES, claim, failure, job_of, note, outcome, ran
+from .attempts import CODEC, THREADS, VALUES, claim, failure, job_of, note, outcome, ran
 
 
 class Logbook:
@@ -78,7 +78,7 @@ async def answer_one() -> None:
 
 @pytest.fixture
 def runner(logbook: Logbook) -> Iterator[Runner]:
-    made = Runner(cast("Transport", logbook), VALUES, the_plan, VanishedWorkers(), bool)
+    made = Runner(cast("Transport", logbook), VALUES, the_plan, VanishedWorkers(), bool, THREADS)
     yield made
     made.close()
 

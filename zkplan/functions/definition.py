@@ -17,12 +17,15 @@ from ..serialization import codec as codecs
 from ..serialization.codec import NAME_CHARS_MAX, function_name
 from ..store.values import Values
 from ..tasks import Task, TaskSpec
+from ..text import size, size_from
 
 #: How many bytes a task's definition may have: it shares a transaction with the task's edges.
 RECORD_BYTES_MAX = REQUEST_BYTES_MAX - 64 * 1024
 #: The most edges into one task. Build a wider join as a tree, or its arguments fill up one worker.
 EDGES_MAX = 50_000
 DELAY_MAX_S = 30 * 24 * 3600.0
+#: The bounds of a memory limit: a process needs some for Python itself.
+MEMORY_MIN, MEMORY_MAX = 64 * 1024 * 1024, 2**50
 _OPTIONS = tuple(each.name for each in fields(TaskOptions))
 _NONE: dict[str, Any] = {}
 
@@ -136,9 +139,34 @@ def _options(spec: TaskSpec, defaults: TaskOptions) -> TaskOptions:
         given["name"] = spec.called  # else it would be called as all commands
     if not given and not own and defaults is DEFAULT_OPTIONS:
         return defaults
-    options = replace(defaults, **{**own, **given})
+    options = replace(defaults, **_with_bytes({**own, **given}, spec.label))
     check_options(options, spec.label)
+    if options.is_isolated and inspect.iscoroutinefunction(inspect.unwrap(spec.fn)):
+        if {"isolation", "memory_limit"} & {*own, *given}:
+            raise InvalidTask(
+                spec.label,
+                f"{spec.label} is a coroutine function: coroutines run in the loop of their "
+                'worker, so they can have no process of their own. Leave out isolation="process" '
+                "and memory_limit, or make it a plain function (asyncio.run)",
+            )
+        # The defaults of the plan are for its other tasks.
+        return replace(options, isolation="thread", memory_limit=None)
     return options
+
+
+def _with_bytes(options: dict[str, Any], label: str) -> dict[str, Any]:
+    limit = options.get("memory_limit")
+    return options if limit is None else options | {"memory_limit": memory_bytes(limit, label)}
+
+
+def memory_bytes(given: str | int | None, label: str) -> int | None:
+    """The bytes of a memory limit. Raises InvalidTask."""
+    if given is None:
+        return None
+    try:
+        return size_from(given)
+    except ValueError as error:
+        raise InvalidTask(label, f"{label}: memory_limit is {error}, not {given!r:.50}") from None
 
 
 def _check_arguments(spec: TaskSpec) -> None:
@@ -234,6 +262,19 @@ def check_options(options: TaskOptions, label: str) -> None:
         f"keep must be True, False or None, not {options.keep!r}",
     )
     demand(type(options.pure) is bool, f"pure must be True or False, not {options.pure!r}")
+    demand(
+        options.isolation in (None, "thread", "process"),
+        f'isolation must be "thread" or "process", not {options.isolation!r:.50}',
+    )
+    demand(
+        options.memory_limit is None or MEMORY_MIN <= options.memory_limit <= MEMORY_MAX,
+        f"memory_limit must be {size(MEMORY_MIN)} to {size(MEMORY_MAX)}, "
+        f"not {options.memory_limit!r}",
+    )
+    demand(
+        options.memory_limit is None or options.isolation != "thread",
+        'only a task in a process of its own can have a memory_limit: leave out isolation="thread"',
+    )
 
 
 def _kind(value: Any) -> str:

@@ -24,7 +24,10 @@ from ..serialization.codec import (
 )
 from .unfinished import TaskSummary, summaries
 
-_OPTIONS = ("attempts", "retry_delay", "timeout", "priority", "pure")
+_OPTIONS = (
+    *("attempts", "retry_delay", "timeout", "priority", "pure"),
+    *("isolation", "memory_limit"),
+)
 
 
 @dataclass(frozen=True)
@@ -38,7 +41,7 @@ class TaskInfo:
     counts the results that have not arrived, `arrived` those that have, `feeds` the tasks that take
     its own. `last_error` is the text of the last failure that is kept, empty if there is none.
     `failed` says that a finished or dead task has failed for good. `retry_delay`, `timeout`,
-    `priority` and `pure` are its options.
+    `priority`, `pure`, `isolation` and `memory_limit` (in bytes) are its options.
     """
 
     number: str
@@ -60,6 +63,8 @@ class TaskInfo:
     timeout: float | None = None
     priority: int = 0
     pure: bool = False
+    isolation: str | None = None
+    memory_limit: int | None = None
     _notes: tuple[bytes, ...] = ()
 
     def progress(self) -> list[Any]:

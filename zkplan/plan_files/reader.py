@@ -23,6 +23,8 @@ _TASK_OPTIONS: dict[str, tuple[type, ...]] = {
     "priority": (int,),
     "keep": (bool,),
     "pure": (bool,),
+    "isolation": (str,),
+    "memory_limit": (str, int),
 }
 _PLAN_KEYS = {"name": (str,), "on_failure": (str,), **_TASK_OPTIONS}
 _CALL_KEYS: dict[str, tuple[type, ...]] = {

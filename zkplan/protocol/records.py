@@ -70,7 +70,8 @@ def _retention(value: Any) -> float | None:
 @dataclass(frozen=True, slots=True)
 class TaskOptions:
     """How a task is run. Times are in seconds. With `keep` None, a result that no task takes is
-    kept. `pure` promises the same result for the same arguments, and no other effect."""
+    kept. `pure` promises the same result for the same arguments, and no other effect. With
+    `isolation` None the worker decides. `memory_limit` is in bytes."""
 
     name: str = ""
     attempts: int = 3
@@ -79,6 +80,15 @@ class TaskOptions:
     priority: int = 0
     keep: bool | None = None
     pure: bool = False
+    isolation: str | None = None
+    memory_limit: int | None = None
+
+    @property
+    def is_isolated(self) -> bool:
+        """Whether its author wants a process of its own for it."""
+        return self.isolation == "process" or (
+            self.isolation is None and self.memory_limit is not None
+        )
 
     def to_json(self) -> bytes:
         """Only what differs from the defaults: most tasks store two bytes."""
@@ -122,6 +132,11 @@ class TaskOptions:
             and (self.timeout is None or (number(self.timeout, 0) and self.timeout > 0))
             and (self.keep is None or type(self.keep) is bool)
             and type(self.pure) is bool
+            and self.isolation in (None, "thread", "process")
+            and (
+                self.memory_limit is None
+                or (type(self.memory_limit) is int and 0 < self.memory_limit < NUMBER_MAX)
+            )
         )
 
 
