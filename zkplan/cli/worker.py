@@ -138,22 +138,8 @@ def worker(
             memory_limit=limit,
             tasks_per_child=tasks_per_child,
         )
+        _drain_on_signals(made, line, grace)
         made.on_ready(lambda name: _say_ready(name, line, quiet))
-        # The first signal drains; each later one hands back at once.
-        draining = False
-
-        def leave() -> None:
-            nonlocal draining
-            draining = True  # no Event: its lock could be held by what a signal interrupts
-            made.stop(grace)
-
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: made.stop(0) if draining else leave())
-        # A process that a task forks must end by these signals: it has no worker to drain.
-        os.register_at_fork(after_in_child=_forget_signals)
-        # This does not hurry a worker that drains already: a later `stop` can only shorten the
-        # grace.
-        line.leave_with_supervisor(leave)
         made.run()
     except BaseException:
         # SIGALRM ends the process whatever its threads have left behind, such as a lock that is
@@ -168,6 +154,25 @@ def worker(
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(0)
+
+
+def _drain_on_signals(made: Worker, line: LowerEnd, grace_s: float) -> None:
+    """Have signals, and the end of the supervisor, drain the worker."""
+    # The first signal drains; each later one hands back at once.
+    draining = False
+
+    def leave() -> None:
+        nonlocal draining
+        draining = True  # no Event: its lock could be held by what a signal interrupts
+        made.stop(grace_s)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: made.stop(0) if draining else leave())
+    # A process that a task forks must end by these signals: it has no worker to drain.
+    os.register_at_fork(after_in_child=_forget_signals)
+    # This does not hurry a worker that drains already: a later `stop` can only shorten the
+    # grace.
+    line.leave_with_supervisor(leave)
 
 
 def _supervise(settings: Settings, processes: int, grace_s: float) -> None:

@@ -8,7 +8,6 @@ import faulthandler
 import inspect
 import logging
 import os
-import random
 import resource
 import signal
 import socket
@@ -56,7 +55,7 @@ def serve(end: socket.socket, output: int) -> NoReturn:
 
 
 def _settle_in(output: int) -> None:
-    # A session of its own: a signal to the group of the task must not reach the keeper.
+    # A session of its own: a signal to the group of the task must not reach the guard.
     os.setsid()
     become_reaper()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -74,7 +73,6 @@ def _settle_in(output: int) -> None:
     logging.basicConfig(
         level=logging.INFO, format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr
     )
-    random.seed()
 
 
 def _flush() -> None:

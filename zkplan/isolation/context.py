@@ -67,6 +67,8 @@ class Link:
                 _note_stop(job, self._receive())
 
     def _send(self, kind: str, head: dict[str, Any] | None, parts: Sequence[Bytes]) -> None:
+        if os.getpid() != self._pid:
+            os._exit(0)  # a process that the task forked has come back from its function
         try:
             send(self._end, kind, head, parts)
         except OSError as error:
@@ -103,7 +105,7 @@ class _NoTransport:
         raise TaskError(
             self._name,
             f'{self._name} runs in a process of its own (isolation="process"), without a '
-            "connection to ZooKeeper: it can log, and add tasks to its plan, but not read, wait "
+            "connection to ZooGuard: it can log, and add tasks to its plan, but not read, wait "
             'or control. Pass it what it needs as arguments, or add it with isolation="thread"',
         )
 

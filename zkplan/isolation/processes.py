@@ -26,6 +26,8 @@ from .wire import Bytes, Garbled, Packet
 
 #: After so many tasks a child is replaced.
 TASKS_PER_CHILD = 1000
+#: A task may have so many processes at a time.
+PROCESSES_MAX = 500
 logger = get_logger("zkplan.worker")
 #: Not below "zkplan": `zkplan worker --quiet` silences zkplan's own messages only.
 tasks_logger = get_logger("task")
@@ -61,7 +63,7 @@ class Processes:
         return self._share
 
     def start(self) -> None:
-        """Start the keepers ahead, if tasks need them by default, and say what holds for tasks."""
+        """Start the guards ahead, if tasks need them by default, and say what holds for tasks."""
         if not self._is_default:
             return
         origin = (
@@ -169,15 +171,15 @@ class _Attempt:
         self.leaves = False
 
     def run(self, slot: Slot, lines: StderrLog) -> None:
-        job = self._work.job
+        job, limits = self._work.job, (self._limit, PROCESSES_MAX)
         try:
             try:
-                slot.run(job, self._packet(), self._limit, self._answer, lines)
+                slot.run(job, self._packet(), limits, self._answer, lines)
             except ProcessEnded:
                 if slot.began or slot.broken:
                     raise
                 # Its process ended just before it began: that is no fault of this task.
-                slot.run(job, self._packet(), self._limit, self._answer, lines)
+                slot.run(job, self._packet(), limits, self._answer, lines)
         except ProcessEnded as ended:
             if slot.broken and not slot.began:
                 self.came = Came(cannot_run=f"the process for {job.name} does not start")
@@ -208,6 +210,9 @@ class _Attempt:
         self.leaves = head.get("leaves") is True
         match packet.kind:
             case "at":
+                if not job.preparing and job.options.timeout is not None:
+                    # Not before: the start of its process is no time of the task.
+                    job.deadline = time.monotonic() + job.options.timeout
                 job.preparing = str(head.get("what"))[:100]
                 return Reply()
             case "prepared":
@@ -272,7 +277,7 @@ def _lost(job: Job, how: dict[str, Any]) -> Failure:
     if why == "processes":
         text = f"it had {number} processes, more than a task may have: all of them were ended"
     elif code is None:
-        text = "the keeper of its process is gone, or did not start"
+        text = "the guard of its process is gone, or did not start"
     elif code < 0:
         name = _signal_name(-code)
         text = f"the process of the task was killed by {name}"

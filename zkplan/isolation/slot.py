@@ -1,4 +1,4 @@
-"""One slot as the worker sees it: its keeper, the child that runs a task, and the end of both."""
+"""One slot as the worker sees it: its guard, the child that runs a task, and the end of both."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from ..runtime.job import Job
 from ..shell_commands.stderr_log import StderrLog
 from .wire import Bytes, Packet, pair, receive, send
 
-#: Seconds that a keeper has to start, or to end what is below it and fork anew.
+#: Seconds that a guard has to start, or to end what is below it and fork anew.
 START_S, END_S = 60.0, 15.0
 #: Seconds between two looks at whether the result is still wanted.
 TICK_S = 0.1
 _READ_BYTES = 64 * 1024
 #: How often the output is read once the task has ended: its pipe holds no more than that.
 _LAST_READS = 32
-_KEEPER = (
+_GUARD = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
-    "from zkplan.isolation.keeper import main; main()"
+    "from zkplan.isolation.guard import main; main()"
 )
 
 
 class ProcessEnded(Exception):
-    """The process of the task has ended. `how` is what the keeper says of it; empty if the keeper
+    """The process of the task has ended. `how` is what the guard says of it; empty if the guard
     is gone, too."""
 
     def __init__(self, how: dict[str, Any]) -> None:
@@ -54,8 +54,8 @@ class Slot:
     def __init__(self) -> None:
         self._control, theirs = pair()
         with theirs:
-            self._keeper = subprocess.Popen(
-                [sys.executable, "-c", _KEEPER, json.dumps(sys.path), str(theirs.fileno())],
+            self._guard = subprocess.Popen(
+                [sys.executable, "-c", _GUARD, json.dumps(sys.path), str(theirs.fileno())],
                 stdin=subprocess.DEVNULL,
                 env=environment(),
                 pass_fds=[theirs.fileno()],
@@ -70,30 +70,32 @@ class Slot:
         self.count = 0
         #: The child has begun the task.
         self.began = False
-        #: The keeper is gone: the slot is of no use any more.
+        #: The guard is gone: the slot is of no use any more.
         self.broken = False
 
     def run(
         self,
         job: Job,
         parts: tuple[dict[str, Any], list[Bytes]],
-        limit: int,
+        limits: tuple[int, int],
         answer: Callable[[Packet], Reply],
         log: StderrLog,
     ) -> None:
         """Have the child run `job`; each packet gets its answer, until one is the last.
+
+        `limits` are the bytes of memory and the number of processes that it may use.
 
         Raises ProcessEnded, and Garbled if the child sent what no child sends.
         """
         self.began = False
         self._await_child(START_S)
         while select.select([self._control], [], [], 0)[0]:
-            self._hear_keeper()  # its child has ended while it had nothing to do
+            self._hear_guard()  # its child has ended while it had nothing to do
         with self._changing:
             self._running = job
         job.cancel = lambda: self.kill(job)
         try:
-            self._order("begin", limit=limit)
+            self._order("begin", limit=limits[0], processes=limits[1])
             self._send("run", *parts)
             self._exchange(job, answer, log)
         finally:
@@ -113,12 +115,12 @@ class Slot:
         self._order("begin", limit=0)
 
     def renew(self) -> None:
-        """End the child and all below it. The keeper forks another one."""
+        """End the child and all below it. The guard forks another one."""
         self._order("renew")
         self._drop_child()
 
     def begin_close(self) -> None:
-        """Tell the keeper to end everything. Any thread may call this."""
+        """Tell the guard to end everything. Any thread may call this."""
         with contextlib.suppress(OSError):
             self._control.shutdown(socket.SHUT_RDWR)
 
@@ -126,10 +128,10 @@ class Slot:
         """End everything, and wait for that."""
         self.begin_close()
         try:
-            self._keeper.wait(END_S)
+            self._guard.wait(END_S)
         except subprocess.TimeoutExpired:
-            self._keeper.kill()
-            self._keeper.wait()
+            self._guard.kill()
+            self._guard.wait()
         self._drop_child()
         self._control.close()
 
@@ -141,9 +143,9 @@ class Slot:
             if not select.select([self._control], [], [], left_s)[0]:
                 self.broken = True
                 raise ProcessEnded({})
-            self._hear_keeper()
+            self._hear_guard()
 
-    def _hear_keeper(self) -> dict[str, Any]:
+    def _hear_guard(self) -> dict[str, Any]:
         """Take the new child. Returns how the one before it ended."""
         flags = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
         try:
@@ -186,7 +188,7 @@ class Slot:
                 try:
                     packet = receive(data)
                 except (EOFError, OSError):
-                    sources.discard(data)  # the keeper tells why
+                    sources.discard(data)  # the guard tells why
                 else:
                     self.began = True
                     reply = answer(packet)
@@ -197,7 +199,7 @@ class Slot:
                         return
             elif self._control in ready:
                 self._read_last(log)
-                raise ProcessEnded(self._hear_keeper())
+                raise ProcessEnded(self._hear_guard())
             if not killed and (job.abandoned or (job.leader is not None and job.leader.abandoned)):
                 killed = True
                 self._order("renew")
@@ -219,12 +221,12 @@ class Slot:
                 return
 
     def _send(self, kind: str, head: dict[str, Any], parts: Sequence[Bytes]) -> None:
-        with contextlib.suppress(OSError):  # it has died, which the keeper tells
+        with contextlib.suppress(OSError):  # it has died, which the guard tells
             if self._data is not None:
                 send(self._data, kind, head, parts)
 
     def _order(self, kind: str, **head: Any) -> None:
-        with contextlib.suppress(OSError):  # the keeper is gone, which the next read tells
+        with contextlib.suppress(OSError):  # the guard is gone, which the next read tells
             send(self._control, kind, {"child": self._child, **head})
 
 

@@ -172,9 +172,6 @@ class Runner:
     def _run_isolated(self, job: Job, record: TaskRecord, bodies: list[bytes]) -> Ended | None:
         """Run it in a process of its own; None: it is a coroutine, which runs in this one. No turn
         among last attempts: it cannot end this worker."""
-        if job.options.timeout is not None:
-            job.deadline = time.monotonic() + job.options.timeout
-        job.preparing = "importing its function"
         context = Context(job, self._transport, self._codec, self._plan_within)
         came = self._isolated.came(job, record, bodies, partial(self._may_start, job), context)
         if came.is_coroutine:
