@@ -97,7 +97,7 @@ class Slot:
         try:
             self._order("begin", limit=limits[0], processes=limits[1])
             self._send("run", *parts)
-            self._exchange(job, answer, log)
+            self._exchange(job, answer, log, limits[0])
         finally:
             with self._changing:
                 self._running = None
@@ -174,6 +174,7 @@ class Slot:
         job: Job,
         answer: Callable[[Packet], Reply],
         log: StderrLog,
+        bytes_max: int,
     ) -> None:
         told = killed = False
         data = self._data
@@ -186,7 +187,7 @@ class Slot:
                 sources.discard(self._output)
             if data in ready:
                 try:
-                    packet = receive(data)
+                    packet = receive(data, bytes_max)  # no result is larger than its memory
                 except (EOFError, OSError):
                     sources.discard(data)  # the guard tells why
                 else:
