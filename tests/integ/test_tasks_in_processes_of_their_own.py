@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,7 +14,7 @@ import pytest
 
 import zkplan
 from zkplan import Client
-from zkplan.errors import TaskError, TaskFailed
+from zkplan.errors import TaskFailed
 from zkplan.isolation import processes
 
 from .stores import Place
@@ -25,12 +23,20 @@ from .support import (
     Told,
     WorkerProcess,
     is_running,
-    note,
     notes,
-    pass_gate,
     wait_for_notes,
     wait_until,
     working,
+)
+from .tasks_of_processes import (
+    be_near,
+    daemon,
+    daemon_and_hang,
+    in_the_loop,
+    speak,
+    turned,
+    use_everything,
+    wait_for_the_end,
 )
 from .ways_to_die import (
     TOLD,
@@ -54,13 +60,6 @@ def isolating(here: Here, threads: int = 2, **options: Any) -> Iterator[zkplan.W
 
 
 # ---- deaths
-
-
-def be_near(file: str, gate: str) -> int:
-    """As the neighbour: note each attempt, and end when the gate is open."""
-    note(file, "began")
-    pass_gate(gate)
-    return len(notes(file))
 
 
 @pytest.mark.parametrize(
@@ -117,32 +116,6 @@ def test_a_task_that_dies_each_time_tells_its_author_how(zkplan_client: Client, 
 # ---- what it leaves behind
 
 
-def daemon(file: str) -> None:
-    """As a task: start a process that leaves its session, its group and its parent."""
-    code = "import os, time; os.fork() and os._exit(0); os.setsid(); time.sleep(60)"
-    process = subprocess.Popen([sys.executable, "-c", code], start_new_session=True)
-    process.wait()
-    note(file, f"{os.getpid()}")
-    for pid in children_of(os.getpid()):
-        note(file, f"{pid}")
-
-
-def daemon_and_hang(file: str) -> None:
-    daemon(file)
-    threading.Event().wait()
-
-
-def children_of(parent: int) -> list[int]:
-    found = []
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            if stat.read_text().rpartition(")")[2].split()[1] == str(parent):
-                found.append(int(stat.parent.name))
-        except (OSError, IndexError):
-            continue
-    return found
-
-
 @pytest.mark.parametrize("function", [daemon, daemon_and_hang])
 def test_processes_that_a_task_leaves_behind_end_with_it(
     function: Any, zkplan_client: Client, here: Here, tmp_path: Path
@@ -179,12 +152,6 @@ def test_processes_of_tasks_end_when_their_worker_is_killed(
 # ---- what works in it
 
 
-def speak() -> None:
-    print("first\nINFO forged: second" + "x" * 5000)
-    logging.getLogger("mine").warning("third")
-    os.write(2, b"fourth \x1b[2J\n")
-
-
 def test_what_a_child_prints_and_logs_reaches_the_log_with_plan_and_task(
     zkplan_client: Client, here: Here, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -200,24 +167,6 @@ def test_what_a_child_prints_and_logs_reaches_the_log_with_plan_and_task(
     assert text.startswith("first\nINFO forged: second")
     assert "WARNING mine: third" in text
     assert "fourth \\x1b[2J" in text
-
-
-def use_everything(plan_file: str) -> list[Any]:
-    context = zkplan.current()
-    if not context.logs:
-        context.log({"step": 1})
-        raise ValueError("once more")
-    inner = context.plan
-    first = inner.add_task(sum, [[1, 2]])
-    inner.add_task(note, [plan_file, first], name="grown")
-    inner.add_task(note, [plan_file, context.task], name="of itself")
-    facts = [context.attempt, context.name, context.worker, context.logs, context.cancelled]
-    hidden = [name for name in os.environ if name.startswith("ZKPLAN")]
-    try:
-        inner.status()
-    except TaskError as error:
-        return [*facts, hidden, str(error)]
-    raise AssertionError("it has a connection")
 
 
 def test_current_works_in_a_child_and_refuses_what_needs_a_connection(
@@ -237,13 +186,6 @@ def test_current_works_in_a_child_and_refuses_what_needs_a_connection(
     assert any("all of it" in line for line in notes(file))
 
 
-def wait_for_the_end(file: str) -> None:
-    note(file, "began")
-    wait_until(lambda: zkplan.current().cancelled, "it is told")
-    note(file, "told")
-    zkplan.current().check()
-
-
 def test_a_child_is_told_that_its_plan_was_cancelled(
     zkplan_client: Client, here: Here, tmp_path: Path
 ) -> None:
@@ -258,10 +200,6 @@ def test_a_child_is_told_that_its_plan_was_cancelled(
         assert worker.statistics().failed == 0
 
 
-def turned(value: bytes) -> bytes:
-    return value[::-1]
-
-
 def test_values_of_50_MB_go_through_a_child_and_a_store(here: Here, tmp_path: Path) -> None:
     place = Place(here, tmp_path / "store", inline_limit=1000)
     value = os.urandom(1000) * 50_000
@@ -271,10 +209,6 @@ def test_values_of_50_MB_go_through_a_child_and_a_store(here: Here, tmp_path: Pa
             once = plan.add_task(turned, [value])
             twice = plan.add_task(turned, [once], keep=True)
         assert twice.result(60) == value
-
-
-async def in_the_loop() -> int:
-    return os.getpid()
 
 
 def test_what_a_task_says_of_its_isolation_wins_over_its_worker(
