@@ -50,6 +50,7 @@ _EITHER = {
     "test_nothing_secret_is_told.py",
     "test_signals.py",
     "test_tasks_are_listed.py",
+    "test_tasks_in_processes_of_their_own.py",
     "test_the_graph_that_is_left_is_drawn.py",
     "test_values_are_shown_when_asked_for.py",
     "test_waiting_says_why.py",

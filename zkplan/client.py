@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from . import archive
 from .connection import Connection
 from .errors import InvalidSettings, PlanError, PlanExists, PlanNotFound
+from .functions.definition import memory_bytes
 from .functions.moments import Moment
 from .functions.new_plan import KEY_PREFIX, IfExists, check_if_exists, new_record
 from .inspection.access import warn_if_open
@@ -21,7 +22,8 @@ from .protocol.author import create_plan, ensure_root
 from .protocol.keys import create_keyed, find_key
 from .protocol.layout import DEFAULT_QUEUE
 from .protocol.look import plan_records, readable_record, refuse_hidden
-from .protocol.records import OnFailure, TaskOptions, WorkerRecord
+from .protocol.options import TaskOptions
+from .protocol.records import OnFailure, WorkerRecord
 from .protocol.requests import ReadData
 from .retention import Expired, Rules, expired, remove_expired
 from .serialization.codec import Codec
@@ -64,6 +66,8 @@ class Client(Connection):
         queue: str = DEFAULT_QUEUE,
         on_failure: OnFailure = "hold",
         retention: float | None = None,
+        isolation: Literal["thread", "process"] | None = None,
+        memory_limit: str | int | None = None,
         key: str | None = None,
         if_exists: IfExists = "return",
         not_before: Moment | None = None,
@@ -91,7 +95,10 @@ class Client(Connection):
         Raises InvalidTask for an option, a name or a key out of range.
         """
         check_if_exists(if_exists, key)
-        defaults = TaskOptions("", attempts, retry_delay, timeout, priority, keep, pure, queue)
+        limit = memory_bytes(memory_limit, "the plan's defaults")
+        defaults = TaskOptions(
+            *("", attempts, retry_delay, timeout, priority, keep, pure, queue, isolation, limit)
+        )
         times: dict[str, Any] = {"not_before": not_before, "deadline": deadline}
         record = new_record(name, defaults, on_failure, retention=retention, key=key, **times)
         if key is None:

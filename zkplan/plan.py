@@ -83,6 +83,8 @@ class Plan(WatchedPlan):
         pure: bool | None = None,
         queue: str | None = None,
         after: Sequence[Task] = (),
+        isolation: Literal["thread", "process"] | None = None,
+        memory_limit: str | int | None = None,
         key: str | None = None,
         not_before: Moment | None = None,
         deadline: Moment | None = None,
@@ -102,6 +104,9 @@ class Plan(WatchedPlan):
         `pure=True` promises that the same arguments give the same result, and that nothing else
         depends on how often the function runs. Chains of such tasks cost a worker little more than
         their functions. The task runs after those in `after`, whose results it does not take.
+        With `isolation="process"` it runs in a process of its own: a crash, `memory_limit` (bytes,
+        or a text such as "2GB"; it means such a process, too) and the time-out end that process,
+        and cost one attempt of this task alone. With "thread" it never does.
         An option left at None takes the plan's default.
 
         The plan has at most one task of a `key`: if it has one already, running or finished, that
@@ -119,6 +124,8 @@ class Plan(WatchedPlan):
             *(fn, args, kwargs, name, attempts, retry_delay, timeout, priority, keep, pure),
             queue=queue,
             after=after,
+            isolation=isolation,
+            memory_limit=memory_limit,
             key=key,
             not_before=not_before,
             deadline=deadline,

@@ -48,6 +48,8 @@ class TaskSpec:
     pure: bool | None = None
     queue: str | None = None
     after: Sequence[Task | TaskSpec] = ()
+    isolation: str | None = None
+    memory_limit: str | int | None = None
     key: str | None = None
     not_before: datetime | timedelta | float | None = None
     deadline: datetime | timedelta | float | None = None

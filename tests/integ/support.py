@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
@@ -60,12 +60,12 @@ def working(
     threads: int = 4,
     *,
     grace: float = 10.0,
-    queues: Sequence[str] = ("default",),
+    of_worker: dict[str, Any] | None = None,
     **options: Any,
 ) -> Iterator[zkplan.Worker]:
     """A worker on threads of this process, registered; drained at the end of the block."""
     with zkplan.connect(hosts, root=root, **options) as client:
-        worker = zkplan.Worker(client, threads=threads, queues=queues)
+        worker = zkplan.Worker(client, threads, **(of_worker or {}))
         registered = threading.Event()
         worker.on_ready(lambda _: registered.set())
         worker.start()

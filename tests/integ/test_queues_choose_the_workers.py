@@ -34,7 +34,9 @@ def adds_more(*_: Any) -> None:
 
 
 def serving(stack: ExitStack, here: Here, *queues: str) -> zkplan.Worker:
-    return stack.enter_context(working(*here, threads=1, queues=queues or ("default",)))
+    return stack.enter_context(
+        working(*here, threads=1, of_worker={"queues": queues or ("default",)})
+    )
 
 
 def test_each_task_runs_on_a_worker_that_serves_its_queue(

@@ -27,6 +27,7 @@ from zkplan.archive.file import Header, open_archive
 from zkplan.errors import InvariantViolated, PayloadUndecodable, ZkplanError
 from zkplan.inspection import neighbours, unfinished
 from zkplan.protocol import fields, layout, records, shared
+from zkplan.protocol import options as task_options
 from zkplan.serialization import codec as codecs
 from zkplan.serialization.codec import FAILURE, LOG, TASK, VALUE, Codec
 from zkplan.store import blob
@@ -67,9 +68,11 @@ DECODERS: dict[str, Fuzzed] = {
     "protocol.layout.parse_delayed": Fuzzed(layout.parse_delayed, NAMES),
     "protocol.layout.number_of": Fuzzed(layout.number_of, NAMES, (InvariantViolated,)),
     "protocol.fields.from_json": Fuzzed(lambda data: fields.from_json(data, "it"), BODIES, RECORD),
-    "protocol.records.TaskOptions.from_json": Fuzzed(records.TaskOptions.from_json, BODIES, RECORD),
-    "protocol.records.TaskOptions.from_value": Fuzzed(
-        lambda data: records.TaskOptions.from_value(as_json(data)), BODIES, RECORD
+    "protocol.options.TaskOptions.from_json": Fuzzed(
+        task_options.TaskOptions.from_json, BODIES, RECORD
+    ),
+    "protocol.options.TaskOptions.from_value": Fuzzed(
+        lambda data: task_options.TaskOptions.from_value(as_json(data)), BODIES, RECORD
     ),
     "protocol.records.PlanRecord.from_bytes": Fuzzed(records.PlanRecord.from_bytes, BODIES, RECORD),
     "protocol.records.TaskRecord.from_bytes": Fuzzed(records.TaskRecord.from_bytes, BODIES, RECORD),
@@ -201,7 +204,7 @@ def test_a_megabyte_of_garbage_costs_no_more_than_some_of_it(size: str) -> None:
 def test_what_options_say_can_be_reckoned_with(data: bytes) -> None:
     """The loop of a worker reckons with them, and would end by what cannot be reckoned."""
     try:
-        options = records.TaskOptions.from_json(data)
+        options = task_options.TaskOptions.from_json(data)
     except PayloadUndecodable:
         return
     delay = zkplan.backoff.Backoff(

@@ -24,13 +24,12 @@ from zkplan.protocol.layout import (
     parse_entry,
     rank_of,
 )
+from zkplan.protocol.options import DEFAULT_OPTIONS, TaskOptions
 from zkplan.protocol.records import (
-    DEFAULT_OPTIONS,
     Dead,
     Edge,
     Failure,
     PlanRecord,
-    TaskOptions,
     TaskRecord,
     WorkerRecord,
     control_from_bytes,

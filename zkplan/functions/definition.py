@@ -12,12 +12,14 @@ from typing import Any
 from ..errors import ForeignTask, InvalidTask, NotSerialisable, PayloadTooLarge, ZkplanError
 from ..protocol.adding import NewTask
 from ..protocol.layout import PRIORITY_MAX, PRIORITY_MIN, QUEUE_NAMES, parse_queue, rank_of
-from ..protocol.records import DEFAULT_OPTIONS, TaskOptions, TaskRecord
+from ..protocol.options import DEFAULT_OPTIONS, TaskOptions
+from ..protocol.records import TaskRecord
 from ..protocol.shared import REQUEST_BYTES_MAX
 from ..serialization import codec as codecs
 from ..serialization.codec import NAME_CHARS_MAX, function_name
 from ..store.values import Values
 from ..tasks import Task, TaskSpec
+from ..text import size, size_from
 from .moments import seconds_of
 
 #: How many bytes a task's definition may have: it shares a transaction with the task's edges.
@@ -25,6 +27,8 @@ RECORD_BYTES_MAX = REQUEST_BYTES_MAX - 64 * 1024
 #: The most edges into one task. Build a wider join as a tree, or its arguments fill up one worker.
 EDGES_MAX = 50_000
 DELAY_MAX_S = 30 * 24 * 3600.0
+#: The bounds of a memory limit: a process needs some for Python itself.
+MEMORY_MIN, MEMORY_MAX = 64 * 1024 * 1024, 2**50
 _OPTIONS = tuple(each.name for each in fields(TaskOptions))
 _MOMENTS = {"not_before", "deadline"}
 _NONE: dict[str, Any] = {}
@@ -155,9 +159,34 @@ def _options(spec: TaskSpec, defaults: TaskOptions) -> TaskOptions:
         given["name"] = spec.called  # else it would be called as all commands
     if not given and not own and defaults is DEFAULT_OPTIONS:
         return defaults
-    options = replace(defaults, **{**own, **given})
+    options = replace(defaults, **_with_bytes({**own, **given}, spec.label))
     check_options(options, spec.label)
+    if options.is_isolated and inspect.iscoroutinefunction(inspect.unwrap(spec.fn)):
+        if {"isolation", "memory_limit"} & {*own, *given}:
+            raise InvalidTask(
+                spec.label,
+                f"{spec.label} is a coroutine function: coroutines run in the loop of their "
+                'worker, so they can have no process of their own. Leave out isolation="process" '
+                "and memory_limit, or make it a plain function (asyncio.run)",
+            )
+        # The defaults of the plan are for its other tasks.
+        return replace(options, isolation="thread", memory_limit=None)
     return options
+
+
+def _with_bytes(options: dict[str, Any], label: str) -> dict[str, Any]:
+    limit = options.get("memory_limit")
+    return options if limit is None else options | {"memory_limit": memory_bytes(limit, label)}
+
+
+def memory_bytes(given: str | int | None, label: str) -> int | None:
+    """The bytes of a memory limit. Raises InvalidTask."""
+    if given is None:
+        return None
+    try:
+        return size_from(given)
+    except ValueError as error:
+        raise InvalidTask(label, f"{label}: memory_limit is {error}, not {given!r:.50}") from None
 
 
 def _check_arguments(spec: TaskSpec) -> None:
@@ -256,6 +285,19 @@ def check_options(options: TaskOptions, label: str) -> None:
     demand(
         type(options.queue) is str and parse_queue(options.queue) is not None,
         f"queue: {QUEUE_NAMES}, unlike {options.queue!r:.60}",
+    )
+    demand(
+        options.isolation in (None, "thread", "process"),
+        f'isolation must be "thread" or "process", not {options.isolation!r:.50}',
+    )
+    demand(
+        options.memory_limit is None or MEMORY_MIN <= options.memory_limit <= MEMORY_MAX,
+        f"memory_limit must be {size(MEMORY_MIN)} to {size(MEMORY_MAX)}, "
+        f"not {options.memory_limit!r}",
+    )
+    demand(
+        options.memory_limit is None or options.isolation != "thread",
+        'only a task in a process of its own can have a memory_limit: leave out isolation="thread"',
     )
 
 

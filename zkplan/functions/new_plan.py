@@ -8,7 +8,8 @@ from typing import Any, Literal
 
 from ..errors import InvalidTask
 from ..protocol.fields import NUMBER_MAX
-from ..protocol.records import OnFailure, PlanRecord, TaskOptions
+from ..protocol.options import TaskOptions
+from ..protocol.records import OnFailure, PlanRecord
 from .definition import check_key, check_options
 from .moments import Moment, seconds_of
 

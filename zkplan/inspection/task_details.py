@@ -60,7 +60,10 @@ def _definition(info: TaskInfo) -> dict[str, Any]:
     if info.attempts is None:
         return {"function": info.function}
     names = ("name", "function", "attempts", "retry_delay", "timeout", "priority", "pure", "queue")
-    return {name: getattr(info, name) for name in names}
+    facts = {name: getattr(info, name) for name in names}
+    if info.isolation is not None or info.memory_limit is not None:
+        facts |= {"isolation": info.isolation, "memory_limit": info.memory_limit}
+    return facts
 
 
 def _state(info: TaskInfo, people: bool) -> dict[str, Any]:

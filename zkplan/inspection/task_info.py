@@ -27,7 +27,7 @@ from .unfinished import TaskSummary, summaries
 
 _OPTIONS = (
     *("attempts", "retry_delay", "timeout", "priority", "pure", "queue"),
-    *("not_before", "deadline"),
+    *("isolation", "memory_limit", "not_before", "deadline"),
 )
 
 
@@ -42,7 +42,8 @@ class TaskInfo:
     counts the results that have not arrived, `arrived` those that have, `feeds` the tasks that take
     its own. `last_error` is the text of the last failure that is kept, empty if there is none.
     `failed` says that a finished or dead task has failed for good. `retry_delay`, `timeout`,
-    `priority`, `pure`, `queue`, `not_before` and `deadline` are its options.
+    `priority`, `pure`, `queue`, `isolation`, `memory_limit` (in bytes), `not_before` and
+    `deadline` are its options.
     """
 
     number: str
@@ -65,6 +66,8 @@ class TaskInfo:
     priority: int = 0
     pure: bool = False
     queue: str = DEFAULT_QUEUE
+    isolation: str | None = None
+    memory_limit: int | None = None
     not_before: float | None = None
     deadline: float | None = None
     _notes: tuple[bytes, ...] = ()

@@ -24,6 +24,8 @@ _TASK_OPTIONS: dict[str, tuple[type, ...]] = {
     "keep": (bool,),
     "pure": (bool,),
     "queue": (str,),
+    "isolation": (str,),
+    "memory_limit": (str, int),
 }
 _PLAN_KEYS = {"name": (str,), "on_failure": (str,), **_TASK_OPTIONS}
 _CALL_KEYS: dict[str, tuple[type, ...]] = {

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 
 from ..protocol.adding import NewTask
 from ..protocol.load import Loaded
+from ..protocol.options import DEFAULT_OPTIONS, TaskOptions
 from ..protocol.part import Part
-from ..protocol.records import DEFAULT_OPTIONS, Failure, PlanRecord, TaskOptions
+from ..protocol.records import Failure, PlanRecord
 from ..protocol.shared import Claim
 
 

@@ -29,6 +29,7 @@ from .clearing import Clearing
 from .committer import Committer
 from .delays import Promotion
 from .failures import VanishedWorkers
+from .isolated import Isolation
 from .job import Ended, Job
 from .kept_results import KeptResults
 from .loader import Loader
@@ -65,6 +66,7 @@ class Loop:
         backoff: Backoff,
         plan_within: Callable[[Job], Plan],
         plan_is_done: Callable[[str], None],
+        isolation: Isolation,
     ) -> None:
         self._transport, self._paths = transport, paths
         self._inbox: Mailbox[Callable[[], None]] = Mailbox()
@@ -81,6 +83,7 @@ class Loop:
         self.runner = Runner(
             *(transport, values, plan_within, vanished, queues),
             lambda: self.pool.waiting > 0,
+            isolation,
             membership.clock,
         )
         self.pool = pool = ThreadPool(threads, self.runner.run, self._task_ended, self._wake)

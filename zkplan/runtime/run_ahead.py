@@ -14,8 +14,9 @@ from ..errors import ZkplanError
 from ..log import get_logger
 from ..protocol import failpoints
 from ..protocol.load import Loaded, Reading, following, load_ahead
+from ..protocol.options import TaskOptions
 from ..protocol.part import Part
-from ..protocol.records import TaskOptions, TaskRecord
+from ..protocol.records import TaskRecord
 from ..protocol.shared import GROUP_BYTES_MAX
 from ..serialization.codec import TASK, Codec, split_name, task_options, unsealed
 from ..store.reference import is_stored

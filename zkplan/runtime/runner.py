@@ -33,6 +33,7 @@ from ..transport import Transport
 from .context import Context, running
 from .coroutines import EventLoop
 from .failures import VanishedWorkers, deadline_passed, describe, last_failure, undecodable_for_log
+from .isolated import IsolatedAttempts, Isolation
 from .job import Ended, Job
 from .run_ahead import RunAhead
 from .server_clock import ServerClock
@@ -58,6 +59,7 @@ class Runner:
         vanished: VanishedWorkers,
         queues: Sequence[str],
         is_busy: Callable[[], bool],
+        isolation: Isolation,
         clock: ServerClock | None = None,
     ) -> None:
         """`queues` are those that the worker serves; `is_busy`: whether tasks wait for a slot."""
@@ -66,6 +68,8 @@ class Runner:
         self._values, self._codec = values, values.codec
         self.vanished = vanished
         self._event_loop = EventLoop()
+        self._isolation = isolation
+        self._isolated = IsolatedAttempts(isolation, values)
         self._ahead = RunAhead(transport, self._codec, queues, self._once, is_busy)
         #: Held by a task for which the loss of this worker would use up the last attempt.
         self._last_attempt = threading.Lock()
@@ -99,6 +103,7 @@ class Runner:
 
     def close(self) -> None:
         self._event_loop.close()
+        self._isolation.close()
 
     def _attempt(self, job: Job) -> Ended:
         loaded, codec = job.loaded, self._codec
@@ -134,6 +139,10 @@ class Runner:
                 return Ended(job, failure=failure, final=True)
             bodies.append(body)
         try:
+            if self._isolation.takes(options):
+                ended = self._run_isolated(job, record, bodies)
+                if ended is not None:
+                    return ended
             function, args, kwargs = self._prepare(job, record, bodies)
         except StoredValueLost as error:
             # It would be as lost the next time.
@@ -183,9 +192,24 @@ class Runner:
         job.preparing = ""
         return function, args, kwargs
 
-    def _run_function(
-        self, job: Job, function: Callable[..., Any], args: Any, kwargs: Any
-    ) -> Ended:
+    def _run_isolated(self, job: Job, record: TaskRecord, bodies: list[bytes]) -> Ended | None:
+        """Run it in a process of its own; None: it is a coroutine, which runs in this one. No turn
+        among last attempts: it cannot end this worker."""
+        context = Context(job, self._transport, self._codec, self._plan_within)
+        came = self._isolated.came(job, record, bodies, partial(self._may_start, job), context)
+        if came.is_coroutine:
+            return None
+        ended = self._isolated.ended(job, came)
+        if ended is not None:
+            return ended
+        job.adds += came.adds
+        claim, name = job.claim, self._kept_name(job)
+        seal = partial(self._values.seal_carried, claim.plan_path, self._key(job))
+        return self._with_outcome(job, partial(seal, came.is_blob, came.result, name))
+
+    def _may_start(self, job: Job) -> Ended | None:
+        """How it ends before its function is called; None if that may be called now. Its time-out
+        counts from here."""
         claim, timeout = job.claim, job.options.timeout
         if job.is_unwanted():
             return Ended(job, stopped=True)  # while it waited for its turn
@@ -199,9 +223,18 @@ class Runner:
                 # be decoded.
                 return Ended(job, cannot_run=f"its start cannot be recorded: {error}")
             job.loaded.others.append(f"started-{claim.n}")
+        job.preparing = ""
         job.deadline = job.last_call
         if timeout is not None:
             job.deadline = min(job.deadline, time.monotonic() + timeout)
+        return None
+
+    def _run_function(
+        self, job: Job, function: Callable[..., Any], args: Any, kwargs: Any
+    ) -> Ended:
+        ended = self._may_start(job)
+        if ended is not None:
+            return ended
         context = Context(job, self._transport, self._codec, self._plan_within)
         try:
             failpoints.reach("task.before")
@@ -222,9 +255,26 @@ class Runner:
             # The function raised this, because it asked for the result of another task. This task
             # was decoded.
             return Ended(job, failure=describe(error, job))
-        # A kept result holds the name of its task. A result with edges is kept only on request.
+        plan_path, name = job.claim.plan_path, self._kept_name(job)
+        return self._with_outcome(
+            job, partial(self._values.seal, plan_path, self._key(job), result, name)
+        )
+
+    def _kept_name(self, job: Job) -> str:
+        """A kept result holds the name of its task. A result with edges is kept only on request."""
         is_kept = job.options.keep or (job.options.keep is None and not job.loaded.edges)
-        outcome = self._sealed(job, result, job.options.name if is_kept else "")
+        return job.options.name if is_kept else ""
+
+    def _key(self, job: Job) -> str:
+        """The key of its result in the store.
+
+        S10: its claim is what keeps a blob from the check. So a task that is run ahead writes none,
+        and a result for the store is empty then.
+        """
+        return f"{job.claim.task}.{job.claim.n}" if job.leader is None else ""
+
+    def _with_outcome(self, job: Job, seal: Callable[[], bytes]) -> Ended:
+        outcome = self._sealed(job, seal)
         if not outcome:
             return Ended(job, needs_claim=True)
         if len(outcome) > RESULT_BYTES_MAX:
@@ -235,19 +285,12 @@ class Runner:
             return Ended(job, failure=failure, final=True, shown=str(too_large))
         return Ended(job, outcome=outcome)
 
-    def _sealed(self, job: Job, result: Any, name: str) -> bytes:
-        """The envelope of the result. It waits for a store that is away: the function has run.
-
-        S10: its claim is what keeps a blob from the check. So a task that is run ahead writes none,
-        and a result for the store is empty here.
-        """
-        claim = job.claim
-        key = f"{claim.task}.{claim.n}" if job.leader is None else ""
+    def _sealed(self, job: Job, seal: Callable[[], bytes]) -> bytes:
+        """The envelope of the result. It waits for a store that is away: the function has run."""
         try:
-            return self._values.seal(claim.plan_path, key, result, name)
+            return seal()
         except StoreUnavailable as error:
             logger.warning("%s keeps its result until there is a store: %s", job.name, error)
-            seal = partial(self._values.seal, claim.plan_path, key, result, name)
             return self._sealed_later(job, seal, error)
 
     def _sealed_later(self, job: Job, seal: Callable[[], bytes], error: StoreUnavailable) -> bytes:
