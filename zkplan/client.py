@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,7 +21,9 @@ from .protocol.keys import create_keyed, find_key
 from .protocol.look import plan_records, readable_record, refuse_hidden
 from .protocol.records import OnFailure, TaskOptions, WorkerRecord
 from .protocol.requests import ReadData
+from .protocol.schedules import CatchUp, Overlap
 from .retention import Expired, Rules, expired, remove_expired
+from .schedules import Schedule, Wanted, find, find_all, new_schedule
 from .serialization.codec import Codec
 from .settings import Settings, resolve
 from .settings.login import with_password
@@ -157,6 +159,50 @@ class Client(Connection):
         if node is None:
             raise PlanNotFound(path, f"there is no plan {path}{hint_at_root(self)}")
         return Plan(self, path, readable_record(node.data))
+
+    @told_to_caller
+    def schedule(
+        self,
+        name: str,
+        cron: str,
+        builder: Callable[..., Any],
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+        *,
+        timezone: str = "UTC",
+        overlap: Overlap = "skip",
+        catch_up: CatchUp = "latest",
+        jitter: float = 0.0,
+        on_failure: OnFailure = "cascade",
+        retention: float | None = None,
+    ) -> Schedule:
+        """Make a plan each time that the cron expression is due. Changes the schedule of that name
+        if there is one.
+
+        `cron` has the fields minute, hour, day, month, weekday, or the second before them. The one
+        task of each plan runs `builder(*args, **kwargs)`, which adds the real tasks to its plan:
+        `zkplan.current().plan`, whose `due` is the time that it is for. Any worker fires it, by the
+        clock of the ZooKeeper server; no due time has two plans. The plan is found by the key
+        "NAME@TIME".
+
+        `overlap` says what follows if the plan before has not ended: "skip" this due time, "queue"
+        it behind that plan, "cancel_previous", or "allow" both. `catch_up` says what follows if no
+        worker was there: only the "latest" due time counts, "all" of them do, or "none" that is
+        more than a minute old. `jitter` shifts each due time by up to so many seconds, by chance.
+        `on_failure` and `retention` are those of the plans.
+
+        Raises InvalidTask for what is wrong, NotSerialisable and PayloadTooLarge for the builder.
+        """
+        wanted = Wanted(name, cron, timezone, overlap, catch_up, jitter, on_failure, retention)
+        return new_schedule(self, wanted, builder, args, kwargs)
+
+    def schedules(self) -> list[Schedule]:
+        """All schedules under the root, by name."""
+        return find_all(self)
+
+    def find_schedule(self, name: str) -> Schedule:
+        """The schedule of that name. Raises ScheduleNotFound."""
+        return find(self, name)
 
     def workers(self) -> list[WorkerRecord]:
         """The workers that are registered under the root."""

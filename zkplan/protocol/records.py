@@ -145,7 +145,8 @@ class PlanRecord:
 
     `retention` is how long it stays after its end, in seconds; with None nothing is said about it.
     `key` names this plan alone. Before `not_before` no task of it is claimed, and at its `deadline`
-    it is cancelled: wall-clock seconds since 1970, by the server's clock.
+    it is cancelled: wall-clock seconds since 1970, by the server's clock. Where a `schedule` made
+    it, `due` is the time for which it did, in the schedule's `timezone`.
     """
 
     name: str
@@ -158,11 +159,14 @@ class PlanRecord:
     key: str = ""
     not_before: float | None = None
     deadline: float | None = None
+    schedule: str = ""
+    due: float | None = None
+    timezone: str = ""
 
     def to_bytes(self) -> bytes:
         value = asdict(self)
         value["defaults"] = json.loads(self.defaults.to_json())
-        for name in ("retention", "key", "not_before", "deadline"):
+        for name in ("retention", "key", "not_before", "deadline", "schedule", "due", "timezone"):
             if not value[name] and value[name] != 0:
                 del value[name]
         return to_json(value)
@@ -187,6 +191,9 @@ class PlanRecord:
             key=_text(value.get("key")),
             not_before=_moment(value.get("not_before")),
             deadline=_moment(value.get("deadline")),
+            schedule=_text(value.get("schedule")),
+            due=_moment(value.get("due")),
+            timezone=_text(value.get("timezone")),
         )
 
 
