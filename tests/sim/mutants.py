@@ -140,6 +140,12 @@ def _keys_are_not_compared(world: World, fiber: Fiber, op: Op) -> Op:
     return op
 
 
+def _next_is_not_compared(world: World, fiber: Fiber, op: Op) -> Op:
+    if type(op) is SetData and op.path.startswith(f"{ROOT}/schedules/"):
+        return SetData(op.path, op.data)
+    return op
+
+
 # Steps changed.
 
 Answers = Generator[Any, Any, Any]
@@ -364,6 +370,7 @@ SIMULATION_ONLY = (
         "removal that leaves the key",
         _without(lambda fiber, op: type(op) is Delete and op.path.startswith(_KEYS)),
     ),
+    Mutant("next time moved without compare", _next_is_not_compared),
     Mutant("task without its key", _without(lambda fiber, op: "/add-ids/key-" in op.path)),
 )
 #: Of values in a store. The first two change the store of the simulation; those of real processes

@@ -7,13 +7,12 @@ import time
 from typing import Any, Literal
 
 from ..errors import InvalidTask
+from ..inspection.find_plan import KEY_PREFIX
 from ..protocol.records import NUMBER_MAX, OnFailure, PlanRecord, TaskOptions
 from .definition import check_key, check_options
 from .moments import Moment, seconds_of
 
 IfExists = Literal["return", "raise", "replace_finished"]
-#: What stands before a key where a plan is named by a text.
-KEY_PREFIX = "key:"
 
 
 def new_record(

@@ -186,6 +186,8 @@ def reread(schedule: Schedule) -> Step[Schedule | None]:
 
 def ensure_schedules(paths: Paths) -> Step[None]:
     """Create `ROOT/schedules`, which a root has from its first schedule on."""
+    if (yield ReadData(paths.schedules)) is not None:
+        return
     yield from ensure_root(paths)
     answer = yield Multi([Create(paths.schedules)])
     if isinstance(answer, Refused) and answer.reason is not Reason.NODE_EXISTS:
@@ -244,27 +246,27 @@ def fire(
 ) -> Step[Schedule | None]:
     """Create the plan of a due time, ready, with the builder's task, and move the next time.
 
-    Returns the schedule after that; None if somebody else has changed it since it was read. `record`
-    has a key, which names the due time. If a plan has that already, it counts as the plan.
+    Returns the schedule after that; None if somebody else has changed it since it was read. The key
+    of `record` names the due time. If a plan has it already, that counts as the plan.
     """
     definition = schedule.definition
-    while True:
-        give_key = key_ops(paths, record.key, None)
+    give_key = key_ops(paths, record.key, None)
 
-        def more(number: str) -> list[Op]:
-            path = paths.plan(number)
-            moved = schedule.next.after(firing._replace(plan=number), due_ms)
+    def more(number: str) -> list[Op]:
+        path = paths.plan(number)
+        moved = schedule.next.after(firing._replace(plan=number), due_ms)
+        task = NewTask(definition.name, definition.rank, definition.task, [])
+        return [
+            SetData(schedule.next_path, moved.to_bytes(), schedule.version),
+            *give_key(number),
+            SetData(f"{path}/add-count"),
             # The fixed children come first, so this is the number of the first task.
-            task = NewTask(definition.name, definition.rank, definition.task, [])
-            return [
-                SetData(schedule.next_path, moved.to_bytes(), schedule.version),
-                *give_key(number),
-                SetData(f"{path}/add-count"),
-                *task_ops(path, task, f"{len(PLAN_FIXED):010d}", {}),
-                Create(f"{path}/ready", control_to_bytes("running")),
-                Create(active_entry(path)),
-            ]
+            *task_ops(path, task, f"{len(PLAN_FIXED):010d}", {}),
+            Create(f"{path}/ready", control_to_bytes("running")),
+            Create(active_entry(path)),
+        ]
 
+    while True:
         made = yield from create_plan_with(paths, record, more)
         if isinstance(made, str):
             return _moved(schedule, firing._replace(plan=made), due_ms)

@@ -115,9 +115,8 @@ class Schedules:
                 self.steps.complaints.tell(f"{schedule.path} is left to other workers: {error}")
                 continue
             known = self._known[definition.name] = Known(schedule, cron)
-            if before is not None and before.schedule.version > schedule.version:
-                if before.schedule.next_path == schedule.next_path:
-                    known.schedule = before.schedule  # this worker has moved it meanwhile
+            if before is not None and _is_newer(before.schedule, schedule):
+                known.schedule = before.schedule  # this worker has moved it meanwhile
             self._plan(known)
         self._note()
 
@@ -184,16 +183,15 @@ class Schedules:
         if found.fire_ms is None:
             missed = Firing(due_ms, "", worker, now_ms, "skipped: no worker was there in time")
             return (yield from pass_over(schedule, missed, found.next_ms))
-        previous = _last_plan(schedule)
-        if previous and definition.overlap != "allow":
-            if (yield from goes_on(self.paths, previous)):
-                if definition.overlap == "queue":
-                    return schedule
-                if definition.overlap == "skip":
-                    why = f"skipped: plan {int(previous)} goes on"
-                    firing = Firing(found.fire_ms, "", worker, now_ms, why)
-                    return (yield from pass_over(schedule, firing, found.next_ms))
-                yield from _cancel(self.paths.plan(previous))
+        previous = yield from self._in_the_way(schedule)
+        if previous and definition.overlap == "queue":
+            return schedule
+        if previous and definition.overlap == "skip":
+            why = f"skipped: plan {int(previous)} goes on"
+            firing = Firing(found.fire_ms, "", worker, now_ms, why)
+            return (yield from pass_over(schedule, firing, found.next_ms))
+        if previous:
+            yield from _cancel(self.paths.plan(previous))
         how = "fired" if found.missed_ms is None else "fired: the latest of those missed"
         firing = Firing(found.fire_ms, "", worker, now_ms, how)
         record = record_of(definition, known.cron, found.fire_ms, now_ms / 1000)
@@ -207,9 +205,16 @@ class Schedules:
             clock.learn(fresh.modified_ms, before, after)
         return fresh
 
+    def _in_the_way(self, schedule: Schedule) -> Step[str]:
+        """The number of the plan before, if it goes on and that matters."""
+        previous = next((each.plan for each in reversed(schedule.next.fired) if each.plan), "")
+        if not previous or schedule.definition.overlap == "allow":
+            return ""
+        return previous if (yield from goes_on(self.paths, previous)) else ""
 
-def _last_plan(schedule: Schedule) -> str:
-    return next((each.plan for each in reversed(schedule.next.fired) if each.plan), "")
+
+def _is_newer(mine: Schedule, read: Schedule) -> bool:
+    return mine.next_path == read.next_path and mine.version > read.version
 
 
 def _cancel(plan_path: str) -> Step[None]:

@@ -22,10 +22,10 @@ from ..protocol.schedules import (
 )
 from ..protocol.schedules import Schedule as Found
 from .due import next_ms, record_of
-from .server_time import server_time, tries
+from .server_time import retried, server_time
 
-#: Who fires in the name of a person.
-BY_HAND = "by hand"
+#: As `worker`, where a person has triggered it.
+BY_HAND = "hand"
 
 
 class ScheduleInfo(NamedTuple):
@@ -79,45 +79,44 @@ class Schedule:
 
     def pause(self) -> None:
         """No due time counts until `resume`. Its plans go on."""
-        for _ in tries(self.name):
-            found = self._read()
-            paused = found.next._replace(paused=True)
-            if found.next.paused or self._set(found, paused):
-                return
+        retried(self.name, self._pause)
+
+    def _pause(self) -> bool:
+        found = self._read()
+        return found.next.paused or self._set(found, found.next._replace(paused=True))
 
     def resume(self) -> None:
         """Let a paused schedule go on with the next due time. Those meanwhile are not made up
         for."""
-        for _ in tries(self.name):
-            found = self._read()
-            if not found.next.paused:
-                return
-            due_ms = next_ms(_cron(found), int(1000 * server_time(self._client)))
-            if self._set(found, found.next._replace(paused=False, due_ms=due_ms)):
-                return
+        retried(self.name, self._resume)
+
+    def _resume(self) -> bool:
+        found = self._read()
+        if not found.next.paused:
+            return True
+        due_ms = next_ms(_cron(found), int(1000 * server_time(self._client)))
+        return self._set(found, found.next._replace(paused=False, due_ms=due_ms))
 
     def _set(self, found: Found, upcoming: Upcoming) -> bool:
         return self._client.transport.run(set_next(self._client.paths, found, upcoming))
 
     def trigger(self) -> Plan:
         """Make a plan now, whether it is due, paused, or overlaps. Returns the plan."""
-        client = self._client
-        for _ in tries(self.name):
-            found = self._read()
-            now_ms = int(1000 * server_time(client))
-            record = record_of(found.definition, _cron(found), now_ms, now_ms / 1000)
-            firing = Firing(now_ms, "", BY_HAND, now_ms, "triggered")
-            due_ms = found.next.due_ms
-            after = client.transport.run(fire(client.paths, found, record, firing, due_ms))
-            if after is not None:
-                break
-        return Plan(client, client.paths.plan(after.next.fired[-1].plan))
+        after = retried(self.name, self._trigger)
+        return Plan(self._client, self._client.paths.plan(after.next.fired[-1].plan))
+
+    def _trigger(self) -> Found | None:
+        client, found = self._client, self._read()
+        now_ms = int(1000 * server_time(client))
+        record = record_of(found.definition, _cron(found), now_ms, now_ms / 1000)
+        firing = Firing(now_ms, "", BY_HAND, now_ms, "triggered")
+        step = fire(client.paths, found, record, firing, found.next.due_ms)
+        return client.transport.run(step)
 
     def remove(self) -> None:
         """Delete the schedule. Its plans stay, and go on."""
-        for _ in tries(self.name):
-            if self._client.transport.run(remove_schedule(self._client.paths, self._read())):
-                return
+        run, paths = self._client.transport.run, self._client.paths
+        retried(self.name, lambda: run(remove_schedule(paths, self._read())))
 
     def __repr__(self) -> str:
         return f"<Schedule {self.name} under {self._client.root}>"

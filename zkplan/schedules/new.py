@@ -30,7 +30,7 @@ from ..store.values import Values
 from ..tasks import TaskSpec
 from .due import next_ms
 from .handle import Schedule
-from .server_time import server_time, tries
+from .server_time import retried, server_time
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
 JITTER_MAX_S = 24 * 3600.0
@@ -89,24 +89,33 @@ def new_schedule(
     if len(task.record) > REQUEST_BYTES_MAX // 2:
         raise InvalidTask("", f"the builder of {wanted.name} and its arguments are too large")
     body = TaskRecord.from_bytes(client.codec.open(TASK, task.record)[1])
-    transport, paths = client.transport, client.paths
-    now_ms = int(1000 * server_time(client))
-    for _ in tries(wanted.name):
-        try:
-            old: Found | None = transport.run(read_schedule(paths, wanted.name))
-        except ScheduleNotFound:
-            old = None
-        definition = Definition(
-            *(wanted.name, os.urandom(6).hex(), wanted.cron, wanted.timezone),
-            *(wanted.overlap, wanted.catch_up, float(wanted.jitter)),
-            *(record, task.record, task.rank, describe_function(body.function)),
-        )
-        due_ms = next_ms(cron, now_ms)
-        if old is not None and _same_times(old.definition, definition):
-            due_ms = old.next.due_ms
-        if transport.run(put_schedule(paths, definition, due_ms, old)):
-            break
+    definition = Definition(
+        name=wanted.name,
+        uid=os.urandom(6).hex(),
+        cron=wanted.cron,
+        timezone=wanted.timezone,
+        overlap=wanted.overlap,
+        catch_up=wanted.catch_up,
+        jitter=float(wanted.jitter),
+        plan=record,
+        task=task.record,
+        rank=task.rank,
+        builder=describe_function(body.function),
+    )
+    due_ms = next_ms(cron, int(1000 * server_time(client)))
+    retried(wanted.name, lambda: _put(client, definition, due_ms))
     return Schedule(client, wanted.name)
+
+
+def _put(client: Connection, definition: Definition, due_ms: int) -> bool:
+    old: Found | None = None
+    try:
+        old = client.transport.run(read_schedule(client.paths, definition.name))
+        if _same_times(old.definition, definition):
+            due_ms = old.next.due_ms  # one that has just come is not lost
+    except ScheduleNotFound:
+        pass
+    return client.transport.run(put_schedule(client.paths, definition, due_ms, old))
 
 
 def _same_times(old: Definition, new: Definition) -> bool:

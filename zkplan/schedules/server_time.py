@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable
+from typing import TypeVar
 
 from ..connection import Connection
 from ..errors import TransactionRejected
@@ -11,6 +12,8 @@ from ..protocol.requests import Multi, ReadData, SetData
 from ..protocol.schedules import ensure_schedules
 from ..protocol.shared import REFUSALS_MAX
 from ..transport.server_clock import ServerClock
+
+T = TypeVar("T")
 
 
 def server_time(client: Connection) -> float:
@@ -27,8 +30,13 @@ def server_time(client: Connection) -> float:
     return clock.now()
 
 
-def tries(name: str) -> Iterator[int]:
-    """Try again where somebody else has changed the schedule meanwhile. Raises
-    TransactionRejected."""
-    yield from range(REFUSALS_MAX)
+def retried(name: str, attempt: Callable[[], T | None]) -> T:
+    """What `attempt` gives, tried again where somebody else has changed the schedule meanwhile.
+
+    Raises TransactionRejected.
+    """
+    for _ in range(REFUSALS_MAX):
+        found = attempt()
+        if found:
+            return found
     raise TransactionRejected(f"the schedule {name} is changed by others all the time; try again")
