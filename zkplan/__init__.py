@@ -53,6 +53,7 @@ from .errors import (
 from .functional import add_task, create_plan, mark_ready, plan_completed
 from .functions.decorator import task
 from .inspection.plan_progress import PlanProgress
+from .inspection.queues import QueueStatus
 from .inspection.task_info import TaskInfo
 from .inspection.view import Cause, Why
 from .local import local
@@ -108,6 +109,7 @@ __all__ = [
     "Cause",
     "PlanStatus",
     "WorkerRecord",
+    "QueueStatus",
     # Commands
     "shell",
     "ShellCommand",

@@ -5,21 +5,25 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from . import archive
 from .connection import Connection
 from .errors import InvalidSettings, PlanExists
+from .functions.definition import memory_bytes
 from .functions.moments import Moment
 from .functions.new_plan import IfExists, check_if_exists, new_record
 from .inspection.access import warn_if_open
 from .inspection.find_plan import find_plan
+from .inspection.queues import QueueStatus, queue_statuses
 from .inspection.workers import living_workers
 from .plan import Plan
 from .protocol.author import create_plan, ensure_root
 from .protocol.keys import create_keyed
+from .protocol.layout import DEFAULT_QUEUE
 from .protocol.look import plan_records
-from .protocol.records import OnFailure, TaskOptions, WorkerRecord
+from .protocol.options import TaskOptions
+from .protocol.records import OnFailure, WorkerRecord
 from .protocol.schedules import CatchUp, Overlap
 from .retention import Expired, Rules, expired, remove_expired
 from .schedules import Schedule, Wanted, find, find_all, new_schedule
@@ -60,8 +64,11 @@ class Client(Connection):
         priority: int = 0,
         keep: bool | None = None,
         pure: bool = False,
+        queue: str = DEFAULT_QUEUE,
         on_failure: OnFailure = "hold",
         retention: float | None = None,
+        isolation: Literal["thread", "process"] | None = None,
+        memory_limit: str | int | None = None,
         key: str | None = None,
         if_exists: IfExists = "return",
         not_before: Moment | None = None,
@@ -89,7 +96,10 @@ class Client(Connection):
         Raises InvalidTask for an option, a name or a key out of range.
         """
         check_if_exists(if_exists, key)
-        defaults = TaskOptions("", attempts, retry_delay, timeout, priority, keep, pure)
+        limit = memory_bytes(memory_limit, "the plan's defaults")
+        defaults = TaskOptions(
+            *("", attempts, retry_delay, timeout, priority, keep, pure, queue, isolation, limit)
+        )
         times: dict[str, Any] = {"not_before": not_before, "deadline": deadline}
         record = new_record(name, defaults, on_failure, retention=retention, key=key, **times)
         if key is None:
@@ -168,6 +178,14 @@ class Client(Connection):
     def workers(self) -> list[WorkerRecord]:
         """The workers that are registered under the root."""
         return living_workers(self)
+
+    def queues(self) -> list[QueueStatus]:
+        """The queues of all active plans and of all workers, by name.
+
+        Reads one znode for each unfinished task of a plan that uses other queues than the default
+        one.
+        """
+        return queue_statuses(self)
 
     def export_plan(
         self,

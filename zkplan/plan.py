@@ -81,7 +81,10 @@ class Plan(WatchedPlan):
         priority: int | None = None,
         keep: bool | None = None,
         pure: bool | None = None,
+        queue: str | None = None,
         after: Sequence[Task] = (),
+        isolation: Literal["thread", "process"] | None = None,
+        memory_limit: str | int | None = None,
         key: str | None = None,
         not_before: Moment | None = None,
         deadline: Moment | None = None,
@@ -97,9 +100,13 @@ class Plan(WatchedPlan):
         part of up to 30 %, so that tasks that failed together are not retried together. `timeout`
         limits one attempt, in seconds. A task with a higher `priority` runs earlier. `keep=True`
         keeps the result for `Task.result`; by default a result is kept if no other task takes it.
+        Only workers that serve its `queue` run the task; see docs/start/guide.md.
         `pure=True` promises that the same arguments give the same result, and that nothing else
         depends on how often the function runs. Chains of such tasks cost a worker little more than
         their functions. The task runs after those in `after`, whose results it does not take.
+        With `isolation="process"` it runs in a process of its own: a crash, `memory_limit` (bytes,
+        or a text such as "2GB"; it means such a process, too) and the time-out end that process,
+        and cost one attempt of this task alone. With "thread" it never does.
         An option left at None takes the plan's default.
 
         The plan has at most one task of a `key`: if it has one already, running or finished, that
@@ -114,8 +121,14 @@ class Plan(WatchedPlan):
         is gone.
         """
         spec = TaskSpec(
-            *(fn, args, kwargs, name, attempts, retry_delay, timeout, priority, keep, pure, after),
-            *(key, not_before, deadline),
+            *(fn, args, kwargs, name, attempts, retry_delay, timeout, priority, keep, pure),
+            queue=queue,
+            after=after,
+            isolation=isolation,
+            memory_limit=memory_limit,
+            key=key,
+            not_before=not_before,
+            deadline=deadline,
         )
         return self.add_tasks([spec])[0]
 

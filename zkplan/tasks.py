@@ -46,7 +46,10 @@ class TaskSpec:
     priority: int | None = None
     keep: bool | None = None
     pure: bool | None = None
+    queue: str | None = None
     after: Sequence[Task | TaskSpec] = ()
+    isolation: str | None = None
+    memory_limit: str | int | None = None
     key: str | None = None
     not_before: datetime | timedelta | float | None = None
     deadline: datetime | timedelta | float | None = None

@@ -39,6 +39,7 @@ READING = {
     "task ls": "{failed}",
     "task show": "{failed} {dead} --values",
     "worker ls": "",
+    "queue ls": "",
     "schedule ls": "",
     "schedule show": "rare",
     "schedule next": "rare",
@@ -110,7 +111,7 @@ def world(
 def test_every_command_that_reads_or_writes_plans_is_tried() -> None:
     groups = {
         name: cli.get_command(click.Context(cli), name)
-        for name in ("plan", "task", "schedule", "worker")
+        for name in ("plan", "task", "schedule", "worker", "queue")
     }
     found = {
         f"{name} {word}"

@@ -11,11 +11,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from zkplan.protocol import adding, clearing, keys, publish, wide_delivery, wide_join
-from zkplan.protocol import author as authoring
 from zkplan.protocol import commit as committing
 from zkplan.protocol import load as loading
-from zkplan.protocol.commit import Part
 from zkplan.protocol.layout import DELIVERED, Entry, parse_claim, parse_entry
+from zkplan.protocol.part import Part
 from zkplan.protocol.publish import Published
 from zkplan.protocol.requests import (
     Applied,
@@ -29,10 +28,11 @@ from zkplan.protocol.requests import (
     Refused,
     SetData,
 )
+from zkplan.protocol.shared import Allowance
 from zkplan.store import compare, end
 
-from . import broken_runs, runs, store
-from .broken_runs import NOTHING
+from . import broken_keys, broken_queues, broken_runs, runs, store
+from .broken_runs import NOTHING, Rewrite
 from .mix import Patch, replaced
 from .network import Fiber
 from .story import STORED, Violation
@@ -41,9 +41,6 @@ from .world import ROOT, World
 #: Where entries of active plans lie, and what gives one to a plan of plain creates.
 _INDEX, _FINDS = f"{ROOT}/active/", ("index", "check")
 _WORKERS = f"{ROOT}/workers/"
-_KEYS = f"{ROOT}/keys/"
-
-Rewrite = Callable[[World, Fiber, Op], Op]
 
 
 @dataclass(frozen=True)
@@ -130,13 +127,6 @@ def _index_unnoticed(world: World, fiber: Fiber, op: Op) -> Op:
 def _dep_that_names_the_next(world: World, fiber: Fiber, op: Op) -> Op:
     if type(op) is Create and "/dep-" in op.path and op.data:
         return op._replace(data=b"%010d" % (int(op.data) + 1))
-    return op
-
-
-def _keys_are_not_compared(world: World, fiber: Fiber, op: Op) -> Op:
-    of_plan = op.path.startswith(f"{ROOT}/plan-") and op.path.count("/") == 2
-    if type(op) is SetData and (of_plan or op.path.startswith(_KEYS)):
-        return SetData(op.path, op.data)
     return op
 
 
@@ -256,12 +246,6 @@ def _sweep_all(names: Any, _kept: object) -> list[str]:
     return list(names)
 
 
-def _key_after_the_plan(paths: Any, record: Any, more: Any) -> Answers:
-    number = yield from authoring.create_plan(paths, record)
-    yield Multi(more(number))
-    return number
-
-
 def _no_claims(*_: Any, **__: Any) -> Answers:
     yield from ()
     return []
@@ -334,7 +318,7 @@ MUTANTS = (
         patches=((wide_delivery, "_fix_result", _mark_with_the_result),),
     ),
 )
-#: Found here alone: those of runs, and those of which real processes take no harm:
+#: Found here alone: those of runs and of queues, and those of which real processes take no harm:
 #: their scan mends what the index lacks, an entry too many costs a look, a `dep-` is for people.
 SIMULATION_ONLY = (
     Mutant("run without the fence", patches=((committing, "_Commit", broken_runs.Unfenced),)),
@@ -351,6 +335,14 @@ SIMULATION_ONLY = (
     Mutant(
         "run that writes to the store", patches=((runs, "outcome_ahead", broken_runs.write_ahead),)
     ),
+    Mutant("queue lost in a retry", broken_queues.to_default_queue("fail", "retry")),
+    Mutant("queue lost in a clearing", broken_queues.to_default_queue("clear")),
+    Mutant("queue lost in a hand-back", broken_queues.to_default_queue("hand back")),
+    Mutant("queue lost on an edge", broken_queues.edge_without_queue),
+    Mutant(
+        "dependent claimed whatever its queue",
+        patches=((Allowance, "takes", broken_queues.takes_any),),
+    ),
     Mutant("dep- that names another task", _dep_that_names_the_next),
     Mutant(
         "ready without its index entry",
@@ -364,11 +356,13 @@ SIMULATION_ONLY = (
         _without(lambda fiber, op: fiber.kind == "index" and op.path.endswith(("/ready", "/done"))),
     ),
     Mutant("index entry without a new version of ready", _index_unnoticed),
-    Mutant("key made after its plan", patches=((keys, "create_plan_with", _key_after_the_plan),)),
-    Mutant("key moved without compare", _keys_are_not_compared),
+    Mutant(
+        "key made after its plan", patches=((keys, "create_plan_with", broken_keys.after_the_plan),)
+    ),
+    Mutant("key moved without compare", broken_keys.not_compared),
     Mutant(
         "removal that leaves the key",
-        _without(lambda fiber, op: type(op) is Delete and op.path.startswith(_KEYS)),
+        _without(lambda fiber, op: type(op) is Delete and op.path.startswith(f"{ROOT}/keys/")),
     ),
     Mutant("next time moved without compare", _next_is_not_compared),
     Mutant("task without its key", _without(lambda fiber, op: "/add-ids/key-" in op.path)),

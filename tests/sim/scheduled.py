@@ -1,6 +1,6 @@
 """Schedules in the simulation: several workers fire one, and each due time has one plan at most.
 
-S15 is judged with every plan that is created. The plans are removed now and then: then only the
+S16 is judged with every plan that is created. The plans are removed now and then: then only the
 comparison of the next time stands between a due time and its second plan.
 """
 
@@ -56,13 +56,13 @@ def set_up(world: World) -> None:
 
 
 def created(world: World, number: str, data: bytes) -> None:
-    """A plan was created: S15, if it is that of a due time."""
+    """A plan was created: S16, if it is that of a due time."""
     record = PlanRecord.from_bytes(data)
     if record.schedule != NAME:
         return
     plan = next(each for each in world.plans if each.name == record.name)
     if plan.number:
-        raise Violation(f"S15 {record.key} has the plans {plan.number} and {number}")
+        raise Violation(f"S16 {record.key} has the plans {plan.number} and {number}")
     plan.tasks[0].acknowledged = True
     world.created(plan, number)
 

@@ -12,12 +12,12 @@ from collections.abc import Callable
 
 from zkplan.embedded import records as server
 from zkplan.protocol.adding import NewTask
-from zkplan.protocol.commit import Part
 from zkplan.protocol.layout import Paths
 from zkplan.protocol.membership import sign_off
+from zkplan.protocol.part import Part
 from zkplan.protocol.records import control_from_bytes
 
-from . import authors, keyed, scheduled, store
+from . import authors, keyed, queues, scheduled, store
 from .auditor import REMOVES
 from .authors import Plan
 from .ending import judge
@@ -54,6 +54,7 @@ class World:
             self.network.blobs,
             lambda number, data: scheduled.created(self, number, data),
         )
+        self.auditor.served = self._served
         self.nodes = self.auditor.nodes
         self.names = self.auditor.names
         self.mix = draw_mix(rng)
@@ -65,10 +66,14 @@ class World:
         #: Whether most tasks are pure, so that workers run chains of them ahead.
         self.pure = random.Random(f"pure {seed}").random() < PURE
         self.awaited = bool(lost) or random.Random(f"awaited {seed}").random() < AWAITED
+        drawn = random.Random(f"queues {seed}")
+        #: Draws the queues of tasks and workers, in a run that has any.
+        self.queues = drawn if drawn.random() < queues.SHARE else None
         self.has_store = random.Random(f"store {seed}").random() < store.SHARE
         self.now = 0
         self.plans: list[Plan] = []
         self.workers: list[Worker] = []
+        self._all_workers: list[Worker] = []
         self.clients: list[Client] = []
         self.dying: list[int] = []
         self.seed = seed
@@ -86,8 +91,14 @@ class World:
 
     def expect(self, task: Meant) -> None:
         for each in (task, *task.adds):
+            if self.queues is not None:
+                each.queue = queues.draw_queue(self.queues)
             each.stored = self.has_store and store.is_chosen(each)
             self.auditor.expect(each)
+
+    def _served(self, claims_node: str) -> list[str]:
+        name = claims_node.partition(".")[0]
+        return next((each.queues for each in self._all_workers if each.name == name), [])
 
     def created(self, plan: Plan, number: str) -> None:
         plan.number = number
@@ -179,6 +190,7 @@ class World:
     def _new_worker(self) -> None:
         client = self._connect("w")
         self.workers.append(Worker(self, client.name, client))
+        self._all_workers.append(self.workers[-1])
 
     def _end(self, client: Client) -> None:
         self.clients.remove(client)

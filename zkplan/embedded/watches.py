@@ -195,22 +195,32 @@ class Watches:
         """One event for one watcher, whatever it may read."""
         self._events.append(Event(watcher, kind, path))
 
+    # Nearly all that is written is watched by nobody: these ask for that first.
+
     def created(self, path: str, parent_path: str, acl: AclList, parent_acl: AclList) -> None:
         """The node `path` now exists."""
-        self._tell(self._data.fire(path), CREATED, path, acl)
-        self._tell(self._child.fire(parent_path, listing=True), CHILD, parent_path, parent_acl)
+        data, child = self._data, self._child
+        if data.recursive or path in data.by_path:
+            self._tell(data.fire(path), CREATED, path, acl)
+        if parent_path in child.by_path:
+            self._tell(child.fire(parent_path, listing=True), CHILD, parent_path, parent_acl)
 
     def deleted(self, path: str, parent_path: str, acl: AclList, parent_acl: AclList) -> None:
         """The node `path` is gone."""
-        told = self._data.fire(path)
-        self._tell(told, DELETED, path, acl)
-        listing = self._child.fire(path)
-        self._tell([watcher for watcher in listing if watcher not in told], DELETED, path, acl)
-        self._tell(self._child.fire(parent_path, listing=True), CHILD, parent_path, parent_acl)
+        data, child = self._data, self._child
+        if data.recursive or child.recursive or path in data.by_path or path in child.by_path:
+            told = data.fire(path)
+            self._tell(told, DELETED, path, acl)
+            listing = child.fire(path)
+            self._tell([watcher for watcher in listing if watcher not in told], DELETED, path, acl)
+        if parent_path in child.by_path:
+            self._tell(child.fire(parent_path, listing=True), CHILD, parent_path, parent_acl)
 
     def changed(self, path: str, _parent_path: str, acl: AclList, _parent_acl: AclList) -> None:
         """The node `path` has new data."""
-        self._tell(self._data.fire(path), CHANGED, path, acl)
+        data = self._data
+        if data.recursive or path in data.by_path:
+            self._tell(data.fire(path), CHANGED, path, acl)
 
     def _judge_room(self, path: str, watcher: Hashable) -> None:
         data, child, limits = self._data, self._child, self._limits

@@ -15,6 +15,7 @@ from typing import Final
 
 from zkplan.embedded import requests as ask
 from zkplan.embedded.jute import (
+    INT,
     WireError,
     read_acl,
     read_bool,
@@ -172,24 +173,24 @@ def _multi(body: bytes, at: int) -> ask.Multi:
 
 
 def _multi_op(body: bytes, at: int, kind: int) -> tuple[Op, int]:
-    if kind in _CREATES:
-        path, data, acl, flags, at = _read_create(body, at)
-        ttl_ms = None
-        if kind == _CREATE_TTL:
-            ttl_ms, at = read_long(body, at)
-        return _create_by_flags(_not_null(path), data, acl, flags, ttl_ms), at
     path, at = read_path(body, at)
-    if kind == _CHECK:
-        version, at = read_int(body, at)
-        return Check(path, version), at
     if kind == _DELETE:
-        version, at = read_int(body, at)
-        return Delete(path, version), at
+        return Delete(path, INT.unpack_from(body, at)[0]), at + 4
+    if kind == _CHECK:
+        return Check(path, INT.unpack_from(body, at)[0]), at + 4
+    if kind != _SET_DATA and kind not in _CREATES:
+        raise WireError(f"an operation of kind {kind} in a multi")
+    data, at = read_buffer(body, at)
     if kind == _SET_DATA:
-        data, at = read_buffer(body, at)
-        version, at = read_int(body, at)
-        return SetData(path, data, version), at
-    raise WireError(f"an operation of kind {kind} in a multi")
+        return SetData(path, data, INT.unpack_from(body, at)[0]), at + 4
+    acl, at = read_acl(body, at)
+    flags, at = INT.unpack_from(body, at)[0], at + 4
+    if kind == _CREATE_TTL:
+        ttl_ms, at = read_long(body, at)
+        return _create_by_flags(path, data, acl, flags, ttl_ms), at
+    if 0 <= flags < _CONTAINER_FLAG:  # nearly all
+        return Create(path, data, flags & 1 == 1, flags & 2 == 2, acl), at
+    return _create_by_flags(path, data, acl, flags, None), at
 
 
 def _create_by_flags(

@@ -16,6 +16,7 @@ from zkplan.embedded.records import (
     ADMIN,
     CREATE,
     DELETE,
+    OPEN_ACL,
     READ,
     WRITE,
     Answer,
@@ -132,11 +133,11 @@ class Writes:
 
     def _create(self, op: Create, zxid: int, session: int, now_ms: int, who: Who) -> str | Created:
         path = op.path
-        owner = _owner(op, session)
+        owner = _owner(op, session) if op.ephemeral or op.container or op.ttl_ms else 0
         parent_path, slash, name = path.rpartition("/")
         if not slash or "\x00" in path:
             raise BadArgumentsError(path)
-        acl = mended(path, op.acl, who)
+        acl = None if op.acl is OPEN_ACL else mended(path, op.acl, who)
         doubled = parent_path == "/"
         if not parent_path:
             parent_path = "/"
@@ -178,7 +179,8 @@ class Writes:
         node = self.nodes.get(path)
         if node is None or parent is None:
             raise NoNodeError(path)
-        self._judge_version(path, node.version, op.version)
+        if op.version != -1:
+            self._judge_version(path, node.version, op.version)
         if node.children:
             raise NotEmptyError(path)
         self.znodes.remove(path, node, name, parent_path, parent, zxid)
@@ -190,7 +192,8 @@ class Writes:
         node = self._writable(op.path)
         if node.acl is not None:
             require(op.path, node, WRITE, who)
-        self._judge_version(op.path, node.version, op.version)
+        if op.version != -1:
+            self._judge_version(op.path, node.version, op.version)
         self.znodes.write(op.path, node, op.data, zxid, now_ms)
         if self._watches:
             self._changes.append((self._watches.changed, op.path, "", node, node))

@@ -133,7 +133,9 @@ class Znodes:
         parent.creates = creates
         parent.pzxid = pzxid
         parent.list_child(name)
-        self.bytes += len(path) + len(node.data) + size_of(node.acl)
+        self.bytes += len(path) + len(node.data)
+        if node.acl is not None:
+            self.bytes += size_of(node.acl)
         if node.owner:
             self._own(node.owner, path)
 
@@ -144,7 +146,9 @@ class Znodes:
         parent.creates = creates
         parent.pzxid = pzxid
         parent.unlist_child(name)
-        self.bytes -= len(path) + len(node.data) + size_of(node.acl)
+        self.bytes -= len(path) + len(node.data)
+        if node.acl is not None:
+            self.bytes -= size_of(node.acl)
         if node.owner:
             self._disown(node.owner, path)
 

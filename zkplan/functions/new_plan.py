@@ -8,7 +8,9 @@ from typing import Any, Literal
 
 from ..errors import InvalidTask
 from ..inspection.find_plan import KEY_PREFIX
-from ..protocol.records import NUMBER_MAX, OnFailure, PlanRecord, TaskOptions
+from ..protocol.fields import NUMBER_MAX
+from ..protocol.options import TaskOptions
+from ..protocol.records import OnFailure, PlanRecord
 from .definition import check_key, check_options
 from .moments import Moment, seconds_of
 

@@ -84,7 +84,7 @@ def not_yet(view: View) -> Cause | None:
     return Cause("not_before", sentence(text), when=begins)
 
 
-#: Every cause that holds a whole plan back. Queues and limits of plans will be here, too.
+#: Every cause that holds a whole plan back.
 PLAN_CAUSES: tuple[Callable[[View], Cause | None], ...]
 PLAN_CAUSES = (done, cancelled, not_marked_ready, paused, not_yet)
 
@@ -132,9 +132,13 @@ def claims_of_workers_gone(view: View) -> Iterator[Cause]:
 
 def runnable_tasks(view: View) -> Iterator[Cause]:
     """No worker, no free slot, or none that can run them: each cause once, of the first tasks."""
-    first = view.in_state("runnable")[:LOOKED_AT]
+    runnable = view.in_state("runnable")
+    # The first of each queue as well: it may be that nobody serves that one.
+    queues = {view.places[number].queue: number for number in reversed(runnable)}
+    first = list(dict.fromkeys([*runnable[:LOOKED_AT], *queues.values()]))
     found = [cause for number in first for cause in causes_of(view, view.task(number))]
-    yield from {cause.code: cause for cause in reversed(found)}.values()
+    once = {cause.text if cause.code == "no_server" else cause.code: cause for cause in found[::-1]}
+    yield from once.values()
 
 
 def delayed_tasks(view: View) -> Iterator[Cause]:

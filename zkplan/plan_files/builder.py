@@ -12,7 +12,7 @@ from ..functions.by_path import function_at
 from ..functions.definition import check_options, check_spec
 from ..functions.new_plan import check_plan_name
 from ..plan import Plan
-from ..protocol.records import DEFAULT_OPTIONS, TaskOptions
+from ..protocol.options import DEFAULT_OPTIONS, TaskOptions
 from ..shell_commands.command import ShellCommand, shell
 from ..shell_commands.template import words
 from ..tasks import TaskSpec
@@ -132,7 +132,7 @@ def _spec(
             **table.options,
             after=[specs[name] for name in table.after],
         )
-        check_spec(spec, DEFAULT_OPTIONS, {})
+        check_spec(spec, DEFAULT_OPTIONS, set())
         if isinstance(spec.fn, ShellCommand):
             _check_words(spec, spec.fn)
     except (InvalidTask, TypeError, ValueError) as error:

@@ -23,6 +23,8 @@ class AddChain:
         self._uid = os.urandom(8).hex()
         self._count = 0
         self.previous = ""
+        #: The queues that stand, as far as this author knows.
+        self.queues: set[str] = set()
 
     def learn(self, again: bool = False) -> Step[int]:
         """The number that the next task gets, as far as the author knows."""

@@ -12,7 +12,8 @@ from . import failpoints, wide_join
 from .add_chain import AddChain
 from .adding import NewTask, next_number, task_ops
 from .foreign import skip_number
-from .layout import PLAN_FIXED, Paths, number_of, task_key
+from .layout import DEFAULT_QUEUE, PLAN_FIXED, Paths, number_of, task_key
+from .queues import make_queues
 from .records import PlanRecord
 from .requests import (
     Applied,
@@ -134,7 +135,9 @@ class Author(AddChain):
     def _add_all(self, tasks: Sequence[NewTask]) -> Step[None]:
         for part in _without_twins(tasks):
             yield from self._find_keyed(part)
-            yield from self._add_part([task for task in part if not task.number])
+            new = [task for task in part if not task.number]
+            yield from self._make_queues(new)
+            yield from self._add_part(new)
 
     def _find_keyed(self, tasks: Sequence[NewTask]) -> Step[None]:
         """Tasks whose keys are known in the plan are in it already."""
@@ -145,6 +148,13 @@ class Author(AddChain):
             for task, node in zip(some, nodes, strict=True):
                 if node is not None:
                     task.is_there(node.data)
+
+    def _make_queues(self, tasks: Sequence[NewTask]) -> Step[None]:
+        queues = {task.queue for task in tasks if task.queue != DEFAULT_QUEUE} - self.queues
+        if queues:
+            if (yield from make_queues(self.plan_path, queues)):
+                yield from self.learn(again=True)
+            self.queues |= queues
 
     def _add_part(self, tasks: Sequence[NewTask]) -> Step[None]:
         for is_wide, run in groupby(tasks, lambda task: task.k > EDGES_PER_MULTI):

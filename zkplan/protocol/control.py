@@ -18,16 +18,17 @@ from ..errors import (
 from . import failpoints
 from .active import cleared, leaving
 from .adding import task_count
+from .fields import to_json
 from .foreign import below, delete_below
 from .keys import freeing
-from .layout import PLAN_FIXED, active_entry, number_of, parse_delayed
+from .layout import PLAN_FIXED, QUEUES, active_entry, number_of, parse_delayed
+from .queues import read_queues
 from .records import (
     PlanRecord,
     State,
     control_from_bytes,
     control_reason,
     control_to_bytes,
-    to_json,
 )
 from .requests import (
     Applied,
@@ -92,7 +93,7 @@ class PlanStatus(NamedTuple):
 def status(plan_path: str) -> Step[PlanStatus]:
     """Read the status, mostly with one batch of reads. Raises PlanNotFound. Never says `failed`,
     but `running`."""
-    names = ("ready", "done", *PLAN_FIXED)
+    names = ("ready", "done", *PLAN_FIXED, QUEUES)
     around = [ReadData(f"{plan_path}/{name}") for name in names]
     while True:
         # A batch of reads need not be a snapshot, and some servers only take single reads. Tasks
@@ -100,12 +101,21 @@ def status(plan_path: str) -> Step[PlanStatus]:
         # deleted between two reads, the count would be off by one. So they are read before and
         # after the plan, until both agree. Each of them is made once and deleted once, so this
         # ends.
-        *before, plan, ready, done, adds, authors, runnable, dead, outcomes = yield ReadMany(
-            [*around, ReadData(plan_path), *around]
-        )
+        (
+            *before,
+            plan,
+            ready,
+            done,
+            adds,
+            authors,
+            runnable,
+            dead,
+            outcomes,
+            queues,
+        ) = yield ReadMany([*around, ReadData(plan_path), *around])
         if plan is None:
             raise PlanNotFound(plan_path, f"there is no plan {plan_path}")
-        after = (ready, done, adds, authors, runnable, dead, outcomes)
+        after = (ready, done, adds, authors, runnable, dead, outcomes, queues)
         if [node is None for node in before] == [node is None for node in after]:
             break
     try:
@@ -119,12 +129,16 @@ def status(plan_path: str) -> Step[PlanStatus]:
     # Besides finished tasks only `add-count` is ever deleted, with `done` or by a cancel.
     adds_gone = state in ("done", "cancelled") and adds is None
     finished = (plan.cversion - plan.child_count) // 2 - adds_gone
+    waiting = runnable.child_count if runnable is not None else 0
+    if queues is not None:
+        found = yield from read_queues(plan_path)
+        waiting = sum(node.child_count for node in found.values())
     return PlanStatus(
         name=record.name,
         path=plan_path,
         state=state,
         tasks=tasks,
-        runnable=runnable.child_count if runnable is not None else 0,
+        runnable=waiting,
         dead=dead.child_count if dead is not None else 0,
         outcomes=outcomes.child_count if outcomes is not None else 0,
         added=tasks + max(0, finished),
@@ -240,13 +254,16 @@ def finish(plan_path: str, when: float) -> Step[bool]:
     `add-count` is read before the tasks are counted, and deleted at the version read: so an add in
     between causes a refusal (S7). If adds keep coming, a later commit or a check ends the plan.
     """
-    parts = ("/add-count", "", "/ready", "/done", "/dead")
+    # The queues are read after the plan: if they were made in between, the plan did not count them.
+    parts = ("/add-count", "", "/ready", "/done", "/dead", f"/{QUEUES}")
     reads = [*(ReadData(plan_path + name) for name in parts), ReadData(active_entry(plan_path))]
     for _ in range(REFUSALS_MAX):
-        adds, plan, ready, done, dead, entry = yield ReadMany(reads)
+        adds, plan, ready, done, dead, queues, entry = yield ReadMany(reads)
         if done is not None:
             return True
-        if adds is None or plan is None or ready is None or task_count(plan, True) > 0:
+        if adds is None or plan is None or ready is None:
+            return False
+        if task_count(plan, True, queues is not None) > 0:
             return False
         # The count assumes that all fixed children exist, but another client may have made only
         # some.
@@ -305,6 +322,9 @@ def remove(plan_path: str) -> Step[int]:
         # `done` is deleted with `ready`: a plan that is ready and not done would look like one of
         # another client, and would be put into the index.
         ends = [name for name in ("done", "ready") if name in names]
+        if QUEUES in names:
+            made = (yield ReadChildren(f"{plan_path}/{QUEUES}")) or ()
+            yield from _remove([f"{plan_path}/{QUEUES}/{queue}" for queue in made])
         doomed = [f"{plan_path}/{name}" for name in names if name not in ends]
         # `results` stays until then, empty: who creates a plan and predicts this number meanwhile
         # must be refused.

@@ -8,7 +8,7 @@ from typing import Any
 
 from ..errors import PayloadUndecodable
 from . import failpoints
-from .records import Edge, count_from_bytes
+from .records import Edge, count_from_bytes, queue_from_bytes
 from .requests import Delete, Multi, Node, Op, ReadChildren, ReadData, ReadMany, Step
 from .shared import READS_PER_REQUEST, Claim
 
@@ -160,6 +160,7 @@ def following(before: Claim, edge: Edge) -> Claim:
         path=f"{before.path.rpartition('/')[0]}/ahead-{edge.task}",
         plan_path=before.plan_path,
         task_path=f"{before.plan_path}/task-{edge.task}",
+        queue=edge.queue,
     )
 
 
@@ -247,13 +248,15 @@ def read_names(readings: list[Reading], last: list[ReadData | ReadChildren]) -> 
     for reading in readings:
         reading.fill(answers[at : at + len(reading.names)])
         at += len(reading.names)
-        damage = yield from _complete_edges(reading.task_path.rpartition("/")[0], reading.edges)
-        reading.damage = reading.damage or damage
+        if any(edge.k < 0 or not edge.rank for _, edge in reading.edges):
+            damage = yield from _complete_edges(reading.task_path.rpartition("/")[0], reading.edges)
+            reading.damage = reading.damage or damage
     return answers[at:]
 
 
 def _complete_edges(plan_path: str, edges: list[tuple[str, Edge]]) -> Step[str]:
-    """Add K to edges that another client wrote without it: it is in the dependent's `ready`.
+    """Add K and the queue to edges that another client wrote without: the dependent's `ready` has
+    them.
 
     Returns what is wrong with the edges; empty if nothing is.
     """
@@ -261,8 +264,9 @@ def _complete_edges(plan_path: str, edges: list[tuple[str, Edge]]) -> Step[str]:
     for index, (name, edge) in enumerate(edges):
         if edge.k < 0 or not edge.rank:
             node = yield ReadData(f"{plan_path}/task-{edge.task}/ready")
-            k = count_from_bytes(node.data) if node is not None else -1
-            edges[index] = (name, edge._replace(k=k, rank=edge.rank or "5000"))
+            data = node.data if node is not None else b""
+            k, queue = count_from_bytes(data), queue_from_bytes(data)
+            edges[index] = (name, edge._replace(k=k, rank=edge.rank or "5000", queue=queue))
             if k < 0:
                 damage = f"{name}: the number of edges of task-{edge.task} is unknown"
     return damage
@@ -294,7 +298,8 @@ def read_all(reads: Sequence[ReadData | ReadChildren], strict: bool = True) -> S
         batch = _batch(reads, len(answers), values)
         found = yield ReadMany(batch, strict)
         answers += found
-        values = values_next(found)
+        if len(answers) < len(reads):
+            values = values_next(found)
     return answers
 
 
@@ -308,6 +313,8 @@ def _batch(
     reads: Sequence[ReadData | ReadChildren], start: int, values: int
 ) -> Sequence[ReadData | ReadChildren]:
     """The next reads. At most `values` of them are of users' data: definitions, arguments, logs."""
+    if len(reads) - start <= min(values, READS_PER_REQUEST):
+        return reads[start:]  # whatever they are of
     end = start
     while end < len(reads) and end - start < READS_PER_REQUEST:
         read = reads[end]

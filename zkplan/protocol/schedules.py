@@ -1,6 +1,6 @@
 """Schedules: their records, and the steps that add, change and fire them.
 
-A schedule fires at most once for each due time (S15): the transaction that creates the plan moves
+A schedule fires at most once for each due time (S16): the transaction that creates the plan moves
 the time that is due next, at the version that was read.
 """
 
@@ -14,9 +14,10 @@ from typing import Any, Literal, NamedTuple
 from ..errors import PayloadUndecodable, ScheduleNotFound
 from .adding import NewTask, task_ops
 from .author import create_plan_with, ensure_root
+from .fields import from_json, to_json
 from .keys import find_key, key_ops, mend_keys
 from .layout import PLAN_FIXED, Paths, active_entry, parse_number
-from .records import PlanRecord, control_to_bytes, from_json, to_json
+from .records import PlanRecord, control_to_bytes
 from .requests import (
     Applied,
     Create,

@@ -11,12 +11,13 @@ from collections.abc import Callable, Sequence
 from ..errors import PayloadUndecodable, ServerFull, TransactionRejected
 from . import failpoints
 from .adding import added_ops, being_removed, next_number, settle_all
-from .commit import Part
 from .edges import delivery_ops
 from .foreign import with_below
 from .layout import DELIVERED, PENDING
 from .load import Loaded, Reading, drop_removed, read_names
+from .part import Part
 from .publish import publish, still_full
+from .queues import make_queues
 from .records import Edge
 from .requests import (
     Applied,
@@ -100,6 +101,8 @@ def deliver_wide(
 def _fix_result(part: Part) -> Step[bool]:
     """Create `result`, together with the tasks that the function added: it never runs again."""
     loaded, claim = part.loaded, part.loaded.claim
+    if queues := part.lacks_queues():
+        yield from make_queues(claim.plan_path, queues)
     while True:
         ops: list[Op] = [
             Check(claim.path),
@@ -156,7 +159,9 @@ def _deliver(
     places: list[tuple[Dependent, int]] = []
     for prov, edge in edges:
         ops += delivery_ops(claim.plan_path, claim.task_path, prov, edge, loaded.result or b"")
-        places.append((Dependent(claim.plan, edge.task, edge.k, edge.rank), len(ops) - 2))
+        places.append(
+            (Dependent(claim.plan, edge.task, edge.k, edge.rank, edge.queue), len(ops) - 2)
+        )
     pending = f"{me.claims_path}/{PENDING}{next(me.uids)}"
     named = [dependent for dependent, _ in places]
     ops.append(Create(pending, pending_bytes(named)))

@@ -156,7 +156,7 @@ def last_failure(job: Job, codec: Codec, lost_worker: str) -> Failure:
 
 
 def _is_own(module: str | None) -> bool:
-    return module is not None and module.startswith(f"{__package__}.")
+    return module is not None and module.startswith((f"{__package__}.", "zkplan.isolation."))
 
 
 def _message(error: BaseException) -> str:

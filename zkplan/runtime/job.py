@@ -6,9 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from ..protocol.adding import NewTask
-from ..protocol.commit import Part
 from ..protocol.load import Loaded
-from ..protocol.records import Failure, PlanRecord, TaskOptions
+from ..protocol.options import DEFAULT_OPTIONS, TaskOptions
+from ..protocol.part import Part
+from ..protocol.records import Failure, PlanRecord
 from ..protocol.shared import Claim
 
 
@@ -18,7 +19,7 @@ class Job:
 
     loaded: Loaded
     adds: list[NewTask] = field(default_factory=list)
-    options: TaskOptions = field(default_factory=TaskOptions)
+    options: TaskOptions = DEFAULT_OPTIONS
     #: Why the function should stop; empty if it need not.
     stop_reason: str = ""
     #: Monotonic times at which it started and at which it must end; 0 and infinity until known.

@@ -84,7 +84,7 @@ class Loader:
             self.pool.put(job)
         for job in jobs:
             if job.loaded.edges:
-                self.prefetch.begin(job.loaded, self.claims.free())
+                self.prefetch.begin(job.loaded, self.claims.free)
 
 
 def _unread(claim: Claim) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from ..backoff import Backoff
@@ -29,6 +29,7 @@ from .clearing import Clearing
 from .committer import Committer
 from .delays import Promotion
 from .failures import VanishedWorkers
+from .isolated import Isolation
 from .job import Ended, Job
 from .kept_results import KeptResults
 from .loader import Loader
@@ -62,9 +63,11 @@ class Loop:
         values: Values,
         paths: Paths,
         threads: int,
+        queues: Sequence[str],
         backoff: Backoff,
         plan_within: Callable[[Job], Plan],
         plan_is_done: Callable[[str], None],
+        isolation: Isolation,
     ) -> None:
         self._transport, self._paths = transport, paths
         self._inbox: Mailbox[Callable[[], None]] = Mailbox()
@@ -75,15 +78,13 @@ class Loop:
         self.counters = counters = Counters()
         self.steps = steps = Steps(transport, self._inbox.put, counters)
         self.membership = membership = Membership(
-            transport, steps, paths, threads, self._registered
+            transport, steps, paths, threads, queues, self._registered
         )
         self.vanished = vanished = VanishedWorkers()
         self.runner = Runner(
-            transport,
-            values,
-            plan_within,
-            vanished,
+            *(transport, values, plan_within, vanished, queues),
             lambda: self.pool.waiting > 0,
+            isolation,
             membership.clock,
         )
         self.pool = pool = ThreadPool(threads, self.runner.run, self._task_ended, self._wake)
@@ -94,11 +95,13 @@ class Loop:
         # The stages, in the order of a task's way through them.
         times = PlanTimes(steps, membership, candidates)
         self.poller = Poller(
-            steps, paths, membership, claims, kept, candidates, vanished, counters, times
+            *(steps, paths, membership, claims, kept, candidates, vanished, counters),
+            times,
+            queues,
         )
         loader = Loader(steps, claims, pool, candidates, prefetch)
         self.claimer = claimer = Claimer(
-            steps, membership, claims, candidates, counters, loader.take_on
+            steps, membership, claims, candidates, counters, queues, loader.take_on
         )
         self.settler = settler = Settler(
             steps, membership, paths, values.codec, pool, claims, kept, candidates, counters
@@ -117,7 +120,7 @@ class Loop:
             Heartbeat(steps, membership, claims, session_s / 6),
             self.clearing,
             self.promotion,
-            PlanCheck(steps, paths, membership, candidates, publisher.finish),
+            PlanCheck(steps, paths, membership, candidates, queues, publisher.finish),
             times,
             self.schedules,
             IndexScan(steps, membership, candidates, PlanScan(paths)),
@@ -173,7 +176,7 @@ class Loop:
 
     def _pause_s(self) -> float:
         now, draining = time.monotonic(), self.shutdown.begun
-        due = min(duty.at for duty in self.duties)
+        due = min([duty.at for duty in self.duties])
         due = min(due, self.steps.next_due(), self.pool.next_deadline())
         if draining:
             due = min(due, now + 0.05)

@@ -6,7 +6,7 @@ import itertools
 import os
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from ..errors import TransactionRejected, ZooKeeperUnavailable
 from ..log import get_logger
@@ -35,10 +35,13 @@ class Membership:
         steps: Steps,
         paths: Paths,
         threads: int,
+        queues: Sequence[str],
         registered: Callable[[Registration], None],
     ) -> None:
         self._transport, self._steps, self._paths = transport, steps, paths
-        self._threads, self._on_registered = threads, registered
+        #: After so long without an answer the session may have ended.
+        self._silence_s = transport.session_timeout_s * 2 / 3
+        self._threads, self._queues, self._on_registered = threads, queues, registered
         host = socket.gethostname().split(".")[0][:20]
         #: The ID of the first registration; later ones get a suffix.
         self.worker = f"{host}-{os.getpid()}-{os.urandom(4).hex()}"
@@ -69,7 +72,7 @@ class Membership:
         """Judge whether ZooKeeper answers. Returns whether that changed; raises if it never will
         again."""
         transport = self._transport
-        answers = now - transport.last_answer < transport.session_timeout_s * 2 / 3
+        answers = now - transport.last_answer < self._silence_s
         if not answers and thread_has_ended(transport.client):
             raise ZooKeeperUnavailable(
                 f"the thread of this process that talks to ZooKeeper at {transport.hosts} has "
@@ -102,7 +105,9 @@ class Membership:
         count = self._registrations
         worker = self.worker if count == 1 else f"{self.worker}-{count}"
         host = socket.gethostname()
-        facts = WorkerRecord(worker, host, os.getpid(), self._threads, time.time())
+        facts = WorkerRecord(
+            *(worker, host, os.getpid(), self._threads, time.time()), queues=self._queues
+        )
         uids = (f"{number:x}" for number in itertools.count())
         step = register(self._paths, worker, facts.to_bytes(), uids)
         self._sent_at = time.monotonic()

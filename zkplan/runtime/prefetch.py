@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from ..protocol.commit import Committed, Part
+from ..protocol.commit import Committed
 from ..protocol.load import Loaded, Reading, load_ahead
+from ..protocol.part import Part
 from ..protocol.records import Edge
 from ..protocol.shared import Claim
 from .steps import Steps
@@ -43,11 +44,15 @@ class Prefetch:
         self._steps = steps
         self._batches: dict[str, _Batch] = {}
 
-    def begin(self, loaded: Loaded, most: int) -> None:
-        """A task starts: prefetch up to `most` dependents that its commit may claim for this
+    def begin(self, loaded: Loaded, most: Callable[[], int]) -> None:
+        """A task starts: prefetch up to `most()` dependents that its commit may claim for this
         worker."""
-        if loaded.claim.task_path not in self._batches:
-            self._read(loaded.claim.task_path, loaded.edges, min(AHEAD_MAX, most))
+        if loaded.claim.task_path in self._batches:
+            return
+        for _, edge in loaded.edges:
+            if edge.k == 1:  # else there is nothing to prefetch, and nobody need count
+                self._read(loaded.claim.task_path, loaded.edges, min(AHEAD_MAX, most()))
+                return
 
     def committing(self, parts: Iterable[Part]) -> None:
         """The commit was sent: prefetch one hop further meanwhile.

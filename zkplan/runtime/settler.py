@@ -11,9 +11,10 @@ from functools import partial
 
 from ..errors import ZkplanError
 from ..log import get_logger
-from ..protocol.commit import Committed, Part
+from ..protocol.commit import Committed
 from ..protocol.layout import Paths
 from ..protocol.load import Loaded, load
+from ..protocol.part import Part
 from ..protocol.records import Failure
 from ..serialization.codec import FAILURE, Codec
 from . import failures

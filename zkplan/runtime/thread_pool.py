@@ -106,10 +106,11 @@ class ThreadPool:
     def next_deadline(self) -> float:
         """The monotonic time, in seconds, at which the first running job times out, or is not held
         back any longer."""
+        due = float("inf")
         # A copy: the slots' threads add and remove jobs meanwhile.
-        return min(
-            (min(job.deadline, job.held_until) for job in list(self.running)), default=float("inf")
-        )
+        for job in list(self.running):
+            due = min(due, job.deadline, job.held_until)
+        return due
 
     def close(self) -> None:
         for _ in range(self._threads):

@@ -13,7 +13,8 @@ from ..cron import Cron
 from ..errors import InvalidTask, ScheduleNotFound
 from ..functions.definition import define_all
 from ..functions.new_plan import new_record
-from ..protocol.records import OnFailure, TaskOptions, TaskRecord
+from ..protocol.options import TaskOptions
+from ..protocol.records import OnFailure, TaskRecord
 from ..protocol.schedules import (
     CATCH_UPS,
     OVERLAPS,

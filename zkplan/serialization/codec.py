@@ -22,7 +22,8 @@ from typing import Any
 import dill
 
 from ..errors import NotSerialisable, PayloadUndecodable, ZkplanError
-from ..protocol.records import TaskOptions, TaskRecord
+from ..protocol.options import TaskOptions
+from ..protocol.records import TaskRecord
 from .by_value import ReduceTask, dump_by_value, is_importable_module
 from .classes import reduce_by_value
 
@@ -33,6 +34,8 @@ _HEAD = len(MAGIC) + 1 + _DIGEST
 #: A worker keeps so many functions decoded, and so many of the bytes that define them: functions by
 #: value may carry large constants.
 FUNCTIONS_CACHED = 512
+#: Sealed results without a value that are kept ready, for as many names of tasks.
+NOTHINGS_CACHED = 512
 #: The longest name of a task.
 NAME_CHARS_MAX = 200
 FUNCTION_BYTES_CACHED = 16 * 1024 * 1024
@@ -138,20 +141,22 @@ def load(blob: bytes | memoryview, values: Sequence[Any] = (), buffers: Sequence
     Raises PayloadUndecodable where this process lacks something that another may have (a module,
     the author's Python version), otherwise whatever the user's own classes raise.
     """
-    if blob[:1] == b"N":
+    encoding = blob[:1]
+    if encoding == b"N":
         blob = split_name(bytes(blob))[1]
+        encoding = blob[:1]
     _loading.values = values
     try:
-        if blob[:1] == b"P":
+        if encoding == b"P":
             return pickle.loads(memoryview(blob)[1:], buffers=buffers)
-        if blob[:1] == b"D":
+        if encoding == b"D":
             return dill.loads(blob[3:])
-        if blob[:1] == b"C":
+        if encoding == b"C":
             return pickle.loads(memoryview(blob)[3:], buffers=buffers)
     except (ImportError, AttributeError, pickle.UnpicklingError, EOFError) as error:
         raise PayloadUndecodable(f"{type(error).__name__}: {error}") from error
     except Exception as error:
-        if blob[:1] == b"P":
+        if encoding == b"P":
             # Builtin data runs no code of a user: the payload is damaged.
             raise PayloadUndecodable(f"{type(error).__name__}: {error}") from error
         if blob[1:3] != _HERE:
@@ -240,13 +245,16 @@ def name_of_function(blob: bytes) -> str:
 
 def task_options(record: TaskRecord) -> TaskOptions:
     """The options of a task, which is called by its function unless it was given a name."""
-    return _options(record.options, name_of_function(record.function))
+    function = record.function
+    # Of a function by value only the name: it may be large, and is kept with what is remembered.
+    by_value = function[:1] != b"R"
+    return _options(record.options, named(b"", split_name(function)[0]) if by_value else function)
 
 
 @functools.lru_cache(maxsize=1024)
-def _options(options: bytes, function: str) -> TaskOptions:
+def _options(options: bytes, function: bytes) -> TaskOptions:
     found = TaskOptions.from_json(options)
-    return found if found.name else replace(found, name=function)
+    return found if found.name else replace(found, name=name_of_function(function))
 
 
 def describe_function(blob: bytes) -> str:
@@ -273,7 +281,9 @@ class Codec:
         self._secret = secret
         self._functions: dict[bytes, Callable[..., Any]] = {}
         self._cached = 0
-        self.none = self.seal(VALUE, dump(None))
+        #: Sealed None by the name of its task: most functions of one plan return nothing.
+        self._nothings: dict[str, bytes] = {}
+        self.none = self._nothing("")
 
     def _digest(self, kind: bytes, body: bytes) -> bytes:
         return hashlib.blake2b(body, digest_size=_DIGEST, key=self._secret, person=kind).digest()
@@ -295,8 +305,8 @@ class Codec:
 
     def seal_value(self, value: Any, name: str = "") -> bytes:
         """Raises NotSerialisable for a value that cannot travel. `name`: see `named`."""
-        if value is None and not name:
-            return self.none
+        if value is None:
+            return self._nothings.get(name) or self._nothing(name)
         try:
             body = dump(value)
             return self.seal(VALUE, named(body, name) if name else body)
@@ -305,6 +315,14 @@ class Codec:
                 f"a value of type {type(value).__qualname__} cannot be serialised: "
                 f"{type(error).__name__}: {error}"
             ) from error
+
+    def _nothing(self, name: str) -> bytes:
+        body = dump(None)
+        sealed = self.seal(VALUE, named(body, name) if name else body)
+        if len(self._nothings) >= NOTHINGS_CACHED:
+            self._nothings.clear()
+        self._nothings[name] = sealed
+        return sealed
 
     def function(
         self, blob: bytes, load: Callable[[bytes], Callable[..., Any]] = load_function
