@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import Any
 
-from zkplan.protocol import adding, clearing, keys, publish, wide_delivery, wide_join
+from zkplan.protocol import adding, clearing, control, keys, publish, wide_delivery, wide_join
 from zkplan.protocol import commit as committing
 from zkplan.protocol import load as loading
 from zkplan.protocol.layout import DELIVERED, Entry, parse_claim, parse_entry
@@ -127,12 +127,6 @@ def _index_unnoticed(world: World, fiber: Fiber, op: Op) -> Op:
 def _dep_that_names_the_next(world: World, fiber: Fiber, op: Op) -> Op:
     if type(op) is Create and "/dep-" in op.path and op.data:
         return op._replace(data=b"%010d" % (int(op.data) + 1))
-    return op
-
-
-def _next_is_not_compared(world: World, fiber: Fiber, op: Op) -> Op:
-    if type(op) is SetData and op.path.startswith(f"{ROOT}/schedules/"):
-        return SetData(op.path, op.data)
     return op
 
 
@@ -364,7 +358,11 @@ SIMULATION_ONLY = (
         "removal that leaves the key",
         _without(lambda fiber, op: type(op) is Delete and op.path.startswith(f"{ROOT}/keys/")),
     ),
-    Mutant("next time moved without compare", _next_is_not_compared),
+    Mutant("next time moved without compare", broken_keys.next_not_compared),
+    Mutant(
+        "removal that deletes results early",
+        patches=((control, "_remove", broken_keys.holds_nothing),),
+    ),
     Mutant("task without its key", _without(lambda fiber, op: "/add-ids/key-" in op.path)),
 )
 #: Of values in a store. The first two change the store of the simulation; those of real processes

@@ -172,6 +172,9 @@ class Schedules:
             fresh = yield from reread(schedule)
             if fresh is None or fresh.version != schedule.version:
                 return fresh
+        yield from clock.measure()
+        if not clock.is_known:
+            return schedule  # never by the clock here
         definition, due_ms = schedule.definition, schedule.next.due_ms
         now_ms = int(1000 * clock.now())
         late_ms = int(1000 * jitter_s(definition, due_ms))
