@@ -1,6 +1,7 @@
 """zkplan runs a graph of Python functions on many machines, with ZooKeeper as the only moving part.
 
 Author:     connect, local, Client, Plan, Task, TaskSpec, PlanStatus
+Schedules:  Schedule, ScheduleInfo: plans by the clock, of Client.schedule
 Futures:    task (a decorator), as_completed, wait, Executor, TaskInfo, PlanProgress
 Causes:     Why, Cause: what Plan.why and Task.why return
 Functional: create_plan, add_task, mark_ready, plan_completed
@@ -34,6 +35,7 @@ from .errors import (
     PlanNotFound,
     PlanStuck,
     ResultNotKept,
+    ScheduleNotFound,
     ServerFull,
     ServerRolledBack,
     ShellFailed,
@@ -60,6 +62,7 @@ from .protocol.control import PlanStatus
 from .protocol.records import WorkerRecord
 from .runtime.context import Context, current
 from .runtime.statistics import Statistics
+from .schedules import Schedule, ScheduleInfo
 from .shell_commands.command import ShellCommand, ShellResult, shell
 from .tasks import Task, TaskSpec
 from .waiting.futures import as_completed, wait
@@ -93,6 +96,8 @@ __all__ = [
     "Plan",
     "Task",
     "TaskSpec",
+    "Schedule",
+    "ScheduleInfo",
     # Futures
     "task",
     "as_completed",
@@ -130,6 +135,7 @@ __all__ = [
     "PlanExists",
     "PlanFailed",
     "PlanStuck",
+    "ScheduleNotFound",
     "TaskError",
     "InvalidTask",
     "ForeignTask",

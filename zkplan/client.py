@@ -2,30 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from . import archive
 from .connection import Connection
-from .errors import InvalidSettings, PlanError, PlanExists, PlanNotFound
+from .errors import InvalidSettings, PlanExists
 from .functions.definition import memory_bytes
 from .functions.moments import Moment
-from .functions.new_plan import KEY_PREFIX, IfExists, check_if_exists, new_record
+from .functions.new_plan import IfExists, check_if_exists, new_record
 from .inspection.access import warn_if_open
+from .inspection.find_plan import find_plan
 from .inspection.queues import QueueStatus, queue_statuses
-from .inspection.roots import hint_at_root
 from .inspection.workers import living_workers
 from .plan import Plan
 from .protocol.author import create_plan, ensure_root
-from .protocol.keys import create_keyed, find_key
+from .protocol.keys import create_keyed
 from .protocol.layout import DEFAULT_QUEUE
-from .protocol.look import plan_records, readable_record, refuse_hidden
+from .protocol.look import plan_records
 from .protocol.options import TaskOptions
 from .protocol.records import OnFailure, WorkerRecord
-from .protocol.requests import ReadData
+from .protocol.schedules import CatchUp, Overlap
 from .retention import Expired, Rules, expired, remove_expired
+from .schedules import Schedule, Wanted, find, find_all, new_schedule
 from .serialization.codec import Codec
 from .settings import Settings, resolve
 from .settings.login import with_password
@@ -128,45 +129,51 @@ class Client(Connection):
         If several plans have the name, the newest one is returned. With `only`, such a name raises
         PlanError, which lists their numbers. A key has one plan at most.
         """
-        if (which is None) == (key is None):
-            raise TypeError("plan() takes a path, a number or a name, or else key=…")
-        if key is None and str(which).startswith(KEY_PREFIX):
-            key = str(which).removeprefix(KEY_PREFIX)
-        if key is not None:
-            held = self.transport.run(find_key(self.paths, key))
-            if held is None or held.plan is None:
-                told = f"there is no plan with the key {key!r} under {self.root}"
-                raise PlanNotFound(f"{KEY_PREFIX}{key}", told + hint_at_root(self))
-            return Plan(self, self.paths.plan(held.number), readable_record(held.plan.data))
-        text = str(which).removeprefix("plan-")
-        if text.startswith("/"):
-            path = text
-        elif text.isdecimal() and len(text) <= 10:
-            path = self.paths.plan(f"{int(text):010d}")
-        else:
-            found = self.transport.run(plan_records(self.paths))
-            named = [
-                Plan(self, path, record)
-                for path, record in found
-                if record is not None and record.name == text
-            ]
-            if not named:
-                self.transport.run(refuse_hidden(self.paths))
-                told = f"there is no plan named {text!r} under {self.root}"
-                raise PlanNotFound(text, told + hint_at_root(self))
-            if only and len(named) > 1:
-                numbers = ", ".join(str(int(plan.number)) for plan in named)
-                raise PlanError(
-                    named[-1].path,
-                    f"{len(named)} plans are named {text!r}: give the number of one: {numbers}",
-                )
-            return named[-1]
-        if not path.startswith(self.paths.root + "/plan-"):
-            raise PlanNotFound(path, f"{path} is not a plan under {self.paths.root}")
-        node = self.transport.ask(ReadData(path))
-        if node is None:
-            raise PlanNotFound(path, f"there is no plan {path}{hint_at_root(self)}")
-        return Plan(self, path, readable_record(node.data))
+        return Plan(self, *find_plan(self, which, key, only))
+
+    @told_to_caller
+    def schedule(
+        self,
+        name: str,
+        cron: str,
+        builder: Callable[..., Any],
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+        *,
+        timezone: str = "UTC",
+        overlap: Overlap = "skip",
+        catch_up: CatchUp = "latest",
+        jitter: float = 0.0,
+        on_failure: OnFailure = "cascade",
+        retention: float | None = None,
+    ) -> Schedule:
+        """Make a plan each time that the cron expression is due. Changes the schedule of that name
+        if there is one.
+
+        `cron` has the fields minute, hour, day, month, weekday, or the second before them. The one
+        task of each plan runs `builder(*args, **kwargs)`, which adds the real tasks to its plan:
+        `zkplan.current().plan`, whose `due` is the time that it is for. Any worker fires it, by the
+        clock of the ZooKeeper server; no due time has two plans. The plan is found by the key
+        "NAME@TIME".
+
+        `overlap` says what follows if the plan before has not ended: "skip" this due time, "queue"
+        it behind that plan, "cancel_previous", or "allow" both. `catch_up` says what follows if no
+        worker was there: only the "latest" due time counts, "all" of them do, or "none" that is
+        more than a minute old. `jitter` shifts each due time by up to so many seconds, by chance.
+        `on_failure` and `retention` are those of the plans.
+
+        Raises InvalidTask for what is wrong, NotSerialisable and PayloadTooLarge for the builder.
+        """
+        wanted = Wanted(name, cron, timezone, overlap, catch_up, jitter, on_failure, retention)
+        return new_schedule(self, wanted, builder, args, kwargs)
+
+    def schedules(self) -> list[Schedule]:
+        """All schedules under the root, by name."""
+        return find_all(self)
+
+    def find_schedule(self, name: str) -> Schedule:
+        """The schedule of that name. Raises ScheduleNotFound."""
+        return find(self, name)
 
     def workers(self) -> list[WorkerRecord]:
         """The workers that are registered under the root."""

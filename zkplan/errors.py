@@ -8,6 +8,7 @@ ZkplanError
 │   ├── PlanCancelled
 │   ├── PlanFailed            tasks are dead and nothing else can run
 │   └── PlanStuck             tasks remain, none can ever run (a cycle made with raw znodes)
+├── ScheduleNotFound
 ├── TaskError                 a task cannot be added, or has no result
 │   ├── InvalidTask
 │   ├── ForeignTask
@@ -103,6 +104,14 @@ class PlanFailed(PlanError):
 
 class PlanStuck(PlanError):
     """Tasks remain, but none is runnable, claimed, delayed or dead: the plan can never drain."""
+
+
+class ScheduleNotFound(ZkplanError):
+    """No schedule of that name exists under this root. `schedule` is the name."""
+
+    def __init__(self, schedule: str, message: str) -> None:
+        super().__init__(message)
+        self.schedule = schedule
 
 
 class TaskError(ZkplanError):

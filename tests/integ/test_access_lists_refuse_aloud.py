@@ -40,6 +40,9 @@ READING = {
     "task show": "{failed} {dead} --values",
     "worker ls": "",
     "queue ls": "",
+    "schedule ls": "",
+    "schedule show": "rare",
+    "schedule next": "rare",
 }
 WRITING = {
     "plan gc": ("--state failed --keep 0 --yes", "write", "{failed_path}/ready"),
@@ -51,6 +54,11 @@ WRITING = {
     "plan retry": ("{failed}", "create", "{failed_path}/task-{dead}"),
     "task retry": ("{failed} {dead}", "create", "{failed_path}/task-{dead}"),
     "plan export": ("{failed} --pause --out {folder}/new", "write", "{failed_path}/ready"),
+    "schedule add": ("rare @yearly operator:pos --args [1]", "write", "{root}/schedules"),
+    "schedule pause": ("rare", "write", "{root}/schedules"),
+    "schedule resume": ("paused", "write", "{root}/schedules"),
+    "schedule trigger": ("rare", "create", "{root}"),
+    "schedule rm": ("rare", "write", "{root}/schedules"),
     "plan import": ("{folder}/exported --copy", "create", "{root}"),
 }
 
@@ -88,6 +96,9 @@ def world(
         with owner.create_plan("paused") as plans["paused"]:
             plans["paused"].add_task(int)
         plans["paused"].pause()
+        for name in ("rare", "paused"):
+            owner.schedule(name, "@yearly", abs, [1])
+        owner.find_schedule("paused").pause()
         owner.export_plan(plans["paused"], tmp_path / "exported")
         words = {name: str(int(plan.number)) for name, plan in plans.items()}
         words |= {f"{name}_path": plan.path for name, plan in plans.items()}
@@ -100,7 +111,7 @@ def world(
 def test_every_command_that_reads_or_writes_plans_is_tried() -> None:
     groups = {
         name: cli.get_command(click.Context(cli), name)
-        for name in ("plan", "task", "worker", "queue")
+        for name in ("plan", "task", "schedule", "worker", "queue")
     }
     found = {
         f"{name} {word}"

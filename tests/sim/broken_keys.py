@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from zkplan.protocol import control
 from zkplan.protocol.author import create_plan
 from zkplan.protocol.requests import Multi, Op, SetData
 
@@ -12,6 +13,7 @@ from .network import Fiber
 from .world import ROOT, World
 
 _KEYS = f"{ROOT}/keys/"
+_real_remove = control._remove
 
 
 def not_compared(world: World, fiber: Fiber, op: Op) -> Op:
@@ -19,6 +21,17 @@ def not_compared(world: World, fiber: Fiber, op: Op) -> Op:
     if type(op) is SetData and (of_plan or op.path.startswith(_KEYS)):
         return SetData(op.path, op.data)
     return op
+
+
+def next_not_compared(world: World, fiber: Fiber, op: Op) -> Op:
+    if type(op) is SetData and op.path.startswith(f"{ROOT}/schedules/"):
+        return SetData(op.path, op.data)
+    return op
+
+
+def holds_nothing(paths: Any, _held: str = "") -> Answers:
+    """A plan that is removed stands for a while without any fixed child."""
+    return _real_remove(paths)
 
 
 def after_the_plan(paths: Any, record: Any, more: Any) -> Answers:

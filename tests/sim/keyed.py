@@ -6,15 +6,17 @@ S12 is judged here, after every transaction that may break it.
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from zkplan.embedded.tree import Tree
 from zkplan.protocol import keys
 from zkplan.protocol.records import PlanRecord, control_from_bytes
 from zkplan.protocol.requests import Create, Delete, Op
 
 from . import auditor, authors
 from .network import Fiber
+from .store import Blobs
 from .story import Violation
 
 if TYPE_CHECKING:
@@ -26,9 +28,19 @@ KEY = "nightly"
 
 
 class Auditor(auditor.Auditor):
-    """Judges the keys of plans, too."""
+    """Judges the keys of plans, too. `created` is told of each plan with a key."""
+
+    def __init__(
+        self, tree: Tree, root: str, blobs: Blobs, created: Callable[[str, bytes], None]
+    ) -> None:
+        super().__init__(tree, root, blobs)
+        self._created = created
 
     def applied(self, fiber: Fiber, ops: Sequence[Op], results: list[Any]) -> None:
+        for op, result in zip(ops, results, strict=True):
+            # Before its task is judged, which nobody else knows then.
+            if type(op) is Create and op.path == self._plans and b'"key"' in op.data:
+                self._created(result[-10:], op.data)
         super().applied(fiber, ops, results)
         depth = self.root.count("/") + 1
         if any(

@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from zkplan.protocol import adding, clearing, keys, publish, wide_delivery, wide_join
+from zkplan.protocol import adding, clearing, control, keys, publish, wide_delivery, wide_join
 from zkplan.protocol import commit as committing
 from zkplan.protocol import load as loading
 from zkplan.protocol.layout import DELIVERED, Entry, parse_claim, parse_entry
@@ -375,6 +375,11 @@ SIMULATION_ONLY = (
     Mutant(
         "removal that leaves the key",
         _without(lambda fiber, op: type(op) is Delete and op.path.startswith(f"{ROOT}/keys/")),
+    ),
+    Mutant("next time moved without compare", broken_keys.next_not_compared),
+    Mutant(
+        "removal that deletes results early",
+        patches=((control, "_remove", broken_keys.holds_nothing),),
     ),
     Mutant("task without its key", _without(lambda fiber, op: "/add-ids/key-" in op.path)),
 )

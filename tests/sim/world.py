@@ -17,7 +17,7 @@ from zkplan.protocol.membership import sign_off
 from zkplan.protocol.part import Part
 from zkplan.protocol.records import control_from_bytes
 
-from . import authors, keyed, queues, store
+from . import authors, keyed, queues, scheduled, store
 from .auditor import REMOVES
 from .authors import Plan
 from .ending import judge
@@ -48,7 +48,12 @@ class World:
         self.rng = rng = random.Random(seed)
         self.network = Network(rng, note)
         self.paths = Paths(ROOT)
-        self.auditor = keyed.Auditor(self.network.tree, ROOT, self.network.blobs)
+        self.auditor = keyed.Auditor(
+            self.network.tree,
+            ROOT,
+            self.network.blobs,
+            lambda number, data: scheduled.created(self, number, data),
+        )
         self.auditor.served = self._served
         self.nodes = self.auditor.nodes
         self.names = self.auditor.names
@@ -131,6 +136,7 @@ class World:
         for _ in range(rng.choice((1, 1, 1, 2))):
             self._new_plan()
         keyed.join_in(self)
+        scheduled.set_up(self)
         for _ in range(rng.choice((1, 2, 2, 3))):
             self._new_worker()
         self._plan_the_operator()
@@ -195,7 +201,11 @@ class World:
         return [plan for plan in self.plans if plan.number and not plan.removed]
 
     def _operate(self, kind: str, script: authors.Script) -> None:
-        self.network.start(self._connect("operator"), kind, script, {})
+        self.start("operator", kind, script)
+
+    def start(self, name: str, kind: str, script: authors.Script) -> None:
+        """Run a script on a connection of its own."""
+        self.network.start(self._connect(name), kind, script, {})
 
     def _pause(self) -> None:
         if plans := self._known():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from zkplan.protocol.requests import Node, ReadData
-from zkplan.runtime.server_clock import ServerClock
+from zkplan.transport.server_clock import ServerClock
 
 SERVER_MS = 1_000_000_000
 

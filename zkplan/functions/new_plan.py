@@ -7,6 +7,7 @@ import time
 from typing import Any, Literal
 
 from ..errors import InvalidTask
+from ..inspection.find_plan import KEY_PREFIX
 from ..protocol.fields import NUMBER_MAX
 from ..protocol.options import TaskOptions
 from ..protocol.records import OnFailure, PlanRecord
@@ -14,8 +15,6 @@ from .definition import check_key, check_options
 from .moments import Moment, seconds_of
 
 IfExists = Literal["return", "raise", "replace_finished"]
-#: What stands before a key where a plan is named by a text.
-KEY_PREFIX = "key:"
 
 
 def new_record(

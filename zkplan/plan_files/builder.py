@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Mapping
 from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
 from ..client import Client
 from ..errors import InvalidTask
+from ..functions.by_path import function_at
 from ..functions.definition import check_options, check_spec
 from ..functions.new_plan import check_plan_name
 from ..plan import Plan
@@ -153,15 +153,7 @@ def _function(file: PlanFile, table: TaskTable) -> Callable[..., Any]:
     if table.shell is not None:
         return shell(table.shell, **table.shell_options)
     where = f"[tasks.{table.name}] call"
-    module, separator, name = table.call.partition(":")
-    if not (separator and module and name):
-        file.refuse(where, f"it is a text MODULE:FUNCTION, unlike {table.call!r:.100}")
     try:
-        found: Any = importlib.import_module(module)
-        for part in name.split("."):
-            found = getattr(found, part)
-    except Exception as error:  # the module runs, and may raise anything
-        file.refuse(where, f"{table.call} cannot be imported: {type(error).__name__}: {error}")
-    if not callable(found):
-        file.refuse(where, f"{table.call} is no function but {found!r:.100}")
-    return found  # type: ignore[no-any-return]
+        return function_at(table.call)
+    except ValueError as error:
+        file.refuse(where, str(error))

@@ -325,8 +325,12 @@ def remove(plan_path: str) -> Step[int]:
         if QUEUES in names:
             made = (yield ReadChildren(f"{plan_path}/{QUEUES}")) or ()
             yield from _remove([f"{plan_path}/{QUEUES}/{queue}" for queue in made])
-        yield from _remove([f"{plan_path}/{name}" for name in names if name not in ends])
-        last: list[Op] = []
+        doomed = [f"{plan_path}/{name}" for name in names if name not in ends]
+        # `results` stays until then, empty: who creates a plan and predicts this number meanwhile
+        # must be refused.
+        held = f"{plan_path}/results"
+        yield from _remove(doomed, held)
+        last: list[Op] = [Delete(held)] if held in doomed else []
         for name in ends:
             last += [Delete(path) for path in (yield from below(f"{plan_path}/{name}"))]
             last.append(Delete(f"{plan_path}/{name}"))
@@ -344,8 +348,9 @@ def remove(plan_path: str) -> Step[int]:
     raise _too_busy(f"removing {plan_path}")
 
 
-def _remove(paths: Sequence[str]) -> Step[int]:
-    """Delete these znodes with their children. Returns how many were deleted.
+def _remove(paths: Sequence[str], held: str = "") -> Step[int]:
+    """Delete these znodes with their children, of `held` only the children. Returns how many were
+    deleted.
 
     What others change meanwhile is left for the next round. Raises TransactionRejected.
     """
@@ -353,7 +358,8 @@ def _remove(paths: Sequence[str]) -> Step[int]:
     doomed: list[str] = []
     for path, names in zip(paths, children, strict=True):
         if names is not None:
-            doomed += [*(f"{path}/{name}" for name in names), path]
+            doomed += [f"{path}/{name}" for name in names]
+            doomed += [path] if path != held else []
     wanted, removed = set(paths), 0
     for start in range(0, len(doomed), GROUP_OPS_MAX):
         batch = doomed[start : start + GROUP_OPS_MAX]

@@ -43,7 +43,8 @@ class PlanRecord:
 
     `retention` is how long it stays after its end, in seconds; with None nothing is said about it.
     `key` names this plan alone. Before `not_before` no task of it is claimed, and at its `deadline`
-    it is cancelled: wall-clock seconds since 1970, by the server's clock.
+    it is cancelled: wall-clock seconds since 1970, by the server's clock. Where a `schedule` made
+    it, `due` is the time for which it did, in the schedule's `timezone`.
     """
 
     name: str
@@ -56,11 +57,14 @@ class PlanRecord:
     key: str = ""
     not_before: float | None = None
     deadline: float | None = None
+    schedule: str = ""
+    due: float | None = None
+    timezone: str = ""
 
     def to_bytes(self) -> bytes:
         value = asdict(self)
         value["defaults"] = json.loads(self.defaults.to_json())
-        for name in ("retention", "key", "not_before", "deadline"):
+        for name in ("retention", "key", "not_before", "deadline", "schedule", "due", "timezone"):
             if not value[name] and value[name] != 0:
                 del value[name]
         return to_json(value)
@@ -85,6 +89,9 @@ class PlanRecord:
             key=as_text(value.get("key")),
             not_before=as_moment(value.get("not_before")),
             deadline=as_moment(value.get("deadline")),
+            schedule=as_text(value.get("schedule")),
+            due=as_moment(value.get("due")),
+            timezone=as_text(value.get("timezone")),
         )
 
 

@@ -12,9 +12,9 @@ from itertools import islice
 from ..protocol.layout import Delayed, Paths, parse_delayed
 from ..protocol.look import promote
 from ..protocol.requests import ReadChildren, ReadData, ReadMany, Step
+from ..transport.server_clock import ServerClock
 from .clearing import HEAD_START_S
 from .membership import Membership
-from .server_clock import ServerClock
 from .steps import Steps
 
 #: If an entry is due within this time by the wall clock here, its delay is not read.

@@ -41,6 +41,7 @@ from .poller import Poller
 from .prefetch import Prefetch
 from .publisher import Publisher
 from .runner import Runner
+from .schedules import Schedules
 from .settler import Settler
 from .shutdown import Shutdown
 from .statistics import Counters
@@ -114,12 +115,14 @@ class Loop:
         self.shutdown = Shutdown(steps, membership, claims, pool, settler, session_s)
         self.clearing = Clearing(steps, paths, membership, claims, vanished, counters)
         self.promotion = Promotion(steps, paths, membership)
+        self.schedules = Schedules(steps, paths, membership)
         self.duties: list[Duty] = [
             Heartbeat(steps, membership, claims, session_s / 6),
             self.clearing,
             self.promotion,
             PlanCheck(steps, paths, membership, candidates, queues, publisher.finish),
             times,
+            self.schedules,
             IndexScan(steps, membership, candidates, PlanScan(paths)),
             IdlePoll(backoff, claims, self.poller.look_again),
         ]
@@ -227,6 +230,8 @@ class Loop:
             return
         if path is None or path == self._paths.workers:
             self.clearing.at = 0.0
+        if path is None or path == self._paths.schedules:
+            self.schedules.list_at = 0.0
         if path is None or path == self._paths.delayed:
             self.promotion.list_at = 0.0
 

@@ -18,7 +18,7 @@ from ..protocol.shared import Registration
 from ..transport import Transport
 from ..transport.complaints import why
 from ..transport.kazoo_private import thread_has_ended
-from .server_clock import ServerClock
+from ..transport.server_clock import ServerClock
 from .steps import Complaints, Steps
 
 #: The longest delay, in seconds, before a refused registration is tried again.

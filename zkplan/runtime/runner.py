@@ -30,13 +30,13 @@ from ..protocol.shared import REQUEST_BYTES_MAX
 from ..serialization.codec import FAILURE, TASK, VALUE, task_options
 from ..store.values import Values
 from ..transport import Transport
+from ..transport.server_clock import ServerClock
 from .context import Context, running
 from .coroutines import EventLoop
 from .failures import VanishedWorkers, deadline_passed, describe, last_failure, undecodable_for_log
 from .isolated import IsolatedAttempts, Isolation
 from .job import Ended, Job
 from .run_ahead import RunAhead
-from .server_clock import ServerClock
 
 if TYPE_CHECKING:
     from ..plan import Plan

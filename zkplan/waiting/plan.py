@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Iterator
+from datetime import datetime
 from typing import Any, Literal
 
 from ..connection import Connection
+from ..cron import zone_of
 from ..errors import PlanError, ZkplanError
 from ..inspection.dead_letters import dead_letters
 from ..inspection.deadlock import status_of
@@ -61,6 +63,15 @@ class WatchedPlan:
         if self._record is None:
             self._record = self._client.transport.run(plan_record(self.path))
         return self._record
+
+    @property
+    def due(self) -> datetime | None:
+        """The time for which a schedule made the plan, in the schedule's time zone; None for a plan
+        of no schedule."""
+        record = self.record
+        if record.due is None:
+            return None
+        return datetime.fromtimestamp(record.due, zone_of(record.timezone))
 
     def dead(self) -> Iterator[tuple[str, Dead]]:
         """Iterate over the tasks that are out of attempts: number and dead letter. Raises

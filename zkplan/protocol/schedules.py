@@ -1,0 +1,305 @@
+"""Schedules: their records, and the steps that add, change and fire them.
+
+A schedule fires at most once for each due time (S16): the transaction that creates the plan moves
+the time that is due next, at the version that was read.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+from ..errors import PayloadUndecodable, ScheduleNotFound
+from .adding import NewTask, task_ops
+from .author import create_plan_with, ensure_root
+from .fields import from_json, to_json
+from .keys import find_key, key_ops, mend_keys
+from .layout import PLAN_FIXED, Paths, active_entry, parse_number
+from .records import PlanRecord, control_to_bytes
+from .requests import (
+    Applied,
+    Create,
+    Delete,
+    Multi,
+    Node,
+    Op,
+    ReadChildren,
+    ReadData,
+    ReadMany,
+    Reason,
+    Refused,
+    SetData,
+    Step,
+)
+from .shared import REFUSALS_MAX, rejected
+
+Overlap = Literal["skip", "queue", "cancel_previous", "allow"]
+CatchUp = Literal["latest", "all", "none"]
+OVERLAPS: tuple[Overlap, ...] = ("skip", "queue", "cancel_previous", "allow")
+CATCH_UPS: tuple[CatchUp, ...] = ("latest", "all", "none")
+#: How many of the last firings a schedule remembers.
+FIRED_MAX = 20
+
+
+class Firing(NamedTuple):
+    """What became of one due time. Times are wall-clock milliseconds of the server.
+
+    `plan` is the number of its plan, empty where it got none. `how` is `fired`, `triggered`, or why
+    it was skipped. `worker` is who did it.
+    """
+
+    due_ms: int
+    plan: str
+    worker: str
+    when_ms: int
+    how: str
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """What the author of a schedule said. `uid` is new with each change of it.
+
+    `plan` has what its plans get: defaults, policy, retention. `task` is the sealed definition of
+    the builder's task, `builder` its function as people write it.
+    """
+
+    name: str
+    uid: str
+    cron: str
+    timezone: str
+    overlap: Overlap
+    catch_up: CatchUp
+    jitter: float
+    plan: PlanRecord
+    task: bytes
+    rank: str
+    builder: str
+
+    def to_bytes(self) -> bytes:
+        value = {name: getattr(self, name) for name in self.__slots__}
+        value["plan"] = self.plan.to_bytes().decode()
+        value["task"] = base64.b64encode(self.task).decode()
+        return to_json(value)
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Definition:
+        """Raises PayloadUndecodable."""
+        value = from_json(data, "a schedule")
+        try:
+            texts = {name: str(value[name]) for name in ("name", "uid", "cron", "timezone")}
+            return cls(
+                **texts,
+                overlap=OVERLAPS[OVERLAPS.index(value["overlap"])],
+                catch_up=CATCH_UPS[CATCH_UPS.index(value["catch_up"])],
+                jitter=float(value["jitter"]),
+                plan=PlanRecord.from_bytes(value["plan"].encode()),
+                task=base64.b64decode(value["task"]),
+                rank=str(value["rank"]),
+                builder=str(value["builder"]),
+            )
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise PayloadUndecodable(f"a schedule makes no sense: {error!r}") from None
+
+
+class Upcoming(NamedTuple):
+    """What changes with each firing: the time that is due next, in milliseconds, and the last
+    firings, the newest last."""
+
+    due_ms: int
+    paused: bool = False
+    fired: tuple[Firing, ...] = ()
+
+    def to_bytes(self) -> bytes:
+        return to_json(self._asdict() | {"fired": [list(each) for each in self.fired]})
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Upcoming:
+        """Raises PayloadUndecodable."""
+        value = from_json(data, "the next time of a schedule")
+        try:
+            fired = tuple(_firing(each) for each in value["fired"])
+            return cls(int(value["due_ms"]), value["paused"] is not False, fired)
+        except (KeyError, TypeError, ValueError) as error:
+            raise PayloadUndecodable(f"the next time of a schedule: {error!r}") from None
+
+    def after(self, firing: Firing, due_ms: int) -> Upcoming:
+        return self._replace(due_ms=due_ms, fired=(*self.fired, firing)[-FIRED_MAX:])
+
+
+def _firing(value: Sequence[Any]) -> Firing:
+    due_ms, plan, worker, when_ms, how = value
+    if plan and parse_number(plan) is None:
+        raise ValueError(plan)
+    return Firing(int(due_ms), str(plan), str(worker), int(when_ms), str(how))
+
+
+class Schedule(NamedTuple):
+    """A schedule as it was read. `version` is that of its next time, `modified_ms` the server's
+    time of the last change of that."""
+
+    path: str
+    definition: Definition
+    next: Upcoming
+    version: int
+    modified_ms: int = 0
+
+    @property
+    def next_path(self) -> str:
+        return f"{self.path}/next-{self.definition.uid}"
+
+
+# ---- looking
+
+
+def list_schedules(paths: Paths) -> Step[list[str]]:
+    return sorted((yield ReadChildren(paths.schedules)) or ())
+
+
+def read_schedule(paths: Paths, name: str) -> Step[Schedule]:
+    """Raises ScheduleNotFound, PayloadUndecodable."""
+    path = f"{paths.schedules}/{name}"
+    for _ in range(REFUSALS_MAX):
+        node = yield ReadData(path)
+        if node is None:
+            break
+        definition = Definition.from_bytes(node.data)
+        upcoming = yield ReadData(f"{path}/next-{definition.uid}")
+        if upcoming is not None:  # else it was changed in between
+            return _schedule(path, definition, upcoming)
+    raise ScheduleNotFound(name, f"there is no schedule {name!r} under {paths.root}")
+
+
+def _schedule(path: str, definition: Definition, node: Node) -> Schedule:
+    upcoming = Upcoming.from_bytes(node.data)
+    return Schedule(path, definition, upcoming, node.version, node.modified_ms)
+
+
+def reread(schedule: Schedule) -> Step[Schedule | None]:
+    """The schedule with its next time as it is now; None if it was changed or removed."""
+    node = yield ReadData(schedule.next_path)
+    return None if node is None else _schedule(schedule.path, schedule.definition, node)
+
+
+# ---- changing: each change but a firing raises the version of `schedules`, which workers watch
+
+
+def ensure_schedules(paths: Paths) -> Step[None]:
+    """Create `ROOT/schedules`, which a root has from its first schedule on."""
+    if (yield ReadData(paths.schedules)) is not None:
+        return
+    yield from ensure_root(paths)
+    answer = yield Multi([Create(paths.schedules)])
+    if isinstance(answer, Refused) and answer.reason is not Reason.NODE_EXISTS:
+        raise rejected(f"creating {paths.schedules}", answer)
+
+
+def put_schedule(
+    paths: Paths, definition: Definition, due_ms: int, old: Schedule | None
+) -> Step[bool]:
+    """Add a schedule, or change the `old` one, whose last firings it keeps. Returns False where
+    somebody else has changed it since."""
+    path = f"{paths.schedules}/{definition.name}"
+    upcoming = Upcoming(due_ms)
+    ops: list[Op] = [SetData(paths.schedules)]
+    if old is None:
+        ops.append(Create(path, definition.to_bytes()))
+    else:
+        upcoming = old.next._replace(due_ms=due_ms)
+        ops += [SetData(path, definition.to_bytes()), Delete(old.next_path, old.version)]
+    mine = f"{path}/next-{definition.uid}"
+    ops.append(Create(mine, upcoming.to_bytes()))
+    return (yield from _applied(f"changing the schedule {definition.name}", ops, mine))
+
+
+def set_next(paths: Paths, schedule: Schedule, upcoming: Upcoming) -> Step[bool]:
+    """Pause it, or let it go on. Returns False where its next time has changed since."""
+    ops = [
+        SetData(paths.schedules),
+        SetData(schedule.next_path, upcoming.to_bytes(), schedule.version),
+    ]
+    return (yield from _applied(f"changing {schedule.path}", ops))
+
+
+def remove_schedule(paths: Paths, schedule: Schedule) -> Step[bool]:
+    """Delete it. Its plans stay. Returns False where its next time has changed since."""
+    ops: list[Op] = [SetData(paths.schedules), Delete(schedule.next_path, schedule.version)]
+    return (yield from _applied(f"removing {schedule.path}", [*ops, Delete(schedule.path)]))
+
+
+def _applied(what: str, ops: Sequence[Op], mine: str = "") -> Step[bool]:
+    answer = yield Multi(ops)
+    if isinstance(answer, Applied):
+        return True
+    if answer.repeated and mine and (yield ReadData(mine)) is not None:
+        return True  # its name is new with each change: the first copy made it
+    if answer.reason not in (Reason.NO_NODE, Reason.NODE_EXISTS, Reason.BAD_VERSION):
+        raise rejected(what, answer)
+    return False
+
+
+# ---- firing
+
+
+def fire(
+    paths: Paths, schedule: Schedule, record: PlanRecord, firing: Firing, due_ms: int
+) -> Step[Schedule | None]:
+    """Create the plan of a due time, ready, with the builder's task, and move the next time.
+
+    Returns the schedule after that; None if somebody else has changed it since it was read. The key
+    of `record` names the due time. If a plan has it already, that counts as the plan.
+    """
+    definition = schedule.definition
+    give_key = key_ops(paths, record.key, None)
+
+    def more(number: str) -> list[Op]:
+        path = paths.plan(number)
+        moved = schedule.next.after(firing._replace(plan=number), due_ms)
+        task = NewTask(definition.name, definition.rank, definition.task, [])
+        return [
+            SetData(schedule.next_path, moved.to_bytes(), schedule.version),
+            *give_key(number),
+            SetData(f"{path}/add-count"),
+            # The fixed children come first, so this is the number of the first task.
+            *task_ops(path, task, f"{len(PLAN_FIXED):010d}", {}),
+            Create(f"{path}/ready", control_to_bytes("running")),
+            Create(active_entry(path)),
+        ]
+
+    while True:
+        made = yield from create_plan_with(paths, record, more)
+        if isinstance(made, str):
+            return _moved(schedule, firing._replace(plan=made), due_ms)
+        if made.path == schedule.next_path:
+            return None
+        if made.path != paths.key(record.key):
+            raise rejected(f"firing {schedule.path}", made)
+        if made.reason is not Reason.NODE_EXISTS:
+            yield from mend_keys(paths, made)
+            continue
+        held = yield from find_key(paths, record.key)
+        if held is not None:
+            known = firing._replace(plan=held.number)
+            return (yield from pass_over(schedule, known, due_ms))
+
+
+def pass_over(schedule: Schedule, firing: Firing, due_ms: int) -> Step[Schedule | None]:
+    """Move the next time without a new plan. Returns what `fire` does."""
+    moved = schedule.next.after(firing, due_ms)
+    answer = yield Multi([SetData(schedule.next_path, moved.to_bytes(), schedule.version)])
+    if isinstance(answer, Refused) and answer.reason not in (Reason.NO_NODE, Reason.BAD_VERSION):
+        raise rejected(f"firing {schedule.path}", answer)
+    return _moved(schedule, firing, due_ms) if isinstance(answer, Applied) else None
+
+
+def _moved(schedule: Schedule, firing: Firing, due_ms: int) -> Schedule:
+    moved = schedule.next.after(firing, due_ms)
+    return schedule._replace(next=moved, version=schedule.version + 1)
+
+
+def goes_on(paths: Paths, number: str) -> Step[bool]:
+    """Whether the plan stands, and is neither done nor cancelled."""
+    path = paths.plan(number)
+    plan, entry = yield ReadMany([ReadData(path), ReadData(active_entry(path))])
+    return plan is not None and entry is not None

@@ -1,0 +1,123 @@
+"""Add a schedule, or change it: what its author says is checked, before anything is written."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..connection import Connection
+from ..cron import Cron
+from ..errors import InvalidTask, ScheduleNotFound
+from ..functions.definition import define_all
+from ..functions.new_plan import new_record
+from ..protocol.options import TaskOptions
+from ..protocol.records import OnFailure, TaskRecord
+from ..protocol.schedules import (
+    CATCH_UPS,
+    OVERLAPS,
+    CatchUp,
+    Definition,
+    Overlap,
+    put_schedule,
+    read_schedule,
+)
+from ..protocol.schedules import Schedule as Found
+from ..protocol.shared import REQUEST_BYTES_MAX
+from ..serialization.codec import TASK, describe_function
+from ..store.values import Values
+from ..tasks import TaskSpec
+from .due import next_ms
+from .handle import Schedule
+from .server_time import retried, server_time
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
+JITTER_MAX_S = 24 * 3600.0
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What `Client.schedule` is asked for, but the builder."""
+
+    name: str
+    cron: str
+    timezone: str
+    overlap: Overlap
+    catch_up: CatchUp
+    jitter: float
+    on_failure: OnFailure
+    retention: float | None
+
+    def checked(self) -> Cron:
+        """Raises InvalidTask."""
+        if not isinstance(self.name, str) or not _NAME.fullmatch(self.name):
+            raise InvalidTask(
+                "",
+                "the name of a schedule has 1 to 80 letters, digits, dots, dashes and underscores, "
+                f"unlike {self.name!r:.100}",
+            )
+        for what, value, known in (
+            ("overlap", self.overlap, OVERLAPS),
+            ("catch_up", self.catch_up, CATCH_UPS),
+        ):
+            if value not in known:
+                raise InvalidTask("", f"{what} is one of {', '.join(known)}, not {value!r}")
+        is_number = isinstance(self.jitter, (int, float)) and not isinstance(self.jitter, bool)
+        if not is_number or not 0 <= self.jitter <= JITTER_MAX_S:
+            raise InvalidTask("", f"jitter is 0 to 86400 seconds, not {self.jitter!r}")
+        try:
+            return Cron(self.cron, self.timezone)
+        except (ValueError, AttributeError, TypeError) as error:
+            raise InvalidTask("", str(error)) from None
+
+
+def new_schedule(
+    client: Connection,
+    wanted: Wanted,
+    builder: Callable[..., Any],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any] | None,
+) -> Schedule:
+    """See Client.schedule."""
+    cron = wanted.checked()
+    record = new_record(wanted.name, TaskOptions(), wanted.on_failure, retention=wanted.retention)
+    # A store has folders for plans only, so the builder and its arguments lie in the tree.
+    inline = Values(client.transport, client.codec)
+    spec = TaskSpec(builder, args, kwargs, name=wanted.name)
+    (task,) = define_all([spec], client.paths.root, inline, record.defaults)
+    if len(task.record) > REQUEST_BYTES_MAX // 2:
+        raise InvalidTask("", f"the builder of {wanted.name} and its arguments are too large")
+    body = TaskRecord.from_bytes(client.codec.open(TASK, task.record)[1])
+    definition = Definition(
+        name=wanted.name,
+        uid=os.urandom(6).hex(),
+        cron=wanted.cron,
+        timezone=wanted.timezone,
+        overlap=wanted.overlap,
+        catch_up=wanted.catch_up,
+        jitter=float(wanted.jitter),
+        plan=record,
+        task=task.record,
+        rank=task.rank,
+        builder=describe_function(body.function),
+    )
+    due_ms = next_ms(cron, int(1000 * server_time(client)))
+    retried(wanted.name, lambda: _put(client, definition, due_ms))
+    return Schedule(client, wanted.name)
+
+
+def _put(client: Connection, definition: Definition, due_ms: int) -> bool:
+    old: Found | None = None
+    try:
+        old = client.transport.run(read_schedule(client.paths, definition.name))
+        if _same_times(old.definition, definition):
+            due_ms = old.next.due_ms  # one that has just come is not lost
+    except ScheduleNotFound:
+        pass
+    return client.transport.run(put_schedule(client.paths, definition, due_ms, old))
+
+
+def _same_times(old: Definition, new: Definition) -> bool:
+    return (old.cron, old.timezone) == (new.cron, new.timezone)
