@@ -21,7 +21,7 @@ def zone_of(name: str) -> tzinfo:
     """Raises ValueError, whose text says what is wrong."""
     try:
         return timezone.utc if name == "UTC" else ZoneInfo(name)
-    except (OSError, ValueError) as error:
+    except (OSError, KeyError, ValueError) as error:  # one that is not found is a KeyError
         raise ValueError(
             f"{name!r} is no time zone that this machine knows: give a name such as Europe/Berlin "
             "(the package tzdata brings all of them)"

@@ -93,18 +93,19 @@ def test_each_second_has_one_plan_whatever_dies_and_whoevers_clock_is_wrong(
         wait_until(lambda: len(client.workers()) == WORKERS, "all workers are there", 90)
         schedule = client.schedule("tick", "* * * * * *", build, catch_up="all", overlap="allow")
         begun, kills = time.monotonic(), 0
-        first = schedule.next()[0].timestamp()
+        first = due_at(schedule)
         restarts = [begun + SECONDS * (each + 1) / (RESTARTS + 1) for each in range(RESTARTS)]
         while time.monotonic() < begun + SECONDS:
-            time.sleep(KILL_S)
+            killed = due_at(schedule)
+            wait_until(lambda: due_at(schedule) >= killed + KILL_S, "it is fired", 60)  # noqa: B023
             fleet.kill_one()
             kills += 1
             if restarts and time.monotonic() >= restarts[0]:
                 restarts.pop(0)
                 server.restart()
-        wait_until(lambda: schedule.next()[0].timestamp() >= time.time(), "all have caught up", 60)
+        wait_until(lambda: due_at(schedule) >= time.time(), "all have caught up", 60)
         schedule.pause()
-        due = schedule.next()[0].timestamp()
+        due = due_at(schedule)
         plans = client.plans()
         early, late = _times(client, plans)
         with capsys.disabled():
@@ -118,6 +119,11 @@ def test_each_second_has_one_plan_whatever_dies_and_whoevers_clock_is_wrong(
         assert early == []
         for plan in plans:
             plan.wait(60)
+
+
+def due_at(schedule: zkplan.Schedule) -> float:
+    (due,) = schedule.next()
+    return due.timestamp()
 
 
 def _times(client: zkplan.Client, plans: list[zkplan.Plan]) -> tuple[list[str], list[float]]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from zkplan.embedded import records as server
 from zkplan.protocol import schedules
+from zkplan.protocol.layout import DEFAULT_QUEUE
 from zkplan.protocol.records import PlanRecord
 from zkplan.protocol.schedules import Definition, Firing, Schedule, Upcoming
 
@@ -50,6 +51,7 @@ def set_up(world: World) -> None:
         plan.tasks = [task]
         world.expect(task)
         task.stored = False  # a store has folders for plans that exist
+        task.queue = DEFAULT_QUEUE
         world.plans.append(plan)
     for index in range(rng.randint(2, 4)):
         world.start(f"firing{index}", "fire", _fire_all(world, index, rng))
