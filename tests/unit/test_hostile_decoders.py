@@ -26,7 +26,7 @@ from zkplan.archive import picture
 from zkplan.archive.file import Header, open_archive
 from zkplan.errors import InvariantViolated, PayloadUndecodable, ZkplanError
 from zkplan.inspection import neighbours, unfinished
-from zkplan.protocol import fields, layout, records, shared
+from zkplan.protocol import fields, layout, records, schedules, shared
 from zkplan.protocol import options as task_options
 from zkplan.serialization import codec as codecs
 from zkplan.serialization.codec import FAILURE, LOG, TASK, VALUE, Codec
@@ -101,6 +101,10 @@ DECODERS: dict[str, Fuzzed] = {
     "inspection.unfinished._name_of": Fuzzed(
         lambda data: unfinished._name_of(CODEC, data), ENVELOPES
     ),
+    "protocol.schedules.Definition.from_bytes": Fuzzed(
+        schedules.Definition.from_bytes, BODIES, RECORD
+    ),
+    "protocol.schedules.Upcoming.from_bytes": Fuzzed(schedules.Upcoming.from_bytes, BODIES, RECORD),
     "store.reference.Reference.from_bytes": Fuzzed(Reference.from_bytes, BODIES, RECORD),
     "store.compare.references_in": Fuzzed(references_in, ENVELOPES),
     "store.blob.decode": Fuzzed(blob.decode, BODIES, RECORD),
@@ -117,6 +121,8 @@ ELSEWHERE_FUZZED = {
     "protocol.records.PlanRecord.to_bytes": "what it reads it has written",
     "protocol.load.load_ahead": "a step: it reads znodes, and decodes by Edge.from_bytes",
     "protocol.load.load": "a step: it reads znodes, and decodes by Edge.from_bytes",
+    "isolation.wire.receive": "test_isolation.test_what_is_no_packet_is_refused_without_decoding",
+    "isolation.slot.Slot._hear_guard": "what it reads the guard has written, which runs no task",
     "protocol.load.Reading.fill": "a step's: it decodes by Edge.from_bytes",
 }
 

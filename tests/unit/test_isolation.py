@@ -50,6 +50,7 @@ def test_packets_arrive_as_they_were_sent(ends: Any, size: int) -> None:
         b'{"kind":"a","sizes":[5],"head":{}}\nfour',
         b'{"kind":"a","sizes":[-1,1],"head":{}}\n',
         b'{"kind":"a","sizes":[],"head":[]}\n',
+        b'{"kind":"a","sizes":[Infinity],"head":{}}\n',
         b'{"kind":"a","sizes":[9],"head":{},"in_file":true}\n',
         b"[" * 100_000,
     ],

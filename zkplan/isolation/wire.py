@@ -74,7 +74,7 @@ def receive(source: socket.socket, bytes_max: int = 0) -> Packet:
             told = json.loads(line)
             kind, head = str(told["kind"]), told["head"]
             sizes = [int(size) for size in told["sizes"]]
-        except (ValueError, TypeError, KeyError, RecursionError) as error:
+        except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
             raise Garbled(f"it is no packet: {error}") from None
         if not isinstance(head, dict) or min(sizes, default=0) < 0:
             raise Garbled("it is no packet")

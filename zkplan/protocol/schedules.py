@@ -39,6 +39,8 @@ Overlap = Literal["skip", "queue", "cancel_previous", "allow"]
 CatchUp = Literal["latest", "all", "none"]
 OVERLAPS: tuple[Overlap, ...] = ("skip", "queue", "cancel_previous", "allow")
 CATCH_UPS: tuple[CatchUp, ...] = ("latest", "all", "none")
+#: The end of the years that a date can have.
+TIME_MS_MAX = 250_000_000_000_000
 #: How many of the last firings a schedule remembers.
 FIRED_MAX = 20
 
@@ -99,7 +101,7 @@ class Definition:
                 rank=str(value["rank"]),
                 builder=str(value["builder"]),
             )
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except (KeyError, TypeError, ValueError, OverflowError, AttributeError) as error:
             raise PayloadUndecodable(f"a schedule makes no sense: {error!r}") from None
 
 
@@ -120,8 +122,8 @@ class Upcoming(NamedTuple):
         value = from_json(data, "the next time of a schedule")
         try:
             fired = tuple(_firing(each) for each in value["fired"])
-            return cls(int(value["due_ms"]), value["paused"] is not False, fired)
-        except (KeyError, TypeError, ValueError) as error:
+            return cls(_time_ms(value["due_ms"]), value["paused"] is not False, fired)
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise PayloadUndecodable(f"the next time of a schedule: {error!r}") from None
 
     def after(self, firing: Firing, due_ms: int) -> Upcoming:
@@ -132,7 +134,14 @@ def _firing(value: Sequence[Any]) -> Firing:
     due_ms, plan, worker, when_ms, how = value
     if plan and parse_number(plan) is None:
         raise ValueError(plan)
-    return Firing(int(due_ms), str(plan), str(worker), int(when_ms), str(how))
+    return Firing(_time_ms(due_ms), str(plan), str(worker), _time_ms(when_ms), str(how))
+
+
+def _time_ms(value: Any) -> int:
+    """Wall-clock milliseconds, within the years that a date can have."""
+    if not 0 <= value < TIME_MS_MAX:
+        raise ValueError(f"no time: {value!r:.50}")
+    return int(value)
 
 
 class Schedule(NamedTuple):

@@ -55,12 +55,12 @@ class Schedule:
         self._client = client
         self.name = name
 
-    def _read(self) -> Found:
+    def _found(self) -> Found:
         return self._client.transport.run(read_schedule(self._client.paths, self.name))
 
     def info(self) -> ScheduleInfo:
         """What it does, when it is due next, and what became of the last due times."""
-        found = self._read()
+        found = self._found()
         definition, upcoming = found.definition, found.next
         due = datetime.fromtimestamp(upcoming.due_ms / 1000, _cron(found).zone)
         return ScheduleInfo(
@@ -72,7 +72,7 @@ class Schedule:
 
     def next(self, count: int = 1) -> list[datetime]:
         """The next due times, also of a paused schedule, in its time zone."""
-        found = self._read()
+        found = self._found()
         cron = _cron(found)
         times = islice(cron.after(found.next.due_ms / 1000 - 1), count)
         return [datetime.fromtimestamp(each, cron.zone) for each in times]
@@ -82,7 +82,7 @@ class Schedule:
         retried(self.name, self._pause)
 
     def _pause(self) -> bool:
-        found = self._read()
+        found = self._found()
         return found.next.paused or self._set(found, found.next._replace(paused=True))
 
     def resume(self) -> None:
@@ -91,7 +91,7 @@ class Schedule:
         retried(self.name, self._resume)
 
     def _resume(self) -> bool:
-        found = self._read()
+        found = self._found()
         if not found.next.paused:
             return True
         due_ms = next_ms(_cron(found), int(1000 * server_time(self._client)))
@@ -106,7 +106,7 @@ class Schedule:
         return Plan(self._client, self._client.paths.plan(after.next.fired[-1].plan))
 
     def _trigger(self) -> Found | None:
-        client, found = self._client, self._read()
+        client, found = self._client, self._found()
         now_ms = int(1000 * server_time(client))
         record = record_of(found.definition, _cron(found), now_ms, now_ms / 1000)
         firing = Firing(now_ms, "", BY_HAND, now_ms, "triggered")
@@ -116,7 +116,7 @@ class Schedule:
     def remove(self) -> None:
         """Delete the schedule. Its plans stay, and go on."""
         run, paths = self._client.transport.run, self._client.paths
-        retried(self.name, lambda: run(remove_schedule(paths, self._read())))
+        retried(self.name, lambda: run(remove_schedule(paths, self._found())))
 
     def __repr__(self) -> str:
         return f"<Schedule {self.name} under {self._client.root}>"
@@ -125,7 +125,7 @@ class Schedule:
 def find(client: Connection, name: str) -> Schedule:
     """The schedule of that name. Raises ScheduleNotFound."""
     found = Schedule(client, name)
-    found._read()
+    found._found()
     return found
 
 
