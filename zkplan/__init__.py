@@ -29,6 +29,7 @@ from .errors import (
     PlanCancelled,
     PlanDrained,
     PlanError,
+    PlanExists,
     PlanFailed,
     PlanNotFound,
     PlanStuck,
@@ -50,6 +51,7 @@ from .errors import (
 from .functional import add_task, create_plan, mark_ready, plan_completed
 from .functions.decorator import task
 from .inspection.plan_progress import PlanProgress
+from .inspection.queues import QueueStatus
 from .inspection.task_info import TaskInfo
 from .inspection.view import Cause, Why
 from .local import local
@@ -102,6 +104,7 @@ __all__ = [
     "Cause",
     "PlanStatus",
     "WorkerRecord",
+    "QueueStatus",
     # Commands
     "shell",
     "ShellCommand",
@@ -124,6 +127,7 @@ __all__ = [
     "PlanNotFound",
     "PlanDrained",
     "PlanCancelled",
+    "PlanExists",
     "PlanFailed",
     "PlanStuck",
     "TaskError",

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-import os
-import time
 from collections.abc import Collection, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from . import archive
 from .connection import Connection
-from .errors import InvalidSettings, InvalidTask, PlanError, PlanNotFound
-from .functions.definition import check_options, check_plan_name
+from .errors import InvalidSettings, PlanError, PlanExists, PlanNotFound
+from .functions.definition import memory_bytes
+from .functions.moments import Moment
+from .functions.new_plan import KEY_PREFIX, IfExists, check_if_exists, new_record
 from .inspection.access import warn_if_open
+from .inspection.queues import QueueStatus, queue_statuses
 from .inspection.roots import hint_at_root
 from .inspection.workers import living_workers
 from .plan import Plan
 from .protocol.author import create_plan, ensure_root
+from .protocol.keys import create_keyed, find_key
+from .protocol.layout import DEFAULT_QUEUE
 from .protocol.look import plan_records, readable_record, refuse_hidden
-from .protocol.records import NUMBER_MAX, OnFailure, PlanRecord, TaskOptions, WorkerRecord
+from .protocol.options import TaskOptions
+from .protocol.records import OnFailure, WorkerRecord
 from .protocol.requests import ReadData
 from .retention import Expired, Rules, expired, remove_expired
 from .serialization.codec import Codec
@@ -59,8 +63,15 @@ class Client(Connection):
         priority: int = 0,
         keep: bool | None = None,
         pure: bool = False,
+        queue: str = DEFAULT_QUEUE,
         on_failure: OnFailure = "hold",
         retention: float | None = None,
+        isolation: Literal["thread", "process"] | None = None,
+        memory_limit: str | int | None = None,
+        key: str | None = None,
+        if_exists: IfExists = "return",
+        not_before: Moment | None = None,
+        deadline: Moment | None = None,
     ) -> Plan:
         """Create an empty plan. The options are the defaults for its tasks; see `Plan.add_task`.
 
@@ -71,22 +82,36 @@ class Client(Connection):
         `retention` is how many seconds the plan stays after its end: then the next `gc` removes it,
         and none does before. Nothing removes it by itself.
 
-        Raises InvalidTask for an option or a name out of range.
+        A plan of that `key` exists at most once. If one has it, `if_exists` says what follows: with
+        "return" the handle is on that one, and its `is_new` is False; "raise" raises PlanExists;
+        with "replace_finished" a plan that is done or cancelled loses the key to the new one, and
+        stays. Such a handle adds only tasks that have keys of their own, so that two authors of one
+        plan do not add its tasks twice. The key is free again when its plan is removed.
+
+        Workers do not begin before `not_before`, and cancel the plan at its `deadline`. Both are a
+        datetime with a zone, or a delay from now, in seconds or as a timedelta. The clock of the
+        ZooKeeper server decides.
+
+        Raises InvalidTask for an option, a name or a key out of range.
         """
-        defaults = TaskOptions("", attempts, retry_delay, timeout, priority, keep, pure)
-        check_options(defaults, "the plan's defaults")
-        if on_failure not in ("hold", "cascade"):
-            raise InvalidTask("", f'on_failure must be "hold" or "cascade", not {on_failure!r}')
-        check_plan_name(name)
-        is_number = isinstance(retention, (int, float))
-        if retention is not None and not (is_number and 0 <= retention < NUMBER_MAX):
-            raise InvalidTask("", f"retention is a number of seconds from 0, not {retention!r}")
-        record = PlanRecord(
-            *(name or "", os.urandom(12).hex(), time.time(), defaults, on_failure),
-            retention=retention,
+        check_if_exists(if_exists, key)
+        limit = memory_bytes(memory_limit, "the plan's defaults")
+        defaults = TaskOptions(
+            *("", attempts, retry_delay, timeout, priority, keep, pure, queue, isolation, limit)
         )
-        number = self.transport.run(create_plan(self.paths, record))
-        return Plan(self, self.paths.plan(number), record, new=True)
+        times: dict[str, Any] = {"not_before": not_before, "deadline": deadline}
+        record = new_record(name, defaults, on_failure, retention=retention, key=key, **times)
+        if key is None:
+            number = self.transport.run(create_plan(self.paths, record))
+            return Plan(self, self.paths.plan(number), record, new=True)
+        step = create_keyed(self.paths, record, if_exists == "replace_finished")
+        number, is_new = self.transport.run(step)
+        path = self.paths.plan(number)
+        if not is_new and if_exists == "raise":
+            raise PlanExists(path, f"{path} has the key {key!r}")
+        plan = Plan(self, path, record if is_new else None, new=is_new)
+        plan._found = not is_new
+        return plan
 
     def plans(self) -> list[Plan]:
         """All plans under the root, oldest first."""
@@ -94,12 +119,25 @@ class Client(Connection):
         return [Plan(self, path, record) for path, record in found]
 
     @told_to_caller
-    def plan(self, which: str | int, *, only: bool = False) -> Plan:
-        """Find a plan by its path, number, or name. Raises PlanNotFound.
+    def plan(
+        self, which: str | int | None = None, *, key: str | None = None, only: bool = False
+    ) -> Plan:
+        """Find a plan by its path, number, or name, or by its key: `key="…"`, or the text "key:…".
+        Raises PlanNotFound.
 
         If several plans have the name, the newest one is returned. With `only`, such a name raises
-        PlanError, which lists their numbers.
+        PlanError, which lists their numbers. A key has one plan at most.
         """
+        if (which is None) == (key is None):
+            raise TypeError("plan() takes a path, a number or a name, or else key=…")
+        if key is None and str(which).startswith(KEY_PREFIX):
+            key = str(which).removeprefix(KEY_PREFIX)
+        if key is not None:
+            held = self.transport.run(find_key(self.paths, key))
+            if held is None or held.plan is None:
+                told = f"there is no plan with the key {key!r} under {self.root}"
+                raise PlanNotFound(f"{KEY_PREFIX}{key}", told + hint_at_root(self))
+            return Plan(self, self.paths.plan(held.number), readable_record(held.plan.data))
         text = str(which).removeprefix("plan-")
         if text.startswith("/"):
             path = text
@@ -133,6 +171,14 @@ class Client(Connection):
     def workers(self) -> list[WorkerRecord]:
         """The workers that are registered under the root."""
         return living_workers(self)
+
+    def queues(self) -> list[QueueStatus]:
+        """The queues of all active plans and of all workers, by name.
+
+        Reads one znode for each unfinished task of a plan that uses other queues than the default
+        one.
+        """
+        return queue_statuses(self)
 
     def export_plan(
         self,

@@ -3,6 +3,7 @@
 ZkplanError
 ├── PlanError                 the plan is not in a state that allows the call
 │   ├── PlanNotFound
+│   ├── PlanExists            another plan has the key
 │   ├── PlanDrained
 │   ├── PlanCancelled
 │   ├── PlanFailed            tasks are dead and nothing else can run
@@ -73,6 +74,10 @@ class PlanError(ZkplanError):
 
 class PlanNotFound(PlanError):
     """No plan of that path or name exists; it was removed, or never created under this root."""
+
+
+class PlanExists(PlanError):
+    """A plan has the key already, and `create_plan` was told to raise then. `plan` is its path."""
 
 
 class PlanDrained(PlanError):

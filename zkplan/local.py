@@ -10,16 +10,17 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from .client import Client, connect_with
 from .connection import DEFAULT_ROOT
 from .errors import ZkplanError
+from .functions.definition import memory_bytes
 from .serialization.codec import Codec
 from .settings import Settings
 from .transport.addresses import PREFIX, lease_folder, lease_in_memory
 from .transport.leases import Lease
-from .worker import THREADS_MAX, Worker
+from .worker import THREADS_MAX, Worker, check_isolation
 
 if TYPE_CHECKING:
     from .processes.crew import Crew
@@ -54,6 +55,9 @@ class local:  # in lower case, like `contextlib.closing`: it is called to open a
     "zkplan.processes", and others take over its tasks at once. With `workers=0` the slots are
     threads of this process, so that a debugger can stop in a task.
 
+    With `isolation="process"` each task runs in a process of its own, with at most `memory_limit`
+    of memory (see Worker).
+
     `data` is a folder that keeps the plans for the next time. If another process serves the folder,
     its server is used. Without `data` the plans are in memory and are lost at the end of the block.
 
@@ -83,6 +87,8 @@ class local:  # in lower case, like `contextlib.closing`: it is called to open a
         log: str | Path | None = None,
         output: bool = True,
         store: str | None = None,
+        isolation: Literal["thread", "process"] = "thread",
+        memory_limit: str | int | None = None,
     ) -> None:
         if type(workers) is not int or not 0 <= workers <= WORKERS_MAX:
             raise ZkplanError(f"workers must be 0 to {WORKERS_MAX}, not {workers!r}")
@@ -99,6 +105,9 @@ class local:  # in lower case, like `contextlib.closing`: it is called to open a
                 raise ZkplanError(
                     "the secret of local workers must be text, or bytes in UTF-8"
                 ) from None
+        check_isolation(isolation)
+        self._isolation: Literal["thread", "process"] = isolation
+        self._memory_limit = memory_bytes(memory_limit, "zkplan.local")
         self._workers, self._threads, self._grace = workers, threads, grace
         self._folder = None if data is None else Path(data).expanduser().resolve()
         self.root, self._given = root, secret
@@ -164,7 +173,12 @@ class local:  # in lower case, like `contextlib.closing`: it is called to open a
             client = self._connect(server, stack)
             client.prepare()
             if self._workers == 0:
-                worker = Worker(self._connect(server, stack), self._threads).start()
+                worker = Worker(
+                    self._connect(server, stack),
+                    self._threads,
+                    isolation=self._isolation,
+                    memory_limit=self._memory_limit,
+                ).start()
                 hurry_s = min(self._grace, _HURRY_S)
                 stack.push(
                     lambda kind, *_: worker.stop(
@@ -208,7 +222,10 @@ class local:  # in lower case, like `contextlib.closing`: it is called to open a
         from .processes.worker import WorkerProcess, worker_command, worker_environment
 
         # Whoever reads this output is the author of the tasks.
-        command = worker_command(self._threads, self._grace, "--quiet", "--log-messages")
+        more = ["--quiet", "--log-messages", "--isolation", self._isolation]
+        if self._memory_limit is not None:
+            more += ["--memory-limit", str(self._memory_limit)]
+        command = worker_command(self._threads, self._grace, *more)
         environment, settings = worker_environment(), self._settings(server)
         shows = show if self._output else drop
         if self._log is not None:

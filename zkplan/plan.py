@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 from .connection import Connection
-from .errors import PlanError
+from .errors import PlanError, PlanExists
 from .functions.decorator import open_plans
 from .functions.definition import define_all
 from .functions.mapping import MapResults, specs_for
+from .functions.moments import Moment
 from .inspection.dead_letters import retry_all, retry_task
 from .inspection.find import find_task
 from .protocol import control
@@ -32,13 +33,19 @@ class Plan(WatchedPlan):
     plan is inherited.
 
     A `with` block sends the adds in batches and marks the plan ready at its end. If the block
-    raises, a plan that `create_plan` has just made is removed.
+    raises, a plan that `create_plan` has just made is removed. A plan that `create_plan` has found
+    by its key (`is_new` is False) is marked ready only if the block has added tasks, by their keys.
     """
 
     def __init__(
         self, client: Connection, path: str, record: PlanRecord | None = None, *, new: bool = False
     ) -> None:
         super().__init__(client, path, record)
+        #: Whether `create_plan` has made it, and not found it by its key.
+        self.is_new = new
+        #: `create_plan` has found it by its key: its tasks may be there already.
+        self._found = False
+        self._has_added = False
         self._author = Author(path)
         self._lock = threading.RLock()
         self._pending: list[NewTask] | None = None
@@ -47,11 +54,13 @@ class Plan(WatchedPlan):
 
     @told_to_caller
     def task(self, which: str | int) -> Task:
-        """Find a task by its number (12, "12", "task-0000000012") or its name.
+        """Find a task by its number (12, "12", "task-0000000012"), its key or its name.
 
-        A name is searched for among the unfinished tasks, which reads all of them. If none has it,
-        it is searched for among the finished tasks whose outcomes are kept. Raises InvalidTask if
-        no task or several tasks have the name.
+        By its key a task is found with one read, as long as its plan stands, finished or not, and
+        whether its result is kept or not. What is no key is a name: it is searched for among the
+        unfinished tasks, which reads all of them; if none has it, among the finished tasks whose
+        outcomes are kept. A finished task without a key whose result went to its dependents cannot
+        be found by its name. Raises InvalidTask if no task or several tasks have the name.
         """
         number, name = find_task(self._client, self.path, which)
         return Task(self, number, name)
@@ -72,7 +81,13 @@ class Plan(WatchedPlan):
         priority: int | None = None,
         keep: bool | None = None,
         pure: bool | None = None,
+        queue: str | None = None,
         after: Sequence[Task] = (),
+        isolation: Literal["thread", "process"] | None = None,
+        memory_limit: str | int | None = None,
+        key: str | None = None,
+        not_before: Moment | None = None,
+        deadline: Moment | None = None,
     ) -> Task:
         """Add one task.
 
@@ -85,10 +100,20 @@ class Plan(WatchedPlan):
         part of up to 30 %, so that tasks that failed together are not retried together. `timeout`
         limits one attempt, in seconds. A task with a higher `priority` runs earlier. `keep=True`
         keeps the result for `Task.result`; by default a result is kept if no other task takes it.
+        Only workers that serve its `queue` run the task; see docs/start/guide.md.
         `pure=True` promises that the same arguments give the same result, and that nothing else
         depends on how often the function runs. Chains of such tasks cost a worker little more than
         their functions. The task runs after those in `after`, whose results it does not take.
+        With `isolation="process"` it runs in a process of its own: a crash, `memory_limit` (bytes,
+        or a text such as "2GB"; it means such a process, too) and the time-out end that process,
+        and cost one attempt of this task alone. With "thread" it never does.
         An option left at None takes the plan's default.
+
+        The plan has at most one task of a `key`: if it has one already, running or finished, that
+        one is returned, and nothing is added. The task does not run before `not_before`. If it has
+        not ended by `deadline`, it fails for good: a running one ends as at a time-out, any other
+        one when a worker takes it up. Both are a datetime with a zone, or a delay from now, in
+        seconds or as a timedelta. The clock of the ZooKeeper server decides.
 
         Raises InvalidTask (also if the arguments do not fit the function), ForeignTask,
         NotSerialisable and PayloadTooLarge before anything is written. Raises PlanDrained,
@@ -96,7 +121,14 @@ class Plan(WatchedPlan):
         is gone.
         """
         spec = TaskSpec(
-            fn, args, kwargs, name, attempts, retry_delay, timeout, priority, keep, pure, after
+            *(fn, args, kwargs, name, attempts, retry_delay, timeout, priority, keep, pure),
+            queue=queue,
+            after=after,
+            isolation=isolation,
+            memory_limit=memory_limit,
+            key=key,
+            not_before=not_before,
+            deadline=deadline,
         )
         return self.add_tasks([spec])[0]
 
@@ -110,12 +142,20 @@ class Plan(WatchedPlan):
         error says how many of the tasks, from the first on, are in the plan. To rule that out, mark
         the plan ready after the add.
         """
+        if self._found and not all(spec.key for spec in specs):
+            raise PlanExists(
+                self.path,
+                f"{self.path} was there under its key already (is_new is False), so its tasks may "
+                "be there, too: give each task a key, or add tasks only where is_new is True; "
+                "client.plan(key=…) gives a handle that adds them all the same",
+            )
         made = define_all(specs, self.path, self._client.values, self.record.defaults)
         with self._lock:
             tasks = [
                 Task(self, "", spec.called, new) for spec, new in zip(specs, made, strict=True)
             ]
             self._submit(made)
+            self._has_added = True
         return tasks
 
     def map(
@@ -169,7 +209,7 @@ class Plan(WatchedPlan):
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         try:
-            if kind is None:
+            if kind is None and (self._has_added or not self._found):
                 self.mark_ready()
         finally:
             self._pending, self._opened_by = None, 0

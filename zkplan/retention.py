@@ -16,10 +16,11 @@ from .connection import Connection
 from .errors import UNREACHABLE, PayloadUndecodable, PlanNotFound, ZkplanError
 from .inspection.deadlock import dead_if_deadlocked, status_of
 from .protocol.control import cancel_as_read
+from .protocol.fields import NUMBER_MAX, from_json
 from .protocol.layout import active_entry, number_of, parse_claim
 from .protocol.load import read_all
 from .protocol.look import names_on_claims_nodes, plan_records
-from .protocol.records import NUMBER_MAX, control_from_bytes, from_json
+from .protocol.records import control_from_bytes
 from .protocol.requests import Node, ReadChildren, ReadData, ReadMany, Step
 from .store.end import remove
 from .text import age, count

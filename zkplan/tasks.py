@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from typing import Any, Protocol
 
 from .connection import Connection
@@ -45,7 +46,13 @@ class TaskSpec:
     priority: int | None = None
     keep: bool | None = None
     pure: bool | None = None
+    queue: str | None = None
     after: Sequence[Task | TaskSpec] = ()
+    isolation: str | None = None
+    memory_limit: str | int | None = None
+    key: str | None = None
+    not_before: datetime | timedelta | float | None = None
+    deadline: datetime | timedelta | float | None = None
     _new: NewTask | None = field(default=None, init=False, repr=False)
 
     @property
@@ -111,6 +118,8 @@ class Task:
                 self._plan.flush()
             self._number = self._new.number
             if self._number:
+                # Another author may have added it under the same key, with other options.
+                self._defined = not self._new.existed
                 self._feeds, self._new = self._feeds or self._new.feeds, None
         return self._number
 

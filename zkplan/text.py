@@ -7,6 +7,7 @@ lines.
 
 from __future__ import annotations
 
+import re
 import time
 from datetime import datetime
 
@@ -17,6 +18,33 @@ def count(number: int, noun: str) -> str:
     ('1 file', '1,200 files')
     """
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+_UNITS = ("B", "kB", "MB", "GB", "TB")
+
+
+def size(number: float) -> str:
+    """
+    >>> size(2_000_000_000), size(1536), size(7)
+    ('2 GB', '1.54 kB', '7 B')
+    """
+    unit = 0
+    while number >= 1000 and unit < len(_UNITS) - 1:
+        number, unit = number / 1000, unit + 1
+    return f"{number:.3g} {_UNITS[unit]}"
+
+
+def size_from(text: str | int) -> int:
+    """Bytes, from a number of them or a text. Raises ValueError, which says what is wanted.
+
+    >>> size_from("2GB"), size_from("1.5 MiB"), size_from(300)
+    (2000000000, 1572864, 300)
+    """
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)b?", str(text).strip().lower())
+    if isinstance(text, bool) or found is None:
+        raise ValueError('a size such as "500MB", "2GB" or "2GiB"')
+    number, unit, binary = found.groups()
+    return int(float(number) * (1024 if binary else 1000) ** " kmgt".index(unit or " "))
 
 
 def age(seconds: float) -> str:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import sys
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from .backoff import Backoff
 from .errors import ZkplanError
+from .functions.definition import memory_bytes
+from .isolation.processes import TASKS_PER_CHILD, Processes
+from .protocol.layout import DEFAULT_QUEUE, QUEUE_NAMES, parse_queue
 from .runtime.loop import Loop
 from .runtime.plan_within import PlanWithin
 from .runtime.statistics import Statistics
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from .client import Client
 
@@ -22,28 +26,73 @@ THREADS_DEFAULT = 8
 THREADS_MAX = 500
 
 
+def check_queues(queues: Sequence[str]) -> tuple[str, ...]:
+    """The queues, each once, in this order. Raises ZkplanError."""
+    if isinstance(queues, str) or not queues:
+        raise ZkplanError(f"queues is a list of at least one name, not {queues!r}")
+    for queue in queues:
+        if type(queue) is not str or parse_queue(queue) is None:
+            raise ZkplanError(f"{queue!r:.60} is no name of a queue: {QUEUE_NAMES}")
+    return tuple(dict.fromkeys(queues))
+
+
+def check_isolation(isolation: str, tasks_per_child: int = 1) -> None:
+    """Raises ZkplanError, also where there is no Linux for processes."""
+    if isolation not in ("thread", "process"):
+        raise ZkplanError(f'isolation must be "thread" or "process", not {isolation!r:.50}')
+    if isolation == "process" and sys.platform != "linux":
+        raise ZkplanError('isolation="process" needs Linux: what it watches and ends is in /proc')
+    if type(tasks_per_child) is not int or tasks_per_child < 1:
+        raise ZkplanError(f"tasks_per_child must be 1 or more, not {tasks_per_child!r:.50}")
+
+
 class Worker:
     """Claims tasks of all ready plans and runs them on `threads` threads.
 
     A worker watches the index of active plans, so nobody has to tell it of new ones. `backoff` says
-    how often an idle worker looks for work that no watch has announced. A worker runs only once. It
-    must have a client of its own.
+    how often an idle worker looks for work that no watch has announced. It claims only tasks of
+    these `queues`, in order of preference: while the first has tasks for it, it takes those. A
+    worker runs only once. It must have a client of its own.
+
+    With `isolation="process"` each task runs in a process of its own (Linux only), unless it says
+    otherwise; so does a task that says so itself. A child that dies costs one attempt of its task
+    alone. `memory_limit` is for each task that has none of its own, in bytes or as a text ("2GB");
+    by default it is a share of this machine's memory. After `tasks_per_child` tasks a child is
+    replaced. Raises ZkplanError for a value out of range, and for a wrong name of a queue.
     """
 
     def __init__(
-        self, client: Client, threads: int = THREADS_DEFAULT, backoff: Backoff | None = None
+        self,
+        client: Client,
+        threads: int = THREADS_DEFAULT,
+        backoff: Backoff | None = None,
+        queues: Sequence[str] = (DEFAULT_QUEUE,),
+        *,
+        isolation: Literal["thread", "process"] = "thread",
+        memory_limit: str | int | None = None,
+        tasks_per_child: int = TASKS_PER_CHILD,
     ) -> None:
         if type(threads) is not int or not 1 <= threads <= THREADS_MAX:
             raise ZkplanError(f"threads must be 1 to {THREADS_MAX}, not {threads!r}")
-        self.client = client
+        check_isolation(isolation, tasks_per_child)
+        self._processes = Processes(
+            client.codec,
+            threads,
+            isolation == "process",
+            memory_bytes(memory_limit, "the worker"),
+            tasks_per_child,
+        )
+        self.client, self.queues = client, check_queues(queues)
         self._loop = Loop(
             client.transport,
             client.values.for_worker(),
             client.paths,
             threads,
+            self.queues,
             backoff or Backoff(initial_s=0.5, max_s=5.0),
             lambda job: PlanWithin(client, job.claim.plan_path, job.plan, job.claim.task, job.adds),
             client.sweeper.plan_is_done,
+            self._processes,
         )
         self._thread: threading.Thread | None = None
         self._failure: BaseException | None = None
@@ -64,6 +113,7 @@ class Worker:
     def run(self) -> None:
         """Run tasks until `stop` is called. Raises the error that ended the worker, if one did."""
         self.client.prepare()
+        self._processes.start()
         self._loop.run()
 
     def start(self) -> Worker:

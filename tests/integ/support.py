@@ -55,11 +55,17 @@ def wait_for_delayed(client: zkplan.Client, count: int) -> None:
 
 @contextmanager
 def working(
-    hosts: str, root: str, threads: int = 4, *, grace: float = 10.0, **options: Any
+    hosts: str,
+    root: str,
+    threads: int = 4,
+    *,
+    grace: float = 10.0,
+    of_worker: dict[str, Any] | None = None,
+    **options: Any,
 ) -> Iterator[zkplan.Worker]:
     """A worker on threads of this process, registered; drained at the end of the block."""
     with zkplan.connect(hosts, root=root, **options) as client:
-        worker = zkplan.Worker(client, threads=threads)
+        worker = zkplan.Worker(client, threads, **(of_worker or {}))
         registered = threading.Event()
         worker.on_ready(lambda _: registered.set())
         worker.start()

@@ -25,8 +25,8 @@ NOT_HERE = {"zkplan server", "zkplan worker"}
 PLAN_FILE = Path(__file__).parents[2] / "examples" / "report.toml"
 
 
-#: Each takes half a minute. With every change one kind of login and TLS are enough.
-LONG = ("ensemble", "sasl")
+#: Each takes half a minute. With every change a login on each kind of server is enough.
+LONG = ("ensemble", "sasl", "tls")
 WORLDS = [pytest.param(name, marks=pytest.mark.chaos if name in LONG else ()) for name in SETUPS]
 
 
@@ -133,6 +133,7 @@ def test_every_command_of_the_reference_works(
             lambda: len(client.workers()) == 2 and client.workers(), "2 workers"
         )
         assert len(run("worker ls -o json").data) == 2
+        assert len(run("queue ls -o json").data[0]["workers"]) == 2
         run("plan wait keeps --timeout 30")
         run("plan wait fails --timeout 30", code=1)
         run("plan check keeps")

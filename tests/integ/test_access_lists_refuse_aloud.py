@@ -39,6 +39,7 @@ READING = {
     "task ls": "{failed}",
     "task show": "{failed} {dead} --values",
     "worker ls": "",
+    "queue ls": "",
 }
 WRITING = {
     "plan gc": ("--state failed --keep 0 --yes", "write", "{failed_path}/ready"),
@@ -98,7 +99,8 @@ def world(
 
 def test_every_command_that_reads_or_writes_plans_is_tried() -> None:
     groups = {
-        name: cli.get_command(click.Context(cli), name) for name in ("plan", "task", "worker")
+        name: cli.get_command(click.Context(cli), name)
+        for name in ("plan", "task", "worker", "queue")
     }
     found = {
         f"{name} {word}"

@@ -1,4 +1,5 @@
-"""The invariants S1 to S10, S14 and L1, judged after every accepted transaction on what it touched.
+"""The invariants S1 to S10, S14, S15 and L1, judged after every accepted transaction on what it
+touched.
 
 The auditor knows two things: the tree, and the history of what the tree accepted. It keeps an index
 of where each task stands, so that judging a transaction costs as much as the transaction, not as
@@ -7,35 +8,23 @@ the tree.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from zkplan.embedded.tree import Tree
 from zkplan.protocol.layout import parse_claim, parse_delayed, parse_entry
-from zkplan.protocol.records import control_from_bytes
+from zkplan.protocol.records import control_from_bytes, count_from_bytes
 from zkplan.protocol.requests import Create, Delete, Op, SetData
 from zkplan.protocol.shared import pending_dependents
 
 from .network import Fiber
+from .queues import judge_place, judge_ready
 from .store import Blobs, sealed
-from .story import FAILED, Meant, Violation
+from .story import FAILED, Meant, Transaction, Violation
 
 #: Kinds of fibers whose deletions of claims are releases on behalf of a worker that is gone.
 CLEARS = "clear"
 REMOVES = "remove"
-
-
-class Transaction(NamedTuple):
-    """One accepted transaction: who sent it, and what it touched, as far as that is known.
-
-    `claims` are those that it deletes, by task: they were current. `ended` are finished so far.
-    """
-
-    fiber: Fiber
-    claims: dict[str, str]
-    touched: dict[str, Meant]
-    edges: list[str]
-    ended: list[Meant]
 
 
 class Auditor:
@@ -59,6 +48,8 @@ class Auditor:
         self._delayed = f"{root}/delayed/"
         self._plans = f"{root}/plan-"
         self._active = f"{root}/active/"
+        #: By claims node, the queues that its worker serves.
+        self.served: Callable[[str], Sequence[str]] = lambda claims_node: ()
 
     def expect(self, task: Meant) -> None:
         """Announce a task before anybody sends it."""
@@ -179,8 +170,8 @@ class Auditor:
             return
         if kind.startswith("task-"):
             self._in_task(made, op, f"{plan_path}/{kind}", parts[2])
-        elif kind == "runnable":
-            entry = parse_entry(parts[2])
+        elif kind == "runnable" or (kind == "queues" and depth == 4):
+            entry = parse_entry(parts[-1])
             if entry is None:
                 return
             if type(op) is Create:
@@ -300,6 +291,7 @@ class Auditor:
             raise Violation(f"S6 {path} stands for a task that never was")
         made.touched[task_path] = task
         if type(op) is Create:
+            judge_place(task, op, path, self.served(path.split("/")[-2]))
             task.places.append(path)
         elif type(op) is Delete and path in task.places:
             task.places.remove(path)
@@ -368,7 +360,10 @@ class Auditor:
             if task.foreign:
                 return
             raise Violation(f"S1 {task.name} is half defined")
-        self._judge_place(task, ready.version, int(ready.data), deps, arguments, incomplete)
+        judge_ready(task, ready)
+        self._judge_place(
+            task, ready.version, count_from_bytes(ready.data), deps, arguments, incomplete
+        )
         claim = next((place for place in task.places if place.startswith(self._claims_nodes)), "")
         if owner and not claim:
             raise Violation(f"S1 {task.name} has an owner and no claim")

@@ -12,8 +12,8 @@ from zkplan.protocol import author as authoring
 from zkplan.protocol import control
 from zkplan.protocol import retry as retrying
 from zkplan.protocol.adding import NewTask
-from zkplan.protocol.layout import PLAN_FIXED
-from zkplan.protocol.records import OnFailure, PlanRecord, State
+from zkplan.protocol.layout import DEFAULT_QUEUE, PLAN_FIXED, QUEUES
+from zkplan.protocol.records import OnFailure, PlanRecord, State, ready_to_bytes
 
 from . import store
 from .story import Meant, Violation
@@ -87,7 +87,9 @@ def new_tasks(tasks: list[Meant], rng: random.Random) -> list[NewTask]:
     for task in tasks:
         deps: list[str | NewTask] = [made.get(dep.name) or dep.number for dep in task.deps]
         rank = rng.choice(("5000", "4990"))
-        made[task.name] = NewTask(task.name, rank, task.record, deps)
+        made[task.name] = NewTask(task.name, rank, task.record, deps, queue=task.queue)
+        made[task.name].not_before_ms = rng.randint(1, 300) if rng.random() < 0.05 else 0
+        made[task.name].key = task.name if task.keyed else ""
     return list(made.values())
 
 
@@ -101,7 +103,7 @@ def create(world: World, plan: Plan, chunks: list[list[Meant]], marks: int) -> S
     for index, chunk in enumerate(chunks):
         if index == marks:
             yield from mark_ready(world, plan)
-        if not (yield from _add(world, author, chunk)):
+        if not (yield from add(world, author, chunk)):
             return
     if marks >= len(chunks):
         yield from mark_ready(world, plan)
@@ -120,7 +122,7 @@ def add_more(world: World, plan: Plan, size: int) -> Script:
         tasks.append(task)
         world.expect(task)
     plan.tasks += tasks
-    yield from _add(world, author, tasks)
+    yield from add(world, author, tasks)
 
 
 def new_author(world: World, path: str) -> authoring.Author:
@@ -129,7 +131,7 @@ def new_author(world: World, path: str) -> authoring.Author:
     return author
 
 
-def _add(world: World, author: authoring.Author, tasks: list[Meant]) -> Generator[Any, Any, bool]:
+def add(world: World, author: authoring.Author, tasks: list[Meant]) -> Generator[Any, Any, bool]:
     """Add `tasks`; what is acknowledged must run. Gives False where no more can be added."""
     tasks = [task for task in tasks if all(dep.number or dep in tasks for dep in task.deps)]
     new = new_tasks(tasks, world.rng)
@@ -180,6 +182,9 @@ def plain(world: World, plan: Plan, tasks: list[Meant], *, fixed: bool) -> None:
     plan.foreign = True
     for name in PLAN_FIXED if fixed else ():
         put(f"{path}/{name}")
+    made = {task.queue for task in tasks} - {DEFAULT_QUEUE}
+    for name in (QUEUES, *(f"{QUEUES}/{queue}" for queue in sorted(made))) if made else ():
+        put(f"{path}/{name}")
     for task in tasks:
         task.foreign = True
         task.path = put(f"{path}/task-", task.record, True)
@@ -190,7 +195,7 @@ def plain(world: World, plan: Plan, tasks: list[Meant], *, fixed: bool) -> None:
             prov = put(f"{dep.path}/prov-", data, True)
             world.auditor.learn_edge(prov, data)
     for task in tasks:
-        put(f"{task.path}/ready", b"%d" % len(task.deps))
+        put(f"{task.path}/ready", ready_to_bytes(len(task.deps), task.queue))
         task.numbers, task.alive, task.acknowledged = 1, True, True
         world.auditor.tasks[task.path] = task
     put(f"{path}/ready")

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
 from zkplan.protocol import commit as committing
-from zkplan.protocol.commit import Part
 from zkplan.protocol.load import Loaded
-from zkplan.protocol.requests import Check, Delete, Multi, ReadChildren, Refused
+from zkplan.protocol.part import Part
+from zkplan.protocol.requests import Check, Delete, Multi, Op, ReadChildren, Refused
 
 from . import store
+from .network import Fiber
 from .story import Meant
-from .world import ROOT
+from .world import ROOT, World
 
 #: Stands where an operation was taken out: answers are by position.
 NOTHING = Check(ROOT)
 Answers = Generator[Any, Any, Any]
+#: What a variant makes of an operation on its way to the server.
+Rewrite = Callable[[World, Fiber, Op], Op]
 _real_sort_out = committing._sort_out
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from zkplan.protocol.layout import queue_path
 from zkplan.protocol.records import control_from_bytes
 
 if TYPE_CHECKING:
@@ -13,14 +14,15 @@ if TYPE_CHECKING:
 COMPARED = 0.08
 
 
-def plans_to_look_at(world: World) -> list[str]:
-    """As a watch on `runnable` of an active plan would tell; of another one now and then, for
+def plans_to_look_at(world: World, queues: list[str]) -> list[str]:
+    """As a watch on these queues of an active plan would tell; of another one now and then, for
     a worker may have listed it before it was paused or ended."""
     found = []
     active = world.nodes[world.paths.active].children
     for plan in world.plans:
-        node = world.nodes.get(f"{world.paths.plan(plan.number)}/runnable")
-        if node is not None and node.children:
+        path = world.paths.plan(plan.number)
+        nodes = [world.nodes.get(queue_path(path, queue)) for queue in queues]
+        if any(node is not None and node.children for node in nodes):
             ready = world.nodes.get(f"{world.paths.plan(plan.number)}/ready")
             runs = ready is not None and control_from_bytes(ready.data) == "running"
             if (runs and plan.number in active) or world.chance(0.1):

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from zkplan.protocol.layout import PLAN_FIXED
+from zkplan.protocol.layout import PLAN_FIXED, QUEUES, queue_path
 from zkplan.protocol.shared import pending_dependents
 
 from .authors import Plan
+from .queues import NAMES
 from .story import STORED, Meant, Violation
 
 if TYPE_CHECKING:
@@ -46,9 +47,11 @@ def _judge_plan(world: World, plan: Plan, held: set[str]) -> None:
     running = [task for task in world.names.values() if task.alive and task.name not in held]
     if running:
         raise Violation(f"L3 {[task.name for task in running]} never finished")
-    if not tasks and children != {*PLAN_FIXED, "ready", "done"} - {"add-count"}:
+    if not tasks and children - {QUEUES} != {*PLAN_FIXED, "ready", "done"} - {"add-count"}:
         raise Violation(f"L3 plan {plan.number} has no task, and these children: {children}")
-    if world.nodes[f"{world.paths.plan(plan.number)}/runnable"].children:
+    path = world.paths.plan(plan.number)
+    nodes = [world.nodes.get(queue_path(path, queue)) for queue in NAMES]
+    if any(node is not None and node.children for node in nodes):
         raise Violation(f"L3 plan {plan.number} has runnable entries left")
 
 

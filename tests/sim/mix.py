@@ -13,8 +13,8 @@ from zkplan.protocol import wide_join
 
 from .network import Faults
 
-#: A module, the name of one of its attributes, and what stands there instead.
-Patch = tuple[ModuleType, str, Any]
+#: A module or a class, the name of one of its attributes, and what stands there instead.
+Patch = tuple[ModuleType | type, str, Any]
 
 
 class Mix(NamedTuple):

@@ -7,14 +7,14 @@ one; the others change an answer on its way back, or leave a step out.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from zkplan.protocol import adding, clearing, publish, wide_delivery, wide_join
+from zkplan.protocol import adding, clearing, keys, publish, wide_delivery, wide_join
 from zkplan.protocol import commit as committing
 from zkplan.protocol import load as loading
-from zkplan.protocol.commit import Part
 from zkplan.protocol.layout import DELIVERED, Entry, parse_claim, parse_entry
+from zkplan.protocol.part import Part
 from zkplan.protocol.publish import Published
 from zkplan.protocol.requests import (
     Applied,
@@ -28,10 +28,11 @@ from zkplan.protocol.requests import (
     Refused,
     SetData,
 )
+from zkplan.protocol.shared import Allowance
 from zkplan.store import compare, end
 
-from . import broken_runs, runs, store
-from .broken_runs import NOTHING
+from . import broken_keys, broken_queues, broken_runs, runs, store
+from .broken_runs import NOTHING, Rewrite
 from .mix import Patch, replaced
 from .network import Fiber
 from .story import STORED, Violation
@@ -41,16 +42,18 @@ from .world import ROOT, World
 _INDEX, _FINDS = f"{ROOT}/active/", ("index", "check")
 _WORKERS = f"{ROOT}/workers/"
 
-Rewrite = Callable[[World, Fiber, Op], Op]
-
 
 @dataclass(frozen=True)
 class Mutant:
-    """One broken variant. `rewrite` sees each operation, `patches` replace parts of steps."""
+    """One broken variant. `rewrite` sees each operation, `patches` replace parts of steps.
+
+    Only worlds that `needs` takes are run: others cannot have what it breaks.
+    """
 
     name: str
     rewrite: Rewrite | None = None
     patches: tuple[Patch, ...] = ()
+    needs: Callable[[World], bool] = lambda world: True
 
 
 def first_seed_that_finds(mutant: Mutant, seeds: range) -> tuple[int, str] | None:
@@ -58,6 +61,8 @@ def first_seed_that_finds(mutant: Mutant, seeds: range) -> tuple[int, str] | Non
     with replaced(mutant.patches):
         for seed in seeds:
             world = World(seed)
+            if not mutant.needs(world):
+                continue
             if mutant.rewrite is not None:
                 world.network.rewrite = _rewriter(mutant.rewrite, world)
             try:
@@ -246,6 +251,10 @@ def _no_claims(*_: Any, **__: Any) -> Answers:
     return []
 
 
+def _only(needs: Callable[[World], bool], *mutants: Mutant) -> tuple[Mutant, ...]:
+    return tuple(replace(mutant, needs=needs) for mutant in mutants)
+
+
 MUTANTS = (
     Mutant("commit fenced by owner only", _fence_by_owner_only),
     Mutant(
@@ -313,9 +322,8 @@ MUTANTS = (
         patches=((wide_delivery, "_fix_result", _mark_with_the_result),),
     ),
 )
-#: Found here alone: those of runs, and those of which real processes take no harm:
-#: their scan mends what the index lacks, an entry too many costs a look, a `dep-` is for people.
-SIMULATION_ONLY = (
+OF_RUNS = _only(
+    lambda world: world.pure,
     Mutant("run without the fence", patches=((committing, "_Commit", broken_runs.Unfenced),)),
     Mutant(
         "run without check of the plan", patches=((committing, "_Commit", broken_runs.Unguarded),)
@@ -330,6 +338,23 @@ SIMULATION_ONLY = (
     Mutant(
         "run that writes to the store", patches=((runs, "outcome_ahead", broken_runs.write_ahead),)
     ),
+)
+OF_QUEUES = _only(
+    lambda world: world.queues is not None,
+    Mutant("queue lost in a retry", broken_queues.to_default_queue("fail", "retry")),
+    Mutant("queue lost in a clearing", broken_queues.to_default_queue("clear")),
+    Mutant("queue lost in a hand-back", broken_queues.to_default_queue("hand back")),
+    Mutant("queue lost on an edge", broken_queues.edge_without_queue),
+    Mutant(
+        "dependent claimed whatever its queue",
+        patches=((Allowance, "takes", broken_queues.takes_any),),
+    ),
+)
+#: Found here alone: those of runs and of queues, and those of which real processes take no harm:
+#: their scan mends what the index lacks, an entry too many costs a look, a `dep-` is for people.
+SIMULATION_ONLY = (
+    *OF_RUNS,
+    *OF_QUEUES,
     Mutant("dep- that names another task", _dep_that_names_the_next),
     Mutant(
         "ready without its index entry",
@@ -343,6 +368,15 @@ SIMULATION_ONLY = (
         _without(lambda fiber, op: fiber.kind == "index" and op.path.endswith(("/ready", "/done"))),
     ),
     Mutant("index entry without a new version of ready", _index_unnoticed),
+    Mutant(
+        "key made after its plan", patches=((keys, "create_plan_with", broken_keys.after_the_plan),)
+    ),
+    Mutant("key moved without compare", broken_keys.not_compared),
+    Mutant(
+        "removal that leaves the key",
+        _without(lambda fiber, op: type(op) is Delete and op.path.startswith(f"{ROOT}/keys/")),
+    ),
+    Mutant("task without its key", _without(lambda fiber, op: "/add-ids/key-" in op.path)),
 )
 #: Of values in a store. The first two change the store of the simulation; those of real processes
 #: are in tests/chaos/traffic/mutated.py.

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
 
-from zkplan.protocol.commit import Part
 from zkplan.protocol.load import Loaded, following, load_ahead
+from zkplan.protocol.part import Part
 
 from . import store
 from .story import FAILED, Meant
@@ -19,13 +19,15 @@ GOES_ON = 0.8
 Script = Generator[Any, Any, None]
 
 
-def run_ahead(world: World, parts: list[Part], versions: dict[str, int]) -> Script:
-    """Run what may run behind each of `parts`."""
+def run_ahead(
+    world: World, parts: list[Part], versions: dict[str, int], queues: list[str]
+) -> Script:
+    """Run what may run behind each of `parts`, as far as this worker serves its queue."""
     for part in parts if world.pure else ():
-        yield from _run_behind(world, part, versions)
+        yield from _run_behind(world, part, versions, queues)
 
 
-def _run_behind(world: World, first: Part, versions: dict[str, int]) -> Script:
+def _run_behind(world: World, first: Part, versions: dict[str, int], queues: list[str]) -> Script:
     """Make the run of `first` anew. Anything may happen to its tasks while they are read."""
     claim = first.loaded.claim
     version = versions.get(claim.plan_path)
@@ -39,6 +41,8 @@ def _run_behind(world: World, first: Part, versions: dict[str, int]) -> Script:
         if not pure or len(edges) != 1 or edges[0].k != 1:
             return
         edge = edges[0]
+        if edge.queue not in queues:
+            return
         readings = yield from load_ahead(claim.plan_path, [edge.task])
         reading = readings.get(edge.task)
         if reading is None:

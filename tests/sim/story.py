@@ -4,6 +4,14 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+from zkplan.protocol.records import Dead
+
+if TYPE_CHECKING:
+    from zkplan.protocol.shared import Claim
+
+    from .network import Fiber
 
 FAILED = b"F"
 #: The outcome lies in the store, and this refers to it (`store.sealed`).
@@ -27,9 +35,12 @@ class Meant:
     deps: list[Meant]
     attempts: int = 3
     keep: bool | None = None
+    queue: str = "default"
     pure: bool = False
     adds: list[Meant] = field(default_factory=list)
     foreign: bool = False
+    #: Its name is its key, too: two authors may add it.
+    keyed: bool = False
     stored: bool = False
     acknowledged: bool = False
     path: str = ""
@@ -59,6 +70,9 @@ class Meant:
     def failure(self) -> bytes:
         return FAILED + self.record
 
+    def dead(self, claim: Claim, worker: str) -> Dead:
+        return Dead(claim.rank, claim.n, claim.a, self.name, "", worker, claim.queue)
+
     def may_be(self, outcome: bytes) -> bool:
         """Whether `outcome` is the right result for the dependencies' outcomes, or a failure."""
         arguments = [dep.fixed for dep in self.deps]
@@ -68,3 +82,16 @@ class Meant:
         if outcome.startswith(STORED):
             outcome = b"v" + outcome.rpartition(b"-")[2]
         return outcome in (self.outcome(known), self.failure)
+
+
+class Transaction(NamedTuple):
+    """One accepted transaction: who sent it, and what it touched, as far as that is known.
+
+    `claims` are those that it deletes, by task: they were current. `ended` are finished so far.
+    """
+
+    fiber: Fiber
+    claims: dict[str, str]
+    touched: dict[str, Meant]
+    edges: list[str]
+    ended: list[Meant]

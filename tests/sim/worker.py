@@ -16,9 +16,8 @@ from zkplan.protocol import claim as claiming
 from zkplan.protocol import commit as committing
 from zkplan.protocol import ending, look, membership, publish, wide_delivery
 from zkplan.protocol import load as loading
-from zkplan.protocol.commit import Part
 from zkplan.protocol.load import FirstReads, Loaded, Reading
-from zkplan.protocol.records import Dead
+from zkplan.protocol.part import Part
 from zkplan.protocol.requests import ReadData, Step
 from zkplan.protocol.running import mark_started, write_log
 from zkplan.protocol.shared import NO_ALLOWANCE, Allowance, Claim, Dependent, Registration
@@ -26,6 +25,7 @@ from zkplan.protocol.shared import NO_ALLOWANCE, Allowance, Claim, Dependent, Re
 from . import duties, maintenance, store
 from .loads import judge_arguments, judge_loaded
 from .network import Client
+from .queues import draw_served, served
 from .runs import run_ahead
 from .story import FAILED, Meant
 
@@ -45,6 +45,7 @@ class Worker:
         self.name = name
         self.client = client
         self.slots = world.rng.randint(1, 4)
+        self._queues = draw_served(world.queues)
         self.me: Registration | None = None
         self.stopping = False
         self.versions: dict[str, int] = {}
@@ -61,6 +62,10 @@ class Worker:
         self._looking = False
         self._lives = count()
         self._uids: Iterator[str] = map(str, count())
+
+    @property
+    def queues(self) -> list[str]:  # the preferred one first
+        return served(self.world, self._queues)
 
     @property
     def held(self) -> int:
@@ -107,12 +112,17 @@ class Worker:
                 options.append(lambda: self._start("unregister", self._unregister()))
             return options
         if not self._looking and self.held < self.slots:
-            options += [partial(self._begin_look, plan) for plan in duties.plans_to_look_at(world)]
+            options += [
+                partial(self._begin_look, plan)
+                for plan in duties.plans_to_look_at(world, self.queues)
+            ]
         options += self._duties()
         if world.chance(world.mix.hand_back) and (self.to_load or self.finished):
             options.append(self._begin_hand_back)
         if self.finished and world.chance(world.mix.logs):
-            options.append(lambda: self._start("log", self._log(self.finished[0].loaded.claim)))
+            options.append(
+                lambda: self._start("log", write_log(self.finished[0].loaded.claim, b"progress"))
+            )
         return options
 
     def _duties(self) -> list[Callable[[], None]]:
@@ -168,9 +178,14 @@ class Worker:
             claims, self.to_load = self.to_load, []
         else:
             claims = [self.finished.pop().loaded.claim]
+        if self.world.rng.random() < 0.3:  # their tasks may not run yet
+            due_ms = self.world.now + self.world.rng.randint(1, 100)
+            for claim in claims:
+                self._start("hand back", ending.postpone(claim, due_ms, self.world.paths.delayed))
+            return
         self._start("hand back", ending.hand_back(claims))
 
-    # Scripts: the steps of the protocol, one after the other.
+    # Scripts: the steps of the protocol in order.
 
     def _register(self) -> Script:
         name = f"{self.name}.{next(self._lives)}"
@@ -194,20 +209,21 @@ class Worker:
     def _allowance(self) -> Allowance:
         direct = self.world.mix.claims_directly and not self.stopping
         free = max(0, self.slots - self.held) if direct else 0
-        return Allowance(free, dict(self.versions))
+        return Allowance(free, dict(self.versions), self.queues)
 
     def _claim(self, plan: str) -> Script:
         plan_path = self.world.paths.plan(plan)
-        seen = yield from look.look(plan_path)
+        seen = yield from look.look(plan_path, queues=self.queues)
         me = self.me
         if seen.state != "running":
             self.versions.pop(plan_path, None)
-        elif seen.names and me is not None:
+        elif me is not None and (listed := [each for each in seen.listed if each[1]]):
             self.versions[plan_path] = seen.version
-            names = list(seen.names)
+            queue, found = listed[0]
+            names = list(found or ())
             self.world.rng.shuffle(names)
             names = names[: max(1, self.slots - self.held)]
-            taken = yield from claiming.claim(me, plan, seen.version, names)
+            taken = yield from claiming.claim(me, plan, seen.version, names, queue)
             if taken.plan_changed:
                 self.versions.pop(plan_path, None)
             if taken.worker_gone:
@@ -235,8 +251,9 @@ class Worker:
             if item.result is None and not (
                 yield from store.opened(self.world, item, task, item.claim.path)
             ):
-                continue
-            self._run(item)
+                self.to_fail.append((item.claim, task))  # its plan was removed, with its blobs
+            else:
+                self._run(item)
 
     def _reload(self, parts: list[Part]) -> Script:
         loaded = yield from loading.load([part.loaded.claim for part in parts])
@@ -252,8 +269,7 @@ class Worker:
         """The function: takes no time of its own, for the commit may begin any time later."""
         task = self.world.names[item.record.decode()]
         claim = item.claim
-        if item.result is not None:
-            # Delivery had begun: the outcome is fixed, and the function is not run again.
+        if item.result is not None:  # delivery had begun, and the function is not run again
             self.finished.append(self._part(item, task, item.result))
         elif claim.a >= task.attempts or self.world.chance(self.world.mix.failing):
             if claim.a + 1 >= task.attempts and self.world.cascades(claim.plan):
@@ -280,7 +296,7 @@ class Worker:
     def _part(self, item: Loaded, task: Meant, outcome: bytes) -> Part:
         dead = b""
         if outcome.startswith(FAILED):
-            dead = Dead(item.claim.rank, item.claim.n, item.claim.a, task.name, "", "").to_bytes()
+            dead = task.dead(item.claim, "").to_bytes()
         return Part(item, outcome, task.keep, dead)
 
     def _commit(self, parts: list[Part]) -> Script:
@@ -299,7 +315,7 @@ class Worker:
             self.finished += narrow
             return
         pending_records, self.old_pending = self.old_pending, []
-        yield from run_ahead(world, narrow, self.versions)
+        yield from run_ahead(world, narrow, self.versions, self.queues)
         ahead = yield from self._read_ahead(narrow)
         report = yield from committing.commit(me, narrow, pending_records, self._allowance())
         for claim in report.inherited:
@@ -381,8 +397,4 @@ class Worker:
             due = world.now + world.rng.randint(0, 20) if world.chance(0.5) else None
             yield from ending.fail_again(claim, b"failed", due, world.paths.delayed)
         else:
-            dead = Dead(claim.rank, claim.n, claim.a, task.name, "", self.name)
-            yield from ending.fail_for_good(claim, task.failure, dead)
-
-    def _log(self, claim: Claim) -> Script:
-        yield from write_log(claim, b"progress")
+            yield from ending.fail_for_good(claim, task.failure, task.dead(claim, self.name))

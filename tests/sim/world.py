@@ -12,13 +12,13 @@ from collections.abc import Callable
 
 from zkplan.embedded import records as server
 from zkplan.protocol.adding import NewTask
-from zkplan.protocol.commit import Part
 from zkplan.protocol.layout import Paths
 from zkplan.protocol.membership import sign_off
+from zkplan.protocol.part import Part
 from zkplan.protocol.records import control_from_bytes
 
-from . import authors, store
-from .auditor import REMOVES, Auditor
+from . import authors, keyed, queues, store
+from .auditor import REMOVES
 from .authors import Plan
 from .ending import judge
 from .mix import NARROW, draw_mix, replaced
@@ -48,7 +48,8 @@ class World:
         self.rng = rng = random.Random(seed)
         self.network = Network(rng, note)
         self.paths = Paths(ROOT)
-        self.auditor = Auditor(self.network.tree, ROOT, self.network.blobs)
+        self.auditor = keyed.Auditor(self.network.tree, ROOT, self.network.blobs)
+        self.auditor.served = self._served
         self.nodes = self.auditor.nodes
         self.names = self.auditor.names
         self.mix = draw_mix(rng)
@@ -60,12 +61,17 @@ class World:
         #: Whether most tasks are pure, so that workers run chains of them ahead.
         self.pure = random.Random(f"pure {seed}").random() < PURE
         self.awaited = bool(lost) or random.Random(f"awaited {seed}").random() < AWAITED
+        drawn = random.Random(f"queues {seed}")
+        #: Draws the queues of tasks and workers, in a run that has any.
+        self.queues = drawn if drawn.random() < queues.SHARE else None
         self.has_store = random.Random(f"store {seed}").random() < store.SHARE
         self.now = 0
         self.plans: list[Plan] = []
         self.workers: list[Worker] = []
+        self._all_workers: list[Worker] = []
         self.clients: list[Client] = []
         self.dying: list[int] = []
+        self.seed = seed
         self.pending: list[Callable[[], None]] = []
         self.writers: list[Client] = []
         self.calm = False
@@ -80,8 +86,14 @@ class World:
 
     def expect(self, task: Meant) -> None:
         for each in (task, *task.adds):
+            if self.queues is not None:
+                each.queue = queues.draw_queue(self.queues)
             each.stored = self.has_store and store.is_chosen(each)
             self.auditor.expect(each)
+
+    def _served(self, claims_node: str) -> list[str]:
+        name = claims_node.partition(".")[0]
+        return next((each.queues for each in self._all_workers if each.name == name), [])
 
     def created(self, plan: Plan, number: str) -> None:
         plan.number = number
@@ -118,6 +130,7 @@ class World:
         self.network.split_reads = rng.random() < 0.1
         for _ in range(rng.choice((1, 1, 1, 2))):
             self._new_plan()
+        keyed.join_in(self)
         for _ in range(rng.choice((1, 2, 2, 3))):
             self._new_worker()
         self._plan_the_operator()
@@ -137,11 +150,13 @@ class World:
         if rng.random() < 0.2:
             chunks.append(authors.graph(self, plan, 2))
         marks = rng.randint(0, len(chunks))
+        self.write(plan, authors.create(self, plan, chunks, marks))
+
+    def write(self, plan: Plan, script: authors.Script) -> None:
+        """An author of that plan, on a connection of its own."""
         client = self._connect("author")
         self.writers.append(client)
-        self.network.start(
-            client, f"author {plan.name}", authors.create(self, plan, chunks, marks), {}
-        )
+        self.network.start(client, f"author {plan.name}", script, {})
 
     def _plan_the_operator(self) -> None:
         mix = self.mix
@@ -169,6 +184,7 @@ class World:
     def _new_worker(self) -> None:
         client = self._connect("w")
         self.workers.append(Worker(self, client.name, client))
+        self._all_workers.append(self.workers[-1])
 
     def _end(self, client: Client) -> None:
         self.clients.remove(client)
@@ -191,10 +207,7 @@ class World:
         plans = self._known()
         if plans:
             plan = self.rng.choice(plans)
-            client = self._connect("author")
-            self.writers.append(client)
-            script = authors.add_more(self, plan, self.rng.randint(1, 4))
-            self.network.start(client, f"author {plan.name}", script, {})
+            self.write(plan, authors.add_more(self, plan, self.rng.randint(1, 4)))
 
     def _remove(self) -> None:
         plans = self._known()

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, cast
 
+from zkplan.isolation.processes import Processes
 from zkplan.plan import Plan
 from zkplan.protocol.layout import Paths
 from zkplan.protocol.load import Loaded
-from zkplan.protocol.records import Failure, TaskOptions, TaskRecord
+from zkplan.protocol.options import TaskOptions
+from zkplan.protocol.records import Failure, TaskRecord
 from zkplan.protocol.shared import Claim
 from zkplan.runtime.failures import VanishedWorkers
 from zkplan.runtime.job import Ended, Job
@@ -22,6 +24,8 @@ PATHS = Paths("/zkplan")
 PLAN, TASK_NUMBER = "0000000003", "0000000012"
 CODEC = Codec(b"secret")
 VALUES = Values(cast("Transport", None), CODEC)
+#: It runs all tasks in threads, but for those that want a process.
+THREADS = Processes(CODEC, 1, False)
 #: What a function did that must not have run.
 ran: list[Any] = []
 
@@ -34,7 +38,11 @@ def one_runner() -> Iterator[Runner]:
     """For a fixture. No function that it runs may ask for the transport or the plan."""
     ran.clear()
     transport, plan = cast("Transport", None), cast("Plan", None)
-    made = Runner(transport, VALUES, lambda job: plan, VanishedWorkers(), lambda: False)
+    made = Runner(
+        *(transport, VALUES, lambda job: plan, VanishedWorkers(), ["default"]),
+        lambda: False,
+        THREADS,
+    )
     yield made
     made.close()
 

@@ -13,7 +13,8 @@ import pytest
 from tests.integ.support import wait_until
 from zkplan.errors import NotSerialisable, TaskCancelled, TaskError
 from zkplan.plan import Plan
-from zkplan.protocol.records import Failure, TaskOptions
+from zkplan.protocol.options import TaskOptions
+from zkplan.protocol.records import Failure
 from zkplan.protocol.requests import Applied, Check, Multi, Reason, Refused, Request, Step
 from zkplan.runtime.context import LOGS_PER_ATTEMPT, Context, current
 from zkplan.runtime.failures import VanishedWorkers
@@ -23,7 +24,7 @@ from zkplan.serialization.codec import FAILURE
 from zkplan.transport import Transport
 from zkplan.transport.step_runner import start_step
 
-from .attempts import CODEC, VALUES, claim, failure, job_of, note, outcome, ran
+from .attempts import CODEC, THREADS, VALUES, claim, failure, job_of, note, outcome, ran
 
 
 class Logbook:
@@ -78,7 +79,9 @@ async def answer_one() -> None:
 
 @pytest.fixture
 def runner(logbook: Logbook) -> Iterator[Runner]:
-    made = Runner(cast("Transport", logbook), VALUES, the_plan, VanishedWorkers(), bool)
+    made = Runner(
+        cast("Transport", logbook), VALUES, the_plan, VanishedWorkers(), (), bool, THREADS
+    )
     yield made
     made.close()
 

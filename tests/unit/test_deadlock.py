@@ -30,6 +30,8 @@ class Tree:
     def __init__(self, **changed: list[Any]) -> None:
         self.answers: dict[str, list[Any]] = {
             "runnable": [node()],
+            "queues": [["gpu"]],
+            "gpu": [node()],
             "workers": [["w"]],
             "claims": [[OTHERS_CLAIM]],
             "pending": [node(PENDING)],
@@ -68,7 +70,10 @@ def test_the_dead_are_counted_where_nothing_can_run() -> None:
     [
         {"runnable": [node(), node(pzxid=6)]},
         {"runnable": [node(children=1)]},
-        {"runnable": [None]},
+        {"runnable": [None], "queues": [None]},
+        {"gpu": [node(), node(pzxid=6)]},
+        {"gpu": [node(children=1)]},
+        {"queues": [None, ["gpu"]]},
         {"claims": [[CLAIM]]},
         {"delayed": [[DELAYED]]},
         {"claims": [["pending-1"]], "ready": [node(b"1", 1)]},

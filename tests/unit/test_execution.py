@@ -9,7 +9,8 @@ import pytest
 from zkplan.errors import PayloadUndecodable
 from zkplan.protocol import records
 from zkplan.protocol.load import Loaded
-from zkplan.protocol.records import Failure, TaskOptions, TaskRecord
+from zkplan.protocol.options import TaskOptions
+from zkplan.protocol.records import Failure, TaskRecord
 from zkplan.runtime.failures import LOSSES_MAX
 from zkplan.runtime.job import Job
 from zkplan.runtime.runner import RESULT_BYTES_MAX, Runner

@@ -26,7 +26,8 @@ from zkplan.archive import picture
 from zkplan.archive.file import Header, open_archive
 from zkplan.errors import InvariantViolated, PayloadUndecodable, ZkplanError
 from zkplan.inspection import neighbours, unfinished
-from zkplan.protocol import clearing, layout, records, shared
+from zkplan.protocol import fields, layout, records, shared
+from zkplan.protocol import options as task_options
 from zkplan.serialization import codec as codecs
 from zkplan.serialization.codec import FAILURE, LOG, TASK, VALUE, Codec
 from zkplan.store import blob
@@ -66,12 +67,12 @@ DECODERS: dict[str, Fuzzed] = {
     "protocol.layout.parse_claim": Fuzzed(layout.parse_claim, NAMES),
     "protocol.layout.parse_delayed": Fuzzed(layout.parse_delayed, NAMES),
     "protocol.layout.number_of": Fuzzed(layout.number_of, NAMES, (InvariantViolated,)),
-    "protocol.records.from_json": Fuzzed(
-        lambda data: records.from_json(data, "it"), BODIES, RECORD
+    "protocol.fields.from_json": Fuzzed(lambda data: fields.from_json(data, "it"), BODIES, RECORD),
+    "protocol.options.TaskOptions.from_json": Fuzzed(
+        task_options.TaskOptions.from_json, BODIES, RECORD
     ),
-    "protocol.records.TaskOptions.from_json": Fuzzed(records.TaskOptions.from_json, BODIES, RECORD),
-    "protocol.records.TaskOptions.from_value": Fuzzed(
-        lambda data: records.TaskOptions.from_value(as_json(data)), BODIES, RECORD
+    "protocol.options.TaskOptions.from_value": Fuzzed(
+        lambda data: task_options.TaskOptions.from_value(as_json(data)), BODIES, RECORD
     ),
     "protocol.records.PlanRecord.from_bytes": Fuzzed(records.PlanRecord.from_bytes, BODIES, RECORD),
     "protocol.records.TaskRecord.from_bytes": Fuzzed(records.TaskRecord.from_bytes, BODIES, RECORD),
@@ -90,14 +91,13 @@ DECODERS: dict[str, Fuzzed] = {
     "serialization.codec.load_function": Fuzzed(codecs.load_function, PICKLES, RECORD),
     "serialization.codec.describe_function": Fuzzed(codecs.describe_function, PICKLES),
     "protocol.shared.pending_dependents": Fuzzed(shared.pending_dependents, BODIES),
-    "protocol.clearing._next_entry": Fuzzed(
-        lambda data: clearing._next_entry(data, CLAIM, True), BODIES
-    ),
+    "protocol.shared.claim_facts": Fuzzed(shared.claim_facts, BODIES),
+    "protocol.records.queue_from_bytes": Fuzzed(records.queue_from_bytes, BODIES),
+    "protocol.layout.parse_queue": Fuzzed(layout.parse_queue, NAMES),
     "archive.picture.delayed_of": Fuzzed(
         lambda name: picture.delayed_of(name, "0000000001"), NAMES
     ),
     "inspection.neighbours._edge": Fuzzed(neighbours._edge, BODIES),
-    "inspection.unfinished._used": Fuzzed(unfinished._used, BODIES),
     "inspection.unfinished._name_of": Fuzzed(
         lambda data: unfinished._name_of(CODEC, data), ENVELOPES
     ),
@@ -204,7 +204,7 @@ def test_a_megabyte_of_garbage_costs_no_more_than_some_of_it(size: str) -> None:
 def test_what_options_say_can_be_reckoned_with(data: bytes) -> None:
     """The loop of a worker reckons with them, and would end by what cannot be reckoned."""
     try:
-        options = records.TaskOptions.from_json(data)
+        options = task_options.TaskOptions.from_json(data)
     except PayloadUndecodable:
         return
     delay = zkplan.backoff.Backoff(
@@ -236,7 +236,9 @@ def test_a_time_in_a_record_is_a_date(data: bytes) -> None:
 @given(BODIES, NAMES)
 def test_a_claim_is_released_to_an_entry_that_workers_take(data: bytes, name: str) -> None:
     claim = layout.parse_claim(name) or CLAIM._replace(n=7)
-    entry = clearing._next_entry(data, claim, False)
+    facts = shared.claim_facts(data)
+    entry = layout.Entry(facts.rank, claim.task, claim.n + 1, facts.a)
+    assert layout.parse_queue(facts.queue) == facts.queue
     assert claim.n == 9_999_999_999 or layout.parse_entry(entry.name) == entry
 
 

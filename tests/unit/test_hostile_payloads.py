@@ -21,7 +21,7 @@ from zkplan.serialization.codec import FAILURE, LOG, MAGIC, TASK, VALUE, Codec
 from zkplan.store.values import Values
 from zkplan.waiting.one_result import open_outcome
 
-from .attempts import Edge, job_of
+from .attempts import THREADS, Edge, job_of
 
 OURS = Codec(b"ours")
 VALUES = Values(None, OURS)  # type: ignore[arg-type]
@@ -84,7 +84,7 @@ def job(**parts: Any) -> Job:
 
 
 def runner() -> Runner:
-    return Runner(None, VALUES, None, VanishedWorkers(), bool)  # type: ignore[arg-type]
+    return Runner(None, VALUES, None, VanishedWorkers(), (), bool, THREADS)  # type: ignore[arg-type]
 
 
 def test_the_job_of_these_tests_runs_as_it_is() -> None:

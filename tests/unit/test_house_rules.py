@@ -143,7 +143,8 @@ WITH_EXAMPLES = sorted(
 TYPES_NARROWED = {
     "embedded/connection.py": {"isinstance(transport, asyncio.Transport)"},
     "embedded/service.py": {"isinstance(request, ask.Multi)"},
-    "protocol/author.py": {"isinstance(answer, Refused)"},
+    "protocol/author.py": {"isinstance(answer, Refused)", "isinstance(made, str)"},
+    "protocol/keys.py": {"held.plan is not None"},
     "protocol/wide_delivery.py": {"loaded.result is not None"},
 }
 

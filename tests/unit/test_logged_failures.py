@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from zkplan.errors import PayloadUndecodable
-from zkplan.protocol.records import TaskOptions
+from zkplan.protocol.options import TaskOptions
 from zkplan.runtime.failures import MESSAGES, describe, for_log, time_out
 from zkplan.runtime.runner import Runner
 from zkplan.runtime.settlement import settle

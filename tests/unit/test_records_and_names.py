@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from zkplan.errors import InvariantViolated, PayloadUndecodable
 from zkplan.protocol.layout import (
+    DEFAULT_QUEUE,
     PRIORITY_MAX,
     PRIORITY_MIN,
     Delayed,
@@ -23,19 +24,27 @@ from zkplan.protocol.layout import (
     parse_entry,
     rank_of,
 )
+from zkplan.protocol.options import DEFAULT_OPTIONS, TaskOptions
 from zkplan.protocol.records import (
-    DEFAULT_OPTIONS,
     Dead,
     Edge,
     Failure,
     PlanRecord,
-    TaskOptions,
     TaskRecord,
     WorkerRecord,
     control_from_bytes,
     control_to_bytes,
+    count_from_bytes,
+    queue_from_bytes,
+    ready_to_bytes,
 )
-from zkplan.protocol.shared import Dependent, pending_bytes, pending_dependents
+from zkplan.protocol.shared import (
+    Claim,
+    Dependent,
+    claim_facts,
+    pending_bytes,
+    pending_dependents,
+)
 
 from .hostile_bytes import NAMES
 
@@ -44,6 +53,9 @@ TASK = "0000000012"
 ENDLESS = "9" * 5000
 TEXT = st.text(max_size=30)
 SECONDS = st.floats(0, 1e9)
+QUEUES = st.just(DEFAULT_QUEUE) | st.from_regex("[a-z0-9._-]{1,40}", fullmatch=True).filter(
+    lambda name: name not in (".", "..")
+)
 OPTIONS = st.builds(
     TaskOptions,
     name=TEXT,
@@ -52,12 +64,18 @@ OPTIONS = st.builds(
     timeout=st.none() | st.floats(0.1, 1e6),
     priority=st.integers(-4999, 5000),
     keep=st.none() | st.booleans(),
+    queue=QUEUES,
 )
 NUMBERS = st.integers(0, 2**31 - 1).map(lambda n: f"{n:010d}")
 RANKS = st.integers(0, 9999).map(lambda n: f"{n:04d}")
 COUNTS = st.integers(0, 10**6)
 PRIORITIES = st.integers(PRIORITY_MIN, PRIORITY_MAX)
 ENTRIES = st.builds(Entry, PRIORITIES.map(rank_of), NUMBERS, COUNTS, COUNTS)
+SERVED = st.lists(QUEUES, min_size=1, max_size=3, unique=True).map(tuple)
+
+
+def _claim(rank: str, a: int, queue: str) -> Claim:
+    return Claim("1", "2", rank, 0, a, "", "", "", queue)
 
 
 def through_bytes(record: Any) -> Any:
@@ -71,18 +89,23 @@ RECORDS: dict[str, tuple[st.SearchStrategy[Any], Callable[[Any], Any]]] = {
         through_bytes,
     ),
     "task": (st.builds(TaskRecord, st.integers(0, 2**16 - 1), *[st.binary()] * 3), through_bytes),
-    "edge": (st.builds(Edge, NUMBERS, NUMBERS, COUNTS, RANKS), through_bytes),
+    "edge": (st.builds(Edge, NUMBERS, NUMBERS, COUNTS, RANKS, QUEUES), through_bytes),
     "failure": (
         st.builds(Failure, *[TEXT] * 4, COUNTS, SECONDS, st.binary(max_size=50)),
         through_bytes,
     ),
-    "dead letter": (st.builds(Dead, RANKS, COUNTS, COUNTS, TEXT, TEXT, TEXT), through_bytes),
+    "dead letter": (
+        st.builds(Dead, RANKS, COUNTS, COUNTS, TEXT, TEXT, TEXT, QUEUES),
+        through_bytes,
+    ),
     "worker": (
-        st.builds(WorkerRecord, TEXT, TEXT, COUNTS, st.integers(1, 500), SECONDS, COUNTS),
+        st.builds(WorkerRecord, TEXT, TEXT, COUNTS, st.integers(1, 500), SECONDS, COUNTS, SERVED),
         lambda found: WorkerRecord.from_bytes(found.id, found.to_bytes(), found.claims),
     ),
     "pending record": (
-        st.lists(st.builds(Dependent, NUMBERS, NUMBERS, st.integers(0, 10**9), RANKS), max_size=5),
+        st.lists(
+            st.builds(Dependent, NUMBERS, NUMBERS, st.integers(0, 10**9), RANKS, QUEUES), max_size=5
+        ),
         lambda found: pending_dependents(pending_bytes(found)),
     ),
     "state": (
@@ -95,8 +118,19 @@ RECORDS: dict[str, tuple[st.SearchStrategy[Any], Callable[[Any], Any]]] = {
         lambda found: parse_claim(Paths("/r").claim("worker", *found).rpartition("/")[2]),
     ),
     "delayed entry": (
-        st.builds(Delayed, st.integers(0, 10**13 - 1), NUMBERS, ENTRIES),
+        st.builds(Delayed, st.integers(0, 10**13 - 1), NUMBERS, ENTRIES, QUEUES),
         lambda found: parse_delayed(delayed_name(*found)),
+    ),
+    "claimed": (
+        st.tuples(RANKS, st.integers(0, 10**9 - 1), QUEUES),
+        lambda found: tuple(claim_facts(_claim(*found).data)),
+    ),
+    "ready": (
+        st.tuples(COUNTS, QUEUES),
+        lambda found: (
+            count_from_bytes(ready_to_bytes(*found)),
+            queue_from_bytes(ready_to_bytes(*found)),
+        ),
     ),
 }
 

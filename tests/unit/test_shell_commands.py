@@ -19,7 +19,8 @@ import zkplan
 from tests.integ.support import notes, wait_until
 from zkplan.errors import InvalidTask, ShellFailed
 from zkplan.functions.definition import define
-from zkplan.protocol.records import DEFAULT_OPTIONS, TaskRecord
+from zkplan.protocol.options import DEFAULT_OPTIONS
+from zkplan.protocol.records import TaskRecord
 from zkplan.serialization.codec import TASK, Codec, describe_function, task_options
 from zkplan.shell_commands import command, process, stderr_log
 from zkplan.shell_commands.process import Group

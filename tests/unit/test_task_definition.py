@@ -22,7 +22,8 @@ from zkplan.functions.definition import DELAY_MAX_S, EDGES_MAX, RECORD_BYTES_MAX
 from zkplan.plan import Plan
 from zkplan.protocol.adding import NewTask
 from zkplan.protocol.layout import rank_of
-from zkplan.protocol.records import DEFAULT_OPTIONS, TaskOptions, TaskRecord
+from zkplan.protocol.options import DEFAULT_OPTIONS, TaskOptions
+from zkplan.protocol.records import TaskRecord
 from zkplan.serialization import codec as codecs
 from zkplan.serialization.codec import TASK, Codec
 from zkplan.store.values import Values

@@ -9,6 +9,7 @@ runs the incomplete plan (`zkplan.archive.restore`).
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -185,10 +186,10 @@ def import_plan(
     After an error, the import removes what it has written. If the process is killed meanwhile, a
     plan named "… (half imported)" is left. It does not run: remove it like any other.
 
-    Raises PlanError if the plan is there already (`copy` makes a second one all the same), and
-    ZkplanError if the file cannot be read. Raises PayloadUndecodable if the file is damaged, not an
-    exported plan, of a newer format, or signed with another secret (with `any_secret` only the
-    workers check that).
+    Raises PlanError if the plan is there already, or another one has its key (`copy` makes a second
+    one all the same, without the key), and ZkplanError if the file cannot be read. Raises
+    PayloadUndecodable if the file is damaged, not an exported plan, of a newer format, or signed
+    with another secret (with `any_secret` only the workers check that).
     """
     source = Path(file)
     store = client.values.store
@@ -206,6 +207,9 @@ def import_plan(
         if not isinstance(first, Znode) or first.path:
             raise PayloadUndecodable(f"{source} cannot be imported: it does not begin with a plan")
         record = PlanRecord.from_bytes(first.data)
+        if copy and record.key:
+            record = replace(record, key="")  # the key names one plan: the other one
+            first = first._replace(data=record.to_bytes())
         number, mark = transport.run(begin(paths, record))
         unpacker = None
         try:

@@ -16,18 +16,26 @@ from ..errors import PlanError, PlanNotFound
 from ..protocol.adding import next_number
 from ..protocol.layout import (
     PENDING,
+    QUEUES,
+    TASK_KEY,
     Delayed,
     Entry,
     Paths,
     active_entry,
     delayed_name,
+    entry_path,
     parse_claim,
     parse_delayed,
-    parse_entry,
 )
 from ..protocol.load import VALUES_FIRST, read_all, values_next
 from ..protocol.look import names_on_claims_nodes
-from ..protocol.records import control_from_bytes, control_to_bytes, count_from_bytes
+from ..protocol.queues import list_queues, read_entries
+from ..protocol.records import (
+    control_from_bytes,
+    control_to_bytes,
+    count_from_bytes,
+    queue_from_bytes,
+)
 from ..protocol.requests import (
     Applied,
     Create,
@@ -124,25 +132,28 @@ def read_plan(paths: Paths, plan: str, ranks: dict[str, str], sink: Sink | None)
     """
     path = paths.plan(plan)
     # `delayed` first: an entry that becomes due meanwhile is seen in both places, not in none.
-    names, delayed, runnable, dead, results = yield ReadMany(
-        [
-            ReadChildren(path),
-            ReadChildren(paths.delayed),
-            *(ReadChildren(f"{path}/{name}") for name in ("runnable", "dead", "results")),
-        ]
-    )
+    names, delayed = yield ReadMany([ReadChildren(path), ReadChildren(paths.delayed)])
+    runnable = yield from read_entries(path)
+    indexes = ("dead", "results", "add-ids")
+    dead, results, ids = yield ReadMany([ReadChildren(f"{path}/{name}") for name in indexes])
+    queues = yield from list_queues(path)
     if names is None:
         raise PlanNotFound(path, f"there is no plan {path}")
     tasks = sorted(name for name in names if name.startswith("task-"))
     control = [name for name in LAST if name in names]
     later = [found for found in map(parse_delayed, delayed or ()) if found and found.plan == plan]
-    entries = {found.entry: found.due_ms for found in later}
-    entries |= dict.fromkeys(filter(None, map(parse_entry, runnable or ())), 0)
+    entries = {(found.queue, found.entry): found.due_ms for found in later}
+    entries |= dict.fromkeys(runnable, 0)
     dead = sorted(dead or ())
-    walk = _Walk(path, sink, ranks, entries, {entry.task for entry in entries}.union(dead))
-    walk.note(*control, "", *sorted(entry.name for entry in entries), "", *dead, "")
+    placed = {entry.task for _, entry in entries}.union(dead)
+    walk = _Walk(path, sink, ranks, entries, placed, queues)
+    standing = sorted(f"{queue}/{entry.name}" for queue, entry in entries)
+    walk.note(*control, "", *queues, "", *standing, "", *dead, "")
     for start in range(0, len(tasks), TASKS_PER_READ):
         yield from walk.read_tasks(tasks[start : start + TASKS_PER_READ])
+    keys = sorted(name for name in ids or () if name.startswith(TASK_KEY))
+    walk.note(*keys, "")
+    yield from walk.copy([f"add-ids/{name}" for name in keys])
     kept = sorted(results or ())
     walk.note(*kept)
     yield from walk.copy([f"results/{name}" for name in kept])
@@ -163,8 +174,9 @@ class _Walk:
     path: str
     sink: Sink | None
     ranks: dict[str, str]
-    entries: dict[Entry, int]
+    entries: dict[tuple[str, Entry], int]
     placed: set[str]
+    queues: list[str]
     digest: hashlib.blake2b = field(default_factory=hashlib.blake2b)
 
     def note(self, *words: str) -> None:
@@ -201,7 +213,8 @@ class _Walk:
         owed = count_from_bytes(k) == version and number not in self.placed
         if not owed or any(name.startswith("dep-") for name in children):
             return version
-        self.entries[Entry(self.ranks.get(number) or "5000", number, 0, 0)] = 0
+        entry = Entry(self.ranks.get(number) or "5000", number, 0, 0)
+        self.entries[queue_from_bytes(k), entry] = 0
         return version + 1
 
     def copy(self, wanted: Sequence[str | Znode]) -> Step[None]:
@@ -230,16 +243,27 @@ class _Walk:
         """An entry of `delayed`, with its delay: the due time alone may come from a wrong clock."""
         if self.sink is None:
             return
+        if self.queues:
+            self.sink(Znode(QUEUES))
+        for queue in self.queues:
+            self.sink(Znode(f"{QUEUES}/{queue}"))
         entries = list(self.entries.items())
         for start in range(0, len(entries), READS_PER_REQUEST):
             batch = entries[start : start + READS_PER_REQUEST]
-            names = [delayed_name(due_ms, plan, entry) for entry, due_ms in batch if due_ms]
+            names = [
+                delayed_name(due_ms, plan, entry, queue)
+                for (queue, entry), due_ms in batch
+                if due_ms
+            ]
             reads = [ReadData(f"{paths.delayed}/{name}") for name in names]
             nodes = iter((yield ReadMany(reads)) if reads else ())
-            for entry, due_ms in batch:
+            for (queue, entry), due_ms in batch:
                 node = next(nodes) if due_ms else None
-                place = f"delayed/{due_ms:013d}-" if due_ms else "runnable/"
-                self.sink(Znode(place + entry.name, node.data if node is not None else b""))
+                place = entry_path("", queue, entry)[1:]
+                if due_ms:
+                    name = delayed_name(due_ms, plan, entry, queue)
+                    place = f"delayed/{name[:14]}{name[25:]}"
+                self.sink(Znode(place, node.data if node is not None else b""))
 
 
 def delayed_of(path: str, plan: str) -> Delayed | None:

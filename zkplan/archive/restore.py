@@ -13,8 +13,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import repeat
 
-from ..errors import PlanNotFound
+from ..errors import PlanExists, PlanNotFound
 from ..protocol.author import create_plan
+from ..protocol.keys import ensure_keys, find_key, key_ops
 from ..protocol.layout import PLAN_FIXED, Paths, active_entry, delayed_name
 from ..protocol.look import plan_records
 from ..protocol.records import PlanRecord, control_from_bytes
@@ -46,8 +47,16 @@ def find_twin(paths: Paths, uid: str) -> Step[str | None]:
 
 
 def begin(paths: Paths, record: PlanRecord) -> Step[tuple[str, bytes]]:
-    """Create a plan that is marked as half imported. Returns its number and its data, the mark."""
-    half = replace(record, name=f"{record.name} {HALF}".strip(), uid=os.urandom(12).hex())
+    """Create a plan that is marked as half imported. Returns its number and its data, the mark.
+
+    It gets its key with its name, at the end. Raises PlanExists if another plan has the key now.
+    """
+    held = (yield from find_key(paths, record.key)) if record.key else None
+    if held is not None:
+        raise key_taken(paths, record.key, held.number)
+    if record.key:
+        yield from ensure_keys(paths)
+    half = replace(record, name=f"{record.name} {HALF}".strip(), uid=os.urandom(12).hex(), key="")
     number = yield from create_plan(paths, half, [name for name in PLAN_FIXED if name not in LAST])
     return number, half.to_bytes()
 
@@ -75,7 +84,20 @@ def fill(
         ops.append(op)
         size += added
     yield from _write(path, step, mark, ops)
-    yield from _write(path, step + 1, record, _last_ops(path, last))
+    ends = _last_ops(path, last)
+    key = PlanRecord.from_bytes(record).key
+    if key:
+        ends += key_ops(paths, key, None)(plan)
+    yield from _write(path, step + 1, record, ends)
+
+
+def key_taken(paths: Paths, key: str, number: str) -> PlanExists:
+    path = paths.plan(number)
+    return PlanExists(
+        path,
+        f"{path} has the key {key!r} of the plan that is imported: remove that one first, or ask "
+        "for a second plan (--copy), which gets no key",
+    )
 
 
 def _write(path: str, step: int, data: bytes, ops: list[Op]) -> Step[None]:

@@ -32,7 +32,7 @@ _SETTINGS = {
     "show_default": True,
 }
 #: Command name to module below this package; loaded only when asked for.
-COMMANDS = ("server", "worker", "plan", "task", "run", "root", "config", "stress", "demo")
+COMMANDS = ("server", "worker", "plan", "task", "queue", "run", "root", "config", "stress", "demo")
 EXIT_FAILED, EXIT_USAGE, EXIT_UNREACHABLE, EXIT_TIMED_OUT = 1, 2, 3, 4
 #: What a shell reports for Ctrl-C.
 EXIT_INTERRUPTED = 130

@@ -75,7 +75,8 @@ def _with_settings(function: F, takes_default: bool, tells_all: bool = False) ->
     @wraps(function)
     def with_settings(*args: Any, **given: Any) -> Any:
         options = {name: given.pop(name) for name in _NAMES if name in given}
-        options["secret_files"] = options["secret_files"] or None
+        for name in ("secret_files", "queue"):  # none given is no choice
+            options[name] = options.get(name) or None
         profile = given.pop("profile")
         ctx = click.get_current_context()
         if isinstance(ctx.command, click.Group) and ctx.invoked_subcommand is not None:

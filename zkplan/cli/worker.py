@@ -7,12 +7,16 @@ import os
 import signal
 import sys
 from dataclasses import replace
+from typing import Literal
 
 import click
 
 from ..client import connect_with
+from ..functions.definition import memory_bytes
+from ..isolation.processes import TASKS_PER_CHILD
 from ..processes.line import LowerEnd
 from ..processes.signing_off import SigningOff
+from ..protocol.layout import DEFAULT_QUEUE
 from ..protocol.records import WorkerRecord
 from ..runtime.failures import MESSAGES
 from ..settings import Settings
@@ -20,7 +24,7 @@ from ..settings.fields import SECRET_VARIABLES
 from ..settings.login import with_password
 from ..text import date_time
 from ..transport.addresses import is_embedded, lease
-from ..worker import THREADS_DEFAULT, THREADS_MAX, Worker
+from ..worker import THREADS_DEFAULT, THREADS_MAX, Worker, check_isolation
 from .common import (
     connection_options,
     log_to_stderr,
@@ -46,6 +50,13 @@ _ENDS_WITHIN_S = 30
     help="Tasks that each process runs at a time.",
 )
 @click.option(
+    "--queue",
+    multiple=True,
+    metavar="NAME",
+    help="A queue to serve. May be given several times, the preferred queue first. "
+    "[env var: ZKPLAN_QUEUE; default: default]",
+)
+@click.option(
     "--processes",
     type=click.IntRange(1, 1000),
     default=1,
@@ -56,6 +67,25 @@ _ENDS_WITHIN_S = 30
     type=click.FloatRange(0, 30 * 24 * 3600),
     default=30.0,
     help="Seconds that running tasks have to end when the worker is stopped.",
+)
+@click.option(
+    "--isolation",
+    type=click.Choice(["thread", "process"]),
+    default="thread",
+    help="Where a task runs that does not say: in a thread of the worker, or in a process of its "
+    "own (Linux), whose death costs one attempt of that task alone.",
+)
+@click.option(
+    "--memory-limit",
+    metavar="SIZE",
+    help="The memory of each task in a process of its own, such as 2GB. By default a share of "
+    "this machine's.",
+)
+@click.option(
+    "--tasks-per-child",
+    type=click.IntRange(min=1),
+    default=TASKS_PER_CHILD,
+    help="Replace the process of a slot after so many tasks.",
 )
 @click.option(
     "--quiet",
@@ -72,11 +102,14 @@ def worker(
     threads: int,
     processes: int,
     grace: float,
+    isolation: Literal["thread", "process"],
+    memory_limit: str | None,
+    tasks_per_child: int,
     quiet: bool,
     log_messages: bool,
     settings: Settings,
 ) -> None:
-    """Claim and run the tasks of every ready plan.
+    """Claim and run the tasks of every ready plan, as far as they are of the queues that it serves.
 
     SIGTERM and SIGINT drain the worker: it claims nothing more, and its running tasks have --grace
     seconds to end. The worker hands back the tasks that do not. A second signal makes it hand back
@@ -96,6 +129,8 @@ def worker(
     # What is read is taken away: tasks see the environment of their worker.
     for name in SECRET_VARIABLES:
         os.environ.pop(name, None)
+    check_isolation(isolation)
+    limit = memory_bytes(memory_limit, "--memory-limit")
     settings = with_password(settings)
     if processes > 1:
         _supervise(settings, processes, grace)
@@ -104,23 +139,16 @@ def worker(
     sys.path.insert(0, os.getcwd())
     client = open_client(settings, creates=True)
     try:
-        made = Worker(client, threads)
+        made = Worker(
+            client,
+            threads,
+            queues=settings.queue or (DEFAULT_QUEUE,),
+            isolation=isolation,
+            memory_limit=limit,
+            tasks_per_child=tasks_per_child,
+        )
+        _drain_on_signals(made, line, grace)
         made.on_ready(lambda name: _say_ready(name, line, quiet))
-        # The first signal drains; each later one hands back at once.
-        draining = False
-
-        def leave() -> None:
-            nonlocal draining
-            draining = True  # no Event: its lock could be held by what a signal interrupts
-            made.stop(grace)
-
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: made.stop(0) if draining else leave())
-        # A process that a task forks must end by these signals: it has no worker to drain.
-        os.register_at_fork(after_in_child=_forget_signals)
-        # This does not hurry a worker that drains already: a later `stop` can only shorten the
-        # grace.
-        line.leave_with_supervisor(leave)
         made.run()
     except BaseException:
         # SIGALRM ends the process whatever its threads have left behind, such as a lock that is
@@ -135,6 +163,25 @@ def worker(
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(0)
+
+
+def _drain_on_signals(made: Worker, line: LowerEnd, grace_s: float) -> None:
+    """Have signals, and the end of the supervisor, drain the worker."""
+    # The first signal drains; each later one hands back at once.
+    draining = False
+
+    def leave() -> None:
+        nonlocal draining
+        draining = True  # no Event: its lock could be held by what a signal interrupts
+        made.stop(grace_s)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: made.stop(0) if draining else leave())
+    # A process that a task forks must end by these signals: it has no worker to drain.
+    os.register_at_fork(after_in_child=_forget_signals)
+    # This does not hurry a worker that drains already: a later `stop` can only shorten the
+    # grace.
+    line.leave_with_supervisor(leave)
 
 
 def _supervise(settings: Settings, processes: int, grace_s: float) -> None:
@@ -170,7 +217,9 @@ def list_workers(output: str, settings: Settings) -> None:
     """List the living workers."""
     with open_client(settings) as client:
         rows = [
-            found._asdict() | {"started": date_time(found.started, output != "json")}
+            found._asdict()
+            | {"started": date_time(found.started, output != "json")}
+            | {"queues": found.queues if output == "json" else ", ".join(found.queues)}
             for found in client.workers()
         ]
         print_rows(rows, output, WorkerRecord._fields)

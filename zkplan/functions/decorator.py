@@ -6,7 +6,7 @@ import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
-from typing import Any, Protocol, overload
+from typing import Any, Literal, Protocol, overload
 
 from ..errors import InvalidTask
 from ..serialization.codec import function_name
@@ -69,6 +69,9 @@ def task(
     priority: int | None = None,
     keep: bool | None = None,
     pure: bool | None = None,
+    queue: str | None = None,
+    isolation: Literal["thread", "process"] | None = None,
+    memory_limit: str | int | None = None,
 ) -> Callable[[Callable[..., Any]], TaskFunction]: ...
 def task(fn: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     """Make a function whose calls in the `with` block of a plan add tasks.
@@ -98,7 +101,10 @@ def task(fn: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     return decorate if fn is None else decorate(fn)
 
 
-OPTIONS = ("name", "attempts", "retry_delay", "timeout", "priority", "keep", "pure")
+OPTIONS = (
+    *("name", "attempts", "retry_delay", "timeout", "priority", "keep", "pure", "queue"),
+    *("isolation", "memory_limit"),
+)
 
 
 def _signature(fn: Callable[..., Any]) -> inspect.Signature | None:

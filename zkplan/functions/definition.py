@@ -6,24 +6,31 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields, replace
+from math import ceil
 from typing import Any
 
 from ..errors import ForeignTask, InvalidTask, NotSerialisable, PayloadTooLarge, ZkplanError
 from ..protocol.adding import NewTask
-from ..protocol.layout import PRIORITY_MAX, PRIORITY_MIN, rank_of
-from ..protocol.records import DEFAULT_OPTIONS, TaskOptions, TaskRecord
+from ..protocol.layout import PRIORITY_MAX, PRIORITY_MIN, QUEUE_NAMES, parse_queue, rank_of
+from ..protocol.options import DEFAULT_OPTIONS, TaskOptions
+from ..protocol.records import TaskRecord
 from ..protocol.shared import REQUEST_BYTES_MAX
 from ..serialization import codec as codecs
 from ..serialization.codec import NAME_CHARS_MAX, function_name
 from ..store.values import Values
 from ..tasks import Task, TaskSpec
+from ..text import size, size_from
+from .moments import seconds_of
 
 #: How many bytes a task's definition may have: it shares a transaction with the task's edges.
 RECORD_BYTES_MAX = REQUEST_BYTES_MAX - 64 * 1024
 #: The most edges into one task. Build a wider join as a tree, or its arguments fill up one worker.
 EDGES_MAX = 50_000
 DELAY_MAX_S = 30 * 24 * 3600.0
+#: The bounds of a memory limit: a process needs some for Python itself.
+MEMORY_MIN, MEMORY_MAX = 64 * 1024 * 1024, 2**50
 _OPTIONS = tuple(each.name for each in fields(TaskOptions))
+_MOMENTS = {"not_before", "deadline"}
 _NONE: dict[str, Any] = {}
 #: Calls that fit: a function, the number of its arguments, and the names of the others. What else
 #: fits is equal to one of them, and needs no look at a signature.
@@ -58,8 +65,7 @@ def define(
     """
     options = check_spec(spec, defaults, set() if checked is None else checked)
     fn, args = spec.fn, spec.args
-    stands_for = getattr(fn, "zkplan_stands_for", None)
-    if stands_for is not None:  # a command: see zkplan.shell_commands
+    if (stands_for := getattr(fn, "zkplan_stands_for", None)) is not None:  # a shell command
         fn, args = stands_for[0], [stands_for[1], *args]
     function = functions.get(id(fn))
     if function is None:
@@ -105,19 +111,31 @@ def define(
             f"{spec.label} has {len(deps)} tasks as arguments, the limit is {EDGES_MAX}: join them "
             "in groups first",
         )
-    body = TaskRecord(len(deps), options.to_json(), function, arguments).to_bytes()
-    record = values.codec.seal(codecs.TASK, body)
+    task = TaskRecord(len(deps), options.to_json(), function, arguments)
+    spec._new = _new_task(spec, options, values.codec.seal(codecs.TASK, task.to_bytes()), deps)
+    return spec._new
+
+
+def _new_task(
+    spec: TaskSpec, options: TaskOptions, record: bytes, deps: list[str | NewTask]
+) -> NewTask:
     if len(record) > RECORD_BYTES_MAX:
         raise PayloadTooLarge(
             f"{spec.label}: its function and constant arguments", len(record), RECORD_BYTES_MAX
         )
-    spec._new = NewTask(spec.label, rank_of(options.priority), record, deps, keep=options.keep)
-    return spec._new
+    return NewTask(
+        *(spec.label, rank_of(options.priority), record, deps),
+        keep=options.keep,
+        queue=options.queue,
+        key=spec.key or "",
+        not_before_ms=ceil(1000 * (options.not_before or 0.0)),  # rounded up: never before
+    )
 
 
 def check_spec(spec: TaskSpec, defaults: TaskOptions, checked: Calls) -> TaskOptions:
     """The options of the task. Raises InvalidTask for options and arguments that do not fit."""
     options = _options(spec, defaults)
+    check_key(spec.key, spec.label, f"{spec.label}: its key")
     _check_arguments(spec)
     call = (id(spec.fn), len(spec.args), *(spec.kwargs or _NONE))
     if call not in checked:
@@ -132,13 +150,43 @@ def _options(spec: TaskSpec, defaults: TaskOptions) -> TaskOptions:
     # A function that `@zkplan.task` has decorated has options of its own.
     own = getattr(spec.fn, "zkplan_options", _NONE)
     given = {name: value for name in _OPTIONS if (value := getattr(spec, name)) is not None}
+    for name in _MOMENTS.intersection(given):
+        try:
+            given[name] = seconds_of(given[name], f"{spec.label}: {name}")
+        except ValueError as error:
+            raise InvalidTask(spec.label, str(error)) from None
     if hasattr(spec.fn, "zkplan_stands_for"):
         given["name"] = spec.called  # else it would be called as all commands
     if not given and not own and defaults is DEFAULT_OPTIONS:
         return defaults
-    options = replace(defaults, **{**own, **given})
+    options = replace(defaults, **_with_bytes({**own, **given}, spec.label))
     check_options(options, spec.label)
+    if options.is_isolated and inspect.iscoroutinefunction(inspect.unwrap(spec.fn)):
+        if {"isolation", "memory_limit"} & {*own, *given}:
+            raise InvalidTask(
+                spec.label,
+                f"{spec.label} is a coroutine function: coroutines run in the loop of their "
+                'worker, so they can have no process of their own. Leave out isolation="process" '
+                "and memory_limit, or make it a plain function (asyncio.run)",
+            )
+        # The defaults of the plan are for its other tasks.
+        return replace(options, isolation="thread", memory_limit=None)
     return options
+
+
+def _with_bytes(options: dict[str, Any], label: str) -> dict[str, Any]:
+    limit = options.get("memory_limit")
+    return options if limit is None else options | {"memory_limit": memory_bytes(limit, label)}
+
+
+def memory_bytes(given: str | int | None, label: str) -> int | None:
+    """The bytes of a memory limit. Raises InvalidTask."""
+    if given is None:
+        return None
+    try:
+        return size_from(given)
+    except ValueError as error:
+        raise InvalidTask(label, f"{label}: memory_limit is {error}, not {given!r:.50}") from None
 
 
 def _check_arguments(spec: TaskSpec) -> None:
@@ -185,13 +233,13 @@ def _check_call(spec: TaskSpec) -> None:
         ) from None
 
 
-def check_plan_name(name: str | None) -> None:
+def check_key(key: str | None, label: str, what: str) -> None:
     """Raises InvalidTask."""
-    if name is not None and not (
-        isinstance(name, str) and 0 < len(name) <= 200 and name.isprintable()
+    if key is not None and not (
+        isinstance(key, str) and 0 < len(key) <= NAME_CHARS_MAX and key.isprintable()
     ):
         raise InvalidTask(
-            "", f"the name of a plan has 1 to 200 printable characters, unlike {name!r:.50}"
+            label, f"{what} has 1 to {NAME_CHARS_MAX} printable characters, unlike {key!r:.50}"
         )
 
 
@@ -234,6 +282,23 @@ def check_options(options: TaskOptions, label: str) -> None:
         f"keep must be True, False or None, not {options.keep!r}",
     )
     demand(type(options.pure) is bool, f"pure must be True or False, not {options.pure!r}")
+    demand(
+        type(options.queue) is str and parse_queue(options.queue) is not None,
+        f"queue: {QUEUE_NAMES}, unlike {options.queue!r:.60}",
+    )
+    demand(
+        options.isolation in (None, "thread", "process"),
+        f'isolation must be "thread" or "process", not {options.isolation!r:.50}',
+    )
+    demand(
+        options.memory_limit is None or MEMORY_MIN <= options.memory_limit <= MEMORY_MAX,
+        f"memory_limit must be {size(MEMORY_MIN)} to {size(MEMORY_MAX)}, "
+        f"not {options.memory_limit!r}",
+    )
+    demand(
+        options.memory_limit is None or options.isolation != "thread",
+        'only a task in a process of its own can have a memory_limit: leave out isolation="thread"',
+    )
 
 
 def _kind(value: Any) -> str:

@@ -45,6 +45,8 @@ def specs_for(
     """The tasks, the number of calls in each, and the number of calls. Raises ZkplanError."""
     if chunksize != "auto" and not (type(chunksize) is int and chunksize >= 1):
         raise ZkplanError(f'chunksize must be "auto" or a number from 1 on, not {chunksize!r}')
+    if "key" in options:
+        raise ZkplanError("a map has many tasks, and a key names one: give each add_task its key")
     calls = list(islice(zip(*iterables, strict=False), CALLS_MAX + 1))
     if len(calls) > CALLS_MAX:
         raise ZkplanError(

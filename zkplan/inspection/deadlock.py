@@ -9,9 +9,10 @@ from ..errors import UNREACHABLE, PayloadUndecodable, PlanFailed, PlanStuck, Zoo
 from ..protocol.check import check
 from ..protocol.control import PlanStatus
 from ..protocol.control import status as read_status
-from ..protocol.layout import PENDING, Paths, number_of, parse_claim, parse_delayed, parse_entry
+from ..protocol.layout import PENDING, Paths, number_of, parse_claim, parse_delayed
 from ..protocol.load import read_all
 from ..protocol.look import names_on_claims_nodes
+from ..protocol.queues import read_entries, read_queues
 from ..protocol.records import Failure
 from ..protocol.requests import ReadChildren, ReadData, ReadMany, Step
 from ..protocol.shared import pending_dependents
@@ -51,8 +52,8 @@ def no_worker(client: Connection) -> str:
 def not_taken(client: Connection, plan_path: str, count: int) -> str:
     """Text for a plan whose runnable tasks no worker takes, with the reason if a worker logged
     it."""
-    names = client.transport.ask(ReadChildren(f"{plan_path}/runnable")) or ()
-    runnable = sorted(entry.task for name in names if (entry := parse_entry(name)) is not None)
+    entries = client.transport.run(read_entries(plan_path))
+    runnable = sorted(entry.task for _, entry in entries)
     told = (refusal(client, f"{plan_path}/task-{task}") for task in runnable[:LOOKED_AT])
     why = next(filter(None, told), "they cannot decode these tasks, or have just started")
     if runnable:
@@ -93,22 +94,23 @@ def dead_if_deadlocked(paths: Paths, plan_path: str) -> Step[int | None]:
     ZooKeeperError if this client may not read a znode that may hold a task of the plan.
 
     The proof holds if the status of the plan is the same before and after it, for then no task was
-    committed. If two reads of `runnable` show the same last change, no task entered or left it
+    committed. If two reads of the queues show the same last changes, no task entered or left one
     between them. So a task that was claimed all the time is seen on its claims node. A task that
     was published as a claim, as a pending record demanded, is seen when the claims nodes are read
     again. A task that was delayed or died meanwhile is seen in its new place, because that is read
     last.
     """
-    runnable = f"{plan_path}/runnable"
-    first = yield ReadData(runnable)
+    first = yield from read_queues(plan_path)
     pending_records = yield from _pending_where_nothing_is_claimed(paths, plan_path)
     if pending_records is None or (yield from _is_owed(plan_path, pending_records)):
         return None
     if (yield from _pending_where_nothing_is_claimed(paths, plan_path)) is None:
         return None
     reads = ReadChildren(paths.delayed), ReadData(f"{plan_path}/dead")
-    later, dead, second = yield ReadMany([*reads, ReadData(runnable)], strict=True)
-    if first is None or second is None or first.pzxid != second.pzxid or second.child_count:
+    later, dead = yield ReadMany(reads, strict=True)
+    second = yield from read_queues(plan_path)  # last: what was delayed may be runnable by now
+    changes = [{queue: node.pzxid for queue, node in each.items()} for each in (first, second)]
+    if not first or changes[0] != changes[1] or any(n.child_count for n in second.values()):
         return None
     delayed = map(parse_delayed, later or ())
     if any(each is not None and each.plan == number_of(plan_path) for each in delayed):

@@ -1,9 +1,11 @@
-"""Find a task by its number or its name."""
+"""Find a task by its number, its key or its name."""
 
 from __future__ import annotations
 
 from ..connection import Connection
 from ..errors import InvalidTask
+from ..protocol.layout import number_of, task_key
+from ..protocol.requests import ReadData
 from ..text import count
 from .dead_letters import dead_letters
 from .outcomes import kept_outcomes
@@ -11,13 +13,16 @@ from .unfinished import unfinished_tasks
 
 
 def find_task(client: Connection, plan_path: str, which: str | int) -> tuple[str, str]:
-    """See Plan.task. Returns the number, and the name if `which` is one."""
+    """See Plan.task. Returns the number, and the key or name if `which` is one."""
     name = str(which)
     digits = name.removeprefix("task-")
     if digits.isdecimal() and len(digits) <= 10:
         return f"{int(digits):010d}", ""
     if not name:
         raise InvalidTask(name, "an empty text is neither the number nor the name of a task")
+    keyed = client.transport.ask(ReadData(task_key(plan_path, name)))
+    if keyed is not None:
+        return number_of(keyed.data[:10].decode(errors="replace")), name
     found, unread = set(), 0
     for task in unfinished_tasks(client, plan_path):
         unread += task.name is None
@@ -47,6 +52,6 @@ def find_task(client: Connection, plan_path: str, which: str | int) -> tuple[str
     else:
         told = (
             f"{plan_path} has no unfinished task named {name!r}, and no kept outcome of one: a "
-            "finished task whose result went to its dependents leaves nothing (keep=True)"
+            "finished task whose result went to its dependents leaves nothing (keep=True, or a key)"
         )
     raise InvalidTask(name, told)

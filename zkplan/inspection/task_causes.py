@@ -39,6 +39,9 @@ def dead(view: View, task: TaskInfo) -> Cause | None:
 def delayed(view: View, task: TaskInfo) -> Cause | None:
     if task.due is None or task.state != "delayed":
         return None
+    if task.not_before is not None and task.due >= task.not_before > task.due - 1:
+        text = f"{view.label(task.number)} may not run before {date_time(task.not_before, True)}"
+        return Cause("not_before", sentence(text), "", task.number, when=task.not_before)
     error = f", after {task.last_error}" if task.last_error else ""
     attempts = f"attempt {task.attempts_used + 1} of {task.attempts}"
     text = (
@@ -99,6 +102,17 @@ def no_living_worker(view: View, task: TaskInfo) -> Cause | None:
     return Cause("no_worker", sentence(text), advice)
 
 
+def unserved_queue(view: View, task: TaskInfo) -> Cause | None:
+    if not view.runs or not view.workers or task.state not in ("runnable", "delayed"):
+        return None
+    queue = view.places[task.number].queue if task.number in view.places else task.queue
+    if any(queue in worker.queues for worker in view.workers):
+        return None
+    text = f"no worker serves the queue {queue}, so nothing takes its tasks"
+    advice = f"Start one: `{view.client.command(f'worker --queue {queue}')}`."
+    return Cause("no_server", sentence(text), advice)
+
+
 def refused(view: View, task: TaskInfo) -> Cause | None:
     """The workers that looked at it handed it back: they cannot decode it or reach the store."""
     if task.state != "runnable":
@@ -118,7 +132,11 @@ def refused(view: View, task: TaskInfo) -> Cause | None:
 
 def all_slots_busy(view: View, task: TaskInfo) -> Cause | None:
     workers = view.workers
-    if not view.runs or not workers or task.state != "runnable":
+    if not view.runs or task.state != "runnable":
+        return None
+    place = view.places.get(task.number)
+    workers = [each for each in workers if place is None or place.queue in each.queues]
+    if not workers:
         return None
     if any(worker.claims < worker.slots for worker in workers):
         return None
@@ -134,7 +152,7 @@ def all_slots_busy(view: View, task: TaskInfo) -> Cause | None:
 #: Every cause that may keep a task from running by itself, in the order in which they are told.
 TASK_CAUSES: tuple[Find, ...] = (
     *(finished, dead, worker_gone, claimed, being_defined, delayed),
-    *(no_living_worker, refused, all_slots_busy),
+    *(no_living_worker, unserved_queue, refused, all_slots_busy),
 )
 
 

@@ -59,8 +59,11 @@ def describe_task(
 def _definition(info: TaskInfo) -> dict[str, Any]:
     if info.attempts is None:
         return {"function": info.function}
-    names = ("name", "function", "attempts", "retry_delay", "timeout", "priority", "pure")
-    return {name: getattr(info, name) for name in names}
+    names = ("name", "function", "attempts", "retry_delay", "timeout", "priority", "pure", "queue")
+    facts = {name: getattr(info, name) for name in names}
+    if info.isolation is not None or info.memory_limit is not None:
+        facts |= {"isolation": info.isolation, "memory_limit": info.memory_limit}
+    return facts
 
 
 def _state(info: TaskInfo, people: bool) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from ..connection import Connection
 from ..errors import InvalidTask, PayloadUndecodable, PlanNotFound
+from ..protocol.layout import DEFAULT_QUEUE
 from ..protocol.load import read_all
 from ..protocol.records import Failure, TaskRecord
 from ..protocol.requests import Node, ReadChildren, ReadData, ReadMany
@@ -24,7 +25,10 @@ from ..serialization.codec import (
 )
 from .unfinished import TaskSummary, summaries
 
-_OPTIONS = ("attempts", "retry_delay", "timeout", "priority", "pure")
+_OPTIONS = (
+    *("attempts", "retry_delay", "timeout", "priority", "pure", "queue"),
+    *("isolation", "memory_limit", "not_before", "deadline"),
+)
 
 
 @dataclass(frozen=True)
@@ -38,7 +42,8 @@ class TaskInfo:
     counts the results that have not arrived, `arrived` those that have, `feeds` the tasks that take
     its own. `last_error` is the text of the last failure that is kept, empty if there is none.
     `failed` says that a finished or dead task has failed for good. `retry_delay`, `timeout`,
-    `priority` and `pure` are its options.
+    `priority`, `pure`, `queue`, `isolation`, `memory_limit` (in bytes), `not_before` and
+    `deadline` are its options.
     """
 
     number: str
@@ -60,6 +65,11 @@ class TaskInfo:
     timeout: float | None = None
     priority: int = 0
     pure: bool = False
+    queue: str = DEFAULT_QUEUE
+    isolation: str | None = None
+    memory_limit: int | None = None
+    not_before: float | None = None
+    deadline: float | None = None
     _notes: tuple[bytes, ...] = ()
 
     def progress(self) -> list[Any]:

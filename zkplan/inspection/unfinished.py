@@ -8,11 +8,13 @@ from typing import NamedTuple
 
 from ..connection import Connection
 from ..errors import PayloadUndecodable, PlanNotFound
-from ..protocol.layout import Paths, number_of, parse_claim, parse_delayed, parse_entry
+from ..protocol.layout import DEFAULT_QUEUE, Paths, number_of, parse_claim, parse_delayed
 from ..protocol.load import read_all
 from ..protocol.look import names_on_claims_nodes
+from ..protocol.queues import read_entries
 from ..protocol.records import Dead, TaskRecord
 from ..protocol.requests import ReadChildren, ReadData, ReadMany, Step
+from ..protocol.shared import claim_facts
 from ..serialization.codec import TASK, Codec, task_options
 
 #: How many tasks are read together. Little time passes between reading them and the indexes.
@@ -47,6 +49,7 @@ class Place(NamedTuple):
     due: float | None = None
     worker: str = ""
     claim: str = ""
+    queue: str = DEFAULT_QUEUE
 
 
 def unfinished_tasks(client: Connection, plan_path: str) -> Iterator[TaskSummary]:
@@ -73,21 +76,15 @@ def summaries(client: Connection, plan_path: str, numbers: list[str]) -> Iterato
 def places_of(paths: Paths, plan_path: str) -> Step[dict[str, Place]]:
     """What the indexes say about the tasks of the plan, by task number."""
     plan = number_of(plan_path)
-    runnable, dead, later = yield ReadMany(
-        [
-            ReadChildren(f"{plan_path}/runnable"),
-            ReadChildren(f"{plan_path}/dead"),
-            ReadChildren(paths.delayed),
-        ]
-    )
+    dead, later = yield ReadMany([ReadChildren(f"{plan_path}/dead"), ReadChildren(paths.delayed)])
+    runnable = yield from read_entries(plan_path)
     places = dict.fromkeys(dead or (), Place("dead"))
-    for entry in map(parse_entry, runnable or ()):
-        if entry is not None:
-            places[entry.task] = Place("runnable", entry.a)
+    for queue, entry in runnable:
+        places[entry.task] = Place("runnable", entry.a, queue=queue)
     for delayed in map(parse_delayed, later or ()):
         if delayed is not None and delayed.plan == plan:
             due = delayed.due_ms / 1000
-            places[delayed.entry.task] = Place("delayed", delayed.entry.a, due)
+            places[delayed.entry.task] = Place("delayed", delayed.entry.a, due, queue=delayed.queue)
     # Claims are read last: a task that is claimed after its entry was read counts as claimed.
     for worker, name in (yield from names_on_claims_nodes(paths)):
         claim = parse_claim(name)
@@ -115,7 +112,7 @@ def _summaries(
         if node is None or names is None:
             continue  # finished meanwhile
         if index is not None and place.claim:
-            place = place._replace(attempts=_used(index.data))
+            place = place._replace(attempts=claim_facts(index.data).a)
         elif index is not None:
             place = Place("dead", Dead.from_bytes(index.data).a)
         name, state = _name_of(client.codec, node.data), place.state or state_of(names)
@@ -131,12 +128,6 @@ def state_of(names: list[str]) -> str:
         return "claimed"
     # It is in no index and has no `dep-`: a transaction is moving it just now.
     return "waiting" if any(name.startswith("dep-") for name in names) else "runnable"
-
-
-def _used(claim: bytes) -> int:
-    """The attempts used up, from the data of a claim: RANK.A."""
-    used = claim.partition(b".")[2]
-    return int(used) if used.isdigit() and len(used) <= 10 else 0
 
 
 def _name_of(codec: Codec, sealed: bytes) -> str | None:

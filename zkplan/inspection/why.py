@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from itertools import islice
 
@@ -54,7 +55,8 @@ def cancelled(view: View) -> Cause | None:
     if view.status.state != "cancelled":
         return None
     advice = f"Create a new plan. To delete this one: {view.command('plan rm')}."
-    return Cause("cancelled", sentence(f"{_named(view)} was cancelled, for good"), advice)
+    reason = f": {view.status.reason}" if view.status.reason else ""
+    return Cause("cancelled", sentence(f"{_named(view)} was cancelled, for good{reason}"), advice)
 
 
 def not_marked_ready(view: View) -> Cause | None:
@@ -74,9 +76,17 @@ def paused(view: View) -> Cause | None:
     return Cause("paused", sentence(text), f"Resume it: {view.command('plan resume')}.")
 
 
-#: Every cause that holds a whole plan back. Queues and limits of plans will be here, too.
+def not_yet(view: View) -> Cause | None:
+    begins = view.status.not_before
+    if not view.runs or begins is None or begins <= time.time():
+        return None
+    text = f"{_named(view)} does not begin before {date_time(begins, True)}"
+    return Cause("not_before", sentence(text), when=begins)
+
+
+#: Every cause that holds a whole plan back.
 PLAN_CAUSES: tuple[Callable[[View], Cause | None], ...]
-PLAN_CAUSES = (done, cancelled, not_marked_ready, paused)
+PLAN_CAUSES = (done, cancelled, not_marked_ready, paused, not_yet)
 
 
 def plan_causes(view: View) -> Iterator[Cause]:
@@ -122,9 +132,13 @@ def claims_of_workers_gone(view: View) -> Iterator[Cause]:
 
 def runnable_tasks(view: View) -> Iterator[Cause]:
     """No worker, no free slot, or none that can run them: each cause once, of the first tasks."""
-    first = view.in_state("runnable")[:LOOKED_AT]
+    runnable = view.in_state("runnable")
+    # The first of each queue as well: it may be that nobody serves that one.
+    queues = {view.places[number].queue: number for number in reversed(runnable)}
+    first = list(dict.fromkeys([*runnable[:LOOKED_AT], *queues.values()]))
     found = [cause for number in first for cause in causes_of(view, view.task(number))]
-    yield from {cause.code: cause for cause in reversed(found)}.values()
+    once = {cause.text if cause.code == "no_server" else cause.code: cause for cause in found[::-1]}
+    yield from once.values()
 
 
 def delayed_tasks(view: View) -> Iterator[Cause]:
@@ -132,7 +146,8 @@ def delayed_tasks(view: View) -> Iterator[Cause]:
     if due:
         first = min(due.values())
         verb = "is" if len(due) == 1 else "are"
-        text = f"{count(len(due), 'task')} {verb} delayed after a failure, the first until "
+        text = f"{count(len(due), 'task')} {verb} delayed (after a failure, or not before a time), "
+        text += "the first until "
         yield Cause("delayed", sentence(text + date_time(first, True)), when=first)
 
 

@@ -9,9 +9,10 @@ from typing import Any
 
 from ..client import Client
 from ..errors import InvalidTask
-from ..functions.definition import check_options, check_plan_name, check_spec
+from ..functions.definition import check_options, check_spec
+from ..functions.new_plan import check_plan_name
 from ..plan import Plan
-from ..protocol.records import DEFAULT_OPTIONS, TaskOptions
+from ..protocol.options import DEFAULT_OPTIONS, TaskOptions
 from ..shell_commands.command import ShellCommand, shell
 from ..shell_commands.template import words
 from ..tasks import TaskSpec

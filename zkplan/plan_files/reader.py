@@ -23,6 +23,9 @@ _TASK_OPTIONS: dict[str, tuple[type, ...]] = {
     "priority": (int,),
     "keep": (bool,),
     "pure": (bool,),
+    "queue": (str,),
+    "isolation": (str,),
+    "memory_limit": (str, int),
 }
 _PLAN_KEYS = {"name": (str,), "on_failure": (str,), **_TASK_OPTIONS}
 _CALL_KEYS: dict[str, tuple[type, ...]] = {

@@ -7,6 +7,7 @@ import os
 from ..errors import PlanCancelled, PlanDrained, PlanNotFound
 from .adding import NewTask, next_number, settle_finished
 from .foreign import skip_number
+from .layout import TASK_KEY
 from .records import control_from_bytes
 from .requests import Create, Delete, Op, ReadData, ReadMany, Reason, Refused, SetData, Step
 from .shared import rejected
@@ -22,6 +23,8 @@ class AddChain:
         self._uid = os.urandom(8).hex()
         self._count = 0
         self.previous = ""
+        #: The queues that stand, as far as this author knows.
+        self.queues: set[str] = set()
 
     def learn(self, again: bool = False) -> Step[int]:
         """The number that the next task gets, as far as the author knows."""
@@ -54,8 +57,13 @@ class AddChain:
         """Learn from a refusal what to change. Raises if the add can never succeed."""
         if answer.reason not in (Reason.NO_NODE, Reason.NODE_EXISTS):
             raise rejected(f"adding to {self.plan_path}", answer)
+        if task is not None and f"/add-ids/{TASK_KEY}" in answer.path:
+            node = yield ReadData(answer.path)
+            if node is not None:  # else its plan is being removed
+                task.is_there(node.data)
+                return
         if answer.path.endswith(("/add-count", "/add-ids")) or "/add-ids/" in answer.path:
-            yield from self._explain_plan()
+            yield from self.explain_plan()
             if self.previous and answer.path.endswith(self.previous):
                 self.previous = ""
         elif answer.path.endswith("/prov-") and task is not None:
@@ -64,7 +72,8 @@ class AddChain:
             yield from skip_number(self.plan_path)
         yield from self.learn(again=True)
 
-    def _explain_plan(self) -> Step[None]:
+    def explain_plan(self) -> Step[None]:
+        """Raise what says why the plan takes no tasks. Returns if it takes them by now."""
         parts = ("", "/done", "/ready", "/add-count", "/add-ids")
         reads = ReadMany([ReadData(f"{self.plan_path}{part}") for part in parts])
         missed: list[bool] = []

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 
 from ..errors import PayloadTooLarge, PlanCancelled, PlanDrained, PlanNotFound, ResultNotKept
 from .edges import edge_ops
-from .layout import PLAN_FIXED, Entry
-from .records import control_from_bytes
+from .layout import DEFAULT_QUEUE, PLAN_FIXED, Entry, delayed_name, entry_path, number_of, task_key
+from .records import control_from_bytes, ready_to_bytes
 from .requests import Create, Node, Op, ReadChildren, ReadData, ReadMany, SetData, Step
 from .shared import READS_PER_REQUEST, REQUEST_BYTES_MAX
 
@@ -25,6 +25,8 @@ class NewTask:
     finished dependencies to their sealed results. `number` is set when the transaction that creates
     the task is known to be applied. `keep` is the option of the task, and `feeds` says that a task
     added after it takes its result: its author knows by these whether the result will be kept.
+    With a `key`, the plan has one task of that key; `existed` says that it had it before.
+    `not_before_ms` is the wall-clock time before which it does not run, or 0.
     """
 
     label: str
@@ -35,6 +37,10 @@ class NewTask:
     number: str = ""
     keep: bool | None = None
     feeds: bool = False
+    queue: str = DEFAULT_QUEUE
+    key: str = ""
+    existed: bool = False
+    not_before_ms: int = 0
 
     @property
     def k(self) -> int:
@@ -43,16 +49,27 @@ class NewTask:
 
     @property
     def op_count(self) -> int:
-        return 4 + 2 * len(self.deps)
+        return 4 + bool(self.key) + 2 * len(self.deps)
 
     @property
     def size(self) -> int:
         known = sum(map(len, self.known.values())) if self.known else 0
-        return 500 + len(self.record) + 400 * len(self.deps) + known
+        return 500 + len(self.record) + 400 * len(self.deps) + known + 2 * len(self.key)
+
+    def is_there(self, data: bytes) -> None:
+        """Take the number of the task that has the key, which `data` of its znode says."""
+        self.number, self.existed = number_of(data[:10].decode(errors="replace")), True
 
 
 def dep_number(dep: str | NewTask) -> str:
     return dep if isinstance(dep, str) else dep.number
+
+
+def key_ops(plan_path: str, task: NewTask, number: str) -> list[Op]:
+    """What gives a task its key: refused if another task of the plan has it."""
+    if not task.key:
+        return []
+    return [Create(task_key(plan_path, task.key), f"{number} {task.key}".encode())]
 
 
 def task_ops(plan_path: str, task: NewTask, number: str, numbers: dict[NewTask, str]) -> list[Op]:
@@ -61,10 +78,11 @@ def task_ops(plan_path: str, task: NewTask, number: str, numbers: dict[NewTask, 
     `numbers` holds the predictions for tasks of the same transaction.
     """
     path = f"{plan_path}/task-{number}"
-    k = task.k
+    k, queue = task.k, task.queue
     ops: list[Op] = [
         Create(f"{plan_path}/task-", task.record, sequence=True),
-        Create(f"{path}/ready", b"%d" % k),
+        Create(f"{path}/ready", ready_to_bytes(k, queue)),
+        *key_ops(plan_path, task, number),
     ]
     for position, dep in enumerate(task.deps):
         value = task.known.get(position)
@@ -72,11 +90,21 @@ def task_ops(plan_path: str, task: NewTask, number: str, numbers: dict[NewTask, 
             ops.append(Create(f"{path}/arg-{position:010d}", value))
             continue
         source = dep if isinstance(dep, str) else numbers.get(dep) or dep.number
-        ops += edge_ops(plan_path, source, number, position, k, task.rank)
+        ops += edge_ops(plan_path, source, number, position, k, task.rank, queue)
     if k == 0:
-        ops.append(SetData(f"{path}/ready", b"0"))
-        ops.append(Create(f"{plan_path}/runnable/{Entry(task.rank, number, 0, 0).name}"))
+        ops.append(SetData(f"{path}/ready", ready_to_bytes(0, queue)))
+        ops.append(Create(_first_place(plan_path, task, number)))
     return ops
+
+
+def _first_place(plan_path: str, task: NewTask, number: str) -> str:
+    """Where a task that waits for nothing stands: runnable, or delayed until it may run."""
+    entry = Entry(task.rank, number, 0, 0)
+    if not task.not_before_ms:
+        return entry_path(plan_path, task.queue, entry)
+    root, _, plan = plan_path.rpartition("/")
+    name = delayed_name(task.not_before_ms, number_of(plan), entry, task.queue)
+    return f"{root}/delayed/{name}"
 
 
 def added_ops(
@@ -115,9 +143,9 @@ def next_number(plan: Node) -> int:
     return (plan.cversion + plan.child_count) // 2
 
 
-def task_count(plan: Node, has_ready: bool) -> int:
+def task_count(plan: Node, has_ready: bool, has_queues: bool) -> int:
     """The number of unfinished tasks: the plan's children without the fixed ones."""
-    return plan.child_count - len(PLAN_FIXED) - has_ready
+    return plan.child_count - len(PLAN_FIXED) - has_ready - has_queues
 
 
 def settle_all(plan_path: str, tasks: Sequence[NewTask]) -> Step[None]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
@@ -12,7 +12,8 @@ from . import failpoints, wide_join
 from .add_chain import AddChain
 from .adding import NewTask, next_number, task_ops
 from .foreign import skip_number
-from .layout import PLAN_FIXED, Paths, number_of
+from .layout import DEFAULT_QUEUE, PLAN_FIXED, Paths, number_of, task_key
+from .queues import make_queues
 from .records import PlanRecord
 from .requests import (
     Applied,
@@ -29,7 +30,7 @@ from .requests import (
     Step,
     Ticket,
 )
-from .shared import GROUP_BYTES_MAX, GUARD, Draft, rejected
+from .shared import GROUP_BYTES_MAX, GUARD, READS_PER_REQUEST, Draft, rejected
 
 #: How many batches are under way at once: enough to keep the server busy while more are encoded.
 WINDOW = 4
@@ -59,6 +60,22 @@ def create_plan(
     paths: Paths, record: PlanRecord, children: Sequence[str] = PLAN_FIXED
 ) -> Step[str]:
     """Create a plan with these children in one transaction. Returns its number."""
+    made = yield from create_plan_with(paths, record, lambda number: [], children)
+    assert isinstance(made, str)
+    return made
+
+
+def create_plan_with(
+    paths: Paths,
+    record: PlanRecord,
+    more: Callable[[str], list[Op]],
+    children: Sequence[str] = PLAN_FIXED,
+) -> Step[str | Refused]:
+    """Create a plan, and do `more` in the same transaction, given its number.
+
+    Returns its number, or the refusal of an operation of `more`. Nothing was written then, not even
+    by an earlier copy: its fixed children would refuse this copy before.
+    """
     yield from ensure_root(paths)
     while True:
         root = yield ReadData(paths.root)
@@ -69,9 +86,12 @@ def create_plan(
         path = paths.plan(number)
         ops: list[Op] = [Create(f"{paths.root}/plan-", record.to_bytes(), sequence=True)]
         ops += [Create(f"{path}/{name}") for name in children]
-        answer = yield Multi(ops)
+        answer = yield Multi([*ops, *more(number)])
         if isinstance(answer, Applied):
             return number_of(answer.results[0])
+        refused: Refused = answer
+        if refused.at >= len(ops):
+            return refused
         # The prediction was wrong: another plan took the number, and exists (NODE_EXISTS) or is
         # gone.
         if answer.reason not in (Reason.NO_NODE, Reason.NODE_EXISTS):
@@ -113,6 +133,34 @@ class Author(AddChain):
             raise
 
     def _add_all(self, tasks: Sequence[NewTask]) -> Step[None]:
+        for part in _without_twins(tasks):
+            yield from self._find_keyed(part)
+            new = [task for task in part if not task.number]
+            yield from self._make_queues(new)
+            yield from self._add_part(new)
+
+    def _find_keyed(self, tasks: Sequence[NewTask]) -> Step[None]:
+        """Tasks whose keys are known in the plan are in it already."""
+        keyed = [task for task in tasks if task.key]
+        for start in range(0, len(keyed), READS_PER_REQUEST):
+            some = keyed[start : start + READS_PER_REQUEST]
+            nodes = yield ReadMany([ReadData(task_key(self.plan_path, each.key)) for each in some])
+            for task, node in zip(some, nodes, strict=True):
+                if node is not None:
+                    task.is_there(node.data)
+
+    def _make_queues(self, tasks: Sequence[NewTask]) -> Step[None]:
+        queues = {task.queue for task in tasks if task.queue != DEFAULT_QUEUE}
+        while not queues <= self.queues:
+            took = yield from make_queues(self.plan_path, queues)
+            if took is None:
+                yield from self.explain_plan()
+                continue  # it takes tasks by now
+            if took:
+                yield from self.learn(again=True)
+            self.queues |= queues
+
+    def _add_part(self, tasks: Sequence[NewTask]) -> Step[None]:
         for is_wide, run in groupby(tasks, lambda task: task.k > EDGES_PER_MULTI):
             if not is_wide:
                 yield from self._add_run(list(run))
@@ -137,7 +185,9 @@ class Author(AddChain):
             answers = [answer]
             for batch in list(flying)[1:]:
                 answers.append((yield Await(batch.ticket)))  # noqa: PERF401 - cannot yield inside
-            start -= yield from self._recover(list(flying), answers)
+            yield from self._recover(list(flying), answers)
+            # What was applied has numbers, and what somebody else has added under the same key.
+            tasks, start = [task for task in tasks if not task.number], 0
             flying.clear()
 
     def _send(self, tasks: Sequence[NewTask], start: int, flying: deque[_Batch]) -> Step[_Batch]:
@@ -166,8 +216,8 @@ class Author(AddChain):
             task.number = number
         self.applied(batch.identity, len(batch.numbers))
 
-    def _recover(self, batches: list[_Batch], answers: list[Applied | Refused]) -> Step[int]:
-        """Find out which of `batches` were applied. Returns how many tasks must be sent again."""
+    def _recover(self, batches: list[_Batch], answers: list[Applied | Refused]) -> Step[None]:
+        """Find out which of `batches` were applied, and why the next one was not."""
         done = max((i + 1 for i, a in enumerate(answers) if isinstance(a, Applied)), default=0)
         if any(answer.repeated for answer in answers):
             # Each batch deletes the identity of the one before it, so the identity in the tree is
@@ -179,10 +229,22 @@ class Author(AddChain):
         for batch in batches[:done]:
             self._settle(batch)
         if done == len(batches):
-            return 0
+            return
         answer = answers[done]
         assert isinstance(answer, Refused)
         owner = batches[done].draft.owners[answer.at]
         tasks = list(batches[done].numbers)
         yield from self.explain(answer, None if owner == GUARD else tasks[owner])
-        return sum(len(batch.numbers) for batch in batches[done:])
+
+
+def _without_twins(tasks: Sequence[NewTask]) -> Iterator[list[NewTask]]:
+    """Parts of `tasks`, in order, none of which has a key twice: the second finds the first."""
+    part, keys = list[NewTask](), set[str]()
+    for task in tasks:
+        if task.key and task.key in keys:
+            yield part
+            part, keys = [], set()
+        if task.key:
+            keys.add(task.key)
+        part.append(task)
+    yield part

@@ -15,16 +15,19 @@ from .active import cleared, entering
 from .cycles import Feeds, place_of
 from .layout import (
     PLAN_FIXED,
+    QUEUES,
     Entry,
     Paths,
     active_entry,
+    entry_path,
     number_of,
     parse_claim,
     parse_delayed,
     parse_entry,
     parse_task,
 )
-from .records import control_from_bytes, count_from_bytes
+from .queues import make_queues, read_names
+from .records import control_from_bytes, count_from_bytes, queue_from_bytes
 from .requests import (
     Applied,
     Check,
@@ -90,7 +93,7 @@ def check(paths: Paths, plan: str, repair: bool = True) -> Step[Report]:
     tasks = array("Q", sorted(int(found) for name in names if (found := parse_task(name))))
     del names
     report.tasks = len(tasks)
-    for name in sorted(others.difference(PLAN_FIXED, ("ready",)))[:STRANGE_MAX]:
+    for name in sorted(others.difference(PLAN_FIXED, ("ready", QUEUES)))[:STRANGE_MAX]:
         report.problems.append(
             f"{name}: is not a znode of zkplan, and counts as a task that never ends: delete it"
         )
@@ -217,16 +220,11 @@ def _not_placed(paths: Paths, plan: str, tasks: array[int]) -> Step[array[int]]:
         for names in held:
             claims = map(parse_claim, names or ())
             place(claim.task for claim in claims if claim is not None and claim.plan == plan)
-        later, runnable, dead = yield ReadMany(
-            [
-                ReadChildren(paths.delayed),
-                ReadChildren(f"{plan_path}/runnable"),
-                ReadChildren(f"{plan_path}/dead"),
-            ]
-        )
-        delayed = map(parse_delayed, later or ())
+        delayed = map(parse_delayed, (yield ReadChildren(paths.delayed)) or ())
         place(item.entry.task for item in delayed if item is not None and item.plan == plan)
-        place(entry.task for entry in map(parse_entry, runnable or ()) if entry is not None)
+        for _, runnable in (yield from read_names(plan_path)):
+            place(entry.task for entry in map(parse_entry, runnable) if entry is not None)
+        dead = yield ReadChildren(f"{plan_path}/dead")
         place(name for name in dead or () if name.isascii() and name.isdecimal())
     return array(
         "Q", (task for task, is_placed in zip(tasks, placed, strict=True) if not is_placed)
@@ -247,11 +245,12 @@ def _publish_forgotten(plan_path: str, name: str, repair: bool, report: Report) 
         report.problems.append(f"{name}: waits for no edge and {said}, but is in no index")
         return
     if repair:
-        entry = Entry("5000", number_of(name), 0, 0)
+        entry, queue = Entry("5000", number_of(name), 0, 0), queue_from_bytes(ready.data)
+        yield from make_queues(plan_path, [queue])  # another client may have made none
         answer = yield Multi(
             [
                 SetData(f"{plan_path}/{name}/ready", ready.data, k),
-                Create(f"{plan_path}/runnable/{entry.name}"),
+                Create(entry_path(plan_path, queue, entry)),
             ]
         )
         if not isinstance(answer, Applied):

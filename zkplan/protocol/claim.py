@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from ..errors import ZkplanError
 from . import failpoints
-from .layout import parse_entry
+from .layout import DEFAULT_QUEUE, parse_entry, queue_path
 from .load import FirstReads, first_reads
 from .requests import (
     Applied,
@@ -46,7 +46,9 @@ class Claimed(NamedTuple):
     no_room: ZkplanError | None = None
 
 
-def new_claim(me: Registration, plan: str, rank: str, task: str, n: int, a: int) -> Claim:
+def new_claim(
+    me: Registration, plan: str, rank: str, task: str, n: int, a: int, queue: str = DEFAULT_QUEUE
+) -> Claim:
     paths = me.paths
     return Claim(
         plan=plan,
@@ -57,6 +59,7 @@ def new_claim(me: Registration, plan: str, rank: str, task: str, n: int, a: int)
         path=paths.claim(me.worker, plan, task, n, next(me.uids)),
         plan_path=paths.plan(plan),
         task_path=paths.task(plan, task),
+        queue=queue,
     )
 
 
@@ -89,18 +92,26 @@ def send_taking(
     return answer, None if isinstance(answers, ZkplanError) else answers
 
 
-def claim(me: Registration, plan: str, ready_version: int, names: list[str]) -> Step[Claimed]:
-    """Claim the entries `names` of one plan at once. Entries that others took are dropped.
+def claim(
+    me: Registration,
+    plan: str,
+    ready_version: int,
+    names: list[str],
+    queue: str = DEFAULT_QUEUE,
+) -> Step[Claimed]:
+    """Claim the entries `names` of one queue of a plan at once. Entries that others took are
+    dropped.
 
     S9: the version of the plan's `ready` is checked, so nothing is claimed after a pause. L1: the
     worker's own registration is checked, or a claim could be released and made again for ever.
     """
     plan_path = me.paths.plan(plan)
-    wanted = []
-    for name in names:
-        entry = parse_entry(name)
-        if entry is not None:
-            wanted.append((name, new_claim(me, plan, entry.rank, entry.task, entry.n, entry.a)))
+    runnable = queue_path(plan_path, queue)
+    wanted = [
+        (name, new_claim(me, plan, entry.rank, entry.task, entry.n, entry.a, queue))
+        for name in names
+        if (entry := parse_entry(name)) is not None
+    ]
     conflicts = 0
     standing: set[str] = set()
     orphans: list[str] = []
@@ -108,11 +119,7 @@ def claim(me: Registration, plan: str, ready_version: int, names: list[str]) -> 
     claimed: list[Claim] = []
     read: FirstReads | None = None
     while wanted:
-        draft = Draft()
-        for index, (name, made) in enumerate(wanted):
-            draft.ops.append(Delete(f"{plan_path}/runnable/{name}"))
-            draft.ops += take_ops(me, made, owner_stands=name in standing)
-            draft.own(index)
+        draft = _draft(me, runnable, wanted, standing)
         draft.guard(me, {plan_path: ready_version})
         failpoints.reach("claim.before")
         answer, read = yield from send_taking(me, draft.ops, [made for _, made in wanted])
@@ -143,7 +150,7 @@ def claim(me: Registration, plan: str, ready_version: int, names: list[str]) -> 
                 orphans.append(name)
             before = len(wanted)
             del wanted[owner]
-            wanted = yield from _still_there(plan_path, wanted)
+            wanted = yield from _still_there(runnable, wanted)
             conflicts += before - len(wanted)
         elif answer.reason in (Reason.NOT_EMPTY, Reason.EPHEMERAL_PARENT):
             # Children below the entry or the mark, or an ephemeral task: only this entry.
@@ -151,14 +158,31 @@ def claim(me: Registration, plan: str, ready_version: int, names: list[str]) -> 
             del wanted[owner]
         else:
             raise rejected(f"claiming {name} of {plan_path}", answer)
-    for name in orphans:
-        # An entry without a task (somebody else broke S6) could never be claimed. A task number
-        # never comes back, so the entry is deleted.
-        yield Multi([Delete(f"{plan_path}/runnable/{name}")])
+    yield from _drop_orphans(runnable, orphans)
     return Claimed(claimed, conflicts, read=read if claimed else None, barred=tuple(barred))
 
 
-def _still_there(plan_path: str, wanted: list[tuple[str, Claim]]) -> Step[list[tuple[str, Claim]]]:
+def _drop_orphans(runnable: str, names: list[str]) -> Step[None]:
+    """Delete entries without a task (somebody else broke S6), which could never be claimed.
+
+    A task number never comes back.
+    """
+    for name in names:
+        yield Multi([Delete(f"{runnable}/{name}")])
+
+
+def _draft(
+    me: Registration, runnable: str, wanted: list[tuple[str, Claim]], standing: set[str]
+) -> Draft:
+    draft = Draft()
+    for index, (name, made) in enumerate(wanted):
+        draft.ops.append(Delete(f"{runnable}/{name}"))
+        draft.ops += take_ops(me, made, owner_stands=name in standing)
+        draft.own(index)
+    return draft
+
+
+def _still_there(runnable: str, wanted: list[tuple[str, Claim]]) -> Step[list[tuple[str, Claim]]]:
     """Those of `wanted` that nobody has taken yet.
 
     If one was taken, others may be, too. To find them by one refused transaction after another
@@ -166,5 +190,5 @@ def _still_there(plan_path: str, wanted: list[tuple[str, Claim]]) -> Step[list[t
     """
     if not wanted:
         return []
-    nodes = yield ReadMany([ReadData(f"{plan_path}/runnable/{name}") for name, _ in wanted])
+    nodes = yield ReadMany([ReadData(f"{runnable}/{name}") for name, _ in wanted])
     return [item for item, node in zip(wanted, nodes, strict=True) if node is not None]

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from ..errors import ZkplanError
 from . import failpoints
 from .ending import ENDINGS_PER_MULTI, Ending, end_claims
-from .layout import PENDING, ClaimName, Entry, Paths, parse_claim
+from .layout import PENDING, ClaimName, Entry, Paths, entry_path, parse_claim
 from .publish import Published, publish, still_full
 from .requests import (
     Applied,
@@ -23,7 +23,14 @@ from .requests import (
     Reason,
     Step,
 )
-from .shared import NO_ALLOWANCE, Registration, ask, or_error, pending_dependents
+from .shared import (
+    NO_ALLOWANCE,
+    Registration,
+    ask,
+    claim_facts,
+    or_error,
+    pending_dependents,
+)
 
 
 class Cleared(NamedTuple):
@@ -117,22 +124,16 @@ def _releases(
             continue
         path, then = gone.paths.task(parsed.plan, parsed.task), list[Op]()
         if task is not None:
-            entry = _next_entry(claim.data, parsed, started is not None)
-            entry_path = f"{gone.paths.plan(parsed.plan)}/runnable/{entry.name}"
+            facts = claim_facts(claim.data)
+            # An attempt is used up only if the function is known to have started. Most tasks that a
+            # worker has claimed when it dies have not started, and must not run out of attempts.
+            entry = Entry(facts.rank, parsed.task, parsed.n + 1, facts.a + (started is not None))
             # The check refuses the entry if the task was removed since it was read.
-            then = [Check(path), Create(entry_path)]
+            plan_path = gone.paths.plan(parsed.plan)
+            then = [Check(path), Create(entry_path(plan_path, facts.queue, entry))]
         ending = Ending(f"{gone.claims_path}/{name}", path, then, owner is not None)
         found.append((ending, parsed.n + 1))
     return found
-
-
-def _next_entry(claim: bytes, parsed: ClaimName, started: bool) -> Entry:
-    rank, _, used = claim.decode("ascii", errors="replace").partition(".")
-    # An attempt is used up only if the function is known to have started. Most tasks that a worker
-    # has claimed when it dies have not started, and must not run out of attempts for that.
-    a = (int(used) if used.isdecimal() and len(used) < 10 else 0) + started
-    rank = rank if rank.isdecimal() and len(rank) == 4 else "5000"
-    return Entry(rank, parsed.task, parsed.n + 1, a)
 
 
 def _settle(gone: Registration, pending: str, guard: list[Op]) -> Step[Published]:

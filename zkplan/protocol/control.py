@@ -18,9 +18,18 @@ from ..errors import (
 from . import failpoints
 from .active import cleared, leaving
 from .adding import task_count
+from .fields import to_json
 from .foreign import below, delete_below
-from .layout import PLAN_FIXED, active_entry, number_of, parse_delayed
-from .records import PlanRecord, State, control_from_bytes, control_to_bytes, to_json
+from .keys import freeing
+from .layout import PLAN_FIXED, QUEUES, active_entry, number_of, parse_delayed
+from .queues import read_queues
+from .records import (
+    PlanRecord,
+    State,
+    control_from_bytes,
+    control_reason,
+    control_to_bytes,
+)
 from .requests import (
     Applied,
     Check,
@@ -41,6 +50,8 @@ from .shared import GROUP_OPS_MAX, REFUSALS_MAX, rejected
 
 #: How many tasks one round of `remove` deletes.
 REMOVED_PER_ROUND = 100
+#: Why a worker cancels a plan.
+DEADLINE_PASSED = "its deadline has passed"
 #: How many rounds of `remove` may fail. A worker that is still busy with the plan can cause a few.
 REMOVALS_MAX = 100
 #: Refusals that another client's change explains: read again. Any other refusal would repeat for
@@ -56,7 +67,8 @@ class PlanStatus(NamedTuple):
     counts the unfinished tasks. `runnable` and `dead` (out of attempts, with on_failure="hold") are
     among them. `outcomes` counts kept results and final failures. `added` counts all tasks ever
     added, `finished` those that have finished. `created` is the time of creation, in wall-clock
-    seconds since 1970 of the machine that created the plan.
+    seconds since 1970 of the machine that created the plan. `key`, `not_before` and `deadline` are
+    as its author gave them, `reason` says why it was cancelled, where that was by its deadline.
     """
 
     name: str
@@ -68,6 +80,10 @@ class PlanStatus(NamedTuple):
     outcomes: int
     added: int
     created: float
+    key: str = ""
+    not_before: float | None = None
+    deadline: float | None = None
+    reason: str = ""
 
     @property
     def finished(self) -> int:
@@ -77,7 +93,7 @@ class PlanStatus(NamedTuple):
 def status(plan_path: str) -> Step[PlanStatus]:
     """Read the status, mostly with one batch of reads. Raises PlanNotFound. Never says `failed`,
     but `running`."""
-    names = ("ready", "done", *PLAN_FIXED)
+    names = ("ready", "done", *PLAN_FIXED, QUEUES)
     around = [ReadData(f"{plan_path}/{name}") for name in names]
     while True:
         # A batch of reads need not be a snapshot, and some servers only take single reads. Tasks
@@ -85,12 +101,21 @@ def status(plan_path: str) -> Step[PlanStatus]:
         # deleted between two reads, the count would be off by one. So they are read before and
         # after the plan, until both agree. Each of them is made once and deleted once, so this
         # ends.
-        *before, plan, ready, done, adds, authors, runnable, dead, outcomes = yield ReadMany(
-            [*around, ReadData(plan_path), *around]
-        )
+        (
+            *before,
+            plan,
+            ready,
+            done,
+            adds,
+            authors,
+            runnable,
+            dead,
+            outcomes,
+            queues,
+        ) = yield ReadMany([*around, ReadData(plan_path), *around])
         if plan is None:
             raise PlanNotFound(plan_path, f"there is no plan {plan_path}")
-        after = (ready, done, adds, authors, runnable, dead, outcomes)
+        after = (ready, done, adds, authors, runnable, dead, outcomes, queues)
         if [node is None for node in before] == [node is None for node in after]:
             break
     try:
@@ -104,16 +129,24 @@ def status(plan_path: str) -> Step[PlanStatus]:
     # Besides finished tasks only `add-count` is ever deleted, with `done` or by a cancel.
     adds_gone = state in ("done", "cancelled") and adds is None
     finished = (plan.cversion - plan.child_count) // 2 - adds_gone
+    waiting = runnable.child_count if runnable is not None else 0
+    if queues is not None:
+        found = yield from read_queues(plan_path)
+        waiting = sum(node.child_count for node in found.values())
     return PlanStatus(
         name=record.name,
         path=plan_path,
         state=state,
         tasks=tasks,
-        runnable=runnable.child_count if runnable is not None else 0,
+        runnable=waiting,
         dead=dead.child_count if dead is not None else 0,
         outcomes=outcomes.child_count if outcomes is not None else 0,
         added=tasks + max(0, finished),
         created=record.created,
+        key=record.key,
+        not_before=record.not_before,
+        deadline=record.deadline,
+        reason=control_reason(ready.data) if ready is not None and state == "cancelled" else "",
     )
 
 
@@ -145,11 +178,11 @@ def mark_ready(plan_path: str) -> Step[None]:
         raise PlanCancelled(plan_path, f"{plan_path} was cancelled; create a new plan")
 
 
-def change_state(plan_path: str, state: State) -> Step[None]:
+def change_state(plan_path: str, state: State, reason: str = "") -> Step[None]:
     """Pause, resume or cancel. Every change raises the version that claims check (S9).
 
     A cancel also deletes `add-count`, so that no task can be added, and the plan's entry in the
-    index.
+    index. `reason` is for people.
     """
     entry_path = active_entry(plan_path)
     reads = [ReadData(plan_path + name) for name in ("", "/ready", "/done", "/add-count")]
@@ -176,7 +209,8 @@ def change_state(plan_path: str, state: State) -> Step[None]:
             elif now == "cancelled":
                 raise PlanCancelled(plan_path, f"{plan_path} was cancelled, which cannot be undone")
             else:
-                ops.append(SetData(f"{plan_path}/ready", control_to_bytes(state), ready.version))
+                data = control_to_bytes(state, reason)
+                ops.append(SetData(f"{plan_path}/ready", data, ready.version))
         if state == "cancelled" and adds is not None:
             # zkplan makes no znodes below it. Somebody else's must not keep the plan running.
             ops += [Delete(path) for path in (yield from below(f"{plan_path}/add-count"))]
@@ -220,13 +254,16 @@ def finish(plan_path: str, when: float) -> Step[bool]:
     `add-count` is read before the tasks are counted, and deleted at the version read: so an add in
     between causes a refusal (S7). If adds keep coming, a later commit or a check ends the plan.
     """
-    parts = ("/add-count", "", "/ready", "/done", "/dead")
+    # The queues are read after the plan: if they were made in between, the plan did not count them.
+    parts = ("/add-count", "", "/ready", "/done", "/dead", f"/{QUEUES}")
     reads = [*(ReadData(plan_path + name) for name in parts), ReadData(active_entry(plan_path))]
     for _ in range(REFUSALS_MAX):
-        adds, plan, ready, done, dead, entry = yield ReadMany(reads)
+        adds, plan, ready, done, dead, queues, entry = yield ReadMany(reads)
         if done is not None:
             return True
-        if adds is None or plan is None or ready is None or task_count(plan, True) > 0:
+        if adds is None or plan is None or ready is None:
+            return False
+        if task_count(plan, True, queues is not None) > 0:
             return False
         # The count assumes that all fixed children exist, but another client may have made only
         # some.
@@ -266,11 +303,11 @@ def remove(plan_path: str) -> Step[int]:
         # and without `add-count` no task can be added.
         if (yield ReadData(f"{plan_path}/ready")) is not None:
             raise
-    removed = 0
+    removed, root = 0, plan_path.rpartition("/")[0]
     yield Multi([Delete(f"{plan_path}/add-count")])
     for _ in range(REMOVALS_MAX):
-        names = yield ReadChildren(plan_path)
-        if names is None:
+        plan, names = yield ReadMany([ReadData(plan_path), ReadChildren(plan_path)])
+        if plan is None or names is None:
             return removed
         tasks = [f"{plan_path}/{name}" for name in names if name.startswith("task-")]
         if not tasks:
@@ -285,18 +322,24 @@ def remove(plan_path: str) -> Step[int]:
         # `done` is deleted with `ready`: a plan that is ready and not done would look like one of
         # another client, and would be put into the index.
         ends = [name for name in ("done", "ready") if name in names]
+        if QUEUES in names:
+            made = (yield ReadChildren(f"{plan_path}/{QUEUES}")) or ()
+            yield from _remove([f"{plan_path}/{QUEUES}/{queue}" for queue in made])
         yield from _remove([f"{plan_path}/{name}" for name in names if name not in ends])
         last: list[Op] = []
         for name in ends:
             last += [Delete(path) for path in (yield from below(f"{plan_path}/{name}"))]
             last.append(Delete(f"{plan_path}/{name}"))
-        answer = yield Multi([*last, Delete(plan_path)])
+        last += yield from freeing(plan_path, plan)
+        answer = yield Multi(last)
         if isinstance(answer, Applied):
             return removed
+        if answer.reason is Reason.NOT_EMPTY and answer.path.startswith(f"{root}/keys/"):
+            yield from delete_below(answer.path)
         # A commit or a release wrote meanwhile. The plan is cancelled, so such writes come to an
         # end.
-        names = yield ReadChildren(plan_path)
-        if names is None:
+        plan, names = yield ReadMany([ReadData(plan_path), ReadChildren(plan_path)])
+        if plan is None or names is None:
             return removed
     raise _too_busy(f"removing {plan_path}")
 

@@ -4,15 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .records import Edge
+from .layout import DEFAULT_QUEUE, entry_path
+from .records import Edge, ready_to_bytes
 from .requests import Create, Delete, Op, SetData
 from .shared import Dependent
 
 
-def edge_ops(plan_path: str, source: str, task: str, position: int, k: int, rank: str) -> list[Op]:
+def edge_ops(
+    plan_path: str,
+    source: str,
+    task: str,
+    position: int,
+    k: int,
+    rank: str,
+    queue: str = DEFAULT_QUEUE,
+) -> list[Op]:
     """Let `task` wait for `source` at `position`: both ends of the edge, which come together."""
     # The data is Edge.to_bytes without the tuple, because it runs once for every edge of a plan.
-    data = f'{{"dep":"task-{task}/dep-{position:010d}","k":{k},"entry":"{rank}-{task}"}}'
+    named = "" if queue == DEFAULT_QUEUE else f',"queue":"{queue}"'
+    data = f'{{"dep":"task-{task}/dep-{position:010d}","k":{k},"entry":"{rank}-{task}"{named}}}'
     return [
         Create(f"{plan_path}/task-{task}/dep-{position:010d}", source.encode()),
         Create(f"{plan_path}/task-{source}/prov-", data.encode(), sequence=True),
@@ -25,7 +35,7 @@ def delivery_ops(plan_path: str, task_path: str, prov: str, edge: Edge, value: b
     return [
         Create(f"{dependent}/arg-{edge.position}", value),
         Delete(f"{dependent}/dep-{edge.position}"),
-        SetData(f"{dependent}/ready", b"%d" % edge.k),
+        SetData(f"{dependent}/ready", ready_to_bytes(edge.k, edge.queue)),
         Delete(f"{task_path}/{prov}"),
     ]
 
@@ -35,10 +45,10 @@ def publish_ops(plan_path: str, target: Dependent, *, entry: bool = True) -> lis
 
     Without an `entry` a claim takes its place.
     """
-    k = target.k
-    ops: list[Op] = [SetData(f"{plan_path}/task-{target.task}/ready", b"%d" % k, k)]
+    k, queue = target.k, target.queue
+    ops: list[Op] = [SetData(f"{plan_path}/task-{target.task}/ready", ready_to_bytes(k, queue), k)]
     if entry:
-        ops.append(Create(f"{plan_path}/runnable/{target.entry.name}"))
+        ops.append(Create(entry_path(plan_path, queue, target.entry)))
     return ops
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from ..errors import ZkplanError
 from .foreign import skip_number, with_below
-from .layout import Entry, delayed_name
+from .layout import Entry, delayed_name, entry_path
 from .records import Dead
 from .requests import Applied, Check, Create, Delete, Multi, Op, Reason, Refused, SetData, Step
 from .shared import GUARD, REFUSALS_MAX, Claim, Draft, or_error, rejected
@@ -143,10 +143,10 @@ def fail_again(
     """
     entry = Entry(claim.rank, claim.task, claim.n + 1, claim.a + 1)
     if due_ms is None:
-        then: Op = Create(f"{claim.plan_path}/runnable/{entry.name}")
+        then: Op = Create(entry_path(claim.plan_path, claim.queue, entry))
     else:
         delay = b"%d" % delay_ms if delay_ms else b""
-        then = Create(f"{later}/{delayed_name(due_ms, claim.plan, entry)}", delay)
+        then = Create(f"{later}/{delayed_name(due_ms, claim.plan, entry, claim.queue)}", delay)
     return bool((yield from _end([_ending(claim, [then], log)])))
 
 
@@ -160,9 +160,16 @@ def fail_for_good(claim: Claim, failure: bytes, dead: Dead) -> Step[bool]:
     return bool((yield from _end([_ending(claim, then, failure)])))
 
 
+def postpone(claim: Claim, due_ms: int, later: str) -> Step[bool]:
+    """Give back the claim of a task that may not run yet: it is runnable again at `due_ms`, by the
+    server's clock. No attempt is used up."""
+    name = delayed_name(due_ms, claim.plan, claim.next_entry, claim.queue)
+    return bool((yield from _end([_ending(claim, [Create(f"{later}/{name}")], b"")])))
+
+
 def hand_back(claims: Sequence[Claim], log: bytes = b"") -> Step[int]:
     """Hand claims back unused, which costs no attempt. Returns how many were still held."""
-    entries = [f"{claim.plan_path}/runnable/{claim.next_entry.name}" for claim in claims]
+    entries = [entry_path(claim.plan_path, claim.queue, claim.next_entry) for claim in claims]
     endings = [
         _ending(claim, [Create(entry)], log) for claim, entry in zip(claims, entries, strict=True)
     ]

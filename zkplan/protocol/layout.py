@@ -6,6 +6,7 @@ Fixed names, such as `ready` below a plan or a task, stand where they are used.
 from __future__ import annotations
 
 import re
+from hashlib import blake2b
 from typing import NamedTuple
 
 from ..errors import InvariantViolated
@@ -17,6 +18,12 @@ PLAN_FIXED = ("add-count", "add-ids", "runnable", "dead", "results")
 RANK_MIDDLE = 5000
 PRIORITY_MIN, PRIORITY_MAX = -4999, 5000
 PENDING = "pending-"
+#: Under `add-ids`: what names the task of a key.
+TASK_KEY = "key-"
+#: The queue of a task whose author names none. Its entries lie under `runnable`.
+DEFAULT_QUEUE = "default"
+#: The child of a plan below which the other queues lie. The first add that needs one makes it.
+QUEUES = "queues"
 #: The child of a task that says that its outcome was delivered along at least one edge.
 DELIVERED = "delivered"
 
@@ -28,6 +35,7 @@ _CLAIM = re.compile(rf"([0-9]{{10}})-([0-9]{{10}})\.{_COUNT}\.([^./]+)")
 _PLAN, _TASK = re.compile("plan-([0-9]{10})"), re.compile("task-([0-9]{10})")
 _NUMBER = re.compile("[0-9]{10}")
 _DELAYED = re.compile(r"([0-9]{13})-([0-9]{10})-")
+_QUEUE = re.compile(r"[a-z0-9._-]{1,40}")
 
 
 class Entry(NamedTuple):
@@ -53,11 +61,15 @@ class ClaimName(NamedTuple):
 
 
 class Delayed(NamedTuple):
-    """A delayed entry, parsed: DUE-PLAN-ENTRY.N.A; `due_ms` is wall-clock milliseconds."""
+    """A delayed entry, parsed: DUE-PLAN-ENTRY.N.A, and .QUEUE where it is not the default.
+
+    `due_ms` is wall-clock milliseconds.
+    """
 
     due_ms: int
     plan: str
     entry: Entry
+    queue: str = DEFAULT_QUEUE
 
 
 def rank_of(priority: int) -> str:
@@ -128,8 +140,9 @@ def parse_claim(name: str) -> ClaimName | None:
     return ClaimName(found[1], found[2], int(found[3]), found[4]) if found else None
 
 
-def delayed_name(due_ms: int, plan: str, entry: Entry) -> str:
-    return f"{due_ms:013d}-{plan}-{entry.name}"
+def delayed_name(due_ms: int, plan: str, entry: Entry, queue: str = DEFAULT_QUEUE) -> str:
+    name = f"{due_ms:013d}-{plan}-{entry.name}"
+    return name if queue == DEFAULT_QUEUE else f"{name}.{queue}"
 
 
 def parse_delayed(name: str) -> Delayed | None:
@@ -137,8 +150,40 @@ def parse_delayed(name: str) -> Delayed | None:
     >>> parse_delayed("0000000001000-0000000003-5000-0000000012.1.1").due_ms
     1000
     """
-    head, entry = _DELAYED.match(name), parse_entry(name[25:])
-    return Delayed(int(head[1]), head[2], entry) if head and entry else None
+    head, parts = _DELAYED.match(name), name[25:].split(".", 3)
+    entry, queue = parse_entry(".".join(parts[:3])), DEFAULT_QUEUE
+    if len(parts) > 3:
+        queue = parse_queue(parts[3]) or DEFAULT_QUEUE
+        if queue == DEFAULT_QUEUE:
+            return None  # no queue, or one that has no name here: each entry has one name
+    return Delayed(int(head[1]), head[2], entry, queue) if head and entry else None
+
+
+#: What an error says of the names of queues.
+QUEUE_NAMES = "it has 1 to 40 of the characters a-z 0-9 . _ -"
+
+
+def parse_queue(name: str) -> str | None:
+    """`name` where a queue may have it.
+
+    >>> parse_queue("gpu-a100"), parse_queue("GPU"), parse_queue("..")
+    ('gpu-a100', None, None)
+    """
+    # ZooKeeper takes neither of the two for the name of a znode.
+    return name if _QUEUE.fullmatch(name) and name not in (".", "..") else None
+
+
+def queue_path(plan_path: str, queue: str) -> str:
+    """Where the runnable entries of that queue lie.
+
+    >>> queue_path("/z/plan-0000000004", "default"), queue_path("/z/plan-0000000004", "gpu")
+    ('/z/plan-0000000004/runnable', '/z/plan-0000000004/queues/gpu')
+    """
+    return f"{plan_path}/runnable" if queue == DEFAULT_QUEUE else f"{plan_path}/{QUEUES}/{queue}"
+
+
+def entry_path(plan_path: str, queue: str, entry: Entry) -> str:
+    return f"{queue_path(plan_path, queue)}/{entry.name}"
 
 
 def active_entry(plan_path: str) -> str:
@@ -151,10 +196,24 @@ def active_entry(plan_path: str) -> str:
     return f"{root}/active/{parse_plan(name) or name}"  # workers pass over what is no plan's
 
 
+def key_digest(key: str) -> str:
+    """The name of a key's znode.
+
+    >>> len(key_digest("report-2026-11-23"))
+    32
+    """
+    return blake2b(key.encode(), digest_size=16).hexdigest()
+
+
+def task_key(plan_path: str, key: str) -> str:
+    """The znode that names the task of that key."""
+    return f"{plan_path}/add-ids/{TASK_KEY}{key_digest(key)}"
+
+
 class Paths:
     """Full paths below one root. Numbers are the ten digits of sequential names, as text."""
 
-    __slots__ = ("active", "claims", "delayed", "root", "workers")
+    __slots__ = ("active", "claims", "delayed", "keys", "root", "schedules", "workers")
 
     def __init__(self, root: str) -> None:
         self.root = root
@@ -162,9 +221,14 @@ class Paths:
         self.claims = f"{root}/claims"
         self.delayed = f"{root}/delayed"
         self.active = f"{root}/active"
+        self.keys = f"{root}/keys"
+        self.schedules = f"{root}/schedules"
 
     def plan(self, plan: str) -> str:
         return f"{self.root}/plan-{plan}"
+
+    def key(self, key: str) -> str:
+        return f"{self.root}/keys/{key_digest(key)}"
 
     def task(self, plan: str, task: str) -> str:
         return f"{self.root}/plan-{plan}/task-{task}"

@@ -8,7 +8,7 @@ from typing import Any
 
 from ..errors import PayloadUndecodable
 from . import failpoints
-from .records import Edge, count_from_bytes
+from .records import Edge, count_from_bytes, queue_from_bytes
 from .requests import Delete, Multi, Node, Op, ReadChildren, ReadData, ReadMany, Step
 from .shared import READS_PER_REQUEST, Claim
 
@@ -160,6 +160,7 @@ def following(before: Claim, edge: Edge) -> Claim:
         path=f"{before.path.rpartition('/')[0]}/ahead-{edge.task}",
         plan_path=before.plan_path,
         task_path=f"{before.plan_path}/task-{edge.task}",
+        queue=edge.queue,
     )
 
 
@@ -254,7 +255,8 @@ def read_names(readings: list[Reading], last: list[ReadData | ReadChildren]) -> 
 
 
 def _complete_edges(plan_path: str, edges: list[tuple[str, Edge]]) -> Step[str]:
-    """Add K to edges that another client wrote without it: it is in the dependent's `ready`.
+    """Add K and the queue to edges that another client wrote without: the dependent's `ready` has
+    them.
 
     Returns what is wrong with the edges; empty if nothing is.
     """
@@ -262,8 +264,9 @@ def _complete_edges(plan_path: str, edges: list[tuple[str, Edge]]) -> Step[str]:
     for index, (name, edge) in enumerate(edges):
         if edge.k < 0 or not edge.rank:
             node = yield ReadData(f"{plan_path}/task-{edge.task}/ready")
-            k = count_from_bytes(node.data) if node is not None else -1
-            edges[index] = (name, edge._replace(k=k, rank=edge.rank or "5000"))
+            data = node.data if node is not None else b""
+            k, queue = count_from_bytes(data), queue_from_bytes(data)
+            edges[index] = (name, edge._replace(k=k, rank=edge.rank or "5000", queue=queue))
             if k < 0:
                 damage = f"{name}: the number of edges of task-{edge.task} is unknown"
     return damage

@@ -6,7 +6,15 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from ..errors import PayloadUndecodable, PlanNotFound
-from .layout import Delayed, Paths, parse_plan
+from .layout import (
+    DEFAULT_QUEUE,
+    Delayed,
+    Paths,
+    entry_path,
+    parse_number,
+    parse_plan,
+    queue_path,
+)
 from .load import read_all
 from .records import PlanRecord, State, control_from_bytes
 from .requests import (
@@ -26,13 +34,21 @@ from .requests import (
 class PlanLook(NamedTuple):
     """A plan as a worker sees it.
 
-    `names` are the runnable names, unordered, or None if they were not read. `state` is None while
-    the plan is not marked ready or does not exist.
+    `names` are the runnable names of `queue`, unordered, or None if there is no such queue, and
+    `more` the other queues that were asked for, in their order. `state` is None while the plan is
+    not marked ready or does not exist.
     """
 
     state: State | None
     version: int
     names: Sequence[str] | None
+    queue: str = DEFAULT_QUEUE
+    more: Sequence[tuple[str, Sequence[str] | None]] = ()
+
+    @property
+    def listed(self) -> Sequence[tuple[str, Sequence[str] | None]]:
+        """Each queue that was asked for, with its names."""
+        return ((self.queue, self.names), *self.more)
 
 
 def list_plans(paths: Paths, watch: bool = False) -> Step[list[str]]:
@@ -106,22 +122,60 @@ def names_on_claims_nodes(paths: Paths, strict: bool | None = None) -> Step[list
     ]
 
 
-def look(plan_path: str, watch: bool = False) -> Step[PlanLook]:
-    """Read whether the plan runs, and its runnable names. With `watch`, changes of both wake the
-    worker.
+def look(
+    plan_path: str, watch: bool = False, queues: Sequence[str] = (DEFAULT_QUEUE,)
+) -> Step[PlanLook]:
+    """Read whether the plan runs, and the runnable names of these queues. With `watch`, changes of
+    both wake the worker.
 
     The names are listed after `ready` was read, because a claim of them checks that version.
     """
+    found: list[Sequence[str] | None] = []
     if watch:
         ready = yield ReadData(f"{plan_path}/ready", watch=True)
-        names = (yield ReadChildren(f"{plan_path}/runnable", watch=True)) if ready else None
+        for queue in queues if ready else ():
+            names = yield from _watched(queue_path(plan_path, queue), queue)
+            found.append(names)
     else:
-        ready, names = yield ReadMany(
-            [ReadData(f"{plan_path}/ready"), ReadChildren(f"{plan_path}/runnable")]
-        )
+        reads = [ReadChildren(queue_path(plan_path, queue)) for queue in queues]
+        ready, *found = yield ReadMany([ReadData(f"{plan_path}/ready"), *reads])
     if ready is None:
         return PlanLook(None, -1, None)
-    return PlanLook(control_from_bytes(ready.data), ready.version, names)
+    listed = list(zip(queues, found, strict=True))
+    state, (queue, names), more = control_from_bytes(ready.data), listed[0], listed[1:]
+    return PlanLook(state, ready.version, names, queue, more)
+
+
+def _watched(path: str, queue: str) -> Step[Sequence[str] | None]:
+    """The names in a queue; a change wakes the worker, and so does the queue when it is made."""
+    names = yield ReadChildren(path, watch=True)
+    if names is None and queue != DEFAULT_QUEUE and (yield ReadData(path, watch=True)) is not None:
+        names = yield ReadChildren(path, watch=True)  # it was made between these reads
+    return names  # type: ignore[no-any-return]
+
+
+#: Versions and last changes by which a plan that changed is told from one that did not.
+Signs = tuple[int | None, ...]
+
+
+def read_signs(
+    paths: Paths, plans: Sequence[str], queues: Sequence[str]
+) -> Step[tuple[list[str], list[Signs]]]:
+    """The names in the index of active plans, and the signs of these plans, in one request.
+
+    Whatever a worker looks at in a plan, its `ready` and these queues, changes one of the signs.
+    """
+    reads: list[ReadData | ReadChildren] = [ReadChildren(paths.active)]
+    for plan in plans:
+        path = paths.plan(plan)
+        reads += (ReadData(f"{path}/ready"), *(ReadData(queue_path(path, q)) for q in queues))
+    active, *nodes = yield ReadMany(reads)
+    signs: list[Signs] = []
+    for start in range(0, len(nodes), 1 + len(queues)):
+        ready, *found = nodes[start : start + 1 + len(queues)]
+        version = ready.version if ready is not None else None
+        signs.append((version, *(node.pzxid if node is not None else None for node in found)))
+    return [name for name in active or () if parse_number(name) is not None], signs
 
 
 def promote(paths: Paths, due: list[tuple[str, Delayed]]) -> Step[dict[str, str]]:
@@ -134,7 +188,7 @@ def promote(paths: Paths, due: list[tuple[str, Delayed]]) -> Step[dict[str, str]
         ops: list[Op] = []
         for name, later in todo:
             ops.append(Delete(f"{paths.delayed}/{name}"))
-            ops.append(Create(f"{paths.plan(later.plan)}/runnable/{later.entry.name}"))
+            ops.append(Create(entry_path(paths.plan(later.plan), later.queue, later.entry)))
         answer = yield Multi(ops)
         if isinstance(answer, Applied):
             break

@@ -124,10 +124,10 @@ def _draft(
     guarded: dict[str, int] = {}
     for index, target in enumerate(rest):
         plan_path = me.paths.plan(target.plan)
-        inherits = len(claims) < allowance.claims and plan_path in allowance.versions
+        inherits = allowance.takes(plan_path, target.queue, len(claims))
         ops = publish_ops(plan_path, target, entry=not inherits)
         if inherits:
-            claim = new_claim(me, target.plan, target.rank, target.task, 0, 0)
+            claim = new_claim(me, target.plan, target.rank, target.task, 0, 0, target.queue)
             claims.append(claim)
             guarded[plan_path] = allowance.versions[plan_path]
             ops += take_ops(me, claim)

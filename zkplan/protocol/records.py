@@ -5,16 +5,29 @@ from __future__ import annotations
 import json
 import re
 import struct
-from dataclasses import asdict, dataclass, fields, replace
-from typing import Any, Literal, NamedTuple
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Literal, NamedTuple
 
 from ..errors import PayloadUndecodable
+from .fields import (
+    as_moment,
+    as_queue,
+    as_queues,
+    as_rank,
+    as_retention,
+    as_seconds,
+    as_text,
+    as_whole,
+    from_json,
+    to_json,
+)
+from .layout import DEFAULT_QUEUE, parse_queue
+from .options import DEFAULT_OPTIONS, TaskOptions
 
 FORMAT = 1
 OnFailure = Literal["hold", "cascade"]
 State = Literal["running", "paused", "cancelled"]
-#: Larger than any number that an option may have, in any unit.
-NUMBER_MAX = 1e12
 
 _TASK_HEAD = struct.Struct(">III")
 _FAILURE_HEAD = struct.Struct(">I")
@@ -24,120 +37,13 @@ _EDGE = re.compile(
 )
 
 
-def to_json(value: Any) -> bytes:
-    return json.dumps(value, separators=(",", ":")).encode()
-
-
-def from_json(data: bytes, what: str) -> dict[str, Any]:
-    """Parse the JSON object in `data`. Raises PayloadUndecodable, which names `what`, for other
-    data."""
-    try:
-        value = json.loads(data)
-    except (ValueError, RecursionError) as error:
-        raise PayloadUndecodable(f"{what} is not JSON: {error}") from None
-    if not isinstance(value, dict):
-        raise PayloadUndecodable(f"{what} is not a JSON object")
-    return value
-
-
-def _text(value: Any, default: str = "") -> str:
-    """A text that any file takes: JSON can hold half a character (a lone surrogate), which none
-    takes."""
-    return value.encode(errors="replace").decode() if isinstance(value, str) else default
-
-
-def _rank(value: Any) -> str:
-    """The rank at the start of `value`, or empty. It becomes part of a path, so it is checked."""
-    rank = _text(value)[:4]
-    return rank if len(rank) == 4 and rank.isascii() and rank.isdecimal() else ""
-
-
-def _whole(value: Any, what: str) -> int:
-    if not isinstance(value, int) or not -(2**31) <= value < 2**31:
-        raise PayloadUndecodable(f"{what} has no whole number where one belongs")
-    return value
-
-
-def _seconds(value: Any, what: str) -> float:
-    # Compared before it is converted, because float() refuses whole numbers beyond its range; NaN
-    # lies within no bounds. They are the years that a date can have, wherever one is shown.
-    if not isinstance(value, int | float) or not -6e10 < value < 2.5e11:
-        raise PayloadUndecodable(f"{what} has no time where one belongs")
-    return float(value)
-
-
-def _retention(value: Any) -> float | None:
-    """None for anything else than seconds: then the plan stays, which does no harm."""
-    known = type(value) in (int, float) and 0 <= value < NUMBER_MAX
-    return float(value) if known else None
-
-
-@dataclass(frozen=True, slots=True)
-class TaskOptions:
-    """How a task is run. Times are in seconds. With `keep` None, a result that no task takes is
-    kept. `pure` promises the same result for the same arguments, and no other effect."""
-
-    name: str = ""
-    attempts: int = 3
-    retry_delay: float = 1.0
-    timeout: float | None = None
-    priority: int = 0
-    keep: bool | None = None
-    pure: bool = False
-
-    def to_json(self) -> bytes:
-        """Only what differs from the defaults: most tasks store two bytes."""
-        if self == DEFAULT_OPTIONS:
-            return b"{}"
-        default = asdict(DEFAULT_OPTIONS)
-        return to_json({key: value for key, value in asdict(self).items() if value != default[key]})
-
-    @classmethod
-    def from_json(cls, data: bytes) -> TaskOptions:
-        if data == b"{}":
-            return DEFAULT_OPTIONS
-        return cls.from_value(from_json(data, "the options of a task"))
-
-    @classmethod
-    def from_value(cls, value: Any) -> TaskOptions:
-        """Read options from parsed JSON. Raises PayloadUndecodable for values that make no
-        sense."""
-        if not isinstance(value, dict):
-            raise PayloadUndecodable("the options of a task are not a JSON object")
-        known = {field.name for field in fields(cls)}
-        options = cls(**{key: item for key, item in value.items() if key in known})
-        if not options._plausible():
-            # Anybody may write a record; a wrong type would break the worker far from here.
-            raise PayloadUndecodable("the options of a task make no sense")
-        name = _text(options.name)
-        return options if name == options.name else replace(options, name=name)
-
-    def _plausible(self) -> bool:
-        def number(value: Any, least: float) -> bool:
-            # Bounded, because whole numbers beyond the range of a float break what reckons with it.
-            return type(value) in (int, float) and least <= value < NUMBER_MAX
-
-        return (
-            type(self.name) is str
-            and type(self.attempts) is int
-            and number(self.attempts, 0)
-            and type(self.priority) is int
-            and number(self.priority, -NUMBER_MAX)
-            and number(self.retry_delay, 0)
-            and (self.timeout is None or (number(self.timeout, 0) and self.timeout > 0))
-            and (self.keep is None or type(self.keep) is bool)
-            and type(self.pure) is bool
-        )
-
-
-DEFAULT_OPTIONS = TaskOptions()
-
-
 @dataclass(frozen=True, slots=True)
 class PlanRecord:
     """The data of a plan, which never change. `uid` tells a repeated creation from another plan.
 
     `retention` is how long it stays after its end, in seconds; with None nothing is said about it.
+    `key` names this plan alone. Before `not_before` no task of it is claimed, and at its `deadline`
+    it is cancelled: wall-clock seconds since 1970, by the server's clock.
     """
 
     name: str
@@ -147,12 +53,16 @@ class PlanRecord:
     on_failure: OnFailure = "hold"
     format: int = FORMAT
     retention: float | None = None
+    key: str = ""
+    not_before: float | None = None
+    deadline: float | None = None
 
     def to_bytes(self) -> bytes:
         value = asdict(self)
         value["defaults"] = json.loads(self.defaults.to_json())
-        if self.retention is None:
-            del value["retention"]
+        for name in ("retention", "key", "not_before", "deadline"):
+            if not value[name] and value[name] != 0:
+                del value[name]
         return to_json(value)
 
     @classmethod
@@ -166,12 +76,15 @@ class PlanRecord:
                 f"the plan has format {known}, this zkplan reads {FORMAT}: upgrade zkplan"
             )
         return cls(
-            name=_text(value.get("name")),
-            uid=_text(value.get("uid")),
-            created=_seconds(value.get("created", 0.0), "a plan record"),
+            name=as_text(value.get("name")),
+            uid=as_text(value.get("uid")),
+            created=as_seconds(value.get("created", 0.0), "a plan record"),
             defaults=TaskOptions.from_value(value.get("defaults", {})),
             on_failure="cascade" if value.get("on_failure") == "cascade" else "hold",
-            retention=_retention(value.get("retention")),
+            retention=as_retention(value.get("retention")),
+            key=as_text(value.get("key")),
+            not_before=as_moment(value.get("not_before")),
+            deadline=as_moment(value.get("deadline")),
         )
 
 
@@ -202,19 +115,21 @@ class TaskRecord(NamedTuple):
 
 
 class Edge(NamedTuple):
-    """The data of a `prov-`: the dependent's `dep-`, its number of edges and its rank."""
+    """The data of a `prov-`: the dependent's `dep-`, its number of edges, rank and queue."""
 
     task: str
     position: str
     k: int
     rank: str
+    queue: str = DEFAULT_QUEUE
 
     def to_bytes(self) -> bytes:
         # Written by hand: json.dumps costs six times as much, and edges are the most frequent
         # record.
+        queue = "" if self.queue == DEFAULT_QUEUE else f',"queue":"{self.queue}"'
         return (
             f'{{"dep":"task-{self.task}/dep-{self.position}","k":{self.k},'
-            f'"entry":"{self.rank}-{self.task}"}}'
+            f'"entry":"{self.rank}-{self.task}"{queue}}}'
         ).encode()
 
     @classmethod
@@ -225,7 +140,7 @@ class Edge(NamedTuple):
             task, position, written, rank = map(bytes.decode, found.groups())
             return cls(task, position, int(written), rank)
         value = from_json(data, "an edge")
-        dep = _text(value.get("dep"))
+        dep = as_text(value.get("dep"))
         task, position = dep[-25:-15], dep[-10:]
         numbers = task + position
         if len(numbers) != 20 or not (numbers.isascii() and numbers.isdecimal()):
@@ -234,7 +149,7 @@ class Edge(NamedTuple):
             raise PayloadUndecodable(f"an edge names no dep: {dep!r:.100}")
         k = value.get("k")
         known = k if isinstance(k, int) and 0 <= k < 2**31 else -1
-        return cls(task, position, known, _rank(value.get("entry")))
+        return cls(task, position, known, as_rank(value.get("entry")), as_queue(value.get("queue")))
 
 
 class Failure(NamedTuple):
@@ -260,12 +175,12 @@ class Failure(NamedTuple):
             raise PayloadUndecodable("a failure record is cut short") from None
         facts = from_json(body[4 : 4 + size], "a failure record")
         return cls(
-            _text(facts.get("kind"), "?"),
-            _text(facts.get("message")),
-            _text(facts.get("traceback")),
-            _text(facts.get("worker")),
-            _whole(facts.get("n", 0), "a failure record"),
-            _seconds(facts.get("when", 0.0), "a failure record"),
+            as_text(facts.get("kind"), "?"),
+            as_text(facts.get("message")),
+            as_text(facts.get("traceback")),
+            as_text(facts.get("worker")),
+            as_whole(facts.get("n", 0), "a failure record"),
+            as_seconds(facts.get("when", 0.0), "a failure record"),
             body[4 + size :],
         )
 
@@ -288,9 +203,13 @@ class Dead(NamedTuple):
     name: str
     error: str
     worker: str
+    queue: str = DEFAULT_QUEUE
 
     def to_bytes(self) -> bytes:
-        return to_json(self._asdict())
+        value = self._asdict()
+        if self.queue == DEFAULT_QUEUE:
+            del value["queue"]
+        return to_json(value)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Dead:
@@ -298,23 +217,24 @@ class Dead(NamedTuple):
         -1."""
         try:
             value = from_json(data, "a dead letter")
-            n = _whole(value.get("n", 0), "a dead letter")
-            a = _whole(value.get("a", 0), "a dead letter")
+            n = as_whole(value.get("n", 0), "a dead letter")
+            a = as_whole(value.get("a", 0), "a dead letter")
         except PayloadUndecodable as error:
             return cls("5000", -1, 0, "", f"(its dead letter is damaged: {error})", "")
         return cls(
-            _rank(value.get("rank")) or "5000",
+            as_rank(value.get("rank")) or "5000",
             n,
             a,
-            _text(value.get("name")),
-            _text(value.get("error")),
-            _text(value.get("worker")),
+            as_text(value.get("name")),
+            as_text(value.get("error")),
+            as_text(value.get("worker")),
+            as_queue(value.get("queue")),
         )
 
 
 class WorkerRecord(NamedTuple):
     """A living worker. `started` is in wall-clock seconds; `claims` counts the tasks that it has
-    claimed."""
+    claimed. `queues` are those that it serves, the preferred one first."""
 
     id: str
     host: str
@@ -322,10 +242,14 @@ class WorkerRecord(NamedTuple):
     slots: int
     started: float
     claims: int = 0
+    queues: Sequence[str] = (DEFAULT_QUEUE,)
 
     def to_bytes(self) -> bytes:
+        names = ["host", "pid", "slots", "started"]
+        if tuple(self.queues) != (DEFAULT_QUEUE,):
+            names.append("queues")
         value = self._asdict()
-        return to_json({name: value[name] for name in ("host", "pid", "slots", "started")})
+        return to_json({name: value[name] for name in names})
 
     @classmethod
     def from_bytes(cls, worker: str, data: bytes, claims: int) -> WorkerRecord:
@@ -335,24 +259,44 @@ class WorkerRecord(NamedTuple):
             value = from_json(data, what) if data else {}
             return cls(
                 worker,
-                _text(value.get("host")),
-                _whole(value.get("pid", 0), what),
-                _whole(value.get("slots", 0), what),
-                _seconds(value.get("started", 0.0), what),
+                as_text(value.get("host")),
+                as_whole(value.get("pid", 0), what),
+                as_whole(value.get("slots", 0), what),
+                as_seconds(value.get("started", 0.0), what),
                 claims,
+                as_queues(value.get("queues")),
             )
         except PayloadUndecodable:
             return cls(worker, "(damaged record)", 0, 0, 0.0, claims)
 
 
+def ready_to_bytes(k: int, queue: str = DEFAULT_QUEUE) -> bytes:
+    """The data of a task's `ready`: K, the number of its edges, and its queue but the default."""
+    return b"%d" % k if queue == DEFAULT_QUEUE else f"{k} {queue}".encode()
+
+
 def count_from_bytes(data: bytes) -> int:
     """K, the number of edges that a task's `ready` holds; -1 where it holds none."""
     # Ten digits, because int() refuses numbers of thousands of digits.
-    return int(data) if data.isdigit() and len(data) <= 10 else -1
+    digits = data.partition(b" ")[0]
+    return int(digits) if digits.isdigit() and len(digits) <= 10 else -1
 
 
-def control_to_bytes(state: State) -> bytes:
-    return to_json({"state": state})
+def queue_from_bytes(data: bytes) -> str:
+    """The queue that a task's `ready` names."""
+    return parse_queue(data.partition(b" ")[2].decode(errors="replace")) or DEFAULT_QUEUE
+
+
+def control_to_bytes(state: State, reason: str = "") -> bytes:
+    return to_json({"state": state, "reason": reason} if reason else {"state": state})
+
+
+def control_reason(data: bytes) -> str:
+    """Why the plan is in its state, for people; empty where nobody has said so."""
+    try:
+        return as_text(from_json(data, "a control record").get("reason"))[:200] if data else ""
+    except PayloadUndecodable:
+        return ""
 
 
 def control_from_bytes(data: bytes) -> State:

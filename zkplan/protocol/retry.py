@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..errors import PayloadUndecodable
 from . import failpoints
-from .layout import Entry
+from .layout import Entry, entry_path
 from .records import Dead
 from .requests import Applied, Create, Delete, Multi, Op, ReadData, ReadMany, Reason, Step
 from .shared import rejected
@@ -31,7 +31,7 @@ def retry(plan_path: str, task: str) -> Step[bool]:
         # later death with the same name and version, and a runnable name would come back.
         Create(f"{plan_path}/task-{task}/retry-{letter.n}"),
         Delete(f"{plan_path}/dead/{task}"),
-        Create(f"{plan_path}/runnable/{entry.name}"),
+        Create(entry_path(plan_path, letter.queue, entry)),
     ]
     if outcome is not None:
         ops.insert(1, Delete(f"{plan_path}/results/{task}"))

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from ..errors import UNREACHABLE, AccessDenied, ServerFull, TransactionRejected, ZkplanError
-from .layout import Entry, Paths
+from .layout import DEFAULT_QUEUE, Entry, Paths, parse_queue
 from .requests import Check, Op, Reason, Refused, Request, Step, T
 
 #: ZooKeeper closes the connection at 1 048 575 bytes (jute.maxbuffer); the rest is headers.
@@ -53,6 +53,7 @@ class Claim:
     path: str
     plan_path: str
     task_path: str
+    queue: str = DEFAULT_QUEUE
 
     @property
     def name(self) -> str:
@@ -67,7 +68,27 @@ class Claim:
     @property
     def data(self) -> bytes:
         """The data of the claim's znode: what another worker must know to release the claim."""
-        return f"{self.rank}.{self.a}".encode()
+        data = f"{self.rank}.{self.a}"
+        return (data if self.queue == DEFAULT_QUEUE else f"{data}.{self.queue}").encode()
+
+
+class ClaimFacts(NamedTuple):
+    """The data of a claim's znode."""
+
+    rank: str
+    a: int
+    queue: str
+
+
+def claim_facts(data: bytes) -> ClaimFacts:
+    """Never raises: what is damaged gets the middle rank, no attempts used up, the default
+    queue."""
+    rank, used, queue = [*data.decode("ascii", errors="replace").split(".", 2), "", ""][:3]
+    return ClaimFacts(
+        rank if rank.isdecimal() and len(rank) == 4 else "5000",
+        int(used) if used.isdecimal() and len(used) < 10 else 0,
+        parse_queue(queue) or DEFAULT_QUEUE,
+    )
 
 
 class Dependent(NamedTuple):
@@ -77,6 +98,7 @@ class Dependent(NamedTuple):
     task: str
     k: int
     rank: str
+    queue: str = DEFAULT_QUEUE
 
     @property
     def entry(self) -> Entry:
@@ -86,11 +108,17 @@ class Dependent(NamedTuple):
 class Allowance(NamedTuple):
     """What a worker may claim directly while it commits or publishes: at most `claims` tasks.
 
-    `versions` maps the paths of running plans to the versions of their `ready` as last seen.
+    `versions` maps the paths of running plans to the versions of their `ready` as last seen. Tasks
+    of other queues than `queues` are not for this worker.
     """
 
     claims: int
     versions: dict[str, int]
+    queues: Collection[str] = (DEFAULT_QUEUE,)
+
+    def takes(self, plan_path: str, queue: str, made: int) -> bool:
+        """Whether the worker may claim a task of that queue, after it has claimed `made`."""
+        return plan_path in self.versions and made < self.claims and queue in self.queues
 
 
 NO_ALLOWANCE = Allowance(0, {})
@@ -155,7 +183,11 @@ def rejected(doing: str, answer: Refused) -> TransactionRejected:
 
 
 def pending_bytes(dependents: list[Dependent]) -> bytes:
-    return "\n".join(f"{d.plan} {d.task} {d.k} {d.rank}" for d in dependents).encode()
+    lines = []
+    for d in dependents:
+        line = f"{d.plan} {d.task} {d.k} {d.rank}"
+        lines.append(line if d.queue == DEFAULT_QUEUE else f"{line} {d.queue}")
+    return "\n".join(lines).encode()
 
 
 def pending_dependents(data: bytes) -> list[Dependent]:
@@ -166,7 +198,9 @@ def pending_dependents(data: bytes) -> list[Dependent]:
         parts = line.split(" ")
         # Check the length of each part: a rank of three digits would make an entry that nobody
         # claims.
+        queue = parse_queue(parts.pop()) if len(parts) == 5 else DEFAULT_QUEUE
         lengths = [len(part) for part in parts if part.isascii() and part.isdecimal()]
-        if lengths[:2] == [10, 10] and len(parts) == 4 and lengths[3:] == [4] and lengths[2] <= 10:
-            found.append(Dependent(parts[0], parts[1], int(parts[2]), parts[3]))
+        known = lengths[:2] == [10, 10] and len(parts) == 4 and lengths[3:] == [4]
+        if known and lengths[2] <= 10 and queue is not None:
+            found.append(Dependent(parts[0], parts[1], int(parts[2]), parts[3], queue))
     return found

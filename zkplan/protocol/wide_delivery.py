@@ -11,12 +11,13 @@ from collections.abc import Callable, Sequence
 from ..errors import PayloadUndecodable, ServerFull, TransactionRejected
 from . import failpoints
 from .adding import added_ops, being_removed, next_number, settle_all
-from .commit import Part
 from .edges import delivery_ops
 from .foreign import with_below
 from .layout import DELIVERED, PENDING
 from .load import Loaded, Reading, drop_removed, read_names
+from .part import Part
 from .publish import publish, still_full
+from .queues import make_and_count
 from .records import Edge
 from .requests import (
     Applied,
@@ -106,7 +107,8 @@ def _fix_result(part: Part) -> Step[bool]:
             Create(f"{claim.task_path}/result", part.outcome),
         ]
         if part.adds:
-            plan = yield ReadData(claim.plan_path)
+            queues = part.lacks_queues()
+            plan, part.queues_made = yield from make_and_count(claim.plan_path, queues)
             first = next_number(plan) if plan is not None else 0
             ops.append(SetData(f"{claim.plan_path}/add-count"))
             # Their edges to this task are ordinary edges: the task exists until all are delivered.
@@ -156,7 +158,9 @@ def _deliver(
     places: list[tuple[Dependent, int]] = []
     for prov, edge in edges:
         ops += delivery_ops(claim.plan_path, claim.task_path, prov, edge, loaded.result or b"")
-        places.append((Dependent(claim.plan, edge.task, edge.k, edge.rank), len(ops) - 2))
+        places.append(
+            (Dependent(claim.plan, edge.task, edge.k, edge.rank, edge.queue), len(ops) - 2)
+        )
     pending = f"{me.claims_path}/{PENDING}{next(me.uids)}"
     named = [dependent for dependent, _ in places]
     ops.append(Create(pending, pending_bytes(named)))

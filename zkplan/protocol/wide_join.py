@@ -6,8 +6,9 @@ from __future__ import annotations
 from ..errors import PlanNotFound
 from . import failpoints
 from .add_chain import AddChain
-from .adding import NewTask, dep_number, settle_finished
+from .adding import NewTask, dep_number, key_ops, settle_finished
 from .edges import edge_ops, publish_ops
+from .records import ready_to_bytes
 from .requests import (
     Applied,
     Create,
@@ -37,6 +38,8 @@ def add_wide_join(chain: AddChain, task: NewTask) -> Step[None]:
         for start in range(0, len(task.deps), EDGES_PER_STEP)
     ]
     number, name = yield from _create(chain, task)
+    if task.number:
+        return  # another author has added it under the same key
     path = f"{chain.plan_path}/task-{number}"
     k = len(task.deps) + 1
     for step, positions in enumerate(chunks):
@@ -54,8 +57,9 @@ def _create(chain: AddChain, task: NewTask) -> Step[tuple[str, bytes]]:
         identity, ops = chain.begin(chain.previous)
         ops += [
             Create(f"{chain.plan_path}/task-", task.record, sequence=True),
-            Create(f"{path}/ready", b"%d" % (len(task.deps) + 1)),
+            Create(f"{path}/ready", ready_to_bytes(len(task.deps) + 1, task.queue)),
             Create(f"{path}/incomplete", identity.encode()),
+            *key_ops(chain.plan_path, task, number),
         ]
         answer = yield Multi(ops)
         applied = isinstance(answer, Applied)
@@ -64,13 +68,16 @@ def _create(chain: AddChain, task: NewTask) -> Step[tuple[str, bytes]]:
         if applied:
             chain.applied(identity, 1)
             return number, identity.encode()
-        yield from chain.explain(answer, None)
+        yield from chain.explain(answer, task)
+        if task.number:
+            return task.number, b""
 
 
 def _edges(
     plan_path: str, path: str, task: NewTask, number: str, positions: list[int], mark: SetData
 ) -> Step[None]:
     k = len(task.deps) + 1
+    arrived = SetData(f"{path}/ready", ready_to_bytes(k, task.queue))
     while True:
         ops: list[Op] = [mark]
         for position in positions:
@@ -78,10 +85,10 @@ def _edges(
             if value is not None:
                 # Count its arrival here, because no delivery will ever count it.
                 ops.append(Create(f"{path}/arg-{position:010d}", value))
-                ops.append(SetData(f"{path}/ready", b"%d" % k))
+                ops.append(arrived)
                 continue
             source = dep_number(task.deps[position])
-            ops += edge_ops(plan_path, source, number, position, k, task.rank)
+            ops += edge_ops(plan_path, source, number, position, k, task.rank, task.queue)
         answer = yield Multi(ops)
         if isinstance(answer, Applied):
             return
@@ -108,10 +115,10 @@ def _release(
             raise PlanNotFound(plan_path, f"{task.label} vanished while its edges were added")
         ops: list[Op] = [
             Delete(f"{path}/incomplete", steps),
-            SetData(f"{path}/ready", b"%d" % k, ready.version),
+            SetData(f"{path}/ready", ready_to_bytes(k, task.queue), ready.version),
         ]
         if ready.version + 1 == k:
-            ops += publish_ops(plan_path, Dependent("", number, k, task.rank))
+            ops += publish_ops(plan_path, Dependent("", number, k, task.rank, task.queue))
         answer = yield Multi(ops)
         if isinstance(answer, Applied):
             return

@@ -151,13 +151,12 @@ class Candidates:
                 best, longest = view, overdue
         return best
 
-    def sweep(self, most: int) -> None:
-        """Make the next `most` unfinished plans due for a look, in turn."""
-        for number in list(self._sweep)[:most]:
-            self._sweep.remove(number)
-            self.touched(number, control=False)
+    def sweep(self, most: int) -> list[PlanView]:
+        """The next `most` unfinished plans, in turn."""
         if not self._sweep:
             self._sweep = [view.number for view in self.unfinished()]
+        numbers, self._sweep = self._sweep[:most], self._sweep[most:]
+        return [self.views[number] for number in numbers if number in self.views]
 
     def touched(self, number: str | None, control: bool) -> None:
         """A watch of that plan fired; with `control`, the watch of its `ready`. None: look at all

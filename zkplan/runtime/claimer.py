@@ -7,8 +7,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ..protocol.claim import Claimed, claim
-from ..protocol.commit import Part
+from ..protocol.layout import queue_path
 from ..protocol.load import FirstReads
+from ..protocol.part import Part
 from ..protocol.shared import Allowance, Claim, Registration
 from .candidates import Candidates
 from .claims import Claims
@@ -30,6 +31,8 @@ class Claimer:
     claims: Claims
     candidates: Candidates
     counters: Counters
+    #: What this worker serves.
+    queues: Sequence[str]
     take_on: Callable[[list[Claim], FirstReads | None], None]
 
     def wants(self) -> Registration | None:
@@ -54,13 +57,14 @@ class Claimer:
         names = view.take(self.claims.free(plenty=self._is_plenty(view)))
         if not known and view.strange:
             self.steps.complaints.tell(
-                f"{view.path}/runnable holds names that are not entries and are ignored: "
+                f"{queue_path(view.path, view.queue)} holds names that are not entries and are "
+                "ignored: "
                 f"{min(view.strange)!r:.100}"
             )
         self.candidates.file(view)
         if not names:
             return
-        self.claims.claiming = len(names)
+        self.claims.claiming, queue = len(names), view.queue
 
         def claimed(made: Claimed | None) -> None:
             self.claims.claiming = 0
@@ -68,19 +72,19 @@ class Claimer:
                 view.leave_alone(time.monotonic())
                 self.candidates.file(view)
             else:
-                self._claimed(me, view, made)
+                self._claimed(me, view, queue, made)
 
-        step = claim(me, view.number, view.version, names)
+        step = claim(me, view.number, view.version, names, queue)
         what = f"{view.path} is left to other workers"
         self.steps.start_contained(step, claimed, what, instead=None)
 
-    def _claimed(self, me: Registration, view: PlanView, made: Claimed) -> None:
+    def _claimed(self, me: Registration, view: PlanView, queue: str, made: Claimed) -> None:
         self.counters.conflicts += made.conflicts
         for name in made.barred:
             view.bar(name)
             self.steps.complaints.tell(
-                f"{view.path}/runnable/{name} is never claimed: there are znodes below it or below "
-                "the mark of its task, where zkplan makes none; delete them"
+                f"{queue_path(view.path, queue)}/{name} is never claimed: there are znodes below "
+                "it or below the mark of its task, where zkplan makes none; delete them"
             )
         if made.no_room is not None:
             self.steps.complaints.tell(f"claims wait until there is room for them: {made.no_room}")
@@ -123,7 +127,8 @@ class Claimer:
         if self.membership.me is None or claims.draining or not self.membership.answers:
             return Allowance(0, versions)  # the versions are for runs of pure tasks
         free = claims.free(plenty=plenty) - taken
-        return Allowance(min(most, max(0, free, ending if plenty else 0)), versions)
+        most = min(most, max(0, free, ending if plenty else 0))
+        return Allowance(most, versions, self.queues)
 
     def _is_plenty(self, view: PlanView) -> bool:
         """Whether claiming ahead from that plan leaves no other worker idle."""

@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from ..errors import ServerFull, ZkplanError
-from ..protocol.commit import Committed, Part, commit
+from ..protocol.commit import Committed, commit
+from ..protocol.part import Part
 from ..protocol.shared import (
     GROUP_BYTES_MAX,
     GROUP_OPS_MAX,

@@ -92,14 +92,23 @@ class Context:
                 self.name, f"{self.name} has written {LOGS_PER_ATTEMPT} log entries, the limit"
             )
         _, body = codec.open(VALUE, codec.seal_value(value))
+        entry = self._start_log(body)
+        if not _in_coroutine():
+            entry.wait()
+        return entry
+
+    def _log_body(self, body: bytes) -> None:
+        """Store the value that a process of the task has encoded. Raises as `log`."""
+        self._start_log(body).wait()
+
+    def _start_log(self, body: bytes) -> _LogEntry:
+        job = self._job
         entry = _LogEntry(self._settle)
         self._unsettled[entry] = None
         job.log_count += 1
         # The rest runs on the kazoo thread that gets the answer, so it must not wait.
-        step = write_log(job.claim, codec.seal(LOG, body))
+        step = write_log(job.claim, self._codec.seal(LOG, body))
         self._transport.start(step, lambda resume: resume(), entry.end)
-        if not _in_coroutine():
-            entry.wait()
         return entry
 
     @property

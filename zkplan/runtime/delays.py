@@ -1,4 +1,4 @@
-"""Decide when delayed entries are due: by the wall clock, or after their whole delay was
+"""Decide when delayed entries are due: by the server's clock, or after their whole delay was
 observed."""
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from ..protocol.look import promote
 from ..protocol.requests import ReadChildren, ReadData, ReadMany, Step
 from .clearing import HEAD_START_S
 from .membership import Membership
+from .server_clock import ServerClock
 from .steps import Steps
 
 #: If an entry is due within this time by the wall clock here, its delay is not read.
@@ -33,11 +34,12 @@ _NEVER = float("inf")
 class Delays:
     """The delayed entries as one worker sees them.
 
-    The name of an entry says when it is due, by the wall clock of the worker that failed. That
-    clock, or the one here, may be wrong by hours. If the clock here is ahead, the entry is due too
-    early by as much; nothing here can notice that. If it is behind, the entry seems far away. So
-    the entry is due at the latest when this worker has seen it for its whole delay, which its data
-    hold. That is never too early, and no clock that is changed makes it wait much longer.
+    The name of an entry says when it is due. That is a time of the server's clock where its task
+    has a `not_before`. After a failure it is by the wall clock of the worker that failed, which may
+    be wrong by hours. If that is behind, the entry is due too early by as much; nothing here can
+    notice that. If it is ahead, the entry seems far away. So the entry is due at the latest when
+    this worker has seen it for its whole delay, which its data hold. That is never too early, and
+    no clock that is changed makes it wait much longer.
     """
 
     def __init__(self) -> None:
@@ -53,10 +55,13 @@ class Delays:
         #: By name, in monotonic time: until when it is left alone, and for how long it was.
         self._resting: dict[str, tuple[float, float]] = {}
 
-    def look(self, paths: Paths) -> Step[None]:
+    def look(self, paths: Paths, clock: ServerClock) -> Step[None]:
         """List the entries, and read the delays of those that seem far away."""
-        self.listed((yield ReadChildren(paths.delayed, watch=True)) or (), time.monotonic())
-        names = self.unknown(time.time())
+        entries = (yield ReadChildren(paths.delayed, watch=True)) or ()
+        if entries:
+            yield from clock.measure()
+        self.listed(entries, time.monotonic())
+        names = self.unknown(clock.now())
         if names:
             nodes = yield ReadMany([ReadData(f"{paths.delayed}/{name}") for name in names])
             for name, node in zip(names, nodes, strict=True):
@@ -162,11 +167,15 @@ class Promotion:
                     f"{self._delays.strange!r:.100}"
                 )
 
-        self.steps.start(self._delays.look(self.paths), listed)
+        self.steps.start(self._delays.look(self.paths, self.membership.clock), listed)
 
     def _promote_at(self) -> float:
         """Monotonic time at which the first delayed entry is due here."""
-        found = None if self._is_promoting else self._delays.next(time.monotonic(), time.time())
+        found = (
+            None
+            if self._is_promoting
+            else self._delays.next(time.monotonic(), self.membership.clock.now())
+        )
         if found is None:
             return float("inf")
         name, at = found
@@ -174,7 +183,8 @@ class Promotion:
         return at + (0.0 if zlib.crc32(name.encode()) % count == place else HEAD_START_S)
 
     def _promote(self) -> None:
-        due = self._delays.take(time.monotonic(), time.time(), PROMOTED_PER_MULTI)
+        wall_s = self.membership.clock.now()
+        due = self._delays.take(time.monotonic(), wall_s, PROMOTED_PER_MULTI)
         if not due:
             return
         self._is_promoting = True

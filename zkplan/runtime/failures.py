@@ -12,6 +12,7 @@ from ..log import get_logger
 from ..protocol.records import Failure
 from ..protocol.shared import Claim
 from ..serialization.codec import FAILURE, Codec, dump
+from ..text import date_time
 from .job import Job
 
 TRACEBACK_CHARS_MAX = 16_000
@@ -114,6 +115,13 @@ def time_out(job: Job) -> Failure:
     return Failure("TimeoutError", what, "", job.worker, job.claim.n, time.time())
 
 
+def deadline_passed(job: Job) -> Failure:
+    """The failure record of a task that had not ended by its deadline."""
+    passed = date_time(job.options.deadline or 0.0, people=False)
+    what = f"its deadline has passed ({passed})"
+    return Failure("DeadlinePassed", what, "", job.worker, job.claim.n, time.time())
+
+
 def cannot_run(job: Job, why: str) -> Failure:
     """The log entry of a task that this worker cannot run. It uses up no attempt."""
     return Failure("PayloadUndecodable", why, "", job.worker, job.claim.n, time.time())
@@ -148,7 +156,7 @@ def last_failure(job: Job, codec: Codec, lost_worker: str) -> Failure:
 
 
 def _is_own(module: str | None) -> bool:
-    return module is not None and module.startswith(f"{__package__}.")
+    return module is not None and module.startswith((f"{__package__}.", "zkplan.isolation."))
 
 
 def _message(error: BaseException) -> str:

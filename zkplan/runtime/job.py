@@ -6,9 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from ..protocol.adding import NewTask
-from ..protocol.commit import Part
 from ..protocol.load import Loaded
-from ..protocol.records import DEFAULT_OPTIONS, Failure, PlanRecord, TaskOptions
+from ..protocol.options import DEFAULT_OPTIONS, TaskOptions
+from ..protocol.part import Part
+from ..protocol.records import Failure, PlanRecord
 from ..protocol.shared import Claim
 
 
@@ -26,6 +27,8 @@ class Job:
     #: What its time-out ends now, before its function runs; empty while the function runs.
     preparing: str = ""
     deadline: float = float("inf")
+    #: The monotonic time after which no attempt of it counts.
+    last_call: float = float("inf")
     #: The worker has given the claim away: what the function still returns is dropped.
     abandoned: bool = False
     log_count: int = 0
@@ -97,5 +100,7 @@ class Ended:
     needs_claim: bool = False
     #: The claim was gone before the function started.
     fenced: bool = False
+    #: It may not run before this wall-clock time; no attempt is used up.
+    not_before: float = 0.0
     #: The function stopped because its result was not wanted: no attempt is used up.
     stopped: bool = False

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from ..backoff import Backoff
@@ -29,12 +29,14 @@ from .clearing import Clearing
 from .committer import Committer
 from .delays import Promotion
 from .failures import VanishedWorkers
+from .isolated import Isolation
 from .job import Ended, Job
 from .kept_results import KeptResults
 from .loader import Loader
 from .maintenance import Duty, Heartbeat, IdlePoll, IndexScan, PlanCheck
 from .membership import Membership
 from .plan_scan import PlanScan
+from .plan_times import PlanTimes
 from .poller import Poller
 from .prefetch import Prefetch
 from .publisher import Publisher
@@ -60,9 +62,11 @@ class Loop:
         values: Values,
         paths: Paths,
         threads: int,
+        queues: Sequence[str],
         backoff: Backoff,
         plan_within: Callable[[Job], Plan],
         plan_is_done: Callable[[str], None],
+        isolation: Isolation,
     ) -> None:
         self._transport, self._paths = transport, paths
         self._inbox: Mailbox[Callable[[], None]] = Mailbox()
@@ -73,11 +77,14 @@ class Loop:
         self.counters = counters = Counters()
         self.steps = steps = Steps(transport, self._inbox.put, counters)
         self.membership = membership = Membership(
-            transport, steps, paths, threads, self._registered
+            transport, steps, paths, threads, queues, self._registered
         )
         self.vanished = vanished = VanishedWorkers()
         self.runner = Runner(
-            transport, values, plan_within, vanished, lambda: self.pool.waiting > 0
+            *(transport, values, plan_within, vanished, queues),
+            lambda: self.pool.waiting > 0,
+            isolation,
+            membership.clock,
         )
         self.pool = pool = ThreadPool(threads, self.runner.run, self._task_ended, self._wake)
         self.candidates = candidates = Candidates()
@@ -85,10 +92,15 @@ class Loop:
         prefetch = Prefetch(steps)
         self.claims = claims = Claims(steps, pool, kept, prefetch, counters)
         # The stages, in the order of a task's way through them.
-        self.poller = Poller(steps, paths, membership, claims, kept, candidates, vanished, counters)
+        times = PlanTimes(steps, membership, candidates)
+        self.poller = Poller(
+            *(steps, paths, membership, claims, kept, candidates, vanished, counters),
+            times,
+            queues,
+        )
         loader = Loader(steps, claims, pool, candidates, prefetch)
         self.claimer = claimer = Claimer(
-            steps, membership, claims, candidates, counters, loader.take_on
+            steps, membership, claims, candidates, counters, queues, loader.take_on
         )
         self.settler = settler = Settler(
             steps, membership, paths, values.codec, pool, claims, kept, candidates, counters
@@ -106,7 +118,8 @@ class Loop:
             Heartbeat(steps, membership, claims, session_s / 6),
             self.clearing,
             self.promotion,
-            PlanCheck(steps, paths, membership, candidates, publisher.finish),
+            PlanCheck(steps, paths, membership, candidates, queues, publisher.finish),
+            times,
             IndexScan(steps, membership, candidates, PlanScan(paths)),
             IdlePoll(backoff, claims, self.poller.look_again),
         ]
@@ -240,7 +253,8 @@ class Loop:
         while self._ended:
             ended = self._ended.popleft()
             # A task that cannot run here has not run.
-            self.counters.executed += (not ended.cannot_run) + len(ended.run)
+            has_run = not (ended.cannot_run or ended.not_before)
+            self.counters.executed += has_run + len(ended.run)
             size = len(ended.outcome) + sum(map(len, ended.job.loaded.arguments))
             self.claims.capacity.ended(ended.seconds, size, now)
             if not ended.job.abandoned:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -12,6 +12,7 @@ from ..log import get_logger
 from ..protocol.active import Scanned
 from ..protocol.check import Report, check
 from ..protocol.layout import Paths
+from ..protocol.queues import read_queues
 from ..protocol.requests import ReadChildren, ReadData, ReadMany, Step
 from ..protocol.shared import Registration
 from ..text import count
@@ -92,6 +93,7 @@ class Heartbeat:
         reads = map(ReadChildren, claims_nodes)
         registration, *listed = yield ReadMany([ReadData(me.worker_path), *reads])
         self._is_under_way = False
+        self.membership.clock.see_registration(me.worker_path, registration)
         if registration is None:
             self.membership.lost(me)
         standing = {
@@ -109,13 +111,15 @@ class Heartbeat:
 class PlanCheck:
     """Checks one plan at a time; each plan is checked by one worker.
 
-    `finish` gets the path of a plan that may have ended.
+    A plan with entries in queues that this worker does not serve does not stand still: others run
+    it. `finish` gets the path of a plan that may have ended.
     """
 
     steps: Steps
     paths: Paths
     membership: Membership
     candidates: Candidates
+    queues: Collection[str]
     finish: Callable[[str], None]
     at: float = 0.0
     _is_under_way: bool = False
@@ -134,7 +138,7 @@ class PlanCheck:
         def checked(report: Report) -> None:
             self._checked(view, now, report)
 
-        step = check(self.paths, view.number)
+        step = _check_still(self.paths, view.number, self.queues)
         what = f"{view.path} cannot be checked"
         self.steps.start_contained(step, checked, what, instead=UNCHECKED)
 
@@ -155,6 +159,14 @@ class PlanCheck:
             self.candidates.touched(view.number, control=False)
         for problem in report.problems:
             self.steps.complaints.tell(f"{view.path}: {problem}")
+
+
+def _check_still(paths: Paths, plan: str, served: Collection[str]) -> Step[Report]:
+    """Check the plan, unless another queue has entries: to read a huge plan costs much."""
+    for queue, node in (yield from read_queues(paths.plan(plan))).items():
+        if queue not in served and node.child_count:
+            return UNCHECKED
+    return (yield from check(paths, plan))
 
 
 @dataclass(eq=False)

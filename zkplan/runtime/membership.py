@@ -6,7 +6,7 @@ import itertools
 import os
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from ..errors import TransactionRejected, ZooKeeperUnavailable
 from ..log import get_logger
@@ -18,6 +18,7 @@ from ..protocol.shared import Registration
 from ..transport import Transport
 from ..transport.complaints import why
 from ..transport.kazoo_private import thread_has_ended
+from .server_clock import ServerClock
 from .steps import Complaints, Steps
 
 #: The longest delay, in seconds, before a refused registration is tried again.
@@ -34,12 +35,13 @@ class Membership:
         steps: Steps,
         paths: Paths,
         threads: int,
+        queues: Sequence[str],
         registered: Callable[[Registration], None],
     ) -> None:
         self._transport, self._steps, self._paths = transport, steps, paths
         #: After so long without an answer the session may have ended.
         self._silence_s = transport.session_timeout_s * 2 / 3
-        self._threads, self._on_registered = threads, registered
+        self._threads, self._queues, self._on_registered = threads, queues, registered
         host = socket.gethostname().split(".")[0][:20]
         #: The ID of the first registration; later ones get a suffix.
         self.worker = f"{host}-{os.getpid()}-{os.urandom(4).hex()}"
@@ -51,8 +53,11 @@ class Membership:
         self.answers = True
         #: The reasons logged for a missing connection. They are logged again for the next loss.
         self._reasons = Complaints()
+        #: The time of the server, from what it wrote on this worker's registrations.
+        self.clock = ServerClock()
         self._registrations = 0
         self._registering = False
+        self._sent_at = 0.0
         #: How long the last refused registration rested.
         self._rest_s = 0.0
 
@@ -100,9 +105,12 @@ class Membership:
         count = self._registrations
         worker = self.worker if count == 1 else f"{self.worker}-{count}"
         host = socket.gethostname()
-        facts = WorkerRecord(worker, host, os.getpid(), self._threads, time.time())
+        facts = WorkerRecord(
+            *(worker, host, os.getpid(), self._threads, time.time()), queues=self._queues
+        )
         uids = (f"{number:x}" for number in itertools.count())
         step = register(self._paths, worker, facts.to_bytes(), uids)
+        self._sent_at = time.monotonic()
         self._steps.start(_or_refused(step), self._registered)
 
     def _registered(self, me: Registration | TransactionRejected | None) -> None:
@@ -118,6 +126,7 @@ class Membership:
         self.me = me
         if me is not None:
             self._rest_s = 0.0
+            self.clock.registered(me.worker_path, self._sent_at, time.monotonic())
             self._on_registered(me)
 
     def _rested(self) -> None:

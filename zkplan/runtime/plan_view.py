@@ -13,8 +13,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 
-from ..protocol.layout import parse_entry
-from ..protocol.look import PlanLook
+from ..protocol.layout import DEFAULT_QUEUE, parse_entry
+from ..protocol.look import PlanLook, Signs
 from ..protocol.records import PlanRecord, State
 
 #: Entries kept of a listing; it is repeated when they are used up. A busy worker claims so many in
@@ -58,6 +58,8 @@ class PlanView:
     state: State | None = None
     version: int = -1
     own: deque[str] = field(default_factory=deque)
+    #: The queue that `own` is of: the first of those that this worker serves that has entries.
+    queue: str = DEFAULT_QUEUE
     #: Entries of other shares were seen. After this time they may be taken.
     steal_at: float | None = None
     #: Names under `runnable` that are not entries or cannot be claimed, because somebody else made
@@ -86,6 +88,8 @@ class PlanView:
     #: Its `ready` changed: look even if no slot is free, because running tasks must be told.
     changed: bool = False
     watch: bool = True
+    #: By these the next sweep sees whether it changed; None before the first.
+    signs: Signs | None = None
     adopt: bool = False
     #: The plan is done for good. It is never looked at again.
     finished: bool = False
@@ -126,18 +130,8 @@ class PlanView:
         """
         self.state, self.version = look.state, look.version
         self.looking = False
-        self.adopt = look.state == "running" and look.names is None
-        names = _Names((look.names or ()) if self.running else ())
-        if self.strange:
-            # If they stayed in the listing, this worker would look for ever.
-            if len(self.strange) < STRANGE_MAX:
-                names = _Names(names, lambda name: name not in self.strange)
-            else:
-                names = _Names(names, self._is_entry)
-        long = len(names) >= NEARLY_EMPTY
-        if self.cannot_run:
-            others = _Names(names, lambda name: name[5:15] not in self.cannot_run)
-            names = others if len(others) else names
+        self.adopt = look.state == "running" and (DEFAULT_QUEUE, None) in look.listed
+        names, long = self._first_queue(look)
         # A worker that takes from other shares goes on with that: a new listing must not make it
         # wait again.
         stealing = self.steal_at is not None and now >= self.steal_at
@@ -167,6 +161,30 @@ class PlanView:
         self.must_look = self.must_look or not self.watch
         # A change of `ready` or of the connection while it was under way has used up a watch.
         self.watch = self.changed or not long
+
+    def _first_queue(self, look: PlanLook) -> tuple[_Names, bool]:
+        """The names to claim from: those of the first queue that has any which can run here.
+
+        Returns also whether one of the listings was long.
+        """
+        chosen, is_long = _Names(()), False
+        can_run = False
+        for queue, listed in look.listed:
+            names = _Names((listed or ()) if self.running else ())
+            if self.strange:
+                # If they stayed in the listing, this worker would look for ever.
+                if len(self.strange) < STRANGE_MAX:
+                    names = _Names(names, lambda name: name not in self.strange)
+                else:
+                    names = _Names(names, self._is_entry)
+            is_long = is_long or len(names) >= NEARLY_EMPTY
+            others = names
+            if self.cannot_run:
+                others = _Names(names, lambda name: name[5:15] not in self.cannot_run)
+            if (len(others) and not can_run) or (len(names) and not len(chosen)):
+                chosen = others if len(others) else names
+                can_run, self.queue = bool(len(others)), queue
+        return chosen, is_long
 
     def begin_look(self, now: float) -> bool:
         """Note that a listing starts. Returns whether to watch it."""

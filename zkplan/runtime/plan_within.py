@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..connection import Connection
-from ..errors import PayloadTooLarge, PlanError
+from ..errors import InvalidTask, PayloadTooLarge, PlanError
 from ..plan import Plan
 from ..protocol.adding import NewTask
 from ..protocol.control import PlanStatus
@@ -34,6 +34,13 @@ class PlanWithin(Plan):
         self._task, self._adds = task, adds
 
     def _submit(self, tasks: list[NewTask]) -> None:
+        keyed = next((task for task in tasks if task.key), None)
+        if keyed is not None:
+            raise InvalidTask(
+                keyed.label,
+                f"{keyed.label}: a task that a running task adds has no key: it is part of that "
+                "task's commit, so it is added once in any case",
+            )
         size = sum(task.size for task in [*self._adds, *tasks])
         if size > ADDS_BYTES_MAX:
             raise PayloadTooLarge(

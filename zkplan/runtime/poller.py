@@ -4,12 +4,13 @@ worker."""
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 from ..backoff import CHANCE
 from ..protocol.active import list_active
 from ..protocol.layout import Paths
-from ..protocol.look import PlanLook, look
+from ..protocol.look import PlanLook, Signs, look, read_signs
 from ..protocol.records import PlanRecord
 from ..protocol.requests import ReadData, Step
 from .candidates import Candidates
@@ -17,6 +18,7 @@ from .claims import CANCELLED, REMOVED, Claims
 from .failures import VanishedWorkers
 from .kept_results import KeptResults
 from .membership import Membership
+from .plan_times import PlanTimes
 from .plan_view import PlanView
 from .statistics import Counters
 from .steps import Steps
@@ -40,9 +42,15 @@ class Poller:
     candidates: Candidates
     vanished: VanishedWorkers
     counters: Counters
+    times: PlanTimes
+    #: What this worker serves, the preferred queue first.
+    queues: Sequence[str]
     _looking: int = 0
     _listing: bool = False
     _must_list: bool = True
+    _sweeping: bool = False
+    #: The active plans at the last listing.
+    _active: set[str] = field(default_factory=set)
     #: The order in which the current listings were sorted.
     _newest_first: bool = False
 
@@ -62,9 +70,25 @@ class Poller:
         return path == active
 
     def look_again(self) -> None:
-        """Look for changes that no watch has announced: in the list of plans, and in some plans."""
-        self._must_list = True
-        self.candidates.sweep(PLANS_PER_SWEEP)
+        """Look for changes that no watch has announced: in the list of plans, and in some plans.
+
+        One request, so that plans without work for this worker cost it none of their own.
+        """
+        if self._sweeping:
+            return
+        self._sweeping, views = True, self.candidates.sweep(PLANS_PER_SWEEP)
+
+        def read(found: tuple[list[str], list[Signs]]) -> None:
+            self._sweeping = False
+            active, signs = found
+            self._must_list = self._must_list or set(active) != self._active
+            for view, now in zip(views, signs, strict=True):
+                # These are older than the look that follows, so it misses nothing.
+                if view.signs != now:
+                    view.signs = now
+                    self.candidates.touched(view.number, control=False)
+
+        self.steps.start(read_signs(self.paths, [v.number for v in views], self.queues), read)
 
     def advance(self, now: float, *, claims_next: bool) -> None:
         """Start the looks that are needed. `claims_next`: a claim follows from the current
@@ -83,6 +107,7 @@ class Poller:
 
     def _plans_listed(self, numbers: list[str]) -> None:
         self._listing = False
+        self._active = set(numbers)
         # Each worker has an order of its own. Otherwise all would look at the same few plans first,
         # and try the same tasks.
         CHANCE.shuffle(numbers)
@@ -102,7 +127,7 @@ class Poller:
 
         # This worker may not be allowed to read a plan, or not know its format. That must not end
         # the worker, which runs other plans.
-        step = _look(view, view.begin_look(time.monotonic()))
+        step = _look(view, view.begin_look(time.monotonic()), self.queues, self.times)
         what = f"{view.path} is left to other workers"
         self.steps.start_contained(step, looked, what, instead=None)
 
@@ -131,9 +156,11 @@ class Poller:
                 job.stop_reason = why
 
 
-def _look(view: PlanView, watch: bool) -> Step[PlanLook]:
+def _look(view: PlanView, watch: bool, queues: Sequence[str], times: PlanTimes) -> Step[PlanLook]:
     """Raises PayloadUndecodable if this worker does not know the format of the plan."""
     if view.record is None:
         node = yield ReadData(view.path)
         view.record = PlanRecord.from_bytes(node.data if node is not None else b"")
-    return (yield from look(view.path, watch))
+    if (yield from times.begins_later(view)):
+        return PlanLook(None, -1, None)
+    return (yield from look(view.path, watch, queues))

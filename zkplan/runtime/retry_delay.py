@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..backoff import CHANCE, Backoff
-from ..protocol.records import TaskOptions
+from ..protocol.options import TaskOptions
 
 #: The longest delay, whatever the number of failures, unless `retry_delay` itself is longer.
 RETRY_DELAY_MAX_S = 300.0

@@ -7,15 +7,16 @@ those that ran behind it, or it alone; then their results are dropped, and they 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ..errors import ZkplanError
 from ..log import get_logger
 from ..protocol import failpoints
-from ..protocol.commit import Part
 from ..protocol.load import Loaded, Reading, following, load_ahead
-from ..protocol.records import TaskOptions, TaskRecord
+from ..protocol.options import TaskOptions
+from ..protocol.part import Part
+from ..protocol.records import TaskRecord
 from ..protocol.shared import GROUP_BYTES_MAX
 from ..serialization.codec import TASK, Codec, split_name, task_options, unsealed
 from ..store.reference import is_stored
@@ -53,10 +54,11 @@ class RunAhead:
         self,
         transport: Transport,
         codec: Codec,
+        queues: Sequence[str],
         run_once: Callable[[Job], Ended],
         is_busy: Callable[[], bool],
     ) -> None:
-        self._is_busy = is_busy
+        self._is_busy, self._queues = is_busy, queues
         self._transport, self._codec, self._run_once = transport, codec, run_once
         #: Seconds by function, infinite where it gives large results; guesses by plan. Each access
         #: is one atomic operation of a dict.
@@ -101,7 +103,7 @@ class RunAhead:
             if len(before.edges) != 1:
                 return
             edge = before.edges[0][1]
-            if edge.k != 1:
+            if edge.k != 1 or edge.queue not in self._queues:
                 return
             reading = ahead.read(before.claim.task, edge.task)
             if reading is None:
@@ -124,6 +126,8 @@ class RunAhead:
         record = TaskRecord.from_bytes(self._codec.open(TASK, loaded.record)[1])
         options: TaskOptions = task_options(record)
         if not options.pure or options.timeout is not None or len(loaded.edges) > EDGES_MAX:
+            return False
+        if options.not_before is not None or options.deadline is not None:
             return False
         usual_s = self._seconds.get(record.function)
         return usual_s is not None and time.monotonic() + usual_s <= until

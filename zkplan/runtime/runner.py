@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any
@@ -32,9 +32,11 @@ from ..store.values import Values
 from ..transport import Transport
 from .context import Context, running
 from .coroutines import EventLoop
-from .failures import VanishedWorkers, describe, last_failure, undecodable_for_log
+from .failures import VanishedWorkers, deadline_passed, describe, last_failure, undecodable_for_log
+from .isolated import IsolatedAttempts, Isolation
 from .job import Ended, Job
 from .run_ahead import RunAhead
+from .server_clock import ServerClock
 
 if TYPE_CHECKING:
     from ..plan import Plan
@@ -55,14 +57,20 @@ class Runner:
         values: Values,
         plan_within: Callable[[Job], Plan],
         vanished: VanishedWorkers,
+        queues: Sequence[str],
         is_busy: Callable[[], bool],
+        isolation: Isolation,
+        clock: ServerClock | None = None,
     ) -> None:
-        """`is_busy` says whether tasks wait for a slot."""
+        """`queues` are those that the worker serves; `is_busy`: whether tasks wait for a slot."""
+        self._clock = clock or ServerClock()
         self._transport, self._plan_within = transport, plan_within
         self._values, self._codec = values, values.codec
         self.vanished = vanished
         self._event_loop = EventLoop()
-        self._ahead = RunAhead(transport, self._codec, self._once, is_busy)
+        self._isolation = isolation
+        self._isolated = IsolatedAttempts(isolation, values)
+        self._ahead = RunAhead(transport, self._codec, queues, self._once, is_busy)
         #: Held by a task for which the loss of this worker would use up the last attempt.
         self._last_attempt = threading.Lock()
 
@@ -95,6 +103,7 @@ class Runner:
 
     def close(self) -> None:
         self._event_loop.close()
+        self._isolation.close()
 
     def _attempt(self, job: Job) -> Ended:
         loaded, codec = job.loaded, self._codec
@@ -112,6 +121,10 @@ class Runner:
                 f"{loaded.claim.task_path} has {len(loaded.arguments)} of {record.positions} "
                 f"arguments ({loaded.damage or 'some are missing'}): it was changed by hand"
             )
+        if options.not_before is not None or options.deadline is not None:
+            ended = self._out_of_time(job)
+            if ended is not None:
+                return ended
         if loaded.claim.a >= options.attempts:
             lost_worker = self.vanished.before(loaded.claim)
             return Ended(job, failure=last_failure(job, codec, lost_worker), final=True)
@@ -126,6 +139,10 @@ class Runner:
                 return Ended(job, failure=failure, final=True)
             bodies.append(body)
         try:
+            if self._isolation.takes(options):
+                ended = self._run_isolated(job, record, bodies)
+                if ended is not None:
+                    return ended
             function, args, kwargs = self._prepare(job, record, bodies)
         except StoredValueLost as error:
             # It would be as lost the next time.
@@ -141,6 +158,20 @@ class Runner:
             with self._last_attempt:
                 return self._run_function(job, function, args, kwargs)
         return self._run_function(job, function, args, kwargs)
+
+    def _out_of_time(self, job: Job) -> Ended | None:
+        """Its end if it may not run yet, or not any more."""
+        options, clock = job.options, self._clock
+        if not clock.is_known:
+            self._transport.run(clock.measure(), for_ever=True)
+        now = clock.now()
+        if options.deadline is not None:
+            job.last_call = clock.monotonic_at(options.deadline)
+            if now >= options.deadline:
+                return Ended(job, failure=deadline_passed(job), final=True)
+        if options.not_before is not None and now < options.not_before:
+            return Ended(job, not_before=options.not_before)
+        return None
 
     def _prepare(
         self, job: Job, record: TaskRecord, bodies: list[bytes]
@@ -161,9 +192,24 @@ class Runner:
         job.preparing = ""
         return function, args, kwargs
 
-    def _run_function(
-        self, job: Job, function: Callable[..., Any], args: Any, kwargs: Any
-    ) -> Ended:
+    def _run_isolated(self, job: Job, record: TaskRecord, bodies: list[bytes]) -> Ended | None:
+        """Run it in a process of its own; None: it is a coroutine, which runs in this one. No turn
+        among last attempts: it cannot end this worker."""
+        context = Context(job, self._transport, self._codec, self._plan_within)
+        came = self._isolated.came(job, record, bodies, partial(self._may_start, job), context)
+        if came.is_coroutine:
+            return None
+        ended = self._isolated.ended(job, came)
+        if ended is not None:
+            return ended
+        job.adds += came.adds
+        claim, name = job.claim, self._kept_name(job)
+        seal = partial(self._values.seal_carried, claim.plan_path, self._key(job))
+        return self._with_outcome(job, partial(seal, came.is_blob, came.result, name))
+
+    def _may_start(self, job: Job) -> Ended | None:
+        """How it ends before its function is called; None if that may be called now. Its time-out
+        counts from here."""
         claim, timeout = job.claim, job.options.timeout
         if job.is_unwanted():
             return Ended(job, stopped=True)  # while it waited for its turn
@@ -177,8 +223,18 @@ class Runner:
                 # be decoded.
                 return Ended(job, cannot_run=f"its start cannot be recorded: {error}")
             job.loaded.others.append(f"started-{claim.n}")
+        job.preparing = ""
+        job.deadline = job.last_call
         if timeout is not None:
-            job.deadline = time.monotonic() + timeout
+            job.deadline = min(job.deadline, time.monotonic() + timeout)
+        return None
+
+    def _run_function(
+        self, job: Job, function: Callable[..., Any], args: Any, kwargs: Any
+    ) -> Ended:
+        ended = self._may_start(job)
+        if ended is not None:
+            return ended
         context = Context(job, self._transport, self._codec, self._plan_within)
         try:
             failpoints.reach("task.before")
@@ -199,9 +255,26 @@ class Runner:
             # The function raised this, because it asked for the result of another task. This task
             # was decoded.
             return Ended(job, failure=describe(error, job))
-        # A kept result holds the name of its task. A result with edges is kept only on request.
+        plan_path, name = job.claim.plan_path, self._kept_name(job)
+        return self._with_outcome(
+            job, partial(self._values.seal, plan_path, self._key(job), result, name)
+        )
+
+    def _kept_name(self, job: Job) -> str:
+        """A kept result holds the name of its task. A result with edges is kept only on request."""
         is_kept = job.options.keep or (job.options.keep is None and not job.loaded.edges)
-        outcome = self._sealed(job, result, job.options.name if is_kept else "")
+        return job.options.name if is_kept else ""
+
+    def _key(self, job: Job) -> str:
+        """The key of its result in the store.
+
+        S10: its claim is what keeps a blob from the check. So a task that is run ahead writes none,
+        and a result for the store is empty then.
+        """
+        return f"{job.claim.task}.{job.claim.n}" if job.leader is None else ""
+
+    def _with_outcome(self, job: Job, seal: Callable[[], bytes]) -> Ended:
+        outcome = self._sealed(job, seal)
         if not outcome:
             return Ended(job, needs_claim=True)
         if len(outcome) > RESULT_BYTES_MAX:
@@ -212,19 +285,12 @@ class Runner:
             return Ended(job, failure=failure, final=True, shown=str(too_large))
         return Ended(job, outcome=outcome)
 
-    def _sealed(self, job: Job, result: Any, name: str) -> bytes:
-        """The envelope of the result. It waits for a store that is away: the function has run.
-
-        S10: its claim is what keeps a blob from the check. So a task that is run ahead writes none,
-        and a result for the store is empty here.
-        """
-        claim = job.claim
-        key = f"{claim.task}.{claim.n}" if job.leader is None else ""
+    def _sealed(self, job: Job, seal: Callable[[], bytes]) -> bytes:
+        """The envelope of the result. It waits for a store that is away: the function has run."""
         try:
-            return self._values.seal(claim.plan_path, key, result, name)
+            return seal()
         except StoreUnavailable as error:
             logger.warning("%s keeps its result until there is a store: %s", job.name, error)
-            seal = partial(self._values.seal, claim.plan_path, key, result, name)
             return self._sealed_later(job, seal, error)
 
     def _sealed_later(self, job: Job, seal: Callable[[], bytes], error: StoreUnavailable) -> bytes:

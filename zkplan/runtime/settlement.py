@@ -9,12 +9,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from functools import partial
+from math import ceil
 from typing import NamedTuple
 
 from ..log import get_logger
-from ..protocol.commit import Part
-from ..protocol.ending import fail_again, fail_for_good
+from ..protocol.ending import fail_again, fail_for_good, postpone
 from ..protocol.layout import Paths
+from ..protocol.part import Part
 from ..protocol.records import Dead, Failure
 from ..protocol.requests import Step
 from ..serialization.codec import FAILURE, Codec
@@ -67,6 +68,9 @@ def settle(ended: Ended, codec: Codec, paths: Paths) -> Part | End | HandBack | 
     if ended.cannot_run or ended.server_full or ended.store_away:
         away = ended.store_away
         return HandBack(job, ended.cannot_run, ended.server_full, away, ended.shown)
+    if ended.not_before:
+        due_ms = ceil(1000 * ended.not_before)
+        return End(job, partial(postpone, job.claim, due_ms, paths.delayed))
     if ended.failure is not None:
         failure, shown = ended.failure, ended.shown
         return settle_failure(job, failure, codec, paths, final=ended.final, shown=shown)
@@ -115,7 +119,7 @@ def settle_failure(
     # If losses have used up all attempts, this claim only found that out, and is no attempt itself.
     used_up = min(claim.a + 1, max(claim.a, options.attempts))
     summary = failure.summary[:500]
-    dead = Dead(claim.rank, claim.n, used_up, job.name, summary, failure.worker)
+    dead = Dead(claim.rank, claim.n, used_up, job.name, summary, failure.worker, claim.queue)
     cascades = job.plan is not None and job.plan.on_failure == "cascade"
     if cascades and deliverable and all(edge.k >= 0 for _, edge in job.loaded.edges):
         # If a wide delivery has begun, what it delivers is the outcome, not a new text.

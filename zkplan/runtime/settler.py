@@ -11,9 +11,10 @@ from functools import partial
 
 from ..errors import ZkplanError
 from ..log import get_logger
-from ..protocol.commit import Committed, Part
+from ..protocol.commit import Committed
 from ..protocol.layout import Paths
 from ..protocol.load import Loaded, load
+from ..protocol.part import Part
 from ..protocol.records import Failure
 from ..serialization.codec import FAILURE, Codec
 from . import failures
@@ -70,9 +71,11 @@ class Settler:
                 self.counters.executed += 1 + len(job.held.run)
                 self.ended(job.held)
         for job in [job for job in list(self.pool.running) if now > job.deadline]:
-            failure = failures.time_out(job)
-            self.write_off(job, "it ran longer than its time-out")
-            self._failed(job, failure)
+            is_last = now > job.last_call
+            failure = failures.deadline_passed(job) if is_last else failures.time_out(job)
+            why = "its deadline has passed" if is_last else "it ran longer than its time-out"
+            self.write_off(job, why)
+            self._failed(job, failure, final=is_last)
 
     def write_off(self, job: Job, why: str) -> None:
         """Stop waiting for its function."""
@@ -80,10 +83,19 @@ class Settler:
         self.counters.written_off += 1
         self.pool.write_off(job)
 
-    def _failed(self, job: Job, failure: Failure, *, held: bool = False, shown: str = "") -> None:
+    def _failed(
+        self,
+        job: Job,
+        failure: Failure,
+        *,
+        held: bool = False,
+        final: bool = False,
+        shown: str = "",
+    ) -> None:
         self.counters.failed += 1
+        final = final or held
         settled = settle_failure(
-            *(job, failure, self.codec, self.paths), final=held, deliverable=not held, shown=shown
+            *(job, failure, self.codec, self.paths), final=final, deliverable=not held, shown=shown
         )
         self._carry_out(settled)
 

@@ -22,7 +22,8 @@ from typing import Any
 import dill
 
 from ..errors import NotSerialisable, PayloadUndecodable, ZkplanError
-from ..protocol.records import TaskOptions, TaskRecord
+from ..protocol.options import TaskOptions
+from ..protocol.records import TaskRecord
 from .by_value import ReduceTask, dump_by_value, is_importable_module
 from .classes import reduce_by_value
 

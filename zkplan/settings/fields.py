@@ -128,6 +128,14 @@ def _paths(given: Any, folder: Path) -> tuple[str, ...]:
     return tuple(_path(each, folder) for each in given)
 
 
+def _names(given: Any, folder: Path) -> tuple[str, ...]:
+    if isinstance(given, str):
+        given = [each for each in given.replace(",", " ").split() if each]
+    if not isinstance(given, list | tuple):
+        raise ValueError("a name or a list of names")
+    return tuple(_text(each, folder) for each in given)
+
+
 def _access(given: Any, folder: Path) -> str:
     if isinstance(given, list | tuple):
         given = "+".join(_text(each, folder) for each in given)
@@ -224,7 +232,12 @@ FIELDS = (
         is_common=True,
         metavar="URL",
     ),
-    Field("queue", _TEXT, "The queue. No part of zkplan uses it yet.", has_option=False),
+    Field(
+        "queue",
+        Kind("names", _names),
+        "The queues that `zkplan worker` serves, the preferred one first.",
+        has_option=False,
+    ),
     Field(
         "session-timeout",
         _SECONDS,

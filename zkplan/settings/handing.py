@@ -60,5 +60,6 @@ def _packed(settings: Settings) -> bytes:
 def _unpacked(content: bytes) -> Settings:
     values = json.loads(content)
     values["secret"] = bytes.fromhex(values["secret"])
-    values["secret_files"] = tuple(values["secret_files"])
+    for name in ("secret_files", "queue"):
+        values[name] = tuple(values[name])
     return Settings(**values)

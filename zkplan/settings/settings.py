@@ -38,7 +38,7 @@ class Settings:
     secret: bytes = field(default=b"", repr=False)
     secret_files: tuple[str, ...] = ()
     store: str = ""
-    queue: str = ""
+    queue: tuple[str, ...] = ()
     session_timeout: float = 10.0
     connect_timeout: float = 10.0
     #: The profile that was chosen; empty: none.

@@ -11,8 +11,8 @@ LINES_MAX, LINE_BYTES_MAX = 1000, 2000
 class StderrLog:
     """The lines of one command. Not thread-safe."""
 
-    def __init__(self, logger: logging.Logger, name: str) -> None:
-        self._logger, self._name = logger, name
+    def __init__(self, logger: logging.Logger, name: str, what: str = "its stderr") -> None:
+        self._logger, self._name, self._what = logger, name, what
         self._partial, self._lines = b"", 0
 
     def add(self, data: bytes) -> None:
@@ -35,7 +35,8 @@ class StderrLog:
         self._lines += 1
         if self._lines == LINES_MAX + 1:
             self._logger.warning(
-                "%s: only the first %d lines of its stderr are logged", self._name, LINES_MAX
+                "%s: only the first %d lines of %s are logged",
+                *(self._name, LINES_MAX, self._what),
             )
         elif self._lines <= LINES_MAX:
             text = line[:LINE_BYTES_MAX].decode(errors="replace")

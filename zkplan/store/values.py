@@ -130,7 +130,7 @@ class Values:
         if self.store is None or value is None:
             return self.codec.seal_value(value, name)
         try:
-            body, buffers = _dumped(value)
+            body, buffers = dumped(value)
             store = self._store_for(body, buffers)
             if store is not None:
                 if not key:
@@ -158,7 +158,7 @@ class Values:
         raises, and StoreUnavailable."""
         if self.store is None:
             return dump_call(args, kwargs, position_of)
-        body, buffers = _dumped((tuple(args), dict(kwargs)), position_of)
+        body, buffers = dumped((tuple(args), dict(kwargs)), position_of)
         store = self._store_for(body, buffers)
         if store is not None:
             return self._stored(store, plan_path, ADDED, body, buffers)
@@ -187,7 +187,11 @@ class Values:
     ) -> bytes:
         views = [buffer.raw() for buffer in buffers]
         parts = [Part(body), *(Part(view, view.readonly) for view in views)]
-        chunks = encode(parts)
+        return self._stored_blob(store, plan_path, key, encode(parts))
+
+    def _stored_blob(
+        self, store: Store, plan_path: str, key: str, chunks: Sequence[Bytes]
+    ) -> bytes:
         reference = Reference(key, digest(chunks), sum(map(len, chunks)))
         folder = self.folder_of(plan_path)
         if self._cache.get(f"{folder}/{reference.name}") is None:
@@ -210,7 +214,7 @@ class Values:
         if not is_stored(body):
             return load(body, values)
         reference = Reference.from_bytes(body)
-        return _loaded(self.blob(plan_path, reference), values)
+        return loaded(self.blob(plan_path, reference), values)
 
     def load_all(self, plan_path: str, bodies: Sequence[bytes]) -> list[Any]:
         """The values of the arguments of one task. Stored ones are read several at once."""
@@ -225,7 +229,7 @@ class Values:
                 batch = plain[start : start + READERS]
                 blobs = pool.map(lambda body: self._blob_of(plan_path, body), batch)
                 for body, blob in zip(batch, blobs, strict=True):
-                    found.append(load(body) if blob is None else _loaded(blob, ()))
+                    found.append(load(body) if blob is None else loaded(blob, ()))
         return found
 
     def _blob_of(self, plan_path: str, body: bytes) -> Bytes | None:
@@ -238,6 +242,26 @@ class Values:
             return load_function(body)
         blob = self.blob(plan_path, Reference.from_bytes(reference))
         return load_function(bytes(decode(blob)[0]))
+
+    # ---- carry: see carried.py
+
+    def carried(self, plan_path: str, body: bytes) -> tuple[bool, Bytes]:
+        """An opened envelope, or a function, for the process of a task: whether it is a blob, and
+        its bytes. Raises as `blob`."""
+        plain = split_name(body)[1]
+        if not is_stored(plain):
+            return False, body
+        return True, self.blob(plan_path, Reference.from_bytes(plain))
+
+    def seal_carried(
+        self, plan_path: str, key: str, is_blob: bool, data: Bytes, name: str = ""
+    ) -> bytes:
+        """The envelope of a value that the process of a task has encoded; as `seal`."""
+        if is_blob:
+            if self.store is None:
+                raise PayloadUndecodable(NO_STORE)
+            data = self._stored_blob(self.store, plan_path, key, [data])
+        return self.codec.seal(VALUE, named(bytes(data), name) if name else bytes(data))
 
     def blob(self, plan_path: str, reference: Reference) -> Bytes:
         """The bytes in the store, as its reference says they are.
@@ -276,7 +300,7 @@ def _read(path: str) -> Step[Any]:
     return (yield ReadData(path))
 
 
-def _dumped(
+def dumped(
     value: Any, position_of: Callable[[Any], int | None] | None = None
 ) -> tuple[bytes, list[pickle.PickleBuffer]]:
     """The pickle and its buffers, which lie apart so that large ones are not copied."""
@@ -290,6 +314,6 @@ def _dumped(
     return body, buffers
 
 
-def _loaded(blob: Bytes, values: Sequence[Any]) -> Any:
+def loaded(blob: Bytes, values: Sequence[Any]) -> Any:
     body, *buffers = decode(blob)
     return load(memoryview(body), values, buffers)

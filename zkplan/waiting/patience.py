@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -18,11 +18,13 @@ from ..inspection.deadlock import (
     not_taken,
     raise_in_vain,
 )
+from ..inspection.queues import no_server, unserved
 from ..inspection.slots import no_free_slot, waiting_in_slot
 from ..inspection.workers import living_workers
 from ..log import get_logger
 from ..protocol.control import PlanStatus
 from ..protocol.layout import number_of
+from ..protocol.records import WorkerRecord
 
 logger = get_logger("zkplan.plan")
 
@@ -132,7 +134,8 @@ class Patience:
         self.last, self._stands = status, False
         self._still = 0 if moved else self._still + 1
         if status.state == "cancelled":
-            raise PlanCancelled(status.path, f"{status.path} was cancelled")
+            reason = f": {status.reason}" if status.reason else ""
+            raise PlanCancelled(status.path, f"{status.path} was cancelled{reason}")
         if status.state == "defining":
             self._warn(
                 f"{status.path} is not marked ready, so nothing of it runs until `mark_ready` or "
@@ -145,9 +148,16 @@ class Patience:
         self._still = 0
         if told := no_free_slot(self._client):
             self._warn(f"{self._what}: {told}")
-        if status.runnable and not living_workers(self._client):
-            self._warn(no_worker(self._client))
+        if status.runnable and (told := self._nobody_takes(status, living_workers(self._client))):
+            self._warn(told)
         return not status.runnable
+
+    def _nobody_takes(self, status: PlanStatus, workers: Sequence[WorkerRecord]) -> str:
+        """Why no worker can take what is runnable; empty if one can."""
+        if not workers:
+            return no_worker(self._client)
+        queues = unserved(self._client, status.path, workers)
+        return f"{status.path}: {no_server(self._client, queues)}" if queues else ""
 
     def _prove(self) -> int | None:
         """The number of dead tasks if no task can run; None if one can, or if that is unknown."""
@@ -216,8 +226,8 @@ class Patience:
                 if told := self._client.values.why_away(self._plan):
                     return dead + told
                 workers = living_workers(self._client)
-                if not workers:
-                    return dead + no_worker(self._client)
+                if told := self._nobody_takes(status, workers):
+                    return dead + told
                 if status.runnable and not any(worker.claims for worker in workers):
                     return dead + not_taken(self._client, self._plan, status.runnable)
         except ZooKeeperError:

@@ -232,7 +232,7 @@ def _standing(transport: Transport, plan: str, task: str, own: str) -> str:
             continue  # a claims node was cleared, or the session was lost: look again
 
 
-def _replace(module: ModuleType, name: str, instead: object) -> None:
+def _replace(module: ModuleType | type, name: str, instead: object) -> None:
     """Replace it in that module; if the module defines it, everywhere in zkplan."""
     original = getattr(module, name)
     setattr(module, name, instead)

@@ -1,0 +1,88 @@
+"""What tasks in processes do. It imports little, because each process imports it."""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import zkplan
+from zkplan.errors import TaskError
+
+from .support import note, notes, pass_gate, wait_until
+
+
+def be_near(file: str, gate: str) -> int:
+    """As the neighbour: note each attempt, and end when the gate is open."""
+    note(file, "began")
+    pass_gate(gate)
+    return len(notes(file))
+
+
+def daemon(file: str) -> None:
+    """As a task: start a process that leaves its session, its group and its parent."""
+    code = "import os, time; os.fork() and os._exit(0); os.setsid(); time.sleep(60)"
+    process = subprocess.Popen([sys.executable, "-c", code], start_new_session=True)
+    process.wait()
+    note(file, f"{os.getpid()}")
+    for pid in children_of(os.getpid()):
+        note(file, f"{pid}")
+
+
+def daemon_and_hang(file: str) -> None:
+    daemon(file)
+    threading.Event().wait()
+
+
+def children_of(parent: int) -> list[int]:
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            if stat.read_text().rpartition(")")[2].split()[1] == str(parent):
+                found.append(int(stat.parent.name))
+        except (OSError, IndexError):
+            continue
+    return found
+
+
+def speak() -> None:
+    sys.stdout.write("first\nINFO forged: second" + "x" * 5000 + "\n")
+    logging.getLogger("mine").warning("third")
+    os.write(2, b"fourth \x1b[2J\n")
+
+
+def use_everything(plan_file: str) -> list[Any]:
+    context = zkplan.current()
+    if not context.logs:
+        context.log({"step": 1})
+        raise ValueError("once more")
+    inner = context.plan
+    first = inner.add_task(sum, [[1, 2]])
+    inner.add_task(note, [plan_file, first], name="grown")
+    inner.add_task(note, [plan_file, context.task], name="of itself")
+    facts = [context.attempt, context.name, context.worker, context.logs, context.cancelled]
+    hidden = [name for name in os.environ if name.startswith("ZKPLAN")]
+    try:
+        inner.status()
+    except TaskError as error:
+        return [*facts, hidden, str(error)]
+    raise AssertionError("it has a connection")
+
+
+def wait_for_the_end(file: str) -> None:
+    note(file, "began")
+    wait_until(lambda: zkplan.current().cancelled, "it is told")
+    note(file, "told")
+    zkplan.current().check()
+
+
+def turned(value: bytes) -> bytes:
+    return value[::-1]
+
+
+async def in_the_loop() -> int:
+    return os.getpid()

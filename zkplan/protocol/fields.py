@@ -1,0 +1,76 @@
+"""The fields of records: JSON to values that may become part of a path, a sum or a date."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from ..errors import PayloadUndecodable
+from .layout import DEFAULT_QUEUE, parse_queue
+
+#: Larger than any number that an option may have, in any unit.
+NUMBER_MAX = 1e12
+
+
+def to_json(value: Any) -> bytes:
+    return json.dumps(value, separators=(",", ":")).encode()
+
+
+def from_json(data: bytes, what: str) -> dict[str, Any]:
+    """Parse the JSON object in `data`. Raises PayloadUndecodable, which names `what`, for other
+    data."""
+    try:
+        value = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise PayloadUndecodable(f"{what} is not JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise PayloadUndecodable(f"{what} is not a JSON object")
+    return value
+
+
+def as_text(value: Any, default: str = "") -> str:
+    """A text that any file takes: JSON can hold half a character (a lone surrogate), which none
+    takes."""
+    return value.encode(errors="replace").decode() if isinstance(value, str) else default
+
+
+def as_rank(value: Any) -> str:
+    """The rank at the start of `value`, or empty. It becomes part of a path, so it is checked."""
+    rank = as_text(value)[:4]
+    return rank if len(rank) == 4 and rank.isascii() and rank.isdecimal() else ""
+
+
+def as_queue(value: Any) -> str:
+    """The name of a queue: it becomes part of a path, so anything else counts as the default."""
+    return parse_queue(as_text(value)) or DEFAULT_QUEUE
+
+
+def as_queues(value: Any) -> tuple[str, ...]:
+    named = value if isinstance(value, list) else ()
+    return tuple(filter(parse_queue, map(as_text, named))) or (DEFAULT_QUEUE,)
+
+
+def as_whole(value: Any, what: str) -> int:
+    if not isinstance(value, int) or not -(2**31) <= value < 2**31:
+        raise PayloadUndecodable(f"{what} has no whole number where one belongs")
+    return value
+
+
+def as_seconds(value: Any, what: str) -> float:
+    # Compared before it is converted, because float() refuses whole numbers beyond its range; NaN
+    # lies within no bounds. They are the years that a date can have, wherever one is shown.
+    if not isinstance(value, int | float) or not -6e10 < value < 2.5e11:
+        raise PayloadUndecodable(f"{what} has no time where one belongs")
+    return float(value)
+
+
+def as_retention(value: Any) -> float | None:
+    """None for anything else than seconds: then the plan stays, which does no harm."""
+    known = type(value) in (int, float) and 0 <= value < NUMBER_MAX
+    return float(value) if known else None
+
+
+def as_moment(value: Any) -> float | None:
+    """Wall-clock seconds, or None for anything else: a damaged bound binds nobody."""
+    known = type(value) in (int, float) and 0 <= value < NUMBER_MAX
+    return float(value) if known else None
