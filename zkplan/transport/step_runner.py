@@ -64,10 +64,13 @@ def start_step(
                         return None
                     answer, error = awaited.outcome
                 else:
-                    submit(request, lambda *outcome: post(lambda: resume(*outcome)))
+                    submit(request, later)
                     return None
             except ZkplanError as refused:
                 error = refused  # too large or closed: the step decides
+
+    def later(answer: Any, error: BaseException | None) -> None:
+        post(lambda: resume(answer, error))
 
     def send_ahead(request: Request) -> AwaitedAnswer:
         awaited = AwaitedAnswer()

@@ -46,6 +46,7 @@ _CHECK, _MULTI, _MULTI_READ, _ERROR = 13, 14, 22, -1
 _PACKED = (_CREATE, _DELETE, _GET_DATA, _SET_DATA, _GET_CHILDREN, _CHECK)
 _HEADS = {code: _head.pack(code, 0, -1) for code in _PACKED}
 _END = _head.pack(-1, 1, -1)
+_ANY = _int.pack(-1)  # whatever the version is
 _NO_WATCH = b"\0"
 
 _REASONS = {
@@ -93,25 +94,27 @@ class MultiPacket:
         self.prefix = len(prefix.encode())
         self.repeated = False
         parts: list[bytes] = []
-        lengths, heads = _LENGTHS, _HEADS
+        lengths, heads, pack = _LENGTHS, _HEADS, _int.pack
         flags = [acl + lengths[flag] for flag in range(4)]
         for op in ops:
             path = (prefix + op.path).encode()
             kind = type(op)
             size = len(path)
-            length = lengths[size] if size < 4096 else _int.pack(size)
+            length = lengths[size] if size < 4096 else pack(size)
             if kind is Create:
                 data = op.data  # type: ignore[union-attr]
                 flag = flags[op.ephemeral + 2 * op.sequence]  # type: ignore[union-attr]
                 parts += (heads[_CREATE], length, path, _length(data), data, flag)
             elif kind is Delete:
-                parts += (heads[_DELETE], length, path, _int.pack(op.version))  # type: ignore[union-attr]
+                version = op.version  # type: ignore[union-attr]
+                parts += (heads[_DELETE], length, path, _ANY if version == -1 else pack(version))
             elif kind is SetData:
                 data = op.data  # type: ignore[union-attr]
-                version = _int.pack(op.version)  # type: ignore[union-attr]
-                parts += (heads[_SET_DATA], length, path, _length(data), data, version)
+                version = op.version  # type: ignore[union-attr]
+                parts += (heads[_SET_DATA], length, path, _length(data), data)
+                parts.append(_ANY if version == -1 else pack(version))
             else:
-                parts += (heads[_CHECK], length, path, _int.pack(op.version))  # type: ignore[union-attr]
+                parts += (heads[_CHECK], length, path, pack(op.version))  # type: ignore[union-attr]
         parts.append(_END)
         self.body = b"".join(parts)
         if len(self.body) > REQUEST_BYTES_MAX:
@@ -138,7 +141,12 @@ class MultiPacket:
             elif type(op) is Create:
                 size = _int.unpack_from(buffer, offset)[0]
                 offset += 4 + size
-                results.append(buffer[offset - size + self.prefix : offset].decode())
+                # Without a sequence it is the path that was asked for.
+                results.append(
+                    buffer[offset - size + self.prefix : offset].decode()
+                    if op.sequence
+                    else op.path
+                )
             elif type(op) is SetData:
                 results.append(_int.unpack_from(buffer, offset + 32)[0])
                 offset += 68
