@@ -7,7 +7,7 @@ one; the others change an answer on its way back, or leave a step out.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from zkplan.protocol import adding, clearing, control, keys, publish, wide_delivery, wide_join
@@ -45,11 +45,15 @@ _WORKERS = f"{ROOT}/workers/"
 
 @dataclass(frozen=True)
 class Mutant:
-    """One broken variant. `rewrite` sees each operation, `patches` replace parts of steps."""
+    """One broken variant. `rewrite` sees each operation, `patches` replace parts of steps.
+
+    Only worlds that `needs` takes are run: others cannot have what it breaks.
+    """
 
     name: str
     rewrite: Rewrite | None = None
     patches: tuple[Patch, ...] = ()
+    needs: Callable[[World], bool] = lambda world: True
 
 
 def first_seed_that_finds(mutant: Mutant, seeds: range) -> tuple[int, str] | None:
@@ -57,6 +61,8 @@ def first_seed_that_finds(mutant: Mutant, seeds: range) -> tuple[int, str] | Non
     with replaced(mutant.patches):
         for seed in seeds:
             world = World(seed)
+            if not mutant.needs(world):
+                continue
             if mutant.rewrite is not None:
                 world.network.rewrite = _rewriter(mutant.rewrite, world)
             try:
@@ -245,6 +251,10 @@ def _no_claims(*_: Any, **__: Any) -> Answers:
     return []
 
 
+def _only(needs: Callable[[World], bool], *mutants: Mutant) -> tuple[Mutant, ...]:
+    return tuple(replace(mutant, needs=needs) for mutant in mutants)
+
+
 MUTANTS = (
     Mutant("commit fenced by owner only", _fence_by_owner_only),
     Mutant(
@@ -312,9 +322,8 @@ MUTANTS = (
         patches=((wide_delivery, "_fix_result", _mark_with_the_result),),
     ),
 )
-#: Found here alone: those of runs and of queues, and those of which real processes take no harm:
-#: their scan mends what the index lacks, an entry too many costs a look, a `dep-` is for people.
-SIMULATION_ONLY = (
+OF_RUNS = _only(
+    lambda world: world.pure,
     Mutant("run without the fence", patches=((committing, "_Commit", broken_runs.Unfenced),)),
     Mutant(
         "run without check of the plan", patches=((committing, "_Commit", broken_runs.Unguarded),)
@@ -329,6 +338,9 @@ SIMULATION_ONLY = (
     Mutant(
         "run that writes to the store", patches=((runs, "outcome_ahead", broken_runs.write_ahead),)
     ),
+)
+OF_QUEUES = _only(
+    lambda world: world.queues is not None,
     Mutant("queue lost in a retry", broken_queues.to_default_queue("fail", "retry")),
     Mutant("queue lost in a clearing", broken_queues.to_default_queue("clear")),
     Mutant("queue lost in a hand-back", broken_queues.to_default_queue("hand back")),
@@ -337,6 +349,12 @@ SIMULATION_ONLY = (
         "dependent claimed whatever its queue",
         patches=((Allowance, "takes", broken_queues.takes_any),),
     ),
+)
+#: Found here alone: those of runs and of queues, and those of which real processes take no harm:
+#: their scan mends what the index lacks, an entry too many costs a look, a `dep-` is for people.
+SIMULATION_ONLY = (
+    *OF_RUNS,
+    *OF_QUEUES,
     Mutant("dep- that names another task", _dep_that_names_the_next),
     Mutant(
         "ready without its index entry",

@@ -120,7 +120,9 @@ class Worker:
         if world.chance(world.mix.hand_back) and (self.to_load or self.finished):
             options.append(self._begin_hand_back)
         if self.finished and world.chance(world.mix.logs):
-            options.append(lambda: self._start("log", self._log(self.finished[0].loaded.claim)))
+            options.append(
+                lambda: self._start("log", write_log(self.finished[0].loaded.claim, b"progress"))
+            )
         return options
 
     def _duties(self) -> list[Callable[[], None]]:
@@ -183,7 +185,7 @@ class Worker:
             return
         self._start("hand back", ending.hand_back(claims))
 
-    # Scripts: the steps of the protocol, one after the other.
+    # Scripts: the steps of the protocol in order.
 
     def _register(self) -> Script:
         name = f"{self.name}.{next(self._lives)}"
@@ -249,8 +251,9 @@ class Worker:
             if item.result is None and not (
                 yield from store.opened(self.world, item, task, item.claim.path)
             ):
-                continue
-            self._run(item)
+                self.to_fail.append((item.claim, task))  # its plan was removed, with its blobs
+            else:
+                self._run(item)
 
     def _reload(self, parts: list[Part]) -> Script:
         loaded = yield from loading.load([part.loaded.claim for part in parts])
@@ -395,6 +398,3 @@ class Worker:
             yield from ending.fail_again(claim, b"failed", due, world.paths.delayed)
         else:
             yield from ending.fail_for_good(claim, task.failure, task.dead(claim, self.name))
-
-    def _log(self, claim: Claim) -> Script:
-        yield from write_log(claim, b"progress")

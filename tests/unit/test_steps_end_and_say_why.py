@@ -185,7 +185,7 @@ ENDED = [HERE, HERE, HERE, None, HERE]
 
 def explained(*answers: list[Node | None]) -> None:
     """Raises what is wrong with the plan; it must take exactly these answers to tell."""
-    step = Author(PATH)._explain_plan()
+    step = Author(PATH).explain_plan()
     next(step)
     for answer in answers[:-1]:
         try:

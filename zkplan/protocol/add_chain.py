@@ -63,7 +63,7 @@ class AddChain:
                 task.is_there(node.data)
                 return
         if answer.path.endswith(("/add-count", "/add-ids")) or "/add-ids/" in answer.path:
-            yield from self._explain_plan()
+            yield from self.explain_plan()
             if self.previous and answer.path.endswith(self.previous):
                 self.previous = ""
         elif answer.path.endswith("/prov-") and task is not None:
@@ -72,7 +72,8 @@ class AddChain:
             yield from skip_number(self.plan_path)
         yield from self.learn(again=True)
 
-    def _explain_plan(self) -> Step[None]:
+    def explain_plan(self) -> Step[None]:
+        """Raise what says why the plan takes no tasks. Returns if it takes them by now."""
         parts = ("", "/done", "/ready", "/add-count", "/add-ids")
         reads = ReadMany([ReadData(f"{self.plan_path}{part}") for part in parts])
         missed: list[bool] = []

@@ -150,9 +150,13 @@ class Author(AddChain):
                     task.is_there(node.data)
 
     def _make_queues(self, tasks: Sequence[NewTask]) -> Step[None]:
-        queues = {task.queue for task in tasks if task.queue != DEFAULT_QUEUE} - self.queues
-        if queues:
-            if (yield from make_queues(self.plan_path, queues)):
+        queues = {task.queue for task in tasks if task.queue != DEFAULT_QUEUE}
+        while not queues <= self.queues:
+            took = yield from make_queues(self.plan_path, queues)
+            if took is None:
+                yield from self.explain_plan()
+                continue  # it takes tasks by now
+            if took:
                 yield from self.learn(again=True)
             self.queues |= queues
 

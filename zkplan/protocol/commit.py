@@ -6,7 +6,7 @@ refused, and a repeated transaction too.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ..errors import PayloadTooLarge, ZkplanError
@@ -18,15 +18,13 @@ from .foreign import with_below
 from .layout import PENDING
 from .part import Part
 from .publish import still_full
-from .queues import make_queues
+from .queues import make_and_count
 from .requests import (
     Applied,
     Create,
     Delete,
     Multi,
-    Node,
     ReadChildren,
-    ReadData,
     Reason,
     Refused,
     SetData,
@@ -241,19 +239,13 @@ def _learn_numbers(report: Committed, rest: list[Part], next_tasks: dict[str, in
         path = part.loaded.claim.plan_path
         queues = part.lacks_queues()
         if part.adds and (path not in next_tasks or queues):
-            plan = yield from or_error(_counters(path, queues))
-            if isinstance(plan, ZkplanError):  # an access list: no other part is affected
+            found = yield from or_error(make_and_count(path, queues))
+            if isinstance(found, ZkplanError):  # an access list: no other part is affected
                 rest.remove(part)
-                report.poison.append((part, plan))
+                report.poison.append((part, found))
             else:
+                plan, part.queues_made = found
                 next_tasks[path] = next_number(plan) if plan is not None else 0
-                part.queues_made = True
-
-
-def _counters(plan_path: str, queues: Iterable[str]) -> Step[Node | None]:
-    """The plan's counters, after the queues of tasks that are added were made."""
-    yield from make_queues(plan_path, queues)
-    return (yield ReadData(plan_path))  # type: ignore[no-any-return]
 
 
 def _sort_out(

@@ -27,11 +27,11 @@ def list_queues(plan_path: str) -> Step[list[str]]:
     return sorted(name for name in names if parse_queue(name) is not None)
 
 
-def make_queues(plan_path: str, wanted: Iterable[str]) -> Step[bool]:
+def make_queues(plan_path: str, wanted: Iterable[str]) -> Step[bool | None]:
     """Make those of these queues that the plan lacks. Returns whether that took a task number.
 
-    A plan that takes no tasks any more gets none: whoever adds to it learns why. Raises
-    TransactionRejected, ServerFull.
+    Returns None, and makes nothing, if the plan takes no tasks now: it has ended, or it is one of
+    plain creates that a check has not completed yet. Raises TransactionRejected, ServerFull.
     """
     made = False
     missing = sorted(set(wanted) - {DEFAULT_QUEUE})
@@ -46,12 +46,30 @@ def make_queues(plan_path: str, wanted: Iterable[str]) -> Step[bool]:
             ops.append(Create(f"{plan_path}/{QUEUES}"))
         ops += [Create(f"{plan_path}/{QUEUES}/{queue}") for queue in missing]
         answer = yield Multi(ops)
+        if isinstance(answer, Applied):
+            return made or names is None
+        if answer.at == 0:
+            return None
+        # The first copy of a repeated transaction may have taken the number.
         made = made or names is None
-        if isinstance(answer, Applied) or answer.at == 0:
-            break
         if answer.reason not in (Reason.NODE_EXISTS, Reason.NO_NODE):
             raise rejected(f"making the queues {', '.join(missing)} of {plan_path}", answer)
     return made
+
+
+def make_and_count(plan_path: str, queues: Iterable[str]) -> Step[tuple[Node | None, bool]]:
+    """Make the queues of tasks that are about to be added. Returns the plan with its counters, and
+    whether the queues stand.
+
+    The counters are read first. If the plan begins to take tasks just after it has refused the
+    queues, they are stale, and the add that goes by them is refused. It comes here again then, so
+    no task is added to a queue that does not stand.
+    """
+    plan = yield ReadData(plan_path)
+    took = yield from make_queues(plan_path, queues)
+    if took:
+        plan = yield ReadData(plan_path)
+    return plan, took is not None
 
 
 def read_names(plan_path: str) -> Step[list[tuple[str, Sequence[str]]]]:

@@ -17,7 +17,7 @@ from .layout import DELIVERED, PENDING
 from .load import Loaded, Reading, drop_removed, read_names
 from .part import Part
 from .publish import publish, still_full
-from .queues import make_queues
+from .queues import make_and_count
 from .records import Edge
 from .requests import (
     Applied,
@@ -101,15 +101,14 @@ def deliver_wide(
 def _fix_result(part: Part) -> Step[bool]:
     """Create `result`, together with the tasks that the function added: it never runs again."""
     loaded, claim = part.loaded, part.loaded.claim
-    if queues := part.lacks_queues():
-        yield from make_queues(claim.plan_path, queues)
     while True:
         ops: list[Op] = [
             Check(claim.path),
             Create(f"{claim.task_path}/result", part.outcome),
         ]
         if part.adds:
-            plan = yield ReadData(claim.plan_path)
+            queues = part.lacks_queues()
+            plan, part.queues_made = yield from make_and_count(claim.plan_path, queues)
             first = next_number(plan) if plan is not None else 0
             ops.append(SetData(f"{claim.plan_path}/add-count"))
             # Their edges to this task are ordinary edges: the task exists until all are delivered.
