@@ -31,11 +31,11 @@ from zkplan.protocol.requests import (
 from zkplan.protocol.shared import Allowance
 from zkplan.store import compare, end
 
-from . import broken_keys, broken_queues, broken_runs, runs, store
+from . import broken_keys, broken_queues, broken_runs, broken_store, runs, store
 from .broken_runs import NOTHING, Rewrite
 from .mix import Patch, replaced
 from .network import Fiber
-from .story import STORED, Violation
+from .story import Violation
 from .world import ROOT, World
 
 #: Where entries of active plans lie, and what gives one to a plan of plain creates.
@@ -227,30 +227,6 @@ def _add_nothing(*_: object) -> list[Op]:
     return []
 
 
-def _send_first(write: Answers, send: Callable[[], None]) -> Answers:
-    """The reference is sent before the blob is written."""
-    send()
-    yield from write
-
-
-def _delete_with_the_first_consumer(*arguments: Any) -> Answers:
-    """Whoever commits a task deletes the blobs of its arguments."""
-    report = yield from _real_commit(*arguments)
-    for part in report.done:
-        names = [data[1:].decode() for data in part.loaded.arguments if data[:1] == STORED]
-        yield store.DeleteBlobs(part.loaded.claim.plan, names)
-    return report
-
-
-def _sweep_all(names: Any, _kept: object) -> list[str]:
-    return list(names)
-
-
-def _no_claims(*_: Any, **__: Any) -> Answers:
-    yield from ()
-    return []
-
-
 def _only(needs: Callable[[World], bool], *mutants: Mutant) -> tuple[Mutant, ...]:
     return tuple(replace(mutant, needs=needs) for mutant in mutants)
 
@@ -304,7 +280,10 @@ MUTANTS = (
         _without(lambda fiber, op: fiber.kind == "commit" and "/dep-" in op.path),
     ),
     Mutant("done without the version of adds", _done_without_adds),
-    Mutant("retry without its witness", _without(lambda fiber, op: "/retry-" in op.path)),
+    *_only(
+        lambda world: world.mix.retries > 0,
+        Mutant("retry without its witness", _without(lambda fiber, op: "/retry-" in op.path)),
+    ),
     Mutant(
         "wide join that settles all its positions",
         patches=((wide_join, "settle_finished", _settle_all),),
@@ -386,14 +365,14 @@ SIMULATION_ONLY = (
 #: Of values in a store. The first two change the store of the simulation; those of real processes
 #: are in tests/chaos/traffic/mutated.py.
 OF_STORE = (
-    Mutant("reference before its blob", patches=((store, "write_first", _send_first),)),
+    Mutant("reference before its blob", patches=((store, "write_first", broken_store.send_first),)),
     Mutant(
         "blob deleted with its first consumer",
-        patches=((committing, "commit", _delete_with_the_first_consumer),),
+        patches=((committing, "commit", broken_store.delete_with_the_first_consumer),),
     ),
-    Mutant("sweep that deletes kept results", patches=((end, "swept", _sweep_all),)),
+    Mutant("sweep that deletes kept results", patches=((end, "swept", broken_store.sweep_all),)),
     Mutant(
         "check of blobs without the claims",
-        patches=((compare, "names_on_claims_nodes", _no_claims),),
+        patches=((compare, "names_on_claims_nodes", broken_store.no_claims),),
     ),
 )
