@@ -3,6 +3,7 @@
 Author:     connect, local, Client, Plan, Task, TaskSpec, PlanStatus
 Futures:    task (a decorator), as_completed, wait, Executor, TaskInfo, PlanProgress
 Causes:     Why, Cause: what Plan.why and Task.why return
+Gates:      when, When: tasks that wait for a znode
 Functional: create_plan, add_task, mark_ready, plan_completed
 Commands:   shell, ShellCommand, ShellResult
 Worker:     Worker, Backoff, Statistics
@@ -18,6 +19,7 @@ from .errors import (
     AccessDenied,
     ClientClosed,
     ForeignTask,
+    GateTimeout,
     InvalidPlanFile,
     InvalidSettings,
     InvalidTask,
@@ -49,6 +51,7 @@ from .errors import (
 )
 from .functional import add_task, create_plan, mark_ready, plan_completed
 from .functions.decorator import task
+from .gates import When, when
 from .inspection.plan_progress import PlanProgress
 from .inspection.task_info import TaskInfo
 from .inspection.view import Cause, Why
@@ -102,6 +105,9 @@ __all__ = [
     "Cause",
     "PlanStatus",
     "WorkerRecord",
+    # Gates
+    "when",
+    "When",
     # Commands
     "shell",
     "ShellCommand",
@@ -132,6 +138,7 @@ __all__ = [
     "ResultNotKept",
     "TaskFailed",
     "ShellFailed",
+    "GateTimeout",
     "TaskCancelled",
     "PayloadError",
     "NotSerialisable",

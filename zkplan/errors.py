@@ -13,6 +13,7 @@ ZkplanError
 │   ├── ResultNotKept
 │   ├── TaskFailed            carries the remote traceback
 │   ├── ShellFailed           a command of `zkplan.shell` ended with an exit code other than 0
+│   ├── GateTimeout           what `zkplan.when` waits for has not come in time
 │   └── TaskCancelled         raised inside a task that asks `current().check()`
 ├── PayloadError              a function or value that cannot travel
 │   ├── NotSerialisable
@@ -144,6 +145,14 @@ class ShellFailed(TaskError):
     ) -> None:
         super().__init__(task, message)
         self.exit_code, self.signal, self.stderr = exit_code, signal, stderr
+
+
+class GateTimeout(TaskError):
+    """What a gate waits for has not come within its `timeout`. `path` is that of the znode."""
+
+    def __init__(self, path: str, message: str) -> None:
+        super().__init__(f"when {path}", message)
+        self.path = path
 
 
 class TaskCancelled(TaskError):

@@ -11,11 +11,13 @@ from .errors import PlanError
 from .functions.decorator import open_plans
 from .functions.definition import define_all
 from .functions.mapping import MapResults, specs_for
+from .gates import When
 from .inspection.dead_letters import retry_all, retry_task
 from .inspection.find import find_task
 from .protocol import control
 from .protocol.adding import NewTask
 from .protocol.author import Author
+from .protocol.gates import ensure_gates
 from .protocol.records import PlanRecord
 from .store.end import remove
 from .tasks import Task, TaskSpec
@@ -61,7 +63,7 @@ class Plan(WatchedPlan):
     @told_to_caller
     def add_task(
         self,
-        fn: Callable[..., Any],
+        fn: Callable[..., Any] | When,
         args: Sequence[Any] = (),
         kwargs: Mapping[str, Any] | None = None,
         *,
@@ -72,12 +74,13 @@ class Plan(WatchedPlan):
         priority: int | None = None,
         keep: bool | None = None,
         pure: bool | None = None,
-        after: Sequence[Task] = (),
+        after: Sequence[Task | When] = (),
     ) -> Task:
         """Add one task.
 
         Arguments that are tasks of this plan, at any depth in lists, tuples, dicts and sets, become
-        edges: the function gets their results. The add is atomic. It is acknowledged when the call
+        edges: the function gets their results. A gate (`zkplan.when`) may be an argument, stand in
+        `after`, or be added in place of `fn`. The add is atomic. It is acknowledged when the call
         returns, or inside a `with` block when the block ends.
 
         `attempts` is how often the task may run. `retry_delay` is the delay before the second
@@ -110,12 +113,14 @@ class Plan(WatchedPlan):
         error says how many of the tasks, from the first on, are in the plan. To rule that out, mark
         the plan ready after the add.
         """
-        made = define_all(specs, self.path, self._client.values, self.record.defaults)
+        made, gates = define_all(specs, self.path, self._client.values, self.record.defaults)
+        if gates or any(new.gate for new in made):
+            self._client.transport.run(ensure_gates(self._client.root))
         with self._lock:
             tasks = [
                 Task(self, "", spec.called, new) for spec, new in zip(specs, made, strict=True)
             ]
-            self._submit(made)
+            self._submit([*gates, *made])
         return tasks
 
     def map(

@@ -12,6 +12,7 @@ from .errors import (
     PlanError,
     ResultNotKept,
 )
+from .gates import When
 from .inspection.task_info import TaskInfo, task_info
 from .inspection.view import Why
 from .inspection.why import why_task
@@ -45,7 +46,7 @@ class TaskSpec:
     priority: int | None = None
     keep: bool | None = None
     pure: bool | None = None
-    after: Sequence[Task | TaskSpec] = ()
+    after: Sequence[Task | TaskSpec | When] = ()
     _new: NewTask | None = field(default=None, init=False, repr=False)
 
     @property

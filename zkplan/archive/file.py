@@ -53,7 +53,8 @@ COUNTER_MAX = 2**31 - 1
 _NUMBER = "[0-9]{10}"
 _ENTRY = rf"[0-9]{{4}}-{_NUMBER}\.(0|[1-9][0-9]{{0,9}})\.(0|[1-9][0-9]{{0,9}})"
 _SHAPE = re.compile(
-    rf"|add-count|done|ready|runnable/{_ENTRY}|delayed/[0-9]{{13}}-{_ENTRY}|dead/{_NUMBER}|"
+    rf"|add-count|done|ready|runnable/{_ENTRY}|delayed/[0-9]{{13}}-{_ENTRY}|gates/{_ENTRY}|"
+    rf"dead/{_NUMBER}|"
     rf"results/{_NUMBER}|task-{_NUMBER}(/[A-Za-z][\w.-]{{0,200}})?",
     re.ASCII,
 )

@@ -24,6 +24,7 @@ from ..protocol.layout import (
     parse_claim,
     parse_delayed,
     parse_entry,
+    parse_gate,
 )
 from ..protocol.load import VALUES_FIRST, read_all, values_next
 from ..protocol.look import names_on_claims_nodes
@@ -46,13 +47,15 @@ from ..protocol.shared import READS_PER_REQUEST, pending_dependents
 TASKS_PER_READ = 300
 #: The children of a plan that are created in the last transaction of its import, in this order.
 LAST = ("add-count", "done", "ready")
+#: In place of a due time: the entry is that of a gate.
+GATED = -1
 
 
 class Znode(NamedTuple):
     """One znode of a plan: its path below the plan, its data, for a task's `ready` its version.
 
-    A delayed entry is `delayed/DUE-ENTRY`: the plan's number is left out, for it changes. Its data
-    are its delay.
+    A gate is `gates/ENTRY`. A delayed entry is `delayed/DUE-ENTRY`, and its data are its delay. The
+    plan's number is left out, for it changes.
     """
 
     path: str
@@ -123,11 +126,13 @@ def read_plan(paths: Paths, plan: str, ranks: dict[str, str], sink: Sink | None)
     being defined.
     """
     path = paths.plan(plan)
-    # `delayed` first: an entry that becomes due meanwhile is seen in both places, not in none.
-    names, delayed, runnable, dead, results = yield ReadMany(
+    # `delayed` and `gates` first: an entry that becomes due, or a gate that opens meanwhile is seen
+    # in both places, not in none.
+    names, delayed, gates, runnable, dead, results = yield ReadMany(
         [
             ReadChildren(path),
             ReadChildren(paths.delayed),
+            ReadChildren(paths.gates),
             *(ReadChildren(f"{path}/{name}") for name in ("runnable", "dead", "results")),
         ]
     )
@@ -137,10 +142,13 @@ def read_plan(paths: Paths, plan: str, ranks: dict[str, str], sink: Sink | None)
     control = [name for name in LAST if name in names]
     later = [found for found in map(parse_delayed, delayed or ()) if found and found.plan == plan]
     entries = {found.entry: found.due_ms for found in later}
+    gated = (found.entry for found in map(parse_gate, gates or ()) if found and found.plan == plan)
+    entries |= dict.fromkeys(gated, GATED)
     entries |= dict.fromkeys(filter(None, map(parse_entry, runnable or ())), 0)
     dead = sorted(dead or ())
     walk = _Walk(path, sink, ranks, entries, {entry.task for entry in entries}.union(dead))
     walk.note(*control, "", *sorted(entry.name for entry in entries), "", *dead, "")
+    walk.note(*sorted(entry.name for entry, due_ms in entries.items() if due_ms == GATED), "")
     for start in range(0, len(tasks), TASKS_PER_READ):
         yield from walk.read_tasks(tasks[start : start + TASKS_PER_READ])
     kept = sorted(results or ())
@@ -156,7 +164,7 @@ def read_plan(paths: Paths, plan: str, ranks: dict[str, str], sink: Sink | None)
 class _Walk:
     """One reading of a plan.
 
-    `entries` maps those that run or wait to when they are due, or 0. `placed` are the tasks that
+    `entries` maps those that run or wait to when they are due, or 0, or GATED. `placed` are the tasks that
     are in an index.
     """
 
@@ -233,12 +241,13 @@ class _Walk:
         entries = list(self.entries.items())
         for start in range(0, len(entries), READS_PER_REQUEST):
             batch = entries[start : start + READS_PER_REQUEST]
-            names = [delayed_name(due_ms, plan, entry) for entry, due_ms in batch if due_ms]
+            names = [delayed_name(due_ms, plan, entry) for entry, due_ms in batch if due_ms > 0]
             reads = [ReadData(f"{paths.delayed}/{name}") for name in names]
             nodes = iter((yield ReadMany(reads)) if reads else ())
             for entry, due_ms in batch:
-                node = next(nodes) if due_ms else None
-                place = f"delayed/{due_ms:013d}-" if due_ms else "runnable/"
+                node = next(nodes) if due_ms > 0 else None
+                place = f"delayed/{due_ms:013d}-" if due_ms > 0 else "runnable/"
+                place = "gates/" if due_ms == GATED else place
                 self.sink(Znode(place + entry.name, node.data if node is not None else b""))
 
 

@@ -9,6 +9,7 @@ from dataclasses import fields, replace
 from typing import Any
 
 from ..errors import ForeignTask, InvalidTask, NotSerialisable, PayloadTooLarge, ZkplanError
+from ..gates import When
 from ..protocol.adding import NewTask
 from ..protocol.layout import PRIORITY_MAX, PRIORITY_MIN, rank_of
 from ..protocol.records import DEFAULT_OPTIONS, TaskOptions, TaskRecord
@@ -17,6 +18,7 @@ from ..serialization import codec as codecs
 from ..serialization.codec import NAME_CHARS_MAX, function_name
 from ..store.values import Values
 from ..tasks import Task, TaskSpec
+from .gates import Gates
 
 #: How many bytes a task's definition may have: it shares a transaction with the task's edges.
 RECORD_BYTES_MAX = REQUEST_BYTES_MAX - 64 * 1024
@@ -29,12 +31,20 @@ _NONE: dict[str, Any] = {}
 
 def define_all(
     specs: Sequence[TaskSpec], plan_path: str, values: Values, defaults: TaskOptions
-) -> list[NewTask]:
-    """Check and serialise tasks. Each may have those before it as arguments. Raises as `define`."""
+) -> tuple[list[NewTask], list[NewTask]]:
+    """Check and serialise tasks, each of which may have those before it as arguments.
+
+    Returns the tasks, and the gates that they have as arguments. Raises as `define`.
+    """
+    gates = Gates(plan_path, values, defaults)
     functions: dict[int, bytes] = {}
     signatures: dict[int, inspect.Signature | None] = {}
     try:
-        return [define(spec, plan_path, values, defaults, functions, signatures) for spec in specs]
+        made = [
+            define(spec, plan_path, values, defaults, functions, signatures, gates)
+            for spec in specs
+        ]
+        return made, gates.made
     finally:
         for spec in specs:
             spec._new = None  # it is an argument within this call only
@@ -47,14 +57,19 @@ def define(
     defaults: TaskOptions,
     functions: dict[int, bytes],
     signatures: dict[int, inspect.Signature | None] | None = None,
+    gates: Gates | None = None,
 ) -> NewTask:
     """Check and serialise one task. Sends nothing; every error names the task.
 
     `functions` caches the bytes and `signatures` the signatures of functions that were met earlier
-    in the same call.
+    in the same call. `gates` gets those that are arguments.
     """
     options = check_spec(spec, defaults, {} if signatures is None else signatures)
+    gates = Gates(plan_path, values, defaults) if gates is None else gates
     fn, args = spec.fn, spec.args
+    if type(fn) is When:
+        spec._new = gates.define(spec, fn)
+        return spec._new
     stands_for = getattr(fn, "zkplan_stands_for", None)
     if stands_for is not None:  # a command: see zkplan.shell_commands
         fn, args = stands_for[0], [stands_for[1], *args]
@@ -63,10 +78,11 @@ def define(
         with _serialising(f"{spec.label}: the function {function_name(fn)}"):
             dumped = codecs.dump_function(fn)
         function = functions[id(fn)] = values.function(plan_path, dumped)
+    rank = rank_of(options.priority)
     deps: list[str | NewTask] = []
     places: dict[str | NewTask, int] = {}
 
-    def position_of(value: Any) -> int | None:
+    def position_of(value: Any, take: bool = True) -> int | None:
         kind = type(value)
         if kind is Task:
             if value.plan.path != plan_path:
@@ -83,6 +99,8 @@ def define(
                 )
             key = value._new
             key.feeds = True
+        elif kind is When:
+            key = gates.of(value, rank, take=take)
         else:
             return None
         place = places.get(key)
@@ -93,7 +111,7 @@ def define(
 
     for each in spec.after:
         # An edge whose value no argument refers to: it only orders the two tasks.
-        if position_of(each) is None:
+        if position_of(each, take=False) is None:
             raise InvalidTask(spec.label, f"{spec.label}: after is a list of tasks, not {each!r}")
     arguments = _dump_call(spec, args, plan_path, values, position_of)
     if len(deps) > EDGES_MAX:
@@ -108,7 +126,7 @@ def define(
         raise PayloadTooLarge(
             f"{spec.label}: its function and constant arguments", len(record), RECORD_BYTES_MAX
         )
-    spec._new = NewTask(spec.label, rank_of(options.priority), record, deps, keep=options.keep)
+    spec._new = NewTask(spec.label, rank, record, deps, keep=options.keep)
     return spec._new
 
 
@@ -118,7 +136,8 @@ def check_spec(
     """The options of the task. Raises InvalidTask for options and arguments that do not fit."""
     options = _options(spec, defaults)
     _check_arguments(spec)
-    _check_call(spec, signatures)
+    if type(spec.fn) is not When:
+        _check_call(spec, signatures)
     return options
 
 

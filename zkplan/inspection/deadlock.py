@@ -9,7 +9,7 @@ from ..errors import UNREACHABLE, PayloadUndecodable, PlanFailed, PlanStuck, Zoo
 from ..protocol.check import check
 from ..protocol.control import PlanStatus
 from ..protocol.control import status as read_status
-from ..protocol.layout import PENDING, Paths, number_of, parse_claim, parse_delayed, parse_entry
+from ..protocol.layout import PENDING, Paths, number_of, parse_claim, parse_delayed, parse_entry, parse_gate
 from ..protocol.load import read_all
 from ..protocol.look import names_on_claims_nodes
 from ..protocol.records import Failure
@@ -89,7 +89,7 @@ def refusal(client: Connection, task: str) -> str:
 def dead_if_deadlocked(paths: Paths, plan_path: str) -> Step[int | None]:
     """Prove that no task of a plan can run. Returns the number of dead tasks, or None if one can.
 
-    A task can run if it is runnable, claimed, delayed or about to be published. Raises
+    A task can run if it is runnable, claimed, delayed, a gate that waits, or about to be published. Raises
     ZooKeeperError if this client may not read a znode that may hold a task of the plan.
 
     The proof holds if the status of the plan is the same before and after it, for then no task was
@@ -106,9 +106,15 @@ def dead_if_deadlocked(paths: Paths, plan_path: str) -> Step[int | None]:
         return None
     if (yield from _pending_where_nothing_is_claimed(paths, plan_path)) is None:
         return None
-    reads = ReadChildren(paths.delayed), ReadData(f"{plan_path}/dead")
-    later, dead, second = yield ReadMany([*reads, ReadData(runnable)], strict=True)
+    reads = (
+        *(ReadChildren(paths.delayed), ReadChildren(paths.gates)),
+        ReadData(f"{plan_path}/dead"),
+    )
+    later, gates, dead, second = yield ReadMany([*reads, ReadData(runnable)], strict=True)
     if first is None or second is None or first.pzxid != second.pzxid or second.child_count:
+        return None
+    gated = map(parse_gate, gates or ())
+    if any(each is not None and each.plan == number_of(plan_path) for each in gated):
         return None
     delayed = map(parse_delayed, later or ())
     if any(each is not None and each.plan == number_of(plan_path) for each in delayed):

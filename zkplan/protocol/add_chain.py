@@ -7,6 +7,7 @@ import os
 from ..errors import PlanCancelled, PlanDrained, PlanNotFound
 from .adding import NewTask, next_number, settle_finished
 from .foreign import skip_number
+from .gates import ensure_gates, is_gate_entry
 from .records import control_from_bytes
 from .requests import Create, Delete, Op, ReadData, ReadMany, Reason, Refused, SetData, Step
 from .shared import rejected
@@ -62,6 +63,8 @@ class AddChain:
             yield from settle_finished(self.plan_path, task)
         elif answer.path.endswith("/task-") and answer.reason is Reason.NODE_EXISTS:
             yield from skip_number(self.plan_path)
+        elif answer.reason is Reason.NO_NODE and is_gate_entry(answer.path, self.plan_path):
+            yield from ensure_gates(self.plan_path.rpartition("/")[0])
         yield from self.learn(again=True)
 
     def _explain_plan(self) -> Step[None]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from ..errors import PayloadTooLarge, PlanCancelled, PlanDrained, PlanNotFound, ResultNotKept
 from .edges import edge_ops
-from .layout import PLAN_FIXED, Entry
+from .layout import PLAN_FIXED, Entry, gate_name, number_of
 from .records import control_from_bytes
 from .requests import Create, Node, Op, ReadChildren, ReadData, ReadMany, SetData, Step
 from .shared import READS_PER_REQUEST, REQUEST_BYTES_MAX
@@ -25,6 +25,8 @@ class NewTask:
     finished dependencies to their sealed results. `number` is set when the transaction that creates
     the task is known to be applied. `keep` is the option of the task, and `feeds` says that a task
     added after it takes its result: its author knows by these whether the result will be kept.
+    `gate` is the sealed condition of a task that is a gate; it has no `deps`. It is `implied` where
+    its author gave it as an argument.
     """
 
     label: str
@@ -35,6 +37,8 @@ class NewTask:
     number: str = ""
     keep: bool | None = None
     feeds: bool = False
+    gate: bytes = b""
+    implied: bool = False
 
     @property
     def k(self) -> int:
@@ -43,12 +47,12 @@ class NewTask:
 
     @property
     def op_count(self) -> int:
-        return 4 + 2 * len(self.deps)
+        return 4 + 2 * len(self.deps) + bool(self.gate)
 
     @property
     def size(self) -> int:
         known = sum(map(len, self.known.values())) if self.known else 0
-        return 500 + len(self.record) + 400 * len(self.deps) + known
+        return 500 + len(self.record) + 400 * len(self.deps) + known + len(self.gate)
 
 
 def dep_number(dep: str | NewTask) -> str:
@@ -75,7 +79,13 @@ def task_ops(plan_path: str, task: NewTask, number: str, numbers: dict[NewTask, 
         ops += edge_ops(plan_path, source, number, position, k, task.rank)
     if k == 0:
         ops.append(SetData(f"{path}/ready", b"0"))
-        ops.append(Create(f"{plan_path}/runnable/{Entry(task.rank, number, 0, 0).name}"))
+        entry = Entry(task.rank, number, 0, 0)
+        if task.gate:
+            root, _, plan = plan_path.rpartition("/")
+            ops.append(Create(f"{path}/gate", task.gate))
+            ops.append(Create(f"{root}/gates/{gate_name(number_of(plan), entry)}"))
+        else:
+            ops.append(Create(f"{plan_path}/runnable/{entry.name}"))
     return ops
 
 

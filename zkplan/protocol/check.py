@@ -22,6 +22,7 @@ from .layout import (
     parse_claim,
     parse_delayed,
     parse_entry,
+    parse_gate,
     parse_task,
 )
 from .records import control_from_bytes, count_from_bytes
@@ -195,7 +196,8 @@ def _read_edges(plan_path: str, edges: list[tuple[str, str]], feeds: Feeds) -> S
 
 
 def _not_placed(paths: Paths, plan: str, tasks: array[int]) -> Step[array[int]]:
-    """Those of `tasks`, sorted numbers, that are in no index: claimed, delayed, runnable or dead.
+    """Those of `tasks`, sorted numbers, that are in no index: claimed, delayed, gated, runnable or
+    dead.
 
     The indexes are read in the order in which tasks move, so that a task that moves meanwhile is
     seen at least once.
@@ -217,15 +219,18 @@ def _not_placed(paths: Paths, plan: str, tasks: array[int]) -> Step[array[int]]:
         for names in held:
             claims = map(parse_claim, names or ())
             place(claim.task for claim in claims if claim is not None and claim.plan == plan)
-        later, runnable, dead = yield ReadMany(
+        later, gates, runnable, dead = yield ReadMany(
             [
                 ReadChildren(paths.delayed),
+                ReadChildren(paths.gates),
                 ReadChildren(f"{plan_path}/runnable"),
                 ReadChildren(f"{plan_path}/dead"),
             ]
         )
         delayed = map(parse_delayed, later or ())
         place(item.entry.task for item in delayed if item is not None and item.plan == plan)
+        gated = map(parse_gate, gates or ())
+        place(item.entry.task for item in gated if item is not None and item.plan == plan)
         place(entry.task for entry in map(parse_entry, runnable or ()) if entry is not None)
         place(name for name in dead or () if name.isascii() and name.isdecimal())
     return array(

@@ -28,6 +28,7 @@ _CLAIM = re.compile(rf"([0-9]{{10}})-([0-9]{{10}})\.{_COUNT}\.([^./]+)")
 _PLAN, _TASK = re.compile("plan-([0-9]{10})"), re.compile("task-([0-9]{10})")
 _NUMBER = re.compile("[0-9]{10}")
 _DELAYED = re.compile(r"([0-9]{13})-([0-9]{10})-")
+_GATE = re.compile("([0-9]{10})-")
 
 
 class Entry(NamedTuple):
@@ -56,6 +57,13 @@ class Delayed(NamedTuple):
     """A delayed entry, parsed: DUE-PLAN-ENTRY.N.A; `due_ms` is wall-clock milliseconds."""
 
     due_ms: int
+    plan: str
+    entry: Entry
+
+
+class GateEntry(NamedTuple):
+    """The entry of a gate, parsed: PLAN-ENTRY.N.A."""
+
     plan: str
     entry: Entry
 
@@ -141,6 +149,19 @@ def parse_delayed(name: str) -> Delayed | None:
     return Delayed(int(head[1]), head[2], entry) if head and entry else None
 
 
+def gate_name(plan: str, entry: Entry) -> str:
+    return f"{plan}-{entry.name}"
+
+
+def parse_gate(name: str) -> GateEntry | None:
+    """
+    >>> parse_gate("0000000003-5000-0000000012.0.0").entry.task
+    '0000000012'
+    """
+    head, entry = _GATE.match(name), parse_entry(name[11:])
+    return GateEntry(head[1], entry) if head and entry else None
+
+
 def active_entry(plan_path: str) -> str:
     """The entry of a plan in the index of active plans.
 
@@ -154,7 +175,7 @@ def active_entry(plan_path: str) -> str:
 class Paths:
     """Full paths below one root. Numbers are the ten digits of sequential names, as text."""
 
-    __slots__ = ("active", "claims", "delayed", "root", "workers")
+    __slots__ = ("active", "claims", "delayed", "gates", "root", "workers")
 
     def __init__(self, root: str) -> None:
         self.root = root
@@ -162,6 +183,7 @@ class Paths:
         self.claims = f"{root}/claims"
         self.delayed = f"{root}/delayed"
         self.active = f"{root}/active"
+        self.gates = f"{root}/gates"
 
     def plan(self, plan: str) -> str:
         return f"{self.root}/plan-{plan}"

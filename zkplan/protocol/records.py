@@ -47,7 +47,7 @@ def _rank(value: Any) -> str:
     return rank if len(rank) == 4 and rank.isascii() and rank.isdecimal() else ""
 
 
-def _whole(value: Any, what: str) -> int:
+def whole(value: Any, what: str) -> int:
     if not isinstance(value, int) or not -(2**31) <= value < 2**31:
         raise PayloadUndecodable(f"{what} has no whole number where one belongs")
     return value
@@ -61,8 +61,8 @@ def _seconds(value: Any, what: str) -> float:
     return float(value)
 
 
-def _retention(value: Any) -> float | None:
-    """None for anything else than seconds: then the plan stays, which does no harm."""
+def seconds_or_none(value: Any) -> float | None:
+    """None for anything else than seconds, which then do not count."""
     known = type(value) in (int, float) and 0 <= value < NUMBER_MAX
     return float(value) if known else None
 
@@ -166,7 +166,7 @@ class PlanRecord:
             created=_seconds(value.get("created", 0.0), "a plan record"),
             defaults=TaskOptions.from_value(value.get("defaults", {})),
             on_failure="cascade" if value.get("on_failure") == "cascade" else "hold",
-            retention=_retention(value.get("retention")),
+            retention=seconds_or_none(value.get("retention")),
         )
 
 
@@ -255,7 +255,7 @@ class Failure(NamedTuple):
             _text(facts.get("message")),
             _text(facts.get("traceback")),
             _text(facts.get("worker")),
-            _whole(facts.get("n", 0), "a failure record"),
+            whole(facts.get("n", 0), "a failure record"),
             _seconds(facts.get("when", 0.0), "a failure record"),
             body[4 + size :],
         )
@@ -289,8 +289,8 @@ class Dead(NamedTuple):
         -1."""
         try:
             value = from_json(data, "a dead letter")
-            n = _whole(value.get("n", 0), "a dead letter")
-            a = _whole(value.get("a", 0), "a dead letter")
+            n = whole(value.get("n", 0), "a dead letter")
+            a = whole(value.get("a", 0), "a dead letter")
         except PayloadUndecodable as error:
             return cls("5000", -1, 0, "", f"(its dead letter is damaged: {error})", "")
         return cls(
@@ -327,8 +327,8 @@ class WorkerRecord(NamedTuple):
             return cls(
                 worker,
                 _text(value.get("host")),
-                _whole(value.get("pid", 0), what),
-                _whole(value.get("slots", 0), what),
+                whole(value.get("pid", 0), what),
+                whole(value.get("slots", 0), what),
                 _seconds(value.get("started", 0.0), what),
                 claims,
             )

@@ -29,6 +29,7 @@ from .clearing import Clearing
 from .committer import Committer
 from .delays import Promotion
 from .failures import VanishedWorkers
+from .gates import KeptGates
 from .job import Ended, Job
 from .kept_results import KeptResults
 from .loader import Loader
@@ -102,10 +103,12 @@ class Loop:
         self.shutdown = Shutdown(steps, membership, claims, pool, settler, session_s)
         self.clearing = Clearing(steps, paths, membership, claims, vanished, counters)
         self.promotion = Promotion(steps, paths, membership)
+        self.gates = KeptGates(steps, paths, membership, values.codec)
         self.duties: list[Duty] = [
             Heartbeat(steps, membership, claims, session_s / 6),
             self.clearing,
             self.promotion,
+            self.gates,
             PlanCheck(steps, paths, membership, candidates, publisher.finish),
             IndexScan(steps, membership, candidates, PlanScan(paths)),
             IdlePoll(backoff, claims, self.poller.look_again),
@@ -210,6 +213,7 @@ class Loop:
         """A watch fired. None: the connection changed, so any watch may have fired."""
         if path is None:
             self._all_told = False
+        self.gates.touched(path)
         if self.poller.touched(path):
             return
         if path is None or path == self._paths.workers:
