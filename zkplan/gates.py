@@ -72,9 +72,7 @@ def when(
         raise InvalidTask("", f"when({path!r:.100}): value is bytes or a text, {limit}")
     if children is not None and not (type(children) is int and 1 <= children <= CHILDREN_MAX):
         raise InvalidTask("", f"when({path!r:.100}): children is 1 to {CHILDREN_MAX:,}")
-    if timeout is not None and not (
-        type(timeout) in (int, float) and 0 < timeout <= TIMEOUT_MAX_S
-    ):
+    if timeout is not None and not (type(timeout) in (int, float) and 0 < timeout <= TIMEOUT_MAX_S):
         raise InvalidTask("", f"when({path!r:.100}): timeout is seconds above 0, up to ten years")
     kind = given[0] if given else "exists"
     return When(Condition(path, kind, data or b"", children or 0, timeout))

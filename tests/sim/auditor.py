@@ -8,34 +8,23 @@ the tree.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from zkplan.embedded.tree import Tree
-from zkplan.protocol.layout import parse_claim, parse_delayed, parse_entry
+from zkplan.protocol.layout import parse_claim, parse_delayed, parse_entry, parse_gate
 from zkplan.protocol.records import control_from_bytes
 from zkplan.protocol.requests import Create, Delete, Op, SetData
 from zkplan.protocol.shared import pending_dependents
 
+from . import gates
 from .network import Fiber
 from .store import Blobs, sealed
 from .story import FAILED, Meant, Violation
+from .transaction import Transaction
 
 #: Kinds of fibers whose deletions of claims are releases on behalf of a worker that is gone.
 CLEARS = "clear"
 REMOVES = "remove"
-
-
-class Transaction(NamedTuple):
-    """One accepted transaction: who sent it, and what it touched, as far as that is known.
-
-    `claims` are those that it deletes, by task: they were current. `ended` are finished so far.
-    """
-
-    fiber: Fiber
-    claims: dict[str, str]
-    touched: dict[str, Meant]
-    edges: list[str]
-    ended: list[Meant]
 
 
 class Auditor:
@@ -59,6 +48,7 @@ class Auditor:
         self._delayed = f"{root}/delayed/"
         self._plans = f"{root}/plan-"
         self._active = f"{root}/active/"
+        self._gates = f"{root}/gates/"
 
     def expect(self, task: Meant) -> None:
         """Announce a task before anybody sends it."""
@@ -99,6 +89,11 @@ class Auditor:
                 if later is not None:
                     plan = f"{self._plans}{later.plan}"
                     self._place(made, op, path, f"{plan}/task-{later.entry.task}")
+            elif path.startswith(self._gates):
+                gate = parse_gate(path[len(self._gates) :])
+                if gate is not None:
+                    plan = f"{self._plans}{gate.plan}"
+                    self._place(made, op, path, f"{plan}/task-{gate.entry.task}")
         for path in made.edges:
             self._judge_edge(path)
         for path in plans:
@@ -271,6 +266,9 @@ class Auditor:
         self._prov_of[dep] = prov
 
     def _argument(self, task: Meant, position: int, data: bytes) -> None:
+        if task.gate is not None:
+            gates.judge_opening(task, data, gates.seen(self.nodes, task.gate.path))
+            return
         dep = task.deps[position]
         self._fix(dep, data)
         if not dep.commits or task in dep.adds:
@@ -368,6 +366,8 @@ class Auditor:
             if task.foreign:
                 return
             raise Violation(f"S1 {task.name} is half defined")
+        # The argument of a gate comes with its opening.
+        arguments -= gates.opened_with(task, node.children)
         self._judge_place(task, ready.version, int(ready.data), deps, arguments, incomplete)
         claim = next((place for place in task.places if place.startswith(self._claims_nodes)), "")
         if owner and not claim:

@@ -15,7 +15,7 @@ from zkplan.protocol.adding import NewTask
 from zkplan.protocol.layout import PLAN_FIXED
 from zkplan.protocol.records import OnFailure, PlanRecord, State
 
-from . import store
+from . import gates, store
 from .story import Meant, Violation
 
 if TYPE_CHECKING:
@@ -49,6 +49,8 @@ def graph(world: World, plan: Plan, size: int) -> list[Meant]:
         task.pure = world.pure and rng.random() < 0.85
         if not task.pure and world.chance(world.mix.adds):
             task.adds = _inner(rng, task, rng.randint(1, 2), list(tasks))
+        if world.gated and not (deps or task.pure or task.adds) and rng.random() < gates.GATES:
+            task.gate = gates.drawn(rng)
         tasks.append(task)
         world.expect(task)
     plan.tasks += tasks
@@ -87,7 +89,8 @@ def new_tasks(tasks: list[Meant], rng: random.Random) -> list[NewTask]:
     for task in tasks:
         deps: list[str | NewTask] = [made.get(dep.name) or dep.number for dep in task.deps]
         rank = rng.choice(("5000", "4990"))
-        made[task.name] = NewTask(task.name, rank, task.record, deps)
+        gate = task.gate.to_bytes() if task.gate is not None else b""
+        made[task.name] = NewTask(task.name, rank, task.record, deps, gate=gate)
     return list(made.values())
 
 
@@ -181,7 +184,7 @@ def plain(world: World, plan: Plan, tasks: list[Meant], *, fixed: bool) -> None:
     for name in PLAN_FIXED if fixed else ():
         put(f"{path}/{name}")
     for task in tasks:
-        task.foreign = True
+        task.foreign, task.gate = True, None
         task.path = put(f"{path}/task-", task.record, True)
         task.number = task.path[-10:]
         for position, dep in enumerate(task.deps):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass, field
 
+from zkplan.protocol.gates import Condition
+
 FAILED = b"F"
 #: The outcome lies in the store, and this refers to it (`store.sealed`).
 STORED = b"S"
@@ -21,6 +23,7 @@ class Meant:
     `fixed` is the outcome that the tree accepted, `delivered` says that it went to a dependent.
     `numbers` counts the znodes created for it,
     `commits` the transactions that finished it. `stored` says that its values are large.
+    `gate` is what it waits for outside, and `could_open` says that this has held meanwhile.
     """
 
     name: str
@@ -44,6 +47,8 @@ class Meant:
     pending_records: int = 0
     last_n: int = -1
     released_for: list[str] = field(default_factory=list)
+    gate: Condition | None = None
+    could_open: bool = False
 
     @property
     def record(self) -> bytes:
@@ -51,6 +56,7 @@ class Meant:
 
     def outcome(self, arguments: list[bytes]) -> bytes:
         """What the function of this task makes of its arguments; a failure travels on as one."""
+        arguments = [] if self.gate is not None else arguments
         text = self.record + b"|" + b"|".join(arguments)
         failed = any(argument.startswith(FAILED) for argument in arguments)
         return (FAILED if failed else b"v") + hashlib.md5(text).hexdigest().encode()

@@ -23,7 +23,7 @@ from zkplan.protocol.requests import ReadData, Step
 from zkplan.protocol.running import mark_started, write_log
 from zkplan.protocol.shared import NO_ALLOWANCE, Allowance, Claim, Dependent, Registration
 
-from . import duties, maintenance, store
+from . import duties, gates, maintenance, store
 from .loads import judge_arguments, judge_loaded
 from .network import Client
 from .runs import run_ahead
@@ -122,6 +122,8 @@ class Worker:
             options.append(lambda: self._start("clear", maintenance.clear(world)))
         if duties.due(world):
             options.append(lambda: self._start("promote", maintenance.promote(world)))
+        if world.gated and gates.is_one_to_open(world):
+            options.append(lambda: self._start("gates", gates.keep(world)))
         for kind, script, plans in (
             ("finish", maintenance.finish, duties.plans_to_finish(world)),
             ("check", maintenance.check, duties.plans_to_check(world)),

@@ -17,7 +17,7 @@ from zkplan.protocol.layout import Paths
 from zkplan.protocol.membership import sign_off
 from zkplan.protocol.records import control_from_bytes
 
-from . import authors, store
+from . import authors, gates, store
 from .auditor import REMOVES, Auditor
 from .authors import Plan
 from .ending import judge
@@ -61,6 +61,7 @@ class World:
         self.pure = random.Random(f"pure {seed}").random() < PURE
         self.awaited = bool(lost) or random.Random(f"awaited {seed}").random() < AWAITED
         self.has_store = random.Random(f"store {seed}").random() < store.SHARE
+        self.gated = random.Random(f"gates {seed}").random() < gates.SHARE
         self.now = 0
         self.plans: list[Plan] = []
         self.workers: list[Worker] = []
@@ -113,6 +114,8 @@ class World:
         paths = self.paths
         for path in (ROOT, paths.workers, paths.claims, paths.delayed, paths.active):
             self.network.tree.apply(server.Create(path))
+        if self.gated:
+            gates.set_up(self)
         self.network.observer = self.auditor
         self.network.faults = self.mix.faults if any(self.mix.faults) else CALM
         self.network.split_reads = rng.random() < 0.1
@@ -257,6 +260,8 @@ class World:
         for _ in range(STORM_STEPS):
             if not self._step() and not self.pending:
                 break
+            if self.gated:
+                gates.storm(self)
         self._say("the faults stop")
         self.calm = True
         self.network.faults = CALM
@@ -317,6 +322,8 @@ class World:
         later = self.nodes[f"{ROOT}/delayed"].children
         if later:
             self.now = max(self.now, min(int(name[:13]) for name in later))
+            return True
+        if self.gated and gates.help_on(self):
             return True
         for plan in self._known():
             path = self.paths.plan(plan.number)

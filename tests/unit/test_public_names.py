@@ -31,7 +31,8 @@ RECORD = {"to_bytes", "from_bytes"}
 
 def test_the_public_names_are_exactly_these() -> None:
     assert (
-        set(zkplan.__all__) == AUTHOR | FUTURES | GATES | FUNCTIONAL | COMMANDS | WORKER | WITHIN | ERRORS
+        set(zkplan.__all__)
+        == AUTHOR | FUTURES | GATES | FUNCTIONAL | COMMANDS | WORKER | WITHIN | ERRORS
     )
     assert len(zkplan.__all__) == len(set(zkplan.__all__))
     assert all(hasattr(zkplan, name) for name in zkplan.__all__)

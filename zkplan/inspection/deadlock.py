@@ -9,7 +9,15 @@ from ..errors import UNREACHABLE, PayloadUndecodable, PlanFailed, PlanStuck, Zoo
 from ..protocol.check import check
 from ..protocol.control import PlanStatus
 from ..protocol.control import status as read_status
-from ..protocol.layout import PENDING, Paths, number_of, parse_claim, parse_delayed, parse_entry, parse_gate
+from ..protocol.layout import (
+    PENDING,
+    Paths,
+    number_of,
+    parse_claim,
+    parse_delayed,
+    parse_entry,
+    parse_gate,
+)
 from ..protocol.load import read_all
 from ..protocol.look import names_on_claims_nodes
 from ..protocol.records import Failure

@@ -213,7 +213,9 @@ class KeptGates:
         gates = [gate for gate in gates if gate.name not in self._opening]
         if isinstance(seen, ZkplanError):
             self._tell({gate.name: (gate.told, str(seen)) for gate in gates})
-            self._open([], [(gate, too_late(self.codec, gate.condition)) for gate in self._over(gates)])
+            self._open(
+                [], [(gate, too_late(self.codec, gate.condition)) for gate in self._over(gates)]
+            )
             return
         self._tell({gate.name: (gate.told, "") for gate in gates if gate.told})
         held = [gate for gate in gates if seen.fits(gate.condition)]
@@ -318,8 +320,7 @@ class KeptGates:
         return [
             gate
             for gate in gates
-            if gate.condition.timeout is not None
-            and gate.created_s + gate.condition.timeout <= now
+            if gate.condition.timeout is not None and gate.created_s + gate.condition.timeout <= now
         ]
 
     def _expire(self) -> None:
