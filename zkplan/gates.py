@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from .errors import GateTimeout, InvalidTask, PayloadTooLarge, PayloadUndecodable, ZkplanError
+from .errors import GateTimeout, InvalidTask, PayloadUndecodable, ZkplanError
 from .protocol.gates import Condition, Kind, Seen
 from .serialization.codec import GATE, NAME_CHARS_MAX, Codec
 
@@ -117,7 +117,11 @@ def argument(codec: Codec, condition: Condition, seen: Seen) -> bytes:
             value = sorted(seen.names or ())
         size = len(value) if isinstance(value, bytes) else sum(map(len, value)) + 8 * len(value)
         if size > VALUE_BYTES_MAX:
-            value = PayloadTooLarge(f"what znode {condition.path} holds", size, VALUE_BYTES_MAX)
+            value = InvalidTask(
+                f"when {condition.path}",
+                f"znode {condition.path} holds {size} bytes, and a gate hands on at most "
+                f"{VALUE_BYTES_MAX}: give the gate in `after`, and read the znode in the function",
+            )
     return codec.seal_value(value)
 
 

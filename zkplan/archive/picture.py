@@ -164,8 +164,8 @@ def read_plan(paths: Paths, plan: str, ranks: dict[str, str], sink: Sink | None)
 class _Walk:
     """One reading of a plan.
 
-    `entries` maps those that run or wait to when they are due, or 0, or GATED. `placed` are the tasks that
-    are in an index.
+    `entries` maps those that run or wait to when they are due, or 0, or GATED. `placed` are the
+    tasks that are in an index.
     """
 
     path: str

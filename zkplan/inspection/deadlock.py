@@ -97,8 +97,8 @@ def refusal(client: Connection, task: str) -> str:
 def dead_if_deadlocked(paths: Paths, plan_path: str) -> Step[int | None]:
     """Prove that no task of a plan can run. Returns the number of dead tasks, or None if one can.
 
-    A task can run if it is runnable, claimed, delayed, a gate that waits, or about to be published. Raises
-    ZooKeeperError if this client may not read a znode that may hold a task of the plan.
+    A task can run if it is runnable, claimed, delayed, a gate that waits, or about to be published.
+    Raises ZooKeeperError if this client may not read a znode that may hold a task of the plan.
 
     The proof holds if the status of the plan is the same before and after it, for then no task was
     committed. If two reads of `runnable` show the same last change, no task entered or left it

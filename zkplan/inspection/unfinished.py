@@ -24,11 +24,12 @@ INDEXES_AGE_S = 1.0
 class TaskSummary(NamedTuple):
     """An unfinished task, as it was when it was read.
 
-    `state` is `being defined`, `waiting` (for other tasks), `gated` (it waits for a
-    znode: see `when`), `runnable`, `delayed`, `claimed` or `dead`. `attempts` counts the attempts that are used up. `worker` is the worker that has claimed
-    it, or empty. `due` is when a `delayed` task becomes runnable, in wall-clock seconds. `name` is
-    the name given to the task, or the name of its function. It is None if it cannot be read here,
-    because another client wrote the task or it is signed with another secret.
+    `state` is `being defined`, `waiting` (for other tasks), `gated` (it waits for a znode: see
+    `zkplan.when`), `runnable`, `delayed`, `claimed` or `dead`. `attempts` counts the attempts that
+    are used up. `worker` is the worker that has claimed it, or empty. `due` is when a `delayed`
+    task becomes runnable, in wall-clock seconds. `name` is the name given to the task, or the name
+    of its function. It is None if it cannot be read here, because another client wrote the task or
+    it is signed with another secret.
     """
 
     number: str

@@ -326,7 +326,7 @@ def _remove(paths: Sequence[str]) -> Step[int]:
 
 
 def _remove_delayed(plan_path: str) -> Step[None]:
-    """Delete the delayed entries and the gates of the plan. Its tasks are gone, so no more can be made."""
+    """Delete the delayed entries and the gates of the plan, whose tasks are gone: no more come."""
     root, _, name = plan_path.rpartition("/")
     entries = (yield ReadChildren(f"{root}/delayed")) or []
     for entry in entries:

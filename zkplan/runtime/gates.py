@@ -49,6 +49,8 @@ UNDER_WAY_MAX, LOOKS_PER_S = 50, 50
 REST_S = 5.0
 #: How soon a worker notices that it has become one of the keepers.
 ROLE_PERIOD_S = 1.0
+#: How soon a worker that has just registered looks whether it is one.
+SOON_S = 0.1
 _NEVER = float("inf")
 
 
@@ -90,10 +92,13 @@ class KeptGates:
     @property
     def _place(self) -> int:
         """This worker's place among the living; KEEPERS while that is not known."""
+        return self.membership.share[0] if self._is_known else KEEPERS
+
+    @property
+    def _is_known(self) -> bool:
+        """Whether this worker has seen itself among the living."""
         me = self.membership.me
-        if me is None or me.worker not in self.membership.living:
-            return KEEPERS
-        return self.membership.share[0]
+        return me is not None and me.worker in self.membership.living
 
     def touched(self, path: str | None) -> None:
         """A watch fired. None: the connection changed, so any watch may have fired."""
@@ -108,7 +113,8 @@ class KeptGates:
     def run(self, now: float) -> None:
         if self._place >= KEEPERS:
             self._forget()
-            self.at = now + ROLE_PERIOD_S
+            soon = self.membership.me is not None and not self._is_known
+            self.at = now + (SOON_S if soon else ROLE_PERIOD_S)
             return
         if now >= self.list_at and not self._is_listing:
             self._list(now)
