@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from .errors import GateTimeout, InvalidTask, PayloadUndecodable, ZkplanError
@@ -15,23 +14,20 @@ TIMEOUT_MAX_S = 10 * 365 * 24 * 3600.0
 CHILDREN_MAX = 1_000_000
 
 
-@dataclass(frozen=True, eq=False)
 class When:
     """What `when` returns: a gate. Give it to `Plan.add_task` as an argument, in `after`, or in
     place of the function."""
 
-    condition: Condition
+    def __init__(self, condition: Condition) -> None:
+        self.condition = condition
+        #: As a decorated function has them: the name of the gate, and that it is tried once.
+        self.zkplan_options = {"name": f"when {condition.path}"[:NAME_CHARS_MAX], "attempts": 1}
 
     def __call__(self, value: Any) -> Any:
         raise InvalidTask("", f"{self!r} is given to a plan, not called")
 
     def __repr__(self) -> str:
         return f"<zkplan.when: {self.condition.told}>"
-
-    @property
-    def zkplan_options(self) -> dict[str, Any]:
-        """As a decorated function has them: the name of the gate, and that it is tried once."""
-        return {"name": f"when {self.condition.path}"[:NAME_CHARS_MAX], "attempts": 1}
 
 
 def when(

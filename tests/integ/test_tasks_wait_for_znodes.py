@@ -12,6 +12,7 @@ from kazoo.security import make_digest_acl
 
 import zkplan
 from zkplan import Client, GateTimeout, PlanFailed, TaskSpec, when
+from zkplan.protocol.gates import open_gates
 from zkplan.protocol.records import from_json
 from zkplan.runtime import gates as keeping
 
@@ -64,7 +65,7 @@ def test_each_kind_of_gate_opens_when_its_znode_is_as_asked(
     assert zkplan_client.transport.client.get_children(f"{here[1]}/gates") == []
 
 
-def test_another_worker_keeps_the_gates_when_its_keepers_leave(
+def test_others_watch_the_gates_when_those_who_did_have_left(
     here: Here, zkplan_client: Client, znodes: KazooClient, outside: str, tmp_path: Path
 ) -> None:
     file = tmp_path / "ran"
@@ -73,11 +74,11 @@ def test_another_worker_keeps_the_gates_when_its_keepers_leave(
         with zkplan_client.create_plan() as plan:
             plan.add_task(note, [str(file), "once"], after=[when(f"{outside}/go")])
 
-        def keeper() -> str:
+        def watching() -> str:
             data, _ = znodes.get(f"{here[1]}/gates")
             return str(from_json(data, "gates").get("worker", "")) if data else ""
 
-        wait_until(keeper, "a worker keeps the gate")
+        wait_until(watching, "a worker watches the gate")
         for worker in sorted(workers, key=lambda each: each.id)[:2]:
             worker.stop(5)
         znodes.create(f"{outside}/go")
@@ -158,13 +159,12 @@ def test_a_gate_opens_only_on_what_is_still_so_at_that_moment(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     path, first = f"{outside}/flag", threading.Event()
-    look = keeping.open_gates
 
     def changed_before(*arguments):  # type: ignore[no-untyped-def]
         if not first.is_set():
             first.set()
             znodes.set(path, b"no")  # after the look, and before the opening
-        return (yield from look(*arguments))
+        return (yield from open_gates(*arguments))
 
     monkeypatch.setattr(keeping, "open_gates", changed_before)
     znodes.create(path, b"go")

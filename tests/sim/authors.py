@@ -139,6 +139,8 @@ def _add(world: World, author: authoring.Author, tasks: list[Meant]) -> Generato
     going_on = True
     names = [name for task in tasks if (name := store.added_by(task))]
     yield from store.writes(author.plan_path[-10:], names)
+    if any(task.gate is not None for task in tasks):
+        yield from gates.made_before(world)
     try:
         yield from author.add(new)
     except ResultNotKept:

@@ -51,6 +51,10 @@ def set_up(world: World) -> None:
         world.network.tree.apply(server.Create(path))
 
 
+def made_before(world: World) -> Script:
+    yield from gates.ensure_gates(world.paths.root)
+
+
 def seen(nodes: Mapping[str, Any], path: str) -> Seen:
     """The znode as it is now."""
     node = nodes.get(path)
@@ -77,7 +81,8 @@ def change(world: World, condition: Condition, *, fit: bool) -> None:
 def note(world: World) -> None:
     """Remember which gates could have been opened now or earlier."""
     for task in waiting(world):
-        task.could_open |= seen(world.nodes, task.gate.path).fits(task.gate)  # type: ignore[union-attr]
+        if task.gate is not None:
+            task.could_open |= seen(world.nodes, task.gate.path).fits(task.gate)
 
 
 def waiting(world: World) -> list[Meant]:
@@ -104,7 +109,7 @@ def is_one_to_open(world: World) -> bool:
 
 
 def keep(world: World) -> Script:
-    """What a keeper does: list the gates, look at the znode of one, open it."""
+    """What a worker that watches does: list the gates, look at the znode of one, open it."""
     paths = world.paths
     names = yield from gates.list_gates(paths)
     read = yield from gates.read_gates(paths, names or ())

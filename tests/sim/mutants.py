@@ -14,7 +14,6 @@ from zkplan.protocol import adding, clearing, publish, retry, wide_delivery, wid
 from zkplan.protocol import commit as committing
 from zkplan.protocol import load as loading
 from zkplan.protocol.commit import Part
-from zkplan.protocol.gates import ARGUMENT
 from zkplan.protocol.layout import DELIVERED, Entry, parse_claim, parse_entry
 from zkplan.protocol.publish import Published
 from zkplan.protocol.requests import (
@@ -31,7 +30,7 @@ from zkplan.protocol.requests import (
 )
 from zkplan.store import compare, end
 
-from . import broken_runs, runs, store
+from . import broken_gates, broken_runs, gates, runs, store
 from .broken_runs import NOTHING
 from .mix import Patch, replaced
 from .network import Fiber
@@ -41,7 +40,6 @@ from .world import ROOT, World
 #: Where entries of active plans lie, and what gives one to a plan of plain creates.
 _INDEX, _FINDS = f"{ROOT}/active/", ("index", "check")
 _WORKERS = f"{ROOT}/workers/"
-_GATES = f"{ROOT}/gates/"
 
 Rewrite = Callable[[World, Fiber, Op], Op]
 
@@ -113,18 +111,6 @@ def _release_keeps_n(world: World, fiber: Fiber, op: Op) -> Op:
 
 def _done_without_adds(world: World, fiber: Fiber, op: Op) -> Op:
     return Delete(op.path) if type(op) is Delete and op.path.endswith("/add-count") else op
-
-
-def _gate_checks_existence_only(world: World, fiber: Fiber, op: Op) -> Op:
-    return Check(op.path) if fiber.kind == "gates" and type(op) is Check else op
-
-
-def _run_at_once(plan_path: str, entry: Entry) -> list[Op]:
-    """The argument goes, and the gate does not wait again."""
-    return [
-        Delete(f"{plan_path}/task-{entry.task}/{ARGUMENT}"),
-        Create(f"{plan_path}/runnable/{entry.name}"),
-    ]
 
 
 def _is_index_entry(op: Op, kind: type) -> bool:
@@ -357,16 +343,20 @@ SIMULATION_ONLY = (
         _without(lambda fiber, op: fiber.kind == "index" and op.path.endswith(("/ready", "/done"))),
     ),
     Mutant("index entry without a new version of ready", _index_unnoticed),
+    Mutant("gate opened without a check of its znode", _without(broken_gates.is_check)),
+    Mutant("gate opened at any version", broken_gates.at_any_version),
+    Mutant("gate opened twice", _without(broken_gates.leaves_the_entry)),
     Mutant(
-        "gate opened without a check of its znode",
-        _without(lambda fiber, op: fiber.kind == "gates" and type(op) is Check),
+        "gate retried as any task",
+        patches=((retry, "wait_again_ops", broken_gates.run_at_once),),
     ),
-    Mutant("gate opened at any version", _gate_checks_existence_only),
     Mutant(
-        "gate opened twice",
-        _without(lambda fiber, op: type(op) is Delete and op.path.startswith(_GATES)),
+        "gates made when they are missed",
+        patches=(
+            (gates, "made_before", broken_gates.not_before),
+            (broken_gates.CHAIN, "explain", broken_gates.when_missed),
+        ),
     ),
-    Mutant("gate retried as any task", patches=((retry, "wait_again_ops", _run_at_once),)),
 )
 #: Of values in a store. The first two change the store of the simulation; those of real processes
 #: are in tests/chaos/traffic/mutated.py.

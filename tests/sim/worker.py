@@ -237,6 +237,8 @@ class Worker:
             if item.result is None and not (
                 yield from store.opened(self.world, item, task, item.claim.path)
             ):
+                if task.removed:
+                    self.to_load.append(item.claim)  # the next load deletes its claim
                 continue
             self._run(item)
 

@@ -114,20 +114,24 @@ def define(
         if position_of(each, take=False) is None:
             raise InvalidTask(spec.label, f"{spec.label}: after is a list of tasks, not {each!r}")
     arguments = _dump_call(spec, args, plan_path, values, position_of)
-    if len(deps) > EDGES_MAX:
-        raise InvalidTask(
-            spec.label,
-            f"{spec.label} has {len(deps)} tasks as arguments, the limit is {EDGES_MAX}: join them "
-            "in groups first",
-        )
     body = TaskRecord(len(deps), options.to_json(), function, arguments).to_bytes()
     record = values.codec.seal(codecs.TASK, body)
+    _check_sizes(spec, len(deps), record)
+    spec._new = NewTask(spec.label, rank, record, deps, keep=options.keep)
+    return spec._new
+
+
+def _check_sizes(spec: TaskSpec, edges: int, record: bytes) -> None:
+    if edges > EDGES_MAX:
+        raise InvalidTask(
+            spec.label,
+            f"{spec.label} has {edges} tasks as arguments, the limit is {EDGES_MAX}: join them "
+            "in groups first",
+        )
     if len(record) > RECORD_BYTES_MAX:
         raise PayloadTooLarge(
             f"{spec.label}: its function and constant arguments", len(record), RECORD_BYTES_MAX
         )
-    spec._new = NewTask(spec.label, rank, record, deps, keep=options.keep)
-    return spec._new
 
 
 def check_spec(

@@ -46,7 +46,7 @@ def _gates_of(client: Connection, plan_path: str, tasks: Sequence[str]) -> Step[
         if gate is not None and gate.plan == plan:
             names[gate.entry.task] = name
     node = yield ReadData(paths.gates)
-    worker, looked = _keeper(node.data) if node is not None else "", None
+    worker, looked = _worker(node.data) if node is not None else "", None
     if node is not None and worker:
         looked = node.modified_ms / 1000
     wanted = {names[task]: task for task in tasks if task in names}
@@ -58,7 +58,7 @@ def _gates_of(client: Connection, plan_path: str, tasks: Sequence[str]) -> Step[
         except PayloadUndecodable as error:
             unread = str(error)
         at = looked if looked is not None and looked >= read.created_ms / 1000 else None
-        stopped, error_text = _keeper(read.told), _error(read.told)
+        stopped, error_text = _worker(read.told), _error(read.told)
         found.append(
             GateInfo(
                 wanted[read.name],
@@ -79,7 +79,7 @@ def _facts(data: bytes) -> dict[str, object]:
         return {}
 
 
-def _keeper(data: bytes) -> str:
+def _worker(data: bytes) -> str:
     return str(_facts(data).get("worker", ""))
 
 

@@ -7,7 +7,7 @@ import os
 from ..errors import PlanCancelled, PlanDrained, PlanNotFound
 from .adding import NewTask, next_number, settle_finished
 from .foreign import skip_number
-from .gates import ensure_gates, is_gate_entry
+from .gates import is_gate_entry
 from .records import control_from_bytes
 from .requests import Create, Delete, Op, ReadData, ReadMany, Reason, Refused, SetData, Step
 from .shared import rejected
@@ -53,7 +53,8 @@ class AddChain:
 
     def explain(self, answer: Refused, task: NewTask | None) -> Step[None]:
         """Learn from a refusal what to change. Raises if the add can never succeed."""
-        if answer.reason not in (Reason.NO_NODE, Reason.NODE_EXISTS):
+        is_strange = is_gate_entry(answer.path, self.plan_path)  # `gates` was made before
+        if is_strange or answer.reason not in (Reason.NO_NODE, Reason.NODE_EXISTS):
             raise rejected(f"adding to {self.plan_path}", answer)
         if answer.path.endswith(("/add-count", "/add-ids")) or "/add-ids/" in answer.path:
             yield from self._explain_plan()
@@ -63,8 +64,6 @@ class AddChain:
             yield from settle_finished(self.plan_path, task)
         elif answer.path.endswith("/task-") and answer.reason is Reason.NODE_EXISTS:
             yield from skip_number(self.plan_path)
-        elif answer.reason is Reason.NO_NODE and is_gate_entry(answer.path, self.plan_path):
-            yield from ensure_gates(self.plan_path.rpartition("/")[0])
         yield from self.learn(again=True)
 
     def _explain_plan(self) -> Step[None]:

@@ -128,7 +128,11 @@ class Opened(NamedTuple):
 
 
 def ensure_gates(root: str) -> Step[None]:
-    """Create `ROOT/gates` with the first gate under the root. Raises TransactionRejected."""
+    """Create `ROOT/gates`, before the first gate under the root is sent. It is never deleted.
+
+    Not when the add of a gate is refused for want of it: a copy of that add may still be under way,
+    and would be applied then. Raises TransactionRejected.
+    """
     if (yield ReadData(f"{root}/gates")) is not None:
         return
     answer = yield Multi([Create(f"{root}/gates")])

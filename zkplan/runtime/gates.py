@@ -1,6 +1,6 @@
-"""Keep the gates: watch the znodes that tasks wait for, and open a gate when its condition holds.
+"""Watch the gates: the znodes that tasks wait for, and open a gate when its condition holds.
 
-Two workers of a root keep all gates; they are chosen by their places among the living, so that
+Two workers of a root watch all gates; they are chosen by their places among the living, so that
 another follows where one dies. One watch is kept for each znode, however many gates wait for it.
 """
 
@@ -38,8 +38,8 @@ from .clearing import HEAD_START_S
 from .membership import Membership
 from .steps import Steps
 
-#: Workers that keep the gates of a root. The second one opens a gate only if the first does not.
-KEEPERS = 2
+#: Workers that watch the gates of a root. The second one opens a gate only if the first does not.
+WATCHERS = 2
 #: Seconds between two listings where no gate waits, and between two looks at everything where one
 #: does: a watch may be lost with its connection.
 IDLE_PERIOD_S, PERIOD_S = 30.0, 10.0
@@ -47,7 +47,7 @@ IDLE_PERIOD_S, PERIOD_S = 30.0, 10.0
 UNDER_WAY_MAX, LOOKS_PER_S = 50, 50
 #: A gate that could not be opened is left alone this long.
 REST_S = 5.0
-#: How soon a worker notices that it has become one of the keepers.
+#: How soon a worker notices that it has become one of those who watch.
 ROLE_PERIOD_S = 1.0
 #: How soon a worker that has just registered looks whether it is one.
 SOON_S = 0.1
@@ -64,8 +64,8 @@ class Gate(NamedTuple):
 
 
 @dataclass(eq=False)
-class KeptGates:
-    """One worker's part in keeping gates, which is one of its maintenance duties."""
+class GateWatch:
+    """One worker's part in watching gates, which is one of its maintenance duties."""
 
     steps: Steps
     paths: Paths
@@ -91,8 +91,8 @@ class KeptGates:
 
     @property
     def _place(self) -> int:
-        """This worker's place among the living; KEEPERS while that is not known."""
-        return self.membership.share[0] if self._is_known else KEEPERS
+        """This worker's place among the living; WATCHERS while that is not known."""
+        return self.membership.share[0] if self._is_known else WATCHERS
 
     @property
     def _is_known(self) -> bool:
@@ -111,7 +111,7 @@ class KeptGates:
             self._touch(path)
 
     def run(self, now: float) -> None:
-        if self._place >= KEEPERS:
+        if self._place >= WATCHERS:
             self._forget()
             soon = self.membership.me is not None and not self._is_known
             self.at = now + (SOON_S if soon else ROLE_PERIOD_S)
@@ -144,7 +144,7 @@ class KeptGates:
         return min(now + ROLE_PERIOD_S, later, listing, sweep, self._expiry_at)
 
     def _forget(self) -> None:
-        """Others keep the gates now. What is under way does no harm."""
+        """Others watch the gates now. What is under way does no harm."""
         if self._gates:
             for each in (self._gates, self._by_path, self._todo, self._later):
                 each.clear()
@@ -167,7 +167,7 @@ class KeptGates:
     def _listed(self, listed: tuple[set[str], list[Read]] | None) -> None:
         self._is_listing = False
         self.at = 0.0
-        if listed is None or self._place >= KEEPERS:
+        if listed is None or self._place >= WATCHERS:
             return
         names, read = listed
         for name in self._gates.keys() - names:

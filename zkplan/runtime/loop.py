@@ -29,7 +29,7 @@ from .clearing import Clearing
 from .committer import Committer
 from .delays import Promotion
 from .failures import VanishedWorkers
-from .gates import KeptGates
+from .gates import GateWatch
 from .job import Ended, Job
 from .kept_results import KeptResults
 from .loader import Loader
@@ -103,7 +103,7 @@ class Loop:
         self.shutdown = Shutdown(steps, membership, claims, pool, settler, session_s)
         self.clearing = Clearing(steps, paths, membership, claims, vanished, counters)
         self.promotion = Promotion(steps, paths, membership)
-        self.gates = KeptGates(steps, paths, membership, values.codec)
+        self.gates = GateWatch(steps, paths, membership, values.codec)
         self.duties: list[Duty] = [
             Heartbeat(steps, membership, claims, session_s / 6),
             self.clearing,
