@@ -45,6 +45,7 @@ from .errors import (
     TaskFailed,
     TransactionRejected,
     WaitTimeout,
+    WorkerNotFound,
     ZkplanError,
     ZooKeeperError,
     ZooKeeperUnavailable,
@@ -63,13 +64,12 @@ from .runtime.context import Context, current
 from .runtime.statistics import Statistics
 from .shell_commands.command import ShellCommand, ShellResult, shell
 from .tasks import Task, TaskSpec
+from .version import __version__ as __version__
 from .waiting.futures import as_completed, wait
 from .worker import Worker
 
 if TYPE_CHECKING:
     from .integrations.executor import Executor
-
-__version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> Any:
@@ -156,5 +156,6 @@ __all__ = [
     "InvalidPlanFile",
     "AccessDenied",
     "WaitTimeout",
+    "WorkerNotFound",
     "InvariantViolated",
 ]

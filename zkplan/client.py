@@ -16,6 +16,7 @@ from .functions.definition import check_options, check_plan_name
 from .inspection.access import warn_if_open
 from .inspection.roots import hint_at_root
 from .inspection.workers import living_workers
+from .orders import tell_worker, wait_until_gone
 from .plan import Plan
 from .protocol.author import create_plan, ensure_root
 from .protocol.look import plan_records, readable_record, refuse_hidden
@@ -133,6 +134,35 @@ class Client(Connection):
     def workers(self) -> list[WorkerRecord]:
         """The workers that are registered under the root."""
         return living_workers(self)
+
+    @told_to_caller
+    def drain_worker(
+        self, worker: str, *, wait: bool = False, timeout: float | None = None
+    ) -> WorkerRecord:
+        """Have a worker end: it finishes what runs, hands back what it has claimed ahead, signs off.
+
+        `worker` is its ID, or the beginning of one that no other has. It hears of it within a sixth
+        of its session time-out. With `wait` this returns when it has signed off; `timeout` limits
+        that, in seconds. Doing it twice does no harm. Returns the worker as it was before. Raises
+        WorkerNotFound, AccessDenied and WaitTimeout.
+        """
+        found = tell_worker(self, worker, "draining")
+        if wait:
+            wait_until_gone(self, [found.id], timeout)
+        return found
+
+    @told_to_caller
+    def pause_worker(self, worker: str) -> WorkerRecord:
+        """Have a worker claim nothing more until `resume_worker`. What runs goes on, and counts.
+
+        Otherwise as `drain_worker`. Raises ZkplanError if it drains.
+        """
+        return tell_worker(self, worker, "paused")
+
+    @told_to_caller
+    def resume_worker(self, worker: str) -> WorkerRecord:
+        """Let a paused worker claim again. Otherwise as `pause_worker`."""
+        return tell_worker(self, worker, "running")
 
     def export_plan(
         self,

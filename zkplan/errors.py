@@ -30,6 +30,7 @@ ZkplanError
 │       ├── AccessDenied      an access list lacks a right
 │       └── ServerFull        its quota or limit is reached
 ├── InvalidPlanFile           nothing was written
+├── WorkerNotFound            no living worker, or several, have the ID
 ├── WaitTimeout               also a TimeoutError
 └── InvariantViolated         a bug in zkplan or a damaged tree; nothing more was written
 """
@@ -247,6 +248,14 @@ class InvalidPlanFile(ZkplanError):
 
     The text names the file, the task and the key.
     """
+
+
+class WorkerNotFound(ZkplanError):
+    """No living worker, or several, have the ID or the host. `worker` is what was asked for."""
+
+    def __init__(self, worker: str, message: str) -> None:
+        super().__init__(message)
+        self.worker = worker
 
 
 class WaitTimeout(ZkplanError, TimeoutError):

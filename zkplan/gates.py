@@ -21,7 +21,10 @@ class When:
     def __init__(self, condition: Condition) -> None:
         self.condition = condition
         #: As a decorated function has them: the name of the gate, and that it is tried once.
-        self.zkplan_options = {"name": f"when {condition.path}"[:NAME_CHARS_MAX], "attempts": 1}
+        self.zkplan_options: dict[str, Any] = {
+            "name": f"when {condition.path}"[:NAME_CHARS_MAX],
+            "attempts": 1,
+        }
 
     def __call__(self, value: Any) -> Any:
         raise InvalidTask("", f"{self!r} is given to a plan, not called")

@@ -30,6 +30,7 @@ from .common import (
     tell_none,
 )
 from .supervisor import Supervisor
+from .worker_orders import drain, pause, resume
 
 _GIVEN = click.core.ParameterSource.COMMANDLINE
 #: A worker whose loop has broken ends within this time plus the session time-out. If nothing else
@@ -80,7 +81,8 @@ def worker(
 
     SIGTERM and SIGINT drain the worker: it claims nothing more, and its running tasks have --grace
     seconds to end. The worker hands back the tasks that do not. A second signal makes it hand back
-    at once. Tasks can import the modules in the current folder.
+    at once. With --processes, SIGHUP starts new processes, which load the code of tasks anew, and
+    drains the old ones one by one. Tasks can import the modules in the current folder.
     """
     ctx = click.get_current_context()
     if ctx.invoked_subcommand is not None:
@@ -122,6 +124,8 @@ def worker(
         # grace.
         line.leave_with_supervisor(leave)
         made.run()
+        if made.drained:
+            line.tell_drained()
     except BaseException:
         # SIGALRM ends the process whatever its threads have left behind, such as a lock that is
         # never released. It needs neither a thread nor memory.
@@ -170,9 +174,14 @@ def list_workers(output: str, settings: Settings) -> None:
     """List the living workers."""
     with open_client(settings) as client:
         rows = [
-            found._asdict() | {"started": date_time(found.started, output != "json")}
+            found._asdict()
+            | {"busy": found.busy, "started": date_time(found.started, output != "json")}
             for found in client.workers()
         ]
-        print_rows(rows, output, WorkerRecord._fields)
+        print_rows(rows, output, (*WorkerRecord._fields, "busy"))
         if not rows:
             tell_none("worker", client, settings.hosts)
+
+
+for command in (drain, pause, resume):
+    worker.add_command(command)

@@ -12,6 +12,7 @@ from ..errors import PayloadUndecodable
 FORMAT = 1
 OnFailure = Literal["hold", "cascade"]
 State = Literal["running", "paused", "cancelled"]
+WorkerState = Literal["running", "paused", "draining"]
 #: Larger than any number that an option may have, in any unit.
 NUMBER_MAX = 1e12
 
@@ -305,7 +306,12 @@ class Dead(NamedTuple):
 
 class WorkerRecord(NamedTuple):
     """A living worker. `started` is in wall-clock seconds; `claims` counts the tasks that it has
-    claimed."""
+    claimed.
+
+    `version` is that of its zkplan, and `isolation` what its tasks have each for themselves
+    (`thread`); both are empty where an older worker does not say. `state` is what it was told last:
+    `running`, `paused` or `draining`.
+    """
 
     id: str
     host: str
@@ -313,10 +319,19 @@ class WorkerRecord(NamedTuple):
     slots: int
     started: float
     claims: int = 0
+    version: str = ""
+    isolation: str = ""
+    state: WorkerState = "running"
 
     def to_bytes(self) -> bytes:
         value = self._asdict()
-        return to_json({name: value[name] for name in ("host", "pid", "slots", "started")})
+        told = ["host", "pid", "slots", "started", "version", "isolation"]
+        return to_json({name: value[name] for name in told + ["state"] * (self.state != "running")})
+
+    @property
+    def busy(self) -> int:
+        """How many of its slots have a task, as far as its claims tell."""
+        return min(self.claims, self.slots)
 
     @classmethod
     def from_bytes(cls, worker: str, data: bytes, claims: int) -> WorkerRecord:
@@ -331,9 +346,23 @@ class WorkerRecord(NamedTuple):
                 whole(value.get("slots", 0), what),
                 _seconds(value.get("started", 0.0), what),
                 claims,
+                _text(value.get("version")),
+                _text(value.get("isolation")),
+                worker_state(data),
             )
         except PayloadUndecodable:
             return cls(worker, "(damaged record)", 0, 0, 0.0, claims)
+
+
+def worker_state(data: bytes) -> WorkerState:
+    """What a worker was told last, from the data of its registration."""
+    try:
+        state = from_json(data, "the record of a worker").get("state") if data else None
+    except PayloadUndecodable:
+        return "running"
+    if state == "paused":
+        return "paused"
+    return "draining" if state == "draining" else "running"
 
 
 def count_from_bytes(data: bytes) -> int:

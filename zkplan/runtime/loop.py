@@ -16,6 +16,7 @@ from ..backoff import Backoff
 from ..errors import ServerRolledBack, ZkplanError
 from ..log import get_logger
 from ..protocol.layout import Paths
+from ..protocol.records import WorkerState
 from ..protocol.requests import Delete, Multi
 from ..protocol.shared import Registration
 from ..store.values import Values
@@ -41,7 +42,7 @@ from .prefetch import Prefetch
 from .publisher import Publisher
 from .runner import Runner
 from .settler import Settler
-from .shutdown import Shutdown
+from .shutdown import PATIENT_S, Shutdown
 from .statistics import Counters
 from .steps import Steps
 from .thread_pool import ThreadPool
@@ -64,6 +65,7 @@ class Loop:
         backoff: Backoff,
         plan_within: Callable[[Job], Plan],
         plan_is_done: Callable[[str], None],
+        version: str,
     ) -> None:
         self._transport, self._paths = transport, paths
         self._inbox: Mailbox[Callable[[], None]] = Mailbox()
@@ -74,7 +76,7 @@ class Loop:
         self.counters = counters = Counters()
         self.steps = steps = Steps(transport, self._inbox.put, counters)
         self.membership = membership = Membership(
-            transport, steps, paths, threads, self._registered
+            *(transport, steps, paths, threads, version, self._registered, self._told_state)
         )
         self.vanished = vanished = VanishedWorkers()
         self.runner = Runner(
@@ -192,11 +194,22 @@ class Loop:
         elif draining:
             self.shutdown.drain(now)
         else:
+            if self.claims.paused:
+                self.claims.hand_back(self.pool.take_waiting())
             self.claims.hand_back_stalled(now)
             me = self.claimer.wants()
             self.poller.advance(now, claims_next=me is not None)
             if me is not None:
                 self.claimer.claim(now, me)
+
+    def _told_state(self, state: WorkerState) -> None:
+        """Somebody has told this worker, from elsewhere, to drain, to pause or to run on."""
+        logger.info("worker %s was told from elsewhere: %s", self.membership.worker, state)
+        self.claims.paused = state == "paused"
+        if state == "draining":
+            self.shutdown.begin(PATIENT_S)
+        elif state == "running":
+            self.poller.look_again()
 
     # ---- what arrives
 

@@ -94,6 +94,8 @@ class Heartbeat:
         self._is_under_way = False
         if registration is None:
             self.membership.lost(me)
+        else:
+            self.membership.ordered(registration)
         standing = {
             f"{claims_node}/{name}"
             for claims_node, names in zip(claims_nodes, listed, strict=True)

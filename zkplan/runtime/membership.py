@@ -12,8 +12,8 @@ from ..errors import TransactionRejected, ZooKeeperUnavailable
 from ..log import get_logger
 from ..protocol.layout import Paths
 from ..protocol.membership import register, unregister
-from ..protocol.records import WorkerRecord
-from ..protocol.requests import Step
+from ..protocol.records import WorkerRecord, WorkerState, worker_state
+from ..protocol.requests import Node, Step
 from ..protocol.shared import Registration
 from ..transport import Transport
 from ..transport.complaints import why
@@ -34,10 +34,15 @@ class Membership:
         steps: Steps,
         paths: Paths,
         threads: int,
+        version: str,
         registered: Callable[[Registration], None],
+        told: Callable[[WorkerState], None],
     ) -> None:
         self._transport, self._steps, self._paths = transport, steps, paths
-        self._threads, self._on_registered = threads, registered
+        self._threads, self._version = threads, version
+        self._on_registered, self._on_told = registered, told
+        #: What the worker was told last. It says so again when it registers anew.
+        self.state: WorkerState = "running"
         host = socket.gethostname().split(".")[0][:20]
         #: The ID of the first registration; later ones get a suffix.
         self.worker = f"{host}-{os.getpid()}-{os.urandom(4).hex()}"
@@ -99,6 +104,7 @@ class Membership:
         worker = self.worker if count == 1 else f"{self.worker}-{count}"
         host = socket.gethostname()
         facts = WorkerRecord(worker, host, os.getpid(), self._threads, time.time())
+        facts = facts._replace(version=self._version, isolation="thread", state=self.state)
         uids = (f"{number:x}" for number in itertools.count())
         step = register(self._paths, worker, facts.to_bytes(), uids)
         self._steps.start(_or_refused(step), self._registered)
@@ -120,6 +126,15 @@ class Membership:
 
     def _rested(self) -> None:
         self._registering = False
+
+    def ordered(self, registration: Node) -> None:
+        """Hear what somebody has written into the registration, if that is new."""
+        if registration.version == 0:
+            return  # as this worker made it
+        state = worker_state(registration.data)
+        if state != self.state and self.state != "draining":
+            self.state = state
+            self._on_told(state)
 
     def lost(self, me: Registration) -> None:
         """The session expired: register under a new ID. The old claims stand until they are
