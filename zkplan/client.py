@@ -139,7 +139,7 @@ class Client(Connection):
     def drain_worker(
         self, worker: str, *, wait: bool = False, timeout: float | None = None
     ) -> WorkerRecord:
-        """Have a worker end: it finishes what runs, hands back what it has claimed ahead, signs off.
+        """Have a worker finish what runs, hand back what it has claimed ahead, and end.
 
         `worker` is its ID, or the beginning of one that no other has. It hears of it within a sixth
         of its session time-out. With `wait` this returns when it has signed off; `timeout` limits

@@ -133,6 +133,9 @@ def test_every_command_of_the_reference_works(
             lambda: len(client.workers()) == 2 and client.workers(), "2 workers"
         )
         assert len(run("worker ls -o json").data) == 2
+        run("worker pause", registered[0].id)
+        run("worker resume", registered[0].id)
+        run("worker drain", registered[0].id, "--wait")
         run("plan wait keeps --timeout 30")
         run("plan wait fails --timeout 30", code=1)
         run("plan check keeps")

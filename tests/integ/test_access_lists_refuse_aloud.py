@@ -50,6 +50,9 @@ WRITING = {
     "plan retry": ("{failed}", "create", "{failed_path}/task-{dead}"),
     "task retry": ("{failed} {dead}", "create", "{failed_path}/task-{dead}"),
     "plan export": ("{failed} --pause --out {folder}/new", "write", "{failed_path}/ready"),
+    "worker drain": ("{worker}", "write", "{root}/workers/{worker}"),
+    "worker pause": ("{worker}", "write", "{root}/workers/{worker}"),
+    "worker resume": ("{worker}", "write", "{root}/workers/{worker}"),
     "plan import": ("{folder}/exported --copy", "create", "{root}"),
 }
 
@@ -90,7 +93,9 @@ def world(
         owner.export_plan(plans["paused"], tmp_path / "exported")
         words = {name: str(int(plan.number)) for name, plan in plans.items()}
         words |= {f"{name}_path": plan.path for name, plan in plans.items()}
-        words |= {"dead": dead.number, "root": root, "folder": str(tmp_path)}
+        # In a state that is none, so that each of three commands has something to write.
+        owner.transport.client.create(f"{root}/workers/here", b'{}', ephemeral=True)
+        words |= {"dead": dead.number, "worker": "here", "root": root, "folder": str(tmp_path)}
         yield World((zookeeper_hosts, root), owner, words)
     with plain_client(zookeeper_hosts, auth_data=LOGIN) as plain:
         remove_tree(plain, root)

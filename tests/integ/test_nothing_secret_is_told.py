@@ -247,6 +247,7 @@ CAUSES: dict[type[errors.ZkplanError], Callable[[Closed], Any]] = {
     errors.AccessDenied: lambda c: zkplan.connect(c.hosts, c.root, secret=SECRET).plans(),
     errors.TransactionRejected: refuse,
     errors.ServerFull: fill,
+    errors.WorkerNotFound: lambda c: c.client.drain_worker("nobody"),
     errors.WaitTimeout: lambda c: c.plans["defining"].wait(0),
     errors.InvalidPlanFile: lambda _: read_plan_file("no-such-file.toml"),
     errors.InvalidSettings: lambda c: zkplan.connect(

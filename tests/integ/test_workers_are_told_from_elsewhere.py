@@ -112,6 +112,8 @@ def test_a_supervisor_ends_with_the_last_worker_that_was_drained(
         assert process.process.exit_code == 0
 
 
+@pytest.mark.chaos  # ten seconds: four processes start
+@pytest.mark.timeout(120)
 def test_sighup_takes_new_code_and_loses_no_task(
     here: Here, zkplan_client: Client, tmp_path: Path
 ) -> None:

@@ -97,7 +97,7 @@ def _has_terminal() -> bool:
 
 
 class _Signals:
-    """Counts SIGTERM and SIGINT, and notes SIGHUP. These signals and the end of a child end a wait at once."""
+    """Counts SIGTERM and SIGINT, and notes SIGHUP. These, and the end of a child, end a wait."""
 
     def __init__(self) -> None:
         self.told = 0

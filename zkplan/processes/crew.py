@@ -67,7 +67,7 @@ class Crew:
 
     @property
     def is_empty(self) -> bool:
-        """Whether all workers were drained from elsewhere: no process is left, and none will come."""
+        """Whether all workers were drained from elsewhere: no process is left or will come."""
         return not self._seats
 
     @property
