@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from .errors import GateTimeout, InvalidTask, PayloadUndecodable, ZkplanError
-from .protocol.gates import Condition, Kind, Seen
+from .protocol.gates import PATH_CHARS_MAX, Condition, Kind, Seen, is_path
 from .serialization.codec import GATE, NAME_CHARS_MAX, Codec
 
 #: The longest value of a znode that a gate hands on: it shares a transaction with its opening.
@@ -78,13 +78,11 @@ def when(
 
 
 def _check_path(path: Any) -> None:
-    parts = path.split("/")[1:] if isinstance(path, str) else []
-    fits = isinstance(path, str) and path.startswith("/") and path.isprintable()
-    if not fits or len(path) > 1000 or any(part in ("", ".", "..") for part in parts):
+    if not is_path(path):
         raise InvalidTask(
             "",
             f"when: {path!r:.100} is no path of a znode: it begins with '/' and has no empty part "
-            "(and is at most 1000 characters long)",
+            f"(and is at most {PATH_CHARS_MAX} characters long)",
         )
 
 

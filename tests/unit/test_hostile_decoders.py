@@ -26,7 +26,7 @@ from zkplan.archive import picture
 from zkplan.archive.file import Header, open_archive
 from zkplan.errors import InvariantViolated, PayloadUndecodable, ZkplanError
 from zkplan.inspection import neighbours, unfinished
-from zkplan.protocol import clearing, layout, records, shared
+from zkplan.protocol import clearing, gates, layout, records, shared
 from zkplan.serialization import codec as codecs
 from zkplan.serialization.codec import FAILURE, LOG, TASK, VALUE, Codec
 from zkplan.store import blob
@@ -62,6 +62,8 @@ DECODERS: dict[str, Fuzzed] = {
     "protocol.layout.parse_number": Fuzzed(layout.parse_number, NAMES),
     "protocol.layout.parse_plan": Fuzzed(layout.parse_plan, NAMES),
     "protocol.layout.parse_task": Fuzzed(layout.parse_task, NAMES),
+    "protocol.layout.parse_gate": Fuzzed(layout.parse_gate, NAMES),
+    "protocol.gates.Condition.from_bytes": Fuzzed(gates.Condition.from_bytes, BODIES, RECORD),
     "protocol.layout.parse_entry": Fuzzed(layout.parse_entry, NAMES),
     "protocol.layout.parse_claim": Fuzzed(layout.parse_claim, NAMES),
     "protocol.layout.parse_delayed": Fuzzed(layout.parse_delayed, NAMES),

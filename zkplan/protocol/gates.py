@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Sequence
-from typing import Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, TypeGuard, get_args
 
 from ..errors import PayloadUndecodable
 from .layout import Entry, GateEntry, Paths, gate_name, number_of, parse_gate
@@ -36,6 +36,7 @@ from .shared import READS_PER_REQUEST, rejected
 ARGUMENT = "arg-0000000000"
 #: Gates that one transaction opens, and entries that one transaction changes.
 OPENED_PER_MULTI = 100
+PATH_CHARS_MAX = 1000
 Kind = Literal["exists", "absent", "value", "children"]
 _KINDS: tuple[Kind, ...] = get_args(Kind)
 
@@ -65,7 +66,7 @@ class Condition(NamedTuple):
         facts = from_json(data, what)
         path = facts.get("path")
         kind: Kind | None = next((each for each in _KINDS if each == facts.get("kind")), None)
-        if not isinstance(path, str) or kind is None:
+        if not is_path(path) or kind is None:
             raise PayloadUndecodable("a gate has no path or a condition of a newer zkplan")
         try:
             value = base64.b64decode(str(facts.get("value", "")), validate=True)
@@ -85,6 +86,13 @@ class Condition(NamedTuple):
             return f"znode {self.path} to have {self.children:,} or more children"
         end = {"exists": "to exist", "absent": "to be gone", "value": "to hold its value"}
         return f"znode {self.path} {end[self.kind]}"
+
+
+def is_path(path: Any) -> TypeGuard[str]:
+    """Whether ZooKeeper can have a znode of that path; what cannot be sent would end a worker."""
+    if not isinstance(path, str) or len(path) > PATH_CHARS_MAX or not path.isprintable():
+        return False
+    return path.startswith("/") and not {"", ".", ".."} & set(path[1:].split("/"))
 
 
 class Seen(NamedTuple):
