@@ -3,6 +3,7 @@
 Author:     connect, local, Client, Plan, Task, TaskSpec, PlanStatus
 Futures:    task (a decorator), as_completed, wait, Executor, TaskInfo, PlanProgress
 Causes:     Why, Cause: what Plan.why and Task.why return
+Gates:      when, When: tasks that wait for a znode
 Functional: create_plan, add_task, mark_ready, plan_completed
 Commands:   shell, ShellCommand, ShellResult
 Worker:     Worker, Backoff, Statistics
@@ -18,6 +19,7 @@ from .errors import (
     AccessDenied,
     ClientClosed,
     ForeignTask,
+    GateTimeout,
     InvalidPlanFile,
     InvalidSettings,
     InvalidTask,
@@ -44,12 +46,14 @@ from .errors import (
     TaskFailed,
     TransactionRejected,
     WaitTimeout,
+    WorkerNotFound,
     ZkplanError,
     ZooKeeperError,
     ZooKeeperUnavailable,
 )
 from .functional import add_task, create_plan, mark_ready, plan_completed
 from .functions.decorator import task
+from .gates import When, when
 from .inspection.plan_progress import PlanProgress
 from .inspection.queues import QueueStatus
 from .inspection.task_info import TaskInfo
@@ -57,18 +61,17 @@ from .inspection.view import Cause, Why
 from .local import local
 from .plan import Plan
 from .protocol.control import PlanStatus
-from .protocol.records import WorkerRecord
+from .protocol.worker_record import WorkerRecord
 from .runtime.context import Context, current
 from .runtime.statistics import Statistics
 from .shell_commands.command import ShellCommand, ShellResult, shell
 from .tasks import Task, TaskSpec
+from .version import __version__ as __version__
 from .waiting.futures import as_completed, wait
 from .worker import Worker
 
 if TYPE_CHECKING:
     from .integrations.executor import Executor
-
-__version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> Any:
@@ -105,6 +108,9 @@ __all__ = [
     "PlanStatus",
     "WorkerRecord",
     "QueueStatus",
+    # Gates
+    "when",
+    "When",
     # Commands
     "shell",
     "ShellCommand",
@@ -136,6 +142,7 @@ __all__ = [
     "ResultNotKept",
     "TaskFailed",
     "ShellFailed",
+    "GateTimeout",
     "TaskCancelled",
     "PayloadError",
     "NotSerialisable",
@@ -153,5 +160,6 @@ __all__ = [
     "InvalidPlanFile",
     "AccessDenied",
     "WaitTimeout",
+    "WorkerNotFound",
     "InvariantViolated",
 ]

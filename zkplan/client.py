@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from . import archive
-from .connection import Connection
 from .errors import InvalidSettings, PlanError, PlanExists, PlanNotFound
 from .functions.definition import memory_bytes
 from .functions.moments import Moment
@@ -16,14 +15,14 @@ from .functions.new_plan import KEY_PREFIX, IfExists, check_if_exists, new_recor
 from .inspection.access import warn_if_open
 from .inspection.queues import QueueStatus, queue_statuses
 from .inspection.roots import hint_at_root
-from .inspection.workers import living_workers
+from .orders import WorkerOrders
 from .plan import Plan
 from .protocol.author import create_plan, ensure_root
 from .protocol.keys import create_keyed, find_key
 from .protocol.layout import DEFAULT_QUEUE
 from .protocol.look import plan_records, readable_record, refuse_hidden
 from .protocol.options import TaskOptions
-from .protocol.records import OnFailure, WorkerRecord
+from .protocol.records import OnFailure
 from .protocol.requests import ReadData
 from .retention import Expired, Rules, expired, remove_expired
 from .serialization.codec import Codec
@@ -41,7 +40,7 @@ if TYPE_CHECKING:
     from kazoo.client import KazooClient
 
 
-class Client(Connection):
+class Client(WorkerOrders):
     """A connection to the plans under one root. It is thread-safe, and a context manager.
 
     Do not use it in a signal handler. The handler may interrupt a request of the same thread, and
@@ -167,10 +166,6 @@ class Client(Connection):
         if node is None:
             raise PlanNotFound(path, f"there is no plan {path}{hint_at_root(self)}")
         return Plan(self, path, readable_record(node.data))
-
-    def workers(self) -> list[WorkerRecord]:
-        """The workers that are registered under the root."""
-        return living_workers(self)
 
     def queues(self) -> list[QueueStatus]:
         """The queues of all active plans and of all workers, by name.

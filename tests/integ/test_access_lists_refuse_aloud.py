@@ -51,6 +51,9 @@ WRITING = {
     "plan retry": ("{failed}", "create", "{failed_path}/task-{dead}"),
     "task retry": ("{failed} {dead}", "create", "{failed_path}/task-{dead}"),
     "plan export": ("{failed} --pause --out {folder}/new", "write", "{failed_path}/ready"),
+    "worker drain": ("{worker}", "write", "{root}/workers/{worker}"),
+    "worker pause": ("{worker}", "write", "{root}/workers/{worker}"),
+    "worker resume": ("{halted}", "write", "{root}/workers/{halted}"),
     "plan import": ("{folder}/exported --copy", "create", "{root}"),
 }
 
@@ -92,6 +95,10 @@ def world(
         words = {name: str(int(plan.number)) for name, plan in plans.items()}
         words |= {f"{name}_path": plan.path for name, plan in plans.items()}
         words |= {"dead": dead.number, "root": root, "folder": str(tmp_path)}
+        # One of them was told to pause: so each of three commands has something to write.
+        words |= {"worker": "here", "halted": "halted"}
+        for name, data in (("here", b"{}"), ("halted", b'{"state":"paused"}')):
+            owner.transport.client.create(f"{root}/workers/{name}", data, ephemeral=True)
         yield World((zookeeper_hosts, root), owner, words)
     with plain_client(zookeeper_hosts, auth_data=LOGIN) as plain:
         remove_tree(plain, root)
