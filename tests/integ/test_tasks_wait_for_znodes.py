@@ -219,3 +219,26 @@ def test_a_task_adds_tasks_that_wait_for_a_znode(
         znodes.create(path, b"grown")
         plan.wait(30)
     assert plan.task("inner").result(5) == "grown"
+
+
+def test_a_gate_has_the_queue_and_the_key_of_what_waits_for_it(
+    here: Here, zkplan_client: Client, znodes: KazooClient, outside: str
+) -> None:
+    def report(data: bytes) -> str:
+        return data.decode()
+
+    path = f"{outside}/done"
+    for is_new in (True, False):  # the second start of a program finds what the first has added
+        with zkplan_client.create_plan(key="nightly") as plan:
+            assert plan.is_new is is_new
+            told = plan.add_task(report, [when(path)], queue="gpu", key="told", keep=True)
+            own = plan.add_task(when(path, timeout=0.01), queue="gpu", key="own")
+            with pytest.raises(zkplan.InvalidTask, match="takes no not_before"):
+                plan.add_task(when(path), key="late", not_before=1.0)
+    assert plan.status().tasks == 3
+    with working(*here, of_worker={"queues": ["gpu"]}):
+        wait_until(lambda: states(plan).get(own.name) == "dead", "its time is over")
+        own.retry()
+        wait_until(lambda: plan.status().dead, "it has waited anew, and its time is over again")
+        znodes.create(path, b"v7")
+        assert told.result(30) == "v7"

@@ -119,6 +119,8 @@ ELSEWHERE_FUZZED = {
     "protocol.records.PlanRecord.to_bytes": "what it reads it has written",
     "protocol.load.load_ahead": "a step: it reads znodes, and decodes by Edge.from_bytes",
     "protocol.load.load": "a step: it reads znodes, and decodes by Edge.from_bytes",
+    "isolation.wire.receive": "test_isolation.test_what_is_no_packet_is_refused_without_decoding",
+    "isolation.slot.Slot._hear_guard": "what it reads the guard has written, which runs no task",
     "protocol.load.Reading.fill": "a step's: it decodes by Edge.from_bytes",
 }
 
