@@ -55,6 +55,7 @@ _EITHER = {
     "test_values_are_shown_when_asked_for.py",
     "test_waiting_says_why.py",
     "test_what_is_printed_can_be_typed.py",
+    "test_workers_are_told_from_elsewhere.py",
 }
 _KINDS = ("zookeeper", "embedded")
 

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from . import archive
-from .connection import Connection
 from .errors import InvalidSettings, PlanExists
 from .functions.definition import memory_bytes
 from .functions.moments import Moment
@@ -16,14 +15,14 @@ from .functions.new_plan import IfExists, check_if_exists, new_record
 from .inspection.access import warn_if_open
 from .inspection.find_plan import find_plan
 from .inspection.queues import QueueStatus, queue_statuses
-from .inspection.workers import living_workers
+from .orders import WorkerOrders
 from .plan import Plan
 from .protocol.author import create_plan, ensure_root
 from .protocol.keys import create_keyed
 from .protocol.layout import DEFAULT_QUEUE
 from .protocol.look import plan_records
 from .protocol.options import TaskOptions
-from .protocol.records import OnFailure, WorkerRecord
+from .protocol.records import OnFailure
 from .protocol.schedules import CatchUp, Overlap
 from .retention import Expired, Rules, expired, remove_expired
 from .schedules import Schedule, Wanted, find, find_all, new_schedule
@@ -42,7 +41,7 @@ if TYPE_CHECKING:
     from kazoo.client import KazooClient
 
 
-class Client(Connection):
+class Client(WorkerOrders):
     """A connection to the plans under one root. It is thread-safe, and a context manager.
 
     Do not use it in a signal handler. The handler may interrupt a request of the same thread, and
@@ -174,10 +173,6 @@ class Client(Connection):
     def find_schedule(self, name: str) -> Schedule:
         """The schedule of that name. Raises ScheduleNotFound."""
         return find(self, name)
-
-    def workers(self) -> list[WorkerRecord]:
-        """The workers that are registered under the root."""
-        return living_workers(self)
 
     def queues(self) -> list[QueueStatus]:
         """The queues of all active plans and of all workers, by name.

@@ -15,6 +15,7 @@ ZkplanError
 │   ├── ResultNotKept
 │   ├── TaskFailed            carries the remote traceback
 │   ├── ShellFailed           a command of `zkplan.shell` ended with an exit code other than 0
+│   ├── GateTimeout           what `zkplan.when` waits for has not come in time
 │   └── TaskCancelled         raised inside a task that asks `current().check()`
 ├── PayloadError              a function or value that cannot travel
 │   ├── NotSerialisable
@@ -31,6 +32,7 @@ ZkplanError
 │       ├── AccessDenied      an access list lacks a right
 │       └── ServerFull        its quota or limit is reached
 ├── InvalidPlanFile           nothing was written
+├── WorkerNotFound            no living worker, or several, have the ID
 ├── WaitTimeout               also a TimeoutError
 └── InvariantViolated         a bug in zkplan or a damaged tree; nothing more was written
 """
@@ -160,6 +162,14 @@ class ShellFailed(TaskError):
         self.exit_code, self.signal, self.stderr = exit_code, signal, stderr
 
 
+class GateTimeout(TaskError):
+    """What a gate waits for has not come within its `timeout`. `path` is that of the znode."""
+
+    def __init__(self, path: str, message: str) -> None:
+        super().__init__(f"when {path}", message)
+        self.path = path
+
+
 class TaskCancelled(TaskError):
     """Raised by `current().check()` inside a task whose result is not wanted any more."""
 
@@ -252,6 +262,14 @@ class InvalidPlanFile(ZkplanError):
 
     The text names the file, the task and the key.
     """
+
+
+class WorkerNotFound(ZkplanError):
+    """No living worker, or several, have the ID or the host. `worker` is what was asked for."""
+
+    def __init__(self, worker: str, message: str) -> None:
+        super().__init__(message)
+        self.worker = worker
 
 
 class WaitTimeout(ZkplanError, TimeoutError):

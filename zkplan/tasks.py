@@ -13,6 +13,7 @@ from .errors import (
     PlanError,
     ResultNotKept,
 )
+from .gates import When
 from .inspection.task_info import TaskInfo, task_info
 from .inspection.view import Why
 from .inspection.why import why_task
@@ -47,7 +48,7 @@ class TaskSpec:
     keep: bool | None = None
     pure: bool | None = None
     queue: str | None = None
-    after: Sequence[Task | TaskSpec] = ()
+    after: Sequence[Task | TaskSpec | When] = ()
     isolation: str | None = None
     memory_limit: str | int | None = None
     key: str | None = None

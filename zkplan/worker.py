@@ -14,6 +14,7 @@ from .protocol.layout import DEFAULT_QUEUE, QUEUE_NAMES, parse_queue
 from .runtime.loop import Loop
 from .runtime.plan_within import PlanWithin
 from .runtime.statistics import Statistics
+from .version import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -93,6 +94,7 @@ class Worker:
             lambda job: PlanWithin(client, job.claim.plan_path, job.plan, job.claim.task, job.adds),
             client.sweeper.plan_is_done,
             self._processes,
+            __version__,
         )
         self._thread: threading.Thread | None = None
         self._failure: BaseException | None = None
@@ -105,6 +107,11 @@ class Worker:
     def on_ready(self, callback: Callable[[str], None]) -> None:
         """Call `callback(id)` each time the worker is registered."""
         self._loop.ready = callback
+
+    @property
+    def drained(self) -> bool:
+        """Whether it was told from elsewhere to drain (`Client.drain_worker`)."""
+        return self._loop.membership.state == "draining"
 
     def statistics(self) -> Statistics:
         """What the worker has done since its start, as a snapshot."""

@@ -6,7 +6,8 @@ import sys
 
 import pytest
 
-from .mutants import MUTANTS, OF_STORE, SIMULATION_ONLY, Mutant, first_seed_that_finds
+from .mutant import Mutant, first_seed_that_finds
+from .mutants import MUTANTS, OF_STORE, SIMULATION_ONLY
 from .world import run
 
 #: Within so many seeds every mutant must be found.

@@ -22,9 +22,10 @@ from zkplan.errors import (
 from zkplan.protocol.active import list_active
 from zkplan.protocol.layout import Paths
 from zkplan.protocol.look import PlanLook, list_plans
-from zkplan.protocol.records import Dead, Edge, Failure, PlanRecord, WorkerRecord
+from zkplan.protocol.records import Dead, Edge, Failure, PlanRecord
 from zkplan.protocol.requests import Applied, Create, ReadChildren, ReadData, Step
 from zkplan.protocol.shared import Dependent, pending_bytes, pending_dependents
+from zkplan.protocol.worker_record import WorkerRecord
 from zkplan.runtime.plan_view import STRANGE_MAX, PlanView
 from zkplan.runtime.steps import TOLD_MAX, Complaints, contained
 from zkplan.serialization import codec as codecs

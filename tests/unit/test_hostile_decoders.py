@@ -26,7 +26,7 @@ from zkplan.archive import picture
 from zkplan.archive.file import Header, open_archive
 from zkplan.errors import InvariantViolated, PayloadUndecodable, ZkplanError
 from zkplan.inspection import neighbours, unfinished
-from zkplan.protocol import fields, layout, records, schedules, shared
+from zkplan.protocol import fields, gates, layout, records, schedules, shared, worker_record
 from zkplan.protocol import options as task_options
 from zkplan.serialization import codec as codecs
 from zkplan.serialization.codec import FAILURE, LOG, TASK, VALUE, Codec
@@ -63,6 +63,8 @@ DECODERS: dict[str, Fuzzed] = {
     "protocol.layout.parse_number": Fuzzed(layout.parse_number, NAMES),
     "protocol.layout.parse_plan": Fuzzed(layout.parse_plan, NAMES),
     "protocol.layout.parse_task": Fuzzed(layout.parse_task, NAMES),
+    "protocol.layout.parse_gate": Fuzzed(layout.parse_gate, NAMES),
+    "protocol.gates.Condition.from_bytes": Fuzzed(gates.Condition.from_bytes, BODIES, RECORD),
     "protocol.layout.parse_entry": Fuzzed(layout.parse_entry, NAMES),
     "protocol.layout.parse_claim": Fuzzed(layout.parse_claim, NAMES),
     "protocol.layout.parse_delayed": Fuzzed(layout.parse_delayed, NAMES),
@@ -79,8 +81,8 @@ DECODERS: dict[str, Fuzzed] = {
     "protocol.records.Edge.from_bytes": Fuzzed(records.Edge.from_bytes, BODIES, RECORD),
     "protocol.records.Failure.from_bytes": Fuzzed(records.Failure.from_bytes, BODIES, RECORD),
     "protocol.records.Dead.from_bytes": Fuzzed(records.Dead.from_bytes, BODIES),
-    "protocol.records.WorkerRecord.from_bytes": Fuzzed(
-        lambda data: records.WorkerRecord.from_bytes("w", data, 0), BODIES
+    "protocol.worker_record.WorkerRecord.from_bytes": Fuzzed(
+        lambda data: worker_record.WorkerRecord.from_bytes("w", data, 0), BODIES
     ),
     "protocol.records.count_from_bytes": Fuzzed(records.count_from_bytes, BODIES),
     "protocol.records.control_from_bytes": Fuzzed(records.control_from_bytes, BODIES),
@@ -231,7 +233,7 @@ def test_a_time_in_a_record_is_a_date(data: bytes) -> None:
     for decode, field in (
         (records.PlanRecord.from_bytes, "created"),
         (records.Failure.from_bytes, "when"),
-        (DECODERS["protocol.records.WorkerRecord.from_bytes"].decode, "started"),
+        (DECODERS["protocol.worker_record.WorkerRecord.from_bytes"].decode, "started"),
     ):
         try:
             datetime.fromtimestamp(getattr(decode(data), field))

@@ -17,7 +17,7 @@ from ..isolation.processes import TASKS_PER_CHILD
 from ..processes.line import LowerEnd
 from ..processes.signing_off import SigningOff
 from ..protocol.layout import DEFAULT_QUEUE
-from ..protocol.records import WorkerRecord
+from ..protocol.worker_record import WorkerRecord
 from ..runtime.failures import MESSAGES
 from ..settings import Settings
 from ..settings.fields import SECRET_VARIABLES
@@ -34,6 +34,7 @@ from .common import (
     tell_none,
 )
 from .supervisor import Supervisor
+from .worker_orders import drain, pause, resume
 
 _GIVEN = click.core.ParameterSource.COMMANDLINE
 #: A worker whose loop has broken ends within this time plus the session time-out. If nothing else
@@ -113,7 +114,8 @@ def worker(
 
     SIGTERM and SIGINT drain the worker: it claims nothing more, and its running tasks have --grace
     seconds to end. The worker hands back the tasks that do not. A second signal makes it hand back
-    at once. Tasks can import the modules in the current folder.
+    at once. With --processes, SIGHUP starts new processes, which load the code of tasks anew, and
+    drains the old ones one by one. Tasks can import the modules in the current folder.
     """
     ctx = click.get_current_context()
     if ctx.invoked_subcommand is not None:
@@ -150,6 +152,8 @@ def worker(
         _drain_on_signals(made, line, grace)
         made.on_ready(lambda name: _say_ready(name, line, quiet))
         made.run()
+        if made.drained:
+            line.tell_drained()
     except BaseException:
         # SIGALRM ends the process whatever its threads have left behind, such as a lock that is
         # never released. It needs neither a thread nor memory.
@@ -218,10 +222,14 @@ def list_workers(output: str, settings: Settings) -> None:
     with open_client(settings) as client:
         rows = [
             found._asdict()
-            | {"started": date_time(found.started, output != "json")}
+            | {"busy": found.busy, "started": date_time(found.started, output != "json")}
             | {"queues": found.queues if output == "json" else ", ".join(found.queues)}
             for found in client.workers()
         ]
-        print_rows(rows, output, WorkerRecord._fields)
+        print_rows(rows, output, (*WorkerRecord._fields, "busy"))
         if not rows:
             tell_none("worker", client, settings.hosts)
+
+
+for command in (drain, pause, resume):
+    worker.add_command(command)

@@ -10,6 +10,7 @@ from math import ceil
 from typing import Any
 
 from ..errors import ForeignTask, InvalidTask, NotSerialisable, PayloadTooLarge, ZkplanError
+from ..gates import When
 from ..protocol.adding import NewTask
 from ..protocol.layout import PRIORITY_MAX, PRIORITY_MIN, QUEUE_NAMES, parse_queue, rank_of
 from ..protocol.options import DEFAULT_OPTIONS, TaskOptions
@@ -20,6 +21,7 @@ from ..serialization.codec import NAME_CHARS_MAX, function_name
 from ..store.values import Values
 from ..tasks import Task, TaskSpec
 from ..text import size, size_from
+from .gates import Gates
 from .moments import seconds_of
 
 #: How many bytes a task's definition may have: it shares a transaction with the task's edges.
@@ -39,12 +41,19 @@ Calls = set[tuple[object, ...]]
 
 def define_all(
     specs: Sequence[TaskSpec], plan_path: str, values: Values, defaults: TaskOptions
-) -> list[NewTask]:
-    """Check and serialise tasks. Each may have those before it as arguments. Raises as `define`."""
+) -> tuple[list[NewTask], list[NewTask]]:
+    """Check and serialise tasks, each of which may have those before it as arguments.
+
+    Returns the tasks, and the gates that they have as arguments. Raises as `define`.
+    """
+    gates = Gates(plan_path, values, defaults)
     functions: dict[int, bytes] = {}
     checked: Calls = set()
     try:
-        return [define(spec, plan_path, values, defaults, functions, checked) for spec in specs]
+        made = [
+            define(spec, plan_path, values, defaults, functions, checked, gates) for spec in specs
+        ]
+        return made, gates.made
     finally:
         for spec in specs:
             spec._new = None  # it is an argument within this call only
@@ -57,14 +66,18 @@ def define(
     defaults: TaskOptions,
     functions: dict[int, bytes],
     checked: Calls | None = None,
+    gates: Gates | None = None,
 ) -> NewTask:
     """Check and serialise one task. Sends nothing; every error names the task.
 
-    `functions` caches the bytes of functions, and `checked` has the calls, that were met earlier in
-    the same call.
+    `functions` has the bytes of those met before, `checked` the calls; `gates` gets the gates.
     """
     options = check_spec(spec, defaults, set() if checked is None else checked)
+    gates = Gates(plan_path, values, defaults) if gates is None else gates
     fn, args = spec.fn, spec.args
+    if type(fn) is When:
+        spec._new = gates.define(spec, fn)
+        return spec._new
     if (stands_for := getattr(fn, "zkplan_stands_for", None)) is not None:  # a shell command
         fn, args = stands_for[0], [stands_for[1], *args]
     function = functions.get(id(fn))
@@ -75,7 +88,7 @@ def define(
     deps: list[str | NewTask] = []
     places: dict[str | NewTask, int] = {}
 
-    def position_of(value: Any) -> int | None:
+    def position_of(value: Any, take: bool = True) -> int | None:
         kind = type(value)
         if kind is Task:
             if value.plan.path != plan_path:
@@ -92,6 +105,8 @@ def define(
                 )
             key = value._new
             key.feeds = True
+        elif kind is When:
+            key = gates.of(value, spec, options, len(deps), take=take)
         else:
             return None
         place = places.get(key)
@@ -102,7 +117,7 @@ def define(
 
     for each in spec.after:
         # An edge whose value no argument refers to: it only orders the two tasks.
-        if position_of(each) is None:
+        if position_of(each, take=False) is None:
             raise InvalidTask(spec.label, f"{spec.label}: after is a list of tasks, not {each!r}")
     arguments = _dump_call(spec, args, plan_path, values, position_of)
     if len(deps) > EDGES_MAX:
@@ -137,6 +152,8 @@ def check_spec(spec: TaskSpec, defaults: TaskOptions, checked: Calls) -> TaskOpt
     options = _options(spec, defaults)
     check_key(spec.key, spec.label, f"{spec.label}: its key")
     _check_arguments(spec)
+    if type(spec.fn) is When:
+        return options  # `Gates` checks the rest
     call = (id(spec.fn), len(spec.args), *(spec.kwargs or _NONE))
     if call not in checked:
         _check_call(spec)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from ..connection import Connection
 from ..protocol.layout import parse_claim
-from ..protocol.records import WorkerRecord
 from ..protocol.requests import ReadChildren, ReadData, ReadMany
+from ..protocol.worker_record import WorkerRecord
 
 
 def living_workers(client: Connection) -> list[WorkerRecord]:

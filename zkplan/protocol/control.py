@@ -20,6 +20,7 @@ from .active import cleared, leaving
 from .adding import task_count
 from .fields import to_json
 from .foreign import below, delete_below
+from .gates import remove_gates
 from .keys import freeing
 from .layout import PLAN_FIXED, QUEUES, active_entry, number_of, parse_delayed
 from .queues import read_queues
@@ -374,13 +375,14 @@ def _remove(paths: Sequence[str], held: str = "") -> Step[int]:
 
 
 def _remove_delayed(plan_path: str) -> Step[None]:
-    """Delete the delayed entries of the plan. Its tasks are gone, so no more can be made."""
+    """Delete the delayed entries and the gates of the plan, whose tasks are gone: no more come."""
     root, _, name = plan_path.rpartition("/")
     entries = (yield ReadChildren(f"{root}/delayed")) or []
     for entry in entries:
         delayed = parse_delayed(entry)
         if delayed is not None and delayed.plan == number_of(name):
             yield Multi([Delete(f"{root}/delayed/{entry}")])  # a worker may make it due meanwhile
+    yield from remove_gates(root, number_of(name))
 
 
 def _too_busy(what: str) -> TransactionRejected:

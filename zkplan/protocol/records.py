@@ -1,11 +1,10 @@
-"""The records in znodes, to and from bytes: plan, task, edge, failure, dead letter, worker."""
+"""The records in znodes, to and from bytes: plan, task, edge, failure, dead letter."""
 
 from __future__ import annotations
 
 import json
 import re
 import struct
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Literal, NamedTuple
 
@@ -13,7 +12,6 @@ from ..errors import PayloadUndecodable
 from .fields import (
     as_moment,
     as_queue,
-    as_queues,
     as_rank,
     as_retention,
     as_seconds,
@@ -237,44 +235,6 @@ class Dead(NamedTuple):
             as_text(value.get("worker")),
             as_queue(value.get("queue")),
         )
-
-
-class WorkerRecord(NamedTuple):
-    """A living worker. `started` is in wall-clock seconds; `claims` counts the tasks that it has
-    claimed. `queues` are those that it serves, the preferred one first."""
-
-    id: str
-    host: str
-    pid: int
-    slots: int
-    started: float
-    claims: int = 0
-    queues: Sequence[str] = (DEFAULT_QUEUE,)
-
-    def to_bytes(self) -> bytes:
-        names = ["host", "pid", "slots", "started"]
-        if tuple(self.queues) != (DEFAULT_QUEUE,):
-            names.append("queues")
-        value = self._asdict()
-        return to_json({name: value[name] for name in names})
-
-    @classmethod
-    def from_bytes(cls, worker: str, data: bytes, claims: int) -> WorkerRecord:
-        """Never raises, because one damaged record must not hide the other workers."""
-        what = f"the record of worker {worker}"
-        try:
-            value = from_json(data, what) if data else {}
-            return cls(
-                worker,
-                as_text(value.get("host")),
-                as_whole(value.get("pid", 0), what),
-                as_whole(value.get("slots", 0), what),
-                as_seconds(value.get("started", 0.0), what),
-                claims,
-                as_queues(value.get("queues")),
-            )
-        except PayloadUndecodable:
-            return cls(worker, "(damaged record)", 0, 0, 0.0, claims)
 
 
 def ready_to_bytes(k: int, queue: str = DEFAULT_QUEUE) -> bytes:

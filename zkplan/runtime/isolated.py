@@ -61,6 +61,11 @@ class Came:
 class Isolation(Protocol):
     """The processes of a worker's tasks. `zkplan.isolation` has the real one."""
 
+    @property
+    def default(self) -> str:
+        """Where a task runs that does not say: `thread` or `process`."""
+        ...
+
     def takes(self, options: TaskOptions) -> bool:
         """Whether such a task runs in a process of its own."""
         ...

@@ -86,7 +86,10 @@ def new_schedule(
     # A store has folders for plans only, so the builder and its arguments lie in the tree.
     inline = Values(client.transport, client.codec)
     spec = TaskSpec(builder, args, kwargs, name=wanted.name)
-    (task,) = define_all([spec], client.paths.root, inline, record.defaults)
+    (task,), gates = define_all([spec], client.paths.root, inline, record.defaults)
+    if gates or task.gate:
+        told = "takes no gate (zkplan.when): let it add tasks that wait for one"
+        raise InvalidTask("", f"the builder of {wanted.name} {told}")
     if len(task.record) > REQUEST_BYTES_MAX // 2:
         raise InvalidTask("", f"the builder of {wanted.name} and its arguments are too large")
     body = TaskRecord.from_bytes(client.codec.open(TASK, task.record)[1])

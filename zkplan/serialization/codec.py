@@ -28,7 +28,7 @@ from .by_value import ReduceTask, dump_by_value, is_importable_module
 from .classes import reduce_by_value
 
 MAGIC = b"z1"
-TASK, VALUE, FAILURE, LOG = b"T", b"V", b"E", b"L"
+TASK, VALUE, FAILURE, LOG, GATE = b"T", b"V", b"E", b"L", b"G"
 _DIGEST = 16
 _HEAD = len(MAGIC) + 1 + _DIGEST
 #: A worker keeps so many functions decoded, and so many of the bytes that define them: functions by
