@@ -19,7 +19,14 @@ from .inspection.workers import living_workers
 from .plan import Plan
 from .protocol.author import create_plan, ensure_root
 from .protocol.look import plan_records, readable_record, refuse_hidden
-from .protocol.records import NUMBER_MAX, OnFailure, PlanRecord, TaskOptions, WorkerRecord
+from .protocol.records import (
+    NUMBER_MAX,
+    OnFailure,
+    PlanRecord,
+    Serializer,
+    TaskOptions,
+    WorkerRecord,
+)
 from .protocol.requests import ReadData
 from .retention import Expired, Rules, expired, remove_expired
 from .serialization.codec import Codec
@@ -84,6 +91,7 @@ class Client(Connection):
         record = PlanRecord(
             *(name or "", os.urandom(12).hex(), time.time(), defaults, on_failure),
             retention=retention,
+            serializer=self.codec.serializer,
         )
         number = self.transport.run(create_plan(self.paths, record))
         return Plan(self, self.paths.plan(number), record, new=True)
@@ -220,6 +228,7 @@ def connect(
     access: str | None = None,
     store: str | None = None,
     inline_limit: int = INLINE_LIMIT,
+    serializer: str | None = None,
     **kazoo_options: Any,
 ) -> Client:
     """Connect to ZooKeeper.
@@ -256,6 +265,9 @@ def connect(
     `embedded:` address counts. Where there is none, a value of more than about 1 MB raises
     PayloadTooLarge.
 
+    With `serializer` "json" nothing is unpickled: functions travel by name, arguments and results
+    as JSON, whoever has written them. Without it, it is "pickle".
+
     Raises ZooKeeperUnavailable if no server answers or the embedded server cannot start,
     InvalidSettings for a profile, a variable or a file that is wrong, ZkplanError for a malformed
     list of hosts, and TypeError for hosts of another type and for options that are unknown or
@@ -266,6 +278,7 @@ def connect(
     given: dict[str, Any] = {"hosts": Settings.hosts if is_made else hosts, "root": root}
     given |= {"session_timeout": session_timeout, "connect_timeout": connect_timeout}
     given |= {"secret": secret, "secret_files": secret_files, "access": access, "store": store}
+    given |= {"serializer": serializer}
     settings = resolve(given, profile)
     if verify_hostname is not None:
         kazoo_options["verify_hostname"] = verify_hostname
@@ -312,7 +325,9 @@ def connect_with(
         own = server.secret.encode() if server is not None and not key else b""
         at = settings.store or (server.store if server else "")
         kept = Store(at, inline_limit) if at else None
-        made = Client(transport, settings.root, key or own, settings.hosts if named else "", kept)
+        written: Serializer = "json" if settings.serializer == "json" else "pickle"
+        hosts_told = settings.hosts if named else ""
+        made = Client(transport, settings.root, key or own, hosts_told, kept, written)
         made.ends_with_process = server is not None and not named
         if settings.profile and isinstance(hosts, str):
             made.profile = settings.profile

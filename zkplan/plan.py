@@ -110,7 +110,15 @@ class Plan(WatchedPlan):
         error says how many of the tasks, from the first on, are in the plan. To rule that out, mark
         the plan ready after the add.
         """
-        made = define_all(specs, self.path, self._client.values, self.record.defaults)
+        record = self.record
+        as_json = record.serializer == "json"
+        if self._client.codec.is_json_only and not as_json:
+            raise PlanError(
+                self.path,
+                f"{self.path} is a plan with serializer pickle, and this client writes and reads "
+                'JSON alone: create a plan of its own, or connect with serializer="pickle"',
+            )
+        made = define_all(specs, self.path, self._client.values, record.defaults, as_json)
         with self._lock:
             tasks = [
                 Task(self, "", spec.called, new) for spec, new in zip(specs, made, strict=True)

@@ -10,9 +10,10 @@ from .errors import ZkplanError
 from .runtime.loop import Loop
 from .runtime.plan_within import PlanWithin
 from .runtime.statistics import Statistics
+from .serialization.by_name import AllowList
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from .client import Client
 
@@ -28,17 +29,32 @@ class Worker:
     A worker watches the index of active plans, so nobody has to tell it of new ones. `backoff` says
     how often an idle worker looks for work that no watch has announced. A worker runs only once. It
     must have a client of its own.
+
+    With a client of serializer "json" the worker decodes no pickle, and runs only functions that
+    `allow` names, each entry as MODULE:PATTERN, such as "mypkg.tasks:*" (`zkplan:shell` for
+    commands). No module is imported for another function. Raises ZkplanError where the list is
+    missing, wrong, or given with another serializer.
     """
 
     def __init__(
-        self, client: Client, threads: int = THREADS_DEFAULT, backoff: Backoff | None = None
+        self,
+        client: Client,
+        threads: int = THREADS_DEFAULT,
+        backoff: Backoff | None = None,
+        *,
+        allow: Iterable[str] = (),
     ) -> None:
         if type(threads) is not int or not 1 <= threads <= THREADS_MAX:
             raise ZkplanError(f"threads must be 1 to {THREADS_MAX}, not {threads!r}")
         self.client = client
+        allowed = AllowList(allow) if client.codec.is_json_only else None
+        if allowed is None and tuple(allow):
+            raise ZkplanError(
+                "a list of allowed functions needs serializer json: a pickle may call any function"
+            )
         self._loop = Loop(
             client.transport,
-            client.values.for_worker(),
+            client.values.for_worker(allowed),
             client.paths,
             threads,
             backoff or Backoff(initial_s=0.5, max_s=5.0),

@@ -28,6 +28,7 @@ from zkplan.errors import InvariantViolated, PayloadUndecodable, ZkplanError
 from zkplan.inspection import neighbours, unfinished
 from zkplan.protocol import clearing, layout, records, shared
 from zkplan.serialization import codec as codecs
+from zkplan.serialization import functions as function_bytes
 from zkplan.serialization.codec import FAILURE, LOG, TASK, VALUE, Codec
 from zkplan.store import blob
 from zkplan.store.compare import references_in
@@ -87,8 +88,8 @@ DECODERS: dict[str, Fuzzed] = {
         lambda data: CODEC.open(TASK + VALUE + FAILURE + LOG, data), ENVELOPES, RECORD
     ),
     "serialization.codec.load": Fuzzed(lambda data: codecs.load(b"P" + data), PICKLES, RECORD),
-    "serialization.codec.load_function": Fuzzed(codecs.load_function, PICKLES, RECORD),
-    "serialization.codec.describe_function": Fuzzed(codecs.describe_function, PICKLES),
+    "serialization.functions.load_function": Fuzzed(function_bytes.load_function, PICKLES, RECORD),
+    "serialization.functions.describe_function": Fuzzed(function_bytes.describe_function, PICKLES),
     "protocol.shared.pending_dependents": Fuzzed(shared.pending_dependents, BODIES),
     "protocol.clearing._next_entry": Fuzzed(
         lambda data: clearing._next_entry(data, CLAIM, True), BODIES
@@ -112,8 +113,8 @@ ELSEWHERE_FUZZED = {
     "archive.file._Lines._piece": "test_a_line_of_an_archive_is_a_record_or_refused",
     "store.values.Values.load": "codec.load, of a body or of blob.decode",
     "store.values.Values.load_all": "codec.load, of bodies or of blob.decode",
-    "store.values.Values.load_function": "codec.load_function, of a body or of blob.decode",
-    "serialization.codec.Codec.function": "codec.load_function, behind a cache",
+    "store.values.Values.load_function": "functions.load_function, of a body or of blob.decode",
+    "serialization.codec.Codec.function": "functions.load_function, behind a cache",
     "protocol.records.PlanRecord.to_bytes": "what it reads it has written",
     "protocol.load.load_ahead": "a step: it reads znodes, and decodes by Edge.from_bytes",
     "protocol.load.load": "a step: it reads znodes, and decodes by Edge.from_bytes",

@@ -20,7 +20,8 @@ from tests.integ.support import notes, wait_until
 from zkplan.errors import InvalidTask, ShellFailed
 from zkplan.functions.definition import define
 from zkplan.protocol.records import DEFAULT_OPTIONS, TaskRecord
-from zkplan.serialization.codec import TASK, Codec, describe_function, task_options
+from zkplan.serialization.codec import TASK, Codec, task_options
+from zkplan.serialization.functions import describe_function
 from zkplan.shell_commands import command, process, stderr_log
 from zkplan.shell_commands.process import Group
 from zkplan.store.values import Values

@@ -15,9 +15,11 @@ from ..processes.line import LowerEnd
 from ..processes.signing_off import SigningOff
 from ..protocol.records import WorkerRecord
 from ..runtime.failures import MESSAGES
+from ..serialization.by_name import AllowList
 from ..settings import Settings
 from ..settings.fields import SECRET_VARIABLES
 from ..settings.login import with_password
+from ..settings.settings import JSON
 from ..text import date_time
 from ..transport.addresses import is_embedded, lease
 from ..worker import THREADS_DEFAULT, THREADS_MAX, Worker
@@ -29,6 +31,7 @@ from .common import (
     print_rows,
     tell_none,
 )
+from .imports import import_path_option, set_import_path
 from .supervisor import Supervisor
 
 _GIVEN = click.core.ParameterSource.COMMANDLINE
@@ -68,12 +71,22 @@ _ENDS_WITHIN_S = 30
     help="Log the messages of exceptions that tasks raise, not only their types. They may hold "
     "arguments.",
 )
+@import_path_option
+@click.option(
+    "--allow",
+    multiple=True,
+    metavar="MODULE:PATTERN",
+    help="A function that may run with --serializer json, such as 'mypkg.tasks:*' (zkplan:shell: "
+    "commands). Repeat the option for others.",
+)
 def worker(
     threads: int,
     processes: int,
     grace: float,
     quiet: bool,
     log_messages: bool,
+    import_path: tuple[str, ...],
+    allow: tuple[str, ...],
     settings: Settings,
 ) -> None:
     """Claim and run the tasks of every ready plan.
@@ -81,6 +94,9 @@ def worker(
     SIGTERM and SIGINT drain the worker: it claims nothing more, and its running tasks have --grace
     seconds to end. The worker hands back the tasks that do not. A second signal makes it hand back
     at once. Tasks can import the modules in the current folder.
+
+    With --serializer json no pickle is decoded, no function runs that --allow does not name, and
+    the current folder is not imported from.
     """
     ctx = click.get_current_context()
     if ctx.invoked_subcommand is not None:
@@ -88,6 +104,7 @@ def worker(
         if given:
             raise click.UsageError(f"give the options after `{ctx.invoked_subcommand}`")
         return
+    _check_allowed(settings, allow)
     log_to_stderr()
     if quiet:
         logging.getLogger("zkplan").setLevel(logging.WARNING)
@@ -101,10 +118,10 @@ def worker(
         _supervise(settings, processes, grace)
         return
     line = LowerEnd()
-    sys.path.insert(0, os.getcwd())
+    set_import_path(settings, import_path)
     client = open_client(settings, creates=True)
     try:
-        made = Worker(client, threads)
+        made = Worker(client, threads, allow=allow)
         made.on_ready(lambda name: _say_ready(name, line, quiet))
         # The first signal drains; each later one hands back at once.
         draining = False
@@ -135,6 +152,14 @@ def worker(
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(0)
+
+
+def _check_allowed(settings: Settings, allow: tuple[str, ...]) -> None:
+    """A wrong list is wrong usage, said before anything starts."""
+    if settings.serializer == JSON:
+        AllowList(allow)
+    elif allow:
+        raise click.UsageError("--allow needs --serializer json: a pickle may call any function")
 
 
 def _supervise(settings: Settings, processes: int, grace_s: float) -> None:

@@ -14,9 +14,10 @@ from ..protocol.layout import PRIORITY_MAX, PRIORITY_MIN, rank_of
 from ..protocol.records import DEFAULT_OPTIONS, TaskOptions, TaskRecord
 from ..protocol.shared import REQUEST_BYTES_MAX
 from ..serialization import codec as codecs
-from ..serialization.codec import NAME_CHARS_MAX, function_name
+from ..serialization.functions import NAME_CHARS_MAX, dump_function, function_name
 from ..store.values import Values
 from ..tasks import Task, TaskSpec
+from .json_task import dump_call_json, dump_function_json
 
 #: How many bytes a task's definition may have: it shares a transaction with the task's edges.
 RECORD_BYTES_MAX = REQUEST_BYTES_MAX - 64 * 1024
@@ -28,13 +29,20 @@ _NONE: dict[str, Any] = {}
 
 
 def define_all(
-    specs: Sequence[TaskSpec], plan_path: str, values: Values, defaults: TaskOptions
+    specs: Sequence[TaskSpec],
+    plan_path: str,
+    values: Values,
+    defaults: TaskOptions,
+    as_json: bool = False,
 ) -> list[NewTask]:
     """Check and serialise tasks. Each may have those before it as arguments. Raises as `define`."""
     functions: dict[int, bytes] = {}
     signatures: dict[int, inspect.Signature | None] = {}
     try:
-        return [define(spec, plan_path, values, defaults, functions, signatures) for spec in specs]
+        return [
+            define(spec, plan_path, values, defaults, functions, signatures, as_json)
+            for spec in specs
+        ]
     finally:
         for spec in specs:
             spec._new = None  # it is an argument within this call only
@@ -47,11 +55,12 @@ def define(
     defaults: TaskOptions,
     functions: dict[int, bytes],
     signatures: dict[int, inspect.Signature | None] | None = None,
+    as_json: bool = False,
 ) -> NewTask:
     """Check and serialise one task. Sends nothing; every error names the task.
 
     `functions` caches the bytes and `signatures` the signatures of functions that were met earlier
-    in the same call.
+    in the same call. `as_json`: the function goes by name, and the arguments as JSON.
     """
     options = check_spec(spec, defaults, {} if signatures is None else signatures)
     fn, args = spec.fn, spec.args
@@ -60,9 +69,13 @@ def define(
         fn, args = stands_for[0], [stands_for[1], *args]
     function = functions.get(id(fn))
     if function is None:
-        with _serialising(f"{spec.label}: the function {function_name(fn)}"):
-            dumped = codecs.dump_function(fn)
-        function = functions[id(fn)] = values.function(plan_path, dumped)
+        if as_json:
+            function = dump_function_json(spec, fn)
+        else:
+            with _serialising(f"{spec.label}: the function {function_name(fn)}"):
+                dumped = dump_function(fn)
+            function = values.function(plan_path, dumped)
+        functions[id(fn)] = function
     deps: list[str | NewTask] = []
     places: dict[str | NewTask, int] = {}
 
@@ -95,7 +108,8 @@ def define(
         # An edge whose value no argument refers to: it only orders the two tasks.
         if position_of(each) is None:
             raise InvalidTask(spec.label, f"{spec.label}: after is a list of tasks, not {each!r}")
-    arguments = _dump_call(spec, args, plan_path, values, position_of)
+    dump_call = dump_call_json if as_json else _dump_call
+    arguments = dump_call(spec, args, plan_path, values, position_of)
     if len(deps) > EDGES_MAX:
         raise InvalidTask(
             spec.label,

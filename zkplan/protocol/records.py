@@ -12,6 +12,7 @@ from ..errors import PayloadUndecodable
 FORMAT = 1
 OnFailure = Literal["hold", "cascade"]
 State = Literal["running", "paused", "cancelled"]
+Serializer = Literal["pickle", "json"]
 #: Larger than any number that an option may have, in any unit.
 NUMBER_MAX = 1e12
 
@@ -133,6 +134,7 @@ class PlanRecord:
     """The data of a plan, which never change. `uid` tells a repeated creation from another plan.
 
     `retention` is how long it stays after its end, in seconds; with None nothing is said about it.
+    `serializer` is what the tasks are written as that are added to it.
     """
 
     name: str
@@ -142,12 +144,15 @@ class PlanRecord:
     on_failure: OnFailure = "hold"
     format: int = FORMAT
     retention: float | None = None
+    serializer: Serializer = "pickle"
 
     def to_bytes(self) -> bytes:
         value = asdict(self)
         value["defaults"] = json.loads(self.defaults.to_json())
         if self.retention is None:
             del value["retention"]
+        if self.serializer == "pickle":
+            del value["serializer"]
         return to_json(value)
 
     @classmethod
@@ -167,6 +172,7 @@ class PlanRecord:
             defaults=TaskOptions.from_value(value.get("defaults", {})),
             on_failure="cascade" if value.get("on_failure") == "cascade" else "hold",
             retention=_retention(value.get("retention")),
+            serializer="json" if value.get("serializer") == "json" else "pickle",
         )
 
 
@@ -229,7 +235,7 @@ class Edge(NamedTuple):
 
 
 class Failure(NamedTuple):
-    """Why an attempt failed. `exception` is pickled, or empty if it cannot be."""
+    """Why an attempt failed. `exception` is encoded, or empty if it cannot be."""
 
     kind: str
     message: str

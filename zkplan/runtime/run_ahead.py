@@ -17,7 +17,8 @@ from ..protocol.commit import Part
 from ..protocol.load import Loaded, Reading, following, load_ahead
 from ..protocol.records import TaskOptions, TaskRecord
 from ..protocol.shared import GROUP_BYTES_MAX
-from ..serialization.codec import TASK, Codec, split_name, task_options, unsealed
+from ..serialization.codec import TASK, Codec, task_options, unsealed
+from ..serialization.functions import split_name
 from ..store.reference import is_stored
 from ..transport import Transport
 from .job import Ended, Job
