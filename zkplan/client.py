@@ -257,16 +257,12 @@ def connect(
     `creator`, `open`, or entries such as `creator+read:digest:USER:HASH`. `kazoo_options` go to
     KazooClient (auth_data, use_ssl, ca, default_acl, logger, …). Over TLS (`use_ssl`) the
     certificate of a server must be signed by `ca` (with `system_ca=True` by an authority of the
-    system), and name the host given in `hosts` (or `server_name`), unless `verify_hostname` is
-    False.
+    system), and name the host of `hosts` (or `server_name`), unless `verify_hostname` is False.
 
     `store` is where values of more than `inline_limit` bytes lie: the URL of a folder that authors
     and workers reach, `file:///FOLDER` or any other that fsspec knows. Without it the store of an
     `embedded:` address counts. Where there is none, a value of more than about 1 MB raises
-    PayloadTooLarge.
-
-    With `serializer` "json" nothing is unpickled: functions travel by name, arguments and results
-    as JSON, whoever has written them. Without it, it is "pickle".
+    PayloadTooLarge. With `serializer` "json" nothing is unpickled: functions go by name.
 
     Raises ZooKeeperUnavailable if no server answers or the embedded server cannot start,
     InvalidSettings for a profile, a variable or a file that is wrong, ZkplanError for a malformed
@@ -278,8 +274,7 @@ def connect(
     given: dict[str, Any] = {"hosts": Settings.hosts if is_made else hosts, "root": root}
     given |= {"session_timeout": session_timeout, "connect_timeout": connect_timeout}
     given |= {"secret": secret, "secret_files": secret_files, "access": access, "store": store}
-    given |= {"serializer": serializer}
-    settings = resolve(given, profile)
+    settings = resolve(given | {"serializer": serializer}, profile)
     if verify_hostname is not None:
         kazoo_options["verify_hostname"] = verify_hostname
     return connect_with(

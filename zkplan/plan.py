@@ -112,7 +112,7 @@ class Plan(WatchedPlan):
         """
         record = self.record
         as_json = record.serializer == "json"
-        if self._client.codec.is_json_only and not as_json:
+        if self._client.values.codec.is_json_only and not as_json:
             raise PlanError(
                 self.path,
                 f"{self.path} is a plan with serializer pickle, and this client writes and reads "

@@ -95,8 +95,7 @@ def worker(
     seconds to end. The worker hands back the tasks that do not. A second signal makes it hand back
     at once. Tasks can import the modules in the current folder.
 
-    With --serializer json no pickle is decoded, no function runs that --allow does not name, and
-    the current folder is not imported from.
+    With --serializer json nothing is unpickled, and only what --allow names runs.
     """
     ctx = click.get_current_context()
     if ctx.invoked_subcommand is not None:
@@ -105,11 +104,7 @@ def worker(
             raise click.UsageError(f"give the options after `{ctx.invoked_subcommand}`")
         return
     _check_allowed(settings, allow)
-    log_to_stderr()
-    if quiet:
-        logging.getLogger("zkplan").setLevel(logging.WARNING)
-    if log_messages:
-        MESSAGES.setLevel(logging.INFO)
+    _set_up_logs(quiet, log_messages)
     # What is read is taken away: tasks see the environment of their worker.
     for name in SECRET_VARIABLES:
         os.environ.pop(name, None)
@@ -152,6 +147,14 @@ def worker(
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(0)
+
+
+def _set_up_logs(quiet: bool, log_messages: bool) -> None:
+    log_to_stderr()
+    if quiet:
+        logging.getLogger("zkplan").setLevel(logging.WARNING)
+    if log_messages:
+        MESSAGES.setLevel(logging.INFO)
 
 
 def _check_allowed(settings: Settings, allow: tuple[str, ...]) -> None:

@@ -59,8 +59,7 @@ def define(
 ) -> NewTask:
     """Check and serialise one task. Sends nothing; every error names the task.
 
-    `functions` caches the bytes and `signatures` the signatures of functions that were met earlier
-    in the same call. `as_json`: the function goes by name, and the arguments as JSON.
+    `functions` and `signatures` cache what is known of functions that were met in the same call.
     """
     options = check_spec(spec, defaults, {} if signatures is None else signatures)
     fn, args = spec.fn, spec.args
@@ -69,13 +68,8 @@ def define(
         fn, args = stands_for[0], [stands_for[1], *args]
     function = functions.get(id(fn))
     if function is None:
-        if as_json:
-            function = dump_function_json(spec, fn)
-        else:
-            with _serialising(f"{spec.label}: the function {function_name(fn)}"):
-                dumped = dump_function(fn)
-            function = values.function(plan_path, dumped)
-        functions[id(fn)] = function
+        dumped = dump_function_json(spec, fn) if as_json else _dump_function(spec, fn)
+        function = functions[id(fn)] = dumped if as_json else values.function(plan_path, dumped)
     deps: list[str | NewTask] = []
     places: dict[str | NewTask, int] = {}
 
@@ -105,7 +99,7 @@ def define(
         return place
 
     for each in spec.after:
-        # An edge whose value no argument refers to: it only orders the two tasks.
+        # An edge that no argument refers to: it only orders the two tasks.
         if position_of(each) is None:
             raise InvalidTask(spec.label, f"{spec.label}: after is a list of tasks, not {each!r}")
     dump_call = dump_call_json if as_json else _dump_call
@@ -271,6 +265,11 @@ def _serialising(what: str) -> Iterator[None]:
         raise NotSerialisable(
             f"{what} cannot be serialised: {type(error).__name__}: {error}"
         ) from error
+
+
+def _dump_function(spec: TaskSpec, fn: Callable[..., Any]) -> bytes:
+    with _serialising(f"{spec.label}: the function {function_name(fn)}"):
+        return dump_function(fn)
 
 
 def _dump_call(

@@ -124,7 +124,7 @@ def load_by_name(blob: bytes, allowed: AllowList | None = None) -> Callable[...,
     if allowed is not None:
         allowed.check(name)
     elif why := why_unfit(name):
-        raise FunctionNotAllowed(str(name), f"{name} is not run: {why}")
+        raise PayloadUndecodable(f"{name} is not run: {why}")
     try:
         found = _walk(name, importlib.import_module(name.module))
     except (FunctionNotAllowed, PayloadUndecodable):
