@@ -12,6 +12,8 @@ from typing import Any, NamedTuple
 from ..errors import FunctionNotAllowed, PayloadUndecodable, ZkplanError
 from .json_values import JSON
 
+#: The longest name of a function and its module.
+NAME_BYTES_MAX = 1000
 #: What stands behind the name of a function that is called once for each item of its argument.
 EACH = b"[]"
 #: The module in which a task of `Plan.map` finds the function that calls another for each item.
@@ -101,7 +103,10 @@ def dump_name(function: Any, each: bool = False) -> bytes:
         is_found = False
     if not is_found:
         raise ValueError(f"it is not what {name} leads to: {told}")
-    return JSON + str(name).encode() + (EACH if each else b"")
+    dumped = JSON + str(name).encode() + (EACH if each else b"")
+    if len(dumped) > NAME_BYTES_MAX:
+        raise ValueError(f"its name has more than {NAME_BYTES_MAX} bytes")
+    return dumped
 
 
 def name_in(blob: bytes) -> Name:
@@ -111,6 +116,8 @@ def name_in(blob: bytes) -> Name:
             "its function and arguments are pickles, and only JSON is decoded here (serializer "
             "json): a worker with serializer pickle can run it"
         )
+    if len(blob) > NAME_BYTES_MAX:
+        raise PayloadUndecodable(f"the name of its function has {len(blob)} bytes: it is damaged")
     module, _, qualname = blob[1:].removesuffix(EACH).decode(errors="replace").partition(":")
     return Name(module, qualname)
 
