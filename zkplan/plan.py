@@ -152,7 +152,15 @@ class Plan(WatchedPlan):
                 "be there, too: give each task a key, or add tasks only where is_new is True; "
                 "client.plan(key=…) gives a handle that adds them all the same",
             )
-        made, gates = define_all(specs, self.path, self._client.values, self.record.defaults)
+        record = self.record
+        as_json = record.serializer == "json"
+        if self._client.values.codec.is_json_only and not as_json:
+            raise PlanError(
+                self.path,
+                f"{self.path} is a plan with serializer pickle, and this client writes and reads "
+                'JSON alone: create a plan of its own, or connect with serializer="pickle"',
+            )
+        made, gates = define_all(specs, self.path, self._client.values, record.defaults, as_json)
         if gates or any(new.gate for new in made):
             self._client.transport.run(ensure_gates(self._client.root))
         with self._lock:

@@ -19,7 +19,7 @@ from .inspection.view import Why
 from .inspection.why import why_task
 from .protocol.adding import NewTask
 from .serialization import codec as codecs
-from .serialization.codec import function_name
+from .serialization.functions import function_name
 from .tracebacks import told_to_caller
 from .waiting.done import has_completed
 from .waiting.futures import completion
@@ -160,8 +160,9 @@ class Task:
             return error
         except ResultNotKept:
             return None
-        kind, body = self._plan.client.codec.open(codecs.VALUE + codecs.FAILURE, self._outcome)
-        return failure_in(body, self.path, self.name) if kind == codecs.FAILURE else None
+        codec = self._plan.client.codec
+        kind, body = codec.open(codecs.VALUE + codecs.FAILURE, self._outcome)
+        return failure_in(codec, body, self.path, self.name) if kind == codecs.FAILURE else None
 
     def done(self) -> bool:
         """Whether the task has finished, is out of attempts, or was cancelled with its plan."""

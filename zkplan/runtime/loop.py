@@ -98,9 +98,7 @@ class Loop:
         # The stages, in the order of a task's way through them.
         times = PlanTimes(steps, membership, candidates)
         self.poller = Poller(
-            *(steps, paths, membership, claims, kept, candidates, vanished, counters),
-            times,
-            queues,
+            *(steps, paths, membership, claims, kept, candidates, vanished, counters, times, queues)
         )
         loader = Loader(steps, claims, pool, candidates, prefetch)
         self.claimer = claimer = Claimer(
