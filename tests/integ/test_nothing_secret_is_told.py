@@ -222,9 +222,15 @@ def refuse(_: Closed) -> None:
     raise rejected("adding tasks", Refused(0, zkplan.protocol.requests.Reason.OTHER, task.path))
 
 
+def take_a_key_twice(closed: Closed) -> None:
+    for _ in range(2):
+        closed.client.create_plan(key="taken", if_exists="raise")
+
+
 #: How each error of zkplan comes about, with the planted values in reach.
 CAUSES: dict[type[errors.ZkplanError], Callable[[Closed], Any]] = {
     errors.PlanNotFound: lambda c: c.client.plan("no such plan"),
+    errors.PlanExists: take_a_key_twice,
     errors.PlanDrained: lambda c: c.plans["done"].add_task(str, [ARGUMENT]),
     errors.PlanCancelled: lambda c: c.plans["cancelled"].add_task(str, [ARGUMENT]),
     errors.PlanFailed: lambda c: c.plans["failed"].wait(5),
