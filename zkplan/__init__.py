@@ -18,6 +18,7 @@ from .backoff import Backoff
 from .client import Client, connect
 from .errors import (
     AccessDenied,
+    BudgetSpent,
     ClientClosed,
     ForeignTask,
     FunctionNotAllowed,
@@ -167,6 +168,7 @@ __all__ = [
     "TransactionRejected",
     "InvalidPlanFile",
     "AccessDenied",
+    "BudgetSpent",
     "WaitTimeout",
     "WorkerNotFound",
     "InvariantViolated",

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -24,7 +24,8 @@ from .protocol.look import plan_records
 from .protocol.options import TaskOptions
 from .protocol.records import OnFailure, Serializer
 from .protocol.schedules import CatchUp, Overlap
-from .retention import Expired, Rules, expired, remove_expired
+from .retention.archived import read_back
+from .retention.keeper import Keeper
 from .schedules import Schedule, Wanted, find, find_all, new_schedule
 from .serialization.codec import Codec
 from .settings import Settings, resolve
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
     from kazoo.client import KazooClient
 
 
-class Client(WorkerOrders):
+class Client(WorkerOrders, Keeper):
     """A connection to the plans under one root. It is thread-safe, and a context manager.
 
     Do not use it in a signal handler. The handler may interrupt a request of the same thread, and
@@ -79,8 +80,10 @@ class Client(WorkerOrders):
         as dead and its dependents wait until `retry` gives it more attempts. With "cascade" its
         dependents fail too, and the plan drains.
 
-        `retention` is how many seconds the plan stays after its end: then the next `gc` removes it,
-        and none does before. Nothing removes it by itself.
+        `retention` is how many seconds the plan stays after it is done or cancelled: then a worker
+        removes it within minutes, and nobody does before; `math.inf` keeps it for ever. Without it
+        that of the root counts, which is 30 days unless `set_retention` says otherwise. A plan that
+        fails, is paused, or is not marked ready stays.
 
         A plan of that `key` exists at most once. If one has it, `if_exists` says what follows: with
         "return" the handle is on that one, and its `is_new` is False; "raise" raises PlanExists;
@@ -92,7 +95,8 @@ class Client(WorkerOrders):
         datetime with a zone, or a delay from now, in seconds or as a timedelta. The clock of the
         ZooKeeper server decides.
 
-        Raises InvalidTask for an option, a name or a key out of range.
+        Raises InvalidTask for an option, a name or a key out of range, and BudgetSpent where the
+        plans of this root use up its budget.
         """
         check_if_exists(if_exists, key)
         limit = memory_bytes(memory_limit, "the plan's defaults")
@@ -103,9 +107,9 @@ class Client(WorkerOrders):
         more["serializer"] = self.codec.serializer
         record = new_record(name, defaults, on_failure, retention=retention, **more)
         if key is None:
-            number = self.transport.run(create_plan(self.paths, record))
+            number = self.transport.run(create_plan(self.paths, record, tell=self._warn))
             return Plan(self, self.paths.plan(number), record, new=True)
-        step = create_keyed(self.paths, record, if_exists == "replace_finished")
+        step = create_keyed(self.paths, record, if_exists == "replace_finished", self._warn)
         number, is_new = self.transport.run(step)
         path = self.paths.plan(number)
         if not is_new and if_exists == "raise":
@@ -200,41 +204,22 @@ class Client(WorkerOrders):
         return archive.export_plan(plan, file, pause=pause, wait=wait, remove=remove)
 
     def import_plan(
-        self, file: str | Path, *, copy: bool = False, any_secret: bool = False
+        self,
+        file: str | Path,
+        *,
+        copy: bool = False,
+        any_secret: bool = False,
+        archived: bool = False,
     ) -> Plan:
         """Make a plan from an exported file; see `zkplan.archive.import_plan`.
 
         A plan that is under this root already is refused unless `copy` is set. Payloads signed with
-        another secret are refused unless `any_secret` is set.
+        another secret are refused unless `any_secret` is set. With `archived`, `file` names an
+        archive in the store.
         """
-        number = archive.import_plan(self, file, copy=copy, any_secret=any_secret)
+        with read_back(self, str(file)) if archived else nullcontext(Path(file)) as source:
+            number = archive.import_plan(self, source, copy=copy, any_secret=any_secret)
         return Plan(self, self.paths.plan(number))
-
-    @told_to_caller
-    def gc(
-        self,
-        *,
-        older_than: float | None = None,
-        keep: int | None = None,
-        max_znodes: int | None = None,
-        states: Collection[str] = ("done", "cancelled"),
-        dry_run: bool = False,
-    ) -> list[Expired]:
-        """Remove finished plans. Returns them, oldest end first, each with its outcome.
-
-        A plan goes if each rule that is given lets it go: it ended more than `older_than` seconds
-        ago; it is not among the `keep` plans that ended last; it is one of the oldest, which have
-        to go so that finished plans have at most `max_znodes` znodes. A plan with a `retention` of
-        its own goes when that is over, and not before, whatever the rules say. Without any rule
-        only such plans go. `states` says which plans count as finished; "failed" must be asked for.
-        With `dry_run` nothing is removed.
-
-        It never removes a plan that runs or has a running task. Several clients may call it at
-        once. It does not promise exact ages where the clocks of machines differ. Raises ZkplanError
-        for a wrong rule.
-        """
-        found = expired(self, Rules(older_than, keep, max_znodes, states))
-        return found if dry_run else list(remove_expired(self, found))
 
     def prepare(self) -> None:
         """Create the root and its fixed children if they are missing."""

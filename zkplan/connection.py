@@ -45,6 +45,8 @@ class Connection:
         self.by_profile: frozenset[str] = frozenset()
         #: Whether this process has the server in its memory, or the workers: its plans end with it.
         self.ends_with_process = False
+        #: Warnings of its budget that this client has logged.
+        self._warned: set[str] = set()
 
     @property
     def root(self) -> str:

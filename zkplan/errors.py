@@ -24,6 +24,7 @@ ZkplanError
 │   ├── FunctionNotAllowed    it is not on the list of functions that a worker may run
 │   └── StoredValueLost       the store has it no more, or it is damaged
 ├── InvalidSettings           a profile, a variable or an option that says how to connect is wrong
+├── BudgetSpent               the plans of a root take all the room that they may
 ├── StoreUnavailable          the store of large values cannot be used now, or is another one
 ├── ZooKeeperError               ZooKeeper did not do what was asked
 │   ├── ZooKeeperUnavailable
@@ -214,6 +215,15 @@ class FunctionNotAllowed(PayloadError):
 
 class StoredValueLost(PayloadError):
     """A value is not in the store any more, or its bytes are damaged. Nothing was decoded."""
+
+
+class BudgetSpent(ZkplanError):
+    """The plans under `root` take all the room of its budget, so no new one is created. Nothing was
+    written; plans that are there go on."""
+
+    def __init__(self, root: str, message: str) -> None:
+        super().__init__(message)
+        self.root = root
 
 
 class StoreUnavailable(ZkplanError):

@@ -11,6 +11,7 @@ from .errors import ZkplanError
 from .functions.definition import memory_bytes
 from .isolation.processes import TASKS_PER_CHILD, Processes
 from .protocol.layout import DEFAULT_QUEUE, QUEUE_NAMES, parse_queue
+from .retention.collector import Collector
 from .runtime.loop import Loop
 from .runtime.plan_within import PlanWithin
 from .runtime.statistics import Statistics
@@ -114,6 +115,7 @@ class Worker:
             client.sweeper.plan_is_done,
             self._processes,
             __version__,
+            Collector(client),
         )
         self._thread: threading.Thread | None = None
         self._failure: BaseException | None = None

@@ -193,7 +193,7 @@ def test_an_import_that_fails_leaves_nothing(
     export_plan(plan, file)
     elsewhere.prepare()
     before = tree(elsewhere.transport.client, elsewhere.root)
-    check = moving._read_through
+    check = moving.read_through
 
     def then_cut(*args: Any) -> Any:
         header = check(*args)
@@ -201,7 +201,7 @@ def test_an_import_that_fails_leaves_nothing(
         file.write_bytes(gzip.compress(b"".join(lines[:-2])))
         return header
 
-    monkeypatch.setattr(moving, "_read_through", then_cut)
+    monkeypatch.setattr(moving, "read_through", then_cut)
     with pytest.raises(PayloadUndecodable, match="cut short"):
         import_plan(elsewhere, file)
     assert tree(elsewhere.transport.client, elsewhere.root) == before

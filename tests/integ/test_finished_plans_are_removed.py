@@ -5,9 +5,7 @@ from __future__ import annotations
 import os
 import pty
 import threading
-import time
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -36,9 +34,9 @@ def names(client: Client) -> list[str]:
 
 @pytest.fixture
 def later(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The clock of who removes is ten days ahead."""
-    ahead = SimpleNamespace(time=lambda: time.time() + 864000)
-    monkeypatch.setattr(retention, "time", ahead)
+    """The clock of the server is ten days ahead."""
+    real = retention.server_now
+    monkeypatch.setattr(retention, "server_now", lambda client: real(client) + 864000)
 
 
 def test_only_plans_that_have_ended_are_removed(

@@ -79,7 +79,7 @@ def test_what_has_ended_or_is_active_is_not_asked_for_again() -> None:
     root.put(6, "ready", b'{"state":"cancelled"}')
     active = ("0000000008",)
     assert root.run(active=active) == [f"{number:010d}" for number in (7, 6, 5, 4)]
-    assert root.found.ended == ["0000000006", "0000000005"]
+    assert [plan.number for plan in root.found.ended] == ["0000000006", "0000000005"]
     assert root.run(active=active) == ["0000000007", "0000000004"]
 
 

@@ -104,7 +104,7 @@ def export_plan(
     except OSError as error:
         raise ZkplanError(f"{target} cannot be written: {error.strerror or error}") from error
     if remove:
-        _read_through(target, None, client.values.store)
+        read_through(target, None, client.values.store)
         client.transport.run(retire(plan.path, found.stand))
         remove_plan(client.transport, client.values, client.paths.plan(plan.number))
     return written
@@ -193,7 +193,7 @@ def import_plan(
     """
     source = Path(file)
     store = client.values.store
-    header = _read_through(source, None if any_secret else client.file_codec, store)
+    header = read_through(source, None if any_secret else client.file_codec, store)
     transport, paths = client.transport, client.paths
     twin = None if copy else transport.run(find_twin(paths, header.uid))
     if twin is not None:
@@ -239,7 +239,7 @@ def _remove_half(client: Connection, number: str, unpacker: Unpacker | None) -> 
         )  # fmt: skip
 
 
-def _read_through(file: Path, codec: Codec | None, store: Store | None) -> Header:
+def read_through(file: Path, codec: Codec | None, store: Store | None) -> Header:
     """Check the whole file, and with `codec` the signature of each payload. Blobs need a store."""
     complete = Complete(file, store)
     with open_archive(file) as (header, items):

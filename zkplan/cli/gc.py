@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Iterable
 from typing import Any
@@ -10,30 +9,20 @@ from typing import Any
 import click
 
 from ..errors import ZkplanError
-from ..retention import STATES, Expired, Rules, expired, remove_expired
+from ..retention import STATES, Expired
 from ..settings import Settings
 from ..text import count, date_time
 from .common import connection_options, open_client, output_option, print_rows
+from .upkeep import seconds
 
-_SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 _COLUMNS = ("number", "name", "state", "ended", "reason", "outcome")
-
-
-def _seconds(ctx: click.Context, param: click.Parameter, value: str | None) -> float | None:
-    """Seconds, or a number with a unit: 90s, 30m, 12h, 7d, 2w."""
-    if value is None:
-        return None
-    found = re.fullmatch(r"(\d{1,9}(?:\.\d{1,9})?)([smhdw]?)", value.strip())
-    if found is None:
-        raise click.BadParameter(f"{value!r} is no time: write 90s, 30m, 12h, 7d or 2w", ctx, param)
-    return float(found[1]) * _SECONDS[found[2]]
 
 
 @click.command()
 @click.option(
     "--older-than",
     metavar="TIME",
-    callback=_seconds,
+    callback=seconds,
     help="Those that ended so long ago: 90s, 30m, 12h, 7d, 2w.",
 )
 @click.option("--keep", type=click.IntRange(0), help="All but so many that ended last.")
@@ -50,6 +39,11 @@ def _seconds(ctx: click.Context, param: click.Parameter, value: str | None) -> f
     default=("done", "cancelled"),
     help="Plans in this state; give it once for each state.",
 )
+@click.option(
+    "--archive",
+    is_flag=True,
+    help="Archive each plan in the store first; one that cannot be archived stays.",
+)
 @click.option("--dry-run", is_flag=True, help="Only say what would be removed.")
 @click.option("--yes", is_flag=True, help="Do not ask. Required where there is no terminal.")
 @output_option
@@ -59,21 +53,23 @@ def gc(
     keep: int | None,
     max_znodes: int | None,
     states: tuple[str, ...],
+    archive: bool,
     dry_run: bool,
     yes: bool,
     output: str,
     settings: Settings,
 ) -> None:
-    """Remove finished plans. A plan goes if all rules given here let it go, or if its own retention
-    is over; without any rule, only such plans go. A plan that runs is never removed."""
-    rules = Rules(older_than, keep, max_znodes, states)
+    """Remove finished plans. A plan goes if all rules given here let it go, or if its retention is
+    over; without any rule, only such plans go. A plan that runs is never removed."""
     with open_client(settings) as client:
-        found = expired(client, rules)
+        found = client.gc(
+            older_than=older_than, keep=keep, max_znodes=max_znodes, states=states, dry_run=True
+        )
         if dry_run or not found:
             print_rows(_rows(found, output), output, _COLUMNS)
         else:
-            _confirm(found, yes)
-            ended = list(remove_expired(client, found))
+            _confirm(found, yes, archive)
+            ended = client.remove_finished(found, archive=archive)
             print_rows(_rows(ended, output), output, _COLUMNS)
             left = [plan.outcome for plan in ended if plan.outcome != "removed"]
             if left:
@@ -82,8 +78,8 @@ def gc(
         click.echo(f"no finished plan under {client.root} is to be removed", err=True)
 
 
-def _confirm(found: list[Expired], yes: bool) -> None:
-    what = count(len(found), "finished plan")
+def _confirm(found: list[Expired], yes: bool, archive: bool) -> None:
+    what = f"{count(len(found), 'finished plan')}{', and archive before' if archive else ''}"
     if yes:
         return
     if not sys.stdin.isatty():

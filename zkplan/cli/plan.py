@@ -5,16 +5,19 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from itertools import starmap
+from pathlib import Path
 from typing import Any
 
 import click
 
-from ..archive import export_plan, import_plan
+from ..archive import export_plan
 from ..client import Client
 from ..plan import Plan
 from ..protocol.control import PlanStatus
+from ..protocol.fields import lasting_to_json
 from ..protocol.look import refuse_hidden
 from ..protocol.records import Dead
+from ..retention.archived import Archived
 from ..settings import Settings
 from ..text import count, date_time
 from ..transport.addresses import folder_of, is_embedded
@@ -90,7 +93,7 @@ def show(plan: str, output: str, settings: Settings) -> None:
         facts = status_row(found.status(), output)
         facts["on_failure"] = found.record.on_failure
         if found.record.retention is not None:
-            facts["retention"] = found.record.retention
+            facts["retention"] = lasting_to_json(found.record.retention)
         if output == "table":
             facts["failures"] = "\n".join(starmap(_failure, found.dead()))
         else:
@@ -197,24 +200,36 @@ def export(
 
 
 @plan.command("import")
-@click.argument("file", type=click.Path(exists=True, dir_okay=False))
+@click.argument("file", type=click.Path(dir_okay=False))
 @click.option(
     "--resume",
     is_flag=True,
     help="Let the plan run at once. Otherwise it is paused if it was paused.",
 )
 @click.option("--copy", is_flag=True, help="Import the plan even if it is under this root already.")
+@click.option(
+    "--archived", is_flag=True, help="FILE names an archive in the store, as `plan archived` says."
+)
 @click.option("--any-secret", is_flag=True, help="Do not check the signatures of the payloads.")
 @output_option
 @connection_options
 def import_(
-    file: str, resume: bool, copy: bool, any_secret: bool, output: str, settings: Settings
+    file: str,
+    resume: bool,
+    copy: bool,
+    archived: bool,
+    any_secret: bool,
+    output: str,
+    settings: Settings,
 ) -> None:
-    """Create a plan from an exported file. It gets a number of its own under this root."""
+    """Create a plan from an exported file, or from an archive. It gets a number of its own under
+    this root."""
+    if not archived and not Path(file).exists():
+        raise click.BadParameter(f"File {file!r} does not exist.", param_hint="'FILE'")
     # The data folder may be new. A server in memory would end with this command, and lose the plan.
     in_folder = is_embedded(settings.hosts) and folder_of(settings.hosts) is not None
     with open_client(settings, creates=in_folder) as client:
-        found = client.plan(import_plan(client, file, copy=copy, any_secret=any_secret))
+        found = client.import_plan(file, copy=copy, any_secret=any_secret, archived=archived)
         state = found.status().state
         if resume and state == "defining":
             found.mark_ready()
@@ -227,6 +242,21 @@ def import_(
             f"{label_of(found)} is paused. To resume it:\n{_resume(found)}",
             err=True,
         )
+
+
+@plan.command()
+@output_option
+@connection_options
+def archived(output: str, settings: Settings) -> None:
+    """List the archives of removed plans in the store, of all roots that share it."""
+    with open_client(settings) as client:
+        rows = [each._asdict() for each in client.archived_plans()]
+    for row in rows:
+        if row["exported"] is not None:
+            row["exported"] = date_time(row["exported"], output != "json")
+    print_rows(rows, output, tuple(Archived._fields))
+    if not rows:
+        click.echo("there is no archive in the store", err=True)
 
 
 def _resume(found: Plan) -> str:

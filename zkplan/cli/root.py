@@ -1,4 +1,4 @@
-"""`zkplan root`: set a root up, close it, and see what an outsider could do there."""
+"""`zkplan root`: set a root up, close it, bound it, and see what an outsider could do there."""
 
 from __future__ import annotations
 
@@ -17,14 +17,19 @@ from ..settings import Settings
 from ..text import count
 from . import EXIT_FAILED, EXIT_USAGE, end
 from .common import connection_options, open_client, output_option, print_facts
+from .upkeep import budget, retention
 
 
-@click.group(short_help="Set a root up, close it, see what an outsider could do.")
+@click.group(short_help="Set a root up, close it, bound it, see what an outsider could do.")
 def root() -> None:
     """Set a root up, close it, and see what an outsider could do there.
 
     An outsider is whoever reaches ZooKeeper and has no login.
     """
+
+
+root.add_command(budget)
+root.add_command(retention)
 
 
 @root.command()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from typing import Any, Literal
@@ -34,7 +35,9 @@ def new_record(
         raise InvalidTask("", f'on_failure must be "hold" or "cascade", not {on_failure!r}')
     check_plan_name(name)
     is_number = isinstance(retention, (int, float))
-    if retention is not None and not (is_number and 0 <= retention < NUMBER_MAX):
+    if retention is not None and not (
+        is_number and (0 <= retention < NUMBER_MAX or retention == math.inf)
+    ):
         raise InvalidTask("", f"retention is a number of seconds from 0, not {retention!r}")
     check_key(key, "", "the key of a plan")
     times: dict[str, Any] = {}

@@ -7,12 +7,13 @@ another client built by plain creates has no entry until a scan finds it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from .foreign import delete_below
 from .layout import Paths, active_entry, parse_number
-from .records import control_from_bytes
+from .look import readable_record
 from .requests import (
     Applied,
     Check,
@@ -29,12 +30,22 @@ from .requests import (
     SetData,
     Step,
 )
+from .upkeep import ended_at
+
+
+class Ended(NamedTuple):
+    """A plan that has ended for good: when, in seconds since 1970 of the server, and the retention
+    that its author gave it. It is infinite where the plan's record cannot be read."""
+
+    number: str
+    ended: float
+    retention: float | None
 
 
 class Scanned(NamedTuple):
     """The result of a scan: plans that have ended for good, and why others could not be indexed."""
 
-    ended: list[str]
+    ended: list[Ended]
     shut: list[str]
 
 
@@ -87,11 +98,15 @@ def find_unindexed(paths: Paths, plans: Sequence[str]) -> Step[Scanned]:
     reads = []
     for plan, _ in ready:
         path = paths.plan(plan)
-        reads += [ReadData(f"{path}/done"), ReadData(active_entry(path))]
+        reads += [ReadData(f"{path}/done"), ReadData(active_entry(path)), ReadData(path)]
     nodes = (yield ReadMany(reads)) if reads else []
-    for (plan, control), done, entry in zip(ready, nodes[::2], nodes[1::2], strict=True):
-        if done is not None or control_from_bytes(control.data) == "cancelled":
-            found.ended.append(plan)
+    parts = zip(ready, nodes[::3], nodes[1::3], nodes[2::3], strict=True)
+    for (plan, control), done, entry, node in parts:
+        state, ended = ended_at(control, done)
+        if state:
+            record = readable_record(node.data) if node is not None else None
+            retention = math.inf if record is None else record.retention
+            found.ended.append(Ended(plan, ended, retention))
         elif entry is None:
             yield from _index(paths.plan(plan), control, found)
     return found

@@ -20,6 +20,7 @@ from .requests import (
     Await,
     Create,
     Multi,
+    Node,
     Op,
     ReadChildren,
     ReadData,
@@ -31,6 +32,7 @@ from .requests import (
     Ticket,
 )
 from .shared import GROUP_BYTES_MAX, GUARD, READS_PER_REQUEST, Draft, rejected
+from .upkeep import refuse_if_spent, warning_of
 
 #: How many batches are under way at once: enough to keep the server busy while more are encoded.
 WINDOW = 4
@@ -40,12 +42,12 @@ BATCH_OPS = 400
 EDGES_PER_MULTI = 1200
 
 
-def ensure_root(paths: Paths) -> Step[None]:
-    """Create the root and its fixed children if they are missing."""
+def ensure_root(paths: Paths) -> Step[Node | None]:
+    """Create the root and its fixed children if they are missing. Returns its upkeep."""
     wanted = [paths.workers, paths.claims, paths.delayed, paths.active]
-    nodes = yield ReadMany([ReadData(path) for path in wanted])
+    upkeep, *nodes = yield ReadMany([ReadData(path) for path in (paths.upkeep, *wanted)])
     if all(node is not None for node in nodes):
-        return
+        return upkeep  # type: ignore[no-any-return]
     parts = paths.root.split("/")
     above = ["/".join(parts[:end]) for end in range(2, len(parts) + 1)]
     for path in (*above, *wanted):
@@ -54,13 +56,17 @@ def ensure_root(paths: Paths) -> Step[None]:
         known = (Reason.NODE_EXISTS, *([Reason.NO_AUTH] if len(path) < len(paths.root) else []))
         if isinstance(answer, Refused) and answer.reason not in known:
             raise rejected(f"creating {path}", answer)
+    return None
 
 
 def create_plan(
-    paths: Paths, record: PlanRecord, children: Sequence[str] = PLAN_FIXED
+    paths: Paths,
+    record: PlanRecord,
+    children: Sequence[str] = PLAN_FIXED,
+    tell: Callable[[str], None] = lambda warning: None,
 ) -> Step[str]:
     """Create a plan with these children in one transaction. Returns its number."""
-    made = yield from create_plan_with(paths, record, lambda number: [], children)
+    made = yield from create_plan_with(paths, record, lambda number: [], children, tell)
     assert isinstance(made, str)
     return made
 
@@ -70,13 +76,17 @@ def create_plan_with(
     record: PlanRecord,
     more: Callable[[str], list[Op]],
     children: Sequence[str] = PLAN_FIXED,
+    tell: Callable[[str], None] = lambda warning: None,
 ) -> Step[str | Refused]:
     """Create a plan, and do `more` in the same transaction, given its number.
 
-    Returns its number, or the refusal of an operation of `more`. Nothing was written then, not even
-    by an earlier copy: its fixed children would refuse this copy before.
+    `tell` is warned of a budget that is nearly spent. Returns its number, or the refusal of an
+    operation of `more`. Nothing was written then, not even by an earlier copy: its fixed children
+    would refuse this copy before. Raises BudgetSpent.
     """
-    yield from ensure_root(paths)
+    upkeep = refuse_if_spent(paths, (yield from ensure_root(paths)))
+    if upkeep is not None and (warning := warning_of(paths, upkeep)):
+        tell(warning)
     while True:
         root = yield ReadData(paths.root)
         if root is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import Any
 
 from ..errors import PayloadUndecodable
@@ -10,6 +11,8 @@ from .layout import DEFAULT_QUEUE, parse_queue
 
 #: Larger than any number that an option may have, in any unit.
 NUMBER_MAX = 1e12
+#: What stays for ever, where a number of seconds stands otherwise.
+FOREVER = "forever"
 
 
 def to_json(value: Any) -> bytes:
@@ -68,6 +71,21 @@ def as_retention(value: Any) -> float | None:
     """None for anything else than seconds: then the plan stays, which does no harm."""
     known = type(value) in (int, float) and 0 <= value < NUMBER_MAX
     return float(value) if known else None
+
+
+def as_lasting(value: Any) -> float | None:
+    """Seconds, infinite for "forever"; None for anything else."""
+    return math.inf if value == FOREVER else as_retention(value)
+
+
+def lasting_to_json(seconds: float) -> float | str:
+    """The same as JSON, which has no number that is infinite."""
+    return FOREVER if seconds == math.inf else seconds
+
+
+def as_whole_from_0(value: Any) -> int | None:
+    """A whole number from 0; None for anything else."""
+    return value if type(value) is int and 0 <= value < NUMBER_MAX**2 else None
 
 
 def as_moment(value: Any) -> float | None:

@@ -66,9 +66,14 @@ def find_key(paths: Paths, key: str) -> Step[Held | None]:
     return None
 
 
-def create_keyed(paths: Paths, record: PlanRecord, replace: bool) -> Step[tuple[str, bool]]:
+def create_keyed(
+    paths: Paths,
+    record: PlanRecord,
+    replace: bool,
+    tell: Callable[[str], None] = lambda warning: None,
+) -> Step[tuple[str, bool]]:
     """Create a plan under its key, or find the one that has it. Returns its number, and whether it
-    is new.
+    is new. `tell`, and what is raised: see `create_plan_with`.
 
     With `replace`, a plan that is done or cancelled loses the key to the new one, in the
     transaction that creates that. It stays otherwise.
@@ -79,7 +84,8 @@ def create_keyed(paths: Paths, record: PlanRecord, replace: bool) -> Step[tuple[
             if (yield from _still(paths, held)):
                 return held.number, False
             continue
-        made = yield from create_plan_with(paths, record, key_ops(paths, record.key, held))
+        more = key_ops(paths, record.key, held)
+        made = yield from create_plan_with(paths, record, more, tell=tell)
         if isinstance(made, str):
             return made, True
         yield from mend_keys(paths, made)

@@ -242,7 +242,17 @@ def task_key(plan_path: str, key: str) -> str:
 class Paths:
     """Full paths below one root. Numbers are the ten digits of sequential names, as text."""
 
-    __slots__ = ("active", "claims", "delayed", "gates", "keys", "root", "schedules", "workers")
+    __slots__ = (
+        "active",
+        "claims",
+        "delayed",
+        "gates",
+        "keys",
+        "root",
+        "schedules",
+        "upkeep",
+        "workers",
+    )
 
     def __init__(self, root: str) -> None:
         self.root = root
@@ -253,6 +263,7 @@ class Paths:
         self.keys = f"{root}/keys"
         self.schedules = f"{root}/schedules"
         self.gates = f"{root}/gates"
+        self.upkeep = f"{root}/upkeep"
 
     def plan(self, plan: str) -> str:
         return f"{self.root}/plan-{plan}"

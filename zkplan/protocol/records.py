@@ -10,14 +10,15 @@ from typing import Literal, NamedTuple
 
 from ..errors import PayloadUndecodable
 from .fields import (
+    as_lasting,
     as_moment,
     as_queue,
     as_rank,
-    as_retention,
     as_seconds,
     as_text,
     as_whole,
     from_json,
+    lasting_to_json,
     to_json,
 )
 from .layout import DEFAULT_QUEUE, parse_queue
@@ -40,7 +41,8 @@ _EDGE = re.compile(
 class PlanRecord:
     """The data of a plan, which never change. `uid` tells a repeated creation from another plan.
 
-    `retention` is how long it stays after its end, in seconds; with None nothing is said about it.
+    `retention` is how long it stays after its end, in seconds, infinite for ever; with None that of
+    its root counts.
     `key` names this plan alone. Before `not_before` no task of it is claimed, and at its `deadline`
     it is cancelled: wall-clock seconds since 1970, by the server's clock. Where a `schedule` made
     it, `due` is the time for which it did, in the schedule's `timezone`.
@@ -68,6 +70,8 @@ class PlanRecord:
         for name in ("retention", "key", "not_before", "deadline", "schedule", "due", "timezone"):
             if not value[name] and value[name] != 0:
                 del value[name]
+        if self.retention is not None:
+            value["retention"] = lasting_to_json(self.retention)
         if self.serializer == "pickle":
             del value["serializer"]
         return to_json(value)
@@ -88,7 +92,7 @@ class PlanRecord:
             created=as_seconds(value.get("created", 0.0), "a plan record"),
             defaults=TaskOptions.from_value(value.get("defaults", {})),
             on_failure="cascade" if value.get("on_failure") == "cascade" else "hold",
-            retention=as_retention(value.get("retention")),
+            retention=as_lasting(value.get("retention")),
             key=as_text(value.get("key")),
             not_before=as_moment(value.get("not_before")),
             deadline=as_moment(value.get("deadline")),

@@ -35,6 +35,11 @@ class Candidates:
             self._stocked.pop(number, None)
             self._wanting.pop(number, None)
 
+    def __contains__(self, number: object) -> bool:
+        """Whether the plan may have work, as far as is known here."""
+        view = self.views.get(number)  # type: ignore[call-overload]
+        return view is not None and not view.finished and view.state != "cancelled"
+
     def unfinished(self) -> Iterator[PlanView]:
         """All plans but those known to be done."""
         return (view for view in self.views.values() if not view.finished)

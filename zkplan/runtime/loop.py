@@ -19,6 +19,7 @@ from ..protocol.layout import Paths
 from ..protocol.requests import Delete, Multi
 from ..protocol.shared import Registration
 from ..protocol.worker_record import WorkerState
+from ..retention.collector import Collector
 from ..store.values import Values
 from ..transport import Transport
 from ..transport.mailbox import Empty, Mailbox
@@ -49,6 +50,7 @@ from .shutdown import PATIENT_S, Shutdown
 from .statistics import Counters
 from .steps import Steps
 from .thread_pool import ThreadPool
+from .upkeep import RootUpkeep
 
 if TYPE_CHECKING:
     from ..plan import Plan
@@ -71,6 +73,7 @@ class Loop:
         plan_is_done: Callable[[str], None],
         isolation: Isolation,
         version: str,
+        collector: Collector,
     ) -> None:
         self._transport, self._paths = transport, paths
         self._inbox: Mailbox[Callable[[], None]] = Mailbox()
@@ -118,6 +121,10 @@ class Loop:
         self.promotion = Promotion(steps, paths, membership)
         self.schedules = Schedules(steps, paths, membership)
         self.gates = GateWatch(steps, paths, membership, values.codec)
+        scan = PlanScan(paths)
+        self.upkeep = RootUpkeep(
+            *(steps, paths, membership, scan, collector, lambda: self.shutdown.begun)
+        )
         self.duties: list[Duty] = [
             Heartbeat(steps, membership, claims, session_s / 6),
             self.clearing,
@@ -126,7 +133,8 @@ class Loop:
             PlanCheck(steps, paths, membership, candidates, queues, publisher.finish),
             times,
             self.schedules,
-            IndexScan(steps, membership, candidates, PlanScan(paths)),
+            IndexScan(steps, membership, candidates, scan, self.upkeep.learn),
+            self.upkeep,
             IdlePoll(backoff, claims, self.poller.look_again),
         ]
 

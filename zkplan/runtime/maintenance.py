@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from ..backoff import CHANCE, Backoff
 from ..log import get_logger
-from ..protocol.active import Scanned
+from ..protocol.active import Ended, Scanned
 from ..protocol.check import Report, check
 from ..protocol.layout import Paths
 from ..protocol.queues import read_queues
@@ -179,6 +179,8 @@ class IndexScan:
     membership: Membership
     candidates: Candidates
     scan: PlanScan
+    #: Gets the plans that the scan finds to have ended.
+    ended: Callable[[Sequence[Ended]], None]
     #: What is indexed comes first: the scan may have a large root to list.
     at: float = field(default_factory=lambda: time.monotonic() + SCAN_PERIOD_S)
     _is_under_way: bool = False
@@ -192,12 +194,14 @@ class IndexScan:
         def scanned(found: Scanned) -> None:
             self._is_under_way = False
             self.scan.learn(found)
+            if found.ended:
+                self.ended(found.ended)
             ended = time.monotonic()
             rest = SCAN_COST * (ended - now) * self.membership.share[1]
             self.at = ended + min(SCAN_REST_MAX_S, max(SCAN_PERIOD_S, rest))
             for why in found.shut:
                 self.steps.complaints.tell(why)
 
-        step = self.scan.next_slice(self.membership.share, self.candidates.views)
+        step = self.scan.next_slice(self.membership.share, self.candidates)
         what = "plans of other clients are not looked for"
         self.steps.start_contained(step, scanned, what, instead=Scanned([], []))

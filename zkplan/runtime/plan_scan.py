@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container
 
-from ..protocol.active import Scanned, find_unindexed
+from ..protocol.active import Ended, Scanned, find_unindexed
 from ..protocol.layout import Paths
 from ..protocol.look import list_plans
 from ..protocol.requests import ReadData, Step
@@ -24,7 +24,8 @@ class PlanScan:
         #: The version of the root's children at the last listing.
         self._seen = -1
         self._plans: set[str] = set()
-        self._ended: set[str] = set()
+        #: Plans that have ended, until they are removed.
+        self.ended: dict[str, Ended] = {}
         #: The plans left in this round; the next one is last.
         self._round: list[str] = []
 
@@ -40,15 +41,15 @@ class PlanScan:
             # removed meanwhile are simply missing.
             self._round += [plan for plan in listed if plan not in self._plans]
             self._plans = set(listed)
-            self._ended &= self._plans
+            self.ended = {plan: self.ended[plan] for plan in self.ended.keys() & self._plans}
             self._seen = root.cversion
         place, count = share
         chosen = list[str]()
         if not self._round:
-            self._round = sorted(self._plans - self._ended)
+            self._round = sorted(self._plans - self.ended.keys())
         while self._round and len(chosen) < SLICE:
             plan = self._round.pop()
-            if int(plan) % count == place and plan not in active and plan not in self._ended:
+            if int(plan) % count == place and plan not in active and plan not in self.ended:
                 chosen.append(plan)
         if not chosen:
             return Scanned([], [])
@@ -56,4 +57,4 @@ class PlanScan:
 
     def learn(self, found: Scanned) -> None:
         """Take the result of a slice."""
-        self._ended.update(found.ended)
+        self.ended.update((plan.number, plan) for plan in found.ended)

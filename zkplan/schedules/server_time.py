@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import TypeVar
 
 from ..connection import Connection
 from ..errors import TransactionRejected
-from ..protocol.requests import Multi, ReadData, SetData
 from ..protocol.schedules import ensure_schedules
 from ..protocol.shared import REFUSALS_MAX
 from ..transport.server_clock import ServerClock
@@ -20,13 +18,8 @@ def server_time(client: Connection) -> float:
     """Wall-clock seconds of the server, from a write: the clock here may be wrong by hours."""
     path = client.paths.schedules
     client.transport.run(ensure_schedules(client.paths))
-    before = time.monotonic()
-    client.transport.ask(Multi([SetData(path)]))
-    after = time.monotonic()
-    node = client.transport.ask(ReadData(path))
     clock = ServerClock()
-    if node is not None:
-        clock.learn(node.modified_ms, before, after)
+    client.transport.run(clock.ask(path))
     return clock.now()
 
 

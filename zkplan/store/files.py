@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from ..errors import StoredValueLost, StoreUnavailable, ZkplanError
@@ -97,15 +97,24 @@ class Store:
         Raises StoreUnavailable."""
         found, length = Digest(), 0
         try:
-            with self._fs.open(self._path(folder, name), "rb") as file:
-                while chunk := file.read(CHUNK_BYTES):
-                    found.update(chunk)
-                    length += len(chunk)
-        except FileNotFoundError:
+            for chunk in self.chunks(folder, name):
+                found.update(chunk)
+                length += len(chunk)
+        except StoredValueLost:
             return None
+        return found.hex(), length
+
+    def chunks(self, folder: str, name: str, size: int = CHUNK_BYTES) -> Iterator[bytes]:
+        """What a file holds, piece by piece. Raises StoredValueLost if there is none, and
+        StoreUnavailable."""
+        try:
+            with self._fs.open(self._path(folder, name), "rb") as file:
+                while chunk := file.read(size):
+                    yield chunk
+        except FileNotFoundError:
+            raise StoredValueLost(f"{folder}/{name} is not in the store {self.url}") from None
         except Exception as error:
             raise self._unavailable(f"{name} cannot be read", error) from error
-        return found.hex(), length
 
     def names(self, folder: str) -> list[str]:
         """The blobs of a plan, and what a writer that died has left. Raises StoreUnavailable."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 
-from ..protocol.requests import Node, ReadData, Step
+from ..protocol.requests import Applied, Multi, Node, ReadData, Refused, SetData, Step
+from ..protocol.shared import rejected
 
 
 class ServerClock:
@@ -38,6 +39,20 @@ class ServerClock:
     @property
     def is_known(self) -> bool:
         return self._bounds is not None
+
+    def ask(self, path: str) -> Step[None]:
+        """Write a znode that exists and whose data are empty, and read when that was.
+
+        Raises AccessDenied.
+        """
+        before = time.monotonic()
+        answer = yield Multi([SetData(path)])
+        after = time.monotonic()
+        if isinstance(answer, Refused) and answer.right:
+            raise rejected(f"asking for the time by a write of {path}", answer)
+        node = (yield ReadData(path)) if isinstance(answer, Applied) else None
+        if node is not None:
+            self.learn(node.modified_ms, before, after)
 
     def registered(self, path: str, before: float, after: float) -> None:
         """The worker's registration was made between these monotonic times."""

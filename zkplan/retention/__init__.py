@@ -1,29 +1,31 @@
 """Remove finished plans: by age, by number, by how many znodes they have, as asked or as they say.
 
-Only what has ended for good is removed, so any number of clients may do this at once. A failed plan
-could be retried, so it is proved once more that nothing of it can run, and cancelled in one
-transaction that is refused if anything has changed since.
+Workers do it by themselves where a retention is over (`collector`). Only what has ended for good is
+removed, so any number of them may do this at once. A failed plan could be retried, so it is proved
+once more that nothing of it can run, and cancelled in one transaction that is refused if anything
+has changed since.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from .connection import Connection
-from .errors import UNREACHABLE, PayloadUndecodable, PlanNotFound, ZkplanError
-from .inspection.deadlock import dead_if_deadlocked, status_of
-from .protocol.control import cancel_as_read
-from .protocol.fields import NUMBER_MAX, from_json
-from .protocol.layout import active_entry, number_of, parse_claim
-from .protocol.load import read_all
-from .protocol.look import names_on_claims_nodes, plan_records
-from .protocol.records import control_from_bytes
-from .protocol.requests import Node, ReadChildren, ReadData, ReadMany, Step
-from .store.end import remove
-from .text import age, count
+from ..connection import Connection
+from ..errors import UNREACHABLE, AccessDenied, PlanNotFound, ZkplanError
+from ..inspection.deadlock import dead_if_deadlocked, status_of
+from ..protocol.control import cancel_as_read
+from ..protocol.layout import active_entry, number_of, parse_claim
+from ..protocol.load import read_all
+from ..protocol.look import names_on_claims_nodes, plan_records
+from ..protocol.records import control_from_bytes
+from ..protocol.requests import Node, ReadChildren, ReadData, ReadMany, Step
+from ..protocol.upkeep import ended_at, read_upkeep
+from ..store.end import remove
+from ..text import age, count
+from ..transport.server_clock import ServerClock
+from .archived import archive_plan
 
 Ended = Literal["done", "cancelled", "failed"]
 STATES: tuple[Ended, ...] = ("done", "cancelled", "failed")
@@ -32,10 +34,11 @@ DEAD_MAX = 1000
 
 
 class Expired(NamedTuple):
-    """A finished plan that is to be removed. `ended` is in wall-clock seconds since 1970.
+    """A finished plan that is to be removed. `ended` is in seconds since 1970 of the server.
 
     `reason` says why it goes. `outcome` is empty before the removal, then `removed`, or why the
-    plan is still there. `znodes` is None unless they were counted.
+    plan is still there. `znodes` is None unless they were counted. `archived` is the name of its
+    archive in the store, if it was asked for.
     """
 
     path: str
@@ -45,12 +48,13 @@ class Expired(NamedTuple):
     reason: str
     znodes: int | None = None
     outcome: str = ""
+    archived: str = ""
 
 
 @dataclass(frozen=True)
 class Rules:
     """What may go. A plan goes if each rule that is given lets it go; without any, none goes but by
-    its own `retention`. Times are in seconds."""
+    its retention. Times are in seconds."""
 
     older_than: float | None = None
     keep: int | None = None
@@ -67,18 +71,32 @@ class Rules:
 
 
 def expired(client: Connection, rules: Rules) -> list[Expired]:
-    """The plans that these rules and their own retention let go, oldest end first."""
-    now = time.time()
+    """The plans that these rules and their retention let go, oldest end first."""
+    default = client.transport.run(read_upkeep(client.paths)).retention
+    now = server_now(client)
     found, theirs = list[Expired](), list[Expired]()
-    for plan, retention in _ended_plans(client, rules.states):
-        if retention is None:
-            found.append(plan)
-        elif now - plan.ended >= retention:
-            reason = f"its retention of {age(retention).removesuffix(' ago')} is over"
+    for plan, own in _ended_plans(client, rules.states):
+        retention = default if own is None else own
+        # A failed plan stays until somebody asks for it by a rule.
+        if now - plan.ended >= retention and (own is not None or plan.state != "failed"):
+            whose = "the root's" if own is None else "its"
+            reason = f"{whose} retention of {age(retention).removesuffix(' ago')} is over"
             theirs.append(plan._replace(reason=reason))
+        elif own is None:
+            found.append(plan)
     found.sort(key=lambda plan: (plan.ended, plan.path))
     going = [*theirs, *_by_rules(client, rules, found, now)]
     return sorted(going, key=lambda plan: (plan.ended, plan.path))
+
+
+def server_now(client: Connection) -> float:
+    """Seconds since 1970, by the server's clock; by the clock here where nothing may be written."""
+    clock = ServerClock()
+    try:
+        client.transport.run(clock.ask(client.paths.delayed))
+    except AccessDenied:
+        pass  # such a client removes nothing either
+    return clock.now()
 
 
 def _by_rules(
@@ -143,12 +161,9 @@ def _end(
 ) -> tuple[str, float]:
     """The state of a plan that has ended, and when it did; an empty text for any other plan."""
     ready, done, dead = nodes
-    if ready is None:
-        return "", 0.0  # its author is still defining it, or it is being removed
-    if done is not None:
-        return "done", _when(done)
-    if control_from_bytes(ready.data) == "cancelled":
-        return "cancelled", ready.modified_ms / 1000
+    state, ended = ended_at(ready, done)
+    if state or ready is None:
+        return state, ended
     if not (failed and dead is not None and dead.child_count):
         return "", 0.0
     try:
@@ -162,19 +177,12 @@ def _end(
     return "failed", max((node.created_ms for node in letters if node), default=0) / 1000
 
 
-def _when(done: Node) -> float:
-    try:
-        when = from_json(done.data, "the end of a plan").get("when")
-    except PayloadUndecodable:  # made by another client
-        when = None
-    # Anybody may have written it. The server's own time is right where the plan was not imported.
-    if isinstance(when, int | float) and 0 < when < NUMBER_MAX:
-        return float(when)
-    return done.created_ms / 1000
-
-
-def remove_expired(client: Connection, plans: Sequence[Expired]) -> Iterator[Expired]:
+def remove_expired(
+    client: Connection, plans: Sequence[Expired], archive: bool = False
+) -> Iterator[Expired]:
     """Remove these plans. Yields each with its outcome; a plan that resists does not stop the rest.
+
+    With `archive` each is archived first, and kept where that fails.
 
     Raises ZooKeeperUnavailable and the like. What was not removed then, the next run removes.
     """
@@ -183,6 +191,8 @@ def remove_expired(client: Connection, plans: Sequence[Expired]) -> Iterator[Exp
             if plan.state == "failed" and (why := _cancel_failed(client, plan.path)):
                 yield plan._replace(outcome=f"kept: {why}")
                 continue
+            if archive:
+                plan = plan._replace(archived=archive_plan(client, plan.path))
             remove(client.transport, client.values, plan.path)
         except PlanNotFound:
             yield plan._replace(outcome="removed")  # by another one, at the same time

@@ -1,0 +1,188 @@
+"""`zkplan root budget` and `zkplan root retention`: what plans may take, and how long they stay."""
+
+from __future__ import annotations
+
+import math
+import re
+import sys
+from typing import Any
+
+import click
+
+from ..protocol.upkeep import RETENTION_S, Upkeep
+from ..settings import Settings
+from ..text import age, date_time, size
+from . import EXIT_FAILED
+from .common import connection_options, open_client, output_option, print_facts
+
+_SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
+
+
+def seconds(ctx: click.Context, param: click.Parameter, value: str | None) -> float | None:
+    """Seconds, or a number with a unit: 90s, 30m, 12h, 7d, 2w."""
+    if value is None:
+        return None
+    found = re.fullmatch(r"(\d{1,9}(?:\.\d{1,9})?)([smhdw]?)", value.strip())
+    if found is None:
+        raise click.BadParameter(f"{value!r} is no time: write 90s, 30m, 12h, 7d or 2w", ctx, param)
+    return float(found[1]) * _SECONDS[found[2]]
+
+
+def _lasting(ctx: click.Context, param: click.Parameter, value: str) -> float | None:
+    return math.inf if value.strip() == "forever" else seconds(ctx, param, value)
+
+
+def _confirmed(yes: bool, what: str) -> None:
+    """Ask before workers may remove more than they would have. Exits with 2 if it is not wanted."""
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise click.UsageError(f"there is no terminal to ask: {what} Confirm with --yes")
+    if not click.confirm(f"{what} Go on?", err=True):
+        click.echo("nothing is changed", err=True)
+        raise SystemExit(2)
+
+
+# ---- retention
+
+
+@click.group(short_help="How long finished plans stay, and whether they are archived.")
+def retention() -> None:
+    """How long finished plans stay whose authors say nothing, and whether they are archived.
+
+    Workers remove a plan that is done or cancelled when its retention is over.
+    """
+
+
+@retention.command("set")
+@click.argument("time", metavar="TIME", callback=_lasting)
+@click.option(
+    "--archive/--no-archive",
+    default=None,
+    help="Archive each plan in the store before it is removed. Without it nothing changes.",
+)
+@click.option("--yes", is_flag=True, help="Do not ask. Required where there is no terminal.")
+@output_option
+@connection_options
+def set_retention(
+    time: float, archive: bool | None, yes: bool, output: str, settings: Settings
+) -> None:
+    """Let finished plans stay for TIME (12h, 7d, 2w, forever) after their end. It asks before a
+    shorter time than now: workers remove the plans that are older within minutes."""
+    with open_client(settings) as client:
+        before = client.upkeep()
+        if time < before.retention:
+            _confirmed(
+                yes,
+                f"Workers remove the plans under {client.root} that are done or cancelled for "
+                f"{_told(time)}, and whose authors said nothing (now: {_told(before.retention)}).",
+            )
+        kept = before.archive if archive is None else archive
+        print_facts(_retention_facts(client.set_retention(time, archive=kept), output), output)
+
+
+@retention.command("show")
+@output_option
+@connection_options
+def show_retention(output: str, settings: Settings) -> None:
+    """Show how long finished plans stay under this root."""
+    with open_client(settings) as client:
+        print_facts(_retention_facts(client.upkeep(), output), output)
+
+
+@retention.command("rm")
+@click.option("--yes", is_flag=True, help="Do not ask. Required where there is no terminal.")
+@output_option
+@connection_options
+def remove_retention(yes: bool, output: str, settings: Settings) -> None:
+    """Go back to 30 days, without archives."""
+    with open_client(settings) as client:
+        before = client.upkeep()
+        if before.archive or before.retention > RETENTION_S:
+            _confirmed(
+                yes,
+                f"Workers remove the plans under {client.root} that are done or cancelled for "
+                "30 days, and whose authors said nothing, and archive none.",
+            )
+        print_facts(_retention_facts(client.set_retention(), output), output)
+
+
+def _told(seconds_: float) -> str:
+    return "ever" if seconds_ == math.inf else age(seconds_).removesuffix(" ago")
+
+
+def _retention_facts(found: Upkeep, output: str) -> dict[str, Any]:
+    if output == "json":
+        lasts = "forever" if found.retention == math.inf else found.retention
+        return {"retention": lasts, "archive": found.archive}
+    lasts = "for ever" if found.retention == math.inf else _told(found.retention)
+    return {"retention": lasts, "archive": "yes" if found.archive else "no"}
+
+
+# ---- budget
+
+
+@click.group(short_help="Bound the znodes and bytes that plans take.")
+def budget() -> None:
+    """Bound what the plans of a root take. From 80 % on there are warnings, at 100 % no new plan is
+    created; plans that are there go on."""
+
+
+@budget.command("set")
+@click.option("--znodes", type=click.IntRange(0), help="So many znodes.")
+@click.option("--bytes", "bytes_", metavar="SIZE", help="So many bytes of data: 500MB, 2GB.")
+@output_option
+@connection_options
+def set_budget(znodes: int | None, bytes_: str | None, output: str, settings: Settings) -> None:
+    """Set the budget, in place of the one before, and count the plans."""
+    if znodes is None and bytes_ is None:
+        raise click.UsageError("give --znodes or --bytes, or both; `rm` removes the budget")
+    with open_client(settings, creates=True) as client:
+        found = client.set_budget(znodes=znodes, bytes=bytes_)
+        print_facts(_budget_facts(found, output), output)
+
+
+@budget.command("show")
+@click.option("--count", is_flag=True, help="Count the plans now, and note it for authors.")
+@output_option
+@connection_options
+def show_budget(count: bool, output: str, settings: Settings) -> None:
+    """Show the budget, and how much of it was used when plans were counted last.
+
+    Exit codes: 0 there is room, or no budget; 1 new plans are refused.
+    """
+    with open_client(settings) as client:
+        found = client.upkeep(count=count)
+    print_facts(_budget_facts(found, output), output)
+    if found.has_budget and found.share >= 1.0:
+        raise SystemExit(EXIT_FAILED)
+
+
+@budget.command("rm")
+@output_option
+@connection_options
+def remove_budget(output: str, settings: Settings) -> None:
+    """Remove the budget. Nothing else goes."""
+    with open_client(settings) as client:
+        print_facts(_budget_facts(client.set_budget(), output), output)
+
+
+def _budget_facts(found: Upkeep, output: str) -> dict[str, Any]:
+    used = found.used
+    if output == "json":
+        facts = {"znodes": found.znodes, "bytes": found.bytes}
+        facts["share"] = round(found.share, 4) if found.has_budget else None  # type: ignore[assignment]
+        return facts | {"used": used._asdict() if used is not None else None}
+    people: dict[str, Any] = {
+        "znodes": "no bound" if found.znodes is None else f"{found.znodes:,}",
+        "bytes": "no bound" if found.bytes is None else size(found.bytes),
+    }
+    if used is not None:
+        about = "" if used.exact else "about "
+        people["used"] = (
+            f"{about}{used.znodes:,} znodes, {size(used.bytes)} in {used.plans:,} plans"
+        )
+        people["counted"] = date_time(used.counted, True)
+    if found.has_budget:
+        people["share"] = f"{found.share:.0%}"
+    return people

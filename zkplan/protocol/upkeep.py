@@ -1,0 +1,258 @@
+"""The upkeep of a root: how long finished plans stay, whether they are archived, and the budget.
+
+All of it is one znode, which a root has from the first setting on. Authors read it in a batch that
+they send anyway, and workers only where a plan may be due, or where one of them counts.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+from ..errors import BudgetSpent, PayloadUndecodable, TransactionRejected
+from ..text import count, size
+from .fields import as_lasting, as_whole_from_0, from_json, lasting_to_json, to_json
+from .layout import Paths, number_of, parse_claim
+from .look import names_on_claims_nodes, readable_record
+from .records import PlanRecord, control_from_bytes
+from .requests import (
+    Applied,
+    Create,
+    Multi,
+    Node,
+    ReadData,
+    ReadMany,
+    Reason,
+    SetData,
+    Step,
+)
+from .shared import REFUSALS_MAX, rejected
+
+#: How long a finished plan stays where neither its author nor the root says anything, in seconds.
+RETENTION_S = 30 * 86400.0
+#: From this share of the budget on authors and workers are warned.
+WARN_SHARE = 0.8
+
+
+class Used(NamedTuple):
+    """The room that plans took when they were counted: `bytes` of data, `counted` in wall-clock
+    seconds since 1970 of the server. `exact`: no plan was so large that a sample stands for it."""
+
+    plans: int
+    znodes: int
+    bytes: int
+    counted: float
+    exact: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Upkeep:
+    """What holds for a root. `retention`: how many seconds a finished plan stays whose author says
+    nothing; infinite: for ever. `archive`: it is archived before it is removed. `znodes` and
+    `bytes` are the budget, and None where there is none. `used` is what was counted last."""
+
+    retention: float = RETENTION_S
+    archive: bool = False
+    znodes: int | None = None
+    bytes: int | None = None
+    used: Used | None = None
+
+    @property
+    def has_budget(self) -> bool:
+        return self.znodes is not None or self.bytes is not None
+
+    @property
+    def share(self) -> float:
+        """The share of the budget that is used, as far as it was counted: 1.0 is all of it."""
+        if self.used is None or not self.has_budget:
+            return 0.0
+        bounds = ((self.used.znodes, self.znodes), (self.used.bytes, self.bytes))
+        # A budget of 0 is spent by nothing: it lets no plan in.
+        return max((used / most if most else 1.0 for used, most in bounds if most is not None))
+
+    @property
+    def told(self) -> str:
+        """How much of the budget is used, for people."""
+        if self.used is None or not self.has_budget:
+            return "no plan was counted yet"
+        parts = []
+        if self.znodes is not None:
+            parts.append(f"{self.used.znodes:,} of {count(self.znodes, 'znode')}")
+        if self.bytes is not None:
+            parts.append(f"{size(self.used.bytes)} of {size(self.bytes)} of data")
+        return ", ".join(parts)
+
+    def to_bytes(self) -> bytes:
+        value: dict[str, Any] = {}
+        if self.retention != RETENTION_S:
+            value["retention"] = lasting_to_json(self.retention)
+        if self.archive:
+            value["archive"] = True
+        for name in ("znodes", "bytes"):
+            if getattr(self, name) is not None:
+                value[name] = getattr(self, name)
+        if self.used is not None:
+            value["used"] = self.used._asdict()
+        return to_json(value)
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Upkeep:
+        """Raises PayloadUndecodable. A damaged part removes nothing and refuses nothing."""
+        value = from_json(data, "the upkeep of a root") if data else {}
+        retention = RETENTION_S
+        if "retention" in value:
+            known = as_lasting(value["retention"])
+            retention = math.inf if known is None else known
+        return cls(
+            retention=retention,
+            archive=value.get("archive", False) is not False,
+            znodes=as_whole_from_0(value.get("znodes")),
+            bytes=as_whole_from_0(value.get("bytes")),
+            used=_used(value.get("used")),
+        )
+
+
+def _used(value: Any) -> Used | None:
+    if not isinstance(value, dict):
+        return None
+    numbers = [as_whole_from_0(value.get(name)) for name in ("plans", "znodes", "bytes")]
+    counted = as_lasting(value.get("counted"))
+    if None in numbers or counted is None or counted == math.inf:
+        return None
+    return Used(*numbers, counted, value.get("exact") is True)  # type: ignore[arg-type]
+
+
+# ---- the budget
+
+
+def refuse_if_spent(paths: Paths, node: Node | None) -> Upkeep | None:
+    """Raise BudgetSpent where the plans have used it up. Returns the upkeep where there is a
+    budget.
+
+    An upkeep that is damaged binds nobody.
+    """
+    try:
+        found = Upkeep.from_bytes(node.data) if node is not None else None
+    except PayloadUndecodable:
+        return None
+    if found is None or not found.has_budget:
+        return None
+    if found.share >= 1.0:
+        raise BudgetSpent(
+            paths.root,
+            f"the plans under {paths.root} take {found.told}, which is their budget, so no new "
+            "plan is created; those that are there go on. Remove finished plans (`zkplan plan gc`) "
+            "or raise the budget (`zkplan root budget set`)",
+        )
+    return found
+
+
+def warning_of(paths: Paths, found: Upkeep) -> str:
+    """What to warn of where the budget is nearly spent; else empty. It changes with each twentieth,
+    so that who tells each text once tells it four times at most."""
+    if not WARN_SHARE <= found.share < 1.0:
+        return ""
+    percent = int(found.share * 20) * 5
+    return (
+        f"the plans under {paths.root} take {percent} % or more of their budget; at 100 % new "
+        "plans are refused: remove finished ones (`zkplan plan gc`), or raise the budget"
+    )
+
+
+# ---- reading and changing it
+
+
+def read_upkeep(paths: Paths) -> Step[Upkeep]:
+    """Raises PayloadUndecodable."""
+    node = yield ReadData(paths.upkeep)
+    return _of(paths, node)
+
+
+def _of(paths: Paths, node: Node | None) -> Upkeep:
+    try:
+        return Upkeep() if node is None else Upkeep.from_bytes(node.data)
+    except PayloadUndecodable as error:
+        raise PayloadUndecodable(
+            f"{paths.upkeep} is damaged, somebody changed it by hand ({error}): nothing is removed "
+            "and no budget counts until it is deleted, or set anew (`zkplan root retention set`)"
+        ) from None
+
+
+def change_upkeep(paths: Paths, changes: dict[str, Any], anew: bool = False) -> Step[Upkeep]:
+    """Change these fields, and leave the others. `anew`: a damaged upkeep is replaced.
+
+    The root exists. Raises TransactionRejected.
+    """
+    for _ in range(REFUSALS_MAX):
+        node = yield ReadData(paths.upkeep)
+        try:
+            before = _of(paths, node)
+        except PayloadUndecodable:
+            if not anew:
+                raise
+            before = Upkeep()
+        after = replace(before, **changes)
+        data = after.to_bytes()
+        if node is None:
+            answer = yield Multi([Create(paths.upkeep, data)])
+        else:
+            answer = yield Multi([SetData(paths.upkeep, data, node.version)])
+        if isinstance(answer, Applied):
+            return after
+        if answer.reason not in (Reason.NO_NODE, Reason.NODE_EXISTS, Reason.BAD_VERSION):
+            raise rejected(f"changing {paths.upkeep}", answer)
+        if answer.reason is Reason.NO_NODE and node is None:
+            raise rejected(f"creating {paths.upkeep}", answer)
+    raise TransactionRejected(f"{paths.upkeep} is changed by others all the time; try again")
+
+
+# ---- whose retention is over
+
+
+class Over(NamedTuple):
+    """A plan that may be removed: it has ended for good, and its retention is over."""
+
+    path: str
+    record: PlanRecord | None
+    state: str
+    ended: float
+
+
+def ended_at(ready: Node | None, done: Node | None) -> tuple[str, float]:
+    """`done` or `cancelled`, and when, in seconds since 1970 of the server; empty for a plan that
+    may still run."""
+    if ready is None:
+        return "", 0.0  # its author is still defining it, or it is being removed
+    if done is not None:
+        return "done", done.created_ms / 1000
+    if control_from_bytes(ready.data) == "cancelled":
+        return "cancelled", ready.modified_ms / 1000
+    return "", 0.0
+
+
+def is_over(paths: Paths, plan: str, now: float) -> Step[Over | None]:
+    """Read anew whether the plan may be removed at `now`, which is the server's time.
+
+    Both states are final, and neither gets a claim any more (S9). So the claims are read behind
+    them, and what is found holds for good. Raises PayloadUndecodable for a damaged upkeep.
+    """
+    path = paths.plan(plan)
+    parts = [path, f"{path}/ready", f"{path}/done", paths.upkeep]
+    node, ready, done, upkeep = yield ReadMany([ReadData(each) for each in parts], True)
+    state, ended = ended_at(ready, done)
+    if node is None or not state:
+        return None
+    record = readable_record(node.data)
+    if record is None:
+        return None  # of a later zkplan, which knows its retention
+    retention = record.retention
+    if retention is None:
+        retention = _of(paths, upkeep).retention
+    if now - ended < retention:
+        return None
+    for _, name in (yield from names_on_claims_nodes(paths, True)):
+        claim = parse_claim(name)
+        if claim is not None and claim.plan == number_of(path):
+            return None
+    return Over(path, record, state, ended)

@@ -1,0 +1,119 @@
+"""Archives of removed plans in the store: write one before the removal, list them, read one back.
+
+An archive is the file of an export. It lies in the folder `archive` of the store, beside those of
+plans, and nothing of zkplan ever deletes it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import NamedTuple
+
+from ..archive import export_plan, read_through
+from ..connection import Connection
+from ..errors import PlanNotFound, StoredValueLost, StoreUnavailable, ZkplanError
+from ..plan import Plan
+from ..protocol.fields import as_moment, as_text
+from ..store.blob import Digest
+from ..store.files import CHUNK_BYTES, Store
+
+#: Where archives lie in the store. A plan's folder begins with `plan-`.
+FOLDER = "archive"
+#: So many bytes of an archive hold its first line, and that is how much is read to list it.
+HEAD_BYTES = 64 * 1024
+_NAME = re.compile(r"plan-[0-9]{10}-[\w-]{1,100}\.zkplan", re.ASCII)
+
+
+class Archived(NamedTuple):
+    """An archive in the store. `plan` is the name of the plan and `path` where it stood; both are
+    empty, and `exported` is None, where the file is damaged. `exported` is in seconds since 1970,
+    by the clock of who wrote it."""
+
+    file: str
+    plan: str
+    path: str
+    state: str
+    exported: float | None
+
+
+def archive_plan(client: Connection, plan_path: str) -> str:
+    """Write the archive of a plan that has ended, read it back, and return its name.
+
+    Raises StoreUnavailable where there is no store or it cannot be used, PlanNotFound, and what an
+    export raises.
+    """
+    store = _store(client)
+    stem = client.values.known_folder_of(plan_path)
+    if not stem:
+        raise PlanNotFound(plan_path, f"there is no plan {plan_path}")
+    name = f"{stem}.zkplan"
+    with TemporaryDirectory(prefix="zkplan-archive-") as folder:
+        file = Path(folder) / name
+        export_plan(Plan(client, plan_path), file)
+        read_through(file, None, store)
+        store.write(FOLDER, name, _chunks(file))
+        wanted, length = Digest(), 0
+        for chunk in _chunks(file):
+            wanted.update(chunk)
+            length += len(chunk)
+    if store.digest(FOLDER, name) != (wanted.hex(), length):
+        raise StoredValueLost(
+            f"{FOLDER}/{name} in the store {store.url} is not what was written to it"
+        )
+    return name
+
+
+def archived_plans(client: Connection) -> list[Archived]:
+    """The archives in the store, of all roots that share it, by name. Raises StoreUnavailable."""
+    store = _store(client)
+    return [_described(store, name) for name in store.names(FOLDER) if _NAME.fullmatch(name)]
+
+
+@contextmanager
+def read_back(client: Connection, name: str) -> Iterator[Path]:
+    """A copy of the archive as a file, while the block runs. Raises StoredValueLost if there is no
+    such archive, and StoreUnavailable."""
+    store = _store(client)
+    if not _NAME.fullmatch(name):
+        raise ZkplanError(
+            f"{name!r:.100} is no name of an archive: `zkplan plan archived` lists them"
+        )
+    with TemporaryDirectory(prefix="zkplan-archive-") as folder:
+        file = Path(folder) / name
+        with file.open("wb") as target:
+            for chunk in store.chunks(FOLDER, name):
+                target.write(chunk)
+        yield file
+
+
+def _store(client: Connection) -> Store:
+    if client.values.store is None:
+        raise StoreUnavailable(
+            "there is no store for archives: give one (connect(store=...), --store or "
+            "ZKPLAN_STORE), to the workers, too"
+        )
+    return client.values.store
+
+
+def _chunks(file: Path) -> Iterator[bytes]:
+    with file.open("rb") as source:
+        while chunk := source.read(CHUNK_BYTES):
+            yield chunk
+
+
+def _described(store: Store, name: str) -> Archived:
+    """What its first line says. Only an import checks the whole file."""
+    try:
+        head = next(store.chunks(FOLDER, name, HEAD_BYTES), b"")
+        line = zlib.decompressobj(31).decompress(head, 4 * HEAD_BYTES).partition(b"\n")[0]
+        facts = json.loads(line)
+        texts = [as_text(facts.get(key)) for key in ("name", "origin", "state")]
+        return Archived(name, *texts, as_moment(facts.get("exported")))
+    except (zlib.error, ValueError, AttributeError, RecursionError, StoredValueLost):
+        return Archived(name, "", "", "(damaged)", None)
