@@ -206,9 +206,9 @@ def test_at_its_budget_a_root_takes_no_new_plan_and_the_others_go_on(
             ended(zkplan_client, "second", retention=0)
     assert len([each for each in caplog.messages if "or more of their budget" in each]) == 1
     assert zkplan_client.upkeep(count=True).share > 1
-    for options in ({}, {"key": "one"}):
+    for key in (None, "one"):
         with pytest.raises(BudgetSpent, match="zkplan root budget set") as refused:
-            zkplan_client.create_plan("third", **options)
+            zkplan_client.create_plan("third", key=key)
     assert refused.value.root == here[1]
     first.add_task(int)
     with working(*here):
@@ -262,7 +262,7 @@ def test_an_upkeep_that_was_changed_by_hand_removes_and_refuses_nothing(
         zkplan_client.gc()
     for wrong in ({"znodes": -1}, {"bytes": "much"}):
         with pytest.raises(ZkplanError, match="is a"):
-            zkplan_client.set_budget(**wrong)  # type: ignore[arg-type]
+            zkplan_client.set_budget(**wrong)
     with pytest.raises(ZkplanError, match="number of seconds"):
         zkplan_client.set_retention(-1)
     assert zkplan_client.set_retention(math.inf).retention == math.inf

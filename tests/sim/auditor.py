@@ -1,4 +1,4 @@
-"""The invariants S1 to S10, S14 to S17 and L1, judged after every accepted transaction on what it
+"""The invariants S1 to S10, S14 to S18 and L1, judged after every accepted transaction on what it
 touched.
 
 The auditor knows two things: the tree, and the history of what the tree accepted. It keeps an index
@@ -17,7 +17,7 @@ from zkplan.protocol.records import control_from_bytes, count_from_bytes
 from zkplan.protocol.requests import Create, Delete, Op, SetData
 from zkplan.protocol.shared import pending_dependents
 
-from . import gates
+from . import gates, upkeep
 from .network import Fiber
 from .places import judge_standing
 from .queues import judge_place, judge_ready
@@ -42,6 +42,8 @@ class Auditor:
         self.removed_plans: set[str] = set()
         #: Plans of plain creates that nobody has found yet.
         self.unindexed: set[str] = set()
+        #: Plans that are done or cancelled, or were.
+        self._ended: set[str] = set()
         self._entries: set[str] = set()
         self._prov_of: dict[str, str] = {}
         self._dep_of: dict[str, str] = {}
@@ -70,6 +72,7 @@ class Auditor:
     def applied(self, fiber: Fiber, ops: Sequence[Op], results: list[Any]) -> None:
         made = Transaction(fiber, self._claims_before(ops), {}, [], [])
         plans: set[str] = set()
+        changed: set[str] = set()
         blobs = self.blobs
         for op, result in zip(ops, results, strict=True):
             kind = type(op)
@@ -85,6 +88,8 @@ class Auditor:
             ):
                 plans.add(path.rpartition("/")[0])
             if path.startswith(self._plans):
+                if fiber.kind == upkeep.EXPIRES:
+                    changed.add(path[: len(self._plans) + 10])
                 blobs.applied(op, path, path[len(self._plans) :])
                 self._in_plan(made, op, path)
             elif path.startswith(self._claims_nodes):
@@ -101,8 +106,12 @@ class Auditor:
                     self._place(made, op, path, f"{plan}/task-{gate.entry.task}")
         for path in made.edges:
             self._judge_edge(path)
+        for path in changed:
+            upkeep.judge(self.nodes, self.root, path, path in self._ended)
         for path in plans:
             self._judge_index(path)
+            if upkeep.has_ended(self.nodes, path):
+                self._ended.add(path)
         for task in made.touched.values():
             self._judge(task)
             if task.alive and task.path not in self.nodes:
@@ -208,7 +217,7 @@ class Auditor:
             self.tasks[path] = made.touched[path] = task
         elif type(op) is Delete:
             task = made.touched[path] = self.tasks[path]
-            if made.fiber.kind == REMOVES:
+            if made.fiber.kind in (REMOVES, upkeep.EXPIRES):
                 task.removed = True
                 return
             task.commits += 1

@@ -16,6 +16,7 @@ from zkplan.protocol import (
     keys,
     publish,
     retry,
+    upkeep,
     wide_delivery,
     wide_join,
 )
@@ -352,6 +353,17 @@ SIMULATION_ONLY = (
     Mutant(
         "removal that deletes results early",
         patches=((control, "_remove", broken_keys.holds_nothing),),
+    ),
+    *only(
+        lambda world: world.expires,
+        Mutant(
+            "retention that removes a plan that runs",
+            patches=((upkeep, "ended_at", lambda ready, done: ("done", 0.0)),),
+        ),
+        Mutant(
+            "retention that asks for no claims",
+            patches=((upkeep, "names_on_claims_nodes", broken_store.no_claims),),
+        ),
     ),
     Mutant("task without its key", without(lambda fiber, op: "/add-ids/key-" in op.path)),
 )

@@ -29,6 +29,7 @@ from .requests import (
 )
 from .shared import REFUSALS_MAX, rejected
 
+_Data = bytes  # which is the name of a field below
 #: How long a finished plan stays where neither its author nor the root says anything, in seconds.
 RETENTION_S = 30 * 86400.0
 #: From this share of the budget on authors and workers are warned.
@@ -83,7 +84,7 @@ class Upkeep:
             parts.append(f"{size(self.used.bytes)} of {size(self.bytes)} of data")
         return ", ".join(parts)
 
-    def to_bytes(self) -> bytes:
+    def to_bytes(self) -> _Data:
         value: dict[str, Any] = {}
         if self.retention != RETENTION_S:
             value["retention"] = lasting_to_json(self.retention)
@@ -97,7 +98,7 @@ class Upkeep:
         return to_json(value)
 
     @classmethod
-    def from_bytes(cls, data: bytes) -> Upkeep:
+    def from_bytes(cls, data: _Data) -> Upkeep:
         """Raises PayloadUndecodable. A damaged part removes nothing and refuses nothing."""
         value = from_json(data, "the upkeep of a root") if data else {}
         retention = RETENTION_S
@@ -120,7 +121,7 @@ def _used(value: Any) -> Used | None:
     counted = as_lasting(value.get("counted"))
     if None in numbers or counted is None or counted == math.inf:
         return None
-    return Used(*numbers, counted, value.get("exact") is True)  # type: ignore[arg-type]
+    return Used(*numbers, counted, value.get("exact") is True)  # type: ignore[call-arg,arg-type]
 
 
 # ---- the budget

@@ -113,7 +113,7 @@ def _described(store: Store, name: str) -> Archived:
         head = next(store.chunks(FOLDER, name, HEAD_BYTES), b"")
         line = zlib.decompressobj(31).decompress(head, 4 * HEAD_BYTES).partition(b"\n")[0]
         facts = json.loads(line)
-        texts = [as_text(facts.get(key)) for key in ("name", "origin", "state")]
-        return Archived(name, *texts, as_moment(facts.get("exported")))
+        plan, path, state = (as_text(facts.get(key)) for key in ("name", "origin", "state"))
+        return Archived(name, plan, path, state, as_moment(facts.get("exported")))
     except (zlib.error, ValueError, AttributeError, RecursionError, StoredValueLost):
         return Archived(name, "", "", "(damaged)", None)

@@ -72,7 +72,7 @@ class Keeper(Connection):
         znodes, for which a sample stands. Raises PayloadUndecodable if it was changed by hand.
         """
         if not count:
-            return self.transport.run(read_upkeep(self.paths))  # type: ignore[no-any-return]
+            return self.transport.run(read_upkeep(self.paths))
         return self._change({}, count=True)
 
     @told_to_caller
@@ -122,7 +122,7 @@ class Keeper(Connection):
         if count:
             now = server_now(self)
             changes = changes | {"used": self.transport.run(_counted(self.paths, now))}
-        return self.transport.run(change_upkeep(self.paths, changes, anew))  # type: ignore[no-any-return]
+        return self.transport.run(change_upkeep(self.paths, changes, anew))
 
     def _warn(self, warning: str) -> None:
         """Log it, but each text once: an author may create thousands of plans."""
