@@ -1,4 +1,4 @@
-"""A plan that cannot go on says why. It is cancelled, and removed when its retention is over."""
+"""A plan that cannot go on says why. It is cancelled."""
 
 import os
 
@@ -10,7 +10,7 @@ def load() -> list[int]:
 
 
 with zkplan.connect(os.environ.get("ZKPLAN_HOSTS", "127.0.0.1:2181")) as client:
-    with client.create_plan("report", attempts=1, retention=0) as plan:
+    with client.create_plan("report", attempts=1) as plan:
         numbers = plan.add_task(load)
         total = plan.add_task(sum, [numbers], name="total")
     try:
@@ -19,5 +19,4 @@ with zkplan.connect(os.environ.get("ZKPLAN_HOSTS", "127.0.0.1:2181")) as client:
         for cause in total.why().causes:
             print(f"{cause.code}: {cause.text}")
     plan.cancel()
-    for removed in client.gc():
-        print(removed.name, removed.outcome)
+    print(plan.status().state)

@@ -25,7 +25,7 @@ from .protocol.options import TaskOptions
 from .protocol.records import OnFailure, Serializer
 from .protocol.schedules import CatchUp, Overlap
 from .retention.archived import read_back
-from .retention.keeper import Keeper
+from .retention.bounded import Bounded
 from .schedules import Schedule, Wanted, find, find_all, new_schedule
 from .serialization.codec import Codec
 from .settings import Settings, resolve
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from kazoo.client import KazooClient
 
 
-class Client(WorkerOrders, Keeper):
+class Client(WorkerOrders, Bounded):
     """A connection to the plans under one root. It is thread-safe, and a context manager.
 
     Do not use it in a signal handler. The handler may interrupt a request of the same thread, and

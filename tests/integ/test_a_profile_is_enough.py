@@ -76,7 +76,7 @@ class Commands:
         assert ran.code == code, f"zkplan {words}: {ran}"
         assert PASSWORD not in ran.out + ran.err
         assert KEY not in ran.out + ran.err
-        self.ran |= {" ".join(["zkplan", *arguments[:n]]) for n in (1, 2)}
+        self.ran |= {" ".join(["zkplan", *arguments[:n]]) for n in (1, 2, 3)}
         return ran
 
 
@@ -88,7 +88,14 @@ FIRST = (
     *("schedule add nightly @yearly operator:pos --args [1]", "schedule ls"),
     *("schedule show nightly", "schedule next nightly", "schedule pause nightly"),
     *("schedule resume nightly", "schedule trigger nightly", "schedule rm nightly"),
-    *("plan mark-ready moves", "plan gc --yes", f"run {PLAN_FILE} --no-wait"),
+    *("root budget set --znodes 9000", "root budget show --count", "root budget rm"),
+    *("root retention set 7d --yes", "root retention show", "root retention rm --yes"),
+    *(
+        "plan mark-ready moves",
+        "plan archived --store memory://archives",
+        "plan gc --yes",
+        f"run {PLAN_FILE} --no-wait",
+    ),
 )
 
 

@@ -40,6 +40,9 @@ READING = {
     "task show": "{failed} {dead} --values",
     "worker ls": "",
     "queue ls": "",
+    "root budget show": "",
+    "root retention show": "",
+    "plan archived": "--store file://{folder}/store",
     "schedule ls": "",
     "schedule show": "rare",
     "schedule next": "rare",
@@ -62,6 +65,10 @@ WRITING = {
     "worker drain": ("{worker}", "write", "{root}/workers/{worker}"),
     "worker pause": ("{worker}", "write", "{root}/workers/{worker}"),
     "worker resume": ("{halted}", "write", "{root}/workers/{halted}"),
+    "root budget set": ("--znodes 9", "create", "{root}"),
+    "root budget rm": ("", "create", "{root}"),
+    "root retention set": ("forever", "create", "{root}"),
+    "root retention rm": ("--yes", "create", "{root}"),
     "plan import": ("{folder}/exported --copy", "create", "{root}"),
 }
 

@@ -205,6 +205,14 @@ def read_with_another_secret(closed: Closed) -> None:
         client.plan("done").task(closed.plans["done"].task("second").number).result(5)
 
 
+def spend_the_budget(closed: Closed) -> None:
+    closed.client.set_budget(znodes=0)
+    try:
+        closed.client.create_plan(ARGUMENT)
+    finally:
+        closed.client.set_budget()
+
+
 def lose_the_store(closed: Closed) -> None:
     with closed_client(closed, secret=SECRET, store=f"memory://me:{PASSWORD}@here") as client:
         assert client.values.store is not None
@@ -245,6 +253,7 @@ CAUSES: dict[type[errors.ZkplanError], Callable[[Closed], Any]] = {
     ),
     errors.PayloadTooLarge: exceed_a_request,
     errors.PayloadUndecodable: read_with_another_secret,
+    errors.BudgetSpent: spend_the_budget,
     errors.StoreUnavailable: lose_the_store,
     errors.ZooKeeperUnavailable: lambda c: zkplan.connect(
         f"127.0.0.1:{free_port()}", connect_timeout=0.1, secret=SECRET, auth_data=LOGIN

@@ -17,7 +17,7 @@ from kazoo.client import KazooClient
 from zkplan import BudgetSpent, Client, Plan, StoreUnavailable, TaskSpec, Worker, ZkplanError
 from zkplan.protocol.requests import ReadData, Request
 from zkplan.retention.archived import FOLDER
-from zkplan.runtime import maintenance, upkeep
+from zkplan.runtime import bounds, maintenance
 from zkplan.transport import Transport, server_clock
 
 from .stores import Place
@@ -46,10 +46,10 @@ def names(client: Client) -> set[str]:
 
 
 @pytest.fixture(autouse=True)
-def quick_upkeep(monkeypatch: pytest.MonkeyPatch) -> None:
+def quick_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(maintenance, "SCAN_PERIOD_S", 0.05)
     for name in ("PERIOD_S", "REST_S", "LOOK_S", "HEAD_START_S"):
-        monkeypatch.setattr(upkeep, name, 0.1)
+        monkeypatch.setattr(bounds, name, 0.1)
 
 
 def test_workers_remove_what_is_done_or_cancelled_and_nothing_else(
@@ -121,14 +121,14 @@ def test_finished_plans_that_stay_cost_a_worker_one_request_a_round(
 
     def recorded(transport: Transport, request: Request, end: Any) -> Any:
         reads = [request] if type(request) is ReadData else getattr(request, "reads", ())
-        seen.extend(each.path for each in reads if "/plan-" in each.path or "upkeep" in each.path)
+        seen.extend(each.path for each in reads if "/plan-" in each.path or "bounds" in each.path)
         return submit(transport, request, end)
 
     for index in range(20):
         ended(zkplan_client, f"stays {index}")
     monkeypatch.setattr(Transport, "submit", recorded)
     with working(*here):
-        rounds = zkplan_client.paths.upkeep
+        rounds = zkplan_client.paths.bounds
         wait_until(lambda: seen.count(rounds) > 3, "some rounds")
         wait_until(lambda: len(seen) - seen.count(rounds) >= 60, "all plans are scanned")
         so_far = len(seen) - seen.count(rounds)
@@ -205,7 +205,7 @@ def test_at_its_budget_a_root_takes_no_new_plan_and_the_others_go_on(
         for _ in range(3):
             ended(zkplan_client, "second", retention=0)
     assert len([each for each in caplog.messages if "or more of their budget" in each]) == 1
-    assert zkplan_client.upkeep(count=True).share > 1
+    assert zkplan_client.bounds(count=True).share > 1
     for key in (None, "one"):
         with pytest.raises(BudgetSpent, match="zkplan root budget set") as refused:
             zkplan_client.create_plan("third", key=key)
@@ -214,7 +214,7 @@ def test_at_its_budget_a_root_takes_no_new_plan_and_the_others_go_on(
     with working(*here):
         assert first.wait(30).state == "done"
         wait_until(lambda: names(zkplan_client) == {"first"}, "the worker removes them")
-        wait_until(lambda: zkplan_client.upkeep().share < 0.8, "the worker counts anew")
+        wait_until(lambda: zkplan_client.bounds().share < 0.8, "the worker counts anew")
     zkplan_client.create_plan("third")
     assert zkplan_client.set_budget(bytes=10).share > 1
     assert not zkplan_client.set_budget().has_budget
@@ -226,13 +226,13 @@ def test_the_commands_show_and_set_what_holds_for_a_root(zkplan_client: Client, 
     assert run("root", "retention", "show", "-o", "json").data["retention"] == 30 * 86400
     asked = run("root", "retention", "set", "7d")
     assert (asked.code, "Confirm with --yes" in asked.err) == (2, True)
-    assert zkplan_client.upkeep().retention == 30 * 86400
+    assert zkplan_client.bounds().retention == 30 * 86400
     words = ("root", "retention", "set")
     assert "7 days" in run(*words, "7d", "--archive", "--yes").out
     assert "for ever" in run(*words, "forever").out
-    assert zkplan_client.upkeep().archive
+    assert zkplan_client.bounds().archive
     run("root", "retention", "rm", "--yes")
-    assert (zkplan_client.upkeep().archive, zkplan_client.upkeep().retention) == (False, 2592000)
+    assert (zkplan_client.bounds().archive, zkplan_client.bounds().retention) == (False, 2592000)
     facts = run("root", "budget", "set", "--znodes", "12", "--bytes", "1MB", "-o", "json").data
     assert (facts["znodes"], facts["bytes"], facts["used"]["plans"]) == (12, 1_000_000, 1)
     ended(zkplan_client, "second")
@@ -249,12 +249,12 @@ def test_the_commands_show_and_set_what_holds_for_a_root(zkplan_client: Client, 
     assert "give --znodes or --bytes" in run("root", "budget", "set").err
 
 
-def test_an_upkeep_that_was_changed_by_hand_removes_and_refuses_nothing(
+def test_an_bounds_that_was_changed_by_hand_removes_and_refuses_nothing(
     zkplan_client: Client, here: Here, znodes: KazooClient, told: Told
 ) -> None:
     ended(zkplan_client, "stays")
     zkplan_client.set_budget(znodes=0)
-    znodes.set(zkplan_client.paths.upkeep, b"\xff{")
+    znodes.set(zkplan_client.paths.bounds, b"\xff{")
     zkplan_client.create_plan("new")
     with working(*here):
         told("is damaged, somebody changed it")

@@ -17,7 +17,7 @@ from zkplan.protocol.records import control_from_bytes, count_from_bytes
 from zkplan.protocol.requests import Create, Delete, Op, SetData
 from zkplan.protocol.shared import pending_dependents
 
-from . import gates, upkeep
+from . import expiry, gates
 from .network import Fiber
 from .places import judge_standing
 from .queues import judge_place, judge_ready
@@ -88,7 +88,7 @@ class Auditor:
             ):
                 plans.add(path.rpartition("/")[0])
             if path.startswith(self._plans):
-                if fiber.kind == upkeep.EXPIRES:
+                if fiber.kind == expiry.EXPIRES:
                     changed.add(path[: len(self._plans) + 10])
                 blobs.applied(op, path, path[len(self._plans) :])
                 self._in_plan(made, op, path)
@@ -107,10 +107,10 @@ class Auditor:
         for path in made.edges:
             self._judge_edge(path)
         for path in changed:
-            upkeep.judge(self.nodes, self.root, path, path in self._ended)
+            expiry.judge(self.nodes, self.root, path, path in self._ended)
         for path in plans:
             self._judge_index(path)
-            if upkeep.has_ended(self.nodes, path):
+            if expiry.has_ended(self.nodes, path):
                 self._ended.add(path)
         for task in made.touched.values():
             self._judge(task)
@@ -217,7 +217,7 @@ class Auditor:
             self.tasks[path] = made.touched[path] = task
         elif type(op) is Delete:
             task = made.touched[path] = self.tasks[path]
-            if made.fiber.kind in (REMOVES, upkeep.EXPIRES):
+            if made.fiber.kind in (REMOVES, expiry.EXPIRES):
                 task.removed = True
                 return
             task.commits += 1

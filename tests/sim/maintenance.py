@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator, Iterator
 from typing import TYPE_CHECKING, Any
 
 from zkplan.protocol import active, clearing, control, look
@@ -10,12 +10,21 @@ from zkplan.protocol import check as checking
 from zkplan.protocol.layout import parse_delayed
 from zkplan.protocol.requests import ReadChildren, Step
 
-from . import store
+from . import duties, expiry, store
 
 if TYPE_CHECKING:
     from .world import World
 
 Script = Generator[Any, Any, None]
+
+
+def of_plans(world: World) -> Iterator[tuple[str, Callable[[World, str], Step[Any]], list[str]]]:
+    """What is done to single plans: its name, how it is done, and to which plans now."""
+    yield "finish", finish, duties.plans_to_finish(world)
+    yield "check", check, duties.plans_to_check(world)
+    yield "index", index, duties.plans_to_index(world)
+    yield expiry.EXPIRES, expiry.expire, expiry.plans_to_expire(world)
+    yield "compare", store.check, duties.plans_to_compare(world)
 
 
 def clear(world: World) -> Script:

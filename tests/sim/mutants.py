@@ -11,12 +11,12 @@ from typing import Any
 
 from zkplan.protocol import (
     adding,
+    bounds,
     clearing,
     control,
     keys,
     publish,
     retry,
-    upkeep,
     wide_delivery,
     wide_join,
 )
@@ -358,11 +358,11 @@ SIMULATION_ONLY = (
         lambda world: world.expires,
         Mutant(
             "retention that removes a plan that runs",
-            patches=((upkeep, "ended_at", lambda ready, done: ("done", 0.0)),),
+            patches=((bounds, "ended_at", lambda ready, done: ("done", 0.0)),),
         ),
         Mutant(
             "retention that asks for no claims",
-            patches=((upkeep, "names_on_claims_nodes", broken_store.no_claims),),
+            patches=((bounds, "names_on_claims_nodes", broken_store.no_claims),),
         ),
     ),
     Mutant("task without its key", without(lambda fiber, op: "/add-ids/key-" in op.path)),

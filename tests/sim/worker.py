@@ -22,7 +22,7 @@ from zkplan.protocol.requests import ReadData, Step
 from zkplan.protocol.running import mark_started, write_log
 from zkplan.protocol.shared import NO_ALLOWANCE, Allowance, Claim, Dependent, Registration
 
-from . import duties, gates, maintenance, store, upkeep
+from . import duties, gates, maintenance, store
 from .loads import judge_arguments, judge_loaded
 from .network import Client
 from .queues import draw_served, served
@@ -134,13 +134,7 @@ class Worker:
             options.append(lambda: self._start("promote", maintenance.promote(world)))
         if world.gated and gates.is_one_to_open(world):
             options.append(lambda: self._start("gates", gates.keep(world)))
-        for kind, script, plans in (
-            ("finish", maintenance.finish, duties.plans_to_finish(world)),
-            ("check", maintenance.check, duties.plans_to_check(world)),
-            ("index", maintenance.index, duties.plans_to_index(world)),
-            (upkeep.EXPIRES, upkeep.expire, upkeep.plans_to_expire(world)),
-            ("compare", store.check, duties.plans_to_compare(world)),
-        ):
+        for kind, script, plans in maintenance.of_plans(world):
             options += [partial(self._start_on, plan, kind, script) for plan in plans]
         return options
 

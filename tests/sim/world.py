@@ -17,7 +17,7 @@ from zkplan.protocol.membership import sign_off
 from zkplan.protocol.part import Part
 from zkplan.protocol.records import control_from_bytes
 
-from . import authors, gates, keyed, queues, scheduled, store, upkeep
+from . import authors, expiry, gates, keyed, queues, scheduled, store
 from .auditor import REMOVES
 from .authors import Plan
 from .ending import judge
@@ -145,7 +145,7 @@ class World:
         for _ in range(rng.choice((1, 2, 2, 3))):
             self._new_worker()
         self._plan_the_operator()
-        upkeep.set_up(self)
+        expiry.set_up(self)
 
     def _new_plan(self) -> None:
         rng = self.rng

@@ -12,8 +12,8 @@ from ..errors import ZkplanError
 from ..retention import STATES, Expired
 from ..settings import Settings
 from ..text import count, date_time
+from .bounds import seconds
 from .common import connection_options, open_client, output_option, print_rows
-from .upkeep import seconds
 
 _COLUMNS = ("number", "name", "state", "ended", "reason", "outcome")
 

@@ -16,8 +16,8 @@ from ..inspection.access import (
 from ..settings import Settings
 from ..text import count
 from . import EXIT_FAILED, EXIT_USAGE, end
+from .bounds import budget, retention
 from .common import connection_options, open_client, output_option, print_facts
-from .upkeep import budget, retention
 
 
 @click.group(short_help="Set a root up, close it, bound it, see what an outsider could do.")

@@ -11,6 +11,7 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from .bounds import ended_at
 from .foreign import delete_below
 from .layout import Paths, active_entry, parse_number
 from .look import readable_record
@@ -30,7 +31,6 @@ from .requests import (
     SetData,
     Step,
 )
-from .upkeep import ended_at
 
 
 class Ended(NamedTuple):

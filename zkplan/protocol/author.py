@@ -11,6 +11,7 @@ from ..errors import ZkplanError
 from . import failpoints, wide_join
 from .add_chain import AddChain
 from .adding import NewTask, next_number, task_ops
+from .bounds import refuse_if_spent, warning_of
 from .foreign import skip_number
 from .layout import DEFAULT_QUEUE, PLAN_FIXED, Paths, number_of, task_key
 from .queues import make_queues
@@ -32,7 +33,6 @@ from .requests import (
     Ticket,
 )
 from .shared import GROUP_BYTES_MAX, GUARD, READS_PER_REQUEST, Draft, rejected
-from .upkeep import refuse_if_spent, warning_of
 
 #: How many batches are under way at once: enough to keep the server busy while more are encoded.
 WINDOW = 4
@@ -43,11 +43,11 @@ EDGES_PER_MULTI = 1200
 
 
 def ensure_root(paths: Paths) -> Step[Node | None]:
-    """Create the root and its fixed children if they are missing. Returns its upkeep."""
+    """Create the root and its fixed children if they are missing. Returns its bounds."""
     wanted = [paths.workers, paths.claims, paths.delayed, paths.active]
-    upkeep, *nodes = yield ReadMany([ReadData(path) for path in (paths.upkeep, *wanted)])
+    bounds, *nodes = yield ReadMany([ReadData(path) for path in (paths.bounds, *wanted)])
     if all(node is not None for node in nodes):
-        return upkeep  # type: ignore[no-any-return]
+        return bounds  # type: ignore[no-any-return]
     parts = paths.root.split("/")
     above = ["/".join(parts[:end]) for end in range(2, len(parts) + 1)]
     for path in (*above, *wanted):
@@ -84,8 +84,8 @@ def create_plan_with(
     operation of `more`. Nothing was written then, not even by an earlier copy: its fixed children
     would refuse this copy before. Raises BudgetSpent.
     """
-    upkeep = refuse_if_spent(paths, (yield from ensure_root(paths)))
-    if upkeep is not None and (warning := warning_of(paths, upkeep)):
+    bounds = refuse_if_spent(paths, (yield from ensure_root(paths)))
+    if bounds is not None and (warning := warning_of(paths, bounds)):
         tell(warning)
     while True:
         root = yield ReadData(paths.root)

@@ -244,13 +244,13 @@ class Paths:
 
     __slots__ = (
         "active",
+        "bounds",
         "claims",
         "delayed",
         "gates",
         "keys",
         "root",
         "schedules",
-        "upkeep",
         "workers",
     )
 
@@ -263,7 +263,7 @@ class Paths:
         self.keys = f"{root}/keys"
         self.schedules = f"{root}/schedules"
         self.gates = f"{root}/gates"
-        self.upkeep = f"{root}/upkeep"
+        self.bounds = f"{root}/bounds"
 
     def plan(self, plan: str) -> str:
         return f"{self.root}/plan-{plan}"

@@ -15,13 +15,13 @@ from typing import Literal, NamedTuple
 from ..connection import Connection
 from ..errors import UNREACHABLE, AccessDenied, PlanNotFound, ZkplanError
 from ..inspection.deadlock import dead_if_deadlocked, status_of
+from ..protocol.bounds import ended_at, read_bounds
 from ..protocol.control import cancel_as_read
 from ..protocol.layout import active_entry, number_of, parse_claim
 from ..protocol.load import read_all
 from ..protocol.look import names_on_claims_nodes, plan_records
 from ..protocol.records import control_from_bytes
 from ..protocol.requests import Node, ReadChildren, ReadData, ReadMany, Step
-from ..protocol.upkeep import ended_at, read_upkeep
 from ..store.end import remove
 from ..text import age, count
 from ..transport.server_clock import ServerClock
@@ -72,7 +72,7 @@ class Rules:
 
 def expired(client: Connection, rules: Rules) -> list[Expired]:
     """The plans that these rules and their retention let go, oldest end first."""
-    default = client.transport.run(read_upkeep(client.paths)).retention
+    default = client.transport.run(read_bounds(client.paths)).retention
     now = server_now(client)
     found, theirs = list[Expired](), list[Expired]()
     for plan, own in _ended_plans(client, rules.states):

@@ -13,9 +13,9 @@ from ..connection import Connection
 from ..errors import UNREACHABLE, PlanNotFound, ZkplanError
 from ..log import get_logger
 from ..protocol import failpoints
+from ..protocol.bounds import Over, is_over, read_bounds
 from ..protocol.layout import Paths
 from ..protocol.requests import Step
-from ..protocol.upkeep import Over, is_over, read_upkeep
 from ..store.end import remove
 from ..text import age
 from .archived import archive_plan
@@ -88,5 +88,5 @@ class Collector:
 def _decide(paths: Paths, plan: str, now: float) -> Step[tuple[Over | None, bool]]:
     """Whether the plan may go, and is archived before."""
     found = yield from is_over(paths, plan, now)
-    archives = found is not None and (yield from read_upkeep(paths)).archive
+    archives = found is not None and (yield from read_bounds(paths)).archive
     return found, archives

@@ -24,6 +24,7 @@ from ..store.values import Values
 from ..transport import Transport
 from ..transport.mailbox import Empty, Mailbox
 from . import capacity
+from .bounds import RootBounds
 from .candidates import Candidates
 from .claimer import Claimer
 from .claims import Claims
@@ -50,7 +51,6 @@ from .shutdown import PATIENT_S, Shutdown
 from .statistics import Counters
 from .steps import Steps
 from .thread_pool import ThreadPool
-from .upkeep import RootUpkeep
 
 if TYPE_CHECKING:
     from ..plan import Plan
@@ -118,25 +118,31 @@ class Loop:
         session_s = transport.session_timeout_s
         self.shutdown = Shutdown(steps, membership, claims, pool, settler, session_s)
         self.clearing = Clearing(steps, paths, membership, claims, vanished, counters)
-        self.promotion = Promotion(steps, paths, membership)
-        self.schedules = Schedules(steps, paths, membership)
-        self.gates = GateWatch(steps, paths, membership, values.codec)
-        scan = PlanScan(paths)
-        self.upkeep = RootUpkeep(
-            *(steps, paths, membership, scan, collector, lambda: self.shutdown.begun)
-        )
         self.duties: list[Duty] = [
             Heartbeat(steps, membership, claims, session_s / 6),
             self.clearing,
-            self.promotion,
-            self.gates,
             PlanCheck(steps, paths, membership, candidates, queues, publisher.finish),
             times,
-            self.schedules,
-            IndexScan(steps, membership, candidates, scan, self.upkeep.learn),
-            self.upkeep,
+            *self._of_watches(values),
+            *self._of_finished_plans(collector),
             IdlePoll(backoff, claims, self.poller.look_again),
         ]
+
+    def _of_watches(self, values: Values) -> tuple[Duty, ...]:
+        """Duties that are told by watches."""
+        steps, paths, membership = self.steps, self._paths, self.membership
+        self.promotion = Promotion(steps, paths, membership)
+        self.schedules = Schedules(steps, paths, membership)
+        self.gates = GateWatch(steps, paths, membership, values.codec)
+        return self.promotion, self.gates, self.schedules
+
+    def _of_finished_plans(self, collector: Collector) -> tuple[Duty, Duty]:
+        """What finds them, and what removes them."""
+        steps, membership, scan = self.steps, self.membership, PlanScan(self._paths)
+        bounds = RootBounds(
+            *(steps, self._paths, membership, scan, collector, lambda: self.shutdown.begun)
+        )
+        return IndexScan(steps, membership, self.candidates, scan, bounds.learn), bounds
 
     # ---- the loop
 

@@ -1,4 +1,4 @@
-"""Upkeep of the root: plans whose retention is over are removed, and what plans take is counted.
+"""Keep the bounds of a root: remove plans whose retention is over, count what plans take.
 
 The scan tells of each plan that has ended, so that no plan is read again for this. One request a
 minute asks for what holds under the root; a worker that knows of no such plan, and is not the first
@@ -12,11 +12,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from ..protocol.active import Ended
+from ..protocol.bounds import Bounds, Used, change_bounds, read_bounds, warning_of
 from ..protocol.layout import Paths
 from ..protocol.look import list_plans
 from ..protocol.requests import Step
 from ..protocol.spending import Room, count_plans
-from ..protocol.upkeep import Upkeep, Used, change_upkeep, read_upkeep, warning_of
 from ..retention.collector import Collector
 from .membership import Membership
 from .plan_scan import PlanScan
@@ -36,7 +36,7 @@ _NEVER = float("inf")
 
 
 @dataclass(eq=False)
-class RootUpkeep:
+class RootBounds:
     """One worker's part in it, a maintenance duty. The server's clock decides."""
 
     steps: Steps
@@ -46,7 +46,7 @@ class RootUpkeep:
     collector: Collector
     is_ending: Callable[[], bool]
     at: float = field(default_factory=lambda: time.monotonic() + PERIOD_S)
-    _upkeep: Upkeep = field(default_factory=Upkeep)
+    _bounds: Bounds = field(default_factory=Bounds)
     _is_under_way: bool = False
     #: Plans that have ended, and until when those are left alone that could not be removed.
     _ended: dict[str, Ended] = field(default_factory=dict)
@@ -73,7 +73,7 @@ class RootUpkeep:
 
     def _when(self, plan: Ended) -> float:
         """The monotonic time at which this worker removes the plan."""
-        retention = self._upkeep.retention if plan.retention is None else plan.retention
+        retention = self._bounds.retention if plan.retention is None else plan.retention
         if retention == _NEVER:
             return _NEVER
         place, count = self.membership.share
@@ -84,16 +84,16 @@ class RootUpkeep:
     def _come_at(self, plans: Sequence[Ended]) -> None:
         self.at = min([self.at, *map(self._when, plans)])
 
-    def _round(self, counts: bool) -> Step[Upkeep]:
+    def _round(self, counts: bool) -> Step[Bounds]:
         yield from self.membership.clock.measure()
-        found = yield from read_upkeep(self.paths)
+        found = yield from read_bounds(self.paths)
         return (yield from self._count(found)) if counts else found
 
-    def _read(self, found: Upkeep | None) -> None:
+    def _read(self, found: Bounds | None) -> None:
         self._is_under_way = False
         if found is None:  # damaged, or not to be read: nothing is removed
             return
-        self._upkeep = found
+        self._bounds = found
         if found.has_budget and found.share >= 1.0:
             root = self.paths.root
             self.steps.complaints.tell(f"the budget of {root} is spent: new plans are refused")
@@ -124,12 +124,12 @@ class RootUpkeep:
             else:
                 self._ended.pop(number, None)
                 self._rests.pop(number, None)
-        if self._upkeep.has_budget and len(left) < len(plans):
+        if self._bounds.has_budget and len(left) < len(plans):
             self._count_at = 0.0  # there is room again
             self.at = min(self.at, time.monotonic() + LOOK_S)
         self._come_at(list(self._ended.values()))
 
-    def _count(self, found: Upkeep) -> Step[Upkeep]:
+    def _count(self, found: Bounds) -> Step[Bounds]:
         """Count what the plans take, where there is a budget."""
         if not found.has_budget:
             return found
@@ -139,7 +139,7 @@ class RootUpkeep:
         room = yield from count_plans(self.paths, plans, self._rooms, self.scan.ended.keys())
         now = self.membership.clock.now()
         used = Used(len(plans), round(room.znodes), round(room.bytes), now, room.exact)
-        found = yield from change_upkeep(self.paths, {"used": used})
+        found = yield from change_bounds(self.paths, {"used": used})
         after = time.monotonic()
         self._count_at = after + max(COUNT_PERIOD_S, COUNT_COST * (after - before))
         return found

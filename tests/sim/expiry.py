@@ -10,7 +10,7 @@ import random
 from typing import TYPE_CHECKING, Any
 
 from zkplan.errors import PlanError, PlanNotFound
-from zkplan.protocol import control, upkeep
+from zkplan.protocol import bounds, control
 from zkplan.protocol.records import control_from_bytes
 
 from . import authors
@@ -28,7 +28,7 @@ LATE = 1e11
 
 def set_up(world: World) -> None:
     """In some runs, workers remove finished plans; in some of those, one is cancelled before."""
-    rng = random.Random(f"upkeep {world.seed}")
+    rng = random.Random(f"bounds {world.seed}")
     world.expires = rng.random() < SHARE
     if world.expires and rng.random() < 0.4:
         world.pending.append(lambda: _cancel(world, rng))
@@ -67,7 +67,7 @@ def plans_to_expire(world: World) -> list[str]:
 
 
 def expire(world: World, number: str) -> authors.Script:
-    found = yield from upkeep.is_over(world.paths, number, LATE)
+    found = yield from bounds.is_over(world.paths, number, LATE)
     if found is None:
         return
     next(plan for plan in world.plans if plan.number == number).removed = True

@@ -1,4 +1,4 @@
-"""The upkeep of a root: how long finished plans stay, whether they are archived, and the budget.
+"""The bounds of a root: how long finished plans stay, whether they are archived, and the budget.
 
 All of it is one znode, which a root has from the first setting on. Authors read it in a batch that
 they send anyway, and workers only where a plan may be due, or where one of them counts.
@@ -48,7 +48,7 @@ class Used(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Upkeep:
+class Bounds:
     """What holds for a root. `retention`: how many seconds a finished plan stays whose author says
     nothing; infinite: for ever. `archive`: it is archived before it is removed. `znodes` and
     `bytes` are the budget, and None where there is none. `used` is what was counted last."""
@@ -68,9 +68,9 @@ class Upkeep:
         """The share of the budget that is used, as far as it was counted: 1.0 is all of it."""
         if self.used is None or not self.has_budget:
             return 0.0
-        bounds = ((self.used.znodes, self.znodes), (self.used.bytes, self.bytes))
+        pairs = ((self.used.znodes, self.znodes), (self.used.bytes, self.bytes))
         # A budget of 0 is spent by nothing: it lets no plan in.
-        return max((used / most if most else 1.0 for used, most in bounds if most is not None))
+        return max((used / most if most else 1.0 for used, most in pairs if most is not None))
 
     @property
     def told(self) -> str:
@@ -98,9 +98,9 @@ class Upkeep:
         return to_json(value)
 
     @classmethod
-    def from_bytes(cls, data: _Data) -> Upkeep:
+    def from_bytes(cls, data: _Data) -> Bounds:
         """Raises PayloadUndecodable. A damaged part removes nothing and refuses nothing."""
-        value = from_json(data, "the upkeep of a root") if data else {}
+        value = from_json(data, "the bounds of a root") if data else {}
         retention = RETENTION_S
         if "retention" in value:
             known = as_lasting(value["retention"])
@@ -127,14 +127,14 @@ def _used(value: Any) -> Used | None:
 # ---- the budget
 
 
-def refuse_if_spent(paths: Paths, node: Node | None) -> Upkeep | None:
-    """Raise BudgetSpent where the plans have used it up. Returns the upkeep where there is a
+def refuse_if_spent(paths: Paths, node: Node | None) -> Bounds | None:
+    """Raise BudgetSpent where the plans have used it up. Returns the bounds where there is a
     budget.
 
-    An upkeep that is damaged binds nobody.
+    An bounds that is damaged binds nobody.
     """
     try:
-        found = Upkeep.from_bytes(node.data) if node is not None else None
+        found = Bounds.from_bytes(node.data) if node is not None else None
     except PayloadUndecodable:
         return None
     if found is None or not found.has_budget:
@@ -149,7 +149,7 @@ def refuse_if_spent(paths: Paths, node: Node | None) -> Upkeep | None:
     return found
 
 
-def warning_of(paths: Paths, found: Upkeep) -> str:
+def warning_of(paths: Paths, found: Bounds) -> str:
     """What to warn of where the budget is nearly spent; else empty. It changes with each twentieth,
     so that who tells each text once tells it four times at most."""
     if not WARN_SHARE <= found.share < 1.0:
@@ -164,48 +164,48 @@ def warning_of(paths: Paths, found: Upkeep) -> str:
 # ---- reading and changing it
 
 
-def read_upkeep(paths: Paths) -> Step[Upkeep]:
+def read_bounds(paths: Paths) -> Step[Bounds]:
     """Raises PayloadUndecodable."""
-    node = yield ReadData(paths.upkeep)
+    node = yield ReadData(paths.bounds)
     return _of(paths, node)
 
 
-def _of(paths: Paths, node: Node | None) -> Upkeep:
+def _of(paths: Paths, node: Node | None) -> Bounds:
     try:
-        return Upkeep() if node is None else Upkeep.from_bytes(node.data)
+        return Bounds() if node is None else Bounds.from_bytes(node.data)
     except PayloadUndecodable as error:
         raise PayloadUndecodable(
-            f"{paths.upkeep} is damaged, somebody changed it by hand ({error}): nothing is removed "
+            f"{paths.bounds} is damaged, somebody changed it by hand ({error}): nothing is removed "
             "and no budget counts until it is deleted, or set anew (`zkplan root retention set`)"
         ) from None
 
 
-def change_upkeep(paths: Paths, changes: dict[str, Any], anew: bool = False) -> Step[Upkeep]:
-    """Change these fields, and leave the others. `anew`: a damaged upkeep is replaced.
+def change_bounds(paths: Paths, changes: dict[str, Any], anew: bool = False) -> Step[Bounds]:
+    """Change these fields, and leave the others. `anew`: a damaged bounds is replaced.
 
     The root exists. Raises TransactionRejected.
     """
     for _ in range(REFUSALS_MAX):
-        node = yield ReadData(paths.upkeep)
+        node = yield ReadData(paths.bounds)
         try:
             before = _of(paths, node)
         except PayloadUndecodable:
             if not anew:
                 raise
-            before = Upkeep()
+            before = Bounds()
         after = replace(before, **changes)
         data = after.to_bytes()
         if node is None:
-            answer = yield Multi([Create(paths.upkeep, data)])
+            answer = yield Multi([Create(paths.bounds, data)])
         else:
-            answer = yield Multi([SetData(paths.upkeep, data, node.version)])
+            answer = yield Multi([SetData(paths.bounds, data, node.version)])
         if isinstance(answer, Applied):
             return after
         if answer.reason not in (Reason.NO_NODE, Reason.NODE_EXISTS, Reason.BAD_VERSION):
-            raise rejected(f"changing {paths.upkeep}", answer)
+            raise rejected(f"changing {paths.bounds}", answer)
         if answer.reason is Reason.NO_NODE and node is None:
-            raise rejected(f"creating {paths.upkeep}", answer)
-    raise TransactionRejected(f"{paths.upkeep} is changed by others all the time; try again")
+            raise rejected(f"creating {paths.bounds}", answer)
+    raise TransactionRejected(f"{paths.bounds} is changed by others all the time; try again")
 
 
 # ---- whose retention is over
@@ -236,11 +236,11 @@ def is_over(paths: Paths, plan: str, now: float) -> Step[Over | None]:
     """Read anew whether the plan may be removed at `now`, which is the server's time.
 
     Both states are final, and neither gets a claim any more (S9). So the claims are read behind
-    them, and what is found holds for good. Raises PayloadUndecodable for a damaged upkeep.
+    them, and what is found holds for good. Raises PayloadUndecodable for a damaged bounds.
     """
     path = paths.plan(plan)
-    parts = [path, f"{path}/ready", f"{path}/done", paths.upkeep]
-    node, ready, done, upkeep = yield ReadMany([ReadData(each) for each in parts], True)
+    parts = [path, f"{path}/ready", f"{path}/done", paths.bounds]
+    node, ready, done, bounds = yield ReadMany([ReadData(each) for each in parts], True)
     state, ended = ended_at(ready, done)
     if node is None or not state:
         return None
@@ -249,7 +249,7 @@ def is_over(paths: Paths, plan: str, now: float) -> Step[Over | None]:
         return None  # of a later zkplan, which knows its retention
     retention = record.retention
     if retention is None:
-        retention = _of(paths, upkeep).retention
+        retention = _of(paths, bounds).retention
     if now - ended < retention:
         return None
     for _, name in (yield from names_on_claims_nodes(paths, True)):

@@ -1,4 +1,4 @@
-"""What a client says of the upkeep of its root: retention, archives, the budget; and `gc`."""
+"""What a client says of the bounds of its root: retention, archives, the budget; and `gc`."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from ..connection import Connection
 from ..errors import ZkplanError
 from ..log import get_logger
 from ..protocol.author import ensure_root
+from ..protocol.bounds import RETENTION_S, Bounds, Used, change_bounds, read_bounds
 from ..protocol.fields import NUMBER_MAX
 from ..protocol.layout import Paths
 from ..protocol.look import list_plans
 from ..protocol.requests import Step
 from ..protocol.spending import count_plans
-from ..protocol.upkeep import RETENTION_S, Upkeep, Used, change_upkeep, read_upkeep
 from ..text import size_from
 from ..tracebacks import told_to_caller
 from . import Expired, Rules, expired, remove_expired, server_now
@@ -24,7 +24,7 @@ from .archived import Archived, archived_plans
 logger = get_logger("zkplan.client")
 
 
-class Keeper(Connection):
+class Bounded(Connection):
     """The part of a client that keeps its root from growing without bound."""
 
     @told_to_caller
@@ -59,12 +59,12 @@ class Keeper(Connection):
         """Remove plans that `gc` has found with `dry_run`. Returns what it does, and does the
         rest."""
         ended = list(remove_expired(self, plans, archive))
-        if ended and self.transport.run(read_upkeep(self.paths)).has_budget:
-            self.upkeep(count=True)
+        if ended and self.transport.run(read_bounds(self.paths)).has_budget:
+            self.bounds(count=True)
         return ended
 
     @told_to_caller
-    def upkeep(self, *, count: bool = False) -> Upkeep:
+    def bounds(self, *, count: bool = False) -> Bounds:
         """How long finished plans stay under this root, whether they are archived, the budget, and
         how much of it was used when it was counted last.
 
@@ -72,11 +72,11 @@ class Keeper(Connection):
         znodes, for which a sample stands. Raises PayloadUndecodable if it was changed by hand.
         """
         if not count:
-            return self.transport.run(read_upkeep(self.paths))
+            return self.transport.run(read_bounds(self.paths))
         return self._change({}, count=True)
 
     @told_to_caller
-    def set_retention(self, seconds: float = RETENTION_S, *, archive: bool = False) -> Upkeep:
+    def set_retention(self, seconds: float = RETENTION_S, *, archive: bool = False) -> Bounds:
         """Say how long finished plans stay under this root whose authors say nothing, and whether
         workers archive each plan in their store before they remove it. Infinite is for ever.
 
@@ -93,7 +93,7 @@ class Keeper(Connection):
         *,
         znodes: int | None = None,
         bytes: int | str | None = None,  # noqa: A002 - as on the command line
-    ) -> Upkeep:
+    ) -> Bounds:
         """Bound what the plans under this root take: their znodes, and their bytes of data, as a
         number or a text ("500MB"). None: no bound; without any there is no budget.
 
@@ -117,12 +117,12 @@ class Keeper(Connection):
         makes a plan of one. Raises StoreUnavailable."""
         return archived_plans(self)
 
-    def _change(self, changes: dict[str, Any], count: bool = False, anew: bool = False) -> Upkeep:
+    def _change(self, changes: dict[str, Any], count: bool = False, anew: bool = False) -> Bounds:
         self.transport.run(ensure_root(self.paths))
         if count:
             now = server_now(self)
             changes = changes | {"used": self.transport.run(_counted(self.paths, now))}
-        return self.transport.run(change_upkeep(self.paths, changes, anew))
+        return self.transport.run(change_bounds(self.paths, changes, anew))
 
     def _warn(self, warning: str) -> None:
         """Log it, but each text once: an author may create thousands of plans."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from ..protocol.upkeep import RETENTION_S, Upkeep
+from ..protocol.bounds import RETENTION_S, Bounds
 from ..settings import Settings
 from ..text import age, date_time, size
 from . import EXIT_FAILED
@@ -70,7 +70,7 @@ def set_retention(
     """Let finished plans stay for TIME (12h, 7d, 2w, forever) after their end. It asks before a
     shorter time than now: workers remove the plans that are older within minutes."""
     with open_client(settings) as client:
-        before = client.upkeep()
+        before = client.bounds()
         if time < before.retention:
             _confirmed(
                 yes,
@@ -87,7 +87,7 @@ def set_retention(
 def show_retention(output: str, settings: Settings) -> None:
     """Show how long finished plans stay under this root."""
     with open_client(settings) as client:
-        print_facts(_retention_facts(client.upkeep(), output), output)
+        print_facts(_retention_facts(client.bounds(), output), output)
 
 
 @retention.command("rm")
@@ -97,7 +97,7 @@ def show_retention(output: str, settings: Settings) -> None:
 def remove_retention(yes: bool, output: str, settings: Settings) -> None:
     """Go back to 30 days, without archives."""
     with open_client(settings) as client:
-        before = client.upkeep()
+        before = client.bounds()
         if before.archive or before.retention > RETENTION_S:
             _confirmed(
                 yes,
@@ -111,7 +111,7 @@ def _told(seconds_: float) -> str:
     return "ever" if seconds_ == math.inf else age(seconds_).removesuffix(" ago")
 
 
-def _retention_facts(found: Upkeep, output: str) -> dict[str, Any]:
+def _retention_facts(found: Bounds, output: str) -> dict[str, Any]:
     if output == "json":
         lasts = "forever" if found.retention == math.inf else found.retention
         return {"retention": lasts, "archive": found.archive}
@@ -152,7 +152,7 @@ def show_budget(count: bool, output: str, settings: Settings) -> None:
     Exit codes: 0 there is room, or no budget; 1 new plans are refused.
     """
     with open_client(settings) as client:
-        found = client.upkeep(count=count)
+        found = client.bounds(count=count)
     print_facts(_budget_facts(found, output), output)
     if found.has_budget and found.share >= 1.0:
         raise SystemExit(EXIT_FAILED)
@@ -167,7 +167,7 @@ def remove_budget(output: str, settings: Settings) -> None:
         print_facts(_budget_facts(client.set_budget(), output), output)
 
 
-def _budget_facts(found: Upkeep, output: str) -> dict[str, Any]:
+def _budget_facts(found: Bounds, output: str) -> dict[str, Any]:
     used = found.used
     if output == "json":
         facts = {"znodes": found.znodes, "bytes": found.bytes}
