@@ -229,7 +229,8 @@ def import_(
     # The data folder may be new. A server in memory would end with this command, and lose the plan.
     in_folder = is_embedded(settings.hosts) and folder_of(settings.hosts) is not None
     with open_client(settings, creates=in_folder) as client:
-        found = client.import_plan(file, copy=copy, any_secret=any_secret, archived=archived)
+        made = client.import_plan(file, copy=copy, any_secret=any_secret, archived=archived)
+        found = client.plan(made.path)  # with its record, which is told after the connection
         state = found.status().state
         if resume and state == "defining":
             found.mark_ready()

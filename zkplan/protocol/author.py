@@ -45,7 +45,7 @@ EDGES_PER_MULTI = 1200
 def ensure_root(paths: Paths) -> Step[Node | None]:
     """Create the root and its fixed children if they are missing. Returns its bounds."""
     wanted = [paths.workers, paths.claims, paths.delayed, paths.active]
-    bounds, *nodes = yield ReadMany([ReadData(path) for path in (paths.bounds, *wanted)])
+    *nodes, bounds = yield ReadMany([ReadData(path) for path in (*wanted, paths.bounds)])
     if all(node is not None for node in nodes):
         return bounds  # type: ignore[no-any-return]
     parts = paths.root.split("/")
