@@ -16,7 +16,7 @@ from kazoo.client import KazooClient
 
 from zkplan import BudgetSpent, Client, Plan, StoreUnavailable, TaskSpec, Worker, ZkplanError
 from zkplan.protocol.requests import ReadData, Request
-from zkplan.retention.archived import FOLDER
+from zkplan.retention.archived import FOLDER, archive_plan
 from zkplan.runtime import bounds, maintenance
 from zkplan.transport import Transport, server_clock
 
@@ -165,6 +165,24 @@ def test_an_archived_plan_is_in_the_store_before_it_goes_and_comes_back_whole(
     assert client.archived_plans() == [found]
     missing = run("plan", "import", found.file.replace("plan-0", "plan-1"), "--archived")
     assert "is not in the store" in missing.err
+
+
+def test_an_archive_is_not_written_again_from_a_plan_that_is_half_removed(
+    client: Client, place: Place, znodes: KazooClient
+) -> None:
+    """So does whoever finds what a worker left that died in the removal."""
+    plan = ended(client, "half")
+    name = archive_plan(client, plan.path)
+    znodes.delete(f"{plan.path}/task-{next(plan.tasks()).number}", recursive=True)
+    (row,) = client.gc(keep=0, archive=True)
+    assert (row.outcome, row.archived) == ("removed", name)
+    back = client.import_plan(name, archived=True)
+    assert len(list(back.tasks())) == 1
+    again = archive_plan(client, back.path)
+    (place.folder / FOLDER / again).write_bytes(b"damaged")
+    (row,) = client.gc(keep=0, archive=True)
+    assert "is damaged" in row.outcome
+    assert names(client) == {"half"}
 
 
 def test_nothing_is_removed_that_could_not_be_archived(

@@ -17,10 +17,15 @@ from typing import NamedTuple
 
 from ..archive import export_plan, read_through
 from ..connection import Connection
-from ..errors import PlanNotFound, StoredValueLost, StoreUnavailable, ZkplanError
+from ..errors import (
+    PayloadUndecodable,
+    PlanNotFound,
+    StoredValueLost,
+    StoreUnavailable,
+    ZkplanError,
+)
 from ..plan import Plan
 from ..protocol.fields import as_moment, as_text
-from ..store.blob import Digest
 from ..store.files import CHUNK_BYTES, Store
 
 #: Where archives lie in the store. A plan's folder begins with `plan-`.
@@ -45,28 +50,38 @@ class Archived(NamedTuple):
 def archive_plan(client: Connection, plan_path: str) -> str:
     """Write the archive of a plan that has ended, read it back, and return its name.
 
-    Raises StoreUnavailable where there is no store or it cannot be used, PlanNotFound, and what an
-    export raises.
+    An archive that is there is never written again: whoever wrote it may have removed half of the
+    plan since. So it is looked for behind the export, which would have seen such a half.
+
+    Raises StoreUnavailable where there is no store or it cannot be used, StoredValueLost where the
+    archive is damaged, PlanNotFound, and what an export raises.
     """
     store = _store(client)
     stem = client.values.known_folder_of(plan_path)
     if not stem:
         raise PlanNotFound(plan_path, f"there is no plan {plan_path}")
     name = f"{stem}.zkplan"
-    with TemporaryDirectory(prefix="zkplan-archive-") as folder:
-        file = Path(folder) / name
-        export_plan(Plan(client, plan_path), file)
-        read_through(file, None, store)
-        store.write(FOLDER, name, _chunks(file))
-        wanted, length = Digest(), 0
-        for chunk in _chunks(file):
-            wanted.update(chunk)
-            length += len(chunk)
-    if store.digest(FOLDER, name) != (wanted.hex(), length):
-        raise StoredValueLost(
-            f"{FOLDER}/{name} in the store {store.url} is not what was written to it"
-        )
+    if not _stands(store, name):
+        with TemporaryDirectory(prefix="zkplan-archive-") as folder:
+            file = Path(folder) / name
+            export_plan(Plan(client, plan_path), file)
+            if not _stands(store, name):
+                store.write(FOLDER, name, _chunks(file))
+    with read_back(client, name) as copy:
+        try:
+            read_through(copy, None, store)
+        except PayloadUndecodable as error:
+            raise StoredValueLost(
+                f"{FOLDER}/{name} in the store {store.url} is damaged: {error}. Move it away"
+            ) from None
     return name
+
+
+def _stands(store: Store, name: str) -> bool:
+    try:
+        return bool(next(store.chunks(FOLDER, name, 1), b""))
+    except StoredValueLost:
+        return False
 
 
 def archived_plans(client: Connection) -> list[Archived]:
