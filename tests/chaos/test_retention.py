@@ -1,4 +1,4 @@
-"""Plans whose retention is over go, archived before, whatever dies meanwhile; no other plan does."""
+"""Plans whose retention is over go, archived before, whatever dies; and no other plan does."""
 
 from __future__ import annotations
 
