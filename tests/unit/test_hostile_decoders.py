@@ -27,6 +27,7 @@ from zkplan.archive.file import Header, open_archive
 from zkplan.errors import FunctionNotAllowed, InvariantViolated, PayloadUndecodable, ZkplanError
 from zkplan.inspection import neighbours, unfinished
 from zkplan.protocol import (
+    bounds,
     fields,
     gates,
     layout,
@@ -36,6 +37,7 @@ from zkplan.protocol import (
     worker_record,
 )
 from zkplan.protocol import options as task_options
+from zkplan.retention import archived
 from zkplan.serialization import by_name, json_values
 from zkplan.serialization import codec as codecs
 from zkplan.serialization import functions as function_bytes
@@ -124,6 +126,10 @@ DECODERS: dict[str, Fuzzed] = {
     "protocol.layout.parse_queue": Fuzzed(layout.parse_queue, NAMES),
     "archive.picture.delayed_of": Fuzzed(
         lambda name: picture.delayed_of(name, "0000000001"), NAMES
+    ),
+    "protocol.bounds.Bounds.from_bytes": Fuzzed(bounds.Bounds.from_bytes, BODIES, RECORD),
+    "retention.archived.described": Fuzzed(
+        lambda data: [archived.described("a", each) for each in (data, gzip.compress(data))], BODIES
     ),
     "inspection.neighbours._edge": Fuzzed(neighbours._edge, BODIES),
     "inspection.unfinished._name_of": Fuzzed(

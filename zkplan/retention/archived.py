@@ -87,7 +87,8 @@ def _stands(store: Store, name: str) -> bool:
 def archived_plans(client: Connection) -> list[Archived]:
     """The archives in the store, of all roots that share it, by name. Raises StoreUnavailable."""
     store = _store(client)
-    return [_described(store, name) for name in store.names(FOLDER) if _NAME.fullmatch(name)]
+    found = [name for name in store.names(FOLDER) if _NAME.fullmatch(name)]
+    return [described(name, _head(store, name)) for name in found]
 
 
 @contextmanager
@@ -122,13 +123,19 @@ def _chunks(file: Path) -> Iterator[bytes]:
             yield chunk
 
 
-def _described(store: Store, name: str) -> Archived:
-    """What its first line says. Only an import checks the whole file."""
+def _head(store: Store, name: str) -> bytes:
     try:
-        head = next(store.chunks(FOLDER, name, HEAD_BYTES), b"")
+        return next(store.chunks(FOLDER, name, HEAD_BYTES), b"")
+    except StoredValueLost:
+        return b""  # somebody has just moved it away
+
+
+def described(name: str, head: bytes) -> Archived:
+    """What the first bytes of an archive say. Only an import checks the whole file."""
+    try:
         line = zlib.decompressobj(31).decompress(head, 4 * HEAD_BYTES).partition(b"\n")[0]
         facts = json.loads(line)
         plan, path, state = (as_text(facts.get(key)) for key in ("name", "origin", "state"))
         return Archived(name, plan, path, state, as_moment(facts.get("exported")))
-    except (zlib.error, ValueError, AttributeError, RecursionError, StoredValueLost):
+    except (zlib.error, ValueError, AttributeError, RecursionError):
         return Archived(name, "", "", "(damaged)", None)
