@@ -13,7 +13,8 @@ ZkplanError
 │   ├── ResultNotKept
 │   ├── TaskFailed            carries the remote traceback
 │   ├── ShellFailed           a command of `zkplan.shell` ended with an exit code other than 0
-│   └── TaskCancelled         raised inside a task that asks `current().check()`
+│   └── TaskCancelled         raised inside a task that asks `current().check()`, and for the
+│                             result of a task that an operator has cancelled
 ├── PayloadError              a function or value that cannot travel
 │   ├── NotSerialisable
 │   ├── PayloadTooLarge
@@ -147,7 +148,8 @@ class ShellFailed(TaskError):
 
 
 class TaskCancelled(TaskError):
-    """Raised by `current().check()` inside a task whose result is not wanted any more."""
+    """Raised by `current().check()` inside a task whose result is not wanted any more, and by
+    `Task.result()` of a task that was cancelled."""
 
 
 class PayloadError(ZkplanError):

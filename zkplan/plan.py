@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 from .connection import Connection
+from .decisions import select
 from .errors import PlanError
 from .functions.decorator import open_plans
 from .functions.definition import define_all
@@ -55,6 +56,20 @@ class Plan(WatchedPlan):
         """
         number, name = find_task(self._client, self.path, which)
         return Task(self, number, name)
+
+    @told_to_caller
+    def select(
+        self, *, state: str | None = None, error: str | None = None, name: str | None = None
+    ) -> list[Task]:
+        """The unfinished tasks of that state, last error and name, oldest first.
+
+        `state` is one that `tasks` lists, such as "dead". `error` and `name` are patterns as for
+        file names: `error` for the type of the last exception, such as "Timeout*", and `name` for
+        the name of the task. It reads all unfinished tasks. Raises PlanNotFound, and InvalidTask
+        for another state.
+        """
+        found = select(self._client, self.path, state, error, name)
+        return [Task(self, each.number, each.name or "") for each in found]
 
     # ---- defining
 

@@ -1,4 +1,4 @@
-"""The invariants S1 to S10, S14 and L1, judged after every accepted transaction on what it touched.
+"""The invariants S1 to S10, S18 and L1, judged after every accepted transaction on what it touched.
 
 The auditor knows two things: the tree, and the history of what the tree accepted. It keeps an index
 of where each task stands, so that judging a transaction costs as much as the transaction, not as
@@ -11,18 +11,21 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from zkplan.embedded.tree import Tree
+from zkplan.protocol.decide import CUT
 from zkplan.protocol.layout import parse_claim, parse_delayed, parse_entry
 from zkplan.protocol.records import control_from_bytes
 from zkplan.protocol.requests import Create, Delete, Op, SetData
 from zkplan.protocol.shared import pending_dependents
 
+from .index import Index
 from .network import Fiber
 from .store import Blobs, sealed
-from .story import FAILED, Meant, Violation
+from .story import FAILED, SKIPPED, Meant, Violation
 
 #: Kinds of fibers whose deletions of claims are releases on behalf of a worker that is gone.
 CLEARS = "clear"
 REMOVES = "remove"
+DECIDES = "decide"
 
 
 class Transaction(NamedTuple):
@@ -48,8 +51,7 @@ class Auditor:
         self.names = blobs.names
         self.tasks: dict[str, Meant] = {}
         self.removed_plans: set[str] = set()
-        #: Plans of plain creates that nobody has found yet.
-        self.unindexed: set[str] = set()
+        self.index = Index(root, tree)
         self._entries: set[str] = set()
         self._prov_of: dict[str, str] = {}
         self._dep_of: dict[str, str] = {}
@@ -58,7 +60,6 @@ class Auditor:
         self._workers = f"{root}/workers/"
         self._delayed = f"{root}/delayed/"
         self._plans = f"{root}/plan-"
-        self._active = f"{root}/active/"
 
     def expect(self, task: Meant) -> None:
         """Announce a task before anybody sends it."""
@@ -83,8 +84,8 @@ class Auditor:
                 path = result
             elif kind is not Delete and kind is not SetData:
                 continue
-            if path.startswith(self._active):
-                plans.add(f"{self._plans}{path[len(self._active) :]}")
+            if path.startswith(self.index.active):
+                plans.add(f"{self._plans}{path[len(self.index.active) :]}")
             elif (
                 path.endswith(("/ready", "/done")) and path.count("/") == self._plans.count("/") + 1
             ):
@@ -102,7 +103,7 @@ class Auditor:
         for path in made.edges:
             self._judge_edge(path)
         for path in plans:
-            self._judge_index(path)
+            self.index.judge(path)
         for task in made.touched.values():
             self._judge(task)
             if task.alive and task.path not in self.nodes:
@@ -258,9 +259,20 @@ class Auditor:
             if created:
                 self.learn_edge(prov, op.data)  # type: ignore[union-attr]
             made.edges.append(self._dep_of[prov])
+        elif child == "result" and created and made.fiber.kind == DECIDES:
+            self._decided(task, op.data)  # type: ignore[union-attr]
         elif child == "result" and created:
             self._fix(task, op.data)  # type: ignore[union-attr]
             self._judge_claim(made, task)
+        elif child == "result" and type(op) is Delete and f"{task_path}" in self.nodes:
+            task.verdict = None  # the task is dead, and may be retried
+
+    def _decided(self, task: Meant, data: bytes) -> None:
+        """S18: from now on the outcome is what the operator says, until the task is dead."""
+        if task.verdict is not None or task.fixed is not None:
+            raise Violation(f"S18 {task.name} is decided although its outcome is fixed")
+        task.accepted.append(data)
+        task.verdict = data
 
     def learn_edge(self, prov: str, data: bytes) -> None:
         """An edge's record names its dep by a path below the plan."""
@@ -278,15 +290,18 @@ class Auditor:
 
     def _judge_end(self, task: Meant) -> None:
         """S4: kept is an outcome that failed, that is to be kept, or that went to nobody."""
+        fixed = task.fixed or b""
         asked = task.keep if task.keep is not None else not task.delivered
         is_kept = f"{task.path.rpartition('/')[0]}/results/{task.number}" in self.nodes
-        if is_kept != (asked or (task.fixed or b"").startswith(FAILED)):
+        if is_kept != (asked or fixed.startswith((FAILED, SKIPPED))):
             done = "kept" if is_kept else "not kept"
             raise Violation(
                 f"S4 the outcome of {task.name} is {done}: keep={task.keep}, {task.delivered=}"
             )
 
     def _fix(self, task: Meant, outcome: bytes) -> None:
+        if task.verdict is not None and outcome != task.verdict:
+            raise Violation(f"S18 {task.name} ends with {outcome!r}, decided was {task.verdict!r}")
         if task.fixed is None:
             if not task.may_be(outcome):
                 raise Violation(f"S4 the outcome of {task.name} is {outcome!r}: not the oracle's")
@@ -313,25 +328,6 @@ class Auditor:
             raise Violation(f"S7 {plan_path} is done and open for adds")
         if "done" in children and any(name.startswith("task-") for name in children):
             raise Violation(f"S7 {plan_path} is done and has tasks")
-
-    def may_be_indexed(self, plan_path: str) -> bool:
-        """Whether a scan finds that plan."""
-        return plan_path in self.unindexed and self._is_active(plan_path)
-
-    def _is_active(self, plan_path: str) -> bool:
-        ready = self.nodes.get(f"{plan_path}/ready")
-        if ready is None or f"{plan_path}/done" in self.nodes:
-            return False
-        return control_from_bytes(ready.data) != "cancelled"
-
-    def _judge_index(self, plan_path: str) -> None:
-        entry, active = f"{self._active}{plan_path[-10:]}", self._is_active(plan_path)
-        if entry in self.nodes:
-            self.unindexed.discard(plan_path)
-            if not active:
-                raise Violation(f"S14 {plan_path} is not active, and stands in the index")
-        elif active and plan_path not in self.unindexed:
-            raise Violation(f"S14 {plan_path} is active, and does not stand in the index")
 
     def _judge_edge(self, dep: str) -> None:
         prov = self._prov_of.get(dep)
@@ -363,6 +359,8 @@ class Auditor:
                 owner = True
             elif kind == "incomplete":
                 incomplete = True
+            elif name == CUT:
+                task.cut = True
         ready = self.nodes.get(f"{task.path}/ready")
         if ready is None:
             if task.foreign:
@@ -396,5 +394,5 @@ class Auditor:
             raise Violation(f"S1 {where}: published twice")
         if len(task.places) != 1:
             raise Violation(f"S1 {where}: not in exactly one place")
-        if deps or arguments != len(task.deps):
+        if deps or (arguments != len(task.deps) and not task.cut):
             raise Violation(f"S3 {where}: {arguments} of {len(task.deps)} arguments")

@@ -7,7 +7,14 @@ from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
 
 from zkplan.embedded import records as server
-from zkplan.errors import PlanCancelled, PlanDrained, PlanError, PlanNotFound, ResultNotKept
+from zkplan.errors import (
+    PlanCancelled,
+    PlanDrained,
+    PlanError,
+    PlanNotFound,
+    ResultNotKept,
+    TaskError,
+)
 from zkplan.protocol import author as authoring
 from zkplan.protocol import control
 from zkplan.protocol import retry as retrying
@@ -194,7 +201,7 @@ def plain(world: World, plan: Plan, tasks: list[Meant], *, fixed: bool) -> None:
         task.numbers, task.alive, task.acknowledged = 1, True, True
         world.auditor.tasks[task.path] = task
     put(f"{path}/ready")
-    world.auditor.unindexed.add(path)
+    world.auditor.index.unindexed.add(path)
     world.created(plan, path[-10:])
 
 
@@ -218,7 +225,11 @@ def mark_ready(world: World, plan: Plan) -> Script:
 
 
 def retry(world: World, plan: Plan, task: str) -> Script:
-    yield from retrying.retry(world.paths.plan(plan.number), task)
+    try:
+        yield from retrying.retry(world.paths.plan(plan.number), task)
+    except TaskError:
+        if not world.auditor.tasks[f"{world.paths.plan(plan.number)}/task-{task}"].cut:
+            raise
 
 
 def remove(world: World, plan: Plan) -> Script:

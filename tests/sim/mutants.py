@@ -76,7 +76,7 @@ def _rewriter(rewrite: Rewrite, world: World) -> Callable[[Fiber, Any], list[Op]
 # Operations changed on their way.
 
 
-def _without(leaves_out: Callable[[Fiber, Op], bool]) -> Rewrite:
+def without(leaves_out: Callable[[Fiber, Op], bool]) -> Rewrite:
     """Every operation is left out of which that is true."""
     return lambda world, fiber, op: NOTHING if leaves_out(fiber, op) else op
 
@@ -153,7 +153,7 @@ _real_added = adding.added_ops
 _real_fix = wide_delivery._fix_result
 
 
-def _answered(step: Answers, change: Callable[[Any, Any], Any]) -> Answers:
+def answered(step: Answers, change: Callable[[Any, Any], Any]) -> Answers:
     """The step, which is given `change(request, answer)` instead of each answer."""
     answer = None
     while True:
@@ -174,7 +174,7 @@ def _load_without_claim(claims: list[Any], read: Any = None) -> Answers:
                     answer[index] = [claim.name for claim in claims]
         return answer
 
-    return _answered(_real_load(claims), all_stand)
+    return answered(_real_load(claims), all_stand)
 
 
 def _repeat_is_fenced(*arguments: Any) -> Answers:
@@ -183,7 +183,7 @@ def _repeat_is_fenced(*arguments: Any) -> Answers:
     def as_first(_request: Any, answer: Any) -> Any:
         return answer._replace(repeated=False) if type(answer) in (Refused, Applied) else answer
 
-    return _answered(_real_commit(*arguments), as_first)
+    return answered(_real_commit(*arguments), as_first)
 
 
 def _forget_what_has_no_room(*arguments: Any) -> Answers:
@@ -256,29 +256,29 @@ MUTANTS = (
         ),
     ),
     Mutant("publish without compare-and-set", _no_compare_and_set),
-    Mutant("no pending record", _without(lambda fiber, op: "/pending-" in op.path)),
+    Mutant("no pending record", without(lambda fiber, op: "/pending-" in op.path)),
     Mutant(
         "pending record cleared without publishing",
         patches=((clearing, "still_full", _nothing_is_full),),
     ),
     Mutant(
         "claim without check of workers/ID",
-        _without(lambda fiber, op: type(op) is Check and op.path.startswith(_WORKERS)),
+        without(lambda fiber, op: type(op) is Check and op.path.startswith(_WORKERS)),
     ),
     Mutant(
         "claim without check of the plan's ready",
-        _without(lambda fiber, op: type(op) is Check and op.path.endswith("/ready")),
+        without(lambda fiber, op: type(op) is Check and op.path.endswith("/ready")),
     ),
     Mutant("release keeps N", _release_keeps_n),
     Mutant(
         "clearer without guard",
-        _without(lambda fiber, op: fiber.kind == "clear" and op.path.startswith(_WORKERS)),
+        without(lambda fiber, op: fiber.kind == "clear" and op.path.startswith(_WORKERS)),
     ),
     Mutant(
         "load without looking for the claim afterwards",
         patches=((loading, "load", _load_without_claim),),
     ),
-    Mutant("add without identity", _without(lambda fiber, op: "/add-ids/" in op.path)),
+    Mutant("add without identity", without(lambda fiber, op: "/add-ids/" in op.path)),
     Mutant(
         "refused repetition taken as fenced", patches=((committing, "commit", _repeat_is_fenced),)
     ),
@@ -288,14 +288,14 @@ MUTANTS = (
     ),
     Mutant(
         "delivery without argument",
-        _without(lambda fiber, op: fiber.kind == "commit" and "/arg-" in op.path),
+        without(lambda fiber, op: fiber.kind == "commit" and "/arg-" in op.path),
     ),
     Mutant(
         "delivery that leaves the dep",
-        _without(lambda fiber, op: fiber.kind == "commit" and "/dep-" in op.path),
+        without(lambda fiber, op: fiber.kind == "commit" and "/dep-" in op.path),
     ),
     Mutant("done without the version of adds", _done_without_adds),
-    Mutant("retry without its witness", _without(lambda fiber, op: "/retry-" in op.path)),
+    Mutant("retry without its witness", without(lambda fiber, op: "/retry-" in op.path)),
     Mutant(
         "wide join that settles all its positions",
         patches=((wide_join, "settle_finished", _settle_all),),
@@ -306,7 +306,7 @@ MUTANTS = (
     Mutant("wide delivery that loses adds", patches=((wide_delivery, "added_ops", _add_nothing),)),
     Mutant(
         "wide delivery without its mark",
-        _without(lambda fiber, op: op.path.endswith(f"/{DELIVERED}")),
+        without(lambda fiber, op: op.path.endswith(f"/{DELIVERED}")),
     ),
     Mutant(
         "mark made with the result",
@@ -333,14 +333,14 @@ SIMULATION_ONLY = (
     Mutant("dep- that names another task", _dep_that_names_the_next),
     Mutant(
         "ready without its index entry",
-        _without(lambda fiber, op: _is_index_entry(op, Create) and fiber.kind not in _FINDS),
+        without(lambda fiber, op: _is_index_entry(op, Create) and fiber.kind not in _FINDS),
     ),
     Mutant(
-        "end that leaves the index entry", _without(lambda fiber, op: _is_index_entry(op, Delete))
+        "end that leaves the index entry", without(lambda fiber, op: _is_index_entry(op, Delete))
     ),
     Mutant(
         "index entry for what has ended",
-        _without(lambda fiber, op: fiber.kind == "index" and op.path.endswith(("/ready", "/done"))),
+        without(lambda fiber, op: fiber.kind == "index" and op.path.endswith(("/ready", "/done"))),
     ),
     Mutant("index entry without a new version of ready", _index_unnoticed),
 )

@@ -6,6 +6,8 @@ import hashlib
 from dataclasses import dataclass, field
 
 FAILED = b"F"
+#: An operator has skipped the task; what follows is unique to that call.
+SKIPPED = b"vK"
 #: The outcome lies in the store, and this refers to it (`store.sealed`).
 STORED = b"S"
 
@@ -44,6 +46,13 @@ class Meant:
     pending_records: int = 0
     last_n: int = -1
     released_for: list[str] = field(default_factory=list)
+    #: What operators have sent as its outcome, and what of that the tree accepted.
+    decisions: list[bytes] = field(default_factory=list)
+    accepted: list[bytes] = field(default_factory=list)
+    #: The outcome that an operator has decided, until it is delivered or the task is dead.
+    verdict: bytes | None = None
+    #: An operator has cut its open edges.
+    cut: bool = False
 
     @property
     def record(self) -> bytes:
@@ -60,7 +69,10 @@ class Meant:
         return FAILED + self.record
 
     def may_be(self, outcome: bytes) -> bool:
-        """Whether `outcome` is the right result for the dependencies' outcomes, or a failure."""
+        """Whether `outcome` is the right result for the dependencies' outcomes, a failure, or what
+        an operator has decided."""
+        if outcome in self.accepted:
+            return True
         arguments = [dep.fixed for dep in self.deps]
         known = [argument for argument in arguments if argument is not None]
         if len(known) < len(arguments):

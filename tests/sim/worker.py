@@ -27,7 +27,7 @@ from . import duties, maintenance, store
 from .loads import judge_arguments, judge_loaded
 from .network import Client
 from .runs import run_ahead
-from .story import FAILED, Meant
+from .story import FAILED, SKIPPED, Meant
 
 if TYPE_CHECKING:
     from .world import World
@@ -51,7 +51,7 @@ class Worker:
         self.to_load: list[Claim] = []
         self.to_reload: list[Part] = []
         self.finished: list[Part] = []
-        self.to_fail: list[tuple[Claim, Meant]] = []
+        self.to_fail: list[tuple[Claim, Meant, bytes]] = []
         self.old_pending: list[str] = []
         #: What a full server had no room to publish.
         self.owed: list[tuple[list[Dependent], str]] = []
@@ -160,8 +160,8 @@ class Worker:
         self._start("publish", self._publish(full, pending, NO_ALLOWANCE))
 
     def _begin_fail(self) -> None:
-        claim, task = self.to_fail.pop()
-        self._start("fail", self._fail(claim, task))
+        claim, task, decided = self.to_fail.pop()
+        self._start("fail", self._fail(claim, task, decided))
 
     def _begin_hand_back(self) -> None:
         if self.to_load:
@@ -254,12 +254,15 @@ class Worker:
         claim = item.claim
         if item.result is not None:
             # Delivery had begun: the outcome is fixed, and the function is not run again.
-            self.finished.append(self._part(item, task, item.result))
+            if item.result.startswith(FAILED) and not self.world.cascades(claim.plan):
+                self.to_fail.append((claim, task, item.result))
+            else:
+                self.finished.append(self._part(item, task, item.result))
         elif claim.a >= task.attempts or self.world.chance(self.world.mix.failing):
             if claim.a + 1 >= task.attempts and self.world.cascades(claim.plan):
                 self.finished.append(self._part(item, task, task.failure))
             else:
-                self.to_fail.append((claim, task))
+                self.to_fail.append((claim, task, b""))
         else:
             outcome = store.sealed(task, f"{claim.task}.{claim.n}", task.outcome(item.arguments))
             part = self._part(item, task, outcome)
@@ -281,7 +284,7 @@ class Worker:
         dead = b""
         if outcome.startswith(FAILED):
             dead = Dead(item.claim.rank, item.claim.n, item.claim.a, task.name, "", "").to_bytes()
-        return Part(item, outcome, task.keep, dead)
+        return Part(item, outcome, outcome.startswith(SKIPPED) or task.keep, dead)
 
     def _commit(self, parts: list[Part]) -> Script:
         world = self.world
@@ -370,19 +373,22 @@ class Worker:
                 yield from maintenance.finish(self.world, part.loaded.claim.plan)
 
     def _fail_later(self, part: Part) -> None:
-        self.to_fail.append((part.loaded.claim, self.world.names[part.loaded.record.decode()]))
+        task = self.world.names[part.loaded.record.decode()]
+        self.to_fail.append((part.loaded.claim, task, b""))
 
     def _take(self, claims: list[Claim]) -> None:
         self.to_load += claims
 
-    def _fail(self, claim: Claim, task: Meant) -> Script:
+    def _fail(self, claim: Claim, task: Meant, decided: bytes) -> Script:
+        """`decided`: an operator has decided that it fails for good."""
         world = self.world
-        if claim.a + 1 < task.attempts:
+        if not decided and claim.a + 1 < task.attempts:
             due = world.now + world.rng.randint(0, 20) if world.chance(0.5) else None
             yield from ending.fail_again(claim, b"failed", due, world.paths.delayed)
         else:
             dead = Dead(claim.rank, claim.n, claim.a, task.name, "", self.name)
-            yield from ending.fail_for_good(claim, task.failure, dead)
+            failure = decided or task.failure
+            yield from ending.fail_for_good(claim, failure, dead, has_result=bool(decided))
 
     def _log(self, claim: Claim) -> Script:
         yield from write_log(claim, b"progress")

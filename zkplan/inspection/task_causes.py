@@ -20,7 +20,18 @@ def finished(view: View, task: TaskInfo) -> Cause | None:
     if task.state != "finished":
         return None
     ended = f"has failed for good: {task.last_error}" if task.failed else "has finished"
+    if task.skipped:
+        ended = "was skipped"
     return Cause("finished", f"{view.label(task.number)} {ended}.", task=task.number)
+
+
+def decided(view: View, task: TaskInfo) -> Cause | None:
+    if task.state != "decided":
+        return None
+    text = (
+        f"the outcome of {view.label(task.number)} is fixed, as by a skip, and a worker delivers it"
+    )
+    return Cause("decided", sentence(text), "Its function does not run again.", task.number)
 
 
 def dead(view: View, task: TaskInfo) -> Cause | None:
@@ -92,7 +103,7 @@ def being_defined(view: View, task: TaskInfo) -> Cause | None:
 
 
 def no_living_worker(view: View, task: TaskInfo) -> Cause | None:
-    if not view.runs or view.workers or task.state not in ("runnable", "delayed"):
+    if not view.runs or view.workers or task.state not in ("runnable", "delayed", "decided"):
         return None
     text = f"no worker is registered under {view.client.root}, so nothing takes the tasks"
     advice = f"Start one: `{view.client.command('worker')}`."
@@ -133,7 +144,7 @@ def all_slots_busy(view: View, task: TaskInfo) -> Cause | None:
 
 #: Every cause that may keep a task from running by itself, in the order in which they are told.
 TASK_CAUSES: tuple[Find, ...] = (
-    *(finished, dead, worker_gone, claimed, being_defined, delayed),
+    *(finished, decided, dead, worker_gone, claimed, being_defined, delayed),
     *(no_living_worker, refused, all_slots_busy),
 )
 

@@ -56,7 +56,8 @@ class PlanStatus(NamedTuple):
     counts the unfinished tasks. `runnable` and `dead` (out of attempts, with on_failure="hold") are
     among them. `outcomes` counts kept results and final failures. `added` counts all tasks ever
     added, `finished` those that have finished. `created` is the time of creation, in wall-clock
-    seconds since 1970 of the machine that created the plan.
+    seconds since 1970 of the machine that created the plan. `skipped` counts the tasks that were
+    skipped; an import starts it at 0.
     """
 
     name: str
@@ -68,6 +69,7 @@ class PlanStatus(NamedTuple):
     outcomes: int
     added: int
     created: float
+    skipped: int = 0
 
     @property
     def finished(self) -> int:
@@ -114,6 +116,8 @@ def status(plan_path: str) -> Step[PlanStatus]:
         outcomes=outcomes.child_count if outcomes is not None else 0,
         added=tasks + max(0, finished),
         created=record.created,
+        # Each skip writes this znode once; nothing else does.
+        skipped=outcomes.version if outcomes is not None else 0,
     )
 
 

@@ -336,6 +336,18 @@ class WorkerRecord(NamedTuple):
             return cls(worker, "(damaged record)", 0, 0, 0.0, claims)
 
 
+def taken_to_bytes(claim: str) -> bytes:
+    """The data of a claims node from which an operator has taken the claim of that name."""
+    return to_json({"taken": claim})
+
+
+def taken_from_bytes(data: bytes) -> str:
+    try:
+        return _text(from_json(data, "a claims node").get("taken"))
+    except PayloadUndecodable:
+        return ""
+
+
 def count_from_bytes(data: bytes) -> int:
     """K, the number of edges that a task's `ready` holds; -1 where it holds none."""
     # Ten digits, because int() refuses numbers of thousands of digits.

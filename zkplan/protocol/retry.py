@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from ..errors import PayloadUndecodable
+from ..errors import PayloadUndecodable, TaskError
 from . import failpoints
+from .decide import CUT
 from .layout import Entry
+from .places import Place
 from .records import Dead
 from .requests import Applied, Create, Delete, Multi, Op, ReadData, ReadMany, Reason, Step
 from .shared import rejected
@@ -13,10 +15,11 @@ from .shared import rejected
 def retry(plan_path: str, task: str) -> Step[bool]:
     """Make a dead task runnable again, with all its attempts. Returns False if it is not dead.
 
-    Raises PayloadUndecodable if its dead letter is damaged, and TransactionRejected.
+    Raises PayloadUndecodable if its dead letter is damaged, TaskError if it was cancelled before
+    all its arguments had come, and TransactionRejected.
     """
-    names = (f"dead/{task}", f"results/{task}", f"task-{task}")
-    dead, outcome, node = yield ReadMany([ReadData(f"{plan_path}/{name}") for name in names])
+    names = (f"dead/{task}", f"results/{task}", f"task-{task}", f"task-{task}/{CUT}")
+    dead, outcome, node, cut = yield ReadMany([ReadData(f"{plan_path}/{name}") for name in names])
     if dead is None or node is None:
         return False
     letter = Dead.from_bytes(dead.data)
@@ -24,6 +27,12 @@ def retry(plan_path: str, task: str) -> Step[bool]:
         # Without the number of its last claim, a runnable name might come back.
         raise PayloadUndecodable(
             f"task {task} of {plan_path} cannot be retried: {letter.error}; it must be added anew"
+        )
+    if cut is not None:
+        raise TaskError(
+            task,
+            f"task {task} of {plan_path} was cancelled while it waited for others, so it lacks "
+            "their results and cannot be retried: skip it, or add it anew",
         )
     entry = Entry(letter.rank, task, letter.n + 1, 0)
     ops: list[Op] = [
@@ -42,3 +51,18 @@ def retry(plan_path: str, task: str) -> Step[bool]:
     if answer.reason not in (Reason.NO_NODE, Reason.NODE_EXISTS):
         raise rejected(f"retrying task {task} of {plan_path}", answer)
     return False  # somebody else has retried it meanwhile
+
+
+def run_now(plan_path: str, place: Place) -> Step[bool]:
+    """Make a delayed task runnable at once. Returns False if it is not delayed any more.
+
+    Raises TransactionRejected.
+    """
+    name = place.path.rpartition("/")[2]
+    entry = name[25:]  # behind the due time and the plan
+    answer = yield Multi([Delete(place.path), Create(f"{plan_path}/runnable/{entry}")])
+    if isinstance(answer, Applied) or answer.repeated:
+        return True
+    if answer.reason not in (Reason.NO_NODE, Reason.NODE_EXISTS):
+        raise rejected(f"retrying {name} of {plan_path}", answer)
+    return False  # it became due, or somebody else has made it runnable

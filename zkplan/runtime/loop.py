@@ -102,8 +102,9 @@ class Loop:
         self.shutdown = Shutdown(steps, membership, claims, pool, settler, session_s)
         self.clearing = Clearing(steps, paths, membership, claims, vanished, counters)
         self.promotion = Promotion(steps, paths, membership)
+        self.heartbeat = Heartbeat(steps, membership, claims, session_s / 6)
         self.duties: list[Duty] = [
-            Heartbeat(steps, membership, claims, session_s / 6),
+            self.heartbeat,
             self.clearing,
             self.promotion,
             PlanCheck(steps, paths, membership, candidates, publisher.finish),
@@ -208,8 +209,11 @@ class Loop:
 
     def _touched(self, path: str | None) -> None:
         """A watch fired. None: the connection changed, so any watch may have fired."""
+        me = self.membership.me
         if path is None:
             self._all_told = False
+        if me is not None and path in (None, me.claims_path):
+            self.heartbeat.watch()
         if self.poller.touched(path):
             return
         if path is None or path == self._paths.workers:

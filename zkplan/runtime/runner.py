@@ -28,7 +28,7 @@ from ..protocol import failpoints
 from ..protocol.records import Failure, TaskRecord
 from ..protocol.running import mark_started
 from ..protocol.shared import REQUEST_BYTES_MAX
-from ..serialization.codec import FAILURE, TASK, VALUE, task_options
+from ..serialization.codec import FAILURE, TASK, VALUE, is_skipped, task_options
 from ..store.values import Values
 from ..transport import Transport
 from .context import Context, running
@@ -103,11 +103,11 @@ class Runner:
         job.options, job.function = task_options(record), record.function
         options = job.options
         if loaded.result is not None:
-            # An earlier claim has stored the result: only the delivery is left.
+            # An earlier claim, or an operator, has stored it: only the delivery is left.
             kind, body = codec.open(VALUE + FAILURE, loaded.result)
             if kind == FAILURE:
                 return Ended(job, failure=Failure.from_bytes(body), final=True)
-            return Ended(job, outcome=loaded.result)
+            return Ended(job, outcome=loaded.result, skipped=is_skipped(body))
         if loaded.damage or record.positions != len(loaded.arguments):
             raise InvariantViolated(
                 f"{loaded.claim.task_path} has {len(loaded.arguments)} of {record.positions} "

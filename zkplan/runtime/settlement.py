@@ -23,6 +23,8 @@ from .job import Ended, Job
 from .retry_delay import retry_delay_s
 
 logger = get_logger("zkplan.worker")
+#: The kind of the failure of a task that an operator has cancelled.
+CANCELLED = "TaskCancelled"
 
 
 class End(NamedTuple):
@@ -71,7 +73,7 @@ def settle(ended: Ended, codec: Codec, paths: Paths) -> Part | End | HandBack | 
         failure, shown = ended.failure, ended.shown
         return settle_failure(job, failure, codec, paths, final=ended.final, shown=shown)
     return Part(
-        *(job.loaded, ended.outcome, job.options.keep),
+        *(job.loaded, ended.outcome, ended.skipped or job.options.keep),
         adds=job.adds,
         run=list(ended.run),
         version=job.version,
@@ -109,7 +111,10 @@ def settle_failure(
         delay_ms = int(delay_s * 1000)
         return End(job, partial(fail_again, claim, sealed, due_ms, paths.delayed, delay_ms))
     told = for_log(failure, job, shown)
-    logger.warning("%s of %s is out of attempts: %s", job.name, claim.plan_path, told)
+    if failure.kind == CANCELLED and job.loaded.result is not None:
+        logger.info("%s of %s was cancelled", job.name, claim.plan_path)
+    else:
+        logger.warning("%s of %s is out of attempts: %s", job.name, claim.plan_path, told)
     # If losses have used up all attempts, this claim only found that out, and is no attempt itself.
     used_up = min(claim.a + 1, max(claim.a, options.attempts))
     summary = failure.summary[:500]
@@ -118,4 +123,7 @@ def settle_failure(
     if cascades and deliverable and all(edge.k >= 0 for _, edge in job.loaded.edges):
         # If a wide delivery has begun, what it delivers is the outcome, not a new text.
         return Part(job.loaded, job.loaded.result or sealed, True, dead.to_bytes())
-    return End(job, partial(fail_for_good, claim, sealed, dead))
+    # What an operator has decided is the outcome: a lost answer is recognised by it.
+    decided = job.loaded.result
+    outcome, has_result = decided or sealed, decided is not None
+    return End(job, partial(fail_for_good, claim, outcome, dead, has_result=has_result))
