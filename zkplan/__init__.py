@@ -6,7 +6,7 @@ Causes:     Why, Cause: what Plan.why and Task.why return
 Functional: create_plan, add_task, mark_ready, plan_completed
 Commands:   shell, ShellCommand, ShellResult
 Worker:     Worker, Backoff, Statistics
-In a task:  current, Context
+In a task:  current, Context, Failure
 Errors:     errors.ZkplanError and its subclasses
 """
 
@@ -47,6 +47,7 @@ from .errors import (
     ZooKeeperError,
     ZooKeeperUnavailable,
 )
+from .failure import Failure
 from .functional import add_task, create_plan, mark_ready, plan_completed
 from .functions.decorator import task
 from .inspection.plan_progress import PlanProgress
@@ -118,6 +119,7 @@ __all__ = [
     # In a task
     "current",
     "Context",
+    "Failure",
     # Errors
     "ZkplanError",
     "PlanError",

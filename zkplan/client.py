@@ -13,6 +13,7 @@ from . import archive
 from .connection import Connection
 from .errors import InvalidSettings, InvalidTask, PlanError, PlanNotFound
 from .functions.definition import check_options, check_plan_name
+from .functions.retry_rules import as_options
 from .inspection.access import warn_if_open
 from .inspection.roots import hint_at_root
 from .inspection.workers import living_workers
@@ -61,6 +62,8 @@ class Client(Connection):
         pure: bool = False,
         on_failure: OnFailure = "hold",
         retention: float | None = None,
+        fatal: Any = (),
+        retry_if: Any = (),
     ) -> Plan:
         """Create an empty plan. The options are the defaults for its tasks; see `Plan.add_task`.
 
@@ -73,8 +76,12 @@ class Client(Connection):
 
         Raises InvalidTask for an option or a name out of range.
         """
-        defaults = TaskOptions("", attempts, retry_delay, timeout, priority, keep, pure)
-        check_options(defaults, "the plan's defaults")
+        label = "the plan's defaults"
+        defaults = TaskOptions(
+            *("", attempts, retry_delay, timeout, priority, keep, pure),
+            **as_options({"fatal": fatal, "retry_if": retry_if}, label),
+        )
+        check_options(defaults, label)
         if on_failure not in ("hold", "cascade"):
             raise InvalidTask("", f'on_failure must be "hold" or "cascade", not {on_failure!r}')
         check_plan_name(name)

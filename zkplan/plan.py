@@ -19,7 +19,7 @@ from .protocol.adding import NewTask
 from .protocol.author import Author
 from .protocol.records import PlanRecord
 from .store.end import remove
-from .tasks import Task, TaskSpec
+from .tasks import RunIf, Task, TaskSpec
 from .tracebacks import told_to_caller
 from .waiting.plan import WatchedPlan
 from .waiting.watcher import Watcher
@@ -88,6 +88,9 @@ class Plan(WatchedPlan):
         keep: bool | None = None,
         pure: bool | None = None,
         after: Sequence[Task] = (),
+        run_if: RunIf | None = None,
+        fatal: Any = None,
+        retry_if: Any = None,
     ) -> Task:
         """Add one task.
 
@@ -103,7 +106,16 @@ class Plan(WatchedPlan):
         `pure=True` promises that the same arguments give the same result, and that nothing else
         depends on how often the function runs. Chains of such tasks cost a worker little more than
         their functions. The task runs after those in `after`, whose results it does not take.
-        An option left at None takes the plan's default.
+
+        `fatal` are exceptions that use up all attempts at once: a class, several, or their names
+        ("ValueError", "my.module:MyError"). `retry_if` are those that alone are retried, or a
+        function that gets the exception, in the worker, and says whether it is.
+
+        `run_if` says when it runs: with "all_succeeded" (the default) on the results of all tasks
+        that it takes or comes after. With "all_finished" it runs also if some of them have failed
+        for good, or stand dead; these are `zkplan.Failure` values in its arguments. With
+        "any_failed" it runs only then; otherwise it is skipped, and those that take its result get
+        None. An option left at None takes the plan's default.
 
         Raises InvalidTask (also if the arguments do not fit the function), ForeignTask,
         NotSerialisable and PayloadTooLarge before anything is written. Raises PlanDrained,
@@ -111,7 +123,8 @@ class Plan(WatchedPlan):
         is gone.
         """
         spec = TaskSpec(
-            fn, args, kwargs, name, attempts, retry_delay, timeout, priority, keep, pure, after
+            *(fn, args, kwargs, name, attempts, retry_delay, timeout, priority, keep, pure, after),
+            *(run_if, fatal, retry_if),
         )
         return self.add_tasks([spec])[0]
 

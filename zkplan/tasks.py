@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from .connection import Connection
 from .decisions import Decisions
@@ -27,6 +27,9 @@ from .waiting.one_result import failure_in, not_kept, open_outcome, wait_for_out
 from .waiting.plan_async import in_thread
 from .waiting.watcher import Callback, Watcher
 
+#: When a task runs, by how those ended that it waits for.
+RunIf = Literal["all_succeeded", "all_finished", "any_failed"]
+
 
 @dataclass(eq=False)
 class TaskSpec:
@@ -47,6 +50,9 @@ class TaskSpec:
     keep: bool | None = None
     pure: bool | None = None
     after: Sequence[Task | TaskSpec] = ()
+    run_if: RunIf | None = None
+    fatal: Any = None
+    retry_if: Any = None
     _new: NewTask | None = field(default=None, init=False, repr=False)
 
     @property

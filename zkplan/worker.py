@@ -31,10 +31,20 @@ class Worker:
     """
 
     def __init__(
-        self, client: Client, threads: int = THREADS_DEFAULT, backoff: Backoff | None = None
+        self,
+        client: Client,
+        threads: int = THREADS_DEFAULT,
+        backoff: Backoff | None = None,
+        *,
+        max_abandoned: int | None = None,
     ) -> None:
+        """With `max_abandoned` it drains and ends as soon as so many functions have run past their
+        time-outs and hold their threads; what runs has 30 seconds. Without it, it goes on with
+        fewer slots."""
         if type(threads) is not int or not 1 <= threads <= THREADS_MAX:
             raise ZkplanError(f"threads must be 1 to {THREADS_MAX}, not {threads!r}")
+        if max_abandoned is not None and (type(max_abandoned) is not int or max_abandoned < 1):
+            raise ZkplanError(f"max_abandoned must be 1 or more, not {max_abandoned!r}")
         self.client = client
         self._loop = Loop(
             client.transport,
@@ -44,6 +54,7 @@ class Worker:
             backoff or Backoff(initial_s=0.5, max_s=5.0),
             lambda job: PlanWithin(client, job.claim.plan_path, job.plan, job.claim.task, job.adds),
             client.sweeper.plan_is_done,
+            max_abandoned,
         )
         self._thread: threading.Thread | None = None
         self._failure: BaseException | None = None
@@ -52,6 +63,11 @@ class Worker:
     def id(self) -> str:
         """The ID under which the worker registers. After a lost session it gets a suffix."""
         return self._loop.membership.worker
+
+    @property
+    def is_worn_out(self) -> bool:
+        """Whether it ended, or is about to, by `max_abandoned`."""
+        return self._loop.is_worn_out
 
     def on_ready(self, callback: Callable[[str], None]) -> None:
         """Call `callback(id)` each time the worker is registered."""

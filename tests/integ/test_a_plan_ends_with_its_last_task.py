@@ -10,8 +10,8 @@ import pytest
 from tests.integ.support import Here, WorkerProcess, wait_until, working
 from zkplan import Client
 from zkplan.protocol import wide_delivery
-from zkplan.protocol.commit import Part
 from zkplan.protocol.failpoints import VARIABLE
+from zkplan.protocol.part import Part
 from zkplan.protocol.requests import Step
 from zkplan.runtime import maintenance
 

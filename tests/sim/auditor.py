@@ -19,8 +19,9 @@ from zkplan.protocol.shared import pending_dependents
 
 from .index import Index
 from .network import Fiber
+from .outcomes import fix, holds, judge_end, judge_told
 from .store import Blobs, sealed
-from .story import FAILED, SKIPPED, Meant, Violation
+from .story import FAILED, Meant, Violation
 
 #: Kinds of fibers whose deletions of claims are releases on behalf of a worker that is gone.
 CLEARS = "clear"
@@ -39,6 +40,8 @@ class Transaction(NamedTuple):
     touched: dict[str, Meant]
     edges: list[str]
     ended: list[Meant]
+    #: The tasks whose dead letters it deletes.
+    letters: set[str]
 
 
 class Auditor:
@@ -74,7 +77,7 @@ class Auditor:
                 raise Violation(f"S6 {path} is ephemeral")
 
     def applied(self, fiber: Fiber, ops: Sequence[Op], results: list[Any]) -> None:
-        made = Transaction(fiber, self._claims_before(ops), {}, [], [])
+        made = Transaction(fiber, self._claims_before(ops), {}, [], [], set())
         plans: set[str] = set()
         blobs = self.blobs
         for op, result in zip(ops, results, strict=True):
@@ -109,7 +112,7 @@ class Auditor:
             if task.alive and task.path not in self.nodes:
                 task.alive = False
                 if not task.removed:
-                    self._judge_end(task)
+                    judge_end(self.nodes, task)
 
     def _claims_before(self, ops: Sequence[Op]) -> dict[str, str]:
         found = {}
@@ -191,11 +194,13 @@ class Auditor:
             self._place(made, op, path, f"{plan_path}/task-{entry.task}")
         elif kind == "dead" or kind == "results":
             task_path = f"{plan_path}/task-{parts[2]}"
+            if kind == "dead" and type(op) is Delete:
+                made.letters.add(task_path)
             if kind == "dead" and (task_path in self.nodes or type(op) is Delete):
                 self._place(made, op, path, task_path)
             elif kind == "results" and type(op) is Create and task_path not in self.nodes:
                 # While the task stands, its outcome is a failure that an operator may retry.
-                self._fix(self.tasks[task_path], op.data)
+                fix(self.tasks[task_path], op.data)
 
     def _task(self, made: Transaction, op: Op, plan_path: str, path: str) -> None:
         if type(op) is Create:
@@ -251,7 +256,7 @@ class Auditor:
         made.touched[task_path] = task
         created = type(op) is Create
         if child.startswith("arg-") and created:
-            self._argument(task, int(child[4:]), op.data)  # type: ignore[union-attr]
+            self._argument(made, task, int(child[4:]), op.data)  # type: ignore[union-attr]
         elif child.startswith("dep-"):
             made.edges.append(f"{task_path}/{child}")
         elif child.startswith("prov-"):
@@ -259,20 +264,25 @@ class Auditor:
             if created:
                 self.learn_edge(prov, op.data)  # type: ignore[union-attr]
             made.edges.append(self._dep_of[prov])
-        elif child == "result" and created and made.fiber.kind == DECIDES:
-            self._decided(task, op.data)  # type: ignore[union-attr]
         elif child == "result" and created:
-            self._fix(task, op.data)  # type: ignore[union-attr]
-            self._judge_claim(made, task)
-        elif child == "result" and type(op) is Delete and f"{task_path}" in self.nodes:
+            self._result(made, task, op.data)  # type: ignore[union-attr]
+        elif child == "result" and type(op) is Delete and task_path in self.nodes:
             task.verdict = None  # the task is dead, and may be retried
 
-    def _decided(self, task: Meant, data: bytes) -> None:
-        """S18: from now on the outcome is what the operator says, until the task is dead."""
-        if task.verdict is not None or task.fixed is not None:
-            raise Violation(f"S18 {task.name} is decided although its outcome is fixed")
-        task.accepted.append(data)
-        task.verdict = data
+    def _result(self, made: Transaction, task: Meant, data: bytes) -> None:
+        """S18: an operator's outcome counts from now on. So does a failure, until it is dead."""
+        if made.fiber.kind == DECIDES:
+            if task.verdict is not None or task.fixed is not None:
+                raise Violation(f"S18 {task.name} is decided although its outcome is fixed")
+            task.accepted.append(data)
+            task.verdict = data
+            return
+        if task.path not in made.letters:  # else its failure is told once more
+            self._judge_claim(made, task)
+        if data.startswith(FAILED) and holds(self.nodes, task):
+            task.verdict = data
+        else:
+            fix(task, data)
 
     def learn_edge(self, prov: str, data: bytes) -> None:
         """An edge's record names its dep by a path below the plan."""
@@ -282,32 +292,17 @@ class Auditor:
         self._dep_of[prov] = dep
         self._prov_of[dep] = prov
 
-    def _argument(self, task: Meant, position: int, data: bytes) -> None:
+    def _argument(self, made: Transaction, task: Meant, position: int, data: bytes) -> None:
         dep = task.deps[position]
-        self._fix(dep, data)
+        if position in task.given:
+            raise Violation(f"S19 {task.name} gets {dep.name} twice, at {position}")
+        task.given[position] = data
+        if data.startswith(FAILED) and dep.alive and holds(self.nodes, dep):
+            judge_told(task, dep, data, under=dep.path in made.claims)
+            return
+        fix(dep, data)
         if not dep.commits or task in dep.adds:
             dep.delivered = True
-
-    def _judge_end(self, task: Meant) -> None:
-        """S4: kept is an outcome that failed, that is to be kept, or that went to nobody."""
-        fixed = task.fixed or b""
-        asked = task.keep if task.keep is not None else not task.delivered
-        is_kept = f"{task.path.rpartition('/')[0]}/results/{task.number}" in self.nodes
-        if is_kept != (asked or fixed.startswith((FAILED, SKIPPED))):
-            done = "kept" if is_kept else "not kept"
-            raise Violation(
-                f"S4 the outcome of {task.name} is {done}: keep={task.keep}, {task.delivered=}"
-            )
-
-    def _fix(self, task: Meant, outcome: bytes) -> None:
-        if task.verdict is not None and outcome != task.verdict:
-            raise Violation(f"S18 {task.name} ends with {outcome!r}, decided was {task.verdict!r}")
-        if task.fixed is None:
-            if not task.may_be(outcome):
-                raise Violation(f"S4 the outcome of {task.name} is {outcome!r}: not the oracle's")
-            task.fixed = outcome
-        elif task.fixed != outcome:
-            raise Violation(f"S4 {task.name} has two outcomes: {task.fixed!r} and {outcome!r}")
 
     def _place(self, made: Transaction, op: Op, path: str, task_path: str) -> Meant | None:
         task = self.tasks.get(task_path)

@@ -54,6 +54,8 @@ def graph(world: World, plan: Plan, size: int) -> list[Meant]:
         keep = rng.choice((None, None, True, False))
         task = Meant(f"{plan.name}.{len(plan.tasks) + index}", deps, rng.randint(1, 3), keep)
         task.pure = world.pure and rng.random() < 0.85
+        if not task.pure and world.chance(world.mix.handlers):
+            task.run_if = rng.choice(("all_finished", "all_finished", "any_failed"))
         if not task.pure and world.chance(world.mix.adds):
             task.adds = _inner(rng, task, rng.randint(1, 2), list(tasks))
         tasks.append(task)
@@ -95,6 +97,7 @@ def new_tasks(tasks: list[Meant], rng: random.Random) -> list[NewTask]:
         deps: list[str | NewTask] = [made.get(dep.name) or dep.number for dep in task.deps]
         rank = rng.choice(("5000", "4990"))
         made[task.name] = NewTask(task.name, rank, task.record, deps)
+        made[task.name].takes_failures = task.takes_failures
     return list(made.values())
 
 
@@ -121,6 +124,8 @@ def add_more(world: World, plan: Plan, size: int) -> Script:
     tasks: list[Meant] = []
     for index in range(size):
         task = Meant(f"{plan.name}.b{len(plan.tasks)}.{index}", [], 3, True)
+        if world.chance(world.mix.handlers):
+            task.run_if = "all_finished"
         pool = earlier + tasks
         if pool:
             task.deps = [world.rng.choice(pool) for _ in range(world.rng.randint(0, 4))]
@@ -184,7 +189,7 @@ def plain(world: World, plan: Plan, tasks: list[Meant], *, fixed: bool) -> None:
         return world.network.tree.apply(server.Create(path, data, sequence=sequence))
 
     path = put(f"{world.paths.root}/plan-", b"", True)
-    plan.foreign = True
+    plan.foreign, plan.on_failure = True, "hold"  # as its empty record says
     for name in PLAN_FIXED if fixed else ():
         put(f"{path}/{name}")
     for task in tasks:

@@ -6,7 +6,9 @@ from typing import Any
 
 from zkplan.protocol import claim as claiming
 from zkplan.protocol import decide as deciding
+from zkplan.protocol import part as parts
 from zkplan.protocol.layout import Entry, parse_entry
+from zkplan.protocol.part import Part
 from zkplan.protocol.requests import Create, Delete, Op, Refused
 
 from .auditor import DECIDES
@@ -42,6 +44,18 @@ def _decided_repeat_is_refused(*arguments: Any, **options: Any) -> Answers:
     return answered(_real_decide(*arguments, **options), as_first)
 
 
+def _tell_all(part: Part) -> list[Any]:
+    """A dead task tells of its failure along all edges, and a retry finds none of them."""
+    return part.loaded.edges
+
+
+def _end_ops_keep_result(part: Part) -> list[Op]:
+    return [op for op in _real_hold_ops(part) if not op.path.endswith("/result")]
+
+
+_real_hold_ops = parts.Part._hold_ops
+_PART: Any = parts.Part
+
 #: Found by the simulation alone: real operators seldom meet a task at that moment.
 OF_DECISIONS = (
     Mutant(
@@ -75,5 +89,14 @@ OF_DECISIONS = (
     ),
     Mutant(
         "batch of claims known by its first one", patches=((claiming, "stands_any", _first_stands),)
+    ),
+    Mutant("dead task that tells everybody", patches=((_PART, "edges", property(_tell_all)),)),
+    Mutant(
+        "dead task that stays decided",
+        patches=((_PART, "_hold_ops", _end_ops_keep_result),),
+    ),
+    Mutant(
+        "failure told once more without its witness",
+        without(lambda fiber, op: fiber.kind.startswith("author") and "/retry-" in op.path),
     ),
 )

@@ -6,8 +6,8 @@ from collections.abc import Generator, Sequence
 from typing import Any
 
 from zkplan.protocol import commit as committing
-from zkplan.protocol.commit import Part
 from zkplan.protocol.load import Loaded
+from zkplan.protocol.part import Part
 from zkplan.protocol.requests import Check, Delete, Multi, ReadChildren, Refused
 
 from . import store

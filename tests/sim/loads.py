@@ -27,5 +27,5 @@ def judge_loaded(world: World, item: Loaded) -> None:
 
 def judge_arguments(world: World, item: Loaded) -> None:
     task = world.auditor.tasks[item.claim.task_path]
-    if item.arguments != [dep.fixed for dep in task.deps]:
+    if item.arguments != task.arguments:
         raise Violation(f"S3 {task.name} has the arguments {item.arguments}")

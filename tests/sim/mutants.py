@@ -13,8 +13,8 @@ from typing import Any
 from zkplan.protocol import adding, clearing, publish, wide_delivery, wide_join
 from zkplan.protocol import commit as committing
 from zkplan.protocol import load as loading
-from zkplan.protocol.commit import Part
 from zkplan.protocol.layout import DELIVERED, Entry, parse_claim, parse_entry
+from zkplan.protocol.part import Part
 from zkplan.protocol.publish import Published
 from zkplan.protocol.requests import (
     Applied,

@@ -53,6 +53,10 @@ class Meant:
     verdict: bytes | None = None
     #: An operator has cut its open edges.
     cut: bool = False
+    #: Its `run_if`: `all_succeeded`, `all_finished` or `any_failed`.
+    run_if: str = "all_succeeded"
+    #: What has arrived at each position. A failure may come from a task that is retried later.
+    given: dict[int, bytes] = field(default_factory=dict)
 
     @property
     def record(self) -> bytes:
@@ -62,7 +66,19 @@ class Meant:
         """What the function of this task makes of its arguments; a failure travels on as one."""
         text = self.record + b"|" + b"|".join(arguments)
         failed = any(argument.startswith(FAILED) for argument in arguments)
+        if self.run_if == "any_failed" and not failed:
+            return SKIPPED + b"0000"
+        failed = failed and not self.takes_failures
         return (FAILED if failed else b"v") + hashlib.md5(text).hexdigest().encode()
+
+    @property
+    def takes_failures(self) -> bool:
+        return self.run_if != "all_succeeded"
+
+    @property
+    def arguments(self) -> list[bytes | None]:
+        """What its function gets: what has arrived, or else what will."""
+        return [self.given.get(index, dep.fixed) for index, dep in enumerate(self.deps)]
 
     @property
     def failure(self) -> bytes:
@@ -73,9 +89,8 @@ class Meant:
         an operator has decided."""
         if outcome in self.accepted:
             return True
-        arguments = [dep.fixed for dep in self.deps]
-        known = [argument for argument in arguments if argument is not None]
-        if len(known) < len(arguments):
+        known = [argument for argument in self.arguments if argument is not None]
+        if len(known) < len(self.deps):
             return False
         if outcome.startswith(STORED):
             outcome = b"v" + outcome.rpartition(b"-")[2]

@@ -16,8 +16,8 @@ from zkplan.protocol import claim as claiming
 from zkplan.protocol import commit as committing
 from zkplan.protocol import ending, look, membership, publish, wide_delivery
 from zkplan.protocol import load as loading
-from zkplan.protocol.commit import Part
 from zkplan.protocol.load import FirstReads, Loaded, Reading
+from zkplan.protocol.part import Part
 from zkplan.protocol.records import Dead
 from zkplan.protocol.requests import ReadData, Step
 from zkplan.protocol.running import mark_started, write_log
@@ -26,8 +26,9 @@ from zkplan.protocol.shared import NO_ALLOWANCE, Allowance, Claim, Dependent, Re
 from . import duties, maintenance, store
 from .loads import judge_arguments, judge_loaded
 from .network import Client
+from .parts import part_of, tells
 from .runs import run_ahead
-from .story import FAILED, SKIPPED, Meant
+from .story import FAILED, Meant
 
 if TYPE_CHECKING:
     from .world import World
@@ -255,17 +256,17 @@ class Worker:
         if item.result is not None:
             # Delivery had begun: the outcome is fixed, and the function is not run again.
             if item.result.startswith(FAILED) and not self.world.cascades(claim.plan):
-                self.to_fail.append((claim, task, item.result))
+                self._hold(item, task, item.result)
             else:
-                self.finished.append(self._part(item, task, item.result))
+                self.finished.append(part_of(item, task, item.result))
         elif claim.a >= task.attempts or self.world.chance(self.world.mix.failing):
             if claim.a + 1 >= task.attempts and self.world.cascades(claim.plan):
-                self.finished.append(self._part(item, task, task.failure))
+                self.finished.append(part_of(item, task, task.failure))
             else:
-                self.to_fail.append((claim, task, b""))
+                self._hold(item, task, b"")
         else:
             outcome = store.sealed(task, f"{claim.task}.{claim.n}", task.outcome(item.arguments))
-            part = self._part(item, task, outcome)
+            part = part_of(item, task, outcome)
             if task.adds:
                 part.adds = self.world.new_tasks(task.adds)
             names = store.blobs_of(task, outcome)
@@ -276,15 +277,20 @@ class Worker:
             write = store.writes(claim.plan, names)
             self._start("write", store.write_first(write, partial(self._written, part)))
 
+    def _hold(self, item: Loaded, task: Meant, decided: bytes) -> None:
+        """It fails, and stays where it fails for good. Some dependents may take its failure."""
+        claim = item.claim
+        is_last = bool(decided) or claim.a + 1 >= task.attempts
+        if is_last and tells(item):
+            part = part_of(item, task, decided or task.failure)
+            part.holds = True
+            self.finished.append(part)
+        else:
+            self.to_fail.append((claim, task, decided))
+
     def _written(self, part: Part) -> None:
         self.writing -= 1
         self.finished.append(part)
-
-    def _part(self, item: Loaded, task: Meant, outcome: bytes) -> Part:
-        dead = b""
-        if outcome.startswith(FAILED):
-            dead = Dead(item.claim.rank, item.claim.n, item.claim.a, task.name, "", "").to_bytes()
-        return Part(item, outcome, outcome.startswith(SKIPPED) or task.keep, dead)
 
     def _commit(self, parts: list[Part]) -> Script:
         world = self.world

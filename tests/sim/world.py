@@ -12,9 +12,9 @@ from collections.abc import Callable
 
 from zkplan.embedded import records as server
 from zkplan.protocol.adding import NewTask
-from zkplan.protocol.commit import Part
 from zkplan.protocol.layout import Paths
 from zkplan.protocol.membership import sign_off
+from zkplan.protocol.part import Part
 from zkplan.protocol.records import control_from_bytes
 
 from . import authors, decisions, store
@@ -130,7 +130,7 @@ class World:
         if rng.random() < 0.05:
             tasks = authors.graph(self, plan, size if rng.random() < 0.8 else 0)
             for task in tasks:
-                task.adds = []
+                task.adds, task.run_if = [], "all_succeeded"
             authors.plain(self, plan, tasks, fixed=rng.random() < 0.5)
             return
         chunks = [authors.graph(self, plan, size)]

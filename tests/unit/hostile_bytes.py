@@ -10,15 +10,8 @@ from typing import Any, TypeVar
 
 from hypothesis import strategies as st
 
-from zkplan.protocol.records import (
-    Dead,
-    Edge,
-    Failure,
-    PlanRecord,
-    TaskOptions,
-    TaskRecord,
-    WorkerRecord,
-)
+from zkplan.protocol.edges import Edge
+from zkplan.protocol.records import Dead, Failure, PlanRecord, TaskOptions, TaskRecord, WorkerRecord
 from zkplan.serialization import codec as codecs
 from zkplan.serialization.codec import FAILURE, LOG, TASK, VALUE, Codec
 

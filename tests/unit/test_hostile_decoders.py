@@ -26,7 +26,7 @@ from zkplan.archive import picture
 from zkplan.archive.file import Header, open_archive
 from zkplan.errors import InvariantViolated, PayloadUndecodable, ZkplanError
 from zkplan.inspection import neighbours, unfinished
-from zkplan.protocol import clearing, layout, records, shared
+from zkplan.protocol import clearing, edges, layout, records, shared
 from zkplan.serialization import codec as codecs
 from zkplan.serialization.codec import FAILURE, LOG, TASK, VALUE, Codec
 from zkplan.store import blob
@@ -75,7 +75,7 @@ DECODERS: dict[str, Fuzzed] = {
     ),
     "protocol.records.PlanRecord.from_bytes": Fuzzed(records.PlanRecord.from_bytes, BODIES, RECORD),
     "protocol.records.TaskRecord.from_bytes": Fuzzed(records.TaskRecord.from_bytes, BODIES, RECORD),
-    "protocol.records.Edge.from_bytes": Fuzzed(records.Edge.from_bytes, BODIES, RECORD),
+    "protocol.edges.Edge.from_bytes": Fuzzed(edges.Edge.from_bytes, BODIES, RECORD),
     "protocol.records.Failure.from_bytes": Fuzzed(records.Failure.from_bytes, BODIES, RECORD),
     "protocol.records.Dead.from_bytes": Fuzzed(records.Dead.from_bytes, BODIES),
     "protocol.records.WorkerRecord.from_bytes": Fuzzed(

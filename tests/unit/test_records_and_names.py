@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zkplan.errors import InvariantViolated, PayloadUndecodable
+from zkplan.protocol.edges import Edge
 from zkplan.protocol.layout import (
     PRIORITY_MAX,
     PRIORITY_MIN,
@@ -26,7 +27,6 @@ from zkplan.protocol.layout import (
 from zkplan.protocol.records import (
     DEFAULT_OPTIONS,
     Dead,
-    Edge,
     Failure,
     PlanRecord,
     TaskOptions,

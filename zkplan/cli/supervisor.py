@@ -11,6 +11,7 @@ import select
 import signal
 import sys
 import time
+from collections.abc import Sequence
 
 from ..processes.crew import YOUNG_S, Crew
 from ..processes.signing_off import SigningOff
@@ -28,7 +29,8 @@ _SIGN_OFF_S = 5.0
 class Supervisor:
     """Runs `count` processes of this command until a signal arrives; a second signal hurries them.
 
-    They connect as `settings` say, whatever options were given to this command. When a process
+    They connect as `settings` say, whatever options were given to this command, and have the
+    options `more` besides. When a process
     dies, its worker is signed off, so that others take over its tasks at once.
     """
 
@@ -38,10 +40,11 @@ class Supervisor:
         grace_s: float,
         signing_off: SigningOff,
         settings: Settings,
+        more: Sequence[str] = (),
     ) -> None:
         self._grace_s, self._signing_off = grace_s, signing_off
         self._signals = _Signals()
-        self._command = [sys.executable, "-m", "zkplan", *sys.argv[1:], "--processes", "1"]
+        self._command = [sys.executable, "-m", "zkplan", *sys.argv[1:], *more, "--processes", "1"]
         self._settings = settings
         self._crew = Crew(self._start, count, self._has_ended)
         #: A process registered, or it ran long enough to show that usage and address are right.

@@ -21,6 +21,7 @@ from ..settings.login import with_password
 from ..text import date_time
 from ..transport.addresses import is_embedded, lease
 from ..worker import THREADS_DEFAULT, THREADS_MAX, Worker
+from . import EXIT_FAILED
 from .common import (
     connection_options,
     log_to_stderr,
@@ -52,6 +53,13 @@ _ENDS_WITHIN_S = 30
     help="Number of worker processes. With 2 or more, a process that dies is replaced.",
 )
 @click.option(
+    "--max-abandoned",
+    type=click.IntRange(1),
+    help="End once so many functions have run past their time-outs and hold their threads. By "
+    "default a worker goes on with fewer slots; with 2 or more processes it is --threads, and the "
+    "process is replaced.",
+)
+@click.option(
     "--grace",
     type=click.FloatRange(0, 30 * 24 * 3600),
     default=30.0,
@@ -71,6 +79,7 @@ _ENDS_WITHIN_S = 30
 def worker(
     threads: int,
     processes: int,
+    max_abandoned: int | None,
     grace: float,
     quiet: bool,
     log_messages: bool,
@@ -98,13 +107,13 @@ def worker(
         os.environ.pop(name, None)
     settings = with_password(settings)
     if processes > 1:
-        _supervise(settings, processes, grace)
+        _supervise(settings, processes, grace, max_abandoned or threads)
         return
     line = LowerEnd()
     sys.path.insert(0, os.getcwd())
     client = open_client(settings, creates=True)
     try:
-        made = Worker(client, threads)
+        made = Worker(client, threads, max_abandoned=max_abandoned)
         made.on_ready(lambda name: _say_ready(name, line, quiet))
         # The first signal drains; each later one hands back at once.
         draining = False
@@ -134,10 +143,10 @@ def worker(
         # A function that never returned holds its thread; the interpreter would wait for it.
         sys.stdout.flush()
         sys.stderr.flush()
-        os._exit(0)
+        os._exit(EXIT_FAILED if made.is_worn_out else 0)
 
 
-def _supervise(settings: Settings, processes: int, grace_s: float) -> None:
+def _supervise(settings: Settings, processes: int, grace_s: float, max_abandoned: int) -> None:
     with lease(settings.hosts) as served:
         # Each process would start an embedded server of its own, so this process serves them all.
         # If another process serves the folder, each worker follows that server by itself.
@@ -149,7 +158,8 @@ def _supervise(settings: Settings, processes: int, grace_s: float) -> None:
         signing_off = SigningOff(
             lambda: connect_with(replace(settings, hosts=served.find())), settings.session_timeout
         )
-        Supervisor(processes, grace_s, signing_off, theirs).run()
+        more = ["--max-abandoned", str(max_abandoned)]
+        Supervisor(processes, grace_s, signing_off, theirs, more).run()
 
 
 def _say_ready(name: str, line: LowerEnd, quiet: bool) -> None:

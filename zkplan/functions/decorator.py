@@ -10,7 +10,7 @@ from typing import Any, Protocol, overload
 
 from ..errors import InvalidTask
 from ..serialization.codec import function_name
-from ..tasks import Task
+from ..tasks import RunIf, Task
 
 
 class PlanOpen(Protocol):
@@ -69,6 +69,9 @@ def task(
     priority: int | None = None,
     keep: bool | None = None,
     pure: bool | None = None,
+    run_if: RunIf | None = None,
+    fatal: Any = None,
+    retry_if: Any = None,
 ) -> Callable[[Callable[..., Any]], TaskFunction]: ...
 def task(fn: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     """Make a function whose calls in the `with` block of a plan add tasks.
@@ -98,7 +101,10 @@ def task(fn: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     return decorate if fn is None else decorate(fn)
 
 
-OPTIONS = ("name", "attempts", "retry_delay", "timeout", "priority", "keep", "pure")
+OPTIONS = (
+    *("name", "attempts", "retry_delay", "timeout", "priority", "keep", "pure"),
+    *("run_if", "fatal", "retry_if"),
+)
 
 
 def _signature(fn: Callable[..., Any]) -> inspect.Signature | None:

@@ -11,12 +11,13 @@ from typing import Any
 from ..errors import ForeignTask, InvalidTask, NotSerialisable, PayloadTooLarge, ZkplanError
 from ..protocol.adding import NewTask
 from ..protocol.layout import PRIORITY_MAX, PRIORITY_MIN, rank_of
-from ..protocol.records import DEFAULT_OPTIONS, TaskOptions, TaskRecord
+from ..protocol.records import DEFAULT_OPTIONS, RUN_IF, TaskOptions, TaskRecord
 from ..protocol.shared import REQUEST_BYTES_MAX
 from ..serialization import codec as codecs
 from ..serialization.codec import NAME_CHARS_MAX, function_name
 from ..store.values import Values
 from ..tasks import Task, TaskSpec
+from .retry_rules import as_options
 
 #: How many bytes a task's definition may have: it shares a transaction with the task's edges.
 RECORD_BYTES_MAX = REQUEST_BYTES_MAX - 64 * 1024
@@ -109,6 +110,7 @@ def define(
             f"{spec.label}: its function and constant arguments", len(record), RECORD_BYTES_MAX
         )
     spec._new = NewTask(spec.label, rank_of(options.priority), record, deps, keep=options.keep)
+    spec._new.takes_failures = options.run_if != RUN_IF[0]
     return spec._new
 
 
@@ -136,7 +138,7 @@ def _options(spec: TaskSpec, defaults: TaskOptions) -> TaskOptions:
         given["name"] = spec.called  # else it would be called as all commands
     if not given and not own and defaults is DEFAULT_OPTIONS:
         return defaults
-    options = replace(defaults, **{**own, **given})
+    options = replace(defaults, **as_options({**own, **given}, spec.label))
     check_options(options, spec.label)
     return options
 
@@ -234,6 +236,14 @@ def check_options(options: TaskOptions, label: str) -> None:
         f"keep must be True, False or None, not {options.keep!r}",
     )
     demand(type(options.pure) is bool, f"pure must be True or False, not {options.pure!r}")
+    demand(
+        options.run_if in RUN_IF,
+        f"run_if must be one of {', '.join(RUN_IF)}, not {options.run_if!r:.100}",
+    )
+    demand(
+        options.run_if == RUN_IF[0] or not options.pure,
+        f"a pure task runs only on results, so it takes no run_if={options.run_if!r}",
+    )
 
 
 def _kind(value: Any) -> str:

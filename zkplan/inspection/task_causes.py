@@ -13,6 +13,12 @@ from .view import Cause, View
 #: How many tasks a sentence names, and how many root causes are told.
 NAMED = 5
 
+#: What a sentence adds of a task that takes failures.
+_RUN_IF = {
+    "all_finished": "; it runs also if they fail for good (run_if=all_finished)",
+    "any_failed": "; it runs only if one of them fails for good (run_if=any_failed)",
+}
+
 Find = Callable[[View, TaskInfo], "Cause | None"]
 
 
@@ -168,6 +174,7 @@ def waits(view: View, task: TaskInfo) -> Iterator[Cause]:
     text = f"{view.label(task.number)} waits for {count(chain.edges, 'result')}"
     text += f", of {named}" if named else ""
     text += f", and of {rest:,} more" if named and rest > 0 else ""
+    text += _RUN_IF.get(task.run_if, "")
     yield Cause("waits", sentence(text), "", task.number)
     roots = sorted(chain.roots, key=lambda number: _urgency(view, number))
     for root in roots[:NAMED]:

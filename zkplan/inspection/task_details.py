@@ -59,7 +59,7 @@ def describe_task(
 def _definition(info: TaskInfo) -> dict[str, Any]:
     if info.attempts is None:
         return {"function": info.function}
-    names = ("name", "function", "attempts", "retry_delay", "timeout", "priority", "pure")
+    names = ("name", "function", "attempts", "retry_delay", "timeout", "priority", "pure", "run_if")
     return {name: getattr(info, name) for name in names}
 
 

@@ -25,7 +25,7 @@ from ..serialization.codec import (
 )
 from .unfinished import TaskSummary, summaries
 
-_OPTIONS = ("attempts", "retry_delay", "timeout", "priority", "pure")
+_OPTIONS = ("attempts", "retry_delay", "timeout", "priority", "pure", "run_if")
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class TaskInfo:
     counts the results that have not arrived, `arrived` those that have, `feeds` the tasks that take
     its own. `last_error` is the text of the last failure that is kept, empty if there is none.
     `failed` says that a finished or dead task has failed for good. `retry_delay`, `timeout`,
-    `priority` and `pure` are its options. `skipped` says that a finished task was skipped.
+    `priority`, `pure` and `run_if` are its options. `skipped` says that a finished task was skipped.
     """
 
     number: str
@@ -61,6 +61,7 @@ class TaskInfo:
     timeout: float | None = None
     priority: int = 0
     pure: bool = False
+    run_if: str = "all_succeeded"
     skipped: bool = False
     _notes: tuple[bytes, ...] = ()
 

@@ -10,6 +10,7 @@ from typing import Any
 from ..client import Client
 from ..errors import InvalidTask
 from ..functions.definition import check_options, check_plan_name, check_spec
+from ..functions.retry_rules import as_options
 from ..plan import Plan
 from ..protocol.records import DEFAULT_OPTIONS, TaskOptions
 from ..shell_commands.command import ShellCommand, shell
@@ -53,7 +54,8 @@ def _check_plan(file: PlanFile) -> None:
     options = {key: value for key, value in file.options.items() if key != "on_failure"}
     try:
         check_plan_name(file.name)
-        check_options(TaskOptions(**options), "the defaults of its tasks")
+        label = "the defaults of its tasks"
+        check_options(TaskOptions(**as_options(options, label)), label)
     except InvalidTask as error:
         file.refuse("[plan]", str(error))
     if file.options.get("on_failure", "hold") not in ("hold", "cascade"):

@@ -24,12 +24,15 @@ _TASK_OPTIONS: dict[str, tuple[type, ...]] = {
     "keep": (bool,),
     "pure": (bool,),
 }
-_PLAN_KEYS = {"name": (str,), "on_failure": (str,), **_TASK_OPTIONS}
+_RULES: dict[str, tuple[type, ...]] = {"fatal": (str, list), "retry_if": (str, list)}
+_PLAN_KEYS = {"name": (str,), "on_failure": (str,), **_TASK_OPTIONS, **_RULES}
 _CALL_KEYS: dict[str, tuple[type, ...]] = {
     "args": (list,),
     "kwargs": (dict,),
     "after": (list,),
+    "run_if": (str,),
     **_TASK_OPTIONS,
+    **_RULES,
 }
 _SHELL_KEYS: dict[str, tuple[type, ...]] = {
     "cwd": (str,),
@@ -131,7 +134,7 @@ def _task(file: PlanFile, name: str, table: Any) -> TaskTable:
         table.get("args", []),
         table.get("kwargs", {}),
         table.get("after", []),
-        {key: table[key] for key in _TASK_OPTIONS if key in table},
+        {key: table[key] for key in (*_TASK_OPTIONS, *_RULES, "run_if") if key in table},
     )
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from ..errors import PayloadTooLarge, PlanCancelled, PlanDrained, PlanNotFound, ResultNotKept
 from .edges import edge_ops
-from .layout import PLAN_FIXED, Entry
+from .layout import PLAN_FIXED, TAKES_FAILURES, Entry
 from .records import control_from_bytes
 from .requests import Create, Node, Op, ReadChildren, ReadData, ReadMany, SetData, Step
 from .shared import READS_PER_REQUEST, REQUEST_BYTES_MAX
@@ -25,6 +25,7 @@ class NewTask:
     finished dependencies to their sealed results. `number` is set when the transaction that creates
     the task is known to be applied. `keep` is the option of the task, and `feeds` says that a task
     added after it takes its result: its author knows by these whether the result will be kept.
+    `takes_failures`: it runs also if tasks that it waits for fail for good.
     """
 
     label: str
@@ -35,6 +36,7 @@ class NewTask:
     number: str = ""
     keep: bool | None = None
     feeds: bool = False
+    takes_failures: bool = False
 
     @property
     def k(self) -> int:
@@ -43,7 +45,7 @@ class NewTask:
 
     @property
     def op_count(self) -> int:
-        return 4 + 2 * len(self.deps)
+        return 4 + 2 * len(self.deps) + self.takes_failures
 
     @property
     def size(self) -> int:
@@ -66,13 +68,15 @@ def task_ops(plan_path: str, task: NewTask, number: str, numbers: dict[NewTask, 
         Create(f"{plan_path}/task-", task.record, sequence=True),
         Create(f"{path}/ready", b"%d" % k),
     ]
+    if task.takes_failures:
+        ops.append(Create(f"{path}/{TAKES_FAILURES}"))  # for the check
     for position, dep in enumerate(task.deps):
         value = task.known.get(position)
         if value is not None:
             ops.append(Create(f"{path}/arg-{position:010d}", value))
             continue
         source = dep if isinstance(dep, str) else numbers.get(dep) or dep.number
-        ops += edge_ops(plan_path, source, number, position, k, task.rank)
+        ops += edge_ops(plan_path, source, number, position, k, task.rank, task.takes_failures)
     if k == 0:
         ops.append(SetData(f"{path}/ready", b"0"))
         ops.append(Create(f"{plan_path}/runnable/{Entry(task.rank, number, 0, 0).name}"))

@@ -6,9 +6,12 @@ function never starts again, and whoever claims the task only delivers.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from ..errors import TaskError, TransactionRejected
 from . import failpoints
 from .layout import Entry, Paths
+from .load import read_all
 from .places import Place, find_place
 from .records import taken_to_bytes
 from .requests import (
@@ -23,7 +26,7 @@ from .requests import (
     SetData,
     Step,
 )
-from .shared import GROUP_OPS_MAX, REFUSALS_MAX, rejected
+from .shared import GROUP_OPS_MAX, REFUSALS_MAX, or_error, rejected
 
 #: The child of a task whose open edges an operator has cut: it has not all of its arguments.
 CUT = "cut"
@@ -70,6 +73,45 @@ def decide(
     raise TransactionRejected(
         f"deciding task {task} of {plan_path}: others move it all the time; try again"
     )
+
+
+def tell_failures(paths: Paths, plan: str, tasks: Iterable[str]) -> Step[list[str]]:
+    """`tell_failure` for those of `tasks` that are dead; returns them."""
+    found = list(dict.fromkeys(tasks))
+    letters = yield from read_all([ReadData(f"{paths.plan(plan)}/dead/{task}") for task in found])
+    told: list[str] = []
+    for task, letter in zip(found, letters, strict=True):
+        if letter is not None:
+            done = yield from or_error(tell_failure(paths, plan, task))
+            if done is True:  # an error concerns this one alone, which the next check meets again
+                told.append(task)
+    return told
+
+
+def tell_failure(paths: Paths, plan: str, task: str) -> Step[bool]:
+    """Let the failure of a dead task go along edges that were added when it was about to fail.
+
+    Its outcome becomes that failure once more, and whoever claims it delivers. Returns whether the
+    task was dead. Raises as `find_place`.
+    """
+    plan_path = paths.plan(plan)
+    path = f"{plan_path}/task-{task}"
+    letter, outcome = yield ReadMany(
+        [ReadData(f"{plan_path}/dead/{task}"), ReadData(f"{plan_path}/results/{task}")]
+    )
+    if letter is None or outcome is None:
+        return False
+    place = yield from find_place(paths, plan, task)
+    if place is None or place.state != "dead" or not place.has_outcome:
+        return False
+    ops = take_ops(plan_path, task, place)
+    entry = Entry(place.rank, task, place.next_n, place.a)
+    ops += [Create(f"{path}/result", outcome.data), Create(f"{plan_path}/runnable/{entry.name}")]
+    # Refused: somebody else has told it, retried or decided it meanwhile.
+    answer = yield Multi(ops)
+    if not isinstance(answer, Applied) and answer.reason not in RACES:
+        raise rejected(f"telling of the failure of task {task} of {plan_path}", answer)
+    return True
 
 
 def refuse_wide(plan_path: str, task: str, place: Place) -> None:

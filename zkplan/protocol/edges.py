@@ -1,18 +1,65 @@
-"""The operations on edges: define one, deliver along it, publish the task at its end."""
+"""Edges: their record, and the operations: define one, deliver along it, publish its end."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
-from .records import Edge
+from ..errors import PayloadUndecodable
+from .records import from_json, rank_in, text_in
 from .requests import Create, Delete, Op, SetData
 from .shared import Dependent
 
+#: What the record of an edge holds besides, if its dependent takes a failure as well.
+FAILS = ',"fails":true'
 
-def edge_ops(plan_path: str, source: str, task: str, position: int, k: int, rank: str) -> list[Op]:
-    """Let `task` wait for `source` at `position`: both ends of the edge, which come together."""
+
+class Edge(NamedTuple):
+    """The data of a `prov-`: the dependent's `dep-`, its number of edges and its rank.
+
+    `fails` says that the dependent takes a failure as well, so that a dead task delivers it.
+    """
+
+    task: str
+    position: str
+    k: int
+    rank: str
+    fails: bool = False
+
+    def to_bytes(self) -> bytes:
+        # Written by hand: json.dumps costs six times as much, and edges are the most frequent
+        # record.
+        return (
+            f'{{"dep":"task-{self.task}/dep-{self.position}","k":{self.k},'
+            f'"entry":"{self.rank}-{self.task}"{FAILS if self.fails else ""}}}'
+        ).encode()
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Edge:
+        """`k` is -1 and `rank` empty where another client wrote only the path of the dep."""
+        value = from_json(data, "an edge")
+        dep = text_in(value.get("dep"))
+        task, position = dep[-25:-15], dep[-10:]
+        numbers = task + position
+        if len(numbers) != 20 or not (numbers.isascii() and numbers.isdecimal()):
+            raise PayloadUndecodable(f"an edge names no dep: {dep!r:.100}")
+        if dep[-15:-10] != "/dep-":
+            raise PayloadUndecodable(f"an edge names no dep: {dep!r:.100}")
+        k = value.get("k")
+        known = k if isinstance(k, int) and 0 <= k < 2**31 else -1
+        return cls(task, position, known, rank_in(value.get("entry")), value.get("fails") is True)
+
+
+def edge_ops(
+    plan_path: str, source: str, task: str, position: int, k: int, rank: str, fails: bool = False
+) -> list[Op]:
+    """Let `task` wait for `source` at `position`: both ends of the edge, which come together.
+
+    `fails`: it takes a failure as well.
+    """
     # The data is Edge.to_bytes without the tuple, because it runs once for every edge of a plan.
-    data = f'{{"dep":"task-{task}/dep-{position:010d}","k":{k},"entry":"{rank}-{task}"}}'
+    more = FAILS if fails else ""
+    data = f'{{"dep":"task-{task}/dep-{position:010d}","k":{k},"entry":"{rank}-{task}"{more}}}'
     return [
         Create(f"{plan_path}/task-{task}/dep-{position:010d}", source.encode()),
         Create(f"{plan_path}/task-{source}/prov-", data.encode(), sequence=True),

@@ -8,7 +8,8 @@ from typing import Any
 
 from ..errors import PayloadUndecodable
 from . import failpoints
-from .records import Edge, count_from_bytes
+from .edges import Edge
+from .records import count_from_bytes
 from .requests import Delete, Multi, Node, Op, ReadChildren, ReadData, ReadMany, Step
 from .shared import READS_PER_REQUEST, Claim
 

@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from ..errors import InvalidTask, PayloadUndecodable, PlanCancelled, PlanNotFound, TaskError
+from .edges import Edge
 from .layout import Paths, parse_claim, parse_delayed, parse_entry, parse_number
 from .load import read_all
 from .look import names_on_claims_nodes
-from .records import Dead, Edge, control_from_bytes, count_from_bytes
+from .records import Dead, control_from_bytes, count_from_bytes
 from .requests import Node, ReadChildren, ReadData, ReadMany, Step
 from .shared import REFUSALS_MAX
 

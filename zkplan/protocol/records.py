@@ -12,6 +12,7 @@ from ..errors import PayloadUndecodable
 FORMAT = 1
 OnFailure = Literal["hold", "cascade"]
 State = Literal["running", "paused", "cancelled"]
+RUN_IF = ("all_succeeded", "all_finished", "any_failed")
 #: Larger than any number that an option may have, in any unit.
 NUMBER_MAX = 1e12
 
@@ -35,16 +36,20 @@ def from_json(data: bytes, what: str) -> dict[str, Any]:
     return value
 
 
-def _text(value: Any, default: str = "") -> str:
+def text_in(value: Any, default: str = "") -> str:
     """A text that any file takes: JSON can hold half a character (a lone surrogate), which none
     takes."""
     return value.encode(errors="replace").decode() if isinstance(value, str) else default
 
 
-def _rank(value: Any) -> str:
+def rank_in(value: Any) -> str:
     """The rank at the start of `value`, or empty. It becomes part of a path, so it is checked."""
-    rank = _text(value)[:4]
+    rank = text_in(value)[:4]
     return rank if len(rank) == 4 and rank.isascii() and rank.isdecimal() else ""
+
+
+def _are_texts(value: Any) -> bool:
+    return type(value) is tuple and all(type(each) is str for each in value)
 
 
 def _whole(value: Any, what: str) -> int:
@@ -79,6 +84,12 @@ class TaskOptions:
     priority: int = 0
     keep: bool | None = None
     pure: bool = False
+    #: `all_succeeded`, `all_finished` or `any_failed`.
+    run_if: str = "all_succeeded"
+    #: Names `module:class` of exceptions that are not retried.
+    fatal: tuple[str, ...] = ()
+    #: Names of exceptions that alone are retried, or a dumped function in base64.
+    retry_if: tuple[str, ...] | str = ()
 
     def to_json(self) -> bytes:
         """Only what differs from the defaults: most tasks store two bytes."""
@@ -100,11 +111,15 @@ class TaskOptions:
         if not isinstance(value, dict):
             raise PayloadUndecodable("the options of a task are not a JSON object")
         known = {field.name for field in fields(cls)}
-        options = cls(**{key: item for key, item in value.items() if key in known})
+        given: dict[str, Any] = {key: item for key, item in value.items() if key in known}
+        for key, item in given.items():
+            if isinstance(item, list):
+                given[key] = tuple(item)
+        options = cls(**given)
         if not options._plausible():
             # Anybody may write a record; a wrong type would break the worker far from here.
             raise PayloadUndecodable("the options of a task make no sense")
-        name = _text(options.name)
+        name = text_in(options.name)
         return options if name == options.name else replace(options, name=name)
 
     def _plausible(self) -> bool:
@@ -122,6 +137,9 @@ class TaskOptions:
             and (self.timeout is None or (number(self.timeout, 0) and self.timeout > 0))
             and (self.keep is None or type(self.keep) is bool)
             and type(self.pure) is bool
+            and self.run_if in RUN_IF
+            and _are_texts(self.fatal)
+            and (type(self.retry_if) is str or _are_texts(self.retry_if))
         )
 
 
@@ -161,8 +179,8 @@ class PlanRecord:
                 f"the plan has format {known}, this zkplan reads {FORMAT}: upgrade zkplan"
             )
         return cls(
-            name=_text(value.get("name")),
-            uid=_text(value.get("uid")),
+            name=text_in(value.get("name")),
+            uid=text_in(value.get("uid")),
             created=_seconds(value.get("created", 0.0), "a plan record"),
             defaults=TaskOptions.from_value(value.get("defaults", {})),
             on_failure="cascade" if value.get("on_failure") == "cascade" else "hold",
@@ -196,38 +214,6 @@ class TaskRecord(NamedTuple):
         return cls(positions, body[start:middle], body[middle:end], body[end:])
 
 
-class Edge(NamedTuple):
-    """The data of a `prov-`: the dependent's `dep-`, its number of edges and its rank."""
-
-    task: str
-    position: str
-    k: int
-    rank: str
-
-    def to_bytes(self) -> bytes:
-        # Written by hand: json.dumps costs six times as much, and edges are the most frequent
-        # record.
-        return (
-            f'{{"dep":"task-{self.task}/dep-{self.position}","k":{self.k},'
-            f'"entry":"{self.rank}-{self.task}"}}'
-        ).encode()
-
-    @classmethod
-    def from_bytes(cls, data: bytes) -> Edge:
-        """`k` is -1 and `rank` empty where another client wrote only the path of the dep."""
-        value = from_json(data, "an edge")
-        dep = _text(value.get("dep"))
-        task, position = dep[-25:-15], dep[-10:]
-        numbers = task + position
-        if len(numbers) != 20 or not (numbers.isascii() and numbers.isdecimal()):
-            raise PayloadUndecodable(f"an edge names no dep: {dep!r:.100}")
-        if dep[-15:-10] != "/dep-":
-            raise PayloadUndecodable(f"an edge names no dep: {dep!r:.100}")
-        k = value.get("k")
-        known = k if isinstance(k, int) and 0 <= k < 2**31 else -1
-        return cls(task, position, known, _rank(value.get("entry")))
-
-
 class Failure(NamedTuple):
     """Why an attempt failed. `exception` is pickled, or empty if it cannot be."""
 
@@ -251,10 +237,10 @@ class Failure(NamedTuple):
             raise PayloadUndecodable("a failure record is cut short") from None
         facts = from_json(body[4 : 4 + size], "a failure record")
         return cls(
-            _text(facts.get("kind"), "?"),
-            _text(facts.get("message")),
-            _text(facts.get("traceback")),
-            _text(facts.get("worker")),
+            text_in(facts.get("kind"), "?"),
+            text_in(facts.get("message")),
+            text_in(facts.get("traceback")),
+            text_in(facts.get("worker")),
             _whole(facts.get("n", 0), "a failure record"),
             _seconds(facts.get("when", 0.0), "a failure record"),
             body[4 + size :],
@@ -294,12 +280,12 @@ class Dead(NamedTuple):
         except PayloadUndecodable as error:
             return cls("5000", -1, 0, "", f"(its dead letter is damaged: {error})", "")
         return cls(
-            _rank(value.get("rank")) or "5000",
+            rank_in(value.get("rank")) or "5000",
             n,
             a,
-            _text(value.get("name")),
-            _text(value.get("error")),
-            _text(value.get("worker")),
+            text_in(value.get("name")),
+            text_in(value.get("error")),
+            text_in(value.get("worker")),
         )
 
 
@@ -326,7 +312,7 @@ class WorkerRecord(NamedTuple):
             value = from_json(data, what) if data else {}
             return cls(
                 worker,
-                _text(value.get("host")),
+                text_in(value.get("host")),
                 _whole(value.get("pid", 0), what),
                 _whole(value.get("slots", 0), what),
                 _seconds(value.get("started", 0.0), what),
@@ -343,7 +329,7 @@ def taken_to_bytes(claim: str) -> bytes:
 
 def taken_from_bytes(data: bytes) -> str:
     try:
-        return _text(from_json(data, "a claims node").get("taken"))
+        return text_in(from_json(data, "a claims node").get("taken"))
     except PayloadUndecodable:
         return ""
 

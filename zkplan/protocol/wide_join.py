@@ -8,6 +8,7 @@ from . import failpoints
 from .add_chain import AddChain
 from .adding import NewTask, dep_number, settle_finished
 from .edges import edge_ops, publish_ops
+from .layout import TAKES_FAILURES
 from .requests import (
     Applied,
     Create,
@@ -57,6 +58,8 @@ def _create(chain: AddChain, task: NewTask) -> Step[tuple[str, bytes]]:
             Create(f"{path}/ready", b"%d" % (len(task.deps) + 1)),
             Create(f"{path}/incomplete", identity.encode()),
         ]
+        if task.takes_failures:
+            ops.append(Create(f"{path}/{TAKES_FAILURES}"))
         answer = yield Multi(ops)
         applied = isinstance(answer, Applied)
         if not applied and answer.repeated:
@@ -81,7 +84,7 @@ def _edges(
                 ops.append(SetData(f"{path}/ready", b"%d" % k))
                 continue
             source = dep_number(task.deps[position])
-            ops += edge_ops(plan_path, source, number, position, k, task.rank)
+            ops += edge_ops(plan_path, source, number, position, k, task.rank, task.takes_failures)
         answer = yield Multi(ops)
         if isinstance(answer, Applied):
             return

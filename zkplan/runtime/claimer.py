@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ..protocol.claim import Claimed, claim
-from ..protocol.commit import Part
 from ..protocol.load import FirstReads
+from ..protocol.part import Part
 from ..protocol.shared import Allowance, Claim, Registration
 from .candidates import Candidates
 from .claims import Claims

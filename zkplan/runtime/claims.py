@@ -12,9 +12,9 @@ from collections.abc import Callable
 from functools import partial
 
 from ..log import get_logger
-from ..protocol.commit import Part
 from ..protocol.ending import hand_back
 from ..protocol.load import Loaded
+from ..protocol.part import Part
 from ..protocol.requests import Step
 from ..protocol.shared import Claim
 from ..text import count

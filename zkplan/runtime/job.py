@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from ..protocol.adding import NewTask
-from ..protocol.commit import Part
 from ..protocol.load import Loaded
+from ..protocol.part import Part
 from ..protocol.records import Failure, PlanRecord, TaskOptions
 from ..protocol.shared import Claim
 

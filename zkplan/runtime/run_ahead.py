@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from ..errors import ZkplanError
 from ..log import get_logger
 from ..protocol import failpoints
-from ..protocol.commit import Part
 from ..protocol.load import Loaded, Reading, following, load_ahead
+from ..protocol.part import Part
 from ..protocol.records import TaskOptions, TaskRecord
 from ..protocol.shared import GROUP_BYTES_MAX
 from ..serialization.codec import TASK, Codec, split_name, task_options, unsealed

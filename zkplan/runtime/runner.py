@@ -28,13 +28,23 @@ from ..protocol import failpoints
 from ..protocol.records import Failure, TaskRecord
 from ..protocol.running import mark_started
 from ..protocol.shared import REQUEST_BYTES_MAX
-from ..serialization.codec import FAILURE, TASK, VALUE, is_skipped, task_options
+from ..serialization.codec import (
+    FAILURE,
+    TASK,
+    VALUE,
+    dump,
+    is_skipped,
+    named,
+    skipped,
+    task_options,
+)
 from ..store.values import Values
 from ..transport import Transport
 from .context import Context, running
 from .coroutines import EventLoop
-from .failures import VanishedWorkers, describe, last_failure, undecodable_for_log
+from .failures import VanishedWorkers, describe, last_failure, told, undecodable_for_log
 from .job import Ended, Job
+from .retry_rules import is_final
 from .run_ahead import RunAhead
 
 if TYPE_CHECKING:
@@ -90,7 +100,8 @@ class Runner:
             # zkplan's own words, of znodes: an operator must see them.
             ended = Ended(job, failure=describe(error, job), shown=str(error))
         except BaseException as error:
-            ended = Ended(job, failure=describe(error, job))
+            is_last = is_final(job.options, error, self._codec)
+            ended = Ended(job, failure=describe(error, job), final=is_last)
         ended.seconds = time.monotonic() - started
         return ended
 
@@ -116,16 +127,20 @@ class Runner:
         if loaded.claim.a >= options.attempts:
             lost_worker = self.vanished.before(loaded.claim)
             return Ended(job, failure=last_failure(job, codec, lost_worker), final=True)
-        bodies = []
+        bodies: list[bytes | Failure] = []
         for sealed in loaded.arguments:
             kind, body = codec.open(VALUE + FAILURE, sealed)
-            if kind == FAILURE:
-                cause = Failure.from_bytes(body)
-                failure = cause._replace(
-                    kind="UpstreamFailed", message=f"a task it depends on failed: {cause.summary}"
-                )
-                return Ended(job, failure=failure, final=True)
-            bodies.append(body)
+            bodies.append(Failure.from_bytes(body) if kind == FAILURE else body)
+        failures = [each for each in bodies if isinstance(each, Failure)]
+        if failures and options.run_if == "all_succeeded":
+            cause = failures[0]
+            failure = cause._replace(
+                kind="UpstreamFailed", message=f"a task it depends on failed: {cause.summary}"
+            )
+            return Ended(job, failure=failure, final=True)
+        if not failures and options.run_if == "any_failed":
+            value = skipped(named(dump(None), options.name))
+            return Ended(job, outcome=codec.seal(VALUE, value), skipped=True)
         try:
             function, args, kwargs = self._prepare(job, record, bodies)
         except StoredValueLost as error:
@@ -142,7 +157,7 @@ class Runner:
             return self._run_function(job, function, args, kwargs)
 
     def _prepare(
-        self, job: Job, record: TaskRecord, bodies: list[bytes]
+        self, job: Job, record: TaskRecord, bodies: list[bytes | Failure]
     ) -> tuple[Callable[..., Any], Any, Any]:
         """The function and its arguments. Code of the user runs here, which may hang: an import, or
         a class that makes its value. So the time-out counts here, too; the function has all of it
@@ -153,7 +168,9 @@ class Runner:
         job.preparing = "importing its function"
         function = self._codec.function(record.function, partial(stored.load_function, plan_path))
         job.preparing = "decoding its arguments"
-        values = stored.load_all(plan_path, bodies)
+        arrived = stored.load_all(plan_path, [each for each in bodies if isinstance(each, bytes)])
+        found = iter(arrived)
+        values = [next(found) if isinstance(each, bytes) else told(each) for each in bodies]
         args, kwargs = stored.load(plan_path, record.arguments, values)
         # What comes next, such as a turn among last attempts, is no fault of the task.
         job.deadline = float("inf")

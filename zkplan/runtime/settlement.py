@@ -12,9 +12,9 @@ from functools import partial
 from typing import NamedTuple
 
 from ..log import get_logger
-from ..protocol.commit import Part
 from ..protocol.ending import fail_again, fail_for_good
-from ..protocol.layout import Paths
+from ..protocol.layout import DELIVERED, Paths
+from ..protocol.part import Part
 from ..protocol.records import Dead, Failure
 from ..protocol.requests import Step
 from ..serialization.codec import FAILURE, Codec
@@ -77,6 +77,8 @@ def settle(ended: Ended, codec: Codec, paths: Paths) -> Part | End | HandBack | 
         adds=job.adds,
         run=list(ended.run),
         version=job.version,
+        # An operator's skip has been counted by its own transaction.
+        skips=ended.skipped and job.loaded.result is None,
     )
 
 
@@ -123,6 +125,11 @@ def settle_failure(
     if cascades and deliverable and all(edge.k >= 0 for _, edge in job.loaded.edges):
         # If a wide delivery has begun, what it delivers is the outcome, not a new text.
         return Part(job.loaded, job.loaded.result or sealed, True, dead.to_bytes())
+    # Or an earlier claim has told some of them, and left its mark.
+    takes = any(edge.fails for _, edge in job.loaded.edges) or DELIVERED in job.loaded.others
+    if takes and deliverable and all(edge.k >= 0 for _, edge in job.loaded.edges):
+        outcome = job.loaded.result or sealed
+        return Part(job.loaded, outcome, True, dead.to_bytes(), holds=True)
     # What an operator has decided is the outcome: a lost answer is recognised by it.
     decided = job.loaded.result
     outcome, has_result = decided or sealed, decided is not None

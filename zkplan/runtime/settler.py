@@ -11,9 +11,10 @@ from functools import partial
 
 from ..errors import ZkplanError
 from ..log import get_logger
-from ..protocol.commit import Committed, Part
+from ..protocol.commit import Committed
 from ..protocol.layout import Paths
 from ..protocol.load import Loaded, load
+from ..protocol.part import Part
 from ..protocol.records import Failure
 from ..serialization.codec import FAILURE, Codec
 from . import failures
@@ -22,6 +23,7 @@ from .claims import RESULT, UNSTARTED, Claims
 from .job import Ended, Job
 from .kept_results import KeptResults
 from .membership import Membership
+from .retry_rules import is_final
 from .settlement import End, HandBack, settle, settle_failure
 from .statistics import Counters
 from .steps import Steps
@@ -72,7 +74,7 @@ class Settler:
         for job in [job for job in list(self.pool.running) if now > job.deadline]:
             failure = failures.time_out(job)
             self.write_off(job, "it ran longer than its time-out")
-            self._failed(job, failure)
+            self._failed(job, failure, final=is_final(job.options, TimeoutError()))
 
     def write_off(self, job: Job, why: str) -> None:
         """Stop waiting for its function."""
@@ -80,10 +82,21 @@ class Settler:
         self.counters.written_off += 1
         self.pool.write_off(job)
 
-    def _failed(self, job: Job, failure: Failure, *, held: bool = False, shown: str = "") -> None:
+    def _failed(
+        self,
+        job: Job,
+        failure: Failure,
+        *,
+        final: bool = False,
+        held: bool = False,
+        shown: str = "",
+    ) -> None:
         self.counters.failed += 1
         settled = settle_failure(
-            *(job, failure, self.codec, self.paths), final=held, deliverable=not held, shown=shown
+            *(job, failure, self.codec, self.paths),
+            final=final or held,
+            deliverable=not held,
+            shown=shown,
         )
         self._carry_out(settled)
 

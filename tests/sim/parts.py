@@ -1,0 +1,23 @@
+"""What a worker of the simulation commits of a task that has ended."""
+
+from __future__ import annotations
+
+from zkplan.protocol.layout import DELIVERED
+from zkplan.protocol.load import Loaded
+from zkplan.protocol.part import Part
+from zkplan.protocol.records import Dead
+
+from .story import FAILED, SKIPPED, Meant
+
+
+def part_of(item: Loaded, task: Meant, outcome: bytes) -> Part:
+    dead = b""
+    if outcome.startswith(FAILED):
+        dead = Dead(item.claim.rank, item.claim.n, item.claim.a, task.name, "", "").to_bytes()
+    skips = outcome.startswith(SKIPPED) and item.result is None
+    return Part(item, outcome, outcome.startswith(SKIPPED) or task.keep, dead, skips=skips)
+
+
+def tells(item: Loaded) -> bool:
+    """Whether dependents take the failure of the task, or an earlier claim has told some."""
+    return any(edge.fails for _, edge in item.edges) or DELIVERED in item.others

@@ -1,0 +1,145 @@
+"""Part: one task that has ended, and the operations by which a commit ends it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from .adding import NewTask, dep_number
+from .edges import Edge
+from .layout import DELIVERED
+from .load import Loaded
+from .requests import Create, Delete, Op, SetData
+from .shared import GROUP_BYTES_MAX, GROUP_OPS_MAX, OP_OVERHEAD
+
+
+@dataclass(slots=True, eq=False)
+class Part:
+    """One finished task: its sealed outcome, and what its commit does besides delivering it.
+
+    With `keep` None an outcome is kept if it went to no dependent. `dead` is the dead letter of a
+    failure that goes down the edges. `adds` are the tasks that the function added.
+
+    `run` are the pure tasks that this worker has run after it, in order, each with the result of
+    the one before. They have no claims: they are committed with this part while the `ready` of the
+    plan has that `version`, or not at all.
+    """
+
+    loaded: Loaded
+    outcome: bytes
+    keep: bool | None = None
+    dead: bytes = b""
+    adds: list[NewTask] = field(default_factory=list)
+    #: The task stays, dead: its failure goes only along edges whose dependents take failures.
+    holds: bool = False
+    #: The commit counts it as skipped.
+    skips: bool = False
+    run: list[Part] = field(default_factory=list)
+    version: int = -1
+    #: A run was dropped. An earlier copy of the transaction may have committed it all the same.
+    was_cut: bool = False
+    #: How often it was read again because it had changed, and because of somebody else's znodes.
+    reloads: int = 0
+    foreign: int = 0
+    #: The last refusal: the path of a znode, and why.
+    refused_by: str = ""
+
+    @property
+    def edges(self) -> list[tuple[str, Edge]]:
+        """The edges along which the outcome goes."""
+        edges = self.loaded.edges
+        return [item for item in edges if item[1].fails] if self.holds else edges
+
+    @property
+    def kept(self) -> bool:
+        """Whether the commit keeps the outcome under `results`."""
+        if self.dead or self.keep is not None:
+            return bool(self.dead or self.keep)
+        # A wide delivery has deleted edges; its mark `delivered` says so.
+        return not (self.loaded.edges or self._lent or DELIVERED in self.loaded.others)
+
+    @property
+    def last(self) -> Part:
+        """The part whose outcome goes down edges: the last of the run, or this one."""
+        return self.run[-1] if self.run else self
+
+    @property
+    def may_end_plan(self) -> bool:
+        return (not self.last.loaded.edges or self.was_cut) and not self.holds
+
+    def cut(self) -> None:
+        """Drop the results of the run: its tasks are pure, and run again in the ordinary way."""
+        self.was_cut = self.was_cut or bool(self.run)
+        self.run = []
+
+    @property
+    def op_count(self) -> int:
+        loaded = self.loaded
+        return (
+            8
+            + sum(part.op_count for part in self.run)
+            + 9 * len(self.edges)
+            + len(loaded.others)
+            + len(loaded.below)
+            + sum(task.op_count for task in self.adds)
+        )
+
+    @property
+    def size(self) -> int:
+        """An upper bound for the bytes of its operations."""
+        edges = len(self.edges)
+        per_op = OP_OVERHEAD + len(self.loaded.claim.task_path) + 40
+        return (
+            per_op * self.op_count
+            + len(self.outcome) * (edges + 2 + self._lent)
+            + 60 * edges
+            + sum(task.size for task in self.adds)
+            + sum(part.size for part in self.run)
+        )
+
+    @property
+    def growth(self) -> int:
+        """About how many bytes its commit adds to the tree."""
+        taken = len(self.outcome) * (len(self.edges) + self.kept)
+        freed = len(self.loaded.record) + sum(map(len, self.loaded.arguments))
+        return taken + sum(task.size for task in self.adds) - freed
+
+    @property
+    def _lent(self) -> int:
+        """How many of the added tasks get this result directly, without an edge."""
+        own = self.loaded.claim.task
+        return sum(own in map(dep_number, task.deps) for task in self.adds)
+
+    def end_ops(self) -> list[Op]:
+        """The operations that keep the outcome, if it is kept, and delete the task and its
+        children."""
+        loaded, claim = self.loaded, self.loaded.claim
+        ops: list[Op] = []
+        if self.kept:
+            ops.append(Create(f"{claim.plan_path}/results/{claim.task}", self.outcome))
+        if self.dead:
+            ops.append(Create(f"{claim.plan_path}/dead/{claim.task}", self.dead))
+        if self.holds:
+            return ops + self._hold_ops()
+        if self.skips:
+            ops.append(SetData(f"{claim.plan_path}/results"))  # its version counts them
+        ops += [Delete(f"{claim.task_path}/{name}") for name in loaded.others]
+        if loaded.result is not None:
+            ops.append(Delete(f"{claim.task_path}/result"))
+        ops.append(Delete(claim.task_path))
+        return ops
+
+    @property
+    def fits(self) -> bool:
+        """Whether one transaction can carry it. Otherwise it needs wide delivery."""
+        return self.op_count <= 4 * GROUP_OPS_MAX and self.size <= 2 * GROUP_BYTES_MAX
+
+    def _hold_ops(self) -> list[Op]:
+        """The operations after which the task is dead, and as it was: a retry runs it again."""
+        path = self.loaded.claim.task_path
+        ops: list[Op] = [Create(f"{path}/log-", self.outcome, sequence=True)]
+        if self.loaded.result is not None:
+            ops.append(Delete(f"{path}/result"))
+        if DELIVERED in self.loaded.others:
+            # What goes along the edges that are left is another outcome.
+            ops.append(Delete(f"{path}/{DELIVERED}"))
+        return ops
