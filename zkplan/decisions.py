@@ -10,17 +10,16 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from .connection import Connection
-from .errors import InvalidTask, NotSerialisable, PayloadTooLarge, PlanCancelled, TaskCancelled
-from .inspection.dead_letters import dead_letters
+from .errors import InvalidTask, NotSerialisable, PayloadTooLarge, TaskCancelled
+from .inspection.dead_letters import dead_letters, retry_task
 from .inspection.task_info import task_info
 from .inspection.unfinished import TaskSummary, unfinished_tasks
-from .protocol.control import status
 from .protocol.decide import decide
 from .protocol.layout import PRIORITY_MAX, PRIORITY_MIN, number_of
 from .protocol.places import Place, find_place, placed
 from .protocol.priority import set_priority
 from .protocol.records import Failure
-from .protocol.retry import retry, run_now
+from .protocol.retry import run_now
 from .protocol.shared import REQUEST_BYTES_MAX
 from .serialization.codec import FAILURE, VALUE, dump, named, skipped
 
@@ -103,11 +102,7 @@ class Decisions:
     def retry(self, task: str) -> str:
         """Raises as Task.retry."""
         transport = self._client.transport
-        if transport.run(status(self._path)).state == "cancelled":
-            raise PlanCancelled(
-                self._path, f"{self._path} was cancelled: none of its tasks would run again"
-            )
-        if transport.run(retry(self._path, task)):
+        if retry_task(transport, self._path, task):
             return "dead"
         place = transport.run(find_place(self._client.paths, self._plan, task))
         if place is None or place.state != "delayed":

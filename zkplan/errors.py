@@ -13,8 +13,7 @@ ZkplanError
 │   ├── ResultNotKept
 │   ├── TaskFailed            carries the remote traceback
 │   ├── ShellFailed           a command of `zkplan.shell` ended with an exit code other than 0
-│   └── TaskCancelled         raised inside a task that asks `current().check()`, and for the
-│                             result of a task that an operator has cancelled
+│   └── TaskCancelled         by `current().check()`, and for the result of a cancelled task
 ├── PayloadError              a function or value that cannot travel
 │   ├── NotSerialisable
 │   ├── PayloadTooLarge

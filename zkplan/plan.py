@@ -237,7 +237,8 @@ class Plan(WatchedPlan):
     def retry(self) -> int:
         """Make all dead tasks runnable again, with all their attempts. Returns how many.
 
-        Raises as `retry_task`. Damaged dead letters raise PayloadUndecodable only after all other
+        Tasks that were cancelled while they waited for others are passed over. Raises as
+        `retry_task`. Damaged dead letters raise PayloadUndecodable only after all other
         tasks were retried. In a plan whose `on_failure` is "cascade" no task is dead: its failures
         are final outcomes.
         """

@@ -206,13 +206,16 @@ class Task:
     def _waited_for(self) -> tuple[Connection, str, str]:
         """Client, path of the plan, and number. Raises PlanError where a wait would never end."""
         self._plan._refuse_to_wait_inside()
+        self._refuse_unsent()
+        return self._plan.client, self._plan.path, self.number
+
+    def _refuse_unsent(self) -> None:
         if not self.number:
             raise PlanError(
                 self._plan.path,
                 f"{self!r} is added when the task that adds it commits, so that one cannot wait "
                 "for it; give it as an argument to another task",
             )
-        return self._plan.client, self._plan.path, self.number
 
     def _bring(self, outcome: bytes | None) -> None:
         """Keep an outcome that was read together with others."""
@@ -293,8 +296,8 @@ class Task:
         return bool(self._decisions().set_priority(self.number, priority))
 
     def _decisions(self) -> Decisions:
-        client, plan_path, _ = self._waited_for()
-        return Decisions(client, plan_path)
+        self._refuse_unsent()
+        return Decisions(self._plan.client, self._plan.path)
 
     def _key(self) -> str | NewTask:
         """What an edge to this task refers to: its number, or its definition if it has no number

@@ -39,7 +39,8 @@ class TaskInfo:
     counts the results that have not arrived, `arrived` those that have, `feeds` the tasks that take
     its own. `last_error` is the text of the last failure that is kept, empty if there is none.
     `failed` says that a finished or dead task has failed for good. `retry_delay`, `timeout`,
-    `priority`, `pure` and `run_if` are its options. `skipped` says that a finished task was skipped.
+    `priority`, `pure` and `run_if` are its options. `skipped` says that a finished task was
+    skipped.
     """
 
     number: str
