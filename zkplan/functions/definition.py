@@ -109,9 +109,9 @@ def define(
         raise PayloadTooLarge(
             f"{spec.label}: its function and constant arguments", len(record), RECORD_BYTES_MAX
         )
-    spec._new = NewTask(spec.label, rank_of(options.priority), record, deps, keep=options.keep)
-    spec._new.takes_failures = options.run_if != RUN_IF[0]
-    return spec._new
+    new = NewTask(spec.label, rank_of(options.priority), record, deps, keep=options.keep)
+    new.takes_failures, spec._new = options.run_if != RUN_IF[0], new
+    return new
 
 
 def check_spec(
