@@ -49,11 +49,6 @@ def _tell_all(part: Part) -> list[Any]:
     return part.loaded.edges
 
 
-def _end_ops_keep_result(part: Part) -> list[Op]:
-    return [op for op in _real_hold_ops(part) if not op.path.endswith("/result")]
-
-
-_real_hold_ops = parts.Part._hold_ops
 _PART: Any = parts.Part
 
 #: Found by the simulation alone: real operators seldom meet a task at that moment.
@@ -91,12 +86,4 @@ OF_DECISIONS = (
         "batch of claims known by its first one", patches=((claiming, "stands_any", _first_stands),)
     ),
     Mutant("dead task that tells everybody", patches=((_PART, "edges", property(_tell_all)),)),
-    Mutant(
-        "dead task that stays decided",
-        patches=((_PART, "_hold_ops", _end_ops_keep_result),),
-    ),
-    Mutant(
-        "failure told once more without its witness",
-        without(lambda fiber, op: fiber.kind.startswith("author") and "/retry-" in op.path),
-    ),
 )
