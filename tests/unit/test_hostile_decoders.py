@@ -26,7 +26,7 @@ from zkplan.archive import picture
 from zkplan.archive.file import Header, open_archive
 from zkplan.errors import InvariantViolated, PayloadUndecodable, ZkplanError
 from zkplan.inspection import neighbours, unfinished
-from zkplan.protocol import fields, gates, layout, records, schedules, shared, worker_record
+from zkplan.protocol import edges, fields, gates, layout, records, schedules, shared, worker_record
 from zkplan.protocol import options as task_options
 from zkplan.serialization import codec as codecs
 from zkplan.serialization.codec import FAILURE, LOG, TASK, VALUE, Codec
@@ -78,13 +78,14 @@ DECODERS: dict[str, Fuzzed] = {
     ),
     "protocol.records.PlanRecord.from_bytes": Fuzzed(records.PlanRecord.from_bytes, BODIES, RECORD),
     "protocol.records.TaskRecord.from_bytes": Fuzzed(records.TaskRecord.from_bytes, BODIES, RECORD),
-    "protocol.records.Edge.from_bytes": Fuzzed(records.Edge.from_bytes, BODIES, RECORD),
+    "protocol.edges.Edge.from_bytes": Fuzzed(edges.Edge.from_bytes, BODIES, RECORD),
     "protocol.records.Failure.from_bytes": Fuzzed(records.Failure.from_bytes, BODIES, RECORD),
     "protocol.records.Dead.from_bytes": Fuzzed(records.Dead.from_bytes, BODIES),
     "protocol.worker_record.WorkerRecord.from_bytes": Fuzzed(
         lambda data: worker_record.WorkerRecord.from_bytes("w", data, 0), BODIES
     ),
     "protocol.records.count_from_bytes": Fuzzed(records.count_from_bytes, BODIES),
+    "protocol.records.taken_from_bytes": Fuzzed(records.taken_from_bytes, BODIES),
     "protocol.records.control_from_bytes": Fuzzed(records.control_from_bytes, BODIES),
     "serialization.codec.Codec.open": Fuzzed(
         lambda data: CODEC.open(TASK + VALUE + FAILURE + LOG, data), ENVELOPES, RECORD

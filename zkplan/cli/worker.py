@@ -25,6 +25,7 @@ from ..settings.login import with_password
 from ..text import date_time
 from ..transport.addresses import is_embedded, lease
 from ..worker import THREADS_DEFAULT, THREADS_MAX, Worker, check_isolation
+from . import EXIT_FAILED
 from .common import (
     connection_options,
     log_to_stderr,
@@ -62,6 +63,13 @@ _ENDS_WITHIN_S = 30
     type=click.IntRange(1, 1000),
     default=1,
     help="Number of worker processes. With 2 or more, a process that dies is replaced.",
+)
+@click.option(
+    "--max-abandoned",
+    type=click.IntRange(1),
+    help="End once so many functions have run past their time-outs and hold their threads. By "
+    "default a worker goes on with fewer slots; with 2 or more processes it is --threads, and the "
+    "process is replaced.",
 )
 @click.option(
     "--grace",
@@ -102,6 +110,7 @@ _ENDS_WITHIN_S = 30
 def worker(
     threads: int,
     processes: int,
+    max_abandoned: int | None,
     grace: float,
     isolation: Literal["thread", "process"],
     memory_limit: str | None,
@@ -135,7 +144,7 @@ def worker(
     limit = memory_bytes(memory_limit, "--memory-limit")
     settings = with_password(settings)
     if processes > 1:
-        _supervise(settings, processes, grace)
+        _supervise(settings, processes, grace, max_abandoned or threads)
         return
     line = LowerEnd()
     sys.path.insert(0, os.getcwd())
@@ -148,6 +157,7 @@ def worker(
             isolation=isolation,
             memory_limit=limit,
             tasks_per_child=tasks_per_child,
+            max_abandoned=max_abandoned,
         )
         _drain_on_signals(made, line, grace)
         made.on_ready(lambda name: _say_ready(name, line, quiet))
@@ -166,7 +176,7 @@ def worker(
         # A function that never returned holds its thread; the interpreter would wait for it.
         sys.stdout.flush()
         sys.stderr.flush()
-        os._exit(0)
+        os._exit(EXIT_FAILED if made.is_worn_out else 0)
 
 
 def _drain_on_signals(made: Worker, line: LowerEnd, grace_s: float) -> None:
@@ -188,7 +198,7 @@ def _drain_on_signals(made: Worker, line: LowerEnd, grace_s: float) -> None:
     line.leave_with_supervisor(leave)
 
 
-def _supervise(settings: Settings, processes: int, grace_s: float) -> None:
+def _supervise(settings: Settings, processes: int, grace_s: float, max_abandoned: int) -> None:
     with lease(settings.hosts) as served:
         # Each process would start an embedded server of its own, so this process serves them all.
         # If another process serves the folder, each worker follows that server by itself.
@@ -200,7 +210,8 @@ def _supervise(settings: Settings, processes: int, grace_s: float) -> None:
         signing_off = SigningOff(
             lambda: connect_with(replace(settings, hosts=served.find())), settings.session_timeout
         )
-        Supervisor(processes, grace_s, signing_off, theirs).run()
+        more = ["--max-abandoned", str(max_abandoned)]
+        Supervisor(processes, grace_s, signing_off, theirs, more).run()
 
 
 def _say_ready(name: str, line: LowerEnd, quiet: bool) -> None:

@@ -13,7 +13,7 @@ from ..errors import ForeignTask, InvalidTask, NotSerialisable, PayloadTooLarge,
 from ..gates import When
 from ..protocol.adding import NewTask
 from ..protocol.layout import PRIORITY_MAX, PRIORITY_MIN, QUEUE_NAMES, parse_queue, rank_of
-from ..protocol.options import DEFAULT_OPTIONS, TaskOptions
+from ..protocol.options import DEFAULT_OPTIONS, RUN_IF, TaskOptions
 from ..protocol.records import TaskRecord
 from ..protocol.shared import REQUEST_BYTES_MAX
 from ..serialization import codec as codecs
@@ -23,6 +23,7 @@ from ..tasks import Task, TaskSpec
 from ..text import size, size_from
 from .gates import Gates
 from .moments import seconds_of
+from .retry_rules import as_options
 
 #: How many bytes a task's definition may have: it shares a transaction with the task's edges.
 RECORD_BYTES_MAX = REQUEST_BYTES_MAX - 64 * 1024
@@ -144,6 +145,7 @@ def _new_task(
         queue=options.queue,
         key=spec.key or "",
         not_before_ms=ceil(1000 * (options.not_before or 0.0)),  # rounded up: never before
+        takes_failures=options.run_if != RUN_IF[0],
     )
 
 
@@ -176,7 +178,8 @@ def _options(spec: TaskSpec, defaults: TaskOptions) -> TaskOptions:
         given["name"] = spec.called  # else it would be called as all commands
     if not given and not own and defaults is DEFAULT_OPTIONS:
         return defaults
-    options = replace(defaults, **_with_bytes({**own, **given}, spec.label))
+    given = as_options(_with_bytes({**own, **given}, spec.label), spec.label)
+    options = replace(defaults, **given)
     check_options(options, spec.label)
     if options.is_isolated and inspect.iscoroutinefunction(inspect.unwrap(spec.fn)):
         if {"isolation", "memory_limit"} & {*own, *given}:
@@ -315,6 +318,14 @@ def check_options(options: TaskOptions, label: str) -> None:
     demand(
         options.memory_limit is None or options.isolation != "thread",
         'only a task in a process of its own can have a memory_limit: leave out isolation="thread"',
+    )
+    demand(
+        options.run_if in RUN_IF,
+        f"run_if must be one of {', '.join(RUN_IF)}, not {options.run_if!r:.100}",
+    )
+    demand(
+        options.run_if == RUN_IF[0] or not options.pure,
+        f"a pure task runs only on results, so it takes no run_if={options.run_if!r}",
     )
 
 

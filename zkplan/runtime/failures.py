@@ -8,6 +8,7 @@ import traceback
 from collections.abc import Set
 
 from ..errors import PayloadUndecodable
+from ..failure import Failure as Given
 from ..log import get_logger
 from ..protocol.records import Failure
 from ..protocol.shared import Claim
@@ -153,6 +154,13 @@ def last_failure(job: Job, codec: Codec, lost_worker: str) -> Failure:
     # Never name the worker that writes this: a person would search its logs for the cause.
     n = job.claim.n - 1 if lost_worker else job.claim.n
     return Failure("WorkerLost", message, "", lost_worker, n, time.time())
+
+
+def told(failure: Failure) -> Given:
+    """What the function of a task gets in place of the result of one that has failed."""
+    return Given(
+        failure.kind, failure.message, failure.traceback, max(0, failure.n), failure.worker
+    )
 
 
 def _is_own(module: str | None) -> bool:

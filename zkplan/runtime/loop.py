@@ -56,6 +56,10 @@ if TYPE_CHECKING:
 logger = get_logger("zkplan.worker")
 
 
+#: How long the other tasks of a worker have that ends for its abandoned threads.
+WORN_OUT_GRACE_S = 30.0
+
+
 class Loop:
     """The loop of one worker. `run` returns after `stop`, or raises what broke it."""
 
@@ -71,11 +75,15 @@ class Loop:
         plan_is_done: Callable[[str], None],
         isolation: Isolation,
         version: str,
+        max_abandoned: int | None = None,
     ) -> None:
         self._transport, self._paths = transport, paths
         self._inbox: Mailbox[Callable[[], None]] = Mailbox()
         self._ended: deque[Ended] = deque()
         self._told = self._all_told = False
+        self._max_abandoned = max_abandoned
+        #: It drains because too many functions have run past their time-outs.
+        self.is_worn_out = False
         self.ready: Callable[[str], None] = lambda worker: None
 
         self.counters = counters = Counters()
@@ -120,8 +128,9 @@ class Loop:
         self.promotion = Promotion(steps, paths, membership)
         self.schedules = Schedules(steps, paths, membership)
         self.gates = GateWatch(steps, paths, membership, values.codec)
+        self.heartbeat = Heartbeat(steps, membership, claims, session_s / 6)
         self.duties: list[Duty] = [
-            Heartbeat(steps, membership, claims, session_s / 6),
+            self.heartbeat,
             self.clearing,
             self.promotion,
             self.gates,
@@ -202,6 +211,8 @@ class Loop:
                 duty.run(now)
         self.steps.advance(now)
         self.settler.end_overdue(now)
+        if self._max_abandoned is not None and self.pool.abandoned >= self._max_abandoned:
+            self._wear_out(self._max_abandoned)
         draining = self.shutdown.begun
         if self.membership.me is None:
             # Also while the worker drains, as long as a task runs: its result needs a registration.
@@ -227,6 +238,19 @@ class Loop:
         elif state == "running":
             self.poller.look_again()
 
+    def _wear_out(self, most: int) -> None:
+        """Threads that nothing ends pile up: only a new process is rid of them."""
+        if self.is_worn_out or self.shutdown.begun:
+            return
+        self.is_worn_out = True
+        logger.error(
+            "%d functions that ran past their time-out have not returned, and hold as many "
+            "threads, the limit (max_abandoned): this worker claims nothing more, and ends. Give "
+            "the calls that hang a time-out of their own",
+            most,
+        )
+        self.shutdown.begin(WORN_OUT_GRACE_S)
+
     # ---- what arrives
 
     def _watch_fired(self, path: str | None) -> None:
@@ -240,9 +264,12 @@ class Loop:
 
     def _touched(self, path: str | None) -> None:
         """A watch fired. None: the connection changed, so any watch may have fired."""
+        me = self.membership.me
         if path is None:
             self._all_told = False
         self.gates.touched(path)
+        if me is not None and path in (None, me.claims_path):
+            self.heartbeat.watch()
         if self.poller.touched(path):
             return
         if path is None or path == self._paths.workers:

@@ -27,15 +27,32 @@ from ..protocol import failpoints
 from ..protocol.records import Failure, TaskRecord
 from ..protocol.running import mark_started
 from ..protocol.shared import REQUEST_BYTES_MAX
-from ..serialization.codec import FAILURE, TASK, VALUE, task_options
+from ..serialization.codec import (
+    FAILURE,
+    TASK,
+    VALUE,
+    dump,
+    is_skipped,
+    named,
+    skipped,
+    task_options,
+)
 from ..store.values import Values
 from ..transport import Transport
 from ..transport.server_clock import ServerClock
 from .context import Context, running
 from .coroutines import EventLoop
-from .failures import VanishedWorkers, deadline_passed, describe, last_failure, undecodable_for_log
+from .failures import (
+    VanishedWorkers,
+    deadline_passed,
+    describe,
+    last_failure,
+    told,
+    undecodable_for_log,
+)
 from .isolated import IsolatedAttempts, Isolation
 from .job import Ended, Job
+from .retry_rules import is_final
 from .run_ahead import RunAhead
 
 if TYPE_CHECKING:
@@ -97,7 +114,8 @@ class Runner:
             # zkplan's own words, of znodes: an operator must see them.
             ended = Ended(job, failure=describe(error, job), shown=str(error))
         except BaseException as error:
-            ended = Ended(job, failure=describe(error, job))
+            is_last = is_final(job.options, error, self._codec.function)
+            ended = Ended(job, failure=describe(error, job), final=is_last)
         ended.seconds = time.monotonic() - started
         return ended
 
@@ -111,11 +129,11 @@ class Runner:
         job.options, job.function = task_options(record), record.function
         options = job.options
         if loaded.result is not None:
-            # An earlier claim has stored the result: only the delivery is left.
+            # An earlier claim, or an operator, has stored it: only the delivery is left.
             kind, body = codec.open(VALUE + FAILURE, loaded.result)
             if kind == FAILURE:
                 return Ended(job, failure=Failure.from_bytes(body), final=True)
-            return Ended(job, outcome=loaded.result)
+            return Ended(job, outcome=loaded.result, skipped=is_skipped(body))
         if loaded.damage or record.positions != len(loaded.arguments):
             raise InvariantViolated(
                 f"{loaded.claim.task_path} has {len(loaded.arguments)} of {record.positions} "
@@ -128,16 +146,22 @@ class Runner:
         if loaded.claim.a >= options.attempts:
             lost_worker = self.vanished.before(loaded.claim)
             return Ended(job, failure=last_failure(job, codec, lost_worker), final=True)
-        bodies = []
+        bodies, failures = [], []
         for sealed in loaded.arguments:
             kind, body = codec.open(VALUE + FAILURE, sealed)
             if kind == FAILURE:
-                cause = Failure.from_bytes(body)
-                failure = cause._replace(
-                    kind="UpstreamFailed", message=f"a task it depends on failed: {cause.summary}"
-                )
-                return Ended(job, failure=failure, final=True)
+                failures.append(Failure.from_bytes(body))
+                body = dump(told(failures[-1]))  # a value as any other, also for another process
             bodies.append(body)
+        if failures and options.run_if == "all_succeeded":
+            cause = failures[0]
+            failure = cause._replace(
+                kind="UpstreamFailed", message=f"a task it depends on failed: {cause.summary}"
+            )
+            return Ended(job, failure=failure, final=True)
+        if not failures and options.run_if == "any_failed":
+            value = skipped(named(dump(None), options.name))
+            return Ended(job, outcome=codec.seal(VALUE, value), skipped=True)
         try:
             if self._isolation.takes(options):
                 ended = self._run_isolated(job, record, bodies)
