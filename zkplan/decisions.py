@@ -24,7 +24,7 @@ from .protocol.shared import REQUEST_BYTES_MAX
 from .serialization.codec import FAILURE, VALUE, dump, named, skipped
 
 #: The states that a filter may ask for: those of unfinished tasks.
-STATES = ("being defined", "waiting", "runnable", "delayed", "claimed", "dead", "decided")
+STATES = ("being defined", "waiting", "gated", "runnable", "delayed", "claimed", "dead", "decided")
 #: The most bytes of the value of a skipped task. It does not go to the store.
 VALUE_BYTES_MAX = REQUEST_BYTES_MAX - 64 * 1024
 
