@@ -23,7 +23,7 @@ from .protocol.keys import create_keyed
 from .protocol.layout import DEFAULT_QUEUE
 from .protocol.look import plan_records
 from .protocol.options import TaskOptions
-from .protocol.records import OnFailure
+from .protocol.records import OnFailure, Serializer
 from .protocol.schedules import CatchUp, Overlap
 from .retention import Expired, Rules, expired, remove_expired
 from .schedules import Schedule, Wanted, find, find_all, new_schedule
@@ -98,14 +98,15 @@ class Client(WorkerOrders):
         Raises InvalidTask for an option, a name or a key out of range.
         """
         check_if_exists(if_exists, key)
-        label = "the plan's defaults"
+        label, is_json = "the plan's defaults", self.codec.is_json_only
         limit = memory_bytes(memory_limit, label)
         defaults = TaskOptions(
             *("", attempts, retry_delay, timeout, priority, keep, pure, queue, isolation, limit),
-            **as_options({"fatal": fatal, "retry_if": retry_if}, label),
+            **as_options({"fatal": fatal, "retry_if": retry_if}, label, is_json),
         )
-        times: dict[str, Any] = {"not_before": not_before, "deadline": deadline}
-        record = new_record(name, defaults, on_failure, retention=retention, key=key, **times)
+        more: dict[str, Any] = {"not_before": not_before, "deadline": deadline, "key": key}
+        more["serializer"] = self.codec.serializer
+        record = new_record(name, defaults, on_failure, retention=retention, **more)
         if key is None:
             number = self.transport.run(create_plan(self.paths, record))
             return Plan(self, self.paths.plan(number), record, new=True)
@@ -273,6 +274,7 @@ def connect(
     access: str | None = None,
     store: str | None = None,
     inline_limit: int = INLINE_LIMIT,
+    serializer: str | None = None,
     **kazoo_options: Any,
 ) -> Client:
     """Connect to ZooKeeper.
@@ -301,13 +303,12 @@ def connect(
     `creator`, `open`, or entries such as `creator+read:digest:USER:HASH`. `kazoo_options` go to
     KazooClient (auth_data, use_ssl, ca, default_acl, logger, …). Over TLS (`use_ssl`) the
     certificate of a server must be signed by `ca` (with `system_ca=True` by an authority of the
-    system), and name the host given in `hosts` (or `server_name`), unless `verify_hostname` is
-    False.
+    system), and name the host of `hosts` (or `server_name`), unless `verify_hostname` is False.
 
     `store` is where values of more than `inline_limit` bytes lie: the URL of a folder that authors
     and workers reach, `file:///FOLDER` or any other that fsspec knows. Without it the store of an
     `embedded:` address counts. Where there is none, a value of more than about 1 MB raises
-    PayloadTooLarge.
+    PayloadTooLarge. With `serializer` "json" nothing is unpickled: functions go by name.
 
     Raises ZooKeeperUnavailable if no server answers or the embedded server cannot start,
     InvalidSettings for a profile, a variable or a file that is wrong, ZkplanError for a malformed
@@ -319,7 +320,7 @@ def connect(
     given: dict[str, Any] = {"hosts": Settings.hosts if is_made else hosts, "root": root}
     given |= {"session_timeout": session_timeout, "connect_timeout": connect_timeout}
     given |= {"secret": secret, "secret_files": secret_files, "access": access, "store": store}
-    settings = resolve(given, profile)
+    settings = resolve(given | {"serializer": serializer}, profile)
     if verify_hostname is not None:
         kazoo_options["verify_hostname"] = verify_hostname
     return connect_with(
@@ -365,7 +366,9 @@ def connect_with(
         own = server.secret.encode() if server is not None and not key else b""
         at = settings.store or (server.store if server else "")
         kept = Store(at, inline_limit) if at else None
-        made = Client(transport, settings.root, key or own, settings.hosts if named else "", kept)
+        written: Serializer = "json" if settings.serializer == "json" else "pickle"
+        hosts_told = settings.hosts if named else ""
+        made = Client(transport, settings.root, key or own, hosts_told, kept, written)
         made.ends_with_process = server is not None and not named
         if settings.profile and isinstance(hosts, str):
             made.profile = settings.profile

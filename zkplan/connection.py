@@ -6,6 +6,7 @@ import shlex
 
 from .errors import ZkplanError
 from .protocol.layout import Paths
+from .protocol.records import Serializer
 from .serialization.codec import Codec
 from .settings import Settings
 from .store.end import Sweeper
@@ -26,12 +27,13 @@ class Connection:
         secret: bytes,
         hosts: str = "",
         store: Store | None = None,
+        serializer: Serializer = "pickle",
     ) -> None:
         """`hosts` is the address for other programs, or empty if it is that of `transport`."""
         self.transport = transport
         self._hosts = hosts
         self.paths = Paths(_checked_root(root))
-        self.codec = Codec(secret)
+        self.codec = Codec(secret, serializer)
         #: The values of plans; large ones lie in the store, if one is given.
         self.values = Values(transport, self.codec, store)
         #: Told of plans that are done: it deletes what they leave in the store.

@@ -7,10 +7,10 @@ import socket
 import time
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import Any, Protocol
 
 from .connection import Connection
-from .errors import InvalidTask, NotSerialisable, PayloadTooLarge, TaskCancelled
+from .errors import InvalidTask, PayloadTooLarge, TaskCancelled
 from .inspection.dead_letters import dead_letters, retry_task
 from .inspection.task_info import task_info
 from .inspection.unfinished import TaskSummary, unfinished_tasks
@@ -18,10 +18,10 @@ from .protocol.decide import decide
 from .protocol.layout import PRIORITY_MAX, PRIORITY_MIN, number_of
 from .protocol.places import Place, find_place, placed
 from .protocol.priority import set_priority
-from .protocol.records import Failure
+from .protocol.records import Failure, PlanRecord
 from .protocol.retry import run_now
 from .protocol.shared import REQUEST_BYTES_MAX
-from .serialization.codec import FAILURE, VALUE, dump, named, skipped
+from .serialization.codec import FAILURE, JSON_ONLY
 
 #: The states that a filter may ask for: those of unfinished tasks.
 STATES = ("being defined", "waiting", "gated", "runnable", "delayed", "claimed", "dead", "decided")
@@ -55,6 +55,18 @@ def _last_error(client: Connection, plan_path: str, task: TaskSummary) -> str:
     return task_info(client, plan_path, task.number).last_error
 
 
+class DecidedPlan(Protocol):
+    """What decisions need from the plan of their tasks. Plan implements it."""
+
+    path: str
+
+    @property
+    def client(self) -> Any: ...
+
+    @property
+    def record(self) -> PlanRecord: ...
+
+
 class Decisions:
     """What an operator decides about tasks of one plan.
 
@@ -62,8 +74,9 @@ class Decisions:
     tasks are meant, `look` reads the places of all of them together first.
     """
 
-    def __init__(self, client: Connection, plan_path: str) -> None:
-        self._client, self._path, self._plan = client, plan_path, number_of(plan_path)
+    def __init__(self, plan: DecidedPlan) -> None:
+        self._of, self._path, self._plan = plan, plan.path, number_of(plan.path)
+        self._client: Connection = plan.client
         self._places: dict[str, Place] = {}
 
     def look(self) -> None:
@@ -71,18 +84,12 @@ class Decisions:
 
     def skip(self, task: str, value: Any, name: str = "") -> str:
         """Raises as Task.skip."""
-        try:
-            body = dump(value)
-        except Exception as error:
-            raise NotSerialisable(
-                f"the value of task {task}, of type {type(value).__qualname__}, cannot be "
-                f"serialised: {type(error).__name__}: {error}"
-            ) from error
-        if len(body) > VALUE_BYTES_MAX:
-            raise PayloadTooLarge(f"the value of task {task}", len(body), VALUE_BYTES_MAX)
         # Eight random bytes make it unique to this call.
-        body = skipped(named(body, name) if name else body, os.urandom(8))
-        return self._decide(task, self._client.codec.seal(VALUE, body), skips=True)
+        mark = os.urandom(8)
+        sealed = self._client.codec.seal_skipped(value, name, self._is_json(), mark)
+        if len(sealed) > VALUE_BYTES_MAX:
+            raise PayloadTooLarge(f"the value of task {task}", len(sealed), VALUE_BYTES_MAX)
+        return self._decide(task, sealed, skips=True)
 
     def cancel(self, task: str, name: str = "") -> str:
         """Raises as Task.cancel."""
@@ -90,8 +97,14 @@ class Decisions:
         who = f"operator-{host.split('.')[0][:20]}-{os.getpid()}-{os.urandom(4).hex()}"
         message = f"cancelled by an operator on {host}"
         error = TaskCancelled(name or task, f"task {name or task} of {self._path} was {message}")
-        failure = Failure("TaskCancelled", message, "", who, 0, time.time(), dump(error))
-        return self._decide(task, self._client.codec.seal(FAILURE, failure.to_bytes()), skips=False)
+        codec = self._client.codec
+        dumped = codec.dump_exception(error, self._is_json())
+        failure = Failure("TaskCancelled", message, "", who, 0, time.time(), dumped)
+        return self._decide(task, codec.seal(FAILURE, failure.to_bytes()), skips=False)
+
+    def _is_json(self) -> bool:
+        """Whether those that take the outcome decode JSON alone."""
+        return self._of.record.serializer == JSON_ONLY
 
     def _decide(self, task: str, sealed: bytes, *, skips: bool) -> str:
         step = decide(

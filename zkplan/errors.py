@@ -21,6 +21,7 @@ ZkplanError
 │   ├── NotSerialisable
 │   ├── PayloadTooLarge
 │   ├── PayloadUndecodable
+│   ├── FunctionNotAllowed    it is not on the list of functions that a worker may run
 │   └── StoredValueLost       the store has it no more, or it is damaged
 ├── InvalidSettings           a profile, a variable or an option that says how to connect is wrong
 ├── StoreUnavailable          the store of large values cannot be used now, or is another one
@@ -198,6 +199,18 @@ class PayloadTooLarge(PayloadError):
 class PayloadUndecodable(PayloadError):
     """Bytes cannot be decoded here, for example because a module is missing or a signature is
     wrong."""
+
+
+class FunctionNotAllowed(PayloadError):
+    """A worker may not run the `function` of that name (MODULE:NAME).
+
+    With serializer json it is not on the worker's list, and its module was not imported for it; or
+    it is none of its module's own, or private.
+    """
+
+    def __init__(self, function: str, message: str) -> None:
+        super().__init__(message)
+        self.function = function
 
 
 class StoredValueLost(PayloadError):

@@ -6,7 +6,8 @@ from typing import Any
 
 from .errors import GateTimeout, InvalidTask, PayloadUndecodable, ZkplanError
 from .protocol.gates import PATH_CHARS_MAX, Condition, Kind, Seen, is_path
-from .serialization.codec import GATE, NAME_CHARS_MAX, Codec
+from .serialization.codec import GATE, Codec
+from .serialization.functions import NAME_CHARS_MAX
 
 #: The longest value of a znode that a gate hands on: it shares a transaction with its opening.
 VALUE_BYTES_MAX = 512 * 1024

@@ -133,11 +133,10 @@ class Plan(WatchedPlan):
         ("ValueError", "my.module:MyError"). `retry_if` are those that alone are retried, or a
         function that gets the exception, where the task ran, and says whether it is.
 
-        `run_if` says when it runs: with "all_succeeded" (the default) on the results of all tasks
-        that it takes or comes after. With "all_finished" it runs also if some of them have failed
-        for good, or stand dead; these are `zkplan.Failure` values in its arguments. With
-        "any_failed" it runs only then; otherwise it is skipped, and those that take its result get
-        None. An option left at None takes the plan's default.
+        `run_if` says when it runs: with "all_succeeded" (the default) on the results of all that it
+        takes or comes after. With "all_finished" it runs also if some of them have failed for good;
+        these are `zkplan.Failure` values in its arguments. With "any_failed" it runs only then;
+        otherwise it is skipped, and its result is None. An option left at None takes the plan's.
 
         The plan has at most one task of a `key`: if it has one already, running or finished, that
         one is returned, and nothing is added. The task does not run before `not_before`. If it has
@@ -152,16 +151,8 @@ class Plan(WatchedPlan):
         """
         spec = TaskSpec(
             *(fn, args, kwargs, name, attempts, retry_delay, timeout, priority, keep, pure),
-            queue=queue,
-            after=after,
-            isolation=isolation,
-            memory_limit=memory_limit,
-            key=key,
-            not_before=not_before,
-            deadline=deadline,
-            run_if=run_if,
-            fatal=fatal,
-            retry_if=retry_if,
+            *(queue, after, isolation, memory_limit, key, not_before, deadline),
+            *(run_if, fatal, retry_if),
         )
         return self.add_tasks([spec])[0]
 
@@ -182,7 +173,15 @@ class Plan(WatchedPlan):
                 "be there, too: give each task a key, or add tasks only where is_new is True; "
                 "client.plan(key=…) gives a handle that adds them all the same",
             )
-        made, gates = define_all(specs, self.path, self._client.values, self.record.defaults)
+        record = self.record
+        as_json = record.serializer == "json"
+        if self._client.values.codec.is_json_only and not as_json:
+            raise PlanError(
+                self.path,
+                f"{self.path} is a plan with serializer pickle, and this client writes and reads "
+                'JSON alone: create a plan of its own, or connect with serializer="pickle"',
+            )
+        made, gates = define_all(specs, self.path, self._client.values, record.defaults, as_json)
         if gates or any(new.gate for new in made):
             self._client.transport.run(ensure_gates(self._client.root))
         with self._lock:

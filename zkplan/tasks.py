@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any, Literal, Protocol
 
 from .connection import Connection
-from .decisions import Decisions
+from .decisions import DecidedPlan, Decisions
 from .errors import (
     NotSerialisable,
     PlanError,
@@ -20,7 +20,7 @@ from .inspection.view import Why
 from .inspection.why import why_task
 from .protocol.adding import NewTask
 from .serialization import codec as codecs
-from .serialization.codec import function_name
+from .serialization.functions import function_name
 from .tracebacks import told_to_caller
 from .waiting.done import has_completed
 from .waiting.futures import completion
@@ -76,13 +76,8 @@ class TaskSpec:
         return f"task {self.name!r} ({function})" if self.name else f"a task of {function}"
 
 
-class PlanOfTask(Protocol):
+class PlanOfTask(DecidedPlan, Protocol):
     """What the handle of a task needs from its plan. Plan implements it."""
-
-    path: str
-
-    @property
-    def client(self) -> Any: ...
 
     @property
     def _watcher(self) -> Watcher[Task]: ...
@@ -166,8 +161,9 @@ class Task:
             return error
         except ResultNotKept:
             return None
-        kind, body = self._plan.client.codec.open(codecs.VALUE + codecs.FAILURE, self._outcome)
-        return failure_in(body, self.path, self.name) if kind == codecs.FAILURE else None
+        codec = self._plan.client.codec
+        kind, body = codec.open(codecs.VALUE + codecs.FAILURE, self._outcome)
+        return failure_in(codec, body, self.path, self.name) if kind == codecs.FAILURE else None
 
     def done(self) -> bool:
         """Whether the task has finished, is out of attempts, or was cancelled with its plan."""
@@ -308,7 +304,7 @@ class Task:
 
     def _decisions(self) -> Decisions:
         self._refuse_unsent()
-        return Decisions(self._plan.client, self._plan.path)
+        return Decisions(self._plan)
 
     def _key(self) -> str | NewTask:
         """What an edge to this task refers to: its number, or its definition if it has no number

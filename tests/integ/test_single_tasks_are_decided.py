@@ -94,6 +94,41 @@ def test_a_running_task_that_was_skipped_never_commits(
     assert running.result(5) == "early"
 
 
+def test_gates_queues_keys_times_and_processes_keep_to_a_decision(
+    plan: Plan, here: Here, tmp_path: Path
+) -> None:
+    file = str(tmp_path / "notes")
+    with plan:
+        gate, barred = (plan.add_task(zkplan.when("/never-made"), name=name) for name in "gb")
+        passed = plan.add_task(listed, [gate], keep=True)
+        told = plan.add_task(str, [barred], run_if="all_finished")
+        queued = plan.add_task(int, queue="gpu", key="once", keep=True)
+        later = plan.add_task(int, not_before=3600)
+        alone = plan.add_task(stay, [file], isolation="process")
+    assert not gate.set_priority(5)
+    assert [gate.skip(b"v"), barred.cancel(), queued.skip("q"), later.retry()] == [True] * 4
+    with pytest.raises(zkplan.InvalidTask, match="takes no run_if"):
+        plan.add_task(zkplan.when("/never-made"), run_if="all_finished")
+    assert plan.add_task(int, queue="gpu", key="once").number == queued.number
+    with working(*here):
+        assert passed.result(30) == [b"v"]
+        assert told.result(30).startswith("TaskCancelled: cancelled by an operator")
+        wait_until(lambda: notes(file) == ["runs"], "it runs")
+        assert alone.skip("early")
+        assert alone.result(30) == "early"
+        wait_until(lambda: notes(file) == ["runs", "told"], "its process is told")
+        wait_until(lambda: later.state() == "delayed", "its time has not come")
+        assert later.skip()
+        assert queued.state() == "decided"
+    with working(*here, of_worker={"queues": ["gpu", "default"]}):
+        assert queued.result(30) == "q"
+        wait_until(lambda: barred.state() == "dead", "its failure is told")
+        with pytest.raises(zkplan.TaskError, match="waited for others"):
+            barred.retry()
+        assert barred.skip(b"v")
+        plan.wait(30)
+
+
 @pytest.mark.parametrize("policy", ["hold", "cascade"])
 def test_a_cancelled_task_fails_as_the_policy_says(
     policy: OnFailure, zkplan_client: Client, here: Here, tmp_path: Path

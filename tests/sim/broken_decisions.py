@@ -12,7 +12,7 @@ from zkplan.protocol.part import Part
 from zkplan.protocol.requests import Create, Delete, Op, Refused
 
 from .auditor import DECIDES
-from .mutant import Mutant, without
+from .mutant import Mutant, only, without
 from .mutants import Answers, answered
 from .network import Fiber
 from .world import ROOT, World

@@ -252,12 +252,15 @@ MUTANTS = (
     ),
     Mutant("done without the version of adds", _done_without_adds),
     *only(
-        lambda world: world.mix.retries > 0,
+        lambda world: world.mix.retries > 0 and world.mix.faults.late > 0,
         Mutant("retry without its witness", without(lambda fiber, op: "/retry-" in op.path)),
     ),
-    Mutant(
-        "wide join that settles all its positions",
-        patches=((wide_join, "settle_finished", _settle_all),),
+    *only(
+        lambda world: world.mix.narrow,
+        Mutant(
+            "wide join that settles all its positions",
+            patches=((wide_join, "settle_finished", _settle_all),),
+        ),
     ),
     Mutant(
         "edge on a task of the same commit", patches=((committing, "added_ops", _lend_nothing),)

@@ -12,7 +12,7 @@ from .mutants import MUTANTS, OF_STORE, SIMULATION_ONLY
 from .world import run
 
 #: Within so many seeds every mutant must be found.
-SEEDS_MAX = 12_000
+SEEDS_MAX = 20_000
 
 
 ALL = (*MUTANTS, *SIMULATION_ONLY, *OF_STORE, *OF_DECISIONS)

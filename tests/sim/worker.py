@@ -297,8 +297,7 @@ class Worker:
     def _hold(self, item: Loaded, task: Meant, decided: bytes) -> None:
         """It fails, and stays where it fails for good. Some dependents may take its failure."""
         claim = item.claim
-        is_last = bool(decided) or claim.a + 1 >= task.attempts
-        if is_last and tells(item):
+        if (decided or claim.a + 1 >= task.attempts) and tells(item):
             part = part_of(item, task, decided or task.failure)
             part.holds = True
             self.finished.append(part)
@@ -373,8 +372,10 @@ class Worker:
 
     def _deliver_wide(self, me: Registration, part: Part) -> Script:
         try:
+            # `to_load` is another list whenever its claims are loaded.
             done = yield from wide_delivery.deliver_wide(
-                *(me, part, self._allowance, self.to_load.extend, lambda *owed: self.owed.append(owed))
+                *(me, part, self._allowance, lambda claims: self.to_load.extend(claims)),
+                lambda *owed: self.owed.append(owed),
             )
         except ServerFull:
             self.to_reload.append(part)

@@ -15,6 +15,7 @@ from zkplan.protocol.options import TaskOptions
 from zkplan.protocol.records import Dead, Failure, PlanRecord, TaskRecord
 from zkplan.protocol.worker_record import WorkerRecord
 from zkplan.serialization import codec as codecs
+from zkplan.serialization import functions
 from zkplan.serialization.codec import FAILURE, LOG, TASK, VALUE, Codec
 
 T = TypeVar("T")
@@ -55,7 +56,7 @@ _RECORDS: tuple[bytes, ...] = (
     b"5000.2",
     codecs.dump([1, "two", {"three": (4.0, None)}]),
     codecs.dump(lambda: 1),
-    codecs.dump_function(lambda: 1),
+    functions.dump_function(lambda: 1),
 )
 
 

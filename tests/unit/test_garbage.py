@@ -30,6 +30,7 @@ from zkplan.protocol.worker_record import WorkerRecord
 from zkplan.runtime.plan_view import STRANGE_MAX, PlanView
 from zkplan.runtime.steps import TOLD_MAX, Complaints, contained
 from zkplan.serialization import codec as codecs
+from zkplan.serialization import functions
 from zkplan.serialization.codec import FAILURE, LOG, TASK, VALUE, Codec
 from zkplan.transport import wire
 
@@ -96,7 +97,7 @@ def test_data_that_another_python_wrote_is_undecodable_and_says_which(data: byte
     except PayloadUndecodable:
         pass
     with pytest.raises(PayloadUndecodable, match=rf"Python {major}\.{minor + 1}.*{major}\.{minor}"):
-        codecs.load_function(b"F" + other + data)
+        functions.load_function(b"F" + other + data)
 
 
 @given(st.binary(max_size=80), st.binary(max_size=80))

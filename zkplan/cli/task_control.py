@@ -183,7 +183,7 @@ def _done(
     plan: Plan, act: Act, found: list[Task], ended: _Ended, is_named: bool
 ) -> Iterator[dict[str, Any]]:
     """Act on each task. An error of one stops no other."""
-    decisions = Decisions(plan.client, plan.path)
+    decisions = Decisions(plan)
     if len(found) > 1:
         decisions.look()
     for task in found:

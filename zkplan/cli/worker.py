@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 from dataclasses import replace
-from typing import Literal
+from typing import Literal, NoReturn
 
 import click
 
@@ -19,9 +19,11 @@ from ..processes.signing_off import SigningOff
 from ..protocol.layout import DEFAULT_QUEUE
 from ..protocol.worker_record import WorkerRecord
 from ..runtime.failures import MESSAGES
+from ..serialization.by_name import AllowList
 from ..settings import Settings
 from ..settings.fields import SECRET_VARIABLES
 from ..settings.login import with_password
+from ..settings.settings import JSON
 from ..text import date_time
 from ..transport.addresses import is_embedded, lease
 from ..worker import THREADS_DEFAULT, THREADS_MAX, Worker, check_isolation
@@ -34,6 +36,7 @@ from .common import (
     print_rows,
     tell_none,
 )
+from .imports import import_path_option, set_import_path
 from .supervisor import Supervisor
 from .worker_orders import drain, pause, resume
 
@@ -107,6 +110,14 @@ _ENDS_WITHIN_S = 30
     help="Log the messages of exceptions that tasks raise, not only their types. They may hold "
     "arguments.",
 )
+@import_path_option
+@click.option(
+    "--allow",
+    multiple=True,
+    metavar="MODULE:PATTERN",
+    help="A function that may run with --serializer json, such as 'mypkg.tasks:*' (zkplan:shell: "
+    "commands). Repeat the option for others.",
+)
 def worker(
     threads: int,
     processes: int,
@@ -117,6 +128,8 @@ def worker(
     tasks_per_child: int,
     quiet: bool,
     log_messages: bool,
+    import_path: tuple[str, ...],
+    allow: tuple[str, ...],
     settings: Settings,
 ) -> None:
     """Claim and run the tasks of every ready plan, as far as they are of the queues that it serves.
@@ -125,6 +138,8 @@ def worker(
     seconds to end. The worker hands back the tasks that do not. A second signal makes it hand back
     at once. With --processes, SIGHUP starts new processes, which load the code of tasks anew, and
     drains the old ones one by one. Tasks can import the modules in the current folder.
+
+    With --serializer json nothing is unpickled, and only what --allow names runs.
     """
     ctx = click.get_current_context()
     if ctx.invoked_subcommand is not None:
@@ -132,11 +147,8 @@ def worker(
         if given:
             raise click.UsageError(f"give the options after `{ctx.invoked_subcommand}`")
         return
-    log_to_stderr()
-    if quiet:
-        logging.getLogger("zkplan").setLevel(logging.WARNING)
-    if log_messages:
-        MESSAGES.setLevel(logging.INFO)
+    _check_allowed(settings, allow)
+    _set_up_logs(quiet, log_messages)
     # What is read is taken away: tasks see the environment of their worker.
     for name in SECRET_VARIABLES:
         os.environ.pop(name, None)
@@ -147,7 +159,7 @@ def worker(
         _supervise(settings, processes, grace, max_abandoned or threads)
         return
     line = LowerEnd()
-    sys.path.insert(0, os.getcwd())
+    set_import_path(settings, import_path)
     client = open_client(settings, creates=True)
     try:
         made = Worker(
@@ -158,6 +170,7 @@ def worker(
             memory_limit=limit,
             tasks_per_child=tasks_per_child,
             max_abandoned=max_abandoned,
+            allow=allow,
         )
         _drain_on_signals(made, line, grace)
         made.on_ready(lambda name: _say_ready(name, line, quiet))
@@ -173,10 +186,14 @@ def worker(
     finally:
         client.close()
     if made.statistics().written_off:
-        # A function that never returned holds its thread; the interpreter would wait for it.
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(EXIT_FAILED if made.is_worn_out else 0)
+        _leave_threads(EXIT_FAILED if made.is_worn_out else 0)
+
+
+def _leave_threads(code: int) -> NoReturn:
+    """A function that never returned holds its thread; the interpreter would wait for it."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 def _drain_on_signals(made: Worker, line: LowerEnd, grace_s: float) -> None:
@@ -196,6 +213,22 @@ def _drain_on_signals(made: Worker, line: LowerEnd, grace_s: float) -> None:
     # This does not hurry a worker that drains already: a later `stop` can only shorten the
     # grace.
     line.leave_with_supervisor(leave)
+
+
+def _set_up_logs(quiet: bool, log_messages: bool) -> None:
+    log_to_stderr()
+    if quiet:
+        logging.getLogger("zkplan").setLevel(logging.WARNING)
+    if log_messages:
+        MESSAGES.setLevel(logging.INFO)
+
+
+def _check_allowed(settings: Settings, allow: tuple[str, ...]) -> None:
+    """A wrong list is wrong usage, said before anything starts."""
+    if settings.serializer == JSON:
+        AllowList(allow)
+    elif allow:
+        raise click.UsageError("--allow needs --serializer json: a pickle may call any function")
 
 
 def _supervise(settings: Settings, processes: int, grace_s: float, max_abandoned: int) -> None:

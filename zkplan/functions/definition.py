@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
 from math import ceil
+from operator import attrgetter
 from typing import Any
 
-from ..errors import ForeignTask, InvalidTask, NotSerialisable, PayloadTooLarge, ZkplanError
+from ..errors import ForeignTask, InvalidTask, PayloadTooLarge
 from ..gates import When
 from ..protocol.adding import NewTask
 from ..protocol.layout import PRIORITY_MAX, PRIORITY_MIN, QUEUE_NAMES, parse_queue, rank_of
@@ -17,12 +17,14 @@ from ..protocol.options import DEFAULT_OPTIONS, RUN_IF, TaskOptions
 from ..protocol.records import TaskRecord
 from ..protocol.shared import REQUEST_BYTES_MAX
 from ..serialization import codec as codecs
-from ..serialization.codec import NAME_CHARS_MAX, function_name
+from ..serialization.functions import NAME_CHARS_MAX, function_name
 from ..store.values import Values
 from ..tasks import Task, TaskSpec
 from ..text import size, size_from
 from .gates import Gates
+from .json_task import dump_call_json, dump_function_json
 from .moments import seconds_of
+from .pickle_task import dump_call_pickled, dump_function_pickled, kind_of
 from .retry_rules import as_options
 
 #: How many bytes a task's definition may have: it shares a transaction with the task's edges.
@@ -32,24 +34,43 @@ EDGES_MAX = 50_000
 DELAY_MAX_S = 30 * 24 * 3600.0
 #: The bounds of a memory limit: a process needs some for Python itself.
 MEMORY_MIN, MEMORY_MAX = 64 * 1024 * 1024, 2**50
+NO_PROCESS = (
+    'a task with serializer json has no process of its own: leave out isolation="process" and '
+    "memory_limit"
+)
 _OPTIONS = tuple(each.name for each in fields(TaskOptions))
+_options_in: Callable[[TaskSpec], tuple[Any, ...]] = attrgetter(*_OPTIONS)
 _MOMENTS = {"not_before", "deadline"}
 _NONE: dict[str, Any] = {}
-#: Calls that fit: a function, the number of its arguments, and the names of the others. What else
-#: fits is equal to one of them, and needs no look at a signature.
-Calls = set[tuple[object, ...]]
+
+
+class Checked:
+    """What was checked for earlier tasks of the same call: an equal one is not checked again."""
+
+    __slots__ = ("as_json", "calls", "options")
+
+    def __init__(self, as_json: bool = False) -> None:
+        self.as_json = as_json
+        #: Calls that fit: a function, the number of its arguments, and the names of the others.
+        self.calls: set[tuple[object, ...]] = set()
+        #: The options, by the function and those that its task gives.
+        self.options: dict[tuple[object, ...], TaskOptions] = {}
 
 
 def define_all(
-    specs: Sequence[TaskSpec], plan_path: str, values: Values, defaults: TaskOptions
+    specs: Sequence[TaskSpec],
+    plan_path: str,
+    values: Values,
+    defaults: TaskOptions,
+    as_json: bool = False,
 ) -> tuple[list[NewTask], list[NewTask]]:
     """Check and serialise tasks, each of which may have those before it as arguments.
 
     Returns the tasks, and the gates that they have as arguments. Raises as `define`.
     """
-    gates = Gates(plan_path, values, defaults)
+    gates = Gates(plan_path, values, defaults, as_json)
     functions: dict[int, bytes] = {}
-    checked: Calls = set()
+    checked = Checked(as_json)
     try:
         made = [
             define(spec, plan_path, values, defaults, functions, checked, gates) for spec in specs
@@ -66,26 +87,30 @@ def define(
     values: Values,
     defaults: TaskOptions,
     functions: dict[int, bytes],
-    checked: Calls | None = None,
+    checked: Checked | None = None,
     gates: Gates | None = None,
 ) -> NewTask:
     """Check and serialise one task. Sends nothing; every error names the task.
 
-    `functions` has the bytes of those met before, `checked` the calls; `gates` gets the gates.
+    `functions` has the bytes of those met before, `checked` what fits; `gates` gets the gates.
     """
-    options = check_spec(spec, defaults, set() if checked is None else checked)
-    gates = Gates(plan_path, values, defaults) if gates is None else gates
-    fn, args = spec.fn, spec.args
+    gates = gates or Gates(plan_path, values, defaults)
+    options = check_spec(spec, defaults, checked or Checked(gates.as_json))
+    as_json, fn, args = gates.as_json, spec.fn, spec.args
     if type(fn) is When:
         spec._new = gates.define(spec, fn)
         return spec._new
+    if as_json and options.is_isolated:
+        raise InvalidTask(spec.label, f"{spec.label}: {NO_PROCESS}")
     if (stands_for := getattr(fn, "zkplan_stands_for", None)) is not None:  # a shell command
         fn, args = stands_for[0], [stands_for[1], *args]
     function = functions.get(id(fn))
     if function is None:
-        with _serialising(f"{spec.label}: the function {function_name(fn)}"):
-            dumped = codecs.dump_function(fn)
-        function = functions[id(fn)] = values.function(plan_path, dumped)
+        if as_json:
+            function = dump_function_json(spec, fn)
+        else:
+            function = dump_function_pickled(spec, fn, plan_path, values)
+        functions[id(fn)] = function
     deps: list[str | NewTask] = []
     places: dict[str | NewTask, int] = {}
 
@@ -117,16 +142,11 @@ def define(
         return place
 
     for each in spec.after:
-        # An edge whose value no argument refers to: it only orders the two tasks.
+        # An edge that no argument refers to: it only orders the two tasks.
         if position_of(each, take=False) is None:
             raise InvalidTask(spec.label, f"{spec.label}: after is a list of tasks, not {each!r}")
-    arguments = _dump_call(spec, args, plan_path, values, position_of)
-    if len(deps) > EDGES_MAX:
-        raise InvalidTask(
-            spec.label,
-            f"{spec.label} has {len(deps)} tasks as arguments, the limit is {EDGES_MAX}: join them "
-            "in groups first",
-        )
+    dump_call = dump_call_json if as_json else dump_call_pickled
+    arguments = dump_call(spec, args, plan_path, values, position_of)
     task = TaskRecord(len(deps), options.to_json(), function, arguments)
     spec._new = _new_task(spec, options, values.codec.seal(codecs.TASK, task.to_bytes()), deps)
     return spec._new
@@ -135,6 +155,12 @@ def define(
 def _new_task(
     spec: TaskSpec, options: TaskOptions, record: bytes, deps: list[str | NewTask]
 ) -> NewTask:
+    if len(deps) > EDGES_MAX:
+        raise InvalidTask(
+            spec.label,
+            f"{spec.label} has {len(deps)} tasks as arguments, the limit is {EDGES_MAX}: join them "
+            "in groups first",
+        )
     if len(record) > RECORD_BYTES_MAX:
         raise PayloadTooLarge(
             f"{spec.label}: its function and constant arguments", len(record), RECORD_BYTES_MAX
@@ -149,23 +175,35 @@ def _new_task(
     )
 
 
-def check_spec(spec: TaskSpec, defaults: TaskOptions, checked: Calls) -> TaskOptions:
+def check_spec(spec: TaskSpec, defaults: TaskOptions, checked: Checked) -> TaskOptions:
     """The options of the task. Raises InvalidTask for options and arguments that do not fit."""
-    options = _options(spec, defaults)
-    check_key(spec.key, spec.label, f"{spec.label}: its key")
+    options = _known_options(spec, defaults, checked)
+    if spec.key is not None:
+        check_key(spec.key, spec.label, f"{spec.label}: its key")
     _check_arguments(spec)
     if type(spec.fn) is When:
         return options  # `Gates` checks the rest
     call = (id(spec.fn), len(spec.args), *(spec.kwargs or _NONE))
-    if call not in checked:
+    if call not in checked.calls:
         _check_call(spec)
-        checked.add(call)
+        checked.calls.add(call)
     return options
 
 
-def _options(spec: TaskSpec, defaults: TaskOptions) -> TaskOptions:
+def _known_options(spec: TaskSpec, defaults: TaskOptions, checked: Checked) -> TaskOptions:
+    given = (id(spec.fn), *_options_in(spec))
+    try:
+        options = checked.options.get(given)
+    except TypeError:  # an option that is wrong, or a list
+        return _options(spec, defaults, checked.as_json)
+    if options is None:
+        options = checked.options[given] = _options(spec, defaults, checked.as_json)
+    return options
+
+
+def _options(spec: TaskSpec, defaults: TaskOptions, as_json: bool) -> TaskOptions:
     if not callable(spec.fn):
-        raise InvalidTask(spec.label, f"a task needs a function, not {_kind(spec.fn)}")
+        raise InvalidTask(spec.label, f"a task needs a function, not {kind_of(spec.fn)}")
     # A function that `@zkplan.task` has decorated has options of its own.
     own = getattr(spec.fn, "zkplan_options", _NONE)
     given = {name: value for name in _OPTIONS if (value := getattr(spec, name)) is not None}
@@ -178,7 +216,7 @@ def _options(spec: TaskSpec, defaults: TaskOptions) -> TaskOptions:
         given["name"] = spec.called  # else it would be called as all commands
     if not given and not own and defaults is DEFAULT_OPTIONS:
         return defaults
-    given = as_options(_with_bytes({**own, **given}, spec.label), spec.label)
+    given = as_options(_with_bytes({**own, **given}, spec.label), spec.label, as_json)
     options = replace(defaults, **given)
     check_options(options, spec.label)
     if options.is_isolated and inspect.iscoroutinefunction(inspect.unwrap(spec.fn)):
@@ -215,11 +253,11 @@ def _check_arguments(spec: TaskSpec) -> None:
     ):
         raise InvalidTask(
             spec.label,
-            f"{spec.label}: its arguments must be a list or tuple, not {_kind(spec.args)}",
+            f"{spec.label}: its arguments must be a list or tuple, not {kind_of(spec.args)}",
         )
     if type(spec.after) not in (list, tuple):
         raise InvalidTask(
-            spec.label, f"{spec.label}: after is a list of tasks, not {_kind(spec.after)}"
+            spec.label, f"{spec.label}: after is a list of tasks, not {kind_of(spec.after)}"
         )
     if spec.kwargs is not None and not (
         isinstance(spec.kwargs, Mapping) and all(isinstance(name, str) for name in spec.kwargs)
@@ -227,7 +265,7 @@ def _check_arguments(spec: TaskSpec) -> None:
         raise InvalidTask(
             spec.label,
             f"{spec.label}: its keyword arguments must be a dict with names, not "
-            f"{_kind(spec.kwargs)}",
+            f"{kind_of(spec.kwargs)}",
         )
 
 
@@ -327,47 +365,3 @@ def check_options(options: TaskOptions, label: str) -> None:
         options.run_if == RUN_IF[0] or not options.pure,
         f"a pure task runs only on results, so it takes no run_if={options.run_if!r}",
     )
-
-
-def _kind(value: Any) -> str:
-    """What an error says of a value: its type. Errors go to logs, and values may be secret."""
-    name = type(value).__qualname__
-    return f"{'an' if name[0] in 'aeiou' else 'a'} {name}"
-
-
-@contextmanager
-def _serialising(what: str) -> Iterator[None]:
-    try:
-        yield
-    except ZkplanError:
-        raise
-    except RecursionError as error:
-        raise NotSerialisable(
-            f"{what} cannot be serialised: it is nested too deeply, or holds itself in a way that "
-            "pickle cannot follow; keep it flat, for example as a list of its parts"
-        ) from error
-    except Exception as error:
-        raise NotSerialisable(
-            f"{what} cannot be serialised: {type(error).__name__}: {error}"
-        ) from error
-
-
-def _dump_call(
-    spec: TaskSpec,
-    args: Sequence[Any],
-    plan_path: str,
-    values: Values,
-    position_of: Callable[[Any], int | None],
-) -> bytes:
-    kwargs = spec.kwargs or {}
-    try:
-        return values.dump_call(plan_path, args, dict(kwargs), position_of)
-    except ZkplanError:
-        raise
-    except Exception as error:
-        failure = error
-    for name, value in (*enumerate(args), *kwargs.items()):
-        with _serialising(f"{spec.label}: its argument {name!r}, {_kind(value)},"):
-            codecs.dump(value, position_of)
-    with _serialising(f"{spec.label}: its arguments"):
-        raise failure

@@ -11,6 +11,7 @@ from ..protocol.layout import rank_of
 from ..protocol.options import TaskOptions
 from ..protocol.records import TaskRecord
 from ..serialization import codec as codecs
+from ..serialization.functions import dump_function
 from ..store.values import Values
 from ..tasks import TaskSpec
 
@@ -18,15 +19,17 @@ from ..tasks import TaskSpec
 _OPTIONS = ("name", "priority", "keep", "queue")
 _OTHERS = (
     *("attempts", "retry_delay", "timeout", "pure", "isolation", "memory_limit"),
-    *("not_before", "deadline"),
+    *("not_before", "deadline", "run_if", "fatal", "retry_if"),
 )
 
 
 class Gates:
     """The gates of one call of `Plan.add_tasks`: one for each `When`, however many tasks wait."""
 
-    def __init__(self, plan_path: str, values: Values, defaults: TaskOptions) -> None:
-        self._plan_path, self._values = plan_path, values
+    def __init__(
+        self, plan_path: str, values: Values, defaults: TaskOptions, as_json: bool = False
+    ) -> None:
+        self._plan_path, self._values, self.as_json = plan_path, values, as_json
         # What a gate runs only hands on a value: it needs neither a process nor a deadline.
         self._defaults = replace(
             *(defaults,),
@@ -86,7 +89,13 @@ class Gates:
     def _define(
         self, label: str, when: When, options: TaskOptions, rank: str, *, take: bool
     ) -> NewTask:
-        function = self._values.function(self._plan_path, codecs.dump_function(passed))
+        if self.as_json:
+            raise InvalidTask(
+                label,
+                f"{label}: a plan with serializer json takes no gate, because the data of a znode "
+                "are bytes, which JSON does not have: put the gate into a plan of its own",
+            )
+        function = self._values.function(self._plan_path, dump_function(passed))
         arguments = codecs.dump_call([when], {}, lambda value: 0 if value is when else None)
         body = TaskRecord(1, options.to_json(), function, arguments).to_bytes()
         codec = self._values.codec

@@ -8,7 +8,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..errors import InvalidTask, NotSerialisable
-from ..serialization.codec import dump_function, function_name
+from ..serialization.by_name import dump_name
+from ..serialization.functions import dump_function, function_name
 
 #: What `fatal` takes: exception classes, or names as "ValueError" or "my.module:MyError".
 Classes = type[BaseException] | str | Sequence[type[BaseException] | str]
@@ -39,8 +40,9 @@ def _class_name(given: Any, what: str) -> str:
     raise InvalidTask("", f"{what} takes exception classes, or their names, not {given!r:.100}")
 
 
-def retry_rule(given: Any) -> tuple[str, ...] | str:
-    """What `retry_if` becomes: names of exceptions, or a function as a text.
+def retry_rule(given: Any, as_json: bool = False) -> tuple[str, ...] | str:
+    """What `retry_if` becomes: names of exceptions, or a function as a text. With `as_json` the
+    function travels by its name.
 
     Raises InvalidTask, NotSerialisable.
     """
@@ -49,16 +51,16 @@ def retry_rule(given: Any) -> tuple[str, ...] | str:
         return class_names(given, "retry_if")
     if not callable(given):
         raise InvalidTask("", f"retry_if takes a function or exception classes, not {given!r:.100}")
-    return _as_text(given)
+    return _as_text(given, as_json)
 
 
-def _as_text(function: Callable[..., Any]) -> str:
+def _as_text(function: Callable[..., Any], as_json: bool) -> str:
     try:
-        dumped = dump_function(function)
+        dumped = dump_name(function) if as_json else dump_function(function)
     except Exception as error:
         raise NotSerialisable(
-            f"retry_if: the function {function_name(function)} cannot be serialised: "
-            f"{type(error).__name__}: {error}"
+            f"retry_if: the function {function_name(function)} cannot be serialised"
+            f"{' (serializer json)' if as_json else ''}: {type(error).__name__}: {error}"
         ) from error
     if len(dumped) > FUNCTION_BYTES_MAX:
         raise InvalidTask(
@@ -69,9 +71,9 @@ def _as_text(function: Callable[..., Any]) -> str:
     return base64.b64encode(dumped).decode()
 
 
-def as_options(given: dict[str, Any], label: str) -> dict[str, Any]:
-    """The options with what `fatal` and `retry_if` become. Raises InvalidTask, which names the
-    task."""
+def as_options(given: dict[str, Any], label: str, as_json: bool = False) -> dict[str, Any]:
+    """The options with what `fatal` and `retry_if` become. Raises InvalidTask and
+    NotSerialisable, which name the task."""
     if "fatal" not in given and "retry_if" not in given:
         return given
     made = dict(given)
@@ -79,7 +81,9 @@ def as_options(given: dict[str, Any], label: str) -> dict[str, Any]:
         if "fatal" in made:
             made["fatal"] = class_names(made["fatal"], "fatal")
         if "retry_if" in made:
-            made["retry_if"] = retry_rule(made["retry_if"])
+            made["retry_if"] = retry_rule(made["retry_if"], as_json)
     except InvalidTask as error:
         raise InvalidTask(label, f"{label}: {error}") from None
+    except NotSerialisable as error:
+        raise NotSerialisable(f"{label}: {error}") from error.__cause__
     return made

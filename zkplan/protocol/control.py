@@ -22,7 +22,7 @@ from .fields import to_json
 from .foreign import below, delete_below
 from .gates import remove_gates
 from .keys import freeing
-from .layout import PLAN_FIXED, QUEUES, active_entry, number_of, parse_delayed
+from .layout import PLAN_FIXED, QUEUES, active_entry, parse_delayed, parse_plan
 from .queues import read_queues
 from .records import (
     PlanRecord,
@@ -384,9 +384,9 @@ def _remove_delayed(plan_path: str) -> Step[None]:
     entries = (yield ReadChildren(f"{root}/delayed")) or []
     for entry in entries:
         delayed = parse_delayed(entry)
-        if delayed is not None and delayed.plan == number_of(name):
+        if delayed is not None and delayed.plan == parse_plan(name):
             yield Multi([Delete(f"{root}/delayed/{entry}")])  # a worker may make it due meanwhile
-    yield from remove_gates(root, number_of(name))
+    yield from remove_gates(root, parse_plan(name) or "")
 
 
 def _too_busy(what: str) -> TransactionRejected:

@@ -105,12 +105,14 @@ def find_place(paths: Paths, plan: str, task: str, hint: Place | None = None) ->
         place, hint = hint or letter, None
         reads = [plan_path, f"{plan_path}/ready", path, f"{path}/ready", f"{path}/owner"]
         reads += [f"{path}/result", f"{path}/incomplete", f"{plan_path}/results/{task}"]
+        reads.append(f"{plan_path}/dead")
         nodes = yield ReadMany([ReadData(each) for each in (*reads, place.path)])
-        root, control, node, ready, owner, result, incomplete, outcome, stood = nodes
+        root, control, node, ready, owner, result, incomplete, outcome, graves, stood = nodes
         _refuse(plan_path, task, root, control, node)
         if node is None or result is not None:
             return None
-        if incomplete is not None or ready is None:
+        # A plan of plain creates gets its `dead` by the first check. Before, nothing may end there.
+        if incomplete is not None or ready is None or graves is None:
             raise TaskError(task, f"{path} is still being defined: nothing was changed")
         if stood is not None:
             return _complete(place, stood, owner is not None, outcome is not None)

@@ -25,6 +25,7 @@ from .options import DEFAULT_OPTIONS, TaskOptions
 FORMAT = 1
 OnFailure = Literal["hold", "cascade"]
 State = Literal["running", "paused", "cancelled"]
+Serializer = Literal["pickle", "json"]
 
 _TASK_HEAD = struct.Struct(">III")
 _FAILURE_HEAD = struct.Struct(">I")
@@ -38,6 +39,7 @@ class PlanRecord:
     `key` names this plan alone. Before `not_before` no task of it is claimed, and at its `deadline`
     it is cancelled: wall-clock seconds since 1970, by the server's clock. Where a `schedule` made
     it, `due` is the time for which it did, in the schedule's `timezone`.
+    `serializer` is what the tasks are written as that are added to it.
     """
 
     name: str
@@ -53,6 +55,7 @@ class PlanRecord:
     schedule: str = ""
     due: float | None = None
     timezone: str = ""
+    serializer: Serializer = "pickle"
 
     def to_bytes(self) -> bytes:
         value = asdict(self)
@@ -60,6 +63,8 @@ class PlanRecord:
         for name in ("retention", "key", "not_before", "deadline", "schedule", "due", "timezone"):
             if not value[name] and value[name] != 0:
                 del value[name]
+        if self.serializer == "pickle":
+            del value["serializer"]
         return to_json(value)
 
     @classmethod
@@ -85,6 +90,7 @@ class PlanRecord:
             schedule=as_text(value.get("schedule")),
             due=as_moment(value.get("due")),
             timezone=as_text(value.get("timezone")),
+            serializer="json" if value.get("serializer") == "json" else "pickle",
         )
 
 
@@ -115,7 +121,7 @@ class TaskRecord(NamedTuple):
 
 
 class Failure(NamedTuple):
-    """Why an attempt failed. `exception` is pickled, or empty if it cannot be."""
+    """Why an attempt failed. `exception` is encoded, or empty if it cannot be."""
 
     kind: str
     message: str

@@ -8,11 +8,11 @@ import traceback
 from collections.abc import Set
 
 from ..errors import PayloadUndecodable
-from ..failure import Failure as Given
 from ..log import get_logger
 from ..protocol.records import Failure
 from ..protocol.shared import Claim
-from ..serialization.codec import FAILURE, Codec, dump
+from ..serialization.codec import FAILURE, Codec
+from ..serialization.functions import is_json
 from ..text import date_time
 from .job import Job
 
@@ -57,16 +57,16 @@ class VanishedWorkers:
         return worker if n == claim.n else ""
 
 
-def describe(error: BaseException, job: Job) -> Failure:
+def describe(error: BaseException, job: Job, codec: Codec) -> Failure:
     """The failure record of an exception, without the frames of the worker itself."""
     frames = error.__traceback__
     while frames is not None and _is_own(frames.tb_frame.f_globals.get("__name__")):
         frames = frames.tb_next
     text = "".join(traceback.format_exception(type(error), error, frames))
     try:
-        pickled = dump(error.with_traceback(None))
+        dumped = codec.dump_exception(error, is_json(job.function))
     except BaseException:
-        pickled = b""  # it cannot be pickled, for whatever reason; its text is kept
+        dumped = b""  # it cannot travel, for whatever reason; its text is kept
     return Failure(
         kind=type(error).__qualname__,
         message=_message(error)[:2000],
@@ -74,7 +74,7 @@ def describe(error: BaseException, job: Job) -> Failure:
         worker=job.worker,
         n=job.claim.n,
         when=time.time(),
-        exception=pickled if len(pickled) <= EXCEPTION_BYTES_MAX else b"",
+        exception=dumped if len(dumped) <= EXCEPTION_BYTES_MAX else b"",
     )
 
 
@@ -154,13 +154,6 @@ def last_failure(job: Job, codec: Codec, lost_worker: str) -> Failure:
     # Never name the worker that writes this: a person would search its logs for the cause.
     n = job.claim.n - 1 if lost_worker else job.claim.n
     return Failure("WorkerLost", message, "", lost_worker, n, time.time())
-
-
-def told(failure: Failure) -> Given:
-    """What the function of a task gets in place of the result of one that has failed."""
-    return Given(
-        failure.kind, failure.message, failure.traceback, max(0, failure.n), failure.worker
-    )
 
 
 def _is_own(module: str | None) -> bool:

@@ -15,7 +15,8 @@ from ..log import get_logger
 from ..protocol.adding import NewTask
 from ..protocol.options import TaskOptions
 from ..protocol.records import Failure, TaskRecord
-from ..serialization.codec import LOG, Codec, split_name
+from ..serialization.codec import LOG, Codec
+from ..serialization.functions import split_name
 from ..store.blob import Bytes
 from ..store.values import Values
 from .context import Context

@@ -49,15 +49,12 @@ from .shutdown import PATIENT_S, Shutdown
 from .statistics import Counters
 from .steps import Steps
 from .thread_pool import ThreadPool
+from .wear import Wear
 
 if TYPE_CHECKING:
     from ..plan import Plan
 
 logger = get_logger("zkplan.worker")
-
-
-#: How long the other tasks of a worker have that ends for its abandoned threads.
-WORN_OUT_GRACE_S = 30.0
 
 
 class Loop:
@@ -81,11 +78,7 @@ class Loop:
         self._inbox: Mailbox[Callable[[], None]] = Mailbox()
         self._ended: deque[Ended] = deque()
         self._told = self._all_told = False
-        self._max_abandoned = max_abandoned
-        #: It drains because too many functions have run past their time-outs.
-        self.is_worn_out = False
         self.ready: Callable[[str], None] = lambda worker: None
-
         self.counters = counters = Counters()
         self.steps = steps = Steps(transport, self._inbox.put, counters)
         self.membership = membership = Membership(
@@ -94,21 +87,17 @@ class Loop:
         )
         self.vanished = vanished = VanishedWorkers()
         self.runner = Runner(
-            *(transport, values, plan_within, vanished, queues),
-            lambda: self.pool.waiting > 0,
+            *(transport, values, plan_within, vanished, queues, lambda: self.pool.waiting > 0),
             *(isolation, membership.clock),
         )
         self.pool = pool = ThreadPool(threads, self.runner.run, self._task_ended, self._wake)
         self.candidates = candidates = Candidates()
-        kept = KeptResults()
-        prefetch = Prefetch(steps)
+        kept, prefetch = KeptResults(), Prefetch(steps)
         self.claims = claims = Claims(steps, pool, kept, prefetch, counters)
         # The stages, in the order of a task's way through them.
         times = PlanTimes(steps, membership, candidates)
         self.poller = Poller(
-            *(steps, paths, membership, claims, kept, candidates, vanished, counters),
-            times,
-            queues,
+            *(steps, paths, membership, claims, kept, candidates, vanished, counters, times, queues)
         )
         loader = Loader(steps, claims, pool, candidates, prefetch)
         self.claimer = claimer = Claimer(
@@ -124,6 +113,7 @@ class Loop:
         # Beside them.
         session_s = transport.session_timeout_s
         self.shutdown = Shutdown(steps, membership, claims, pool, settler, session_s)
+        self.wear = Wear(pool, self.shutdown, max_abandoned)
         self.clearing = Clearing(steps, paths, membership, claims, vanished, counters)
         self.promotion = Promotion(steps, paths, membership)
         self.schedules = Schedules(steps, paths, membership)
@@ -211,8 +201,7 @@ class Loop:
                 duty.run(now)
         self.steps.advance(now)
         self.settler.end_overdue(now)
-        if self._max_abandoned is not None and self.pool.abandoned >= self._max_abandoned:
-            self._wear_out(self._max_abandoned)
+        self.wear.look()
         draining = self.shutdown.begun
         if self.membership.me is None:
             # Also while the worker drains, as long as a task runs: its result needs a registration.
@@ -237,19 +226,6 @@ class Loop:
             self.shutdown.begin(PATIENT_S)
         elif state == "running":
             self.poller.look_again()
-
-    def _wear_out(self, most: int) -> None:
-        """Threads that nothing ends pile up: only a new process is rid of them."""
-        if self.is_worn_out or self.shutdown.begun:
-            return
-        self.is_worn_out = True
-        logger.error(
-            "%d functions that ran past their time-out have not returned, and hold as many "
-            "threads, the limit (max_abandoned): this worker claims nothing more, and ends. Give "
-            "the calls that hang a time-out of their own",
-            most,
-        )
-        self.shutdown.begin(WORN_OUT_GRACE_S)
 
     # ---- what arrives
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..backoff import CHANCE, Backoff
 from ..errors import (
+    FunctionNotAllowed,
     InvariantViolated,
     PayloadTooLarge,
     PayloadUndecodable,
@@ -27,16 +28,9 @@ from ..protocol import failpoints
 from ..protocol.records import Failure, TaskRecord
 from ..protocol.running import mark_started
 from ..protocol.shared import REQUEST_BYTES_MAX
-from ..serialization.codec import (
-    FAILURE,
-    TASK,
-    VALUE,
-    dump,
-    is_skipped,
-    named,
-    skipped,
-    task_options,
-)
+from ..serialization.codec import FAILURE, TASK, VALUE, task_options
+from ..serialization.failures import dump_failure
+from ..serialization.functions import is_json, is_skipped
 from ..store.values import Values
 from ..transport import Transport
 from ..transport.server_clock import ServerClock
@@ -47,7 +41,6 @@ from .failures import (
     deadline_passed,
     describe,
     last_failure,
-    told,
     undecodable_for_log,
 )
 from .isolated import IsolatedAttempts, Isolation
@@ -112,12 +105,18 @@ class Runner:
             ended = Ended(job, store_away=str(error))
         except InvariantViolated as error:
             # zkplan's own words, of znodes: an operator must see them.
-            ended = Ended(job, failure=describe(error, job), shown=str(error))
+            ended = Ended(job, failure=self._describe(error, job), shown=str(error))
+        except FunctionNotAllowed as error:
+            # It would be refused as well the next time: nobody has allowed it.
+            ended = Ended(job, failure=self._describe(error, job), final=True, shown=str(error))
         except BaseException as error:
             is_last = is_final(job.options, error, self._codec.function)
-            ended = Ended(job, failure=describe(error, job), final=is_last)
+            ended = Ended(job, failure=self._describe(error, job), final=is_last)
         ended.seconds = time.monotonic() - started
         return ended
+
+    def _describe(self, error: BaseException, job: Job) -> Failure:
+        return describe(error, job, self._codec)
 
     def close(self) -> None:
         self._event_loop.close()
@@ -151,7 +150,7 @@ class Runner:
             kind, body = codec.open(VALUE + FAILURE, sealed)
             if kind == FAILURE:
                 failures.append(Failure.from_bytes(body))
-                body = dump(told(failures[-1]))  # a value as any other, also for another process
+                body = dump_failure(failures[-1])
             bodies.append(body)
         if failures and options.run_if == "all_succeeded":
             cause = failures[0]
@@ -160,10 +159,10 @@ class Runner:
             )
             return Ended(job, failure=failure, final=True)
         if not failures and options.run_if == "any_failed":
-            value = skipped(named(dump(None), options.name))
-            return Ended(job, outcome=codec.seal(VALUE, value), skipped=True)
+            nothing = codec.seal_skipped(None, options.name, is_json(record.function))
+            return Ended(job, outcome=nothing, skipped=True)
         try:
-            if self._isolation.takes(options):
+            if self._isolation.takes(options) and not is_json(record.function):
                 ended = self._run_isolated(job, record, bodies)
                 if ended is not None:
                     return ended
@@ -174,7 +173,7 @@ class Runner:
                 f"{job.name} needs a value that is gone: {error}. Restore the file, then retry the "
                 f"task (`zkplan plan retry {int(loaded.claim.plan)}`), or create the plan anew"
             )
-            return Ended(job, failure=describe(lost, job), final=True, shown=str(lost))
+            return Ended(job, failure=self._describe(lost, job), final=True, shown=str(lost))
         # If the loss of this worker would use up its last attempt, a task runs beside no other such
         # task. So when the worker vanishes, only one of them is to blame.
         is_last = loaded.claim.n > loaded.claim.a and loaded.claim.a + 1 >= options.attempts
@@ -210,7 +209,7 @@ class Runner:
         function = self._codec.function(record.function, partial(stored.load_function, plan_path))
         job.preparing = "decoding its arguments"
         values = stored.load_all(plan_path, bodies)
-        args, kwargs = stored.load(plan_path, record.arguments, values)
+        args, kwargs = stored.load_call(plan_path, record.arguments, values)
         # What comes next, such as a turn among last attempts, is no fault of the task.
         job.deadline = float("inf")
         job.preparing = ""
@@ -268,7 +267,7 @@ class Runner:
         except ServerFull as full:
             if not context._is_refused_log(full):
                 # The function met the full server itself, for example while it built a plan.
-                return Ended(job, failure=describe(full, job))
+                return Ended(job, failure=self._describe(full, job))
             # The server has no room for its log entries: the task is not to blame.
             return Ended(job, server_full=True)
         except TaskCancelled:
@@ -278,11 +277,10 @@ class Runner:
         except PayloadUndecodable as error:
             # The function raised this, because it asked for the result of another task. This task
             # was decoded.
-            return Ended(job, failure=describe(error, job))
-        plan_path, name = job.claim.plan_path, self._kept_name(job)
-        return self._with_outcome(
-            job, partial(self._values.seal, plan_path, self._key(job), result, name)
-        )
+            return Ended(job, failure=self._describe(error, job))
+        plan_path, name, as_json = job.claim.plan_path, self._kept_name(job), is_json(job.function)
+        seal = partial(self._values.seal, plan_path, self._key(job), result, name, as_json)
+        return self._with_outcome(job, seal)
 
     def _kept_name(self, job: Job) -> str:
         """A kept result holds the name of its task. A result with edges is kept only on request."""
@@ -305,7 +303,7 @@ class Runner:
             # It would be as large the next time.
             what = f"the result of task {job.name}"
             too_large = PayloadTooLarge(what, len(outcome), RESULT_BYTES_MAX)
-            failure = describe(too_large, job)
+            failure = self._describe(too_large, job)
             return Ended(job, failure=failure, final=True, shown=str(too_large))
         return Ended(job, outcome=outcome)
 
