@@ -87,7 +87,7 @@ class Loop:
         )
         self.vanished = vanished = VanishedWorkers()
         self.runner = Runner(
-            *(transport, values, plan_within, vanished, queues, lambda: self.pool.waiting > 0),
+            *(transport, values, plan_within, vanished, queues, self._is_busy),
             *(isolation, membership.clock),
         )
         self.pool = pool = ThreadPool(threads, self.runner.run, self._task_ended, self._wake)
@@ -263,6 +263,9 @@ class Loop:
         """Called on a slot's thread."""
         self._ended.append(ended)
         self._wake()
+
+    def _is_busy(self) -> bool:
+        return self.pool.waiting > 0
 
     def _wake(self) -> None:
         """Make the loop turn soon. Any thread may call this."""
