@@ -47,7 +47,7 @@ class TaskOptions:
 
     def to_json(self) -> bytes:
         """Only what differs from the defaults: most tasks store two bytes."""
-        if self == DEFAULT_OPTIONS:
+        if self is DEFAULT_OPTIONS or self == DEFAULT_OPTIONS:
             return b"{}"
         default = asdict(DEFAULT_OPTIONS)
         return to_json({key: value for key, value in asdict(self).items() if value != default[key]})
