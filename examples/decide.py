@@ -19,9 +19,9 @@ with zkplan.connect(os.environ.get("ZKPLAN_HOSTS", "127.0.0.1:2181")) as client:
     except zkplan.PlanFailed:
         print("dead:", [task.name for task in plan.select(state="dead")])
     print("west is skipped:", parts[1].skip(40))
+    print("report is cancelled:", report.cancel())
     for task in plan.select(state="dead", error="Timeout*"):
         task.skip(1)
-    print("report is cancelled:", report.cancel())
     print("total:", total.result(timeout=60))
     print("skipped:", plan.status().skipped)
     plan.remove()
