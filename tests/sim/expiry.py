@@ -1,6 +1,6 @@
 """Retention in the simulation: any worker removes plans that have ended for good.
 
-S18 is judged here, with every transaction of such a removal. That a retention is over is always so
+S20 is judged here, with every transaction of such a removal. That a retention is over is always so
 here: times are judged on servers.
 """
 
@@ -85,10 +85,10 @@ def has_ended(nodes: Any, path: str) -> bool:
 
 
 def judge(nodes: Any, root: str, plan_path: str, had_ended: bool) -> None:
-    """S18: a transaction of such a removal has changed this plan."""
+    """S20: a transaction of such a removal has changed this plan."""
     if not had_ended:
-        raise Violation(f"S18 {plan_path} is removed, and has not ended for good")
+        raise Violation(f"S20 {plan_path} is removed, and has not ended for good")
     for claims_node in nodes[f"{root}/claims"].children:
         for name in nodes[f"{root}/claims/{claims_node}"].children:
             if name.startswith(f"{plan_path[-10:]}-"):
-                raise Violation(f"S18 {plan_path} is removed, and {name} runs")
+                raise Violation(f"S20 {plan_path} is removed, and {name} runs")
