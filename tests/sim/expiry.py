@@ -28,7 +28,7 @@ LATE = 1e11
 
 def set_up(world: World) -> None:
     """In some runs, workers remove finished plans; in some of those, one is cancelled before."""
-    rng = random.Random(f"bounds {world.seed}")
+    rng = random.Random(f"retention {world.seed}")
     world.expires = rng.random() < SHARE
     if world.expires and rng.random() < 0.4:
         world.pending.append(lambda: _cancel(world, rng))
