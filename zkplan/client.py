@@ -66,6 +66,7 @@ class Client(WorkerOrders):
         queue: str = DEFAULT_QUEUE,
         on_failure: OnFailure = "hold",
         retention: float | None = None,
+        weight: int = 1,
         isolation: Literal["thread", "process"] | None = None,
         memory_limit: str | int | None = None,
         key: str | None = None,
@@ -81,6 +82,9 @@ class Client(WorkerOrders):
 
         `retention` is how many seconds the plan stays after its end: then the next `gc` removes it,
         and none does before. Nothing removes it by itself.
+
+        A plan of `weight` 3 gets three times the slots of one of weight 1 while both have work of
+        the same priority (1 to 1000; see `Plan.set` and `Worker`).
 
         A plan of that `key` exists at most once. If one has it, `if_exists` says what follows: with
         "return" the handle is on that one, and its `is_new` is False; "raise" raises PlanExists;
@@ -100,6 +104,7 @@ class Client(WorkerOrders):
             *("", attempts, retry_delay, timeout, priority, keep, pure, queue, isolation, limit)
         )
         more: dict[str, Any] = {"not_before": not_before, "deadline": deadline, "key": key}
+        more["weight"] = weight
         more["serializer"] = self.codec.serializer
         record = new_record(name, defaults, on_failure, retention=retention, **more)
         if key is None:

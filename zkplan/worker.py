@@ -13,6 +13,7 @@ from .isolation.processes import TASKS_PER_CHILD, Processes
 from .protocol.layout import DEFAULT_QUEUE, QUEUE_NAMES, parse_queue
 from .runtime.loop import Loop
 from .runtime.plan_within import PlanWithin
+from .runtime.shares import Policy, check_policy
 from .runtime.statistics import Statistics
 from .serialization.by_name import AllowList
 from .version import __version__
@@ -62,11 +63,15 @@ class Worker:
     by default it is a share of this machine's memory. After `tasks_per_child` tasks a child is
     replaced.
 
+    `share` says which plan is next, among those whose tasks have the highest priority now: the
+    oldest ("greedy"), each in turn for as many slot-seconds ("balanced"), or for as many as its
+    weight says ("weighted"; see `Plan.set`). Each worker shares its own slots.
+
     With a client of serializer "json" the worker decodes no pickle, and runs only functions that
     `allow` names, each entry as MODULE:PATTERN, such as "mypkg.tasks:*" (`zkplan:shell` for
     commands). No module is imported for another function. It cannot isolate tasks then.
 
-    Raises ZkplanError for a value out of range, a wrong name of a queue, and a list of functions
+    Raises ZkplanError for a value out of range, a wrong name of a queue or a policy, and a list of functions
     that is missing, wrong, or given with another serializer.
     """
 
@@ -81,6 +86,7 @@ class Worker:
         memory_limit: str | int | None = None,
         tasks_per_child: int = TASKS_PER_CHILD,
         allow: Iterable[str] = (),
+        share: Policy = "weighted",
     ) -> None:
         if type(threads) is not int or not 1 <= threads <= THREADS_MAX:
             raise ZkplanError(f"threads must be 1 to {THREADS_MAX}, not {threads!r}")
@@ -114,6 +120,7 @@ class Worker:
             client.sweeper.plan_is_done,
             self._processes,
             __version__,
+            check_policy(share),
         )
         self._thread: threading.Thread | None = None
         self._failure: BaseException | None = None

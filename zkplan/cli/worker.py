@@ -19,11 +19,12 @@ from ..processes.signing_off import SigningOff
 from ..protocol.layout import DEFAULT_QUEUE
 from ..protocol.worker_record import WorkerRecord
 from ..runtime.failures import MESSAGES
+from ..runtime.shares import check_policy
 from ..serialization.by_name import AllowList
 from ..settings import Settings
 from ..settings.fields import SECRET_VARIABLES
 from ..settings.login import with_password
-from ..settings.settings import JSON
+from ..settings.settings import JSON, POLICIES
 from ..text import date_time
 from ..transport.addresses import is_embedded, lease
 from ..worker import THREADS_DEFAULT, THREADS_MAX, Worker, check_isolation
@@ -59,6 +60,13 @@ _ENDS_WITHIN_S = 30
     metavar="NAME",
     help="A queue to serve. May be given several times, the preferred queue first. "
     "[env var: ZKPLAN_QUEUE; default: default]",
+)
+@click.option(
+    "--share",
+    type=click.Choice(POLICIES),
+    help="Which plan is next among those whose tasks have the highest priority: the oldest, each "
+    "in turn for as many slot-seconds, or for as many as its weight says. "
+    "[env var: ZKPLAN_SHARE; default: weighted]",
 )
 @click.option(
     "--processes",
@@ -161,6 +169,7 @@ def worker(
             memory_limit=limit,
             tasks_per_child=tasks_per_child,
             allow=allow,
+            share=check_policy(settings.share),
         )
         _drain_on_signals(made, line, grace)
         made.on_ready(lambda name: _say_ready(name, line, quiet))

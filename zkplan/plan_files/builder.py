@@ -10,7 +10,7 @@ from ..client import Client
 from ..errors import InvalidTask
 from ..functions.by_path import function_at
 from ..functions.definition import check_options, check_spec
-from ..functions.new_plan import check_plan_name
+from ..functions.new_plan import check_plan_name, check_share
 from ..gates import When, when
 from ..plan import Plan
 from ..protocol.options import DEFAULT_OPTIONS, TaskOptions
@@ -53,9 +53,11 @@ def create(client: Client, file: PlanFile, tasks: list[TaskSpec], name: str | No
 
 
 def _check_plan(file: PlanFile) -> None:
-    options = {key: value for key, value in file.options.items() if key != "on_failure"}
+    own = ("on_failure", "weight")
+    options = {key: value for key, value in file.options.items() if key not in own}
     try:
         check_plan_name(file.name)
+        check_share(file.options.get("weight"), None)
         check_options(TaskOptions(**options), "the defaults of its tasks")
     except InvalidTask as error:
         file.refuse("[plan]", str(error))

@@ -27,7 +27,7 @@ _TASK_OPTIONS: dict[str, tuple[type, ...]] = {
     "isolation": (str,),
     "memory_limit": (str, int),
 }
-_PLAN_KEYS = {"name": (str,), "on_failure": (str,), **_TASK_OPTIONS}
+_PLAN_KEYS = {"name": (str,), "on_failure": (str,), "weight": (int,), **_TASK_OPTIONS}
 _CALL_KEYS: dict[str, tuple[type, ...]] = {
     "args": (list,),
     "kwargs": (dict,),

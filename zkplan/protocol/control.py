@@ -13,7 +13,6 @@ from ..errors import (
     PlanError,
     PlanNotFound,
     ServerFull,
-    TransactionRejected,
 )
 from . import failpoints
 from .active import cleared, leaving
@@ -30,6 +29,7 @@ from .records import (
     control_from_bytes,
     control_reason,
     control_to_bytes,
+    share_from_bytes,
 )
 from .requests import (
     Applied,
@@ -47,7 +47,8 @@ from .requests import (
     SetData,
     Step,
 )
-from .shared import GROUP_OPS_MAX, REFUSALS_MAX, rejected
+from .share import share_of
+from .shared import GROUP_OPS_MAX, REFUSALS_MAX, rejected, too_busy
 
 #: How many tasks one round of `remove` deletes.
 REMOVED_PER_ROUND = 100
@@ -70,6 +71,7 @@ class PlanStatus(NamedTuple):
     added, `finished` those that have finished. `created` is the time of creation, in wall-clock
     seconds since 1970 of the machine that created the plan. `key`, `not_before` and `deadline` are
     as its author gave them, `reason` says why it was cancelled, where that was by its deadline.
+    `weight` and `priority` are as they count now; see `Plan.set`.
     """
 
     name: str
@@ -85,6 +87,8 @@ class PlanStatus(NamedTuple):
     not_before: float | None = None
     deadline: float | None = None
     reason: str = ""
+    weight: int = 1
+    priority: int = 0
 
     @property
     def finished(self) -> int:
@@ -134,6 +138,7 @@ def status(plan_path: str) -> Step[PlanStatus]:
     if queues is not None:
         found = yield from read_queues(plan_path)
         waiting = sum(node.child_count for node in found.values())
+    weight, priority = share_of(record, ready)
     return PlanStatus(
         name=record.name,
         path=plan_path,
@@ -148,6 +153,8 @@ def status(plan_path: str) -> Step[PlanStatus]:
         not_before=record.not_before,
         deadline=record.deadline,
         reason=control_reason(ready.data) if ready is not None and state == "cancelled" else "",
+        weight=weight,
+        priority=priority,
     )
 
 
@@ -210,7 +217,7 @@ def change_state(plan_path: str, state: State, reason: str = "") -> Step[None]:
             elif now == "cancelled":
                 raise PlanCancelled(plan_path, f"{plan_path} was cancelled, which cannot be undone")
             else:
-                data = control_to_bytes(state, reason)
+                data = control_to_bytes(state, reason, share_from_bytes(ready.data))
                 ops.append(SetData(f"{plan_path}/ready", data, ready.version))
         if state == "cancelled" and adds is not None:
             # zkplan makes no znodes below it. Somebody else's must not keep the plan running.
@@ -225,7 +232,7 @@ def change_state(plan_path: str, state: State, reason: str = "") -> Step[None]:
             continue
         if answer.reason not in (*_RACES, Reason.NOT_EMPTY):
             raise rejected(f"changing {plan_path} to {state}", answer)
-    raise _too_busy(f"changing {plan_path}")
+    raise too_busy(f"changing {plan_path}")
 
 
 def cancel_as_read(
@@ -316,7 +323,7 @@ def remove(plan_path: str) -> Step[int]:
         for start in range(0, len(tasks), REMOVED_PER_ROUND):
             removed += yield from _remove(tasks[start : start + REMOVED_PER_ROUND])
     else:
-        raise _too_busy(f"removing {plan_path}")
+        raise too_busy(f"removing {plan_path}")
     yield from _remove_delayed(plan_path)
     yield from _remove([active_entry(plan_path)])  # somebody else's, after the plan had ended
     for _ in range(REMOVALS_MAX):
@@ -346,7 +353,7 @@ def remove(plan_path: str) -> Step[int]:
         plan, names = yield ReadMany([ReadData(plan_path), ReadChildren(plan_path)])
         if plan is None or names is None:
             return removed
-    raise _too_busy(f"removing {plan_path}")
+    raise too_busy(f"removing {plan_path}")
 
 
 def _remove(paths: Sequence[str], held: str = "") -> Step[int]:
@@ -383,11 +390,3 @@ def _remove_delayed(plan_path: str) -> Step[None]:
         if delayed is not None and delayed.plan == parse_plan(name):
             yield Multi([Delete(f"{root}/delayed/{entry}")])  # a worker may make it due meanwhile
     yield from remove_gates(root, parse_plan(name) or "")
-
-
-def _too_busy(what: str) -> TransactionRejected:
-    """The error if something is refused again and again, as by a server that has diverged."""
-    return TransactionRejected(
-        f"{what}: others change it all the time; try again. If it is always refused, this client's "
-        "ZooKeeper server has diverged from the others (docs/operate/operating.md)"
-    )

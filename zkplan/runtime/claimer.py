@@ -50,11 +50,14 @@ class Claimer:
 
     def claim(self, now: float, me: Registration) -> None:
         """Start a claim from the next plan, if there is one."""
-        view = self.candidates.choose(now)
-        if view is None:
+        if self.claims.capacity.are_long and self.candidates.awaits_a_first_look(now):
+            return  # a slot is taken for long, and it may be the turn of that plan
+        chosen = self.candidates.choose(now)
+        if chosen is None:
             return
-        known = len(view.strange)
-        names = view.take(self.claims.free(plenty=self._is_plenty(view)))
+        view, most = chosen
+        free, known = self.claims.free(plenty=self._is_plenty(view)), len(view.strange)
+        names = view.take(free if most is None else min(free, most))
         if not known and view.strange:
             self.steps.complaints.tell(
                 f"{queue_path(view.path, view.queue)} holds names that are not entries and are "
@@ -119,12 +122,14 @@ class Claimer:
         claims = self.claims
         versions = {}
         plenty = True
-        for plan in {part.loaded.claim.plan for part in parts}:
+        plans = {part.loaded.claim.plan for part in parts}
+        for plan in plans:
             view = self.candidates.views.get(plan)
             if view is not None and view.running:
                 versions[view.path] = view.version
                 plenty = plenty and self._is_plenty(view)
-        if self.membership.me is None or claims.starts_nothing or not self.membership.answers:
+        shut = self.membership.me is None or claims.starts_nothing or not self.membership.answers
+        if shut or (most and self.candidates.must_yield(plans, time.monotonic())):
             return Allowance(0, versions)  # the versions are for runs of pure tasks
         free = claims.free(plenty=plenty) - taken
         most = min(most, max(0, free, ending if plenty else 0))

@@ -45,6 +45,7 @@ from .publisher import Publisher
 from .runner import Runner
 from .schedules import Schedules
 from .settler import Settler
+from .shares import Policy, Shares
 from .shutdown import PATIENT_S, Shutdown
 from .statistics import Counters
 from .steps import Steps
@@ -71,6 +72,7 @@ class Loop:
         plan_is_done: Callable[[str], None],
         isolation: Isolation,
         version: str,
+        share: Policy,
     ) -> None:
         self._transport, self._paths = transport, paths
         self._inbox: Mailbox[Callable[[], None]] = Mailbox()
@@ -91,10 +93,10 @@ class Loop:
             *(isolation, membership.clock),
         )
         self.pool = pool = ThreadPool(threads, self.runner.run, self._task_ended, self._wake)
-        self.candidates = candidates = Candidates()
+        self.candidates = candidates = Candidates(Shares(share, threads, pool.since))
         kept = KeptResults()
         prefetch = Prefetch(steps)
-        self.claims = claims = Claims(steps, pool, kept, prefetch, counters)
+        self.claims = claims = Claims(steps, pool, kept, prefetch, counters, candidates.shares)
         # The stages, in the order of a task's way through them.
         times = PlanTimes(steps, membership, candidates)
         self.poller = Poller(

@@ -10,7 +10,7 @@ from typing import Any
 
 from ..errors import InvalidSettings
 from .access import check_access
-from .settings import LOGIN_TYPES, SERIALIZERS
+from .settings import LOGIN_TYPES, POLICIES, SERIALIZERS
 
 _TIME_MAX_S = 3600.0
 _YES, _NO = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
@@ -154,6 +154,12 @@ def _serializer(given: Any, _: Path) -> str:
     return str(given)
 
 
+def _policy(given: Any, _: Path) -> str:
+    if given not in POLICIES:
+        raise ValueError(f"one of {', '.join(POLICIES)}")
+    return str(given)
+
+
 _TEXT, _PATH, _FLAG = Kind("text", _text), Kind("path", _path), Kind("flag", _flag)
 _SECONDS = Kind("seconds", _seconds)
 
@@ -250,6 +256,12 @@ FIELDS = (
         "queue",
         Kind("names", _names),
         "The queues that `zkplan worker` serves, the preferred one first.",
+        has_option=False,
+    ),
+    Field(
+        "share",
+        Kind("policy", _policy),
+        f"How `zkplan worker` shares its slots between plans: {', '.join(POLICIES)}.",
         has_option=False,
     ),
     Field(
