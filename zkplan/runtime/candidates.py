@@ -83,9 +83,8 @@ class Candidates:
         for view in views:
             view.grow_old(now, len(views))
 
-    def choose(self, now: float) -> tuple[PlanView, int | None] | None:
-        """The plan whose first entry ranks highest, of several the one whose turn it is, and the
-        most tasks to claim of it; None: as many as there is room for.
+    def choose(self, now: float) -> PlanView | None:
+        """The plan whose first entry ranks highest, of several the one whose turn it is.
 
         Returns None, too, while all plans of the highest rank wait for a new listing.
         """
@@ -103,8 +102,12 @@ class Candidates:
         ready = [view.number for view in best if not (view.looking or view.stale)]
         if not ready:
             return None
-        next_one = self.shares.next([(v.number, v.weight) for v in best], ready, now)
-        return None if next_one is None else (self.views[next_one[0]], next_one[1])
+        chosen = self.shares.next([(v.number, v.weight) for v in best], ready, now)
+        if chosen is None:
+            return None
+        view = self.views[chosen[0]]
+        view.most = chosen[1]
+        return view
 
     def must_yield(self, plans: AbstractSet[str], now: float) -> bool:
         """Whether another plan has a task that goes before what is just made runnable in one of

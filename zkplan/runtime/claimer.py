@@ -52,12 +52,11 @@ class Claimer:
         """Start a claim from the next plan, if there is one."""
         if self.claims.capacity.are_long and self.candidates.awaits_a_first_look(now):
             return  # a slot is taken for long, and it may be the turn of that plan
-        chosen = self.candidates.choose(now)
-        if chosen is None:
+        view = self.candidates.choose(now)
+        if view is None:
             return
-        view, most = chosen
-        free, known = self.claims.free(plenty=self._is_plenty(view)), len(view.strange)
-        names = view.take(free if most is None else min(free, most))
+        known = len(view.strange)
+        names = view.take(self.claims.free(plenty=self._is_plenty(view)))
         if not known and view.strange:
             self.steps.complaints.tell(
                 f"{queue_path(view.path, view.queue)} holds names that are not entries and are "
@@ -128,9 +127,11 @@ class Claimer:
             if view is not None and view.running:
                 versions[view.path] = view.version
                 plenty = plenty and self._is_plenty(view)
-        shut = self.membership.me is None or claims.starts_nothing or not self.membership.answers
-        if shut or (most and self.candidates.must_yield(plans, time.monotonic())):
+        if self.membership.me is None or claims.starts_nothing or not self.membership.answers:
             return Allowance(0, versions)  # the versions are for runs of pure tasks
+        if most and self.candidates.must_yield(plans, time.monotonic()):
+            if not claims.must_make_room:
+                return Allowance(0, versions)  # they are published, and wait for their turn
         free = claims.free(plenty=plenty) - taken
         most = min(most, max(0, free, ending if plenty else 0))
         return Allowance(most, versions, self.queues)

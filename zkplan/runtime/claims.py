@@ -95,6 +95,11 @@ class Claims:
         return free - (pool.count - slots)
 
     @property
+    def must_make_room(self) -> bool:
+        """Whether results wait because ZooKeeper is full: only further commits can make room."""
+        return self._kept.is_met
+
+    @property
     def spare(self) -> int:
         """Idle slots for which a task of another worker's share is worth a conflict."""
         return max(0, self.free(plenty=False)) if self.capacity.are_long else 0

@@ -94,6 +94,8 @@ class PlanView:
     #: Its weight, and by how much its priority exceeds that of its record.
     weight: int = 1
     lift: int = 0
+    #: How many of its tasks the next claim may take, so that others have their turn; None: any.
+    most: int | None = None
     #: The plan is done for good. It is never looked at again.
     finished: bool = False
     avoid_until: float = 0.0
@@ -230,6 +232,7 @@ class PlanView:
     def take(self, count: int) -> list[str]:
         """The next entries to claim. Names that are not entries are remembered and ignored."""
         taken: list[str] = []
+        count = count if self.most is None else min(count, self.most)
         while self.own and len(taken) < count:
             name = self.own.popleft()
             if parse_entry(name) is not None:
