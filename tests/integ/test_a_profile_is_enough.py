@@ -85,6 +85,7 @@ FIRST = (
     *("root init", "root show", "root lock", "plan ls", "plan show keeps", "task ls keeps"),
     *("task show keeps one", "task why keeps one", "plan why keeps", "plan graph keeps"),
     *("plan mark-ready keeps", "plan mark-ready fails", "plan pause keeps", "plan resume keeps"),
+    "plan set keeps --weight 2",
     *("schedule add nightly @yearly operator:pos --args [1]", "schedule ls"),
     *("schedule show nightly", "schedule next nightly", "schedule pause nightly"),
     *("schedule resume nightly", "schedule trigger nightly", "schedule rm nightly"),

@@ -1,4 +1,4 @@
-"""The invariants S1 to S10, S14 to S17 and L1, judged after every accepted transaction on what it
+"""The invariants S1 to S10, S14 to S18 and L1, judged after every accepted transaction on what it
 touched.
 
 The auditor knows two things: the tree, and the history of what the tree accepted. It keeps an index
@@ -21,6 +21,7 @@ from . import gates
 from .network import Fiber
 from .places import judge_standing
 from .queues import judge_place, judge_ready
+from .shares import Controls
 from .store import Blobs, sealed
 from .story import FAILED, Meant, Violation
 from .transaction import Transaction
@@ -42,6 +43,7 @@ class Auditor:
         self.removed_plans: set[str] = set()
         #: Plans of plain creates that nobody has found yet.
         self.unindexed: set[str] = set()
+        self._controls = Controls()
         self._entries: set[str] = set()
         self._prov_of: dict[str, str] = {}
         self._dep_of: dict[str, str] = {}
@@ -84,6 +86,8 @@ class Auditor:
                 path.endswith(("/ready", "/done")) and path.count("/") == self._plans.count("/") + 1
             ):
                 plans.add(path.rpartition("/")[0])
+                if path.endswith("/ready") and isinstance(op, Create | SetData):
+                    self._controls.judge(fiber.kind, path, op.data)
             if path.startswith(self._plans):
                 blobs.applied(op, path, path[len(self._plans) :])
                 self._in_plan(made, op, path)

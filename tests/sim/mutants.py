@@ -24,6 +24,7 @@ from zkplan.protocol import load as loading
 from zkplan.protocol.layout import DELIVERED, Entry, parse_claim, parse_entry
 from zkplan.protocol.part import Part
 from zkplan.protocol.publish import Published
+from zkplan.protocol.records import UNCHANGED
 from zkplan.protocol.requests import (
     Applied,
     Check,
@@ -51,6 +52,7 @@ from . import (
 )
 from .mutant import Mutant, only, without
 from .network import Fiber
+from .shares import SHARES
 from .world import ROOT, World
 
 #: Where entries of active plans lie, and what gives one to a plan of plain creates.
@@ -103,6 +105,10 @@ def _index_unnoticed(world: World, fiber: Fiber, op: Op) -> Op:
     if type(op) is SetData and of_plan and fiber.kind in _FINDS:
         return Check(op.path, op.version)
     return op
+
+
+def _share_not_compared(world: World, fiber: Fiber, op: Op) -> Op:
+    return SetData(op.path, op.data) if fiber.kind == SHARES and type(op) is SetData else op
 
 
 def _dep_that_names_the_next(world: World, fiber: Fiber, op: Op) -> Op:
@@ -352,6 +358,11 @@ SIMULATION_ONLY = (
     Mutant(
         "removal that deletes results early",
         patches=((control, "_remove", broken_keys.holds_nothing),),
+    ),
+    Mutant("share changed without compare", _share_not_compared),
+    Mutant(
+        "pause that forgets the share",
+        patches=((control, "share_from_bytes", lambda data: UNCHANGED),),
     ),
     Mutant("task without its key", without(lambda fiber, op: "/add-ids/key-" in op.path)),
 )

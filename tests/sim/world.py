@@ -15,9 +15,9 @@ from zkplan.protocol.adding import NewTask
 from zkplan.protocol.layout import Paths
 from zkplan.protocol.membership import sign_off
 from zkplan.protocol.part import Part
-from zkplan.protocol.records import control_from_bytes
+from zkplan.protocol.records import Share, control_from_bytes
 
-from . import authors, gates, keyed, queues, scheduled, store
+from . import authors, gates, keyed, queues, scheduled, shares, store
 from .auditor import REMOVES
 from .authors import Plan
 from .ending import judge
@@ -212,9 +212,11 @@ class World:
 
     def _pause(self) -> None:
         if plans := self._known():
-            client = self._connect("operator")
-            script = authors.change_states(self, self.rng.choice(plans), "paused", "running")
+            client, plan = self._connect("operator"), self.rng.choice(plans)
+            script = authors.change_states(self, plan, "paused", "running")
             self.network.start(client, "pause", script, {})
+            path, wanted = self.paths.plan(plan.number), [Share(2), Share(None, 7), Share(3)]
+            self.start("operator", shares.SHARES, shares.change(path, wanted))
 
     def _add_more(self) -> None:
         plans = self._known()
