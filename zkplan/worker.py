@@ -71,8 +71,8 @@ class Worker:
     `allow` names, each entry as MODULE:PATTERN, such as "mypkg.tasks:*" (`zkplan:shell` for
     commands). No module is imported for another function. It cannot isolate tasks then.
 
-    Raises ZkplanError for a value out of range, a wrong name of a queue or a policy, and a list of functions
-    that is missing, wrong, or given with another serializer.
+    Raises ZkplanError for a value out of range, a wrong name of a queue or of a policy, and a list
+    of functions that is missing, wrong, or given with another serializer.
     """
 
     def __init__(

@@ -53,7 +53,7 @@ def share_of(plan: str) -> float:
     begin = time.monotonic()
     threading.Event().wait(WINDOW_S)
     had: Counter[str] = Counter()
-    for when, name, seconds in list(RECORD):
+    for when, name, seconds in RECORD:
         if when >= begin:
             had[name] += seconds  # type: ignore[assignment]
     return had[plan] / had.total()

@@ -35,6 +35,8 @@ class Controls:
         before = self._known.get(path, b"")
         self._known[path] = data
         if kind == SHARES and control_from_bytes(data) != control_from_bytes(before):
-            raise Violation(f"S18 a change of its share leaves {path} as {data!r}, after {before!r}")
+            raise Violation(
+                f"S18 a change of its share leaves {path} as {data!r}, after {before!r}"
+            )
         if kind != SHARES and share_from_bytes(data) != share_from_bytes(before):
             raise Violation(f"S18 {kind} loses the share: {path} is {data!r}, after {before!r}")

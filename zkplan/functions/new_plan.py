@@ -75,7 +75,9 @@ def check_plan_name(name: str | None) -> None:
 def check_share(weight: int | None, priority: int | None) -> None:
     """Raises InvalidTask."""
     if weight is not None and not (type(weight) is int and 1 <= weight <= WEIGHT_MAX):
-        raise InvalidTask("", f"weight is a whole number from 1 to {WEIGHT_MAX}, not {weight!r:.50}")
+        raise InvalidTask(
+            "", f"weight is a whole number from 1 to {WEIGHT_MAX}, not {weight!r:.50}"
+        )
     known = type(priority) is int and PRIORITY_MIN <= priority <= PRIORITY_MAX
     if priority is not None and not known:
         raise InvalidTask(

@@ -129,9 +129,9 @@ class Claimer:
                 plenty = plenty and self._is_plenty(view)
         if self.membership.me is None or claims.starts_nothing or not self.membership.answers:
             return Allowance(0, versions)  # the versions are for runs of pure tasks
-        if most and self.candidates.must_yield(plans, time.monotonic()):
-            if not claims.must_make_room:
-                return Allowance(0, versions)  # they are published, and wait for their turn
+        must_yield = most and not claims.must_make_room
+        if must_yield and self.candidates.must_yield(plans, time.monotonic()):
+            return Allowance(0, versions)  # they are published, and wait for their turn
         free = claims.free(plenty=plenty) - taken
         most = min(most, max(0, free, ending if plenty else 0))
         return Allowance(most, versions, self.queues)

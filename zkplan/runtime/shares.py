@@ -34,7 +34,7 @@ _NEWEST = 0.1
 def check_policy(policy: str) -> Policy:
     """Raises ZkplanError."""
     if policy in get_args(Policy):
-        return cast(Policy, policy)
+        return cast("Policy", policy)
     raise ZkplanError(f'share is "greedy", "balanced" or "weighted", not {policy!r:.50}')
 
 
