@@ -95,6 +95,7 @@ DECODERS: dict[str, Fuzzed] = {
         lambda data: worker_record.WorkerRecord.from_bytes("w", data, 0), BODIES
     ),
     "protocol.records.count_from_bytes": Fuzzed(records.count_from_bytes, BODIES),
+    "protocol.records.share_from_bytes": Fuzzed(records.share_from_bytes, BODIES),
     "protocol.records.control_from_bytes": Fuzzed(records.control_from_bytes, BODIES),
     "serialization.codec.Codec.open": Fuzzed(
         lambda data: CODEC.open(TASK + VALUE + FAILURE + LOG, data), ENVELOPES, RECORD

@@ -177,10 +177,7 @@ def worker(
         if made.drained:
             line.tell_drained()
     except BaseException:
-        # SIGALRM ends the process whatever its threads have left behind, such as a lock that is
-        # never released. It needs neither a thread nor memory.
-        signal.signal(signal.SIGALRM, signal.SIG_DFL)
-        signal.alarm(int(settings.session_timeout) + _ENDS_WITHIN_S)
+        _end_in_any_case(int(settings.session_timeout) + _ENDS_WITHIN_S)
         raise
     finally:
         client.close()
@@ -189,6 +186,13 @@ def worker(
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(0)
+
+
+def _end_in_any_case(within_s: int) -> None:
+    """SIGALRM ends the process whatever its threads have left behind, such as a lock that is never
+    released. It needs neither a thread nor memory."""
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.alarm(within_s)
 
 
 def _drain_on_signals(made: Worker, line: LowerEnd, grace_s: float) -> None:

@@ -94,8 +94,7 @@ class Loop:
         )
         self.pool = pool = ThreadPool(threads, self.runner.run, self._task_ended, self._wake)
         self.candidates = candidates = Candidates(Shares(share, threads, pool.since))
-        kept = KeptResults()
-        prefetch = Prefetch(steps)
+        kept, prefetch = KeptResults(), Prefetch(steps)
         self.claims = claims = Claims(steps, pool, kept, prefetch, counters, candidates.shares)
         # The stages, in the order of a task's way through them.
         times = PlanTimes(steps, membership, candidates)
