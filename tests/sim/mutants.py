@@ -76,9 +76,8 @@ def _fence_by_owner_only(world: World, fiber: Fiber, op: Op) -> Op:
 
 
 def _no_compare_and_set(world: World, fiber: Fiber, op: Op) -> Op:
-    if type(op) is SetData and op.version > 0 and op.path.endswith("/ready"):
-        return SetData(op.path, op.data)
-    return op
+    of_task = "/task-" in op.path and op.path.endswith("/ready")
+    return SetData(op.path, op.data) if type(op) is SetData and op.version > 0 and of_task else op
 
 
 def _release_keeps_n(world: World, fiber: Fiber, op: Op) -> Op:
