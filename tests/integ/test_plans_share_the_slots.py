@@ -28,7 +28,7 @@ def noted(plan: str, *_: object) -> None:
 
 
 def slowly(plan: str, *_: object) -> None:
-    threading.Event().wait(0.03)
+    threading.Event().wait(0.23)  # such long tasks are not claimed ahead
     noted(plan)
 
 
@@ -101,14 +101,14 @@ def test_chains_of_an_old_plan_leave_a_new_one_its_turn(
     with zkplan_client.create_plan("old") as old:
         for _ in range(2):
             before: list[zkplan.Task] = []
-            for _ in range(100):
+            for _ in range(30):
                 before = [old.add_task(slowly, ["old", *before])]
     with working(*here, threads=2):
-        wait_until(lambda: len(RECORD) >= 4, "the chains run")
+        wait_until(lambda: len(RECORD) >= 2, "the chains run")
         with zkplan_client.create_plan("new") as new:
-            new.map(slowly, ["new"] * 4, chunksize=1)
+            new.map(slowly, ["new"] * 3, chunksize=1)
         new.wait(10)
-        assert Counter(name for _, name, _ in RECORD)["old"] < 60
+        assert Counter(name for _, name, _ in RECORD)["old"] < 30
         old.cancel()
 
 
