@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from .backoff import Backoff
 from .errors import ZkplanError
+from .protection.keys import names_of
 from .runtime.loop import Loop
 from .runtime.plan_within import PlanWithin
 from .runtime.statistics import Statistics
@@ -41,6 +42,7 @@ class Worker:
             client.values.for_worker(),
             client.paths,
             threads,
+            names_of(client.keys),
             backoff or Backoff(initial_s=0.5, max_s=5.0),
             lambda job: PlanWithin(client, job.claim.plan_path, job.plan, job.claim.task, job.adds),
             client.sweeper.plan_is_done,

@@ -85,6 +85,7 @@ FIRST = (
     *("root init", "root show", "root lock", "plan ls", "plan show keeps", "task ls keeps"),
     *("task show keeps one", "task why keeps one", "plan why keeps", "plan graph keeps"),
     *("plan mark-ready keeps", "plan mark-ready fails", "plan pause keeps", "plan resume keeps"),
+    *("root new-key another.key", "root rotate-key"),
     *("plan mark-ready moves", "plan gc --yes", f"run {PLAN_FILE} --no-wait"),
 )
 

@@ -21,8 +21,8 @@ def plans_to_look_at(world: World) -> list[str]:
     for plan in world.plans:
         node = world.nodes.get(f"{world.paths.plan(plan.number)}/runnable")
         if node is not None and node.children:
-            ready = world.nodes.get(f"{world.paths.plan(plan.number)}/ready")
-            runs = ready is not None and control_from_bytes(ready.data) == "running"
+            ready = world.opened(f"{world.paths.plan(plan.number)}/ready")
+            runs = ready is not None and control_from_bytes(ready) == "running"
             if (runs and plan.number in active) or world.chance(0.1):
                 found.append(plan.number)
     return found

@@ -20,7 +20,7 @@ from zkplan.transport import Transport
 
 PATHS = Paths("/zkplan")
 PLAN, TASK_NUMBER = "0000000003", "0000000012"
-CODEC = Codec(b"secret")
+CODEC = Codec()
 VALUES = Values(cast("Transport", None), CODEC)
 #: What a function did that must not have run.
 ran: list[Any] = []

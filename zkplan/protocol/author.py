@@ -67,7 +67,9 @@ def create_plan(
             continue
         number = f"{next_number(root):010d}"
         path = paths.plan(number)
-        ops: list[Op] = [Create(f"{paths.root}/plan-", record.to_bytes(), sequence=True)]
+        ops: list[Op] = [
+            Create(f"{paths.root}/plan-", record.to_bytes(), sequence=True, becomes=path)
+        ]
         ops += [Create(f"{path}/{name}") for name in children]
         answer = yield Multi(ops)
         if isinstance(answer, Applied):

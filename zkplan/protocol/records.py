@@ -8,8 +8,12 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Literal, NamedTuple
 
 from ..errors import PayloadUndecodable
+from .unproven import require_proven
 
 FORMAT = 1
+#: What sealed data begin with, and what those are told who have no key.
+SEALED_MAGIC = b"z2"
+SEALED = "it is sealed with a secret, and none is configured here: give its file (secret-files)"
 OnFailure = Literal["hold", "cascade"]
 State = Literal["running", "paused", "cancelled"]
 #: Larger than any number that an option may have, in any unit.
@@ -29,6 +33,9 @@ def from_json(data: bytes, what: str) -> dict[str, Any]:
     try:
         value = json.loads(data)
     except (ValueError, RecursionError) as error:
+        require_proven(data)
+        if data[:2] == SEALED_MAGIC:
+            raise PayloadUndecodable(f"{what}: {SEALED}") from None
         raise PayloadUndecodable(f"{what} is not JSON: {error}") from None
     if not isinstance(value, dict):
         raise PayloadUndecodable(f"{what} is not a JSON object")
@@ -305,7 +312,7 @@ class Dead(NamedTuple):
 
 class WorkerRecord(NamedTuple):
     """A living worker. `started` is in wall-clock seconds; `claims` counts the tasks that it has
-    claimed."""
+    claimed. `keys` names its keys, the one that it seals with first, as far as it says."""
 
     id: str
     host: str
@@ -313,10 +320,12 @@ class WorkerRecord(NamedTuple):
     slots: int
     started: float
     claims: int = 0
+    keys: str = ""
 
     def to_bytes(self) -> bytes:
         value = self._asdict()
-        return to_json({name: value[name] for name in ("host", "pid", "slots", "started")})
+        told = ("host", "pid", "slots", "started", *(["keys"] if self.keys else []))
+        return to_json({name: value[name] for name in told})
 
     @classmethod
     def from_bytes(cls, worker: str, data: bytes, claims: int) -> WorkerRecord:
@@ -331,6 +340,7 @@ class WorkerRecord(NamedTuple):
                 _whole(value.get("slots", 0), what),
                 _seconds(value.get("started", 0.0), what),
                 claims,
+                _text(value.get("keys")),
             )
         except PayloadUndecodable:
             return cls(worker, "(damaged record)", 0, 0, 0.0, claims)
@@ -360,3 +370,13 @@ def control_from_bytes(data: bytes) -> State:
     if state == "running":
         return "running"
     return "cancelled" if state == "cancelled" else "paused"
+
+
+def starting_control(data: bytes) -> bytes:
+    """What the first version of a `ready` holds where keys are used: a plan that does not run yet.
+
+    The state that it was made for, `data`, follows with the next version.
+    """
+    if control_from_bytes(data) != "running":
+        return data
+    return to_json({"state": "paused", "starts": True})

@@ -60,6 +60,7 @@ class Loop:
         values: Values,
         paths: Paths,
         threads: int,
+        keys: str,
         backoff: Backoff,
         plan_within: Callable[[Job], Plan],
         plan_is_done: Callable[[str], None],
@@ -73,7 +74,7 @@ class Loop:
         self.counters = counters = Counters()
         self.steps = steps = Steps(transport, self._inbox.put, counters)
         self.membership = membership = Membership(
-            transport, steps, paths, threads, self._registered
+            transport, steps, paths, threads, keys, self._registered
         )
         self.vanished = vanished = VanishedWorkers()
         self.runner = Runner(

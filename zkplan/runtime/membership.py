@@ -34,10 +34,11 @@ class Membership:
         steps: Steps,
         paths: Paths,
         threads: int,
+        keys: str,
         registered: Callable[[Registration], None],
     ) -> None:
         self._transport, self._steps, self._paths = transport, steps, paths
-        self._threads, self._on_registered = threads, registered
+        self._threads, self._keys, self._on_registered = threads, keys, registered
         host = socket.gethostname().split(".")[0][:20]
         #: The ID of the first registration; later ones get a suffix.
         self.worker = f"{host}-{os.getpid()}-{os.urandom(4).hex()}"
@@ -98,7 +99,7 @@ class Membership:
         count = self._registrations
         worker = self.worker if count == 1 else f"{self.worker}-{count}"
         host = socket.gethostname()
-        facts = WorkerRecord(worker, host, os.getpid(), self._threads, time.time())
+        facts = WorkerRecord(worker, host, os.getpid(), self._threads, time.time(), keys=self._keys)
         uids = (f"{number:x}" for number in itertools.count())
         step = register(self._paths, worker, facts.to_bytes(), uids)
         self._steps.start(_or_refused(step), self._registered)
