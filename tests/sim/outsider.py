@@ -36,8 +36,8 @@ from .story import Violation
 
 ROOT = "/z"
 STEPS = 700
-#: How likely the outsider acts between two requests of the others.
-ACTS = 0.25
+#: How likely the outsider acts between two requests of the others: one of these.
+ACTS = (0.02, 0.06, 0.2)
 #: What the operator sets a plan to; None: he marks it ready.
 STATES: tuple[State | None, ...] = ("paused", "running", "running", "cancelled", None)
 Script = Generator[Any, Any, None]
@@ -59,6 +59,9 @@ class Run:
         self.recorded: list[tuple[str, bytes]] = []
         self.clients: list[Client] = []
         self.judged = 0
+        self._often = self.rng.choice(ACTS)
+        #: Some of his deeds at a time: rare meetings need the others out of the way.
+        self._deeds = self.rng.sample(self._all_deeds(), 3)
         for path in (ROOT, *(f"{ROOT}/{name}" for name in ("workers", "claims", "delayed"))):
             self.tree.apply(server.Create(path))
         self.tree.apply(server.Create(self.paths.active))
@@ -72,9 +75,9 @@ class Run:
     def run(self) -> int:
         """Raises Violation. Gives how many uses were judged."""
         for _ in range(STEPS):
-            if self.rng.random() < ACTS:
+            if self.rng.random() < self._often:
                 with suppress(server.TreeError):
-                    self.rng.choice(self.acts())()
+                    self.rng.choice(self._deeds)()
             busy = [client for client in self.clients if client.queue]
             if not busy:
                 break
@@ -214,9 +217,19 @@ class Run:
 
     # ---- the outsider
 
-    def acts(self) -> list[Callable[[], None]]:
-        return [self._overwrite, self._overwrite, self._deliver, self._state, self._state,
-                self._copy_plan, self._end, self._entry]  # fmt: skip
+    def _all_deeds(self) -> list[Callable[[], None]]:
+        return [
+            *(self._overwrite, self._overwrite, self._swap_edges, self._deliver, self._state),
+            *(self._copy_plan, self._end, self._entry),
+        ]
+
+    def _swap_edges(self) -> None:
+        edges = [at for at, _ in self._seen("/prov-") if at and self.tree.exists(at) is not None]
+        if edges:
+            one, other = self.rng.choice(edges), self.rng.choice(edges)
+            mine, theirs = self.tree.get(one)[0], self.tree.get(other)[0]
+            self.tree.apply(server.SetData(one, theirs))
+            self.tree.apply(server.SetData(other, mine))
 
     def _seen(self, kind: str) -> list[tuple[str, bytes]]:
         return [each for each in self.recorded if kind in each[0]] or [("", b"forged")]

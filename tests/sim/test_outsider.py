@@ -63,7 +63,7 @@ def first_seed_that_finds(mutant: tuple[Any, str, Any]) -> tuple[int, str] | Non
 
 def test_nothing_is_used_that_no_holder_of_the_key_sealed_for_its_place() -> None:
     judged = sum(Run(seed).run() for seed in range(SEEDS))
-    assert judged > 10 * SEEDS  # else these runs would show nothing
+    assert judged > 3 * SEEDS  # else these runs would show nothing
 
 
 @pytest.mark.parametrize("name", MUTANTS)
