@@ -52,11 +52,13 @@ def test(arguments: list[str]) -> None:
     if any(argument.startswith("tests/") for argument in arguments):
         pytest([], marked)
         return
-    # What uses neither kind of server runs once, beside the comparing ones, which end soonest.
+    # What uses neither kind of server runs once, beside the comparing ones, which end soonest. What
+    # says the same on either kind runs on the embedded one.
     on_server = ["-m", f"zookeeper and {marked[1]}", *arguments]
+    on_zookeeper = ["-m", f"zookeeper and not either and {marked[1]}", *arguments]
     others = ["-m", f"not (integ and zookeeper) and {marked[1]}", *arguments]
     side_by_side(
-        ["tests/integ", "--zookeeper-kind=zookeeper", *on_server],
+        ["tests/integ", "--zookeeper-kind=zookeeper", *on_zookeeper],
         ["tests/integ", "--zookeeper-kind=embedded", *on_server],
         ["tests/sim", "tests/differential", "tests/kazoo_suite", "tests/integ", *others],
         [

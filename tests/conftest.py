@@ -36,6 +36,25 @@ SAMPLE = {
     ("test_mutants_are_caught.py", "release keeps N, death_in_a_task"),
     ("test_mutants_are_caught.py", "add without identity, answer_to_an_add_lost"),
 }
+#: The modules of integ that show what a command or a call says, which is the same on either kind of
+#: server. `dev.py test` runs them on the embedded one alone.
+_EITHER = {
+    "test_a_command_asks_before_it_removes.py",
+    "test_bad_input_is_refused.py",
+    "test_command_line.py",
+    "test_demo.py",
+    "test_examples.py",
+    "test_functions_of_every_kind_run.py",
+    "test_kept_outcomes_are_listed.py",
+    "test_neighbours_of_a_task_are_named.py",
+    "test_nothing_secret_is_told.py",
+    "test_signals.py",
+    "test_tasks_are_listed.py",
+    "test_the_graph_that_is_left_is_drawn.py",
+    "test_values_are_shown_when_asked_for.py",
+    "test_waiting_says_why.py",
+    "test_what_is_printed_can_be_typed.py",
+}
 _KINDS = ("zookeeper", "embedded")
 
 # In CI the examples are the same in each run, and a slow machine is not a failure.
@@ -90,13 +109,15 @@ def zkplan_secret() -> str:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests of `integ`, and of chaos but the quick ones, so that none is forgotten."""
+    """Mark the tests by their folders and modules, so that none is forgotten."""
     for item in items:
         if "zookeeper_kind" in getattr(item, "fixturenames", ()):
             item.add_marker("zookeeper")
         folder = item.path.relative_to(_TESTS).parts[0] if item.path.is_relative_to(_TESTS) else ""
         if folder == "integ":
             item.add_marker("integ")
+            if item.path.name in _EITHER:
+                item.add_marker("either")
         elif folder == "chaos" and item.path.name not in _QUICK_CHAOS:
             item.add_marker("chaos")
             callspec = getattr(item, "callspec", None)

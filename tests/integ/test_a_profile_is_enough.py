@@ -25,8 +25,8 @@ NOT_HERE = {"zkplan server", "zkplan worker"}
 PLAN_FILE = Path(__file__).parents[2] / "examples" / "report.toml"
 
 
-#: Each takes half a minute. With every change one kind of login and TLS are enough.
-LONG = ("ensemble", "sasl")
+#: Each takes half a minute. With every change a login on each kind of server is enough.
+LONG = ("ensemble", "sasl", "tls")
 WORLDS = [pytest.param(name, marks=pytest.mark.chaos if name in LONG else ()) for name in SETUPS]
 
 

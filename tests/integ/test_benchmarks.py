@@ -38,7 +38,9 @@ def given(server: str) -> Iterator[tuple[str, str]]:
         yield "--server", server
 
 
-@pytest.mark.parametrize("server", [pytest.param("zookeeper", marks=needs_java), "embedded"])
+@pytest.mark.parametrize(
+    "server", [pytest.param("zookeeper", marks=[needs_java, pytest.mark.chaos]), "embedded"]
+)
 def test_a_quick_benchmark_measures_what_is_asked_for_and_writes_a_complete_report(
     server: str, tmp_path: Path
 ) -> None:
@@ -66,7 +68,10 @@ def test_a_quick_benchmark_measures_what_is_asked_for_and_writes_a_complete_repo
     assert "chain 20" in ended.stdout
 
 
-@pytest.mark.parametrize("server", [pytest.param("both", marks=needs_java), "embedded"])
+@pytest.mark.parametrize(
+    "server",
+    [pytest.param("both", marks=needs_java), pytest.param("embedded", marks=pytest.mark.chaos)],
+)
 def test_the_two_servers_are_compared_request_by_request(server: str, tmp_path: Path) -> None:
     file = tmp_path / "report.json"
     with given(server) as option:

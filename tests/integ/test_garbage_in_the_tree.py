@@ -144,6 +144,7 @@ def quiet(workers: list[zkplan.Worker]) -> list[float]:
     return rates if max(rates) <= STEPS_PER_S else []
 
 
+@pytest.mark.either
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 def test_every_command_says_what_is_wrong_without_a_traceback(
     kind: Callable[[ForeignZnodes], None],
