@@ -212,7 +212,16 @@ def foreign(closed: Closed) -> None:
 
 def read_with_another_secret(closed: Closed) -> None:
     with closed_client(closed, secret=secret_of("another")) as client:
-        client.plan("done").task(closed.plans["done"].task("second").number).result(5)
+        done = closed.plans["done"]
+        client.plan(done.path).task(done.task("second").number).result(5)
+
+
+def read_what_was_changed(closed: Closed) -> None:
+    task = closed.plans["done"].task("second")
+    path = f"{closed.plans['done'].path}/results/{task.number}"
+    with plain_client(closed.hosts, auth_data=LOGIN) as outsider:
+        outsider.set(path, outsider.get(path)[0] + ARGUMENT.encode())
+    closed.client.plan(closed.plans["done"].path).task(task.number).result(5)
 
 
 def lose_the_store(closed: Closed) -> None:
@@ -247,6 +256,7 @@ CAUSES: dict[type[errors.ZkplanError], Callable[[Closed], Any]] = {
         fail, [{ARGUMENT: (each for each in ARGUMENT)}]
     ),
     errors.PayloadTooLarge: exceed_a_request,
+    errors.PayloadRefused: read_what_was_changed,
     errors.PayloadUndecodable: read_with_another_secret,
     errors.StoreUnavailable: lose_the_store,
     errors.ZooKeeperUnavailable: lambda c: zkplan.connect(

@@ -16,6 +16,10 @@ from kazoo.client import KazooClient
 import zkplan
 from zkplan import Client, Plan, Task
 from zkplan.errors import PayloadUndecodable
+from zkplan.protocol.adding import NewTask, task_ops
+from zkplan.protocol.layout import PLAN_FIXED, active_entry
+from zkplan.protocol.records import PlanRecord, control_to_bytes
+from zkplan.protocol.requests import Applied, Create, Multi, ReadData
 
 from .support import Here, Told, note, notes, pass_gate, secret_of, wait_until, working
 
@@ -240,3 +244,27 @@ def test_a_forged_dead_letter_and_a_forged_definition_are_refused(
     plan.resume()
     wait_until(lambda: plan.status().dead == 3, "both have failed")
     assert notes(file) == []
+
+
+def test_what_is_made_together_with_its_plan_runs_and_is_no_other_plan_later(
+    sealing: Client, here: Here, znodes: KazooClient, tmp_path: Path, told: Told
+) -> None:
+    """As a schedule makes a plan: with its task and its state, in one transaction."""
+    file = str(tmp_path / "paid")
+    draft = sealing.create_plan()
+    record = sealing.transport.ask(ReadData(draft.add_task(pay, [file, 5]).path)).data
+    number = f"{int(draft.number) + 1:010d}"
+    path = f"{sealing.root}/plan-{number}"
+    known = PlanRecord("made at once", "uid", 0.0).to_bytes()
+    ops: list[Any] = [Create(f"{sealing.root}/plan-", known, sequence=True, becomes=path)]
+    ops += [Create(f"{path}/{name}") for name in PLAN_FIXED]
+    ops += task_ops(path, NewTask("pay", "5000", record, []), "0000000005", {})
+    ops += [Create(f"{path}/ready", control_to_bytes("running")), Create(active_entry(path))]
+    assert isinstance(sealing.transport.ask(Multi(ops)), Applied)
+    recorded = copy(znodes, path)
+    with working(*here, secret=secret_of("ours")):
+        sealing.plan(path).wait(WAIT_S)
+        sealing.plan(path).remove()
+        replay(znodes, sealing.root, recorded, number)
+        told(f"{path}/ready is not used")
+    assert notes(file) == ["paid 5"]

@@ -95,6 +95,8 @@ class Guard:
         if type(request) is not Multi:
             return request
         ops: list[Op] | None = None
+        #: The path of a plan that this very transaction makes.
+        born = ""
         for at, op in enumerate(request.ops):
             if type(op) is not Create and type(op) is not SetData:
                 continue
@@ -104,11 +106,13 @@ class Guard:
                 continue
             if type(op) is Create and op.sequence and path is op.path and not _is_unnumbered(place):
                 raise InvariantViolated(f"{path} is sealed for a number that nobody has predicted")
+            if not place.plan and type(op) is Create and op.becomes:
+                born = op.becomes
             ops = ops or list(request.ops)
-            ops[at] = op._replace(data=(yield from self._seal(place, path, op)))
+            ops[at] = op._replace(data=(yield from self._seal(place, path, op, born)))
         return request if ops is None else Multi(ops)
 
-    def _seal(self, place: Place, path: str, op: Create | SetData) -> Step[bytes]:
+    def _seal(self, place: Place, path: str, op: Create | SetData, born: str) -> Step[bytes]:
         data = op.data
         require_proven(data)  # what was refused is never sealed anew
         if place.ordered and isinstance(op, SetData):
@@ -122,7 +126,8 @@ class Guard:
             if place.ordered:
                 # Nobody knows its CZXID yet. So it lets nothing run, and the state follows.
                 data = starting_control(data)
-            where = yield from self._where(place)
+            is_born = bool(place.plan) and place.plan == born
+            where = _with_plan(place) if is_born else (yield from self._where(place))
         ring = yield from self._rings()
         return ring.seal(where, data)
 
@@ -198,6 +203,8 @@ class Guard:
             self._note(self._states, path, node.czxid)
             order = f"@{node.czxid:x}.{node.version}" if node.version else ""
         where = yield from self._where(place, order)
+        if place.plan and not node.version and node.czxid == self._lives.get(place.plan):
+            where = _with_plan(place)
         ring = yield from self._rings()
         body = ring.open(where, node.data)
         if self.older is not None and not ring.is_current(node.data):
@@ -241,6 +248,12 @@ class Guard:
             return
         state = SetData(op.path, op.data, 0)
         yield (yield from self._sealed(Multi([state])))
+
+
+def _with_plan(place: Place) -> bytes:
+    """The place of what is made in the transaction that makes its plan: nobody knows the CZXID of
+    that yet. It counts only where both have the same one."""
+    return f"{place.plan.rpartition('/')[2]}@new/{place.rest}".encode()
 
 
 def _is_unnumbered(place: Place) -> bool:

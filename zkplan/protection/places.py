@@ -10,7 +10,7 @@ A place is text without null bytes, after the uid of the root:
     …                                           the path, for anything else below the root
 
 CZXID is that of the plan's znode: a plan that somebody makes anew from what he has recorded is
-another plan.
+another plan. It is `new` for what the transaction makes that makes the plan.
 """
 
 from __future__ import annotations
