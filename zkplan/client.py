@@ -26,6 +26,7 @@ from .retention import Expired, Rules, expired, remove_expired
 from .settings import Settings, resolve
 from .settings.login import with_password
 from .store.files import INLINE_LIMIT, Store
+from .text import count
 from .tracebacks import told_to_caller
 from .transport import open_transport
 from .transport.access import access_options
@@ -114,6 +115,9 @@ class Client(Connection):
             if not named:
                 self.transport.run(refuse_hidden(self.paths))
                 told = f"there is no plan named {text!r} under {self.root}"
+                if unread := sum(record is None for _, record in found):
+                    told += f"; {count(unread, 'plan')} cannot be read here: a key (secret-files) "
+                    told += "may be missing"
                 raise PlanNotFound(text, told + hint_at_root(self))
             if only and len(named) > 1:
                 numbers = ", ".join(str(int(plan.number)) for plan in named)

@@ -10,7 +10,15 @@ import pytest
 from kazoo.security import CREATOR_ALL_ACL
 
 import zkplan
-from zkplan import Client, InvalidTask, Plan, PlanFailed, WaitTimeout, ZooKeeperError
+from zkplan import (
+    Client,
+    InvalidTask,
+    Plan,
+    PlanFailed,
+    PlanNotFound,
+    WaitTimeout,
+    ZooKeeperError,
+)
 
 from .support import WAIT_S, Here, fail, secret_of, wait_until, working, zkplan_command
 
@@ -67,7 +75,9 @@ def test_who_lacks_the_secret_is_told_so_and_not_that_there_is_no_such_task(
 ) -> None:
     with zkplan.connect(*here, secret=secret_of("s1")) as signing:
         task = signing.create_plan("signed").add_task(int, name="hidden")
-    seen = zkplan_client.plan("signed")
+    with pytest.raises(PlanNotFound, match=r"1 plan cannot be read here.*secret-files"):
+        zkplan_client.plan("signed")
+    seen = zkplan_client.plan(task.plan.path)
     with pytest.raises(InvalidTask, match=r"1 task whose name cannot be read here: the secret"):
         seen.task("hidden")
     assert [(found.number, found.name) for found in seen.tasks()] == [(task.number, None)]
