@@ -1,4 +1,4 @@
-"""The invariants S1 to S10, S14, S15 and L1, judged after each transaction on what it touched.
+"""The invariants S1 to S10, S14, S17 and L1, judged after each transaction on what it touched.
 
 The auditor knows two things: the tree, and the history of what the tree accepted. It keeps an index
 of where each task stands, so that judging a transaction costs as much as the transaction, not as

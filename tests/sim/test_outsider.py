@@ -1,4 +1,4 @@
-"""S15: what was not sealed for its place is never used, whatever an outsider writes."""
+"""S17: what was not sealed for its place is never used, whatever an outsider writes."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ PAGES = sorted(
     key=lambda page: page.as_posix(),
 )
 README_LINES_MAX = 150
-INVARIANTS = [*(f"S{number}" for number in range(1, 10)), "S14", "S15", "L1", "L2", "L3"]
+INVARIANTS = [*(f"S{number}" for number in range(1, 10)), "S14", "S17", "L1", "L2", "L3"]
 
 _FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"\[[^\]]+\]\(([^)\s]+)\)")
