@@ -20,6 +20,7 @@ ZkplanError
 │   ├── NotSerialisable
 │   ├── PayloadTooLarge
 │   ├── PayloadUndecodable
+│   │   └── PayloadRefused    no key sealed it for the place where it lies
 │   └── StoredValueLost       the store has it no more, or it is damaged
 ├── InvalidSettings           a profile, a variable or an option that says how to connect is wrong
 ├── StoreUnavailable          the store of large values cannot be used now, or is another one
@@ -187,6 +188,13 @@ class PayloadTooLarge(PayloadError):
 class PayloadUndecodable(PayloadError):
     """Bytes cannot be decoded here, for example because a module is missing or a signature is
     wrong."""
+
+
+class PayloadRefused(PayloadUndecodable):
+    """Data in the tree that no holder of a key has sealed for the place where they lie.
+
+    Somebody who may write the tree has changed, moved or made them. Nothing of them was used.
+    """
 
 
 class StoredValueLost(PayloadError):

@@ -1,5 +1,4 @@
-"""The invariants S1 to S10, S14, S15 and L1, judged after every accepted transaction on what it
-touched.
+"""The invariants S1 to S10, S14, S15, S17 and L1, judged after each transaction on what it touched.
 
 The auditor knows two things: the tree, and the history of what the tree accepted. It keeps an index
 of where each task stands, so that judging a transaction costs as much as the transaction, not as
@@ -13,12 +12,13 @@ from typing import Any
 
 from zkplan.embedded.tree import Tree
 from zkplan.protocol.layout import parse_claim, parse_delayed, parse_entry
-from zkplan.protocol.records import control_from_bytes, count_from_bytes
+from zkplan.protocol.records import State, control_from_bytes, count_from_bytes
 from zkplan.protocol.requests import Create, Delete, Op, SetData
 from zkplan.protocol.shared import pending_dependents
 
 from .network import Fiber
 from .queues import judge_place, judge_ready
+from .sealing import Sealing
 from .store import Blobs, sealed
 from .story import FAILED, Meant, Transaction, Violation
 
@@ -30,9 +30,9 @@ REMOVES = "remove"
 class Auditor:
     """Judges each accepted transaction. `root` is the root of the tree of plans."""
 
-    def __init__(self, tree: Tree, root: str, blobs: Blobs) -> None:
-        self.root = root
-        self.blobs = blobs
+    def __init__(self, tree: Tree, root: str, blobs: Blobs, sealing: Sealing | None = None) -> None:
+        self._keys = sealing
+        self.root, self.blobs = root, blobs
         self.nodes = tree._nodes  # read directly: the tree's own reads copy
         self.names = blobs.names
         self.tasks: dict[str, Meant] = {}
@@ -40,8 +40,7 @@ class Auditor:
         #: Plans of plain creates that nobody has found yet.
         self.unindexed: set[str] = set()
         self._entries: set[str] = set()
-        self._prov_of: dict[str, str] = {}
-        self._dep_of: dict[str, str] = {}
+        self._prov_of, self._dep_of = dict[str, str](), dict[str, str]()
         self._pending_records: dict[str, list[Meant]] = {}
         self._claims_nodes = f"{root}/claims/"
         self._workers = f"{root}/workers/"
@@ -65,8 +64,7 @@ class Auditor:
 
     def applied(self, fiber: Fiber, ops: Sequence[Op], results: list[Any]) -> None:
         made = Transaction(fiber, self._claims_before(ops), {}, [], [])
-        plans: set[str] = set()
-        blobs = self.blobs
+        plans, blobs = set[str](), self.blobs
         for op, result in zip(ops, results, strict=True):
             kind = type(op)
             path = op.path
@@ -127,8 +125,7 @@ class Auditor:
             if claim.n <= task.last_n:
                 raise Violation(f"S8 {task.name} is claimed with N={claim.n}, after {task.last_n}")
             task.last_n = claim.n
-            ready = self.nodes.get(f"{self._plans}{claim.plan}/ready")
-            if ready is None or control_from_bytes(ready.data) != "running":
+            if self._state(f"{self._plans}{claim.plan}") != "running":
                 raise Violation(f"S9 {task.name} is claimed while its plan does not run")
         elif made.fiber.kind == CLEARS:
             if f"{self._workers}{claims_node}" in self.nodes:
@@ -229,8 +226,7 @@ class Auditor:
             raise Violation(f"S5 {task.name} is finished without a claim, and not in a run")
         if not all(dep.commits for dep in task.deps):
             raise Violation(f"S3 {task.name} has run without all its arguments")
-        ready = self.nodes.get(f"{task.path.rpartition('/')[0]}/ready")
-        if ready is None or control_from_bytes(ready.data) != "running":
+        if self._state(task.path.rpartition("/")[0]) != "running":
             raise Violation(f"S9 {task.name} is committed in a run while its plan does not run")
         before[0].delivered = True
 
@@ -311,10 +307,17 @@ class Auditor:
         return plan_path in self.unindexed and self._is_active(plan_path)
 
     def _is_active(self, plan_path: str) -> bool:
-        ready = self.nodes.get(f"{plan_path}/ready")
-        if ready is None or f"{plan_path}/done" in self.nodes:
-            return False
-        return control_from_bytes(ready.data) != "cancelled"
+        ended = f"{plan_path}/done" in self.nodes
+        return not ended and self._state(plan_path) not in (None, "cancelled")
+
+    def _state(self, plan_path: str) -> State | None:
+        path = f"{plan_path}/ready"
+        return control_from_bytes(self.opened(path)) if path in self.nodes else None
+
+    def opened(self, path: str) -> bytes:
+        """The data of a znode that is there, as a holder of the keys reads them."""
+        data = self._keys.opened(path) if self._keys is not None else None
+        return self.nodes[path].data if data is None else data
 
     def _judge_index(self, plan_path: str) -> None:
         entry, active = f"{self._active}{plan_path[-10:]}", self._is_active(plan_path)

@@ -130,6 +130,21 @@ def refused(view: View, task: TaskInfo) -> Cause | None:
     return Cause(code, sentence(told), advice, task.number)
 
 
+def keys_differ(view: View, task: TaskInfo) -> Cause | None:
+    """No worker knows the key of this client, by what they say of themselves."""
+    if not view.runs or not view.workers or task.state != "runnable":
+        return None
+    ours = view.client.keys[0].name if view.client.keys else ""
+    for worker in view.workers:
+        if ours in worker.keys.split() if ours else not worker.keys:
+            return None
+    text = f"no worker has the key {ours} (secret-files), and they leave what it has sealed alone"
+    if not ours:
+        text = "its workers use keys (secret-files), and this client has none: they leave it alone"
+    advice = "Give them and the author the same keys: `zkplan worker ls` shows who has which."
+    return Cause("undecodable", sentence(text), advice, task.number)
+
+
 def all_slots_busy(view: View, task: TaskInfo) -> Cause | None:
     workers = view.workers
     if not view.runs or task.state != "runnable":
@@ -152,7 +167,7 @@ def all_slots_busy(view: View, task: TaskInfo) -> Cause | None:
 #: Every cause that may keep a task from running by itself, in the order in which they are told.
 TASK_CAUSES: tuple[Find, ...] = (
     *(finished, dead, worker_gone, claimed, being_defined, delayed),
-    *(no_living_worker, unserved_queue, refused, all_slots_busy),
+    *(no_living_worker, unserved_queue, refused, keys_differ, all_slots_busy),
 )
 
 

@@ -47,6 +47,7 @@ from .requests import (
     Step,
 )
 from .shared import GROUP_OPS_MAX, REFUSALS_MAX, rejected
+from .unproven import Unproven, require_proven
 
 #: How many tasks one round of `remove` deletes.
 REMOVED_PER_ROUND = 100
@@ -123,7 +124,7 @@ def status(plan_path: str) -> Step[PlanStatus]:
     except PayloadUndecodable:
         record = PlanRecord("(of a format unknown here)", "", plan.created_ms / 1000)
     state: str = "defining" if ready is None else control_from_bytes(ready.data)
-    if done is not None:
+    if done is not None and not isinstance(done.data, Unproven):
         state = "done"
     tasks = plan.child_count - sum(node is not None for node in after)
     # Besides finished tasks only `add-count` is ever deleted, with `done` or by a cancel.
@@ -174,7 +175,10 @@ def mark_ready(plan_path: str) -> Step[None]:
     if answer.reason is not Reason.NODE_EXISTS or answer.path == entry:
         raise rejected(f"marking {plan_path} ready", answer)
     ready = yield ReadData(f"{plan_path}/ready")
-    if ready is not None and control_from_bytes(ready.data) == "cancelled":
+    if ready is None:
+        return
+    require_proven(ready.data)
+    if control_from_bytes(ready.data) == "cancelled":
         raise PlanCancelled(plan_path, f"{plan_path} was cancelled; create a new plan")
 
 
@@ -182,7 +186,8 @@ def change_state(plan_path: str, state: State, reason: str = "") -> Step[None]:
     """Pause, resume or cancel. Every change raises the version that claims check (S9).
 
     A cancel also deletes `add-count`, so that no task can be added, and the plan's entry in the
-    index. `reason` is for people.
+    index. `reason` is for people. Raises PayloadRefused if the state was not sealed for its place:
+    only a cancel goes on.
     """
     entry_path = active_entry(plan_path)
     reads = [ReadData(plan_path + name) for name in ("", "/ready", "/done", "/add-count")]
@@ -202,6 +207,8 @@ def change_state(plan_path: str, state: State, reason: str = "") -> Step[None]:
                 )
             ops.append(Create(f"{plan_path}/ready", control_to_bytes(state)))
         else:
+            if state != "cancelled":
+                require_proven(ready.data)  # it may have been cancelled
             now = control_from_bytes(ready.data)
             if now == state:
                 # One member says so, but it may be behind: the state may have changed since.
@@ -253,6 +260,7 @@ def finish(plan_path: str, when: float) -> Step[bool]:
 
     `add-count` is read before the tasks are counted, and deleted at the version read: so an add in
     between causes a refusal (S7). If adds keep coming, a later commit or a check ends the plan.
+    Raises PayloadRefused if `done` stands and nobody with a key has made it.
     """
     # The queues are read after the plan: if they were made in between, the plan did not count them.
     parts = ("/add-count", "", "/ready", "/done", "/dead", f"/{QUEUES}")
@@ -260,6 +268,7 @@ def finish(plan_path: str, when: float) -> Step[bool]:
     for _ in range(REFUSALS_MAX):
         adds, plan, ready, done, dead, queues, entry = yield ReadMany(reads)
         if done is not None:
+            require_proven(done.data)
             return True
         if adds is None or plan is None or ready is None:
             return False

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..errors import PayloadUndecodable
+from ..errors import PayloadRefused, PayloadUndecodable
 from . import failpoints
 from .records import Edge, count_from_bytes, queue_from_bytes
 from .requests import Delete, Multi, Node, Op, ReadChildren, ReadData, ReadMany, Step
@@ -36,6 +36,8 @@ class Loaded:
     owner: bool = True
     logs: list[bytes] = field(default_factory=list)
     damage: str = ""
+    #: An edge or a log of it was not sealed for its place.
+    refused: PayloadRefused | None = None
     below: list[str] = field(default_factory=list)
 
     def release_ops(self) -> list[Op]:
@@ -51,7 +53,7 @@ class Reading:
 
     __slots__ = (
         "arguments", "damage", "edges", "logs", "missing", "names", "others", "owner", "record",
-        "result", "task_path",
+        "refused", "result", "task_path",
     )  # fmt: skip
 
     def __init__(self, task_path: str, record: bytes, children: list[str]) -> None:
@@ -64,6 +66,7 @@ class Reading:
         self.result: bytes | None = None
         self.owner = False
         self.damage = ""
+        self.refused: PayloadRefused | None = None
         #: The children whose data is needed.
         self.names: list[str] = []
         for name in sorted(children):
@@ -88,6 +91,8 @@ class Reading:
                     self.edges.append((name, Edge.from_bytes(node.data)))
                 except PayloadUndecodable as error:
                     self.damage = f"{name}: {error}"
+                    if isinstance(error, PayloadRefused):
+                        self.refused = error
             elif name.startswith("arg-"):
                 self.arguments[name[4:]] = node.data
             elif name == "result":
@@ -115,6 +120,7 @@ class Reading:
             self.owner,
             self.logs,
             self.damage,
+            self.refused,
         )
 
     def inherited(self, claim: Claim, position: str, value: bytes) -> Loaded | None:

@@ -241,7 +241,8 @@ class Dead(NamedTuple):
 
 class WorkerRecord(NamedTuple):
     """A living worker. `started` is in wall-clock seconds; `claims` counts the tasks that it has
-    claimed. `queues` are those that it serves, the preferred one first."""
+    claimed. `queues` are those that it serves, the preferred one first. `keys` names its keys, the
+    one that it seals with first, as far as it says."""
 
     id: str
     host: str
@@ -250,12 +251,15 @@ class WorkerRecord(NamedTuple):
     started: float
     claims: int = 0
     queues: Sequence[str] = (DEFAULT_QUEUE,)
+    keys: str = ""
 
     def to_bytes(self) -> bytes:
         names = ["host", "pid", "slots", "started"]
         if tuple(self.queues) != (DEFAULT_QUEUE,):
             names.append("queues")
         value = self._asdict()
+        if self.keys:
+            names.append("keys")
         return to_json({name: value[name] for name in names})
 
     @classmethod
@@ -272,6 +276,7 @@ class WorkerRecord(NamedTuple):
                 as_seconds(value.get("started", 0.0), what),
                 claims,
                 as_queues(value.get("queues")),
+                as_text(value.get("keys")),
             )
         except PayloadUndecodable:
             return cls(worker, "(damaged record)", 0, 0, 0.0, claims)
@@ -320,3 +325,13 @@ def control_from_bytes(data: bytes) -> State:
     if state == "running":
         return "running"
     return "cancelled" if state == "cancelled" else "paused"
+
+
+def starting_control(data: bytes) -> bytes:
+    """What the first version of a `ready` holds where keys are used: a plan that does not run yet.
+
+    The state that it was made for, `data`, follows with the next version.
+    """
+    if control_from_bytes(data) != "running":
+        return data
+    return to_json({"state": "paused", "starts": True})

@@ -64,6 +64,7 @@ class Loop:
         paths: Paths,
         threads: int,
         queues: Sequence[str],
+        keys: str,
         backoff: Backoff,
         plan_within: Callable[[Job], Plan],
         plan_is_done: Callable[[str], None],
@@ -78,7 +79,7 @@ class Loop:
         self.counters = counters = Counters()
         self.steps = steps = Steps(transport, self._inbox.put, counters)
         self.membership = membership = Membership(
-            transport, steps, paths, threads, queues, self._registered
+            transport, steps, paths, threads, queues, keys, self._registered
         )
         self.vanished = vanished = VanishedWorkers()
         self.runner = Runner(

@@ -36,12 +36,14 @@ class Membership:
         paths: Paths,
         threads: int,
         queues: Sequence[str],
+        keys: str,
         registered: Callable[[Registration], None],
     ) -> None:
         self._transport, self._steps, self._paths = transport, steps, paths
         #: After so long without an answer the session may have ended.
         self._silence_s = transport.session_timeout_s * 2 / 3
-        self._threads, self._queues, self._on_registered = threads, queues, registered
+        self._threads, self._queues, self._keys = threads, queues, keys
+        self._on_registered = registered
         host = socket.gethostname().split(".")[0][:20]
         #: The ID of the first registration; later ones get a suffix.
         self.worker = f"{host}-{os.getpid()}-{os.urandom(4).hex()}"
@@ -106,7 +108,9 @@ class Membership:
         worker = self.worker if count == 1 else f"{self.worker}-{count}"
         host = socket.gethostname()
         facts = WorkerRecord(
-            *(worker, host, os.getpid(), self._threads, time.time()), queues=self._queues
+            *(worker, host, os.getpid(), self._threads, time.time()),
+            queues=self._queues,
+            keys=self._keys,
         )
         uids = (f"{number:x}" for number in itertools.count())
         step = register(self._paths, worker, facts.to_bytes(), uids)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ..backoff import CHANCE, Backoff
 from ..errors import (
     InvariantViolated,
+    PayloadRefused,
     PayloadTooLarge,
     PayloadUndecodable,
     ServerFull,
@@ -89,6 +90,9 @@ class Runner:
         job.started = started = time.monotonic()
         try:
             ended = self._attempt(job)
+        except PayloadRefused as error:
+            # Another worker with this key would refuse it, too. Its words are zkplan's own.
+            ended = Ended(job, failure=describe(error, job), final=True, shown=str(error))
         except PayloadUndecodable as error:
             ended = Ended(job, cannot_run=str(error), shown=undecodable_for_log(error))
         except StoreUnavailable as error:
@@ -116,6 +120,8 @@ class Runner:
             if kind == FAILURE:
                 return Ended(job, failure=Failure.from_bytes(body), final=True)
             return Ended(job, outcome=loaded.result)
+        if loaded.refused is not None:
+            raise loaded.refused
         if loaded.damage or record.positions != len(loaded.arguments):
             raise InvariantViolated(
                 f"{loaded.claim.task_path} has {len(loaded.arguments)} of {record.positions} "
